@@ -92,28 +92,29 @@ def trace_steps(step: Callable[[], object], plan: Plan, device: torch.device, re
     Raises:
         TraceError: it cannot be taken, exported or read, or lacks the GPU.
     """
-    with only_the_trace_fails(), tempfile.TemporaryDirectory(prefix="gpuagent-trace-") as scratch:
-        folder, suffix = (choose_folder(reporter), ".gz") if plan.operators else (Path(scratch), "")
+    on_gpu = device.type == "cuda"
+    with tempfile.TemporaryDirectory(prefix="gpuagent-trace-") as scratch:
         files: list[Path] = []
 
         def export(profiler: profile) -> None:
+            folder, suffix = (choose_folder(reporter), ".gz") if plan.operators else (Path(scratch), "")
             # TensorBoard's plugin and Perfetto know traces by this name: a worker, and the time of a cycle in ms.
             files.append(folder / f"rank{reporter.rank}.{time.time_ns() // 1_000_000}.pt.trace.json{suffix}")
             profiler.export_chrome_trace(str(files[-1]))
 
         profiler = take(step, plan, device, export)
-        on_gpu = device.type == "cuda"
-        cycles = [read_activities(file) for file in files] if on_gpu else []
-        if on_gpu and not all(cycles):
-            raise TraceError("it lacks the GPU: CUPTI is missing, not permitted, or in use by another profiler")
-        activities = join_cycles(cycles)
-        averages = operators(profiler.key_averages(), on_gpu=on_gpu) if plan.operators else []
-        return Trace(
-            figures=compute_figures(activities, plan.repeat * plan.steps) if on_gpu else None,
-            activities=activities,
-            operations=[*device_operations(activities), *averages],
-            files=files if plan.operators else [],
-        )
+        with only_the_trace_fails():
+            cycles = [read_activities(file) for file in files] if on_gpu else []
+            if not all(cycles):
+                raise TraceError("it lacks the GPU: CUPTI is missing, not permitted, or in use by another profiler")
+            activities = join_cycles(cycles)
+            averages = operators(profiler.key_averages(), on_gpu=on_gpu) if plan.operators else []
+            return Trace(
+                figures=compute_figures(activities, plan.repeat * plan.steps) if on_gpu else None,
+                activities=activities,
+                operations=[*device_operations(activities), *averages],
+                files=files if plan.operators else [],
+            )
 
 
 def choose_folder(reporter: Reporter) -> Path:
