@@ -57,6 +57,6 @@ def command(
     width = max(map(len, workloads), default=0) + 2
     for name, workload in workloads.items():
         # Sizes and optimisers, in parentheses, are for the long list.
-        summary = re.sub(r" \(.*?\)", "", workload.summary).removesuffix(".")
-        click.echo(f"{name:<{width}}{textwrap.shorten(summary, 79 - width, placeholder=' …')}")
+        text = re.sub(r" \(.*?\)", "", workload.summary).removesuffix(".")
+        click.echo(f"{name:<{width}}{textwrap.shorten(text, 79 - width, placeholder=' …')}")
     click.echo("\nParameters: gpuagent workloads NAME")
