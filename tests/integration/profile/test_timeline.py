@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from itertools import pairwise
 from datetime import timezone
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,8 @@ def recorded(store: SyntheticStore) -> SyntheticStore:
 
 def write(store: SyntheticStore, path: Path, *traces: Path) -> dict[str, Any]:
     write_trace(load_timeline(store.ask, "run-1"), path, traces)
-    opened = gzip.open(path) if path.suffix == ".gz" else path.open("rb")
-    with opened as file:
-        trace: dict[str, Any] = json.load(file)
+    content = path.read_bytes()
+    trace: dict[str, Any] = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
     return trace
 
 
@@ -68,7 +68,7 @@ def test_steps_end_when_the_store_says_and_never_overlap(recorded: SyntheticStor
     steps = [event for event in trace["traceEvents"] if event.get("cat") == "step"]
     ends = [row["seconds"] for row in recorded.ask("SELECT epoch_us(time) / 1e6 AS seconds FROM steps ORDER BY time")]
     assert [unix_seconds(trace, step) + step["dur"] / 1e6 for step in steps] == pytest.approx(ends, abs=1e-6)
-    assert all(one["ts"] + one["dur"] <= other["ts"] for one, other in zip(steps, steps[1:], strict=False))
+    assert all(one["ts"] + one["dur"] <= other["ts"] for one, other in pairwise(steps))
 
 
 def profiled(path: Path, base_nano: int, pid: int) -> Path:
