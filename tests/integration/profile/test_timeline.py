@@ -2,8 +2,8 @@
 
 import gzip
 import json
-from itertools import pairwise
 from datetime import timezone
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ def test_samples_are_counters_and_steps_and_phases_are_slices(recorded: Syntheti
         [row["seconds"] for row in stored], abs=1e-6
     )
     slices = [event["name"] for event in events if event["ph"] == "X"]
-    assert slices[:2] == ["prepare", "setup"]
+    assert slices[:2] == ["setup", "warmup"]
     assert slices[-1] == "measure 9"
 
 
