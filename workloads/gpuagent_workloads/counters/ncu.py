@@ -47,6 +47,8 @@ _COUNTED: dict[str, Any] = {
     "trace": False,
     "profile": False,
     "counters": "none",
+    "save_every": None,
+    "test_every": None,
 }
 
 
