@@ -218,9 +218,9 @@ def test_a_gpu_trace_that_holds_nothing_of_the_gpu_has_failed(monkeypatch: pytes
 
 def test_a_schedule_gives_a_trace_for_each_cycle_as_tensorboard_and_perfetto_read_them(tmp_path: Path) -> None:
     step = Steps()
-    schedule = {"profile_wait": 0, "profile_warmup": 1, "profile_active": 2, "profile_repeat": 2}
+    schedule = replace(CONFIG, profile=True, profile_wait=0, profile_warmup=1, profile_active=2, profile_repeat=2)
     with Reporter(tmp_path / "events.0.0.jsonl") as reporter:
-        report.report_trace(step, replace(CONFIG, profile=True, **schedule), 1.0, CPU, reporter)
+        report.report_trace(step, schedule, 1.0, CPU, reporter)
     events = read_events(tmp_path / "events.0.0.jsonl")
     assert step.taken == 2 * (1 + 2)
     assert results_of(events)["traced_steps"] == 4
