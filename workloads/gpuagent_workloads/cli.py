@@ -1,4 +1,4 @@
-"""The command line: `python -m gpuagent_workloads list | run | prepare | check`."""
+"""The command line: `python -m gpuagent_workloads list | summary | run | prepare | check`."""
 
 import os
 import shlex
@@ -20,6 +20,7 @@ from gpuagent_workloads.counters.ncu import counting
 from gpuagent_workloads.errors import Terminated, WorkloadError
 from gpuagent_workloads.registry import WORKLOADS, find
 from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.summary import FORMATS, summarise
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.workload import Workload
 
@@ -94,6 +95,26 @@ def execute(workload: Workload[Any], config: Any) -> None:
 
 
 cli.add_command(WorkloadGroup(execute, name="run", help="Run a workload.", subcommand_metavar="WORKLOAD ..."))
+
+
+def _print_layers(workload: Workload[Any], config: Any) -> None:
+    group = click.get_current_context().parent
+    click.echo(summarise(workload, config, group.params["wanted"] if group else "table"), nl=False)
+
+
+_FORMAT = click.Option(
+    ["--format", "wanted"], type=click.Choice(FORMATS), default="table", show_default=True, help="Form of the table."
+)
+
+cli.add_command(
+    WorkloadGroup(
+        _print_layers,
+        name="summary",
+        help="List the layers of a workload's network.",
+        params=[_FORMAT],
+        subcommand_metavar="WORKLOAD ...",
+    )
+)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -57,7 +57,7 @@ class WorkloadCommand(click.Command):
         return super().parse_args(ctx, list(_without_param(iter(args))))
 
 
-def _require_name() -> None:
+def _require_name(**_options: Any) -> None:
     if click.get_current_context().invoked_subcommand is None:
         raise MisuseError(f"missing workload: choose from {', '.join(workload.name for workload in WORKLOADS)}")
 

@@ -144,10 +144,40 @@ def ask(python: str, *, as_json: bool, names: Sequence[str] = ()) -> str:
     Raises:
         GpuAgentError: the package is missing, or does not answer.
     """
-    command = [python, "-m", "gpuagent_workloads", "list", *names, *(["--json"] if as_json else [])]
+    done = _run(python, "list", *names, *(["--json"] if as_json else []))
+    if done.returncode != 0:
+        raise GpuAgentError(
+            f"{python} has no workloads ({_last_line(done.stderr)}); "
+            "run in a checkout: pip install '.[workloads]', or choose another Python with --python"
+        )
+    return done.stdout
+
+
+def ask_layers(python: str, name: str, parameters: Sequence[str], wanted: str) -> str:
+    """Return the table of the layers of a workload's network, in the format `wanted`.
+
+    Args:
+        python: which has the workloads.
+        name: of the workload.
+        parameters: each KEY=VALUE.
+        wanted: table, json, csv or markdown.
+
+    Raises:
+        MisuseError: the workload has no network, or a parameter is invalid.
+        GpuAgentError: it cannot be made for another reason.
+    """
+    given = [f"--param={parameter}" for parameter in parameters]
+    done = _run(python, "summary", f"--format={wanted}", name, *given)
+    if done.returncode != 0:
+        reason = _last_line(done.stderr).removeprefix("error: ")
+        raise MisuseError(reason) if done.returncode == 2 else GpuAgentError(reason)
+    return done.stdout
+
+
+def _run(python: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     try:
-        done = subprocess.run(
-            command,
+        return subprocess.run(
+            [python, "-m", "gpuagent_workloads", *arguments],
             env={**os.environ, "PYTHONIOENCODING": "utf-8"},
             capture_output=True,
             encoding="utf-8",
@@ -157,13 +187,11 @@ def ask(python: str, *, as_json: bool, names: Sequence[str] = ()) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise GpuAgentError(f"{python} cannot list its workloads: {error}; choose another with --python") from error
-    if done.returncode != 0:
-        *_, reason = ["no reason given", *done.stderr.strip().splitlines()]
-        raise GpuAgentError(
-            f"{python} has no workloads ({reason}); "
-            "run in a checkout: pip install '.[workloads]', or choose another Python with --python"
-        )
-    return done.stdout
+
+
+def _last_line(errors: str) -> str:
+    *_, last = ["no reason given", *errors.strip().splitlines()]
+    return last
 
 
 def parse_list(text: str) -> Sequence[Workload]:

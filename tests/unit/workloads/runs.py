@@ -27,7 +27,8 @@ Event = dict[str, Any]
 
 _FIELDS: Mapping[str, tuple[set[str], set[str]]] = {
     "phase": ({"name"}, set()),
-    "step": ({"phase", "step", "wall_seconds", "items"}, {"gpu_seconds"}),
+    "step": ({"phase", "step", "items"}, {"wall_seconds", "gpu_seconds"}),
+    "gap": ({"name", "seconds", "step"}, set()),
     "result": ({"name", "value"}, {"unit", "phase"}),
     "metric": ({"name", "step", "value"}, set()),
     "op": ({"kind", "name", "calls", "steps"}, {"cpu_seconds", "cpu_self_seconds", "gpu_seconds", "gpu_self_seconds"}),

@@ -6,12 +6,16 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.suite.layer import LAYERS as NAMES
+from gpuagent_workloads.suite.layer import Config
 from gpuagent_workloads.suite.layer.cache import last_cache_bytes, parse_size
-from gpuagent_workloads.suite.layer.layers import LAYERS, step_flops, step_minimum_bytes
+from gpuagent_workloads.suite.layer.layers import build_layer, step_flops, step_minimum_bytes
 from gpuagent_workloads.suite.layer.measure import backward_step, forward_step
 from tests.unit.workloads.runs import Event, of_kind, phases_of, results_of, run_config
 
 CPU = torch.device("cpu")
+
+# In the shapes of S2.
+LAYERS = {name: build_layer(Config(layer=name)) for name in NAMES}
 
 
 def run_tiny(folder: Path, **values: object) -> list[Event]:
@@ -94,13 +98,42 @@ def test_least_bytes_are_those_counted_by_hand() -> None:
     }
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_shapes_and_weights_are_those_of_the_module(name: str) -> None:
-    layer = LAYERS[name]
+@pytest.mark.parametrize(
+    "config",
+    [
+        *(Config(layer=name) for name in NAMES),
+        Config(layer="conv", inputs=5, outputs=7, side=30, kernel=4, padding=3, stride=2),
+        Config(layer="maxpool", inputs=5, side=31, kernel=3, padding=1, stride=2),
+        Config(layer="linear", inputs=5, outputs=7),
+    ],
+)
+def test_shapes_and_weights_are_those_of_the_module(config: Config) -> None:
+    layer = build_layer(config)
     with torch.device("meta"):
         module = layer.build()
         assert module(torch.empty(2, *layer.input_shape)).shape == (2, *layer.output_shape)
     assert layer.weights == sum(weights.numel() for weights in module.parameters())
+
+
+def test_a_given_shape_is_reported_with_what_it_makes_of_the_input(tmp_path: Path) -> None:
+    results = results_of(run_tiny(tmp_path, layer="conv", inputs=2, outputs=4, side=8, kernel=5, padding=1))
+    shape = "Conv2d(2, 4, kernel_size=(5, 5), stride=(1, 1), padding=(1, 1)): (1, 2, 8, 8) to (1, 4, 6, 6)"
+    assert results["layer_shape"] == f"{shape}, 204 parameters"
+    assert results["model_flops_per_step"] == 2 * 4 * 6 * 6 * 2 * 25
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"layer": "relu", "kernel": 3}, "--kernel has no meaning for --layer relu"),
+        ({"layer": "linear", "side": 3}, "--side has no meaning"),
+        ({"layer": "conv", "side": 2, "kernel": 9}, "larger than the sample"),
+        ({"layer": "maxpool", "padding": 2}, "more than half"),
+    ],
+)
+def test_shapes_that_make_no_sense_are_misuse(values: dict[str, object], complaint: str) -> None:
+    with pytest.raises(MisuseError, match=complaint):
+        Config(**values)  # type: ignore[arg-type]
 
 
 def test_a_step_forward_of_a_layer_in_place_works_in_place() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.memory_limit import Config, measure
+from gpuagent_workloads.suite.memory_limit import Config, measure, trial_process
 from gpuagent_workloads.suite.memory_limit.search import (
     Layers,
     Ratio,
@@ -26,8 +26,17 @@ from gpuagent_workloads.suite.memory_limit.search import (
     plan_stages,
 )
 from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial, outcome_of, run_in_fresh_process
-from gpuagent_workloads.suite.memory_limit.trial_process import is_out_of_memory
-from tests.unit.workloads.runs import assert_gone, measuring, of_kind, phases_of, results_of, run_config, run_reporting
+from gpuagent_workloads.suite.memory_limit.trial_process import StageClock, is_out_of_memory, make_step
+from tests.unit.workloads.runs import (
+    assert_gone,
+    measuring,
+    of_kind,
+    phases_of,
+    reported,
+    results_of,
+    run_config,
+    run_reporting,
+)
 
 MIB = 1 << 20
 # With few layers, and a guess close to them, the search needs few trials, each of which is a process.
@@ -89,9 +98,79 @@ def test_the_kernel_enforces_the_limit() -> None:
 
 
 def test_a_stack_may_be_split_into_stages() -> None:
-    outcome = run_in_fresh_process(cpu_trial((2, 0), (1, 2), limit_bytes=None))
+    outcome = run_in_fresh_process(cpu_trial((2, 0), (0, 0), (1, 2), limit_bytes=None))
     assert (outcome.fits, len(outcome.free_bytes)) == (True, 1)
     assert outcome.step_seconds is not None
+    first, empty, last = outcome.stage_seconds
+    assert empty == 0 < min(first, last)
+    assert first + last < outcome.step_seconds
+
+
+def test_stages_compute_the_gradients_of_the_whole_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    build, gradients = trial_process._build_stage, []
+    built: list[torch.nn.Module] = []
+
+    def keep(module: torch.nn.Module) -> None:
+        built.append(module)
+
+    def build_known(stage: Stage, shape: Shape) -> torch.nn.Sequential:
+        stack = build(stage, shape)
+        for weights in stack.parameters():
+            torch.nn.init.constant_(weights, 0.1)
+        torch.manual_seed(1)
+        return stack
+
+    monkeypatch.setattr(trial_process, "_build_stage", build_known)
+    # Kept past the step, which drops their gradients.
+    monkeypatch.setattr(torch.nn.Sequential, "zero_grad", keep)
+    for cut in (
+        [Stage(device="cpu", conv=2, fc=1)],
+        [Stage(device="cpu", conv=1, fc=0), Stage(device="cpu", conv=1, fc=1)],
+    ):
+        built.clear()
+        make_step(cut, Shape(batch_size=1, channels=2, side=8, kernel=5), StageClock())()
+        gradients.append([weights.grad for module in built for weights in module.parameters()])
+    whole, divided = gradients
+    assert len(whole) == 6
+    assert all(torch.equal(*pair) for pair in zip(whole, divided, strict=True))  # type: ignore[arg-type]
+
+
+def test_stated_points_are_timed_where_they_fit_and_without_a_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "look", lambda _device: CPU)
+    shape = ("--batch-size", "4", "--channels", "16", "--side", "64", "--kernel", "1", "--warmup", "0", "--steps", "1")
+    limit = ("--limit-bytes", str(LIMIT_MIB * MIB))
+    events = run_reporting(tmp_path, "memory-limit", "--device", "cpu", *shape, *limit, "--points", "1:2,30:30")
+    results = results_of(events)
+    assert (results["point_conv1_fc2_fits"], results["point_conv30_fc30_fits"], results["trials"]) == (1, 0, 2)
+    assert results["point_conv1_fc2_step_seconds"] > 0
+    assert "point_conv30_fc30_step_seconds" not in results
+    assert not any(name.startswith("frontier") for name in results)
+    assert results["conv_layer"] == "Conv2d(16, 16, 1, padding 0): (4, 16, 64, 64) to (4, 16, 64, 64), 272 parameters"
+    assert results["fc_layer"] == "Linear(64, 64): (4, 16, 64, 64) to (4, 16, 64, 64), 4,160 parameters"
+
+
+def test_a_stated_division_reports_the_layers_and_the_time_of_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = measure.Devices(names=["cuda:0", "cuda:1", "cuda:2"], uuids=[], facts=[])
+    tried: list[Trial] = []
+
+    def run(trial: Trial) -> Outcome:
+        tried.append(trial)
+        return Outcome(fits=True, step_seconds=0.3, stage_seconds=[0.1, 0.15], free_bytes=[7, 8])
+
+    monkeypatch.setattr(measure, "look", lambda _device: gpus)
+    monkeypatch.setattr(measure.Search.__init__, "__defaults__", (run,))
+    reporter = Reporter(None)
+    measure.find_frontier(Config(device="cuda", split=2, points="84:0+54:62"), reporter)
+    assert [trial.stages for trial in tried] == [
+        (Stage(device="cuda:0", conv=84, fc=0), Stage(device="cuda:1", conv=54, fc=62))
+    ]
+    results = reported(reporter)
+    name = "point_conv84_fc0_conv54_fc62"
+    assert (results[f"{name}_conv_layers"], results[f"{name}_fc_layers"]) == (138, 62)
+    assert (results[f"{name}_gpu1_fc_layers"], results[f"{name}_gpu1_free_bytes"]) == (62, 8)
+    assert (results[f"{name}_gpu0_step_seconds"], results[f"{name}_gpu1_step_seconds"]) == (0.1, 0.15)
 
 
 def test_a_trial_that_fails_for_another_reason_than_memory_fails_the_run() -> None:
@@ -124,6 +203,11 @@ def test_no_trial_survives_the_search(sent: signal.Signals) -> None:
         ({"ratios": ""}, "--ratios needs"),
         ({"device": "cpu", "split": 2}, "a CPU has one memory"),
         ({"limit_bytes": 5}, "--limit-bytes must be"),
+        ({"kernel": 2}, "--kernel must be odd"),
+        ({"points": "61"}, "--points needs"),
+        ({"points": "1:1,"}, "--points needs"),
+        ({"points": "0:0+1:1", "split": 2}, "--points needs"),
+        ({"points": "84:0+54:62"}, "--points names 2 GPUs, and --split 1"),
     ],
 )
 def test_parameters_that_make_no_sense_are_misuse(values: dict[str, object], complaint: str) -> None:

@@ -21,8 +21,9 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.loop import train
 from gpuagent_workloads.training.trace import report, take
+from gpuagent_workloads.training.trace.activity import Activity, join_cycles
 from gpuagent_workloads.training.trace.operations import MAX_NAME_CHARACTERS
-from gpuagent_workloads.training.trace.take import PROFILE, SHORT, TraceError
+from gpuagent_workloads.training.trace.take import SHORT, TraceError
 from tests.support.stores import make_store
 from tests.unit.workloads.runs import environment_with, of_kind, phases_of, read_events, results_of
 
@@ -58,6 +59,12 @@ class RecordedProfile:
         return []
 
 
+def take_recorded(_step: object, _plan: object, _device: object, export: Callable[[Any], None]) -> RecordedProfile:
+    profiler = RecordedProfile()
+    export(profiler)
+    return profiler
+
+
 class BrokenProfile:
     """A profiler whose method of the given name fails when it is called for the given time."""
 
@@ -78,7 +85,7 @@ class BrokenProfile:
 
 def report_recorded(tmp_path: Path, config: TrainingConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Report the recorded trace of a GPU as that of a run with 1 ms a step."""
-    monkeypatch.setattr(report, "take", lambda *_: RecordedProfile())
+    monkeypatch.setattr(report, "take", take_recorded)
     with Reporter(tmp_path / "events.0.0.jsonl") as reporter:
         report.report_trace(Steps(), config, 1e-3, GPU, reporter)
 
@@ -89,7 +96,7 @@ def test_a_profile_on_a_cpu_reports_its_operators_and_keeps_the_trace(tmp_path: 
     with Reporter(path) as reporter:
         train(step, replace(CONFIG, profile=True), 10, CPU, reporter)
     events = read_events(path)
-    assert step.taken == 2 + 4 + PROFILE.all_steps
+    assert step.taken == 2 + 4 + 7
     assert results_of(events)["traced_steps"] == 5
     (product,) = [event for event in of_kind(events, "op") if event["name"] == "aten::mm"]
     # One forward and two backward.
@@ -97,7 +104,8 @@ def test_a_profile_on_a_cpu_reports_its_operators_and_keeps_the_trace(tmp_path: 
     assert 0 < product["cpu_self_seconds"] <= product["cpu_seconds"]
     assert "gpu_seconds" not in product
     kept = Path(results_of(events)["trace_file"])
-    assert kept == tmp_path / "trace.0.json.gz"
+    assert kept.parent == tmp_path
+    assert re.fullmatch(r"rank0\.\d{13}\.pt\.trace\.json\.gz", kept.name)
     with gzip.open(kept) as file:
         names = [event["name"] for event in json.load(file)["traceEvents"]]
     assert sum(name.startswith("ProfilerStep#") for name in names) == 5
@@ -109,14 +117,17 @@ def test_a_profile_on_a_cpu_reports_its_operators_and_keeps_the_trace(tmp_path: 
     assert all(event["t"] >= teardown for event in of_kind(events, "op"))
 
 
-def test_without_a_tmp_path_the_trace_is_kept_in_the_current_one(
+def test_without_a_run_directory_the_trace_is_kept_in_a_new_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     reporter = Reporter(None, rank=3)
     report.report_trace(Steps(), replace(CONFIG, profile=True), 1.0, CPU, reporter)
-    assert [path.name for path in tmp_path.iterdir()] == ["trace.3.json.gz"]
-    assert {result.name: result.value for result in reporter.results}["trace_file"] == str(tmp_path / "trace.3.json.gz")
+    (folder,) = tmp_path.iterdir()
+    (file,) = folder.iterdir()
+    assert folder.name.startswith("trace-")
+    assert file.name.startswith("rank3.")
+    assert {result.name: result.value for result in reporter.results}["trace_file"] == str(file)
 
 
 @pytest.mark.parametrize("config", [CONFIG, replace(CONFIG, trace=False)])
@@ -129,7 +140,9 @@ def test_nothing_is_traced_on_a_cpu_unless_it_is_asked_for(config: TrainingConfi
 def test_every_run_on_a_gpu_is_traced_unless_it_is_told_not_to() -> None:
     assert report.choose_plan(CONFIG, GPU) == SHORT
     assert report.choose_plan(replace(CONFIG, trace=False), GPU) is None
-    assert report.choose_plan(replace(CONFIG, trace=False, profile=True), GPU) == PROFILE
+    profiled = report.choose_plan(replace(CONFIG, trace=False, profile=True), GPU)
+    assert profiled
+    assert (profiled.cycle, profiled.repeat, profiled.operators) == (7, 1, True)
 
 
 def test_figures_and_kernels_of_a_gpu_trace_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +179,7 @@ def test_a_time_that_is_not_finite_is_refused() -> None:
 
 
 def test_there_is_no_negative_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "take", lambda *_: RecordedProfile())
+    monkeypatch.setattr(report, "take", take_recorded)
     reporter = Reporter(None)
     report.report_trace(Steps(), CONFIG, 1e-6, GPU, reporter)
     results = {result.name: result.value for result in reporter.results}
@@ -181,25 +194,56 @@ def test_a_profiler_that_fails_costs_the_trace_only(broken: BrokenProfile, monke
     step, reporter = Steps(), Reporter(None)
     report.report_trace(step, replace(CONFIG, profile=True), 1.0, CPU, reporter)
     # Other ranks wait for the steps of this one.
-    assert step.taken == PROFILE.all_steps
+    assert step.taken == 7
     assert {result.name: result.value for result in reporter.results} == {
         "trace_failed": "RuntimeError: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES in line 2"
     }
 
 
-def test_a_trace_that_cannot_be_kept_says_why(tmp_path: Path) -> None:
-    (tmp_path / "trace.0.json.gz").mkdir()
+def test_a_trace_that_cannot_be_kept_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "choose_folder", lambda _reporter: tmp_path / "missing")
     with Reporter(tmp_path / "events.0.0.jsonl") as reporter:
         train(Steps(), replace(CONFIG, profile=True), 10, CPU, reporter)
     results = results_of(read_events(tmp_path / "events.0.0.jsonl"))
-    assert "Is a directory" in results["trace_failed"]
+    assert "No such file" in results["trace_failed"]
     assert results["throughput"] > 0
 
 
-def test_a_gpu_trace_that_holds_nothing_of_the_gpu_has_failed() -> None:
-    profiler = take.take(Steps(), PROFILE, CPU)
+def test_a_gpu_trace_that_holds_nothing_of_the_gpu_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_cpu = replace(SHORT, operators=True)
+    monkeypatch.setattr(report, "take", lambda step, _plan, _device, export: take.take(step, on_cpu, CPU, export))
     with pytest.raises(TraceError, match="CUPTI"):
-        report.read_trace(profiler, SHORT, GPU, Reporter(None))
+        report.trace_steps(Steps(), SHORT, GPU, Reporter(None))
+
+
+def test_a_schedule_gives_a_trace_for_each_cycle_as_tensorboard_and_perfetto_read_them(tmp_path: Path) -> None:
+    step = Steps()
+    schedule = replace(CONFIG, profile=True, profile_wait=0, profile_warmup=1, profile_active=2, profile_repeat=2)
+    with Reporter(tmp_path / "events.0.0.jsonl") as reporter:
+        report.report_trace(step, schedule, 1.0, CPU, reporter)
+    events = read_events(tmp_path / "events.0.0.jsonl")
+    assert step.taken == 2 * (1 + 2)
+    assert results_of(events)["traced_steps"] == 4
+    (product,) = [event for event in of_kind(events, "op") if event["name"] == "aten::mm"]
+    assert (product["calls"], product["steps"]) == (3 * 4, 4)
+    files = sorted(tmp_path.glob("*.gz"))
+    # The pattern of torch_tb_profiler: a worker, and a span's time.
+    assert all(re.fullmatch(r"(.*?)(\.\d+)?\.pt\.trace\.json(?:\.gz)?", file.name) for file in files)
+    assert len(files) == 2
+    assert results_of(events)["trace_file"] == str(files[-1])
+    for file in files:
+        trace = json.loads(gzip.decompress(file.read_bytes()))
+        slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+        assert sum(event["name"].startswith("ProfilerStep#") for event in slices) == 2
+        assert all({"name", "pid", "tid", "ts", "dur"} <= event.keys() for event in slices)
+
+
+def test_cycles_are_joined_without_the_steps_between_them() -> None:
+    first = [Activity(kind="kernel", name="a", begin_nano=10, end_nano=30)]
+    second = [Activity(kind="kernel", name="b", begin_nano=500, end_nano=510)]
+    second += [Activity(kind="memset", name="c", begin_nano=505, end_nano=525)]
+    joined = join_cycles([first, second])
+    assert [activity.interval for activity in joined] == [(0, 20), (20, 30), (25, 45)]
 
 
 def test_a_step_that_fails_fails_the_run_and_the_profiler_ends() -> None:

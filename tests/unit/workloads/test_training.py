@@ -85,7 +85,7 @@ def test_epochs_are_counted_in_measured_steps() -> None:
 @pytest.mark.parametrize(("steps", "kept"), [(25, [(0, 0.0), (10, 10.0), (20, 20.0), (24, 24.0)]), (0, [])])
 def test_every_tenth_loss_and_the_last_are_kept(steps: int, kept: list[tuple[int, float]]) -> None:
     window = run_window(Steps(*map(float, range(25))), lambda count, _seconds: count == steps, CPU)
-    assert [(number, loss.item()) for number, loss in window.losses] == kept
+    assert [(number, figures["loss"].item()) for number, figures in window.figures] == kept
     assert len(list(window.steps)) == steps
 
 

@@ -24,6 +24,7 @@ from gpuagent_workloads.counters.metrics import (
     Reading,
     core_flops,
     dram_bytes,
+    flops_by_precision,
     flops_metrics,
     parse,
     tensor_flops,
@@ -47,6 +48,8 @@ _COUNTED: dict[str, Any] = {
     "trace": False,
     "profile": False,
     "counters": "none",
+    "save_every": None,
+    "test_every": None,
 }
 
 
@@ -95,6 +98,8 @@ def report_counters(workload: Workload[Any], config: TrainingConfig, reporter: R
     flops = _count(ncu, flops_metrics(_output([ncu, "--query-metrics"])), program)
     reporter.result("executed_flops_per_step", core_flops(flops) + tensor_flops(flops), unit="FLOP")
     reporter.result("executed_tensor_flops_per_step", tensor_flops(flops), unit="FLOP")
+    for precision, count in flops_by_precision(flops).items():
+        reporter.result(f"executed_{precision}_flops_per_step", count, unit="FLOP")
     reporter.result("dram_bytes_per_step", dram_bytes(_count(ncu, DRAM_METRICS, program)), unit="bytes")
     found = re.search(r"Version (\d+(?:\.\d+)+)", _output([ncu, "--version"]))
     version = found[1] if found else "of unknown version"

@@ -1,6 +1,7 @@
-"""The reader of tiny-imagenet-200's training images, and of any other folder tree of the same layout.
+"""The reader of images in folders of classes: tiny-imagenet-200, ImageNet, and any other tree of their layouts.
 
-Layout: `train/CLASS/images/*.JPEG`, a folder for each class. Labels number the classes in the order of their names.
+Layouts: `train/CLASS/images/*.JPEG` of tiny-imagenet-200, and `train/CLASS/*.JPEG` of ImageNet, with images to test on
+in `val` likewise. Labels number the classes in the order of their names.
 """
 
 import re
@@ -14,12 +15,13 @@ from PIL import Image
 
 from gpuagent_workloads.data.dataset import Dataset
 from gpuagent_workloads.data.download import RemoteFile
+from gpuagent_workloads.data.frames import Frame, whole
 from gpuagent_workloads.data.unpack import Contents
 from gpuagent_workloads.errors import DataError
 
 SUFFIXES = (".jpeg", ".jpg", ".png")
 
-# Images that claim to have more are refused before they are decoded; the originals have 64 × 64.
+# Images that claim to have more are refused before they are decoded.
 MAX_PIXELS = 1 << 24
 
 ORIGINAL_CLASSES, ORIGINAL_IMAGES = 200, 100_000
@@ -31,7 +33,13 @@ class ImageFiles:
 
     paths: Sequence[Path]
     labels: npt.NDArray[np.int64]
-    classes: int
+    # Their names, in order.
+    names: Sequence[str]
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return len(self.names)
 
 
 def list_training_images(directory: Path) -> ImageFiles:
@@ -41,17 +49,39 @@ def list_training_images(directory: Path) -> ImageFiles:
         DataError: there are none, or a class has none.
     """
     try:
-        folders = sorted(path for path in (directory / "train").iterdir() if path.is_dir())
-        by_class = [_list_images(folder / "images") for folder in folders]
+        return _list_classes(directory / "train")
     except OSError as error:
         raise DataError(
-            f"cannot read {error.filename}: {error.strerror}; --data needs a folder with train/CLASS/images: "
-            f"`gpuagent prepare resnet18 --data {directory}` fetches it"
+            f"cannot read {error.filename}: {error.strerror}; --data needs train/CLASS/*.JPEG or "
+            f"train/CLASS/images/*.JPEG: `gpuagent prepare resnet18 --data {directory}` fetches it"
         ) from error
+
+
+def list_test_images(directory: Path, classes: Sequence[str]) -> ImageFiles:
+    """Return the files to test on: those of `val`.
+
+    Raises:
+        DataError: there are none, or they are of other classes than `classes`.
+    """
+    try:
+        files = _list_classes(directory / "val")
+    except OSError as error:
+        raise DataError(
+            f"cannot read {error.filename}: {error.strerror}; --test-images needs val/CLASS/*.JPEG"
+        ) from error
+    if files.names != classes:
+        raise DataError(f"{directory / 'val'} and {directory / 'train'} have folders of different classes")
+    return files
+
+
+def _list_classes(directory: Path) -> ImageFiles:
+    folders = sorted(path for path in directory.iterdir() if path.is_dir())
+    by_class = [_list_images(folder) for folder in folders]
     if not folders:
-        raise DataError(f"{directory / 'train'} has no folders of classes")
+        raise DataError(f"{directory} has no folders of classes")
     labels = np.repeat(np.arange(len(folders)), [len(paths) for paths in by_class])
-    return ImageFiles(paths=[path for paths in by_class for path in paths], labels=labels, classes=len(folders))
+    paths = [path for paths in by_class for path in paths]
+    return ImageFiles(paths=paths, labels=labels, names=[folder.name for folder in folders])
 
 
 def check_original(directory: Path) -> None:
@@ -90,8 +120,8 @@ TINY_IMAGENET = Dataset(
 )
 
 
-def read_image(path: Path, side: int) -> npt.NDArray[np.uint8]:
-    """Return an image as bytes, shape (side, side, 3), scaled to that size.
+def read_image(path: Path, side: int, frame: Frame = whole) -> npt.NDArray[np.uint8]:
+    """Return an image as bytes, shape (side, side, 3): its part in `frame`, scaled to that size.
 
     Raises:
         DataError: it cannot be read or decoded.
@@ -102,7 +132,8 @@ def read_image(path: Path, side: int) -> npt.NDArray[np.uint8]:
                 raise DataError(
                     f"{path} has {image.width} × {image.height} pixels, more than the {MAX_PIXELS} accepted"
                 )
-            colours = image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
+            box = frame(image.width, image.height)
+            colours = image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR, box)
     # Pillow raises these for damaged files: OSError (also for unknown formats), the others from its decoders.
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
         raise DataError(f"cannot read {path} as an image: {error}") from error
@@ -110,6 +141,8 @@ def read_image(path: Path, side: int) -> npt.NDArray[np.uint8]:
 
 
 def _list_images(folder: Path) -> list[Path]:
+    if (inner := folder / "images").is_dir():
+        folder = inner
     paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
     if not paths:
         raise DataError(f"{folder} has no images")

@@ -50,6 +50,10 @@ class TrainingConfig(Checked):
     checkpoint_every: int = parameter(100, help="with --elastic: steps between checkpoints", minimum=1)
     trace: bool = parameter(True, help="on a GPU: trace 3 steps after the measured ones")
     profile: bool = parameter(False, help="trace 5 steps with operators instead, and keep the trace")
+    profile_wait: int = parameter(1, help="with --profile: steps without the profiler, in each cycle", minimum=0)
+    profile_warmup: int = parameter(1, help="with --profile: then steps that are not kept", minimum=0)
+    profile_active: int = parameter(5, help="with --profile: then steps that are kept", minimum=1)
+    profile_repeat: int = parameter(1, help="with --profile: cycles, each with a trace of its own", minimum=1)
     counters: str = parameter("none", help="count a step's executed FLOPs and bytes in an extra run", choices=COUNTERS)
 
     def check_together(self) -> None:

@@ -1,5 +1,6 @@
 """The device of a rank: its choice, its support by this torch, and its report."""
 
+import ctypes
 import os
 import re
 from collections.abc import Iterable
@@ -67,7 +68,7 @@ def report_device(device: torch.device, reporter: Reporter) -> None:
 
 
 def report_software(reporter: Reporter) -> None:
-    """Report torch's number of threads, its version, and those of CUDA and cuDNN."""
+    """Report torch's number of threads, its version, those of CUDA, cuDNN and cuBLAS, and how cuDNN chooses."""
     reporter.result("threads", torch.get_num_threads())
     reporter.result("torch_version", torch.__version__)
     if torch.version.cuda is not None:
@@ -75,6 +76,30 @@ def report_software(reporter: Reporter) -> None:
     cudnn_version = torch.backends.cudnn.version()
     if cudnn_version is not None:
         reporter.result("cudnn_version", str(cudnn_version))
+        # The algorithms of its heuristics, or the fastest of all that it tried.
+        reporter.result("cudnn_choice", "benchmark" if torch.backends.cudnn.benchmark else "heuristics")
+        reporter.result("cudnn_deterministic", int(torch.backends.cudnn.deterministic))
+    cublas = cublas_version(torch.version.cuda)
+    if cublas is not None:
+        reporter.result("cublas_version", cublas)
+
+
+def cublas_version(cuda: str | None) -> str | None:
+    """Return the version of the cuBLAS that torch has loaded, for CUDA's version `cuda`; None: there is none."""
+    if cuda is None:
+        return None
+    try:
+        library = ctypes.CDLL(f"libcublas.so.{cuda.partition('.')[0]}")
+        value = ctypes.c_int()
+        parts = []
+        # libraryPropertyType: major, minor, patch.
+        for part in range(3):
+            if library.cublasGetProperty(part, ctypes.byref(value)):
+                return None
+            parts.append(str(value.value))
+    except (OSError, AttributeError):
+        return None
+    return ".".join(parts)
 
 
 def gpu_uuid(properties: Any, visible_devices: str) -> str | None:

@@ -3,7 +3,7 @@
 Images are bytes with their channels innermost, as files have them, until they are on the device.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -58,6 +58,34 @@ def accuracy_percent(
     with torch.inference_mode():
         guesses = [model(normalise(some.to(device))).argmax(dim=1).cpu() for some in images.split(TEST_BATCH_SIZE)]
     return 100 * (torch.cat(guesses) == labels).double().mean().item()
+
+
+def hits(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return how many labels have the highest score, and how many one of the five highest: shape (2,).
+
+    Args:
+        scores: of each class, shape (count, classes).
+        labels: shape (count,).
+    """
+    best = scores.topk(min(5, scores.shape[1]), dim=1).indices
+    right = best == labels[:, None]
+    return torch.stack([right[:, 0].sum(), right.sum()])
+
+
+def named_accuracies(right: torch.Tensor, count: int, prefix: str = "") -> dict[str, torch.Tensor]:
+    """Return what `hits` counted as percentages of `count`, by the names of their results."""
+    first, five = 100 * right.double() / count
+    return {f"{prefix}accuracy": first, f"{prefix}top5_accuracy": five}
+
+
+def accuracies_of(
+    model: nn.Module, batches: Iterable[Batch], normalise: Callable[[torch.Tensor], torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Return the percentages of images that `model`, left in evaluation mode, labels correctly, by result."""
+    model.eval()
+    with torch.inference_mode():
+        counted = [(hits(model(normalise(images)), labels).cpu(), len(labels)) for images, labels in batches]
+    return named_accuracies(torch.stack([right for right, _ in counted]).sum(dim=0), sum(n for _, n in counted))
 
 
 def _memory_format(channels_last: bool) -> torch.memory_format:

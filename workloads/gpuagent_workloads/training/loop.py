@@ -5,7 +5,7 @@ read when the window is over.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
@@ -15,6 +15,7 @@ import torch
 
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
+from gpuagent_workloads.training.interludes import Interludes
 from gpuagent_workloads.training.progress import Progress, Step, Work
 from gpuagent_workloads.training.ranks import AgreedEnd
 from gpuagent_workloads.training.timing import Call, synchronize
@@ -23,10 +24,13 @@ from gpuagent_workloads.training.trace.report import report_trace
 # The least length of the measured phase: power and utilisation are themselves averages over up to a second.
 MEASURE_SECONDS = 10.0
 
-# The interval of kept losses; keeping all would grow the measured GPU memory.
+# The interval of kept losses and other figures; keeping all would grow the measured GPU memory.
 LOSS_EVERY_STEPS = 10
 
 BatchT = TypeVar("BatchT")
+
+# Returns figures of the latest step, by name.
+Figures = Callable[[], Mapping[str, torch.Tensor]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +38,8 @@ class Window:
     """Consecutive steps; the device was idle before the first and after the last."""
 
     steps: Sequence[Call]
-    # Of every tenth step and of the last, with the step's number from 0.
-    losses: Sequence[tuple[int, torch.Tensor]]
+    # Of every tenth step and of the last, with the step's number from 0: the loss, and other figures by name.
+    figures: Sequence[tuple[int, Mapping[str, torch.Tensor]]]
     # From before the first step until the device had done the last.
     seconds: float
     # The time when the device had done the last.
@@ -68,6 +72,8 @@ def train(
     reporter: Reporter,
     feed: Feed[Any] | None = None,
     progress: Progress | None = None,
+    interludes: Interludes | None = None,
+    figures: Figures = dict,
 ) -> Window:
     """Take the warm-up steps, then the measured ones, and report their times, losses, throughput and memory.
 
@@ -82,11 +88,13 @@ def train(
         reporter: where to report.
         feed: the source of their batches, to report the time of waiting for it; None: not reported.
         progress: from `elastic.progress.resume`; None: one rank, from the beginning.
+        interludes: what interrupts the measured steps; None: nothing.
+        figures: returns others of a step than its loss, by name, that are still on the device.
 
     Returns:
         The steps that this process measured.
     """
-    progress = progress or Progress()
+    progress, interludes = progress or Progress(), interludes or Interludes(device)
     if config.warmup and not progress.resumed:
         _warm_up(step, config, device, reporter)
 
@@ -96,8 +104,10 @@ def train(
     waited_before_seconds = feed.waited_seconds if feed else 0.0
     # For ncu and nsys, which can be limited to this.
     with torch.cuda.profiler.profile() if device.type == "cuda" else nullcontext():
-        measured = run_window(progress.recorded(step), _is_enough(config, steps_per_epoch, progress), device)
-    _report_steps(measured.steps, config.items_per_step, reporter)
+        measured_step = interludes.after(progress.recorded(step), first_step)
+        measured = run_window(measured_step, _is_enough(config, steps_per_epoch, progress), device, figures)
+    _report_steps(measured.steps, config.items_per_step, reporter, {number - first_step for number in interludes.steps})
+    interludes.report(reporter)
     if not config.warmup and not progress.resumed:
         reporter.result("time_to_first_step", began_seconds + measured.steps[0].device_seconds, unit="s")
     reporter.phase("teardown", at_unix_nano=measured.ended_at_unix_nano)
@@ -109,7 +119,7 @@ def train(
     if work.seconds < MEASURE_SECONDS:
         reporter.result("measure_short", 1, phase="measure")
     reporter.result("items_per_epoch", steps_per_epoch * config.items_per_step * progress.ranks.size)
-    _report_memory_and_losses(measured, first_step, device, reporter)
+    _report_memory_and_figures(measured, first_step, device, reporter)
     if feed:
         waited_seconds = feed.waited_seconds - waited_before_seconds
         reporter.result("data_wait_share", 100 * waited_seconds / measured.seconds, unit="%", phase="measure")
@@ -126,23 +136,25 @@ def _warm_up(step: Step, config: TrainingConfig, device: torch.device, reporter:
     _report_steps([*first.steps, *others.steps], config.items_per_step, reporter)
 
 
-def run_window(step: Step, is_enough: Callable[[int, float], bool], device: torch.device) -> Window:
+def run_window(
+    step: Step, is_enough: Callable[[int, float], bool], device: torch.device, figures: Figures = dict
+) -> Window:
     """Take steps until `is_enough(steps taken, their seconds)`."""
-    losses: list[tuple[int, torch.Tensor]] = []
+    kept: list[tuple[int, Mapping[str, torch.Tensor]]] = []
     watch = _StopWatch(device)
     count = 0
     while not is_enough(count, watch.lap_seconds()):
         loss = step().detach()
         watch.lap()
         if count % LOSS_EVERY_STEPS == 0:
-            losses.append((count, loss))
+            kept.append((count, {"loss": loss, **figures()}))
         count += 1
     watch.stop()
-    if count and losses[-1][0] != count - 1:
-        losses.append((count - 1, loss))
+    if count and kept[-1][0] != count - 1:
+        kept.append((count - 1, {"loss": loss, **figures()}))
     return Window(
         steps=watch.step_times(),
-        losses=losses,
+        figures=kept,
         seconds=watch.total_seconds,
         ended_at_unix_nano=watch.ended_at_unix_nano,
     )
@@ -157,23 +169,28 @@ def _is_enough(config: TrainingConfig, steps_per_epoch: int, progress: Progress)
     return lambda _count, seconds: seconds >= MEASURE_SECONDS
 
 
-def _report_steps(steps: Sequence[Call], items: int, reporter: Reporter) -> None:
-    for step in steps:
+def _report_steps(
+    steps: Sequence[Call], items: int, reporter: Reporter, interrupted: Collection[int] = frozenset()
+) -> None:
+    for number, step in enumerate(steps):
+        timed = number not in interrupted
         reporter.step(
-            wall_seconds=step.wall_seconds,
-            gpu_seconds=step.gpu_seconds,
+            wall_seconds=step.wall_seconds if timed else None,
+            gpu_seconds=step.gpu_seconds if timed else None,
             items=items,
             at_unix_nano=step.ended_at_unix_nano,
         )
 
 
-def _report_memory_and_losses(measured: Window, first_step: int, device: torch.device, reporter: Reporter) -> None:
+def _report_memory_and_figures(measured: Window, first_step: int, device: torch.device, reporter: Reporter) -> None:
     if device.type == "cuda":
         reporter.result("peak_memory_allocated", torch.cuda.max_memory_allocated(device), unit="bytes")
         reporter.result("peak_memory_reserved", torch.cuda.max_memory_reserved(device), unit="bytes")
-    for number, loss in measured.losses:
-        reporter.metric("loss", loss.item(), step=first_step + number)
-    reporter.result("loss", measured.losses[-1][1].item(), phase="measure")
+    for number, figures in measured.figures:
+        for name, value in figures.items():
+            reporter.metric(name, value.item(), step=first_step + number)
+    for name, value in measured.figures[-1][1].items():
+        reporter.result(name, value.item(), unit=None if name == "loss" else "%", phase="measure")
 
 
 class _StopWatch:

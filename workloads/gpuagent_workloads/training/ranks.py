@@ -7,6 +7,7 @@ MASTER_PORT and, with several GPUs on a node, LOCAL_RANK.
 import math
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -91,6 +92,11 @@ def parallel(model: nn.Module, ranks: Ranks, device: torch.device) -> nn.Module:
     if ranks.size == 1:
         return model
     return DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+
+
+def without_sharing(model: nn.Module) -> AbstractContextManager[None]:
+    """Return the context in which a parallel model's gradients stay with their rank, to be added up there."""
+    return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
 
 class AgreedEnd:

@@ -18,7 +18,7 @@ from gpuagent_workloads.training.config import ImageTrainingConfig, TrainingConf
 from gpuagent_workloads.training.device import choose_device, report_device, report_software
 from gpuagent_workloads.training.elastic.progress import resume
 from gpuagent_workloads.training.images import placed
-from gpuagent_workloads.training.loop import Feed, train
+from gpuagent_workloads.training.loop import Feed, Figures, train
 from gpuagent_workloads.training.mfu import report_arithmetic, report_mfu
 from gpuagent_workloads.training.model import StepFlops, report_counts, report_minimum_bytes
 from gpuagent_workloads.training.order import Order
@@ -74,7 +74,11 @@ class Session:
         return order
 
     def learn(
-        self, loss: Callable[..., torch.Tensor], steps_per_epoch: int, batches: Iterator[Batch] | None = None
+        self,
+        loss: Callable[..., torch.Tensor],
+        steps_per_epoch: int,
+        batches: Iterator[Batch] | None = None,
+        figures: Figures = dict,
     ) -> None:
         """Take the warm-up steps and the measured ones, and report them.
 
@@ -82,6 +86,7 @@ class Session:
             loss: returns the loss of a step, given the tensors of a batch.
             steps_per_epoch: steps of all ranks that make a pass over the data.
             batches: of this rank, without end; None: the loss needs none.
+            figures: returns others than the loss of the latest step, in percent.
         """
         if batches is not None:
             self._feed = Feed(self._in_epochs(batches, steps_per_epoch))
@@ -94,7 +99,9 @@ class Session:
             return value
 
         config, device, reporter = self._config, self.device, self._reporter
-        self._measured = train(step, config, steps_per_epoch, device, reporter, self._feed, self._progress)
+        self._measured = train(
+            step, config, steps_per_epoch, device, reporter, self._feed, self._progress, figures=figures
+        )
 
     def report(self, flops: StepFlops) -> None:
         """Report the model's size, its FLOPs a step and, with batches, MFU and the least bytes a step."""

@@ -6,6 +6,11 @@ On other images, such as those of tiny-imagenet-200, which are scaled to 128 × 
 
     gpuagent prepare biggan --data ~/tiny-imagenet-200
     python -m gpuagent_workloads run biggan --data ~/tiny-imagenet-200 --classes 200
+
+BigGAN-deep with the settings of its published script, which saves and tests within the training:
+
+    python -m gpuagent_workloads run biggan --deep --d-steps 1 --accumulate 8 --lr-g 1e-4 --lr-d 4e-4 \
+        --save-every 500 --test-every 2000 --steps 2000
 """
 
 from dataclasses import dataclass
@@ -20,6 +25,9 @@ from gpuagent_workloads.workload import Workload
 # Self-attention compares eighths of the channels.
 CH_MULTIPLE = 8
 
+# Channels at full size, of the paper's two networks.
+CH, DEEP_CH = 96, 128
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(ImageTrainingConfig):
@@ -27,9 +35,18 @@ class Config(ImageTrainingConfig):
 
     item: ClassVar[str] = "images"
 
-    ch: int = parameter(96, help="channels of the layers at full size, a multiple of 8", minimum=8)
+    deep: bool = parameter(False, help="train BigGAN-deep: four times the blocks, with bottlenecks")
+    ch: int | None = parameter(
+        None, help="channels at full size, a multiple of 8; by default 96, with --deep 128", minimum=8
+    )
     classes: int = parameter(1000, help="classes of images", minimum=2, maximum=100_000)
     d_steps: int = parameter(2, help="updates of the discriminator per update of the generator", minimum=1)
+    accumulate: int = parameter(1, help="batches whose gradients an update adds up", minimum=1)
+    lr_g: float = parameter(5e-5, help="learning rate of the generator", minimum=0)
+    lr_d: float = parameter(2e-4, help="learning rate of the discriminator", minimum=0)
+    save_every: int | None = parameter(None, help="measured steps between saves of weights and optimizers", minimum=1)
+    test_every: int | None = parameter(None, help="measured steps between tests of the generator", minimum=1)
+    test_images: int = parameter(1000, help="images that a test makes and scores", minimum=1)
     ema: bool = parameter(False, help="keep a moving average of the generator's weights")
     batch_size: int = parameter(64, help="real images of an update, and as many made ones", minimum=1)
     warmup: int = parameter(5, help="steps before the measured ones", minimum=0)
@@ -42,13 +59,18 @@ class Config(ImageTrainingConfig):
         """Check also the number of channels."""
         # Named, since super() does not find the class that slots=True makes of this one.
         ImageTrainingConfig.check_together(self)
-        if self.ch % CH_MULTIPLE:
+        if self.channels % CH_MULTIPLE:
             raise MisuseError(f"--ch must be a multiple of {CH_MULTIPLE}, for self-attention, not {self.ch}")
+
+    @property
+    def channels(self) -> int:
+        """Channels of the layers at full size."""
+        return self.ch or (DEEP_CH if self.deep else CH)
 
     @property
     def items_per_step(self) -> int:
         """Real images of a step of a rank; each update of the discriminator takes new ones."""
-        return self.batch_size * self.d_steps
+        return self.batch_size * self.accumulate * self.d_steps
 
     @property
     def samples_per_step(self) -> int:
@@ -67,6 +89,7 @@ WORKLOAD = Workload(
     "H200; on the host 3 GB, estimated",
     config=Config,
     entry="gpuagent_workloads.suite.biggan.train:train_gan",
+    layers="gpuagent_workloads.suite.biggan.train:layers",
     preparation=PREPARATION,
     dataset=DATASET,
 )

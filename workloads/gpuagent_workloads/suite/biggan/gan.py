@@ -1,11 +1,11 @@
 """BigGAN's two networks in training.
 
 Optimizers and losses are those of the paper and of the defaults of ajbrock/BigGAN-PyTorch; the penalty on weights that
-are not orthogonal is the paper's. Batch normalisation takes the statistics of one batch of one rank. Real images are
-neither cropped nor mirrored.
+are not orthogonal is the paper's. Batch normalisation takes the statistics of one batch of one rank, also where an
+update adds up the gradients of several batches. Real images are neither cropped nor mirrored.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from gpuagent_workloads.suite.biggan import Config
+from gpuagent_workloads.suite.biggan.deep import build_networks
 from gpuagent_workloads.suite.biggan.losses import (
     add_penalty_gradients,
     discriminator_loss,
@@ -20,16 +21,14 @@ from gpuagent_workloads.suite.biggan.losses import (
     generator_loss,
     regularised,
 )
-from gpuagent_workloads.suite.biggan.networks import Discriminator, Generator, draw
+from gpuagent_workloads.suite.biggan.networks import draw
 from gpuagent_workloads.training.compiling import compiled
 from gpuagent_workloads.training.images import Batch, Normalisation, placed
 from gpuagent_workloads.training.precision import Precision
-from gpuagent_workloads.training.ranks import Ranks, parallel
+from gpuagent_workloads.training.ranks import Ranks, parallel, without_sharing
 
 # Of each channel, so that real images are from -1 to 1, as made ones are.
 MEAN = DEVIATION = (0.5, 0.5, 0.5)
-
-GENERATOR_LEARNING_RATE, DISCRIMINATOR_LEARNING_RATE = 5e-5, 2e-4
 
 BETAS = (0.0, 0.999)
 
@@ -55,21 +54,22 @@ class Gan:
         self._normalise = Normalisation(MEAN, DEVIATION, device, channels_last=config.channels_last)
         # Not moved there: a CPU takes half a minute to make orthogonal matrices of this size.
         with device:
-            generator, discriminator = Generator(config.ch, config.classes), Discriminator(config.ch, config.classes)
+            generator, discriminator = build_networks(config)
         self.generator = placed(generator, device, channels_last=config.channels_last)
         self.discriminator = placed(discriminator, device, channels_last=config.channels_last)
         averaging = get_ema_multi_avg_fn(EMA_DECAY)
         self.average = AveragedModel(self.generator, multi_avg_fn=averaging) if config.ema else None
         # A fused Adam removes fp16's scale from the gradients by itself, and so from the penalty's, which have none.
         fused = device.type == "cuda" and precision.dtype is not torch.float16
-        self.generator_optimizer = _adam(self.generator, GENERATOR_LEARNING_RATE, fused)
-        self.discriminator_optimizer = _adam(self.discriminator, DISCRIMINATOR_LEARNING_RATE, fused)
+        self.generator_optimizer = _adam(self.generator, config.lr_g, fused)
+        self.discriminator_optimizer = _adam(self.discriminator, config.lr_d, fused)
         self.generator_optimizer.register_step_pre_hook(lambda *_: self._penalise())
         # Ranks share the gradients of the network that learns; the other one is used as it is.
         both = (self.generator, self.discriminator)
         self._make, self._judge = (compiled(network, config.compile, device) for network in both)
+        self._learners = [parallel(network, ranks, device) for network in both]
         self._make_learning, self._judge_learning = (
-            compiled(parallel(network, ranks, device), config.compile, device) for network in both
+            compiled(learner, config.compile, device) for learner in self._learners
         )
 
     @property
@@ -92,23 +92,58 @@ class Gan:
         """Update the discriminator --d-steps times, then the generator once, and return the generator's loss.
 
         Args:
-            batches: real images as bytes, and their labels; each update of the discriminator takes one.
+            batches: real images as bytes, and their labels; each update of the discriminator takes --accumulate.
         """
+        make_learner, judge_learner = self._learners
         for _ in range(self._config.d_steps):
-            self._update_discriminator(*next(batches))
-        with frozen(self.discriminator), self._precision.autocast():
-            loss = generator_loss(self._make_learning, self._judge, draw(self._config, self._device))
-        self._precision.update(loss, self.generator_optimizer)
+            self.discriminator_loss = self._update(
+                judge_learner, self.discriminator_optimizer, lambda: self._discriminator_loss(*next(batches))
+            )
+        with frozen(self.discriminator):
+            loss = self._update(make_learner, self.generator_optimizer, self._generator_loss)
         if self.average:
             self.average.update_parameters(self.generator)
         return loss
 
-    def _update_discriminator(self, images: torch.Tensor, labels: torch.Tensor) -> None:
-        with self._precision.autocast():
-            real = self._normalise(images), labels
-            loss = discriminator_loss(self._make, self._judge_learning, real, draw(self._config, self._device))
-        self._precision.update(loss, self.discriminator_optimizer)
-        self.discriminator_loss = loss.detach()
+    def mean_score(self, images: int) -> float:
+        """Return the mean score of that many made images, in evaluation mode; of the average's, where it is kept."""
+        maker = self.average or self.generator
+        networks = nn.ModuleList([maker, self.discriminator]).eval()
+        scores = []
+        with torch.inference_mode(), self._precision.autocast():
+            for _ in range(-(-images // self._config.batch_size)):
+                noise = draw(self._config, self._device)
+                scores.append(self.discriminator(maker(*noise), noise[1]))
+        networks.train()
+        return torch.cat(scores)[:images].float().mean().item()
+
+    def _update(
+        self, learner: nn.Module, optimizer: torch.optim.Optimizer, loss_of_batch: Callable[[], torch.Tensor]
+    ) -> torch.Tensor:
+        """Take a step with the mean of the gradients of --accumulate batches, and return the mean of their losses."""
+        count = self._config.accumulate
+        losses = []
+
+        def part() -> torch.Tensor:
+            with self._precision.autocast():
+                loss = loss_of_batch() / count
+            losses.append(loss.detach())
+            return loss
+
+        optimizer.zero_grad()
+        with without_sharing(learner):
+            for _ in range(count - 1):
+                self._precision.backward(part())
+        self._precision.backward(part())
+        self._precision.step(optimizer)
+        return torch.stack(losses).sum()
+
+    def _generator_loss(self) -> torch.Tensor:
+        return generator_loss(self._make_learning, self._judge, draw(self._config, self._device))
+
+    def _discriminator_loss(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        real = self._normalise(images), labels
+        return discriminator_loss(self._make, self._judge_learning, real, draw(self._config, self._device))
 
     def _penalise(self) -> None:
         with self._precision.autocast():

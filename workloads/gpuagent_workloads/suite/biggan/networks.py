@@ -31,6 +31,9 @@ CHUNK = 20
 
 NOISE = CHUNK * (1 + len(BLOCKS))
 
+# Of BigGAN-deep, whose blocks all get all of it.
+DEEP_NOISE = 128
+
 # Channels out of the discriminator's blocks, in units of `ch`; each but the last halves the size.
 CHANNELS = (1, 2, 4, 8, 16, 16)
 
@@ -142,19 +145,20 @@ class GeneratorBlock(nn.Module):
     def forward(self, x_BCHW: torch.Tensor, condition_BD: torch.Tensor) -> torch.Tensor:
         """Return images of twice the size."""
         inner = relu(self.norm1(x_BCHW, condition_BD), inplace=True)
-        inner = self.conv1(_double_size(inner))
+        inner = self.conv1(double_size(inner))
         inner = self.conv2(relu(self.norm2(inner, condition_BD), inplace=True))
-        doubled_BCHW: torch.Tensor = self.shortcut(_double_size(x_BCHW)) + inner
+        doubled_BCHW: torch.Tensor = self.shortcut(double_size(x_BCHW)) + inner
         return doubled_BCHW
 
 
 def draw(config: Config, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Return noise (B, N) for a batch, and classes (B,) to make images of."""
-    noise_BN = torch.randn(config.batch_size, NOISE, device=device)
+    noise_BN = torch.randn(config.batch_size, DEEP_NOISE if config.deep else NOISE, device=device)
     return noise_BN, torch.randint(config.classes, (config.batch_size,), device=device)
 
 
-def _double_size(x_BCHW: torch.Tensor) -> torch.Tensor:
+def double_size(x_BCHW: torch.Tensor) -> torch.Tensor:
+    """Return images of twice the size, each pixel repeated."""
     return interpolate(x_BCHW, scale_factor=2.0)
 
 

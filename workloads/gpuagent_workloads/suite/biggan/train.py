@@ -1,12 +1,15 @@
 """Training of the biggan workload: its data, its steps, its figures and its costs."""
 
+import tempfile
 from collections.abc import Iterable
+from pathlib import Path
 
 import torch
 from torch import nn
 
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.biggan import Config
+from gpuagent_workloads.suite.biggan.deep import build_networks
 from gpuagent_workloads.suite.biggan.gan import Gan
 from gpuagent_workloads.suite.biggan.losses import (
     discriminator_loss,
@@ -15,19 +18,23 @@ from gpuagent_workloads.suite.biggan.losses import (
     penalty_gradient,
     regularised,
 )
-from gpuagent_workloads.suite.biggan.networks import SIDE, Discriminator, Generator, draw
+from gpuagent_workloads.suite.biggan.networks import SIDE, draw
 from gpuagent_workloads.suite.classification import ClassificationConfig
 from gpuagent_workloads.suite.classification.sources import open_source
+from gpuagent_workloads.training.elastic.checkpoint import save
 from gpuagent_workloads.training.elastic.progress import resume
+from gpuagent_workloads.training.interludes import Interlude, Interludes
 from gpuagent_workloads.training.loop import Feed, train
 from gpuagent_workloads.training.mfu import report_mfu
 from gpuagent_workloads.training.model import count_flops, minimum_bytes, report_counts
 from gpuagent_workloads.training.order import Order
+from gpuagent_workloads.training.outline import LayerRow, outline
+from gpuagent_workloads.training.progress import Position
 from gpuagent_workloads.training.session import set_up
 
 
 def train_gan(config: Config, reporter: Reporter) -> None:
-    """Run the workload from its data to its figures. No images are made or scored after training."""
+    """Run the workload from its data to its figures. Only --test-every makes and scores images beside training."""
     images = ClassificationConfig(
         batch_size=config.batch_size,
         classes=config.classes,
@@ -45,14 +52,49 @@ def train_gan(config: Config, reporter: Reporter) -> None:
     order = Order(len(source), config, progress)
     feed = Feed(source.batches(order, device))
 
-    measured = train(lambda: gan.step(feed), config, order.steps_per_epoch, device, reporter, feed, progress)
+    with tempfile.TemporaryDirectory(prefix="saved-", dir=reporter.directory) as folder:
+        interludes = _make_interludes(gan, config, Path(folder), device, reporter)
+        measured = train(
+            lambda: gan.step(feed), config, order.steps_per_epoch, device, reporter, feed, progress, interludes
+        )
     reporter.result("discriminator_loss", gan.discriminator_loss.item())
     for name, network in gan.networks.named_children():
         reporter.result(f"{name}_parameters", sum(weights.numel() for weights in network.parameters()))
     flops = count_flops(lambda: loss_on_meta_device(config))
     report_counts(gan.networks, flops, reporter)
     report_mfu(flops, measured, precision, device, reporter)
-    reporter.result("minimum_bytes_per_step", minimum_bytes_per_step(gan, config.d_steps, next(feed)), unit="bytes")
+    batches = [tensor for _ in range(config.accumulate) for tensor in next(feed)]
+    reporter.result("minimum_bytes_per_step", minimum_bytes_per_step(gan, config.d_steps, batches), unit="bytes")
+
+
+def _make_interludes(gan: Gan, config: Config, folder: Path, device: torch.device, reporter: Reporter) -> Interludes:
+    """Return the saves and tests. They are rank 0's; the others wait for it in their next step."""
+
+    def write(step: int) -> None:
+        save(folder / "saved.pt", Position(step=step), gan.parts)
+
+    def test(step: int) -> None:
+        reporter.metric("test_score", gan.mean_score(config.test_images), step=step - 1)
+
+    return Interludes(
+        device,
+        [
+            Interlude(name="save", every=config.save_every if reporter.rank == 0 else None, work=write),
+            Interlude(name="test", every=config.test_every if reporter.rank == 0 else None, work=test),
+        ],
+    )
+
+
+def layers(config: Config) -> list[LayerRow]:
+    """Return the layers of both networks: a batch of made images, and their scores."""
+    device = torch.device("meta")
+    with device:
+        generator, discriminator = build_networks(config)
+    noise_BN, labels_B = draw(config, device)
+    return outline(
+        {"generator": generator, "discriminator": discriminator},
+        lambda: discriminator(generator(noise_BN, labels_B), labels_B),
+    )
 
 
 def loss_on_meta_device(config: Config) -> torch.Tensor:
@@ -63,14 +105,15 @@ def loss_on_meta_device(config: Config) -> torch.Tensor:
     """
     device = torch.device("meta")
     with device:
-        generator, discriminator = Generator(config.ch, config.classes), Discriminator(config.ch, config.classes)
+        generator, discriminator = build_networks(config)
         real = torch.empty(config.batch_size, 3, SIDE, SIDE), torch.empty(config.batch_size, dtype=torch.long)
-    for _ in range(config.d_steps):
+    for _ in range(config.d_steps * config.accumulate):
         discriminator_loss(generator, discriminator, real, draw(config, device)).backward()
     for weights in regularised(generator):
         penalty_gradient(weights.detach())
     with frozen(discriminator):
-        return generator_loss(generator, discriminator, draw(config, device))
+        losses = [generator_loss(generator, discriminator, draw(config, device)) for _ in range(config.accumulate)]
+        return torch.stack(losses).sum()
 
 
 def minimum_bytes_per_step(gan: Gan, d_steps: int, batch: Iterable[torch.Tensor]) -> int:
@@ -81,7 +124,7 @@ def minimum_bytes_per_step(gan: Gan, d_steps: int, batch: Iterable[torch.Tensor]
     Args:
         gan: after its first step.
         d_steps: updates of the discriminator.
-        batch: of one of them.
+        batch: all tensors of one of them.
     """
     of_discriminator = minimum_bytes(gan.discriminator, gan.discriminator_optimizer, batch)
     of_generator = minimum_bytes(gan.generator, gan.generator_optimizer, ())

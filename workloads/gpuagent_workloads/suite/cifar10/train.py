@@ -16,6 +16,7 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import SYNTHETIC, ImageTrainingConfig
 from gpuagent_workloads.training.images import Normalisation, accuracy_percent, endless_batches
 from gpuagent_workloads.training.model import count_flops
+from gpuagent_workloads.training.outline import LayerRow, outline
 from gpuagent_workloads.training.session import Session
 
 MEAN = DEVIATION = (0.5, 0.5, 0.5)
@@ -61,6 +62,14 @@ def build_network() -> nn.Module:
         nn.ReLU(),
         nn.Linear(84, CLASSES),
     )
+
+
+def layers(config: ImageTrainingConfig) -> list[LayerRow]:
+    """Return the layers of the network."""
+    with torch.device("meta"):
+        model = build_network()
+        images = torch.empty(config.batch_size, CHANNELS, SIDE, SIDE)
+    return outline({"": model}, lambda: model(images))
 
 
 def loss_on_meta_device(batch_size: int) -> torch.Tensor:

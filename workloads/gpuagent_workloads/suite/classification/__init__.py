@@ -7,6 +7,10 @@ With the images of tiny-imagenet-200 instead of synthetic ones:
     gpuagent prepare resnet18 --data ~/tiny-imagenet-200
     python -m gpuagent_workloads run resnet18 --data ~/tiny-imagenet-200 --batches 15
 
+With ImageNet's own folders, its cropping and mirroring, and a test:
+
+    python -m gpuagent_workloads run resnet50 --data ~/imagenet --classes 1000 --crop --flip --test-images 50000
+
 With ReLU and pooling swapped, on the batches of the study that compared both orders:
 
     python -m gpuagent_workloads run vgg16 --order swapped --batch-size 128 --warmup 5 --steps 10
@@ -34,17 +38,26 @@ class ClassificationConfig(ImageTrainingConfig):
     classes: int = parameter(200, help="classes to distinguish", minimum=2, maximum=100_000)
     # AlexNet leaves nothing of images smaller than 63 pixels.
     image_size: int = parameter(224, help="pixels on each side of an image", minimum=64, maximum=1024)
-    data: str = parameter(SYNTHETIC, help="directory of tiny-imagenet-200, or synthetic", path=True)
+    data: str = parameter(SYNTHETIC, help="directory of tiny-imagenet-200 or ImageNet, or synthetic", path=True)
+    crop: bool = parameter(False, help="with --data: cut out a random part of each image, as for ImageNet")
+    flip: bool = parameter(False, help="with --data: mirror every other image, at random")
+    test_images: int | None = parameter(
+        None, help="images of val, or synthetic ones, to test on after training", minimum=1
+    )
     workers: int | None = parameter(
         None, help="processes that decode images; by default the number of CPUs, at most 16", minimum=0
     )
 
     def check_together(self) -> None:
-        """Check also the number of steps."""
+        """Check also the number of steps, and the changes of images."""
         # Named, since super() does not find the class that slots=True makes of this one.
         ImageTrainingConfig.check_together(self)
         if self.batches is not None and (self.steps is not None or self.epochs is not None):
             raise MisuseError("--batches is another name for --steps, and --epochs excludes both: give one of them")
+        if self.data == SYNTHETIC and (self.crop or self.flip):
+            raise MisuseError(
+                "--crop and --flip need --data DIRECTORY: synthetic images stay on the device as they are"
+            )
 
     @property
     def has_fixed_work(self) -> bool:
@@ -92,6 +105,7 @@ WORKLOADS = tuple(
         memory=f"on the device about {memory}",
         config=Vgg16Config if name == "vgg16" else ClassificationConfig,
         entry=f"gpuagent_workloads.suite.classification.train:train_{name}",
+        layers=f"gpuagent_workloads.suite.classification.layers:{name}",
         preparation=PREPARATION,
         dataset=DATASET,
     )

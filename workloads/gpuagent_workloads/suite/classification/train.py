@@ -1,7 +1,8 @@
 """Training of the image classification workloads.
 
 Optimizer and normalisation are those of pytorch/examples, imagenet/main.py. Its learning rates are for batches of 256
-and are scaled to others. Nothing is tested: the studies stop after 15 batches, where accuracy means nothing.
+and are scaled to others. Accuracy of the training's batches is reported beside their loss. Only --test-images tests:
+the studies stop after 15 batches, where accuracy means nothing.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.classification import ClassificationConfig, Vgg16Config, with_steps
 from gpuagent_workloads.suite.classification.networks import alexnet, resnet18, resnet50, vgg16
 from gpuagent_workloads.suite.classification.sources import open_source
-from gpuagent_workloads.training.images import Normalisation
+from gpuagent_workloads.training.images import Normalisation, accuracies_of, hits, named_accuracies
 from gpuagent_workloads.training.model import count_flops
 from gpuagent_workloads.training.session import Session
 
@@ -73,11 +74,21 @@ def train_classifier(build: Build, learning_rate: float, config: ClassificationC
     normalise = Normalisation(MEAN, DEVIATION, session.device, channels_last=config.channels_last)
     order = session.order(len(source))
 
-    def loss(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return cross_entropy(session.forward(normalise(images)), labels)
+    latest: dict[str, torch.Tensor] = {}
 
-    session.learn(loss, order.steps_per_epoch, source.batches(order, session.device))
+    def loss(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        scores = session.forward(normalise(images))
+        latest.update(scores=scores.detach(), labels=labels)
+        return cross_entropy(scores, labels)
+
+    def accuracies() -> dict[str, torch.Tensor]:
+        return named_accuracies(hits(**latest), len(latest["labels"]), prefix="train_")
+
+    session.learn(loss, order.steps_per_epoch, source.batches(order, session.device), accuracies)
     session.report(count_flops(lambda: loss_on_meta_device(build, config.batch_size, config.image_size)))
+    if config.test_images and reporter.rank == 0:
+        for name, value in accuracies_of(session.model, source.test_batches(session.device), normalise).items():
+            reporter.result(name, value.item(), unit="%")
 
 
 def loss_on_meta_device(build: Build, batch_size: int, side: int) -> torch.Tensor:

@@ -21,6 +21,7 @@ from gpuagent_workloads.suite.gpt.model import Gpt, step_flops
 from gpuagent_workloads.training.config import SYNTHETIC
 from gpuagent_workloads.training.device import upload
 from gpuagent_workloads.training.order import Order
+from gpuagent_workloads.training.outline import LayerRow, outline
 from gpuagent_workloads.training.progress import Progress
 from gpuagent_workloads.training.session import Session
 
@@ -51,6 +52,14 @@ def train_and_validate(config: Config, reporter: Reporter) -> None:
     session.learn(session.forward, steps_per_epoch, batches)
     session.report(step_flops(config))
     reporter.result("validation_loss", _validation_loss(session.model, tokens.validation, config, session.device))
+
+
+def layers(config: Config) -> list[LayerRow]:
+    """Return the layers of the network, with its loss."""
+    with torch.device("meta"):
+        model = Gpt(config)
+        tokens_BL = torch.empty(config.batch_size, config.context, dtype=torch.long)
+        return outline({"": model}, lambda: model(tokens_BL, tokens_BL))
 
 
 def load_tokens(config: Config, reporter: Reporter) -> Tokens:

@@ -5,15 +5,28 @@
 With the gradients, and with the layer's data left in the cache:
 
     python -m gpuagent_workloads run layer --layer linear --backward --cache warm
+
+In a shape of your own:
+
+    python -m gpuagent_workloads run layer --layer conv --inputs 64 --outputs 64 --kernel 5 --padding 2 --side 112
 """
 
 from dataclasses import dataclass
 
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.parameters import Checked, parameter
 from gpuagent_workloads.training.config import DEVICES, PRECISIONS
 from gpuagent_workloads.workload import Workload
 
 LAYERS = ("relu", "maxpool", "conv", "linear")
+
+# The shape of each layer in S2; a linear layer has no side, a ReLU no kernel.
+SHAPES = {
+    "relu": {"inputs": 3, "side": 224},
+    "maxpool": {"inputs": 3, "side": 224, "kernel": 2, "padding": 0, "stride": 2},
+    "conv": {"inputs": 3, "side": 224, "outputs": 128, "kernel": 3, "padding": 1, "stride": 1},
+    "linear": {"inputs": 512 * 7 * 7, "outputs": 4096},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +34,12 @@ class Config(Checked):
     """The layer, the device and the number of steps."""
 
     layer: str = parameter("conv", help="kind of layer", choices=LAYERS)
+    inputs: int | None = parameter(None, help="channels or, of linear, features of a sample", minimum=1)
+    outputs: int | None = parameter(None, help="of conv and linear: channels or features that come out", minimum=1)
+    side: int | None = parameter(None, help="height and width of a sample, except of linear", minimum=1)
+    kernel: int | None = parameter(None, help="of conv and maxpool: side of the kernel", minimum=1)
+    padding: int | None = parameter(None, help="of conv and maxpool: zeros around a sample", minimum=0)
+    stride: int | None = parameter(None, help="of conv and maxpool: distance of the kernel's places", minimum=1)
     backward: bool = parameter(False, help="also compute the gradients of input and weights")
     cache: str = parameter(
         "flushed", help="content of the cache before a step: other data, or its own", choices=("flushed", "warm")
@@ -36,6 +55,25 @@ class Config(Checked):
     warmup: int = parameter(5, help="steps before the measured ones, after one that loads kernels", minimum=0)
     seed: int = parameter(1, help="seed of weights and input", minimum=0, maximum=2**32 - 1)
 
+    def check_together(self) -> None:
+        """Check the shape."""
+        shape = self.shape
+        for name in ("inputs", "outputs", "side", "kernel", "padding", "stride"):
+            if getattr(self, name) is not None and name not in shape:
+                raise MisuseError(f"--{name} has no meaning for --layer {self.layer}: omit it")
+        if "kernel" in shape and shape["kernel"] > shape["side"] + 2 * shape["padding"]:
+            raise MisuseError(f"--kernel {shape['kernel']} is larger than the sample with its padding")
+        if self.layer == "maxpool" and 2 * shape["padding"] > shape["kernel"]:
+            raise MisuseError(f"--padding {shape['padding']} is more than half of --kernel {shape['kernel']}")
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """The shape as given or, where it is not, as in S2."""
+        return {
+            name: usual if getattr(self, name) is None else getattr(self, name)
+            for name, usual in SHAPES[self.layer].items()
+        }
+
 
 WORKLOAD = Workload(
     name="layer",
@@ -46,4 +84,5 @@ WORKLOAD = Workload(
     memory="on the device, by default 0.2 GB, linear 0.5 GB, conv 7 GB; up to three times that with --backward",
     config=Config,
     entry="gpuagent_workloads.suite.layer.measure:measure",
+    layers="gpuagent_workloads.suite.layer.layers:outline_layer",
 )

@@ -6,10 +6,14 @@ as if the cache held it from then on.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import nn
+
+from gpuagent_workloads.suite.layer import Config
+from gpuagent_workloads.training.outline import LayerRow, outline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,37 +29,55 @@ class Layer:
     weights: int
 
 
-# S2's shapes: VGG's first images and its first linear layer.
-LAYERS: Mapping[str, Layer] = {
-    "relu": Layer(
-        build=lambda: nn.ReLU(inplace=True),
-        input_shape=(3, 224, 224),
-        output_shape=(3, 224, 224),
-        operations_per_output=1,
-        weights=0,
-    ),
-    "maxpool": Layer(
-        build=lambda: nn.MaxPool2d(kernel_size=2, stride=2),
-        input_shape=(3, 224, 224),
-        output_shape=(3, 112, 112),
-        operations_per_output=3,
-        weights=0,
-    ),
-    "conv": Layer(
-        build=lambda: nn.Conv2d(3, 128, kernel_size=3, padding=1),
-        input_shape=(3, 224, 224),
-        output_shape=(128, 224, 224),
-        operations_per_output=2 * 3 * 3 * 3,
-        weights=128 * 3 * 3 * 3 + 128,
-    ),
-    "linear": Layer(
-        build=lambda: nn.Linear(512 * 7 * 7, 4096),
-        input_shape=(512 * 7 * 7,),
-        output_shape=(4096,),
-        operations_per_output=2 * 512 * 7 * 7,
-        weights=512 * 7 * 7 * 4096 + 4096,
-    ),
-}
+def build_layer(config: Config) -> Layer:
+    """Return the layer that `config` describes."""
+    shape = config.shape
+    inputs = shape["inputs"]
+    if config.layer == "linear":
+        outputs = shape["outputs"]
+        return Layer(
+            build=lambda: nn.Linear(inputs, outputs),
+            input_shape=(inputs,),
+            output_shape=(outputs,),
+            operations_per_output=2 * inputs,
+            weights=outputs * inputs + outputs,
+        )
+    image = (inputs, shape["side"], shape["side"])
+    if config.layer == "relu":
+        return Layer(
+            build=lambda: nn.ReLU(inplace=True),
+            input_shape=image,
+            output_shape=image,
+            operations_per_output=1,
+            weights=0,
+        )
+    kernel, padding, stride = shape["kernel"], shape["padding"], shape["stride"]
+    side = (shape["side"] + 2 * padding - kernel) // stride + 1
+    if config.layer == "maxpool":
+        return Layer(
+            build=lambda: nn.MaxPool2d(kernel, stride=stride, padding=padding),
+            input_shape=image,
+            output_shape=(inputs, side, side),
+            operations_per_output=kernel**2 - 1,
+            weights=0,
+        )
+    outputs = shape["outputs"]
+    return Layer(
+        build=lambda: nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=padding),
+        input_shape=image,
+        output_shape=(outputs, side, side),
+        operations_per_output=2 * inputs * kernel**2,
+        weights=outputs * inputs * kernel**2 + outputs,
+    )
+
+
+def outline_layer(config: Config) -> list[LayerRow]:
+    """Return the layer as the only one of a network."""
+    layer = build_layer(config)
+    with torch.device("meta"):
+        module = layer.build()
+        values = torch.empty(config.batch_size, *layer.input_shape)
+    return outline({config.layer: module}, lambda: module(values))
 
 
 def step_flops(layer: Layer, batch_size: int, backward: bool) -> int:

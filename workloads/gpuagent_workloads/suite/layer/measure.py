@@ -12,7 +12,7 @@ from gpuagent_workloads.measuring.setup import set_up_device, tf32_set, type_of,
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.layer import Config
 from gpuagent_workloads.suite.layer.cache import UNKNOWN_CACHE_BYTES, last_cache_bytes
-from gpuagent_workloads.suite.layer.layers import LAYERS, step_flops, step_minimum_bytes
+from gpuagent_workloads.suite.layer.layers import build_layer, step_flops, step_minimum_bytes
 from gpuagent_workloads.training.loop import MEASURE_SECONDS
 from gpuagent_workloads.training.mfu import report_arithmetic
 from gpuagent_workloads.training.model import StepFlops
@@ -39,7 +39,7 @@ def measure(config: Config, reporter: Reporter) -> None:
 
 def _measure_in_precision(config: Config, device: torch.device, reporter: Reporter) -> list[Call]:
     """Take all steps, and return the measured ones."""
-    layer, dtype = LAYERS[config.layer], type_of(config.precision)
+    layer, dtype = build_layer(config), type_of(config.precision)
     module = layer.build().to(device, dtype)
     values = torch.randn(config.batch_size, *layer.input_shape, device=device, dtype=dtype)
     if config.backward:
@@ -127,7 +127,12 @@ def _make_flush(config: Config, device: torch.device, reporter: Reporter) -> Wor
 
 def _report_settings(config: Config, device: torch.device, reporter: Reporter) -> None:
     tensor_type = type_of(config.precision)
+    layer = build_layer(config)
     reporter.result("layer", config.layer)
+    shapes = (str((config.batch_size, *shape)) for shape in (layer.input_shape, layer.output_shape))
+    with torch.device("meta"):
+        module = layer.build()
+    reporter.result("layer_shape", f"{module}: {' to '.join(shapes)}, {layer.weights:,} parameters")
     reporter.result("passes", "forward and backward" if config.backward else "forward")
     reporter.result("precision", config.precision)
     reporter.result("tensor_type", str(tensor_type).removeprefix("torch."))
@@ -136,7 +141,7 @@ def _report_settings(config: Config, device: torch.device, reporter: Reporter) -
     if device.type == "cuda":
         reporter.result("tf32_matmul", int(torch.backends.cuda.matmul.allow_tf32))
         reporter.result("tf32_cudnn", int(torch.backends.cudnn.allow_tf32))
-    flops = step_flops(LAYERS[config.layer], config.batch_size, config.backward)
+    flops = step_flops(layer, config.batch_size, config.backward)
     # By torch's flags for the arithmetic: a comparison counts as a product.
     convolutions = flops if config.layer == "conv" else 0
     by_kind = StepFlops(convolutions=convolutions, products=flops - convolutions)
@@ -154,7 +159,7 @@ def _report_calls(calls: list[Call], config: Config, reporter: Reporter) -> None
 
 
 def _report_figures(config: Config, calls: list[Call], reporter: Reporter) -> None:
-    layer = LAYERS[config.layer]
+    layer = build_layer(config)
     seconds = sum(call.device_seconds for call in calls) / len(calls)
     flops = step_flops(layer, config.batch_size, config.backward)
     value_bytes = type_of(config.precision).itemsize

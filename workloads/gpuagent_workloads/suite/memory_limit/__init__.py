@@ -9,13 +9,18 @@ On a CPU, within a limit that the kernel enforces, and with small activations:
 Over two GPUs, in the split that holds most layers:
 
     python -m gpuagent_workloads run memory-limit --split 2
+
+The stacks that S2 names, on one GPU and divided over two:
+
+    python -m gpuagent_workloads run memory-limit --points 61:62,62:61,62:62
+    python -m gpuagent_workloads run memory-limit --split 2 --points 84:0+54:62
 """
 
 from dataclasses import dataclass
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.parameters import Checked, parameter
-from gpuagent_workloads.suite.memory_limit.search import parse_ratios
+from gpuagent_workloads.suite.memory_limit.search import parse_points, parse_ratios
 from gpuagent_workloads.training.config import DEVICES
 from gpuagent_workloads.workload import Workload
 
@@ -27,10 +32,12 @@ class Config(Checked):
     device: str = parameter("auto", help="where to run; auto: a GPU if there is one", choices=DEVICES)
     batch_size: int = parameter(16, help="samples a step", minimum=1)
     channels: int = parameter(64, help="channels of the input and of each convolution", minimum=1)
+    kernel: int = parameter(3, help="side of each convolution's kernel, odd; padding keeps the size", minimum=1)
     side: int = parameter(112, help="height and width of the input, and width of each linear layer", minimum=1)
     ratios: str = parameter(
         "1:0,0:1,1:1", help="points of the frontier: convolutions to linear layers, comma-separated"
     )
+    points: str | None = parameter(None, help="stacks to time instead of a search: CONV:FC,…; GPUs joined by +")
     split: int = parameter(1, help="GPUs to split the stack over", minimum=1)
     limit_bytes: int | None = parameter(
         None,
@@ -41,8 +48,13 @@ class Config(Checked):
     steps: int = parameter(10, help="timed steps at each point", minimum=1)
 
     def check_together(self) -> None:
-        """Check the ratios and the split."""
+        """Check the ratios, the points, the kernel and the split."""
         parse_ratios(self.ratios)
+        if self.kernel % 2 == 0:
+            raise MisuseError(f"--kernel must be odd, so that padding can keep the size, not {self.kernel}")
+        for stages in parse_points(self.points or ""):
+            if len(stages) not in (1, self.split):
+                raise MisuseError(f"--points names {len(stages)} GPUs, and --split {self.split}: give the same number")
         if self.device == "cpu" and self.split > 1:
             raise MisuseError("--split is for GPUs: a CPU has one memory")
 

@@ -13,7 +13,14 @@ from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.measuring.setup import set_up_device
 from gpuagent_workloads.report import Reporter, Result
 from gpuagent_workloads.suite.memory_limit import Config
-from gpuagent_workloads.suite.memory_limit.search import Layers, Ratio, largest_that_fits, parse_ratios, plan_stages
+from gpuagent_workloads.suite.memory_limit.search import (
+    Layers,
+    Ratio,
+    largest_that_fits,
+    parse_points,
+    parse_ratios,
+    plan_stages,
+)
 from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial, run_in_fresh_process
 from gpuagent_workloads.training.device import gpu_uuid
 
@@ -45,23 +52,26 @@ def find_frontier(config: Config, reporter: Reporter) -> None:
     """
     devices = look(config.device)
     if devices.names == ["cpu"] and config.limit_bytes is None:
-        raise MisuseError("give --limit-bytes: without it the search would take all of the host's memory")
+        raise MisuseError("give --limit-bytes: without it the stack could take all of the host's memory")
     if config.split > len(devices.names):
         raise MisuseError(f"--split {config.split} is more than the {len(devices.uuids)} GPUs that torch finds")
     _report_settings(config, devices, reporter)
     search = Search(config, reporter)
     reporter.phase("measure")
-    if config.split == 1:
+    used, points = devices.names[: config.split], parse_points(config.points or "")
+    is_planned = len(used) > 1 and not (points and all(len(stages) > 1 for stages in points))
+    place = _plan(used, search) if is_planned else _on(used[0])
+    for stages in points:
+        search.report_stated(stages, _place(used, stages) if len(stages) > 1 else place(stages[0]))
+    if not points:
         for ratio in parse_ratios(config.ratios):
-            search.report_point(f"frontier_{ratio.name}", ratio, _on(devices.names[0]))
-    else:
-        _find_split_frontier(config, devices.names[: config.split], search)
+            search.report_point(f"frontier_{ratio.name}", ratio, place)
     reporter.phase("teardown")
     reporter.result("trials", search.trials)
 
 
-def _find_split_frontier(config: Config, gpus: Sequence[str], search: "Search") -> None:
-    """Find the stacks that each GPU holds alone, then those that all of them hold together."""
+def _plan(gpus: Sequence[str], search: "Search") -> Place:
+    """Find the stacks that each GPU holds alone, and return the division of others among them."""
     frontiers = [
         Layers(
             conv=search.report_point(f"gpu{index}_conv1_fc0", Ratio(conv=1, fc=0), _on(gpu)).count,
@@ -69,13 +79,7 @@ def _find_split_frontier(config: Config, gpus: Sequence[str], search: "Search") 
         )
         for index, gpu in enumerate(gpus)
     ]
-
-    def place(layers: Layers) -> tuple[Stage, ...]:
-        stages = plan_stages(layers, frontiers)
-        return tuple(Stage(device=gpu, conv=s.conv, fc=s.fc) for gpu, s in zip(gpus, stages, strict=True))
-
-    for ratio in parse_ratios(config.ratios):
-        search.report_point(f"frontier_{ratio.name}", ratio, place)
+    return lambda layers: _place(gpus, plan_stages(layers, frontiers))
 
 
 class Search:
@@ -86,7 +90,9 @@ class Search:
     ) -> None:
         self.trials = 0
         self._config = config
-        self._shape = Shape(batch_size=config.batch_size, channels=config.channels, side=config.side)
+        self._shape = Shape(
+            batch_size=config.batch_size, channels=config.channels, side=config.side, kernel=config.kernel
+        )
         self._reporter = reporter
         self._run_trial = run_trial
 
@@ -107,6 +113,19 @@ class Search:
             # More steps than in the search can need a little more: fragments, or another process on the GPU.
             count -= 1
         raise WorkloadError(f"not even one layer fits, {ratio.conv}:{ratio.fc}: give a smaller --batch-size or --side")
+
+    def report_stated(self, layers: Sequence[Layers], stages: tuple[Stage, ...]) -> None:
+        """Try a stack, and report whether it fits and the time of its step.
+
+        Args:
+            layers: the stack as it was given, in one part or one for each device.
+            stages: its place.
+        """
+        name = "_".join(["point", *(f"conv{part.conv}_fc{part.fc}" for part in layers)])
+        outcome = self._try(stages, self._config.warmup, self._config.steps)
+        self._reporter.result(f"{name}_fits", int(outcome.fits))
+        whole = Layers(conv=sum(part.conv for part in layers), fc=sum(part.fc for part in layers))
+        self._report(name, whole, stages, outcome)
 
     def _guess(self, of_one: Outcome) -> int:
         """Return the number of activations in the allowed memory, a little more than the layers that fit.
@@ -142,6 +161,8 @@ class Search:
             for index, stage in enumerate(stages):
                 report(f"{name}_gpu{index}_conv_layers", stage.conv, unit="layers")
                 report(f"{name}_gpu{index}_fc_layers", stage.fc, unit="layers")
+            for index, seconds in enumerate(outcome.stage_seconds):
+                report(f"{name}_gpu{index}_step_seconds", seconds, unit="s")
         for field in ("free_bytes", "peak_allocated_bytes", "peak_reserved_bytes"):
             for index, value in enumerate(getattr(outcome, field)):
                 part = f"_gpu{index}" if len(stages) > 1 else ""
@@ -149,7 +170,11 @@ class Search:
 
 
 def _on(device: str) -> Place:
-    return lambda layers: (Stage(device=device, conv=layers.conv, fc=layers.fc),)
+    return lambda layers: _place([device], [layers])
+
+
+def _place(devices: Sequence[str], parts: Sequence[Layers]) -> tuple[Stage, ...]:
+    return tuple(Stage(device=device, conv=p.conv, fc=p.fc) for device, p in zip(devices, parts, strict=True))
 
 
 def _report_settings(config: Config, devices: Devices, reporter: Reporter) -> None:
@@ -159,11 +184,14 @@ def _report_settings(config: Config, devices: Devices, reporter: Reporter) -> No
         reporter.device(uuid)
     shape = (config.batch_size, config.channels, config.side, config.side)
     reporter.result("input_shape", str(shape))
+    conv = f"Conv2d({config.channels}, {config.channels}, {config.kernel}, padding {config.kernel // 2})"
+    fc = f"Linear({config.side}, {config.side})"
     reporter.result(
-        "layers",
-        f"Conv2d({config.channels}, {config.channels}, 3, padding 1), then Linear({config.side}, {config.side}) on the "
-        "last axis: an assumption, as the study does not give its layers",
+        "layers", f"{conv}, then {fc} on the last axis: an assumption, as the study does not give its layers"
     )
+    parameters = config.channels * (config.channels * config.kernel**2 + 1), config.side * (config.side + 1)
+    for name, layer, count in zip(("conv_layer", "fc_layer"), (conv, fc), parameters, strict=True):
+        reporter.result(name, f"{layer}: {shape} to {shape}, {count:,} parameters")
     reporter.result("mode", "training without optimizer: forward and backward, all activations kept")
     reporter.result("split", config.split)
     if config.limit_bytes is not None:

@@ -55,6 +55,24 @@ def parse_ratios(text: str) -> tuple[Ratio, ...]:
     return tuple(ratios)
 
 
+def parse_points(text: str) -> tuple[tuple[Layers, ...], ...]:
+    """Return the stacks in a text such as `61:62,84:0+54:62`; more than one part: a stage for each device.
+
+    Raises:
+        MisuseError: the text has another form.
+    """
+    points = []
+    for point in text.split(",") if text else ():
+        found = [re.fullmatch(r"([0-9]{1,6}):([0-9]{1,6})", stage.strip()) for stage in point.split("+")]
+        stages = tuple(Layers(conv=int(one[1]), fc=int(one[2])) for one in found if one)
+        if len(stages) < len(found) or not all(stage.count for stage in stages):
+            raise MisuseError(
+                f"--points needs convolutions to linear layers, such as 61:62 or 84:0+54:62, not {point!r}"
+            )
+        points.append(stages)
+    return tuple(points)
+
+
 def largest_that_fits(fits: Callable[[int], bool], guess: int) -> int:
     """Return the largest count that fits, 0 if not even 1 does.
 

@@ -20,6 +20,8 @@ class Shape:
     batch_size: int
     channels: int
     side: int
+    # Of the convolutions.
+    kernel: int = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,8 @@ class Outcome:
     fits: bool
     # Mean of the timed steps, each until all devices had done it; None: it did not fit.
     step_seconds: float | None = None
+    # The part of it in which each stage computed, forward and backward.
+    stage_seconds: Sequence[float] = ()
     # Of each device before the trial; of a CPU, the kernel's estimate. Empty: unknown.
     free_bytes: Sequence[int] = ()
     # Of each GPU, by torch's allocator. Empty on a CPU.

@@ -11,6 +11,7 @@ import resource
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -32,12 +33,13 @@ def run_trial(trial: Trial) -> Outcome:
     devices = list(dict.fromkeys(torch.device(stage.device) for stage in trial.stages))
     # Torch's set-up on first use must not count: threads, a CUDA context, library handles.
     tiny = Shape(batch_size=1, channels=2, side=8)
-    make_step([Stage(device=str(device), conv=1, fc=1) for device in devices], tiny)()
+    make_step([Stage(device=str(device), conv=1, fc=1) for device in devices], tiny, StageClock())()
     free = [free for device in devices if (free := free_bytes(device)) is not None]
     if trial.limit_bytes is not None:
         limit_memory(devices, trial.limit_bytes)
+    clock = StageClock()
     try:
-        seconds = _time_steps(make_step(trial.stages, trial.shape), trial, devices)
+        seconds = _time_steps(make_step(trial.stages, trial.shape, clock), trial, devices, clock)
     except Exception as error:
         if is_out_of_memory(error):
             return Outcome(fits=False, free_bytes=free)
@@ -46,18 +48,52 @@ def run_trial(trial: Trial) -> Outcome:
     return Outcome(
         fits=True,
         step_seconds=seconds,
+        stage_seconds=[clock.seconds(number) / trial.steps for number in range(len(trial.stages))],
         free_bytes=free,
         peak_allocated_bytes=[torch.cuda.max_memory_allocated(gpu) for gpu in gpus],
         peak_reserved_bytes=[torch.cuda.max_memory_reserved(gpu) for gpu in gpus],
     )
 
 
-def _time_steps(step: Callable[[], None], trial: Trial, devices: Sequence[torch.device]) -> float:
+class StageClock:
+    """The times in which each stage computes, by CUDA events in its device's queue, or by the host's clock."""
+
+    def __init__(self) -> None:
+        # By stage: begin and end of its forward pass, then of its backward pass, and so on.
+        self._marks: defaultdict[int, list[torch.cuda.Event | float]] = defaultdict(list)
+
+    def mark(self, stage: int, device: torch.device) -> None:
+        """Mark that the stage begins a pass, or that it ends the one that it began."""
+        if device.type == "cuda":
+            event = torch.cuda.Event(enable_timing=True)
+            event.record(torch.cuda.current_stream(device))
+            self._marks[stage].append(event)
+        else:
+            self._marks[stage].append(time.perf_counter())
+
+    def clear(self) -> None:
+        """Forget all passes."""
+        self._marks.clear()
+
+    def seconds(self, stage: int) -> float:
+        """Return the time of all passes of a stage; its device must have done them."""
+        marks = self._marks[stage]
+        return sum(_seconds_between(begin, end) for begin, end in zip(marks[::2], marks[1::2], strict=True))
+
+
+def _seconds_between(begin: torch.cuda.Event | float, end: torch.cuda.Event | float) -> float:
+    if isinstance(begin, float) or isinstance(end, float):
+        return float(end) - float(begin)  # type: ignore[arg-type]
+    return float(begin.elapsed_time(end)) / 1e3
+
+
+def _time_steps(step: Callable[[], None], trial: Trial, devices: Sequence[torch.device], clock: StageClock) -> float:
     """Return the mean seconds of a step."""
     for _ in range(trial.warmup):
         step()
     for device in devices:
         synchronize(device)
+    clock.clear()
     began_seconds = time.perf_counter()
     for _ in range(trial.steps):
         step()
@@ -66,28 +102,48 @@ def _time_steps(step: Callable[[], None], trial: Trial, devices: Sequence[torch.
     return (time.perf_counter() - began_seconds) / trial.steps
 
 
-def make_step(stages: Sequence[Stage], shape: Shape) -> Callable[[], None]:
-    """Return a step: forward through all stages, then backward.
+def make_step(stages: Sequence[Stage], shape: Shape, clock: StageClock) -> Callable[[], None]:
+    """Return a step: forward through all stages, then backward. The clock gets the passes of each stage.
 
     Without an optimizer, memory holds weights, their gradients, and above all the activations for the backward pass.
     """
-    modules = [_build_stage(stage, shape).to(stage.device) for stage in stages]
-    values = torch.randn(shape.batch_size, shape.channels, shape.side, shape.side, device=stages[0].device)
+    # A plan may leave a device without layers.
+    parts = [
+        (number, torch.device(stage.device), _build_stage(stage, shape).to(stage.device))
+        for number, stage in enumerate(stages)
+        if stage.conv or stage.fc
+    ]
+    first_number, first_device, _ = parts[0]
+    values = torch.randn(shape.batch_size, shape.channels, shape.side, shape.side, device=first_device)
 
     def step() -> None:
         output = values
-        for stage, module in zip(stages, modules, strict=True):
-            output = module(output.to(stage.device))
+        for number, device, module in parts:
+            output = output.to(device)
+            if number != first_number:
+                # Its gradient is the last thing that a stage computes. A hook keeps no activation alive.
+                _mark_at_gradient(output, clock, number, device)
+            clock.mark(number, device)
+            output = module(output)
+            clock.mark(number, device)
+            _mark_at_gradient(output, clock, number, device)
         output.sum().backward()
-        for module in modules:
+        clock.mark(first_number, first_device)
+        for _, _, module in parts:
             module.zero_grad()
 
     return step
 
 
+def _mark_at_gradient(tensor: torch.Tensor, clock: StageClock, stage: int, device: torch.device) -> None:
+    """Mark when the gradient of `tensor` has been computed."""
+    tensor.register_hook(lambda _gradient: clock.mark(stage, device))
+
+
 def _build_stage(stage: Stage, shape: Shape) -> nn.Sequential:
     convolutions: list[nn.Module] = [
-        nn.Conv2d(shape.channels, shape.channels, kernel_size=3, padding=1) for _ in range(stage.conv)
+        nn.Conv2d(shape.channels, shape.channels, kernel_size=shape.kernel, padding=shape.kernel // 2)
+        for _ in range(stage.conv)
     ]
     linear_layers: list[nn.Module] = [nn.Linear(shape.side, shape.side) for _ in range(stage.fc)]
     stack = nn.Sequential(*convolutions, *linear_layers)

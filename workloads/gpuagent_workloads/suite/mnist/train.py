@@ -14,6 +14,7 @@ from gpuagent_workloads.suite.mnist.synthetic import SIDE
 from gpuagent_workloads.training.config import ImageTrainingConfig
 from gpuagent_workloads.training.images import accuracy_percent, endless_batches
 from gpuagent_workloads.training.model import count_flops
+from gpuagent_workloads.training.outline import LayerRow, outline
 from gpuagent_workloads.training.session import Session
 
 # Of MNIST's pixels, on a scale from 0 to 1.
@@ -59,6 +60,14 @@ def build_network() -> nn.Module:
         nn.Linear(128, CLASSES),
         nn.LogSoftmax(dim=1),
     )
+
+
+def layers(config: ImageTrainingConfig) -> list[LayerRow]:
+    """Return the layers of the network."""
+    with torch.device("meta"):
+        model = build_network()
+        images = torch.empty(config.batch_size, 1, SIDE, SIDE)
+    return outline({"": model}, lambda: model(images))
 
 
 def normalise(images: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,7 @@ from gpuagent_workloads.suite.sentiment.data import EncodedReviews, load_reviews
 from gpuagent_workloads.suite.sentiment.model import build_network, step_flops
 from gpuagent_workloads.training.device import choose_device, upload
 from gpuagent_workloads.training.order import Order
+from gpuagent_workloads.training.outline import LayerRow, outline
 from gpuagent_workloads.training.session import Session
 
 LEARNING_RATE = 1e-3
@@ -47,6 +48,14 @@ def train_and_test(config: Config, reporter: Reporter) -> None:
     session.learn(loss, order.steps_per_epoch, _endless_batches(train_reviews, order, session.device))
     session.report(step_flops(config.model, config.batch_size, config.length))
     reporter.result("accuracy", _accuracy_percent(session.model, test_reviews, session.device), unit="%")
+
+
+def layers(config: Config) -> list[LayerRow]:
+    """Return the layers of the network."""
+    with torch.device("meta"):
+        model = build_network(config.model)
+        words_BL = torch.empty(config.batch_size, config.length, dtype=torch.long)
+    return outline({"": model}, lambda: model(words_BL))
 
 
 def refuse_missing_kernel(model: str) -> None:

@@ -3,8 +3,8 @@
 import gzip
 import json
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,6 +71,20 @@ def parse_activities(trace: Any) -> list[Activity]:
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"not a Chrome trace of Kineto's: {type(error).__name__}: {error}") from error
     return sorted(activities, key=lambda activity: activity.interval)
+
+
+def join_cycles(cycles: Iterable[Sequence[Activity]]) -> list[Activity]:
+    """Return the activities of all cycles, each moved to the end of the one before: the steps between are left out."""
+    joined: list[Activity] = []
+    end_nano = 0
+    for activities in cycles:
+        shift_nano = end_nano - activities[0].begin_nano
+        joined += [
+            replace(one, begin_nano=one.begin_nano + shift_nano, end_nano=one.end_nano + shift_nano)
+            for one in activities
+        ]
+        end_nano = max(one.end_nano for one in joined)
+    return joined
 
 
 def _without_host_events(value: dict[str, Any]) -> dict[str, Any] | None:

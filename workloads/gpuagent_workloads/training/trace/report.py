@@ -1,6 +1,8 @@
 """The report of the GPU's work in a training step, from a trace after the measured steps."""
 
+import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,7 +12,7 @@ from torch.profiler import profile
 
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
-from gpuagent_workloads.training.trace.activity import Activity, read_activities
+from gpuagent_workloads.training.trace.activity import Activity, join_cycles, read_activities
 from gpuagent_workloads.training.trace.figures import (
     Figures,
     collectives,
@@ -20,7 +22,7 @@ from gpuagent_workloads.training.trace.figures import (
     wait_nano,
 )
 from gpuagent_workloads.training.trace.operations import Operation, device_operations, operators
-from gpuagent_workloads.training.trace.take import PROFILE, SHORT, Plan, TraceError, only_the_trace_fails, take
+from gpuagent_workloads.training.trace.take import SHORT, Plan, TraceError, only_the_trace_fails, take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +33,8 @@ class Trace:
     figures: Figures | None
     activities: Sequence[Activity]
     operations: Sequence[Operation]
-    # Where it was kept; None: nowhere.
-    file: Path | None
+    # Where it was kept, a file for each cycle; empty: nowhere.
+    files: Sequence[Path]
 
 
 def report_trace(
@@ -59,7 +61,7 @@ def report_trace(
         return
     trace = None
     try:
-        trace = read_trace(take(step, plan, device), plan, device, reporter)
+        trace = trace_steps(step, plan, device, reporter)
     except TraceError as error:
         reporter.result("trace_failed", str(error))
     of_all_ranks = gather(collectives(trace.activities) if trace else None)
@@ -74,43 +76,71 @@ def report_trace(
 def choose_plan(config: TrainingConfig, device: torch.device) -> Plan | None:
     """Return the plan of the trace; None: there is none."""
     if config.profile:
-        return PROFILE
+        return Plan(
+            wait=config.profile_wait,
+            warmup=config.profile_warmup,
+            steps=config.profile_active,
+            operators=True,
+            repeat=config.profile_repeat,
+        )
     return SHORT if config.trace and device.type == "cuda" else None
 
 
-def read_trace(profiler: profile, plan: Plan, device: torch.device, reporter: Reporter) -> Trace:
-    """Return the trace of `profiler`.
+def trace_steps(step: Callable[[], object], plan: Plan, device: torch.device, reporter: Reporter) -> Trace:
+    """Take the plan's steps, and return their trace.
 
     Raises:
-        TraceError: it cannot be exported or read, or lacks the GPU.
+        TraceError: it cannot be taken, exported or read, or lacks the GPU.
     """
-    with only_the_trace_fails(), tempfile.TemporaryDirectory(prefix="gpuagent-trace-") as scratch:
-        directory = (reporter.directory or Path.cwd()) if plan.operators else Path(scratch)
-        file = directory / (f"trace.{reporter.rank}.json.gz" if plan.operators else "trace.json")
-        profiler.export_chrome_trace(str(file))
-        on_gpu = device.type == "cuda"
-        activities = read_activities(file) if on_gpu else []
-        if on_gpu and not activities:
-            raise TraceError("it lacks the GPU: CUPTI is missing, not permitted, or in use by another profiler")
-        averages = operators(profiler.key_averages(), on_gpu=on_gpu) if plan.operators else []
-        return Trace(
-            figures=compute_figures(activities, plan.steps) if on_gpu else None,
-            activities=activities,
-            operations=[*device_operations(activities), *averages],
-            file=file if plan.operators else None,
-        )
+    on_gpu = device.type == "cuda"
+    with tempfile.TemporaryDirectory(prefix="gpuagent-trace-") as scratch:
+        files: list[Path] = []
+
+        def export(profiler: profile) -> None:
+            folder, suffix = (choose_folder(reporter), ".gz") if plan.operators else (Path(scratch), "")
+            # TensorBoard's plugin and Perfetto know traces by this name: a worker, and the time of a cycle in ms.
+            files.append(folder / f"rank{reporter.rank}.{time.time_ns() // 1_000_000}.pt.trace.json{suffix}")
+            profiler.export_chrome_trace(str(files[-1]))
+
+        profiler = take(step, plan, device, export)
+        with only_the_trace_fails():
+            cycles = [read_activities(file) for file in files] if on_gpu else []
+            if not all(cycles):
+                raise TraceError("it lacks the GPU: CUPTI is missing, not permitted, or in use by another profiler")
+            activities = join_cycles(cycles)
+            averages = operators(profiler.key_averages(), on_gpu=on_gpu) if plan.operators else []
+            return Trace(
+                figures=compute_figures(activities, plan.repeat * plan.steps) if on_gpu else None,
+                activities=activities,
+                operations=[*device_operations(activities), *averages],
+                files=files if plan.operators else [],
+            )
+
+
+def choose_folder(reporter: Reporter) -> Path:
+    """Return the folder for a run's kept traces: its run directory, or a new one that all its ranks share.
+
+    TensorBoard takes each folder for a run.
+    """
+    if reporter.directory:
+        return reporter.directory
+    run = os.environ.get("TORCHELASTIC_RUN_ID") or time.strftime("%Y%m%d-%H%M%S")
+    folder = Path.cwd() / f"trace-{run}"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def _report(trace: Trace, plan: Plan, seconds_per_step: float, reporter: Reporter) -> None:
-    reporter.result("traced_steps", plan.steps)
+    steps = plan.repeat * plan.steps
+    reporter.result("traced_steps", steps)
     if trace.figures:
         for name, value, unit in _results(trace.figures, seconds_per_step):
             if value is not None:
                 reporter.result(name, value, unit=unit)
-    if trace.file:
-        reporter.result("trace_file", str(trace.file.absolute()))
+    if trace.files:
+        reporter.result("trace_file", str(trace.files[-1].absolute()))
     for operation in trace.operations:
-        reporter.op(steps=plan.steps, **asdict(operation))
+        reporter.op(steps=steps, **asdict(operation))
 
 
 def _results(figures: Figures, seconds_per_step: float) -> Iterator[tuple[str, float | None, str | None]]:

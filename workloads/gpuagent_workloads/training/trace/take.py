@@ -20,28 +20,28 @@ class Plan:
     steps: int
     # Trace what the host does, too. It slows the host, and the GPU may have to wait for it.
     operators: bool
+    # How often all this is done.
+    repeat: int = 1
 
     @property
-    def all_steps(self) -> int:
-        """The number of steps to take."""
+    def cycle(self) -> int:
+        """The steps to take for one trace."""
         return self.wait + self.warmup + self.steps
 
 
 # The plan of every run on a GPU. Without the host's side a launch costs little more than without profiler.
 SHORT = Plan(wait=0, warmup=1, steps=3, operators=False)
 
-# The plan of --profile: S2's five steps.
-PROFILE = Plan(wait=1, warmup=1, steps=5, operators=True)
-
 
 class TraceError(Exception):
     """The reason why there is no trace. The run continues without it."""
 
 
-def take(step: Callable[[], object], plan: Plan, device: torch.device) -> profile:
-    """Take the plan's steps, and return the profiler that traced the last of them.
+def take(step: Callable[[], object], plan: Plan, device: torch.device, export: Callable[[profile], None]) -> profile:
+    """Take the plan's steps, and return the profiler, which has the operators of all cycles.
 
-    All steps are taken even when the profiler fails: other ranks wait in their collectives for those of this one.
+    `export` is called after each cycle, while the profiler has its trace. All steps are taken even when the profiler
+    fails: other ranks wait in their collectives for those of this one.
 
     Raises:
         TraceError: the profiler failed.
@@ -50,17 +50,18 @@ def take(step: Callable[[], object], plan: Plan, device: torch.device) -> profil
     with only_the_trace_fails():
         profiler = profile(
             activities=[activity for activity, traced in activities if traced],
-            schedule=schedule(wait=plan.wait, warmup=plan.warmup, active=plan.steps, repeat=1),
-            # There is one cycle; torch would warn that it keeps no other.
+            schedule=schedule(wait=plan.wait, warmup=plan.warmup, active=plan.steps, repeat=plan.repeat),
+            on_trace_ready=export,
+            # Otherwise the operators are those of the last cycle alone.
             acc_events=True,
         )
     failures: list[TraceError] = []
     _attempt(profiler.start, failures)
     try:
-        for number in range(1, plan.all_steps + 1):
+        for number in range(1, plan.repeat * plan.cycle + 1):
             step()
-            # The trace excludes launches before the first traced step, and includes all launches of the last.
-            if device.type == "cuda" and number in (plan.wait + plan.warmup, plan.all_steps):
+            # A trace excludes launches before its first step, and includes all launches of the last.
+            if device.type == "cuda" and number % plan.cycle in (plan.wait + plan.warmup, 0):
                 torch.cuda.synchronize(device)
             if not failures:
                 _attempt(profiler.step, failures)

@@ -1,0 +1,186 @@
+"""The events of a run's trace: phases and steps as slices, samples as counters."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from itertools import count
+from typing import Any
+
+from gpuagent_collector.launching.runs import find_run
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.data import Record
+from gpuagent_collector.times import utc_now
+from gpuagent_common.errors import MisuseError
+
+# One event of the Chrome trace format, with `at_nano` since the Unix epoch in the place of `ts`.
+Event = dict[str, Any]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+# Numbers of the trace's processes: above those of the kernel, so that no profiled process has one of them.
+FIRST_PID = 10_000_000
+
+# By table: its key and the key's type, its tracks by column, with the unit in the name.
+_TRACKS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
+    "gpu_samples": (
+        "device_id",
+        "BIGINT",
+        {
+            "utilization_percent": "GPU utilisation, %",
+            "memory_utilization_percent": "GPU memory busy, %",
+            "memory_used_bytes": "GPU memory used, bytes",
+            "power_watts": "Power, W",
+            "sm_active_percent": "SMs active, %",
+            "tensor_active_percent": "Tensor pipes active, %",
+            "dram_active_percent": "Device memory bandwidth, %",
+            "sm_clock_mhz": "SM clock, MHz",
+            "temperature_celsius": "Temperature, °C",
+        },
+    ),
+    "host_samples": (
+        "node_id",
+        "BIGINT",
+        {
+            "cpu_percent": "CPU, %",
+            "cpu_user_percent": "CPU in programs, %",
+            "cpu_system_percent": "CPU in the kernel, %",
+            "cpu_iowait_percent": "CPU waiting for disks, %",
+            "memory_used_bytes": "Memory used, bytes",
+        },
+    ),
+    "process_samples": (
+        "run_id",
+        "VARCHAR",
+        {"cpu_cores": "Run's CPU, cores", "anonymous_bytes": "Run's memory, bytes"},
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """A run's events; times are nanoseconds since the Unix epoch."""
+
+    run_id: str
+    began_nano: int
+    events: Sequence[Event]
+
+
+def load_timeline(ask: Ask, name: str) -> Timeline:
+    """Return the timeline of the run of that name, or unique beginning of it.
+
+    Raises:
+        MisuseError: there is no such run, or it has not started.
+    """
+    run_id = find_run(ask, name).run_id
+    found = ask(_RUN, [run_id])
+    if not found or found[0]["started_at"] is None:
+        reason = "has not started" if found else "is not in the store"
+        raise MisuseError(f"the run {name} {reason}; `collector runs` lists the runs")
+    span = (found[0]["started_at"], found[0]["ended_at"] or utc_now())
+    began_nano, ended_nano = map(_nano, span)
+    pids = count(FIRST_PID)
+    events = [
+        *_name(run := next(pids), f"gpuagent: {run_id}"),
+        *_phases(ask(_PHASES, [run_id, run_id]), run, ended_nano),
+        *_steps(ask(_STEPS, [run_id]), run),
+    ]
+    hosts = {row["node_id"]: row["hostname"] or str(row["node_id"]) for row in ask(_NODES, [run_id])}
+    for node_id, host in hosts.items():
+        events += _name(pid := next(pids), f"gpuagent: node {host}")
+        events += _counters(ask, "host_samples", node_id, span, pid)
+        if len(hosts) == 1:
+            events += _counters(ask, "process_samples", run_id, span, pid)
+    for row in ask(_GPUS, [run_id]):
+        label = f"gpuagent: GPU {row['device_index']} {row['name']}, {hosts.get(row['node_id'], '')}"
+        events += _name(pid := next(pids), label)
+        events += _counters(ask, "gpu_samples", row["device_id"], span, pid)
+    return Timeline(run_id=run_id, began_nano=began_nano, events=events)
+
+
+def _nano(time: datetime) -> int:
+    return (time.replace(tzinfo=timezone.utc) - _EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def _name(pid: int, name: str) -> Iterator[Event]:
+    yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}}
+    # Above the profiled processes.
+    yield {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid - 2 * FIRST_PID}}
+
+
+def _phases(rows: Sequence[Record], pid: int, ended_nano: int) -> Iterator[Event]:
+    yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": 1, "args": {"name": "phases"}}
+    ends = [*(row["at_nano"] for row in rows[1:]), ended_nano]
+    for row, end_nano in zip(rows, ends, strict=False):
+        if row["name"] != "end":
+            yield _slice(row["name"], "phase", row["at_nano"], end_nano, pid, 1)
+
+
+def _steps(rows: Sequence[Record], pid: int) -> Iterator[Event]:
+    """Yield a slice for each timed step, on a track for each rank."""
+    ends: dict[int, int] = {}
+    for row in rows:
+        tid = 2 + row["rank"]
+        if tid not in ends:
+            yield {
+                "ph": "M",
+                "name": "thread_name",
+                "pid": pid,
+                "tid": tid,
+                "args": {"name": f"steps, rank {row['rank']}"},
+            }
+        # Slices of a track must not overlap, not even by a clock's rounding.
+        begin_nano = max(ends.get(tid, 0), row["at_nano"] - round(1e9 * row["seconds"]))
+        ends[tid] = row["at_nano"]
+        yield _slice(f"{row['phase']} {row['step']}", "step", begin_nano, row["at_nano"], pid, tid)
+
+
+def _slice(name: str, category: str, begin_nano: int, end_nano: int, pid: int, tid: int) -> Event:
+    dur = max(0, end_nano - begin_nano) / 1e3
+    return {"ph": "X", "name": name, "cat": category, "pid": pid, "tid": tid, "at_nano": begin_nano, "dur": dur}
+
+
+def _counters(ask: Ask, table: str, key: object, span: tuple[datetime, datetime], pid: int) -> Iterator[Event]:
+    """Yield each reading of a node, GPU or run within the span, at the time when it was read."""
+    column, key_type, tracks = _TRACKS[table]
+    sql = _SAMPLES.format(
+        columns=", ".join(tracks),
+        thinned=", ".join(f"{track}.mean" for track in tracks),
+        table=table,
+        rollups=table.replace("_samples", "_rollups"),
+        key=column,
+        type=key_type,
+    )
+    for row in ask(sql, [str(key), *map(str, span)]):
+        for track, title in tracks.items():
+            if row[track] is not None:
+                value = {"value": row[track]}
+                yield {"ph": "C", "name": title, "pid": pid, "tid": 0, "at_nano": row["at_nano"], "args": value}
+
+
+_RUN = """
+SELECT started_at, ended_at FROM runs WHERE run_id = ?"""
+
+_PHASES = """
+SELECT name, 1000 * epoch_us(time) AS at_nano FROM run_events
+WHERE run_id = ? AND event = 'phase'
+    AND rank IS NOT DISTINCT FROM (SELECT min(rank) FROM run_events WHERE run_id = ? AND event = 'phase')
+ORDER BY time"""
+
+_STEPS = """
+SELECT coalesce(rank, 0) AS rank, phase, step, 1000 * epoch_us(time) AS at_nano, wall_seconds AS seconds
+FROM steps WHERE run_id = ? AND wall_seconds IS NOT NULL ORDER BY rank, time"""
+
+_NODES = """
+SELECT DISTINCT node_id, hostname FROM run_parts JOIN nodes USING (node_id) WHERE run_id = ? ORDER BY hostname"""
+
+_GPUS = """
+SELECT DISTINCT device_id, used.node_id, device_index, name
+FROM run_devices AS used JOIN devices USING (device_id) WHERE run_id = ? ORDER BY used.node_id, device_index"""
+
+_SAMPLES = """
+SELECT 1000 * epoch_us(time) AS at_nano, {columns} FROM (
+    SELECT {key}, time, {columns} FROM {table}
+    UNION ALL
+    SELECT {key}, time, {thinned} FROM {rollups}
+)
+WHERE {key} = CAST(? AS {type}) AND time BETWEEN CAST(? AS TIMESTAMP) AND CAST(? AS TIMESTAMP) ORDER BY time"""
