@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "schema": ("gpuagent_collector.cli.schema", "Print the meaning of tables and columns."),
     "show": ("gpuagent_collector.cli.show", "Show everything about a run or a platform."),
     "compare": ("gpuagent_collector.cli.compare", "Compare platforms, GPUs or environments."),
+    "plot": ("gpuagent_collector.cli.plot", "Draw a figure for print into a file."),
     "report": ("gpuagent_collector.cli.report", "Write a comparison with charts as one HTML file."),
     "recommend": ("gpuagent_collector.cli.recommend", "Recommend where a workload should run."),
     "plan": ("gpuagent_collector.cli.plan", "Calculate the repeats that a new experiment needs."),

@@ -24,13 +24,14 @@ DEFAULT_PRIMARIES = ("throughput", "run_seconds")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One metric of one cell, over the `runs` runs that have it."""
+    """One metric of one cell, over the `runs` runs that have it, and their values in the order of the runs."""
 
     side: str
     runs: int
     median: float
     lowest: float
     highest: float
+    values: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +296,8 @@ def _figure(block: Block, side: str, facts: Facts, metric: Metric) -> Figure:
 
 def make_figure(side: str, values: Sequence[float]) -> Figure:
     """Return the median and range of at least one value."""
-    return Figure(side=side, runs=len(values), median=median(values), lowest=min(values), highest=max(values))
+    bounds = {"lowest": min(values), "highest": max(values)}
+    return Figure(side=side, runs=len(values), median=median(values), **bounds, values=tuple(values))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,26 +70,64 @@ def tabulate(ask: Ask, request: Request, names: Sequence[str], rows: str) -> Mat
         MisuseError: a facet, value, workload, experiment or metric is unknown.
         GpuAgentError: no run has one of the metrics.
     """
-    columns, across = find_facet(request.by), find_facet(rows)
-    chosen = {"workload": request.workload, "experiment": request.experiment, "where": request.where}
-    runs = find_runs(ask, columns, **chosen)
+    return tabulate_runs(ask, choose_runs(ask, request, find_facet(rows), stats_in(names)), request, names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Runs in the order of a table, described and not tested.
+
+    Attributes:
+        across: separates rows; the layout's facet separates columns.
+        runs: all that meet the request's conditions, also those in no block.
+    """
+
+    across: Facet
+    layout: Layout
+    facts: Facts
+    runs: Sequence[Run]
+
+
+def choose_runs(ask: Ask, request: Request, across: Facet, stats: Sequence[Stat] = ()) -> Selection:
+    """Return the runs of a request with their facts, by the facet `across` and by the request's facet.
+
+    Raises:
+        MisuseError: a facet, value, workload or experiment is unknown.
+        GpuAgentError: there are no runs.
+    """
+    columns = find_facet(request.by)
+    conditions = {"workload": request.workload, "experiment": request.experiment, "where": request.where}
+    runs = find_runs(ask, columns, **conditions)
     values = None
     if across.name != "workload":
-        values = {run.run_id: run.side for run in find_runs(ask, across, **chosen) if run.side is not None}
+        values = {run.run_id: run.side for run in find_runs(ask, across, **conditions) if run.side is not None}
     sides = choose_sides(runs, columns, request.values, request.baseline)
-    layout = lay_out(runs, columns, sides, described=True, rows=values, across=across)
-    stats = list(dict.fromkeys([*request.stats, *_stats_in(names)]))
-    facts = with_costs(ask, load_facts(ask, layout.run_ids, request.stat, stats), request.prices)
-    counted = [run for run in runs if run.run_id in facts.metrics]
+    layout = lay_out(
+        runs, columns, sides, described=True, rows=values, across=across, every_status=request.every_status
+    )
+    wanted = list(dict.fromkeys([*request.stats, *stats]))
+    facts = with_costs(ask, load_facts(ask, layout.run_ids, request.stat, wanted), request.prices)
+    return Selection(across=across, layout=layout, facts=facts, runs=runs)
+
+
+def tabulate_runs(ask: Ask, chosen: Selection, request: Request, names: Sequence[str]) -> Matrix:
+    """Return the metrics of chosen runs.
+
+    Raises:
+        MisuseError: a metric is unknown.
+        GpuAgentError: no run has one of the metrics.
+    """
+    layout, facts = chosen.layout, chosen.facts
+    counted = [run for run in chosen.runs if run.run_id in facts.metrics]
     parts = load_parts(ask, counted, facts, request.each) if request.each else {}
     lines = _lines(layout, facts, _metrics(names, facts, request.stats), parts)
-    return Matrix(rows=across, columns=columns, sides=layout.sides, stat=request.stat, lines=tuple(lines))
+    return Matrix(rows=chosen.across, columns=layout.facet, sides=layout.sides, stat=request.stat, lines=tuple(lines))
 
 
 def _lines(layout: Layout, facts: Facts, metrics: Sequence[Metric], parts: Parts) -> Iterator[Line]:
     rows: dict[str, list[Block]] = defaultdict(list)
     for block in sorted(layout.blocks, key=lambda block: (block.row, block.workload)):
-        rows[_label(block, layout)].append(block)
+        rows[label_row(block, layout)].append(block)
     for metric in metrics:
         for row, blocks in rows.items():
             cells = [cell for block in blocks for cell in block.cells]
@@ -99,7 +137,7 @@ def _lines(layout: Layout, facts: Facts, metrics: Sequence[Metric], parts: Parts
                     yield Line(metric=metric, row=row, part=part, unit=unit, figures=figures)
 
 
-def _stats_in(names: Sequence[str]) -> list[Stat]:
+def stats_in(names: Sequence[str]) -> list[Stat]:
     """Return the statistics in names such as gpu_utilization_percent:max."""
     found = [name.partition(":")[2] for name in names]
     return [stat for stat in Stat if stat.value in found]
@@ -110,7 +148,7 @@ def _metrics(names: Sequence[str], facts: Facts, stats: Sequence[Stat]) -> list[
     known = {metric.name: metric for metric in facts.known}
     for name in names:
         if name not in known:
-            raise MisuseError(f"--table {name} is unknown; `collector schema --metrics` lists all")
+            raise MisuseError(f"the metric {name} is unknown; `collector schema --metrics` lists all")
     wanted = [name for base in names for name in (base, *(f"{base}:{stat.value}" for stat in stats)) if name in known]
     metrics = [known[name] for name in dict.fromkeys(wanted)]
     if not any(metric.name in figures for figures in facts.metrics.values() for metric in metrics):
@@ -118,7 +156,7 @@ def _metrics(names: Sequence[str], facts: Facts, stats: Sequence[Stat]) -> list[
     return metrics
 
 
-def _label(block: Block, layout: Layout) -> str:
+def label_row(block: Block, layout: Layout) -> str:
     """Return what distinguishes a row: its facet's value, and settings where rows of that value differ in them."""
     alike = [other for other in layout.blocks if other.row == block.row]
     name = tell_apart(block, alike, briefly=True)

@@ -26,6 +26,7 @@ class Chart:
     Attributes:
         table: `steps`, or a table of samples, of which the curve is the mean over the run's nodes or GPUs.
         column: of that table, in `unit`.
+        metric: the figure of a run that has the same quantity.
         total: the column of which it is shown as a share in percent; None: as it is.
         factor: metrics of the run by which the column is multiplied, the second one dividing; '' is 1.
         brief: whether it is among the few that a terminal shows at once.
@@ -35,6 +36,7 @@ class Chart:
     unit: str
     table: str
     column: str
+    metric: str
     total: str | None = None
     factor: tuple[str, str] = ("", "")
     brief: bool = False
@@ -45,43 +47,68 @@ class Chart:
         return f"{self.column}{'_share' if self.total else ''}{'_scaled' if self.factor[0] else ''}"
 
 
-def _host(title: str, unit: str, column: str, *, total: str | None = None, brief: bool = False) -> Chart:
-    return Chart(title=title, unit=unit, table="host_samples", column=column, total=total, brief=brief)
+def _host(
+    title: str, unit: str, column: str, metric: str = "", *, total: str | None = None, brief: bool = False
+) -> Chart:
+    metric = metric or column
+    return Chart(title=title, unit=unit, table="host_samples", column=column, metric=metric, total=total, brief=brief)
 
 
-def _gpu(title: str, unit: str, column: str, *, total: str | None = None, brief: bool = False) -> Chart:
-    return Chart(title=title, unit=unit, table="gpu_samples", column=column, total=total, brief=brief)
+def _gpu(title: str, unit: str, column: str, metric: str, *, total: str | None = None, brief: bool = False) -> Chart:
+    return Chart(title=title, unit=unit, table="gpu_samples", column=column, metric=metric, total=total, brief=brief)
 
 
 CHARTS: tuple[Chart, ...] = (
-    Chart(title="Throughput", unit="items/s", table="steps", column="items", brief=True),
-    Chart(title="Model FLOP/s", unit="FLOP/s", table="steps", column="steps", factor=("model_flops_per_step", "")),
+    Chart(title="Throughput", unit="items/s", table="steps", column="items", metric="throughput", brief=True),
+    Chart(
+        title="Model FLOP/s",
+        unit="FLOP/s",
+        table="steps",
+        column="steps",
+        metric="model_flops_per_second",
+        factor=("model_flops_per_step", ""),
+    ),
     _host("Node CPU", "percent", "cpu_percent", brief=True),
     _host("Node CPU in programs", "percent", "cpu_user_percent"),
     _host("Node CPU in the kernel", "percent", "cpu_system_percent"),
     _host("Node CPU waiting for disks", "percent", "cpu_iowait_percent"),
     _host("Node memory used", "bytes", "memory_used_bytes", brief=True),
-    _host("Node memory used, share", "percent", "memory_used_bytes", total="memory_total_bytes"),
-    Chart(title="Run's own CPU", unit="cores", table="process_samples", column="cpu_cores"),
-    Chart(title="Run's own memory", unit="bytes", table="process_samples", column="anonymous_bytes"),
-    Chart(title="Control group's memory", unit="bytes", table="cgroup_samples", column="memory_used_bytes"),
-    _gpu("GPU utilisation", "percent", "utilization_percent", brief=True),
-    _gpu("SMs active", "percent", "sm_active_percent"),
-    _gpu("Tensor pipes active", "percent", "tensor_active_percent"),
-    _gpu("GPU memory busy", "percent", "memory_utilization_percent"),
-    _gpu("Device memory bandwidth", "percent", "dram_active_percent"),
+    _host("Node memory used, share", "percent", "memory_used_bytes", "memory_used_percent", total="memory_total_bytes"),
+    Chart(title="Run's own CPU", unit="cores", table="process_samples", column="cpu_cores", metric="process_cpu_cores"),
+    Chart(
+        title="Run's own memory",
+        unit="bytes",
+        table="process_samples",
+        column="anonymous_bytes",
+        metric="process_anonymous_peak_bytes",
+    ),
+    Chart(
+        title="Control group's memory",
+        unit="bytes",
+        table="cgroup_samples",
+        column="memory_used_bytes",
+        metric="cgroup_memory_peak_bytes",
+    ),
+    _gpu("GPU utilisation", "percent", "utilization_percent", "gpu_utilization_percent", brief=True),
+    _gpu("SMs active", "percent", "sm_active_percent", "sm_active_percent"),
+    _gpu("Tensor pipes active", "percent", "tensor_active_percent", "tensor_active_percent"),
+    _gpu("GPU memory busy", "percent", "memory_utilization_percent", "gpu_memory_utilization_percent"),
+    _gpu("Device memory bandwidth", "percent", "dram_active_percent", "dram_active_percent"),
     Chart(
         title="Device memory traffic, sampled",
         unit="bytes/s",
         table="gpu_samples",
         column="dram_active_percent",
+        metric="dram_sampled_bytes_per_second",
         factor=("dram_sampled_bytes_per_second", "dram_active_percent"),
     ),
-    _gpu("GPU memory used", "bytes", "memory_used_bytes", brief=True),
-    _gpu("GPU memory used, share", "percent", "memory_used_bytes", total="memory_total_bytes"),
-    _gpu("Power, each GPU", "watts", "power_watts"),
-    _gpu("GPU temperature", "celsius", "temperature_celsius"),
-    _gpu("SM clock", "megahertz", "sm_clock_mhz"),
+    _gpu("GPU memory used", "bytes", "memory_used_bytes", "gpu_memory_used_bytes", brief=True),
+    _gpu(
+        "GPU memory used, share", "percent", "memory_used_bytes", "gpu_memory_used_percent", total="memory_total_bytes"
+    ),
+    _gpu("Power, each GPU", "watts", "power_watts", "gpu_power_watts"),
+    _gpu("GPU temperature", "celsius", "temperature_celsius", "gpu_temperature_celsius"),
+    _gpu("SM clock", "megahertz", "sm_clock_mhz", "sm_clock_mhz"),
 )
 
 

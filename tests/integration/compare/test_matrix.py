@@ -86,7 +86,7 @@ def test_each_gpu_has_a_line_of_its_own(any_store: SyntheticStore) -> None:
 
 def test_wrong_names_are_rejected_with_what_to_do(call: Collector) -> None:
     for arguments, message in (
-        (("--table", "speed"), "--table speed is unknown; `collector schema --metrics` lists all"),
+        (("--table", "speed"), "the metric speed is unknown; `collector schema --metrics` lists all"),
         (("--rows", "device"), "--rows and --columns arrange --table; name its metrics: --table throughput"),
         (("--table", "throughput", "--rows", "color"), "--by color is unknown"),
     ):

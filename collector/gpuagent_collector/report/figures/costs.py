@@ -25,7 +25,7 @@ Taken = Sequence[tuple[str, float, float]]
 
 
 def _figure(time: Criterion, other: Criterion, block: Block, facts: Facts, sides: Sequence[str]) -> Figure | None:
-    taken = {cell.side: found for cell in block.cells if (found := _taken(cell, time, other, facts))}
+    taken = {cell.side: found for cell in block.cells if (found := taken_by(cell, time, other, facts))}
     if not taken:
         return None
     xs = [x for found in taken.values() for _, x, _ in found]
@@ -62,7 +62,8 @@ def _figure(time: Criterion, other: Criterion, block: Block, facts: Facts, sides
     )
 
 
-def _taken(cell: Cell, time: Criterion, other: Criterion, facts: Facts) -> Taken:
+def taken_by(cell: Cell, time: Criterion, other: Criterion, facts: Facts) -> Taken:
+    """Return what the runs of a cell took of two criteria; without runs that lack one."""
     found = [(run.run_id, facts.metrics.get(run.run_id, {})) for run in cell.runs]
     both = [(run_id, time.of(metrics), other.of(metrics)) for run_id, metrics in found]
     return [(run_id, x, y) for run_id, x, y in both if x is not None and y is not None]

@@ -24,13 +24,13 @@ def roofline_figure(roofline: Roofline, study: Study, sides: Sequence[str]) -> F
         return None
     intensities = [*(placed.point.intensity or 0.0 for _, placed in points), *(x for x, _ in corners)]
     rates = [*(placed.point.flops_per_second for _, placed in points), *(y for _, y in corners)]
-    left, right = _limits(intensities)
+    left, right = limits(intensities)
     sources = (("measured", roofline.measured, "solid"), ("datasheet", roofline.datasheet, "dot"))
     roofs = [trace for name, known, dash in sources for trace in _roofs(name, known, roofline, left, right, dash)]
     layout = {
         "hovermode": "closest",
         "xaxis": _axis("FLOP/byte", (left, right)),
-        "yaxis": {**_axis("FLOP/s", _limits(rates)), "exponentformat": "SI"},
+        "yaxis": {**_axis("FLOP/s", limits(rates)), "exponentformat": "SI"},
         "annotations": list(_peaks(roofline, right)),
     }
     description = "; ".join(f"{mark}: {_hover(placed, study)}" for mark, placed in points)
@@ -43,7 +43,8 @@ def roofline_figure(roofline: Roofline, study: Study, sides: Sequence[str]) -> F
     )
 
 
-def _limits(values: list[float]) -> tuple[float, float]:
+def limits(values: list[float]) -> tuple[float, float]:
+    """Return the ends of a logarithmic axis that shows all values, with a margin."""
     low, high = min(values) / _MARGIN, max(values) * _MARGIN
     spread = max(1.0, (_LEAST_SPAN / (high / low)) ** 0.5)
     return low / spread, high * spread

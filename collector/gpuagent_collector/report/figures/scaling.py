@@ -21,7 +21,7 @@ def scaling_figure(study: Study) -> Figure:
     }
     return Figure(
         title="Speed-up by ranks",
-        description="; ".join(f"{_label(curve, study)}: {', '.join(_describe_points(curve))}" for curve in curves),
+        description="; ".join(f"{name_curve(curve, study)}: {', '.join(_describe_points(curve))}" for curve in curves),
         data=[
             *(_ideal(fewest, ranks[-1], named=fewest == baselines[0]) for fewest in baselines),
             *(_curve(index, curve, study) for index, curve in enumerate(curves)),
@@ -48,11 +48,12 @@ def _ideal(fewest: int, most: int, *, named: bool) -> Data:
     }
 
 
-def _label(curve: CurveFigures, study: Study) -> str:
+def name_curve(curve: CurveFigures, study: Study) -> str:
+    """Return the name of a curve among those of a study."""
     return f"{tell_apart(curve.curve, study.curves)}, {KINDS[curve.curve.settings.held]}"
 
 
-def _points(curve: CurveFigures) -> list[tuple[int, float, float, float]]:
+def speed_ups(curve: CurveFigures) -> list[tuple[int, float, float, float]]:
     """Return ranks, speed-up, and how far the interval reaches up and down; nothing where there is none."""
     points = [(curve.curve.baseline.ranks, 1.0, 0.0, 0.0)]
     for row in curve.rows:
@@ -65,20 +66,20 @@ def _points(curve: CurveFigures) -> list[tuple[int, float, float, float]]:
 
 
 def _describe_points(curve: CurveFigures) -> Sequence[str]:
-    return [f"{speed_up:.3g} on {ranks} ranks" for ranks, speed_up, _, _ in _points(curve)]
+    return [f"{speed_up:.3g} on {ranks} ranks" for ranks, speed_up, _, _ in speed_ups(curve)]
 
 
 def _curve(index: int, curve: CurveFigures, study: Study) -> Data:
-    ranks, speed_ups, up, down = zip(*_points(curve), strict=True)
+    ranks, ratios, up, down = zip(*speed_ups(curve), strict=True)
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "name": safe(_label(curve, study)),
+        "name": safe(name_curve(curve, study)),
         "x": list(ranks),
-        "y": [short(value) for value in speed_ups],
+        "y": [short(value) for value in ratios],
         "error_y": {"type": "data", "array": list(up), "arrayminus": list(down), "color": color(index)},
         "line": {"color": color(index), "dash": dash(index), "width": 2},
         "marker": {"color": color(index), "symbol": symbol(index), "size": 9},
-        "hovertext": [f"{number} ranks: {value:.3g} times" for number, value in zip(ranks, speed_ups, strict=True)],
+        "hovertext": [f"{number} ranks: {value:.3g} times" for number, value in zip(ranks, ratios, strict=True)],
         "hoverinfo": "text",
     }

@@ -1,0 +1,109 @@
+"""Figures of what runs report by step, such as the loss: each run, and the median over runs."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from gpuagent_collector.compare.matrix import Selection, label_row
+from gpuagent_collector.plot.picture import Picture
+from gpuagent_collector.plot.style import color, dash
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.data import Run
+from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.text import harmless
+
+_POINTS = 300
+_PANEL_MM = 34.0
+_MOST_LINES = 12
+
+# step → value, of each run.
+Curves = Mapping[str, Mapping[float, float]]
+
+
+def draw_by_step(ask: Ask, chosen: Selection, names: Sequence[str], width_mm: float) -> Picture:
+    """Return a panel for each reported figure, with a line for each row and side.
+
+    Raises:
+        GpuAgentError: no run reports one of them by step.
+    """
+    series = _series(chosen)
+    lines = dict(list(series.items())[:_MOST_LINES])
+    run_ids = [run.run_id for runs in lines.values() for run in runs]
+    found = {name: curves for name in names if (curves := _read(ask, run_ids, name))}
+    if not found:
+        known = names_by_step(ask, run_ids)
+        there = f"these are: {', '.join(known)}" if known else "these runs report nothing by step"
+        raise GpuAgentError(f"no run reports {' or '.join(names)} by step; {there}")
+    rest = f" The first {len(lines)} of {len(series)} lines are drawn." if len(series) > len(lines) else ""
+    picture = Picture(width_mm=width_mm, note=f"Thin lines are runs, thick ones medians over runs.{rest}")
+    picture.legend = [
+        (Line2D([], [], color=color(index), ls=dash(index), lw=1.4), f"{name} (n = {len(runs)})")
+        for index, (name, runs) in enumerate(lines.items())
+    ]
+    panels = picture.panels([_PANEL_MM] * len(found), sharex=True)
+    for axes, (name, curves) in zip(panels, found.items(), strict=True):
+        for index, runs in enumerate(lines.values()):
+            _draw(axes, [curves[run.run_id] for run in runs if run.run_id in curves], index)
+        axes.set_ylabel(harmless(name))
+        axes.grid()
+    panels[-1].set_xlabel("step")
+    return picture
+
+
+def names_by_step(ask: Ask, run_ids: Sequence[str]) -> list[str]:
+    """Return the names of what these runs report by step."""
+    return [row["name"] for row in ask(_NAMES, [list(run_ids)])]
+
+
+def _series(chosen: Selection) -> Mapping[str, Sequence[Run]]:
+    """Return the runs of each row and side."""
+    layout, found = chosen.layout, defaultdict[str, list[Run]](list)
+    for block in sorted(layout.blocks, key=lambda block: (block.row, block.workload)):
+        for cell in block.cells:
+            row = label_row(block, layout)
+            several = len(layout.blocks) > 1 and cell.side != row
+            name = f"{row} · {cell.side}" if several and len(layout.sides) > 1 else row if several else cell.side
+            found[name] += cell.runs
+    return {name: runs for name, runs in found.items() if runs}
+
+
+def _read(ask: Ask, run_ids: Sequence[str], name: str) -> Curves:
+    curves: dict[str, dict[float, float]] = defaultdict(dict)
+    for row in ask(_VALUES.format(points=_POINTS), [name, list(run_ids)]):
+        curves[row["run_id"]][row["step"]] = row["value"]
+    return curves
+
+
+def _draw(axes: Axes, curves: Sequence[Mapping[float, float]], index: int) -> None:
+    together: dict[float, list[float]] = defaultdict(list)
+    for curve in curves:
+        for step, value in curve.items():
+            together[step].append(value)
+        if len(curves) > 1:
+            axes.plot(list(curve), list(curve.values()), color=color(index), lw=0.5, alpha=0.45)
+    steps = sorted(together)
+    if steps:
+        middle = [median(together[step]) for step in steps]
+        axes.plot(steps, middle, color=color(index), ls=dash(index), lw=1.4, marker="." if len(steps) == 1 else "")
+
+
+_NAMES = """
+SELECT DISTINCT name FROM run_events
+WHERE event = 'metric' AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) ORDER BY name"""
+
+# Of the first rank, and of a long run the means over as many steps.
+_VALUES = """
+WITH reported AS (
+    SELECT run_id, rank, TRY_CAST(detail->>'step' AS BIGINT) AS step, TRY_CAST(detail->>'value' AS DOUBLE) AS value
+    FROM run_events
+    WHERE event = 'metric' AND name = ? AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
+),
+first AS (
+    SELECT run_id, step, arg_min(value, coalesce(rank, 0)) AS value FROM reported
+    WHERE step IS NOT NULL AND isfinite(value) GROUP BY ALL
+),
+width AS (SELECT greatest(1, (max(step) - min(step)) // {points}) AS width FROM first)
+SELECT run_id, step // width * width AS step, avg(value) AS value FROM first, width GROUP BY ALL ORDER BY step"""

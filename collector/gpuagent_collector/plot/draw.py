@@ -1,0 +1,150 @@
+"""Figures as requested: from what is asked to the kind of figure, and to its data."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from enum import Enum
+from pathlib import Path
+
+from gpuagent_collector.compare.comparison import Request
+from gpuagent_collector.compare.matrix import Matrix, Selection, choose_runs, stats_in, tabulate_runs
+from gpuagent_collector.metrics import BY_NAME
+from gpuagent_collector.plot.by_step import draw_by_step, names_by_step
+from gpuagent_collector.plot.frontier import draw_frontier
+from gpuagent_collector.plot.over_time import CURVES, MOST_LINES, draw_over_time, find_charts
+from gpuagent_collector.plot.picture import Picture, in_style
+from gpuagent_collector.plot.rooflines import draw_rooflines
+from gpuagent_collector.plot.rows import draw_bars, draw_dots, draw_matrix
+from gpuagent_collector.plot.scaling import draw_scaling
+from gpuagent_collector.plot.split import WORKLOAD as MEMORY_LIMIT
+from gpuagent_collector.plot.split import draw_split
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.roofline import study as roofline
+from gpuagent_collector.runs.cells import choose_sides
+from gpuagent_collector.runs.data import Run
+from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.scaling import study as scaling
+from gpuagent_collector.scaling.curves import By
+from gpuagent_common.errors import MisuseError
+
+
+class Kind(Enum):
+    """A kind of figure of metrics."""
+
+    DOTS = "dots"
+    BARS = "bars"
+    MATRIX = "matrix"
+    TIME = "time"
+    STEPS = "steps"
+
+
+# Beyond this, marks of sides are hard to follow, and a shaded table is not.
+_MOST_MARKS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlotRequest:
+    """A request for a figure.
+
+    Attributes:
+        names: metrics, names that runs report by step, or one of WHOLE.
+        kind: of a figure of metrics; None: by what is asked and what there is.
+        request: the runs; its facet separates the sides.
+        rows: name of the facet that separates rows.
+        width_mm: of the figure.
+    """
+
+    names: tuple[str, ...]
+    kind: Kind | None
+    request: Request
+    rows: str
+    width_mm: float
+
+
+def write_plot(ask: Ask, asked: PlotRequest, path: Path) -> Picture:
+    """Draw what is asked, and write it into a file whose name ends in its format.
+
+    Raises:
+        MisuseError: a metric, facet, value, workload or experiment is unknown.
+        GpuAgentError: there is nothing to draw, or the file cannot be written.
+    """
+    with in_style(asked.width_mm):
+        whole = WHOLE.get(asked.names[0]) if len(asked.names) == 1 else None
+        if whole and asked.kind:
+            raise MisuseError(f"--kind {asked.kind.value} is for metrics; {asked.names[0]} is a kind of its own")
+        picture = whole(ask, asked) if whole else _draw_metrics(ask, asked)
+        picture.save(path)
+    return picture
+
+
+def _draw_metrics(ask: Ask, asked: PlotRequest) -> Picture:
+    # Of single runs those that failed have curves too.
+    request = replace(asked.request, every_status=asked.request.by == "run")
+    chosen = choose_runs(ask, request, find_facet(asked.rows), stats_in(asked.names))
+    kind = asked.kind or _choose_kind(ask, asked.names, chosen)
+    if kind is Kind.TIME:
+        return draw_over_time(ask, chosen, find_charts(asked.names), asked.width_mm, request.each)
+    if kind is Kind.STEPS:
+        return draw_by_step(ask, chosen, asked.names, asked.width_mm)
+    matrix = tabulate_runs(ask, chosen, request, asked.names)
+    if kind is None:
+        kind = Kind.MATRIX if _count_marks(matrix) > _MOST_MARKS else Kind.DOTS
+    draw = {Kind.DOTS: draw_dots, Kind.BARS: draw_bars, Kind.MATRIX: draw_matrix}[kind]
+    return draw(matrix, asked.width_mm)
+
+
+def _choose_kind(ask: Ask, names: Sequence[str], chosen: Selection) -> Kind | None:
+    """Return the kind that is clear from the names and the number of runs; None: dots, or a matrix for many."""
+    known = [metric.name for metric in chosen.facts.known]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        reported = names_by_step(ask, chosen.layout.run_ids)
+        if set(names) <= set(reported):
+            return Kind.STEPS
+        (close, *_) = [*get_close_matches(unknown[0], [*known, *reported, *WHOLE], n=1), None]
+        hint = f"did you mean {close}?" if close else "`collector schema --metrics` lists all"
+        raise MisuseError(f"{unknown[0]} is neither a metric nor reported by step; {hint}")
+    cells = [cell for block in chosen.layout.blocks for cell in block.cells if cell.runs]
+    is_few = len(cells) <= MOST_LINES and all(len(cell.runs) == 1 for cell in cells)
+    is_sampled = all(name in CURVES and BY_NAME[name].quantity for name in names)
+    return Kind.TIME if is_few and is_sampled else None
+
+
+def _count_marks(matrix: Matrix) -> int:
+    return max(
+        sum(len(line.figures) for line in matrix.lines if line.metric is metric)
+        for metric in {line.metric for line in matrix.lines}
+    )
+
+
+def _runs(ask: Ask, request: Request) -> list[Run]:
+    """Return the runs of the sides that are asked for, or all."""
+    facet = find_facet(request.by)
+    runs = find_runs(ask, facet, workload=request.workload, experiment=request.experiment, where=request.where)
+    sides = choose_sides(runs, facet, request.values, request.baseline) if request.values else None
+    return [run for run in runs if sides is None or run.side in sides]
+
+
+def _draw_roofline(ask: Ask, asked: PlotRequest) -> Picture:
+    study = roofline.study_runs(ask, find_facet(asked.request.by), _runs(ask, asked.request))
+    return draw_rooflines(study, asked.width_mm)
+
+
+def _draw_scaling(ask: Ask, asked: PlotRequest) -> Picture:
+    by = By.NODES if asked.request.by == "nodes" else By.RANKS
+    return draw_scaling(scaling.study_runs(ask, _runs(ask, asked.request), asked.request.prices, by), asked.width_mm)
+
+
+def _draw_frontier(ask: Ask, asked: PlotRequest) -> Picture:
+    chosen = choose_runs(ask, asked.request, find_facet(asked.rows))
+    return draw_frontier(chosen, asked.width_mm, delta=asked.request.delta)
+
+
+def _draw_split(ask: Ask, asked: PlotRequest) -> Picture:
+    request = replace(asked.request, workload=asked.request.workload or MEMORY_LIMIT)
+    return draw_split(ask, choose_runs(ask, request, find_facet(asked.rows)), asked.width_mm)
+
+
+# Figures that are of no metric, by their names on the command line.
+WHOLE = {"roofline": _draw_roofline, "scaling": _draw_scaling, "frontier": _draw_frontier, "split": _draw_split}

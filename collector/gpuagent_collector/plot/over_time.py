@@ -1,0 +1,188 @@
+"""Figures over time: the median run of each row and side, or its parts, a panel for each quantity."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from gpuagent_collector.compare.matrix import Selection, label_row
+from gpuagent_collector.metrics.metric_sources import PartKind
+from gpuagent_collector.output.human import notation
+from gpuagent_collector.plot.picture import Picture
+from gpuagent_collector.plot.style import QUIET, SHADE, WIDE_MM, color, dash
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.find import median_run
+from gpuagent_collector.runs.series import CHARTS, Chart, Course, Curve, load_courses
+from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.text import harmless
+
+# By the name of a metric.
+CURVES: Mapping[str, Chart] = {chart.metric: chart for chart in CHARTS}
+
+# More lines in one panel would be indistinguishable.
+MOST_LINES = 12
+_PANEL_MM = 24.0
+_MEASURE = "measure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """A line of every panel: the median run of `of`, or a part of it."""
+
+    name: str
+    of: int
+    course: Course
+
+
+def find_charts(names: Sequence[str]) -> list[Chart]:
+    """Return the quantities of these metrics.
+
+    Raises:
+        MisuseError: a metric is not sampled over time.
+    """
+    for name in names:
+        if name not in CURVES:
+            raise MisuseError(f"{name} has no curve over time; these have: {', '.join(CURVES)}")
+    return [CURVES[name] for name in names]
+
+
+def draw_over_time(
+    ask: Ask, chosen: Selection, charts: Sequence[Chart], width_mm: float, each: PartKind | None
+) -> Picture:
+    """Return the curves of the median runs, with shades where they measured.
+
+    Raises:
+        GpuAgentError: no run has samples of these quantities.
+    """
+    found = _lines(ask, chosen, charts, each, buckets=240 if width_mm < WIDE_MM else 480)
+    # One more shows that some are left out.
+    lines = [*islice(found, MOST_LINES + 1)]
+    is_cut, lines = len(lines) > MOST_LINES, lines[:MOST_LINES]
+    drawn = [chart for chart in charts if any(chart in line.course.curves for line in lines)]
+    if not drawn:
+        names = ", ".join(chart.title for chart in charts)
+        raise GpuAgentError(
+            f"no samples of {names} in these runs; an agent on their nodes takes them (`gpuagent start`)"
+        )
+    runs = {line.course.run.run_id for line in lines}
+    picture = Picture(width_mm=width_mm, note=_note(lines, each, is_cut=is_cut))
+    if len(lines) > 1:
+        picture.legend = [
+            (Line2D([], [], color=color(index), ls=dash(index), lw=1.2), line.name) for index, line in enumerate(lines)
+        ]
+    panels = picture.panels([_PANEL_MM] * len(drawn), sharex=True)
+    for axes, chart in zip(panels, drawn, strict=True):
+        _draw(axes, chart, lines)
+        _draw_phases(axes, lines, named=len(runs) == 1 and axes is panels[0], size=picture.size)
+    panels[-1].set_xlabel("time (s)")
+    panels[-1].set_xlim(*_span(lines, drawn))
+    return picture
+
+
+def _lines(
+    ask: Ask, chosen: Selection, charts: Sequence[Chart], each: PartKind | None, *, buckets: int
+) -> Iterator[_Line]:
+    layout = chosen.layout
+    for block in sorted(layout.blocks, key=lambda block: (block.row, block.workload)):
+        for cell in (cell for cell in block.cells if cell.runs):
+            row = label_row(block, layout)
+            name = cell.side if len(layout.blocks) == 1 else row
+            if len(layout.blocks) > 1 and len(layout.sides) > 1 and cell.side != block.workload:
+                name = f"{row} · {cell.side}"
+            run = median_run(cell.runs, chosen.facts, "throughput")
+            courses = load_courses(
+                ask, replace(run, side=name), chosen.facts, buckets=buckets, charts=charts, each=each
+            )
+            parts = [course for course in courses[1:] if course.curves]
+            # A part has no phases of its own.
+            for course in parts or courses[:1]:
+                yield _Line(name=course.side, of=len(cell.runs), course=replace(course, phases=courses[0].phases))
+
+
+def _draw(axes: Axes, chart: Chart, lines: Sequence[_Line]) -> None:
+    curves = {index: line.course.curves[chart] for index, line in enumerate(lines) if chart in line.course.curves}
+    highest = max(reading.high for curve in curves.values() for stretch in curve for reading in stretch)
+    scale = notation([highest], chart.unit)
+    for index, curve in curves.items():
+        _draw_curve(axes, curve, index, scale.divisor, banded=len(curves) <= 3)
+    top = 100.0 if chart.unit == "percent" and highest > 50 else highest / scale.divisor or 1.0
+    axes.set_ylim(0, 1.14 * top)
+    axes.set_title(chart.title if len(lines) > 1 else harmless(f"{chart.title}, {lines[0].name}"))
+    axes.set_ylabel(scale.symbol)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    axes.grid(axis="y")
+
+
+def _draw_curve(axes: Axes, curve: Curve, index: int, divisor: float, *, banded: bool) -> None:
+    for stretch in curve:
+        seconds = [reading.seconds for reading in stretch]
+        if banded:
+            low, high = ([getattr(one, end) / divisor for one in stretch] for end in ("low", "high"))
+            axes.fill_between(seconds, low, high, color=color(index), alpha=0.18, lw=0, zorder=2)
+        means = [reading.mean / divisor for reading in stretch]
+        single: dict[str, Any] = {"marker": ".", "ms": 3} if len(stretch) == 1 else {}
+        axes.plot(seconds, means, color=color(index), ls=dash(index), zorder=3, **single)
+
+
+def _draw_phases(axes: Axes, lines: Sequence[_Line], *, named: bool, size: float) -> None:
+    """Shade where runs measured, and mark the phases of a single run; of runs that differ each has a strip."""
+    by_run = {line.course.run.run_id: (index, line.course) for index, line in reversed([*enumerate(lines)])}
+    measured = [
+        (index, phase)
+        for index, course in reversed(by_run.values())
+        for phase in course.phases
+        if phase.name == _MEASURE
+    ]
+    if not measured:
+        return
+    begin, end = (max(phase.from_seconds for _, phase in measured), min(phase.to_seconds for _, phase in measured))
+    longest = max(phase.to_seconds for _, phase in measured)
+    axes.axvspan(begin, longest, color=SHADE, lw=0, zorder=0)
+    across = axes.get_xaxis_transform()
+    if longest - end > 0.02 * (longest - begin):
+        for row, (index, phase) in enumerate(measured):
+            style: dict[str, Any] = {"color": color(index), "lw": 1.0, "solid_capstyle": "butt", "transform": across}
+            axes.plot([phase.from_seconds, phase.to_seconds], [0.99 - 0.035 * row] * 2, zorder=1, **style)
+    if len(by_run) == 1:
+        ((_, course),) = by_run.values()
+        span = course.phases[-1].to_seconds - course.phases[0].from_seconds
+        for phase in course.phases:
+            axes.axvline(phase.from_seconds, color=QUIET, lw=0.4, ls=(0, (1, 2)), zorder=1)
+            # Names of short phases would overlap.
+            if named and phase.to_seconds - phase.from_seconds > 0.11 * span:
+                middle = (phase.from_seconds + phase.to_seconds) / 2
+                words: dict[str, Any] = {
+                    "ha": "center",
+                    "va": "top",
+                    "fontsize": size - 1.5,
+                    "color": QUIET,
+                    "transform": across,
+                }
+                axes.text(middle, 0.97, phase.name, **words)
+
+
+def _span(lines: Sequence[_Line], charts: Sequence[Chart]) -> tuple[float, float]:
+    """Return the axis of time: from the first phase or reading of any run to the last."""
+    phases = [end for line in lines for phase in line.course.phases for end in (phase.from_seconds, phase.to_seconds)]
+    curves = [line.course.curves[chart] for line in lines for chart in charts if chart in line.course.curves]
+    seconds = [one.seconds for curve in curves for stretch in curve for one in (stretch[0], stretch[-1])]
+    first, last = min([*phases, *seconds]), max([*phases, *seconds])
+    return first, last if last > first else first + 1
+
+
+def _note(lines: Sequence[_Line], each: PartKind | None, *, is_cut: bool) -> str:
+    run_ids = {line.course.run.run_id for line in lines}
+    counts = sorted({line.of for line in lines})
+    if len(run_ids) == 1:
+        yielded = f"Run {lines[0].course.run.run_id}{f', the median of n = {counts[0]}' if counts[0] > 1 else ''}."
+    else:
+        number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        yielded = f"Median runs of n = {number}." if counts[-1] > 1 else "n = 1."
+    is_measured = any(phase.name == _MEASURE for line in lines for phase in line.course.phases)
+    zero = "0 s: begin of the measured phase, which is shaded." if is_measured else "0 s: the start."
+    means = "" if each else " Means over a run's GPUs or nodes."
+    bands = " Areas: from the least to the most." if len(lines) <= 3 else ""
+    return f"{yielded} {zero}{means}{bands}{f' Only the first {len(lines)} are drawn.' if is_cut else ''}"

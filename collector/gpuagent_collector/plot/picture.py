@@ -1,0 +1,128 @@
+"""A figure of a given width in print: panels, below them a legend, and below that a note."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+import matplotlib.style
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from gpuagent_collector.output.files import appearing
+from gpuagent_collector.plot.style import MM_PER_INCH, QUIET, WIDE_MM, points, settings
+from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.text import harmless
+
+_MM_PER_POINT = MM_PER_INCH / 72
+# A character's usual width and a line's height, as shares of the size of text.
+_CHARACTER, _LINE = 0.56, 1.35
+# Between panels, for the title and the axis of each.
+_PANEL_MM = 10.0
+
+# Beyond this a figure does not fit onto a page of A4.
+PAGE_MM = 247.0
+
+
+def characters(width_mm: float, size: float) -> int:
+    """Return the number of characters of a size in points that fit into a width."""
+    return max(6, int(width_mm / (size * _MM_PER_POINT * _CHARACTER)))
+
+
+def shorten(texts: Sequence[str], most: int) -> list[str]:
+    """Return texts of at most `most` characters, or as they are where cutting would make two of them alike."""
+    safe = [harmless(text) for text in texts]
+    cut = [text if len(text) <= most else f"{text[: most - most // 2 - 1]}…{text[-(most // 2) :]}" for text in safe]
+    return cut if len(set(cut)) == len(set(safe)) else safe
+
+
+@dataclass(slots=True, kw_only=True)
+class Picture:
+    """A figure in the making.
+
+    Attributes:
+        width_mm: of the whole figure.
+        note: sentences about what is drawn, below it.
+        legend: artists with their names, below the panels.
+        height_mm: known when the panels are made.
+    """
+
+    width_mm: float
+    note: str
+    legend: list[tuple[Artist, str]] = field(default_factory=list)
+    height_mm: float = 0.0
+    figure: Figure = field(init=False)
+
+    @property
+    def size(self) -> float:
+        """The size of text, in points."""
+        return points(self.width_mm)
+
+    @property
+    def is_wide(self) -> bool:
+        """Return whether the figure spans two columns."""
+        return self.width_mm >= WIDE_MM
+
+    def panels(
+        self, heights_mm: Sequence[float], *, columns: int = 1, sharex: bool = False, sharey: bool = False
+    ) -> list[Axes]:
+        """Return axes in rows of these heights, from the upper left; legend and note are drawn now.
+
+        Raises:
+            GpuAgentError: the figure would be too large to draw.
+        """
+        size = self.size
+        note = wrap(harmless(self.note), characters(self.width_mm - 4, size - 1.5))
+        note_mm = len(note) * (size - 1.5) * _MM_PER_POINT * _LINE + 2
+        names = shorten([name for _, name in self.legend], characters(self.width_mm - 16, size))
+        longest = max(map(len, names), default=0) * size * _MM_PER_POINT * _CHARACTER + 13
+        across = max(1, min(len(names), int((self.width_mm - 4) / longest))) if names else 1
+        legend_mm = ceil(len(names) / across) * size * _MM_PER_POINT * 1.45 + 2 if names else 0.0
+        panels_mm = sum(heights_mm) + _PANEL_MM * (1 if sharex else len(heights_mm)) + 4 * (len(heights_mm) - 1)
+        self.height_mm = panels_mm + legend_mm + note_mm
+        if self.height_mm > _MOST_MM:
+            raise GpuAgentError(
+                f"the figure would be {self.height_mm / 1000:.1f} m tall; choose fewer runs with --workload or --where"
+            )
+        inches = (self.width_mm / MM_PER_INCH, self.height_mm / MM_PER_INCH)
+        self.figure = Figure(figsize=inches, layout="constrained")
+        # A part of no height cannot be laid out.
+        ratios = [panels_mm, max(legend_mm, 0.01), note_mm]
+        upper, middle, lower = self.figure.subfigures(3, 1, squeeze=False, height_ratios=ratios, hspace=0).flat
+        if names:
+            handles = [artist for artist, _ in self.legend]
+            middle.legend(handles, names, loc="center", ncols=across, borderaxespad=0, columnspacing=1.4)
+        x = 2 / self.width_mm
+        lower.text(x, 0.98, "\n".join(note), va="top", fontsize=size - 1.5, color=QUIET, linespacing=1.25)
+        grid = upper.subplots(
+            len(heights_mm), columns, squeeze=False, sharex=sharex, sharey=sharey, height_ratios=list(heights_mm)
+        )
+        return list(grid.flat)
+
+    def save(self, path: Path) -> None:
+        """Write the figure in the format that the name ends in.
+
+        Raises:
+            GpuAgentError: it cannot be written.
+        """
+        metadata: dict[str, Any] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[_ending(path)]
+        with appearing(path) as unfinished, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # characters that the font lacks, and rooms that are too narrow
+            self.figure.savefig(unfinished, format=_ending(path), metadata=metadata)
+
+
+# Where matplotlib's PNGs end, at 300 dots an inch.
+_MOST_MM = 5000.0
+
+
+def _ending(path: Path) -> str:
+    return path.suffix.lower().lstrip(".")
+
+
+def in_style(width_mm: float) -> Any:
+    """Return a context with the settings for a figure of this width, whatever the user's own are."""
+    return matplotlib.style.context(["default", dict(settings(width_mm))])

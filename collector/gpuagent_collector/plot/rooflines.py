@@ -1,0 +1,137 @@
+"""Rooflines: both axes logarithmic, measured roofs drawn through, stated ones broken, points as letters."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import log
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullLocator
+
+from gpuagent_collector.output.human import notation, significant
+from gpuagent_collector.plot.picture import Picture
+from gpuagent_collector.plot.style import QUIET, color, marker
+from gpuagent_collector.report.figures.rooflines import limits
+from gpuagent_collector.roofline.caveats import find_errors
+from gpuagent_collector.roofline.names import label, marked, used_arithmetics
+from gpuagent_collector.roofline.plots import lines, ridges
+from gpuagent_collector.roofline.points import Point, Traffic
+from gpuagent_collector.roofline.study import Placed, Roofline, Study
+from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.text import counted, harmless
+
+_PANEL_MM = {True: 80.0, False: 62.0}
+# Points nearer than this share of an axis have one label.
+_NEAR = 0.03
+
+
+def draw_rooflines(study: Study, width_mm: float) -> Picture:
+    """Return a panel for each device that has roofs.
+
+    Raises:
+        GpuAgentError: there is no roof, or no point with known bytes.
+    """
+    known = [roofline for roofline in study.rooflines if _points(roofline) and _corners(roofline)]
+    if not known:
+        raise GpuAgentError(
+            "no roofline to draw: run `gpuagent run ceilings` on the device; `collector roofline` has more"
+        )
+    errors = " ".join(f"Wrong: {caveat.text}." for caveat in find_errors(study))
+    picture = Picture(width_mm=width_mm, note=f"{_NOTE} {errors}".strip())
+    drawn = [placed for roofline in known for _, placed in _points(roofline)]
+    hidden = sum(len(roofline.placed) for roofline in study.rooflines) - len(drawn)
+    if hidden:
+        picture.note += f" Not drawn: {counted(hidden, 'point')} without roofs or known traffic."
+    sides = list(dict.fromkeys(placed.point.group.side for placed in drawn))
+    # Of one side, the points differ.
+    series = {id(one): sides.index(one.point.group.side) if sides[1:] else number for number, one in enumerate(drawn)}
+    several = len(known) > 1
+    picture.legend = [
+        (
+            Line2D([], [], ls="none", marker=marker(index), color=color(index)),
+            f"{mark}{f' ({roofline.device})' if several else ''} {_name(placed, study)}",
+        )
+        for roofline in known
+        for mark, placed in _points(roofline)
+        for index in (series[id(placed)],)
+    ]
+    panels = picture.panels([_PANEL_MM[picture.is_wide]] * len(known))
+    for axes, roofline in zip(panels, known, strict=True):
+        _draw(axes, roofline, series, picture.size)
+    return picture
+
+
+_NOTE = (
+    "Solid: measured roofs; broken: those of the maker. ←: at most so far right, as only the least traffic is known. "
+    "Points are medians over runs."
+)
+
+
+def _name(placed: Placed, study: Study) -> str:
+    return f"{label(placed.point, study)} (n = {len(placed.point.trials)})"
+
+
+def _points(roofline: Roofline) -> list[tuple[str, Placed]]:
+    return [(mark, placed) for mark, placed in marked(roofline) if placed.point.intensity is not None]
+
+
+def _corners(roofline: Roofline) -> list[tuple[float, float]]:
+    return [*ridges(roofline.measured, roofline), *ridges(roofline.datasheet, roofline)]
+
+
+def _draw(axes: Axes, roofline: Roofline, series: Mapping[int, int], size: float) -> None:
+    points, corners = _points(roofline), _corners(roofline)
+    left, right = limits([*(placed.point.intensity or 0.0 for _, placed in points), *(x for x, _ in corners)])
+    low, high = limits([*(placed.point.flops_per_second for _, placed in points), *(y for _, y in corners)])
+    for roofs, pattern, shade in ((roofline.datasheet, (0, (4, 2)), QUIET), (roofline.measured, "-", "black")):
+        for line in lines(roofs, roofline, left, right):
+            axes.plot(*zip(*line, strict=True), color=shade, ls=pattern, lw=1.0, zorder=1)
+    peaks = {**roofline.datasheet.flops_per_second, **roofline.measured.flops_per_second}
+    for name in used_arithmetics(roofline):
+        if name in peaks:
+            rate = notation([peaks[name]], "FLOP/s").write(peaks[name])
+            axes.annotate(
+                f"{name.upper()} {rate}",
+                (right, peaks[name]),
+                (-2, -2),
+                textcoords="offset points",
+                ha="right",
+                va="top",
+                fontsize=size - 1.5,
+            )
+    for _, placed in points:
+        index, point = series[id(placed)], placed.point
+        axes.plot(point.intensity or 0.0, point.flops_per_second, marker=marker(index), color=color(index), ms=5)
+    for x, y, text in _labels(points, right / left, high / low):
+        axes.annotate(text, (x, y), (0, 4), textcoords="offset points", ha="center", va="bottom", fontsize=size)
+    axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(low, high))
+    axes.set_title(harmless(roofline.device))
+    axes.set_xlabel("FLOP/byte of device memory traffic")
+    axes.set_ylabel("FLOP/s")
+    axes.yaxis.set_major_locator(LogLocator())
+    axes.yaxis.set_major_formatter(lambda value, _: notation([value], "FLOP/s").write(value).removesuffix("FLOP/s"))
+    axes.xaxis.set_major_formatter(lambda value, _: significant(value) if value >= 1 else f"{value:g}")
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.grid(color="#eeeeee")
+
+
+def _labels(points: Iterable[tuple[str, Placed]], across: float, upwards: float) -> Iterator[tuple[float, float, str]]:
+    """Yield labels and their places; points that are near one another share one."""
+    groups: list[list[tuple[str, Point]]] = []
+    for mark, placed in points:
+        near = (group for group in groups if _is_near(group[0][1], placed.point, across, upwards))
+        group = next(near, None)
+        if group is None:
+            groups.append([(mark, placed.point)])
+        else:
+            group.append((mark, placed.point))
+    for group in groups:
+        first = group[0][1]
+        arrow = "←" if any(point.traffic_by is Traffic.LEAST for _, point in group) else ""
+        yield first.intensity or 0.0, first.flops_per_second, arrow + ",".join(mark for mark, _ in group)
+
+
+def _is_near(one: Point, other: Point, across: float, upwards: float) -> bool:
+    x = abs(log((one.intensity or 1.0) / (other.intensity or 1.0))) / log(across)
+    y = abs(log(one.flops_per_second / other.flops_per_second)) / log(upwards)
+    return x < 2 * _NEAR and y < _NEAR

@@ -1,0 +1,264 @@
+"""Figures of a run's metrics by row and side: dots with intervals, bars with values, and a shaded table."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from gpuagent_collector.compare.figures import Figure
+from gpuagent_collector.compare.matrix import Line, Matrix
+from gpuagent_collector.metrics import Metric
+from gpuagent_collector.output.human import Notation, notation
+from gpuagent_collector.plot.picture import Picture, characters, shorten
+from gpuagent_collector.plot.style import QUIET, WIDE_MM, color, hatch, marker
+from gpuagent_collector.statistics.summaries import median_interval
+
+# Height of a side's line of dots, and of its bar with a value.
+_DOTS_MM, _BAR_MM = 2.4, 2.9
+_CELL_MM = 4.6
+# Of cells: black text can be read on it.
+_DARKEST = (0.55, 0.74, 0.90)
+# A panel with values this far apart has a logarithmic axis.
+_LOGARITHMIC = 30
+# Of a figure's width: names of rows at most.
+_NAMES_SHARE = 0.34
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Slots:
+    """The places of all figures, the same in every panel, from above.
+
+    Attributes:
+        places: (row, part, side) → its height, in lines.
+        ticks: names of rows at their heights.
+        is_flat: whether names beside the marks suffice: one row, or one side in each row.
+    """
+
+    places: Mapping[tuple[str, str | None, str], float]
+    ticks: tuple[tuple[float, str], ...]
+    lines: float
+    is_flat: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mark:
+    """One figure at its height."""
+
+    y: float
+    series: int
+    figure: Figure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Panel:
+    """A metric's figures."""
+
+    axes: Axes
+    scale: Notation
+    marks: tuple[_Mark, ...]
+
+
+def draw_dots(matrix: Matrix, width_mm: float) -> Picture:
+    """Return each run as a dot, and the median over runs with its 95 % interval."""
+    picture, panels = _picture(matrix, width_mm, _DOTS_MM, _NOTE_DOTS)
+    for panel in panels:
+        divisor = panel.scale.divisor
+        for mark in panel.marks:
+            own, figure = color(mark.series), mark.figure
+            values, ends = [value / divisor for value in figure.values], median_interval(figure.values)
+            dots: dict[str, Any] = {"ls": "none", "marker": "o", "ms": 2.2, "mfc": "none", "mec": QUIET, "mew": 0.4}
+            panel.axes.plot(values, [mark.y] * figure.runs, zorder=2, **dots)
+            if ends:
+                panel.axes.plot([end / divisor for end in ends], [mark.y, mark.y], color=own, lw=1.2, zorder=3)
+            panel.axes.plot(figure.median / divisor, mark.y, marker=marker(mark.series), color=own, ms=4.2, zorder=4)
+        lowest, highest = (end(getattr(mark.figure, name) for mark in panel.marks) for end, name in _ENDS)
+        if lowest > 0 and highest / lowest > _LOGARITHMIC:
+            panel.axes.set_xscale("log")
+        panel.axes.margins(x=0.06)
+        _write_numbers(panel.axes)
+    return picture
+
+
+_ENDS: tuple[tuple[Callable[[Iterable[float]], float], str], ...] = ((min, "lowest"), (max, "highest"))
+_NOTE_DOTS = (
+    "Each run is a small circle; the large mark is the median over runs, the line its 95 % interval (sign test, from 6 "
+    "runs on)."
+)
+
+
+def draw_bars(matrix: Matrix, width_mm: float) -> Picture:
+    """Return the median over runs as a bar with its value, and the range over runs as a line."""
+    picture, panels = _picture(matrix, width_mm, _BAR_MM, _NOTE_BARS)
+    for panel in panels:
+        divisor = panel.scale.divisor
+        highest = max(mark.figure.highest for mark in panel.marks) / divisor
+        for mark in panel.marks:
+            middle, low, high = (
+                value / divisor for value in (mark.figure.median, mark.figure.lowest, mark.figure.highest)
+            )
+            style: dict[str, Any] = {
+                "color": color(mark.series),
+                "hatch": hatch(mark.series),
+                "edgecolor": "white",
+                "linewidth": 0,
+            }
+            panel.axes.barh(mark.y, middle, 0.82, **style)
+            if mark.figure.runs > 1:
+                panel.axes.plot([low, high], [mark.y, mark.y], color=QUIET, lw=0.9, marker="|", ms=3, mew=0.9)
+            place = max(high, 0) + 0.015 * highest
+            text = panel.scale.write_bare(mark.figure.median)
+            panel.axes.text(place, mark.y, text, va="center", fontsize=picture.size - 1.5)
+        panel.axes.margins(x=0)
+        # Room for the values.
+        panel.axes.set_xlim(right=(highest or 1) * (1.16 if len(panels) == 1 else 1.28))
+        _write_numbers(panel.axes)
+    return picture
+
+
+_NOTE_BARS = "Medians over runs; lines from the lowest to the highest run."
+
+
+def _picture(matrix: Matrix, width_mm: float, line_mm: float, note: str) -> tuple[Picture, list[_Panel]]:
+    """Return a figure with a panel for each metric, and its legend."""
+    slots = _find_slots(matrix)
+    metrics = list(dict.fromkeys(line.metric for line in matrix.lines))
+    columns = min(len(metrics), 3) if width_mm >= WIDE_MM else 1
+    picture = Picture(width_mm=width_mm, note=f"{note} {_runs_note(matrix)}")
+    for index, side in enumerate(() if slots.is_flat else matrix.sides):
+        line = Line2D([], [], color=color(index), marker=marker(index), lw=1.2)
+        patch = Patch(facecolor=color(index), hatch=hatch(index), edgecolor="white", linewidth=0)
+        picture.legend.append((line if line_mm == _DOTS_MM else patch, side))
+    axes = picture.panels([max(8.0, slots.lines * line_mm)] * -(-len(metrics) // columns), columns=columns)
+    for spare in axes[len(metrics) :]:
+        spare.set_axis_off()
+    names = shorten([name for _, name in slots.ticks], characters(width_mm * _NAMES_SHARE, picture.size))
+    panels = []
+    for number, (one, metric) in enumerate(zip(axes, metrics, strict=False)):
+        one.set_yticks([y for y, _ in slots.ticks], [""] * len(names) if number % columns else names)
+        one.set_ylim(slots.lines - 0.4, -0.6)
+        one.tick_params(axis="y", length=0)
+        one.grid(axis="x")
+        panels.append(_panel(one, matrix, metric, slots))
+    return picture, panels
+
+
+def _find_slots(matrix: Matrix) -> _Slots:
+    rows: dict[tuple[str, str | None], list[str]] = defaultdict(list)
+    for line in matrix.lines:
+        rows[line.row, line.part] += line.figures
+    is_flat = len(rows) == 1 or all(len(set(sides)) == 1 for sides in rows.values())
+    places: dict[tuple[str, str | None, str], float] = {}
+    ticks: list[tuple[float, str]] = []
+    y, gap = 0.0, 0.0 if is_flat else 0.7
+    for (row, part), found in rows.items():
+        first, name = y, ", ".join(filter(None, (row, part)))
+        for side in (side for side in matrix.sides if side in found):
+            places[row, part, side] = y
+            if is_flat:
+                own = side if len(rows) == 1 else name if side == row or len(matrix.sides) == 1 else f"{name} · {side}"
+                ticks.append((y, own))
+            y += 1
+        if not is_flat:
+            ticks.append(((first + y - 1) / 2, name))
+        y += gap
+    return _Slots(places=places, ticks=tuple(ticks), lines=y - gap, is_flat=is_flat)
+
+
+def _panel(axes: Axes, matrix: Matrix, metric: Metric, slots: _Slots) -> _Panel:
+    lines = [line for line in matrix.lines if line.metric is metric]
+    units = {line.unit for line in lines}
+    medians = [figure.median for line in lines for figure in line.figures.values()]
+    scale = notation(medians, units.pop() if len(units) == 1 else metric.unit)
+    axes.set_title(f"{metric.titled(matrix.stat)}{f' ({scale.symbol})' if scale.symbol else ''}")
+    marks = (
+        _Mark(
+            y=slots.places[line.row, line.part, side],
+            series=0 if slots.is_flat else matrix.sides.index(side),
+            figure=figure,
+        )
+        for line in lines
+        for side, figure in line.figures.items()
+    )
+    return _Panel(axes=axes, scale=scale, marks=tuple(marks))
+
+
+def _write_numbers(axes: Axes) -> None:
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    if axes.get_xscale() == "linear":
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+
+
+def _runs_note(matrix: Matrix) -> str:
+    """Return the number of runs of a figure in words."""
+    numbers = sorted({figure.runs for line in matrix.lines for figure in line.figures.values()})
+    if len(numbers) == 1:
+        return f"n = {numbers[0]}."
+    return f"n = {numbers[0]} to {numbers[-1]} runs."
+
+
+def draw_matrix(matrix: Matrix, width_mm: float) -> Picture:
+    """Return a table of medians with a row for each workload, shaded from the lowest to the highest of its row."""
+    metrics = list(dict.fromkeys(line.metric for line in matrix.lines))
+    picture = Picture(
+        width_mm=width_mm,
+        note=f"Medians over runs; the darkest of a row is its highest, white is 0. {_runs_note(matrix)}",
+    )
+    counts = [sum(line.metric is metric for line in matrix.lines) for metric in metrics]
+    header_mm = _header_mm(matrix, picture)
+    axes = picture.panels([count * _CELL_MM + header_mm for count in counts])
+    for one, metric in zip(axes, metrics, strict=True):
+        _shade(one, [line for line in matrix.lines if line.metric is metric], matrix, picture)
+    return picture
+
+
+def _column_mm(matrix: Matrix, picture: Picture) -> float:
+    return picture.width_mm * (1 - _NAMES_SHARE) / len(matrix.sides)
+
+
+def _is_upright(matrix: Matrix, picture: Picture) -> bool:
+    return max(map(len, matrix.sides)) > characters(_column_mm(matrix, picture), picture.size - 1)
+
+
+def _header_mm(matrix: Matrix, picture: Picture) -> float:
+    longest = min(24, max(map(len, matrix.sides)))
+    return 2 + longest * 0.5 * (picture.size - 1) * 0.353 if _is_upright(matrix, picture) else 4.0
+
+
+def _shade(axes: Axes, lines: Sequence[Line], matrix: Matrix, picture: Picture) -> None:
+    """Draw the cells of a metric, each row in its own unit where units differ."""
+    scales = [notation([figure.median for figure in line.figures.values()], line.unit) for line in lines]
+    symbols = {scale.symbol for scale in scales}
+    common = symbols.pop() if len(symbols) == 1 else None
+    texts: dict[tuple[int, int], str] = {}
+    for row, (line, scale) in enumerate(zip(lines, scales, strict=True)):
+        medians = [figure.median for figure in line.figures.values()]
+        highest = max(map(abs, medians))
+        for column, side in enumerate(matrix.sides):
+            figure = line.figures.get(side)
+            share = abs(figure.median) / highest if figure and highest else 0.0
+            shade = tuple(1 - share * (1 - end) for end in _DARKEST)
+            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=shade, edgecolor="white", lw=0.8))
+            if figure:
+                texts[column, row] = (scale.write_bare if common is not None else scale.write)(figure.median)
+    longest = max(map(len, texts.values()))
+    size = min(picture.size - 1, _column_mm(matrix, picture) / (longest * 0.6 * 0.353))
+    for (column, row), text in texts.items():
+        axes.text(column, row, text, ha="center", va="center", fontsize=size)
+    axes.set_xlim(-0.5, len(matrix.sides) - 0.5)
+    axes.set_ylim(len(lines) - 0.5, -0.5)
+    upright = _is_upright(matrix, picture)
+    names = shorten(matrix.sides, 24)
+    axes.set_xticks(range(len(names)), names, rotation=40 if upright else 0, ha="left" if upright else "center")
+    axes.xaxis.tick_top()
+    rows = [", ".join(filter(None, (line.row, line.part))) for line in lines]
+    axes.set_yticks(range(len(lines)), shorten(rows, characters(picture.width_mm * _NAMES_SHARE, picture.size)))
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    metric = lines[0].metric.titled(matrix.stat)
+    axes.set_title(f"{metric} ({common})" if common else metric)
