@@ -6,7 +6,7 @@ import click
 
 from gpuagent_collector.cli.completing import facets, stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices_option
-from gpuagent_collector.cli.printing import asking
+from gpuagent_collector.cli.printing import asking, print_answer
 from gpuagent_collector.cli.selection import (
     delta_option,
     each_option,
@@ -67,7 +67,6 @@ def command(
     """
     from gpuagent_collector.compare.comparison import Request, compare
     from gpuagent_collector.compare.export import render
-    from gpuagent_collector.output.rendering import print_answer
 
     if (rows or columns) and not table:
         raise MisuseError("--rows and --columns arrange --table; name its metrics: --table throughput")
