@@ -11,7 +11,6 @@ from gpuagent_collector.output.human import notation
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 
-
 # Name, GPU, convolutions, linear layers, whether it fits.
 _Key = tuple[str, int | None, int, int, bool]
 
@@ -97,8 +96,8 @@ def _values(found: Iterable[Mapping[str, float]], field: str) -> tuple[float, ..
 
 
 def _order(key: _Key) -> tuple[str, int, int, int, bool]:
-    name, gpu, *rest = key
-    return (name, -1 if gpu is None else gpu, *rest)
+    name, gpu, conv, fc, fits = key
+    return (name, -1 if gpu is None else gpu, conv, fc, fits)
 
 
 # Such as frontier_conv1_fc1_step_seconds, and of one GPU's part point_conv84_fc0_conv54_fc62_gpu0_conv_layers.

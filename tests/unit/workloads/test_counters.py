@@ -11,7 +11,7 @@ import pytest
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.counters import ncu
-from gpuagent_workloads.counters.metrics import core_flops, dram_bytes, flops_metrics, parse, tensor_flops
+from gpuagent_workloads.counters.metrics import PRECISIONS, core_flops, dram_bytes, flops_metrics, parse, tensor_flops
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
@@ -49,7 +49,10 @@ def test_an_fma_counts_as_two_operations_and_other_instructions_as_one() -> None
     for reading in readings:
         if "sass" in reading.metric:
             total += (2 if "fma" in reading.metric else 1) * reading.value
-    assert core_flops(readings) == total == 57_000_929
+    by_precision = {precision: core_flops(readings, precision) for precision in PRECISIONS}
+    assert sum(by_precision.values()) == total == 57_000_929
+    # This model trains in FP32.
+    assert by_precision["fp32"] > 0 == by_precision["fp64"]
 
 
 def test_bytes_of_device_memory_are_those_of_both_directions() -> None:

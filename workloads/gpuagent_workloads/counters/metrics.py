@@ -7,7 +7,7 @@ multiplication are two: a matrix product of known size gave exactly its model FL
 import csv
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuagent_workloads.errors import WorkloadError
@@ -15,10 +15,15 @@ from gpuagent_workloads.errors import WorkloadError
 # Floating-point operations of each instruction.
 _OPERATIONS = {"add": 1, "mul": 1, "fma": 2}
 
+# The letter of each precision in their names.
+PRECISIONS: Mapping[str, str] = {"fp16": "h", "fp32": "f", "fp64": "d"}
+
 _CORE_FLOPS = {
-    f"smsp__sass_thread_inst_executed_op_{width}{operation}_pred_on.sum": flops
-    for width in "hfd"
-    for operation, flops in _OPERATIONS.items()
+    precision: {
+        f"smsp__sass_thread_inst_executed_op_{letter}{operation}_pred_on.sum": flops
+        for operation, flops in _OPERATIONS.items()
+    }
+    for precision, letter in PRECISIONS.items()
 }
 
 DRAM_METRICS = ("dram__bytes_read.sum", "dram__bytes_write.sum")
@@ -40,7 +45,7 @@ class Reading:
 def flops_metrics(available: str) -> list[str]:
     """Return the metrics of executed FLOPs among those that `ncu --query-metrics` printed for this GPU."""
     tensor = sorted(set(_TENSOR_METRIC.findall(available)))
-    return [*_CORE_FLOPS, *(f"{name}.sum" for name in tensor)]
+    return [*(name for names in _CORE_FLOPS.values() for name in names), *(f"{name}.sum" for name in tensor)]
 
 
 def parse(lines: Iterable[str]) -> list[Reading]:
@@ -60,9 +65,9 @@ def parse(lines: Iterable[str]) -> list[Reading]:
     return readings
 
 
-def core_flops(readings: Sequence[Reading]) -> int:
-    """Return the floating-point operations that CUDA cores executed."""
-    return round(sum(_CORE_FLOPS.get(reading.metric, 0) * reading.value for reading in readings))
+def core_flops(readings: Sequence[Reading], precision: str) -> int:
+    """Return the floating-point operations of a precision that CUDA cores executed."""
+    return round(sum(_CORE_FLOPS[precision].get(reading.metric, 0) * reading.value for reading in readings))
 
 
 def tensor_flops(readings: Sequence[Reading]) -> int:
