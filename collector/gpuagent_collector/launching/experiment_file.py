@@ -104,7 +104,7 @@ def read_question(file: ExperimentFile) -> Question:
                 f"{file.file_name}: {' '.join(words)!r} cannot answer an experiment; use {', '.join(sorted(_ANSWERS))}"
             )
         words += ["--experiment", name]
-        if words[0] == "compare" and "--metric" not in words and metric:
+        if words[0] == "compare" and "--metric" not in words and metric not in (None, "throughput"):
             words += ["--metric", str(metric)]
         answers.append(Answer(title=title, words=tuple(words)))
     return Question(name=name, text=text, answers=tuple(answers), content=file.content)
