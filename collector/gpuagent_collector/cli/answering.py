@@ -1,9 +1,9 @@
 """The answer of an experiment: its commands, one after the other, on the screen and into a folder."""
 
-import importlib.util
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,7 +102,7 @@ _NO_DRAWING = "matplotlib is missing"
 
 def _answer(root: click.Command, question: Question, number: int, reader: "StreamingReader", folder: Path) -> _Part:
     answer = question.answers[number - 1]
-    if answer.words[0] == "plot" and importlib.util.find_spec("matplotlib") is None:
+    if answer.words[0] == "plot" and find_spec("matplotlib") is None:
         return _Part(answer=answer, reason=_NO_DRAWING)
     title = f"\n{harmless(answer.title)}" if answer.title else ""
     click.echo(f"{title}\n$ collector {shlex.join(answer.words)}", err=True)
