@@ -1,9 +1,13 @@
 """`gpuagent experiment`: many runs that answer one question, from a file."""
 
+import collections
 import shlex
+import shutil
 import subprocess
+import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +24,14 @@ if TYPE_CHECKING:
     from gpuagent.agent_config import AgentConfig
     from gpuagent.experiment.conduct import Journal
     from gpuagent.experiment.file import Experiment
+    from gpuagent.experiment.gpus import NodeGpus
     from gpuagent.experiment.plan import Trial
     from gpuagent_proto.v1.run_pb2 import RunUpdate
 
 # The last samples may take this long to reach the collector; then the answer is printed without them.
 _DELIVERED_SECONDS = 20.0
 
-_PROBE = ("query", "sql", "SELECT 1")
+_OUTPUT_HELP = "Folder of the answer's tables and figures.  [default: NAME-answer]"
 
 
 @click.group()
@@ -37,15 +42,25 @@ def command() -> None:
 @command.command(
     epilog="""\b
 Examples:
-  gpuagent experiment run study.yaml --dry-run
+  gpuagent experiment run containers --dry-run
   gpuagent experiment run study.yaml --platform satori
-  gpuagent experiment run study.yaml --only environment=bare --name bare-only"""
+  gpuagent experiment run layers --param vgg16:steps=20 --repeats 4 --name layers-short
+  gpuagent experiment run vm-container --data ~/tiny-imagenet-200 --output vm-container"""
 )
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--dry-run", is_flag=True, help="Print every command and the expected time; run nothing.")
+@click.argument("file", metavar="FILE|STUDY", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--dry-run", is_flag=True, help="Print the runs and the expected time; run nothing.")
 @click.option("--only", metavar="K=V", multiple=True, help="Only cells of this environment or workload; repeatable.")
+@click.option(
+    "--param",
+    "parameters",
+    metavar="[WORKLOAD:]K=V",
+    multiple=True,
+    help="Replace a parameter of the workloads that have it; repeatable.",
+)
+@click.option("--data", metavar="[WORKLOAD=]DIR", multiple=True, help="Real data of the workloads; repeatable.")
 @click.option("--name", metavar="NAME", help="Another name for the experiment.")
 @click.option("--repeats", metavar="N", type=click.IntRange(1), help="Another number of repeats.")
+@click.option("--output", metavar="DIR", type=click.Path(path_type=Path), help=_OUTPUT_HELP)
 @click.option("--force", is_flag=True, help="Start even if the GPUs are busy or torch cannot use them.")
 @agent_options
 @click.pass_context
@@ -55,40 +70,65 @@ def run(
     file: Path,
     dry_run: bool,
     only: tuple[str, ...],
+    parameters: tuple[str, ...],
+    data: tuple[str, ...],
     name: str | None,
     repeats: int | None,
+    output: Path | None,
     force: bool,
     **options: Any,
 ) -> int:
-    """Make the runs of an experiment and print its answer.
+    """Make the runs of an experiment, print its answer, and write it.
 
     FILE is YAML, or the name of a study from `gpuagent experiment list`; `gpuagent experiment schema` prints its
-    fields. After an interruption the same command resumes; a run that has ended is never repeated.
+    fields. Cells for which this node lacks an environment, an image or GPUs are skipped and listed. After an
+    interruption the same command resumes; a run that has ended is never repeated.
     """
     from gpuagent.agent_config import find_place
     from gpuagent.experiment import plan
     from gpuagent.experiment.conduct import Journal, check_cells
     from gpuagent.experiment.file import find_file, read_experiment
+    from gpuagent.experiment.gpus import NodeGpus
     from gpuagent.locations import lock
     from gpuagent.runs.catalogue import Catalogue
     from gpuagent.runs.planning import Planner
 
-    experiment = plan.narrowed(read_experiment(find_file(file)), only, name=name, repeats=repeats)
+    path = find_file(file)
+    experiment = plan.narrowed(read_experiment(path), only, name=name, repeats=repeats)
     config = agent_config(options, allow_commands=True)
-    check_cells(experiment, Planner(Catalogue(config.python), allow_commands=True).plan)
-    _check_answers(experiment)
-    path = find_place(config)[0] / "experiments" / f"{experiment.name}.jsonl"
+    catalogue = Catalogue(config.python)
+    if texts := [*parameters, *_data_parameters(data)]:
+        experiment = plan.with_parameters(experiment, texts, lambda *named: catalogue.find(named[0]).has(named[1]))
+    answer = _Answer.of(experiment, str(file) if path != file else str(path.resolve()), name, output)
+    answer.check()
+    gpus = NodeGpus()
+    lacking = check_cells(experiment, Planner(catalogue, allow_commands=True).plan, gpus, may_lack_all=dry_run)
+    journal_path = find_place(config)[0] / "experiments" / f"{experiment.name}.jsonl"
     if dry_run:
-        _print_plan(experiment, Journal(path, plan.fingerprint(experiment)))
+        _print_plan(experiment, Journal(journal_path, plan.fingerprint(experiment)), lacking)
         return 0
     interrupt_on_signals()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with lock(path.with_suffix(".lock"), held=f"another command makes the runs of {experiment.name} here"):
-        journal = Journal(path, plan.fingerprint(experiment))
-        is_stored = _conduct(experiment, journal, config, given_to_agent(ctx), force=force)
-    _answer(experiment, config, is_stored=is_stored)
+    for line in _skipped(lacking):
+        click.echo(f"gpuagent: {line}", err=True)
+    journal_path.parent.mkdir(parents=True, exist_ok=True)
+    with lock(journal_path.with_suffix(".lock"), held=f"another command makes the runs of {experiment.name} here"):
+        journal = Journal(journal_path, plan.fingerprint(experiment))
+        is_stored = _conduct(experiment, journal, lacking, config, given_to_agent(ctx), gpus, force=force)
+    answer.print(config, is_stored=is_stored)
     has_failed = any(done.status != "succeeded" for done in journal.done)
-    return int(has_failed or bool(journal.left(plan.all_trials(experiment))))
+    return int(has_failed or bool(journal.left(plan.all_trials(experiment, lacking))))
+
+
+@command.command(epilog="\b\nExample:\n  gpuagent experiment show containers > mine.yaml")
+@click.argument("file", metavar="FILE|STUDY", type=click.Path(path_type=Path, dir_okay=False))
+def show(file: Path) -> None:
+    """Print an experiment file, such as that of a study.
+
+    Give a copy that you change a name of its own.
+    """
+    from gpuagent.experiment.file import find_file
+
+    click.echo(find_file(file).read_text(encoding="utf-8"), nl=False)
 
 
 @command.command()
@@ -108,31 +148,83 @@ def list_studies() -> None:
         click.echo(f"{path.stem:<12} {read_experiment(path).question or ''}")
 
 
-def _print_plan(experiment: "Experiment", journal: "Journal") -> None:
+def _data_parameters(given: Sequence[str]) -> list[str]:
+    """Return --data as parameters.
+
+    Raises:
+        MisuseError: a directory does not exist.
+    """
+    texts = []
+    for text in given:
+        before, equals, after = text.partition("=")
+        # A directory's own name may have an equals sign.
+        workload, folder = (before, after) if equals and "/" not in before else ("", text)
+        path = Path(folder).expanduser().absolute()
+        if not path.is_dir():
+            raise MisuseError(f"--data {folder}: there is no such directory; see: gpuagent prepare --help")
+        texts.append(f"{workload}{':' if workload else ''}data={path}")
+    return texts
+
+
+def _print_plan(experiment: "Experiment", journal: "Journal", lacking: Mapping[str, str]) -> None:
     from gpuagent.experiment import plan
 
-    left = journal.left(plan.all_trials(experiment))
+    every = plan.all_trials(experiment, lacking)
+    left = journal.left(every)
+    by_cell: dict[str, list[Trial]] = {}
     for trial in left:
-        click.echo(shlex.join(plan.command_line(trial, experiment)))
+        by_cell.setdefault(trial.cell.key, []).append(trial)
+    click.echo(f"{experiment.name}: {counted(len(left), 'run')} left of {len(every)}, in turns")
+    lines = [("runs", "each", "cell")]
+    for cell in plan.cells(experiment):
+        trials = by_cell.get(cell.key, [])
+        seconds = journal.expected_seconds(trials[:1])
+        expected = _duration(seconds) if seconds else "–"
+        described = cell.describe()
+        lines.append(("skip", "–", described) if cell.key in lacking else (str(len(trials)), expected, described))
+    for columns in lines:
+        click.echo("\n".join(_columns(*columns)))
+    for line in _skipped(lacking):
+        click.echo("\n".join(textwrap.wrap(line, _width(), subsequent_indent="  ")))
     seconds = journal.expected_seconds(left)
-    expected = f"about {_duration(seconds)}, going by earlier runs" if seconds else "no earlier run to estimate from"
-    click.echo(f"gpuagent: {counted(len(left), 'run')} left of {len(left) + len(journal.done)}; {expected}", err=True)
+    click.echo(f"about {_duration(seconds)}, going by earlier runs" if seconds else "no earlier run to estimate from")
+
+
+def _columns(runs: str, each: str, cell: str) -> list[str]:
+    """Return a line of the plan's table, wrapped."""
+    indent = " " * 16
+    return textwrap.wrap(f"{runs:>5}  {each:>7}  {cell}", _width(), subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _width() -> int:
+    return max(40, shutil.get_terminal_size().columns)
+
+
+def _skipped(lacking: Mapping[str, str]) -> list[str]:
+    """Return a line for each reason to skip cells."""
+    counts = collections.Counter(lacking.values())
+    return [f"skipped {counted(number, 'cell')}: {reason}" for reason, number in counts.items()]
 
 
 def _conduct(
-    experiment: "Experiment", journal: "Journal", config: "AgentConfig", given: Sequence[str], *, force: bool
+    experiment: "Experiment",
+    journal: "Journal",
+    lacking: Mapping[str, str],
+    config: "AgentConfig",
+    given: Sequence[str],
+    gpus: "NodeGpus",
+    *,
+    force: bool,
 ) -> bool:
     """Make the runs that are left; return whether the collector has the samples of an agent of our own."""
     from gpuagent.experiment import plan
     from gpuagent.experiment.conduct import Conductor, check_concerns, torch_concerns
-    from gpuagent.experiment.gpus import NodeGpus
 
-    every = plan.all_trials(experiment)
+    every = plan.all_trials(experiment, lacking)
     left = journal.left(every)
     if not left:
         click.echo(f"gpuagent: all {len(every)} runs of {experiment.name} have been made", err=True)
         return True
-    gpus = NodeGpus()
     check_concerns((*gpus.occupants(), *torch_concerns(experiment, config.python, gpus)), force=force)
     with node_agent(config, given, plan.spec(left[0], experiment, str(Path.cwd()))) as agent:
         conductor = Conductor(
@@ -142,6 +234,7 @@ def _conduct(
             submit=agent.submit,
             observer=_Lines(journal, every),
             working_directory=str(Path.cwd()),
+            lacking=lacking,
         )
         try:
             conductor.run()
@@ -155,54 +248,46 @@ def _conduct(
     return not agent.left_behind()
 
 
-def _answers(experiment: "Experiment") -> list[list[str]]:
-    """Return the commands of `collector` that answer an experiment, without the place to read from."""
-    commands = []
-    for answer in experiment.answers:
-        words = [*shlex.split(answer), "--experiment", experiment.name]
-        # Throughput is what compare tests, or the duration where no run has it.
-        if words[0] == "compare" and "--metric" not in words and experiment.metric != "throughput":
-            words += ["--metric", experiment.metric]
-        commands.append(words)
-    return commands
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """The answer of an experiment, by `collector answer`; `words` are empty where the file has none."""
 
+    words: tuple[str, ...]
 
-def _check_answers(experiment: "Experiment") -> None:
-    """Check the options of the commands that answer an experiment, where `collector` is installed.
+    @classmethod
+    def of(cls, experiment: "Experiment", file: str, name: str | None, output: Path | None) -> "_Answer":
+        if not experiment.answers:
+            return cls(words=())
+        named = ["--name", name] if name else []
+        return cls(words=("answer", file, *named, *(["--output", str(output)] if output else [])))
 
-    Raises:
-        MisuseError: one has an option, facet or metric that does not exist.
-    """
-    program = find_collector_command()
-    for words in _answers(experiment) if program else ():
-        done = subprocess.run([str(program), *words, "--check"], capture_output=True, text=True, check=False)
-        if done.returncode:
-            reason = done.stderr.strip().removeprefix("collector: ")
-            raise MisuseError(f"answer `{shlex.join(words)}`: {reason}")
+    def check(self) -> None:
+        """Check the commands of the answer, where `collector` is installed.
 
+        Raises:
+            MisuseError: one has an option, facet or metric that does not exist, or the folder cannot be made.
+        """
+        program = find_collector_command()
+        if program and self.words:
+            done = subprocess.run([program, *self.words, "--check"], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise MisuseError(done.stderr.strip().removeprefix("collector: "))
 
-def _answer(experiment: "Experiment", config: "AgentConfig", *, is_stored: bool) -> None:
-    """Print the answer by the collector's own commands; if they cannot run now, print them for later."""
-    connection = connection_words(config)
-    commands = [[*words, *connection] for words in _answers(experiment)]
-    if not commands:
-        return
-    program = find_collector_command()
-    if program is None:
-        reason = "there is no `collector` here; run these where it is"
-    elif not is_stored:
-        reason = "when the collector has the samples, run these"
-    # If the collector does not answer, this prints why, once for all commands.
-    elif subprocess.run([program, *_PROBE, *connection], stdout=subprocess.DEVNULL, check=False).returncode:
-        reason = "when the collector answers, run these"
-    else:
-        for words in commands:
-            click.echo(f"\n$ collector {shlex.join(words)}", err=True)
-            subprocess.run([program, *words], check=False)
-        return
-    click.echo(f"gpuagent: {reason}:", err=True)
-    for words in commands:
-        click.echo(f"  collector {shlex.join(words)}", err=True)
+    def print(self, config: "AgentConfig", *, is_stored: bool) -> None:
+        """Print and write the answer; if that is impossible now, print the command for later."""
+        if not self.words:
+            return
+        program = find_collector_command()
+        command = [*self.words, *connection_words(config)]
+        if program is None:
+            reason = "there is no `collector` here; run this where it is"
+        elif not is_stored:
+            reason = "when the collector has the samples, run this"
+        elif subprocess.run([program, *command], check=False).returncode:
+            reason = "when the collector answers, run this"
+        else:
+            return
+        click.echo(f"gpuagent: {reason}:\n  collector {shlex.join(command)}", err=True)
 
 
 class _Lines:

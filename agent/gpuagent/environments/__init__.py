@@ -14,6 +14,7 @@ from gpuagent.environments.environment import (
     EnvironmentUnavailableError,
     Home,
     Image,
+    ImageUnavailableError,
     Job,
     Launch,
 )
@@ -76,6 +77,7 @@ __all__ = [
     "EnvironmentUnavailableError",
     "Home",
     "Image",
+    "ImageUnavailableError",
     "Job",
     "Launch",
     "ask_client",

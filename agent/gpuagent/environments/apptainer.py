@@ -5,7 +5,7 @@ import re
 import uuid
 from pathlib import Path
 
-from gpuagent.environments.environment import Ending, Image, Job, Launch
+from gpuagent.environments.environment import Ending, Image, ImageUnavailableError, Job, Launch
 from gpuagent.environments.support.clients import need_program
 from gpuagent.environments.support.images import check_machine, elf_machine, machine_of, need_name
 from gpuagent.environments.support.inside import (
@@ -108,14 +108,15 @@ def read_sif(path: Path) -> Image:
     """Return the image that the header of a .sif file describes.
 
     Raises:
-        MisuseError: the file is missing or has another format.
+        ImageUnavailableError: the file cannot be read.
+        MisuseError: it has another format.
     """
     try:
         with path.open("rb") as file:
             header = file.read(32 + _SIF_HEADER_BYTES)[32:]
             size_bytes = os.fstat(file.fileno()).st_size
     except OSError as error:
-        raise MisuseError(f"cannot read the image {str(path)!r}: {error.strerror}") from error
+        raise ImageUnavailableError(f"cannot read the image {str(path)!r}: {error.strerror}") from error
     if len(header) < _SIF_HEADER_BYTES or not header.startswith(_SIF_MAGIC):
         raise MisuseError(f"{str(path)!r} is no .sif file; `gpuagent image build` makes one")
     return Image(

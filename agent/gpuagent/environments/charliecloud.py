@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from gpuagent.environments.environment import Ending, Image, Job, Launch
+from gpuagent.environments.environment import Ending, Image, ImageUnavailableError, Job, Launch
 from gpuagent.environments.support.clients import last_line, need_program
 from gpuagent.environments.support.images import check_machine, elf_machine, need_name
 from gpuagent.environments.support.inside import (
@@ -15,7 +15,7 @@ from gpuagent.environments.support.inside import (
     writable_places,
 )
 from gpuagent.environments.support.limits import check_pinned, pin_command
-from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.limits import Limits
 
 # Inside it is the node's own, and nothing can be mounted below it.
@@ -36,7 +36,7 @@ class Charliecloud(Container):
         """Return the image in the directory `name`."""
         path = Path(need_name(self.name, name, "DIRECTORY")).absolute()
         if not (path / "bin").is_dir():
-            raise MisuseError(f"{str(path)!r} is no directory with an image; `gpuagent image build` makes one")
+            raise ImageUnavailableError(f"{str(path)!r} has no image; `gpuagent image build` makes one")
         # Links to the same file count once.
         sizes: dict[tuple[int, int], int] = {}
         for folder, _, names in os.walk(path):

@@ -25,6 +25,10 @@ class EnvironmentUnavailableError(GpuAgentError):
         self.remedy = remedy
 
 
+class ImageUnavailableError(MisuseError):
+    """An error because this node lacks an image, or cannot run its programs."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
     """A container image on this node.
@@ -185,7 +189,8 @@ class Environment(ABC):
         """Return the image called `name` on this node; None where the environment has no images.
 
         Raises:
-            MisuseError: the image is missing or for another architecture, or a name is missing or not wanted.
+            ImageUnavailableError: the image is missing or for another architecture.
+            MisuseError: a name is missing or not wanted.
         """
         if name:
             raise MisuseError(f"{self.name} has no images; got {name!r}; use --environment {self.name}")

@@ -2,15 +2,17 @@
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from gpuagent.environments import EnvironmentUnavailableError, ImageUnavailableError
 from gpuagent.experiment.file import Experiment
 from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.experiment.plan import Trial, cells, spec, trials
@@ -138,6 +140,8 @@ class Conductor:
     submit: Submit
     observer: Observer
     working_directory: str
+    # Keys of cells that this node lacks something for.
+    lacking: Collection[str] = ()
     # Sleeps for the seconds of a cool-down.
     sleep: Callable[[float], None] = time.sleep
 
@@ -147,7 +151,7 @@ class Conductor:
         A run that ended is never repeated, even if it failed. A cell that failed too often is given up, and a repeat
         that would exceed the budget does not begin.
         """
-        for block in trials(self.experiment):
+        for block in trials(self.experiment, self.lacking):
             left = self.journal.left(block)
             if left and (reason := self._exceeded_budget(left)):
                 self.observer.note(f"the budget ends it before repeat {left[0].repeat}: {reason}")
@@ -196,21 +200,56 @@ class Conductor:
         return None
 
 
-def check_cells(experiment: Experiment, plan: Callable[[RunSpec], list[PlannedRun]]) -> None:
+def check_cells(
+    experiment: Experiment, plan: Callable[[RunSpec], list[PlannedRun]], gpus: NodeGpus, *, may_lack_all: bool = False
+) -> Mapping[str, str]:
     """Check that every cell can be planned: workload, parameters and environment exist, and `plan` allows them.
 
+    Returns:
+        The reason for each cell that this node lacks something for, by its key.
+
     Raises:
-        MisuseError: a cell cannot be planned; names it.
-        GpuAgentError: a cell is not allowed, or the workloads cannot be listed.
+        MisuseError: a cell is invalid; names it.
+        GpuAgentError: a cell is not allowed, the node lacks something for every cell, or the workloads cannot be
+            listed.
     """
-    for trial in (Trial(cell=cell, repeat=1) for cell in cells(experiment)):
+    every = cells(experiment)
+    number = len(gpus.temperatures())
+    lacking: dict[str, str] = {}
+    for cell in every:
         try:
-            (planned,) = plan(spec(trial, experiment, "."))
+            (planned,) = plan(spec(Trial(cell=cell, repeat=1), experiment, "."))
             if planned.image is None:
                 # Without an image, the program has to be on the node.
                 planned.environment.launch(planned.job(Path("/")))
+        except (EnvironmentUnavailableError, ImageUnavailableError) as error:
+            lacking[cell.key] = str(error)
         except MisuseError as error:
-            raise MisuseError(f"{trial.cell.describe()}: {error}") from error
+            raise MisuseError(f"{cell.describe()}: {error}") from error
+        else:
+            if reason := _lacking_gpus(planned, number):
+                lacking[cell.key] = reason
+    if len(lacking) == len(every) and not may_lack_all:
+        raise GpuAgentError(f"nothing of {experiment.name} can run here: {'; '.join(dict.fromkeys(lacking.values()))}")
+    return lacking
+
+
+def _lacking_gpus(planned: PlannedRun, there: int) -> str | None:
+    """Return what a built-in workload with these parameters lacks on a node with so many GPUs; None: nothing."""
+    parameters = planned.parameters
+    device = parameters.get("device")
+    # A job of Slurm or Kubernetes may get the GPUs of another node.
+    if device == "cpu" or planned.environment.name.startswith(("slurm", "kubernetes")):
+        return None
+    if not there:
+        if device == "cuda" or parameters.get("counters") == "ncu":
+            return "no GPU answers here"
+        is_unbounded = "limit-bytes" in parameters and parameters["limit-bytes"] is None
+        return f"without a GPU, {planned.workload} needs --param limit-bytes=BYTES" if is_unbounded else None
+    if parameters.get("counters") == "ncu" and planned.image is None and not shutil.which("ncu"):
+        return "ncu is not on the PATH; it comes with NVIDIA Nsight Compute"
+    wanted = max(value for name in ("ranks", "split") if isinstance(value := parameters.get(name) or 1, int))
+    return f"it needs {wanted} GPUs, and this node has {there}" if wanted > there else None
 
 
 def check_concerns(concerns: Iterable[str], *, force: bool) -> None:

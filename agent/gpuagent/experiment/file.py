@@ -244,7 +244,7 @@ def _fill_defaults(data: Any, node: Any, name: str) -> Mapping[str, Any]:
             refuse(["workloads", str(index)], "give either a workload with parameters, or a command with a name")
     if steps := _infinite_number(checked):
         refuse(steps, f"{'.'.join(steps)} must be finite")
-    answers = (("answer", str(index), words) for index, words in enumerate(checked.get("answer", ())))
+    answers = (("answer", str(index), words) for index, words in enumerate(_answers(checked)))
     options = (("options", name, words) for name, words in checked.get("options", {}).items())
     for place, key, words in (*answers, *options):
         try:
@@ -252,6 +252,12 @@ def _fill_defaults(data: Any, node: Any, name: str) -> Mapping[str, Any]:
         except ValueError as error:
             refuse([place, key], f"cannot read {place}.{key}: {error}")
     return checked
+
+
+def _answers(data: Mapping[str, Any]) -> list[str]:
+    """Return the commands of the answer, without their titles."""
+    given = data.get("answer", ())
+    return [command for each in given for command in (each.values() if isinstance(each, Mapping) else (each,))]
 
 
 def _infinite_number(data: Any) -> list[str]:
@@ -288,9 +294,9 @@ def _words(error: Any, steps: Sequence[str], unknown: Sequence[str]) -> str:
     what = ".".join(steps) or "the file"
     if unknown:
         return f"there is no {unknown[0]!r} here; known: {', '.join(error.definition['properties'])}"
-    if error.rule == "anyOf":
+    if error.rule == "anyOf" and "description" not in error.definition:
         return f"{what} cannot be {error.value!r}"
-    if error.rule == "pattern":
+    if error.rule in ("anyOf", "pattern"):
         return f"{what} cannot be {error.value!r}: {error.definition['description']}"
     if error.rule == "required":
         return f"{what} lacks {', '.join(key for key in error.rule_definition if key not in error.value)}"
@@ -335,7 +341,7 @@ def _experiment(data: Mapping[str, Any]) -> Experiment:
         ),
         budget=Budget(hours=budget.get("hours"), kilowatt_hours=budget.get("kilowatt_hours")),
         failures=data["failures"],
-        answers=tuple(data.get("answer", ())),
+        answers=tuple(_answers(data)),
         options={name: tuple(shlex.split(words)) for name, words in data.get("options", {}).items()},
     )
 

@@ -3,10 +3,11 @@
 import logging
 import queue
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 from gpuagent.experiment import plan
@@ -20,6 +21,7 @@ from gpuagent.runs.runner import Runner
 from gpuagent.sources.support.nvml_api import OpenNvml
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.statuses import RunStatus
+from gpuagent_common.text import counted
 from gpuagent_proto.v1.run_pb2 import ExperimentFile, ExperimentState, RunSpec, RunUpdate
 from gpuagent_proto.v1.telemetry_pb2 import ExperimentOrder, ExperimentReply
 
@@ -39,18 +41,31 @@ class _CancelledError(Exception):
 class LaunchedExperiment:
     """An experiment from the queue to its end. Any thread may look at it and cancel it."""
 
-    def __init__(self, experiment: Experiment, journal: Journal, lock: IO[str], *, force: bool) -> None:
-        """Hold `lock` until the end; with `force`, start despite concerns."""
+    def __init__(
+        self,
+        experiment: Experiment,
+        journal: Journal,
+        lock: IO[str],
+        *,
+        force: bool,
+        lacking: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Hold `lock` until the end; with `force`, start despite concerns; skip the cells that are `lacking`."""
         self.name = experiment.name
         self._experiment = experiment
         self._journal = journal
         self._lock = lock
         self._force = force
-        self._every = plan.all_trials(experiment)
+        self._lacking = lacking
+        self._every = plan.all_trials(experiment, lacking)
         self._cancelled = threading.Event()
         self._cancel_run: Callable[[], None] = lambda: None
         self._guard = threading.Lock()
         self._state = ExperimentState(name=experiment.name, status="queued", planned_runs=len(self._every))
+        if lacking:
+            self._state.reason = (
+                f"skipped {counted(len(lacking), 'cell')}: {'; '.join(dict.fromkeys(lacking.values()))}"
+            )
         self._count()
 
     def state(self) -> ExperimentState:
@@ -91,6 +106,7 @@ class LaunchedExperiment:
             submit=lambda spec: self._submit(spec, follow, cancel_run),
             observer=self,
             working_directory="",
+            lacking=self._lacking,
             sleep=self._sleep,
         )
         try:
@@ -214,7 +230,7 @@ class Launches:
             name=file.name or None,
             repeats=file.repeats or None,
         )
-        check_cells(experiment, self._plan)
+        lacking = check_cells(experiment, self._plan, NodeGpus(self._open_nvml))
         # During a run of ours, that run is the one that computes.
         if not self._runner.processes():
             check_concerns(NodeGpus(self._open_nvml).occupants(), force=file.force)
@@ -226,7 +242,7 @@ class Launches:
                 opened = undo.enter_context(lock(path.with_suffix(".lock"), held=held))
                 journal = Journal(path, plan.fingerprint(experiment))
                 path.with_suffix(".yaml").write_bytes(file.content)
-                launched = LaunchedExperiment(experiment, journal, opened, force=file.force)
+                launched = LaunchedExperiment(experiment, journal, opened, force=file.force, lacking=lacking)
                 with self._guard:
                     if self._closed:
                         raise GpuAgentError("the agent on this node is stopping; try again")

@@ -7,13 +7,13 @@ import math
 import random
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from gpuagent.environments import split_name
 from gpuagent.experiment.file import SCHEMA, Experiment
 from gpuagent_common.errors import MisuseError
-from gpuagent_common.limits import Limits, memory_text
+from gpuagent_common.limits import Limits
 from gpuagent_common.naming import check_name
 from gpuagent_common.program_name import name_program
 from gpuagent_proto.v1.run_pb2 import RunSpec
@@ -94,23 +94,24 @@ def cells(experiment: Experiment) -> list[Cell]:
     return list(dict.fromkeys(every))
 
 
-def trials(experiment: Experiment) -> list[list[Trial]]:
-    """Return the runs in their order, one list a repeat.
+def trials(experiment: Experiment, without: Collection[str] = ()) -> list[list[Trial]]:
+    """Return the runs in their order, one list a repeat, without those of the cells with these keys.
 
     Every repeat has each cell once, shuffled anew: a drift affects all cells alike (randomised complete blocks).
+    Cells that are left out do not change the order of the others.
     """
     every = cells(experiment)
     blocks = []
     for repeat in range(1 - experiment.warm_up, experiment.repeats + 1):
         wanted = [cell for cell in every if repeat == 1 or not cell.once]
         order = random.Random(f"{experiment.seed}/{repeat}").sample(wanted, len(wanted))  # noqa: S311 - no secret
-        blocks.append([Trial(cell=cell, repeat=repeat) for cell in order])
+        blocks.append([Trial(cell=cell, repeat=repeat) for cell in order if cell.key not in without])
     return blocks
 
 
-def all_trials(experiment: Experiment) -> list[Trial]:
-    """Return the runs of all repeats in their order."""
-    return [trial for block in trials(experiment) for trial in block]
+def all_trials(experiment: Experiment, without: Collection[str] = ()) -> list[Trial]:
+    """Return the runs of all repeats in their order, as `trials` does."""
+    return [trial for block in trials(experiment, without) for trial in block]
 
 
 def narrowed(
@@ -150,6 +151,42 @@ def narrowed(
     if (runs := _count_runs(left)) > MAX_RUNS:
         raise MisuseError(f"these are {runs:,} runs; an experiment has {MAX_RUNS:,} at most")
     return left
+
+
+def with_parameters(experiment: Experiment, texts: Sequence[str], takes: Callable[[str, str], bool]) -> Experiment:
+    """Return the experiment with parameters of its workloads replaced.
+
+    Args:
+        experiment: the experiment.
+        texts: [WORKLOAD:]NAME=VALUE; without a workload, of every one that has the parameter. The same name several
+            times stands for a run with each value.
+        takes: returns whether a workload has a parameter.
+
+    Raises:
+        MisuseError: a text has another form, or no workload of the experiment has its parameter.
+    """
+    given: dict[tuple[str, str], list[str]] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        workload, colon, name = key.rpartition(":")
+        if not equals or not name or (colon and not workload):
+            raise MisuseError(f"--param takes NAME=VALUE or WORKLOAD:NAME=VALUE, not {text!r}")
+        given.setdefault((workload, name.replace("_", "-")), []).append(value)
+    entries, used = [], set()
+    for entry in experiment.entries:
+        named = entry.workload or ""
+        fitting = {key: tuple(values) for key, values in given.items() if named and key[0] in ("", named)}
+        fitting = {key: values for key, values in fitting.items() if takes(named, key[1])}
+        used |= set(fitting)
+        # Those of this workload alone come last.
+        new = {name: values for (_, name), values in sorted(fitting.items())}
+        old = {name: values for name, values in entry.parameters.items() if name.replace("_", "-") not in new}
+        entries.append(replace(entry, parameters=old | new))
+    for workload, name in given:
+        if (workload, name) not in used:
+            what = f"{workload} of this experiment has no" if workload else "no workload of this experiment has"
+            raise MisuseError(f"--param {name}: {what} such parameter")
+    return replace(experiment, entries=tuple(entries))
 
 
 def _count_runs(experiment: Experiment) -> int:
@@ -195,29 +232,3 @@ def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpe
     )
     cell.limits.write(asked)
     return asked
-
-
-def command_line(trial: Trial, experiment: Experiment) -> list[str]:
-    """Return the command that would make the same run alone."""
-    cell = trial.cell
-    asked = spec(trial, experiment, "")
-    options = ["--experiment", asked.experiment, "--first-repeat", str(asked.first_repeat)]
-    options += ["--environment", cell.environment] if cell.environment != "bare" else []
-    options += [word for beside in cell.interference for word in ("--with", beside)]
-    options += [] if cell.limits.cpus is None else ["--cpus", f"{cell.limits.cpus:g}"]
-    options += [] if cell.limits.memory_bytes is None else ["--memory", memory_text(cell.limits.memory_bytes)]
-    options += [word for change in cell.limits.changes for word in ("--change", str(change))]
-    options += [word for pair in experiment.labels.items() for word in ("--label", "=".join(pair))]
-    options += ["--timeout", f"{cell.timeout_seconds:g}"] if cell.timeout_seconds else []
-    options += ["--observe"] if cell.observe else []
-    options += ["--pattern", cell.pattern] if cell.pattern else []
-    options += [] if cell.items_per_step is None else ["--items-per-step", f"{cell.items_per_step:g}"]
-    program = ["gpuagent", "run"]
-    if cell.options:
-        kind = asked.environment.partition("+")[0].upper()
-        program = ["env", f"GPUAGENT_{kind}_ARGS={shlex.join(cell.options)}", *program]
-    if cell.command:
-        named = ["--name", cell.name] if cell.name else []
-        return [*program, *named, *options, "--", *cell.command]
-    parameters = [word for pair in cell.parameters for word in ("--param", "=".join(pair))]
-    return [*program, str(cell.workload), *parameters, *options]

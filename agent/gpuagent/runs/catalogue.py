@@ -75,6 +75,10 @@ class Workload:
     summary: str
     parameters: tuple[Parameter, ...]
 
+    def has(self, name: str) -> bool:
+        """Return whether there is a parameter of this name."""
+        return any(parameter.name == name for parameter in self.parameters)
+
     def complete(self, given: Mapping[str, str]) -> dict[str, ParameterValue]:
         """Return every parameter with its value: as given, or its default.
 

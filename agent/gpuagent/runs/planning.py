@@ -156,6 +156,8 @@ class Planner:
 
         Raises:
             MisuseError: the spec is invalid.
+            EnvironmentUnavailableError: this node lacks the environment.
+            ImageUnavailableError: this node lacks the image.
             GpuAgentError: it is not allowed, or the workloads cannot be listed.
         """
         _check(spec)
@@ -305,7 +307,8 @@ def _as_refusal(environment: Environment) -> Iterator[None]:
     try:
         yield
     except EnvironmentUnavailableError as error:
-        raise GpuAgentError(f"{environment.name} cannot be used here: {error}; {error.remedy}") from error
+        reason = f"{environment.name} cannot be used here: {error}; {error.remedy}"
+        raise EnvironmentUnavailableError(reason, error.remedy) from error
 
 
 def _data(workload: Workload, parameters: Mapping[str, ParameterValue]) -> tuple[Path, ...]:

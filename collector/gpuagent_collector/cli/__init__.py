@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "roofline": ("gpuagent_collector.cli.roofline", "Compare runs with the limits of their device."),
     "profile": ("gpuagent_collector.cli.profile", "Show the operators and kernels that take a step's time."),
     "trace": ("gpuagent_collector.cli.trace", "Write a run as a trace for Perfetto."),
+    "answer": ("gpuagent_collector.cli.answer", "Print and write the answer of an experiment."),
     "launch": ("gpuagent_collector.cli.launch", "Launch a workload, program or experiment on agents."),
     "logs": ("gpuagent_collector.cli.logs", "Print the output of a run."),
     "cancel": ("gpuagent_collector.cli.cancel", "Stop runs, running or queued."),

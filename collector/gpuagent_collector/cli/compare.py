@@ -6,7 +6,7 @@ import click
 
 from gpuagent_collector.cli.completing import facets, stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices_option
-from gpuagent_collector.cli.printing import asking
+from gpuagent_collector.cli.printing import asking, print_answer
 from gpuagent_collector.cli.selection import (
     delta_option,
     each_option,
@@ -28,6 +28,7 @@ Examples:
   collector compare vm container --where "started_at > '2026-11-01'"
   collector compare --table throughput,gpu_utilization_percent --max
   collector compare --table step_seconds --rows device --columns environment
+  collector compare --by device --specs
   collector compare gke-l4 gke-a100 --format csv > l4-a100.csv
 """
 
@@ -44,6 +45,7 @@ Examples:
 @click.option("--rows", metavar="FACET", shell_complete=facets, help="Rows of --table.  [default: workload]")
 @click.option("--columns", metavar="FACET", shell_complete=facets, help="Columns of --table.  [default: that of --by]")
 @each_option
+@click.option("--specs", is_flag=True, help="Print the hardware and software of the sides alone.")
 @click.option("--all", "everything", is_flag=True, help="Show all warnings, metrics, hardware and charts.")
 @click.option("--no-series", is_flag=True, help="With --all, leave out the charts over time.")
 @prices_option
@@ -53,6 +55,7 @@ def command(
     output_format: OutputFormat,
     show_sql: bool,
     no_series: bool,
+    specs: bool,
     table: str | None,
     rows: str | None,
     columns: str | None,
@@ -67,8 +70,9 @@ def command(
     """
     from gpuagent_collector.compare.comparison import Request, compare
     from gpuagent_collector.compare.export import render
-    from gpuagent_collector.output.rendering import print_answer
 
+    if specs and table:
+        raise MisuseError("--specs and --table are two answers; give one of them")
     if (rows or columns) and not table:
         raise MisuseError("--rows and --columns arrange --table; name its metrics: --table throughput")
     with reader.open() as opened:
@@ -79,6 +83,11 @@ def command(
             request = Request(**{**asked, "by": columns or asked["by"], "series": False})
             names = [name.strip() for name in table.split(",")]
             print_answer(matrix.render(matrix.tabulate(ask, request, names, rows or "workload")), output_format)
+            return
+        if specs:
+            from gpuagent_collector.compare.hardware import render_hardware
+
+            print_answer(render_hardware(ask, compare(ask, Request(series=False, **asked))), output_format)
             return
         series = output_format is OutputFormat.TABLE and asked["everything"] and not no_series
         print_answer(render(compare(ask, Request(series=series, **asked))), output_format)

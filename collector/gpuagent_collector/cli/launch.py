@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +14,7 @@ from click.core import ParameterSource
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import CollectorOptions, collector_options
 from gpuagent_collector.cli.printing import asking, print_error
-from gpuagent_common.cli import ProgramCommand, describe_misuse
+from gpuagent_common.cli import ProgramCommand
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 if TYPE_CHECKING:
@@ -39,10 +40,7 @@ _OF_RUNS = (
     *("name", "parameters", "environment", "beside", "cpus", "memory", "changes", "labels", "timeout_seconds"),
     *("observe", "pattern", "items_per_step"),
 )
-_OF_FILES = ("only", "force")
-
-# Options that name the collector.
-_CONNECTION = ("collector", "token_file", "ca_file", "client_cert", "client_key")
+_OF_FILES = ("only", "force", "output")
 
 # An agent that has just connected gets this long to describe itself.
 _LOOKS = 20
@@ -113,6 +111,12 @@ _DELIVERY_LOOK_SECONDS = 0.5
 @click.option("--only", metavar="K=V", multiple=True, help="Of FILE, only cells of this environment or workload.")
 @click.option("--force", is_flag=True, help="Start FILE despite objections, such as busy GPUs.")
 @click.option(
+    "--output",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Of FILE, folder of its answer.  [default: NAME-answer]",
+)
+@click.option(
     "--timeout",
     "timeout_seconds",
     type=click.FloatRange(0, 365 * 86_400, min_open=True),
@@ -136,6 +140,7 @@ def command(
     collector: CollectorOptions,
     only: tuple[str, ...],
     force: bool,
+    output: Path | None,
     **asked: Any,
 ) -> int:
     """Launch a workload, program or experiment on agents.
@@ -157,7 +162,7 @@ def command(
 
     def open_launch(reader: "RemoteReader") -> _Launch:
         ask = asking(reader, show_sql=False)
-        return _Launch(client=RunsClient(reader), ask=ask, targets=parsed, spread=spread, wait=wait)
+        return _Launch(reader=reader, client=RunsClient(reader), ask=ask, targets=parsed, spread=spread, wait=wait)
 
     path = find_file(words[0]) if words else None
     if path is None or ctx.meta.get("program"):
@@ -171,7 +176,7 @@ def command(
     repeats = asked["repeat"] if _is_given(ctx, "repeat") else None
     file = read_file(path, name=asked["experiment"], repeats=repeats, only=only, force=force)
     with collector.open() as reader:
-        return open_launch(reader).experiment(ctx, file, as_json=as_json)
+        return open_launch(reader).experiment(ctx, file, output, as_json=as_json)
 
 
 def _is_given(ctx: click.Context, name: str) -> bool:
@@ -188,6 +193,7 @@ def _reject_options(ctx: click.Context, names: Sequence[str], why: str) -> None:
 class _Launch:
     """One launch over an open connection."""
 
+    reader: "RemoteReader"
     client: "RunsClient"
     ask: "Ask"
     targets: "Sequence[Target]"
@@ -222,13 +228,17 @@ class _Launch:
         has_failed = self.wait and not all(run.has_succeeded for run in runs)
         return int(bool(offered.refusals) or not runs or has_failed)
 
-    def experiment(self, ctx: click.Context, file: "ExperimentFile", *, as_json: bool) -> int:
-        """Launch an experiment file, follow it if asked to, print its answer; return the exit code."""
-        from gpuagent_collector.launching.experiment_file import answers_in, name_and_answers
+    def experiment(self, ctx: click.Context, file: "ExperimentFile", output: Path | None, *, as_json: bool) -> int:
+        """Launch an experiment file, follow it if asked to, print and write its answer; return the exit code."""
+        from gpuagent_collector.cli.answering import answer_question, check_answers, check_folder
+        from gpuagent_collector.launching.experiment_file import answers_in, read_question
         from gpuagent_collector.launching.progress import ExperimentProgress, experiment_to_json
         from gpuagent_collector.launching.show import EXPERIMENT_COLUMNS, Lines
 
-        _check_answers(ctx, answers_in(file))
+        root = ctx.find_root().command
+        check_answers(root, answers_in(file))
+        if output:
+            check_folder(output)
         offered = self._offer(lambda sessions: self.client.launch_experiment(sessions, file))
         if not offered.accepted:
             return 1
@@ -236,7 +246,9 @@ class _Launch:
             agent.session_uuid: ExperimentProgress(agent=agent, state=answer.state)
             for agent, answer in offered.accepted
         }
-        name, commands = name_and_answers(file)
+        question = read_question(file)
+        name, folder = question.name, output or Path(f"{question.name}-answer")
+        later = shlex.join(["collector", "answer", file.file_name, *(["--name", file.name] if file.name else [])])
 
         def look() -> "Mapping[str, ExperimentProgress]":
             answers = self.client.experiments(list(by_session), name)
@@ -248,19 +260,18 @@ class _Launch:
 
         launched = self._follow(list(by_session.values()), look, Lines(), "the experiment continues", name)
         is_stored = self.wait and self._await_data(launched)
-        if not self.wait:
-            _print_commands("when it is complete", commands)
-        words = [shlex.join(each) for each in commands]
+        if question.answers and not self.wait:
+            print_error(f"when it is complete: {later}")
+        words = [shlex.join(each.words) for each in question.answers]
         document = experiment_to_json(name, launched, offered.refusals, words) if as_json else None
         _print_work(launched, EXPERIMENT_COLUMNS, document)
         if self.wait and not as_json:
             if any(each.state.status not in ("complete", "incomplete") for each in launched):
                 print_error("launch the file again to resume it")
-            elif is_stored:
-                _answer(ctx, commands)
-            else:
-                print_error(f"the last runs did not reach the store within {_DELIVERY_SECONDS:g} s")
-                _print_commands("when they have", commands)
+            elif question.answers and is_stored:
+                answer_question(root, question, self.reader, folder)
+            elif question.answers:
+                print_error(f"the last runs did not reach the store within {_DELIVERY_SECONDS:g} s; later: {later}")
         has_failed = self.wait and not all(each.has_succeeded for each in launched)
         return int(bool(offered.refusals) or has_failed)
 
@@ -338,32 +349,3 @@ def _print_work(work: "Sequence[AWork]", columns: "Sequence[ListColumn]", docume
         click.echo(document)
     elif work:
         print_list(columns, [{"work": each} for each in work], plain_console(sys.stdout))
-
-
-def _print_commands(when: str, commands: Sequence[Sequence[str]]) -> None:
-    for words in commands:
-        print_error(f"{when}: collector {shlex.join(words)}")
-
-
-def _check_answers(ctx: click.Context, commands: Sequence[Sequence[str]]) -> None:
-    """Check the options of the commands that answer an experiment."""
-    for words in commands:
-        try:
-            ctx.find_root().command.main([*words, "--check"], prog_name="collector", standalone_mode=False)
-        except (GpuAgentError, click.UsageError) as error:
-            reason = describe_misuse(error) if isinstance(error, click.UsageError) else error
-            raise MisuseError(f"answer `{shlex.join(words)}`: {reason}") from error
-
-
-def _answer(ctx: click.Context, commands: Sequence[Sequence[str]]) -> None:
-    """Run the commands that answer an experiment, on the same collector."""
-    given = {f"--{name.replace('_', '-')}": ctx.params[name] for name in _CONNECTION if ctx.params[name]}
-    place = [word for option, value in given.items() for word in (option, str(value))]
-    for words in commands:
-        click.echo(f"\n$ collector {shlex.join(words)}", err=True)
-        try:
-            ctx.find_root().command.main([*words, *place], prog_name="collector", standalone_mode=False)
-        except GpuAgentError as error:
-            print_error(str(error))
-        except click.ClickException as error:
-            error.show()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from gpuagent_collector.cli.keeper import find_keeper
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_common.connection import (
     ADDRESS_VARIABLE,
@@ -91,6 +92,9 @@ class ReaderOptions:
         """
         from gpuagent_collector.query.reader import open_reader
 
+        if keeper := find_keeper():
+            yield keeper.reader
+            return
         reader = open_reader(address=self.address, token_file=self.token_file, store=self.store, tls=self.tls)
         click.echo(f"reading {reader.source}", err=True)
         try:

@@ -7,7 +7,7 @@ import click
 
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options
-from gpuagent_collector.cli.printing import asking
+from gpuagent_collector.cli.printing import asking, print_answer
 from gpuagent_collector.cli.selection import delta_option, run_options, tested_options
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_common.errors import MisuseError
@@ -55,7 +55,6 @@ def command(
     The calculation is based on the spread of existing runs of WORKLOAD, or of all. Its numbers are for a new
     experiment, not for more runs of an old one: runs added until a difference shows find differences that do not exist.
     """
-    from gpuagent_collector.output.rendering import print_answer
     from gpuagent_collector.sample_size.export import render
     from gpuagent_collector.sample_size.study import Question, plan_repeats
 

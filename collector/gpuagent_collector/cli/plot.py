@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from gpuagent_collector.cli.completing import facets, stored_workloads
+from gpuagent_collector.cli.keeper import output_path
 from gpuagent_collector.cli.options import ReaderOptions, check_option, prices_option, reader_options, show_sql_option
 from gpuagent_collector.cli.printing import asking
 from gpuagent_collector.cli.selection import each_option, run_options, side_options, stats_options
@@ -109,9 +110,8 @@ def command(
             raise
         raise GpuAgentError("figures need matplotlib; run: pip install matplotlib") from None
     from gpuagent_collector.compare.comparison import Request
-    from gpuagent_collector.output.files import check_writable
 
-    check_writable(path, force=force)
+    path = output_path(path, force=force)
     names = tuple(dict.fromkeys(name.strip() for name in what.split(",")))
     request = Request(**{**asked, "by": columns or asked["by"]})
     with reader.open() as opened:

@@ -5,9 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuagent_collector.cli.keeper import find_keeper
 from gpuagent_common.text import harmless
 
 if TYPE_CHECKING:
+    from gpuagent_collector.output.formats import OutputFormat
+    from gpuagent_collector.output.rendering import Rendering
     from gpuagent_collector.query.ask import Ask
     from gpuagent_collector.query.execute import Parameter
     from gpuagent_collector.query.reader import Reader
@@ -26,12 +29,26 @@ def print_rows_of(table: str, rows: int) -> None:
 
 def asking(reader: "Reader", *, show_sql: bool) -> "Ask":
     """Return a callable that runs one SELECT on `reader`, and with `show_sql` prints each on stderr."""
+    keeper = find_keeper()
 
     def ask(sql: str, parameters: "Sequence[Parameter]" = ()) -> list[dict[str, Any]]:
-        if show_sql:
+        if show_sql or keeper:
             from gpuagent_collector.query.literal import with_values
 
-            click.echo(f"{with_values(sql.strip(), parameters)};\n", err=True)
+            statement = with_values(sql.strip(), parameters)
+            if show_sql:
+                click.echo(f"{statement};\n", err=True)
+            if keeper:
+                keeper.statements.append(statement)
         return reader.sql(sql, parameters).to_pylist()
 
     return ask
+
+
+def print_answer(rendering: "Rendering", output_format: "OutputFormat") -> None:
+    """Print an answer to standard output; where it is a part of an experiment's answer, keep it."""
+    from gpuagent_collector.output.rendering import print_rendering
+
+    if keeper := find_keeper():
+        keeper.rendering = rendering
+    print_rendering(rendering, output_format)

@@ -6,7 +6,7 @@ import click
 
 from gpuagent_collector.cli.completing import facets, stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options
-from gpuagent_collector.cli.printing import asking
+from gpuagent_collector.cli.printing import asking, print_answer
 from gpuagent_collector.cli.selection import check_facet, each_option
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_common.errors import MisuseError
@@ -55,7 +55,6 @@ def command(
     that agree in everything else. FACET is one of those of `collector compare --help`. Runs on a GPU take a short trace
     of kernels; `gpuagent run --profile` traces operators too.
     """
-    from gpuagent_collector.output.rendering import print_answer
     from gpuagent_collector.profile.export import render
     from gpuagent_collector.profile.study import study_profile
 

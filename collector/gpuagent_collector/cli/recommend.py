@@ -7,7 +7,7 @@ import click
 
 from gpuagent_collector.cli.completing import facets, stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices_option
-from gpuagent_collector.cli.printing import asking
+from gpuagent_collector.cli.printing import asking, print_answer
 from gpuagent_collector.cli.selection import check_facet, delta_option, run_options
 from gpuagent_collector.output.formats import OutputFormat
 
@@ -76,7 +76,6 @@ def command(
     from gpuagent_collector.compare import comparison
     from gpuagent_collector.compare import export as comparing
     from gpuagent_collector.errors import OneSideError
-    from gpuagent_collector.output.rendering import print_answer
     from gpuagent_collector.recommend.export import render
     from gpuagent_collector.recommend.study import Request, recommend
 

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from gpuagent_collector.cli.completing import stored_workloads
+from gpuagent_collector.cli.keeper import output_path
 from gpuagent_collector.cli.options import ReaderOptions, check_option, prices_option, reader_options
 from gpuagent_collector.cli.printing import asking
 from gpuagent_collector.cli.selection import (
@@ -56,10 +57,10 @@ def command(reader: ReaderOptions, path: Path, inline: bool, force: bool, **aske
     `collector compare`.
     """
     from gpuagent_collector.compare.comparison import Request
-    from gpuagent_collector.output.files import appearing, check_writable
+    from gpuagent_collector.output.files import appearing
     from gpuagent_collector.report.page import library_name, plotly_script, render_report
 
-    check_writable(path, force=force)
+    path = output_path(path, force=force)
     library = None if inline else path.with_name(library_name())
     with reader.open() as opened:
         name = library.name if library else None

@@ -6,7 +6,7 @@ import click
 
 from gpuagent_collector.cli.completing import facets, stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options
-from gpuagent_collector.cli.printing import asking
+from gpuagent_collector.cli.printing import asking, print_answer
 from gpuagent_collector.cli.selection import check_facet
 from gpuagent_collector.output.formats import OutputFormat
 
@@ -44,7 +44,6 @@ def command(
     The roofs are those that `ceilings` measured on the same device, and those of its maker. The exit code is 1 if a
     point is above the device's limit, so that a measurement must be wrong.
     """
-    from gpuagent_collector.output.rendering import print_answer
     from gpuagent_collector.roofline.caveats import find_errors
     from gpuagent_collector.roofline.export import render
     from gpuagent_collector.roofline.study import study_roofline

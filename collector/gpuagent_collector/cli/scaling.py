@@ -6,7 +6,7 @@ import click
 
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices_option
-from gpuagent_collector.cli.printing import asking
+from gpuagent_collector.cli.printing import asking, print_answer
 from gpuagent_collector.output.formats import OutputFormat
 
 _EXAMPLES = """\b
@@ -43,7 +43,6 @@ def command(
     The same batch per rank makes it weak scaling, the same total batch strong scaling. Speed-up is relative to the
     fewest ranks.
     """
-    from gpuagent_collector.output.rendering import print_answer
     from gpuagent_collector.scaling.export import render
     from gpuagent_collector.scaling.study import study_scaling
 

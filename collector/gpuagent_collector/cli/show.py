@@ -6,7 +6,7 @@ import click
 
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices_option
-from gpuagent_collector.cli.printing import asking
+from gpuagent_collector.cli.printing import asking, print_answer
 from gpuagent_collector.cli.selection import each_option, run_options, stats_options
 from gpuagent_collector.output.formats import OutputFormat
 
@@ -41,7 +41,6 @@ def command(
     a run's output. RUN is a run's identity, or a unique beginning of it; curves are of the median run.
     """
     from gpuagent_collector.compare.comparison import Request
-    from gpuagent_collector.output.rendering import print_answer
     from gpuagent_collector.show.export import render
     from gpuagent_collector.show.study import study_show
 

@@ -3,6 +3,7 @@
 import importlib.util
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from gpuagent_common.connection import MAX_EXPERIMENT_BYTES
@@ -12,7 +13,25 @@ from gpuagent_proto.v1.run_pb2 import ExperimentFile
 _FILE_SUFFIXES = (".yaml", ".yml")
 
 # As in the schema of experiment files.
-_ANSWERS = frozenset({"compare", "recommend", "roofline", "profile", "scaling", "report"})
+_ANSWERS = frozenset({"compare", "plot", "recommend", "roofline", "profile", "scaling", "show", "report"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A command that answers an experiment; `title` None: the file has none."""
+
+    title: str | None
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """The question of an experiment: its name and text (None: the file has none), its answers, and the whole file."""
+
+    name: str
+    text: str | None
+    answers: tuple[Answer, ...]
+    content: bytes
 
 
 def find_file(word: str) -> Path | None:
@@ -43,40 +62,49 @@ def read_file(path: Path, *, name: str | None, repeats: int | None, only: Sequen
     )
 
 
-def answers_in(file: ExperimentFile) -> list[list[str]]:
+def answers_in(file: ExperimentFile) -> Sequence[Answer]:
     """Return the commands that answer an experiment; none of a file that agents will reject, with its place.
 
     Raises:
         MisuseError: an answer is not a command that only reads.
     """
-    import yaml  # 20 ms, which no other command should pay
-
     try:
-        return name_and_answers(file)[1]
-    except (yaml.YAMLError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
-        return []
+        return read_question(file).answers
+    except _NotReadableError:
+        return ()
 
 
-def name_and_answers(file: ExperimentFile) -> tuple[str, list[list[str]]]:
-    """Return the name of an experiment that agents have accepted, and the commands of `collector` that answer it.
+class _NotReadableError(MisuseError):
+    """An error because a file is no experiment."""
 
-    Both come from the operator's own file: a command that an agent sends must not run here.
+
+def read_question(file: ExperimentFile) -> Question:
+    """Return the question of an experiment, and the commands of `collector` that answer it.
+
+    They come from the operator's own file: a command that an agent sends must not run here.
 
     Raises:
-        MisuseError: an answer is not a command that only reads.
+        MisuseError: the file is no experiment, or an answer is not a command that only reads.
     """
     import yaml  # 20 ms, which no other command should pay
 
-    experiment = yaml.safe_load(file.content)
-    name = file.name or experiment["name"]
-    commands = []
-    for answer in experiment.get("answer", ()):
-        words = [*shlex.split(answer), "--experiment", name]
-        if words[0] not in _ANSWERS:
+    try:
+        experiment = yaml.safe_load(file.content)
+        name, metric = str(file.name or experiment["name"]), experiment.get("metric")
+        text = experiment.get("question")
+        given = experiment.get("answer", ())
+        pairs = [each.popitem() if isinstance(each, dict) else (None, each) for each in given]
+        commands = [(title, shlex.split(words)) for title, words in pairs]
+    except (yaml.YAMLError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise _NotReadableError(f"{file.file_name} is no experiment file; check it: gpuagent experiment run") from error
+    answers = []
+    for title, words in commands:
+        if not words or words[0] not in _ANSWERS:
             raise MisuseError(
-                f"{file.file_name}: {words[0]!r} cannot answer an experiment; use {', '.join(sorted(_ANSWERS))}"
+                f"{file.file_name}: {' '.join(words)!r} cannot answer an experiment; use {', '.join(sorted(_ANSWERS))}"
             )
-        if words[0] == "compare" and "--metric" not in words and "metric" in experiment:
-            words += ["--metric", experiment["metric"]]
-        commands.append(words)
-    return name, commands
+        words += ["--experiment", name]
+        if words[0] == "compare" and "--metric" not in words and metric not in (None, "throughput"):
+            words += ["--metric", str(metric)]
+        answers.append(Answer(title=title, words=tuple(words)))
+    return Question(name=name, text=text, answers=tuple(answers), content=file.content)

@@ -64,6 +64,10 @@ WORK_METRICS: tuple[StoredMetric, ...] = (
     reported("model_flops_per_step", "Model FLOPs a step", "FLOP", "avg", group="Work"),
     # Counted in a run of its own, after this one.
     reported("executed_flops_per_step", "Executed FLOPs a step", "FLOP", "avg", Better.LOWER, group="Work"),
+    *(
+        reported(f"executed_{kind}_flops_per_step", f"Executed FLOPs a step, {words}", "FLOP", "avg", group="Work")
+        for kind, words in (("tensor", "tensor cores"), ("fp16", "FP16"), ("fp32", "FP32"), ("fp64", "FP64"))
+    ),
     reported("dram_bytes_per_step", "Device memory traffic a step", "bytes", "avg", Better.LOWER, group="Work"),
     _rate("model_flops_per_second", "Model FLOP/s, each rank", "FLOP/s"),
     _rate("executed_flops_per_second", "Executed FLOP/s, each rank", "FLOP/s"),

@@ -49,7 +49,7 @@ def _flat(value: object) -> object:
     return json.dumps(value) if isinstance(value, dict | list | tuple) else value
 
 
-def print_answer(rendering: Rendering, output_format: OutputFormat) -> None:
+def print_rendering(rendering: Rendering, output_format: OutputFormat) -> None:
     """Print an answer to standard output."""
     match output_format:
         case OutputFormat.JSON:

@@ -16,6 +16,7 @@ from gpuagent_collector.output.sections import is_wide, print_sections
 from gpuagent_collector.profile import export as profiling
 from gpuagent_collector.runs.series import Course
 from gpuagent_collector.show.details import details_section, output_section, record
+from gpuagent_collector.show.stacks import stacks_section
 from gpuagent_collector.show.study import Showing
 from gpuagent_common.text import counted
 
@@ -52,6 +53,8 @@ def _before_curves(showing: Showing, *, wide: bool) -> Iterator[Section]:
     if comparison.specs:
         yield from detail_sections(comparison, wide=wide, most=None if comparison.request.everything else _MOST_BLOCKS)
     yield from part_sections(comparison)
+    if showing.stacks:
+        yield stacks_section(showing.stacks)
     courses = [course for course in comparison.courses if course.phases]
     if courses:
         yield phases_section(courses[0])
@@ -102,5 +105,6 @@ def _record(showing: Showing) -> dict[str, Any]:
             for course in showing.comparison.courses
         ],
         "profile": profiling.render(showing.profile, top=_TOP).record() if showing.profile else None,
+        "stacks": [asdict(stack) for stack in showing.stacks],
         "sql": showing.statements,
     }

@@ -12,6 +12,7 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.recorder import Recorder
 from gpuagent_collector.runs.find import median_run
 from gpuagent_collector.show.details import Details, load_details
+from gpuagent_collector.show.stacks import Stack, load_stacks
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 
@@ -23,12 +24,14 @@ class Showing:
         comparison: of one side, so without a test.
         details: of the only run; None: there are several.
         profile: the kernels of the median traced run of the first block; None: no run has a trace.
+        stacks: what `memory-limit` found; empty: these are no runs of it.
         statements: what the store was asked.
     """
 
     comparison: Comparison
     details: Details | None
     profile: Profile | None
+    stacks: tuple[Stack, ...]
     statements: Sequence[str]
 
 
@@ -51,6 +54,7 @@ def study_show(ask: Ask, name: str | None, request: Request) -> Showing:
         comparison=comparison,
         details=load_details(asking, comparison.layout),
         profile=_profile(asking, comparison),
+        stacks=load_stacks(asking, comparison.layout.run_ids),
         statements=recorder.statements["show"],
     )
 

@@ -32,7 +32,7 @@ def _ncu(text: str) -> None:
     with suppress(WorkloadError):
         readings = parse(text.splitlines(keepends=True))
         assert readings and all(math.isfinite(reading.value) for reading in readings)
-        assert isinstance(core_flops(readings) + tensor_flops(readings), int)
+        assert isinstance(core_flops(readings, "fp32") + tensor_flops(readings), int)
         assert isinstance(dram_bytes(readings), int)
 
 

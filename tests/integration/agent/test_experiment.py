@@ -33,6 +33,9 @@ def test_an_experiment_makes_its_runs_and_then_asks_for_its_answer(node: Node) -
     assert "[6/6]" in done.stderr
     assert "$ collector compare --by environment --metric run_seconds --experiment study" in done.stderr
     assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]
+    page = (node.folder / "study-answer" / "answer.md").read_text()
+    assert "One side only (bare): values, no test." in page
+    assert "[01-compare.csv](01-compare.csv), [01-compare.sql](01-compare.sql)" in page
     again = node.run("gpuagent", "experiment", "run", str(written(node)))
     assert "all 6 runs of study have been made" in again.stderr
     assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]
@@ -46,13 +49,12 @@ def test_without_a_collector_the_runs_are_made_and_the_later_commands_printed_on
     said = node.run(*given).stderr
     assert "[1/2] cools down for 1 s\n" in said
     assert re.search(r"\[1/2\] \S+ succeeded in \d+\.\d s after \d+\.\d s of cool-down; about", said)
-    place = f"--collector 127.0.0.1:1 --token-file {token}"
-    later = f"  collector recommend x --experiment study {place}\n  collector compare --by environment --"
+    later = f"collector answer {path} --collector 127.0.0.1:1 --token-file {token}"
     assert "messages wait in " in said
-    assert f"gpuagent: when the collector has the samples, run these:\n{later}" in said
+    assert f"gpuagent: when the collector has the samples, run this:\n  {later}\n" in said
     again = node.run(*given).stderr
     assert again.count("collector: no collector listens at 127.0.0.1:1") == 1
-    assert f"gpuagent: when the collector answers, run these:\n{later}" in again
+    assert f"gpuagent: when the collector answers, run this:\n  {later}\n" in again
 
 
 def test_a_mistake_in_an_answer_is_reported_before_the_first_run(node: Node) -> None:
@@ -85,9 +87,24 @@ def test_the_same_runs_are_made_once_and_continue_after_ctrl_c(node: Node) -> No
 
 
 def test_a_plan_is_checked_and_printed_without_a_run(node: Node) -> None:
-    done = node.run("gpuagent", "experiment", "run", str(written(node)), "--dry-run")
-    assert len(done.stdout.splitlines()) == 6
-    assert "6 runs left of 6" in done.stderr
+    path = written(node)
+    path.write_text(
+        path.read_text().replace(
+            "  - command", "  - {workload: mnist, environments: ['podman:no-such']}\n  - command", 1
+        )
+    )
+    node.environment |= {"COLUMNS": "80", "GPUAGENT_PODMAN": "no-such-podman"}
+    printed = node.run(
+        "gpuagent", "experiment", "run", str(path), "--dry-run", "--param", "steps=5"
+    ).stdout.splitlines()
+    assert printed[:3] == [
+        "study: 6 runs left of 6, in turns",
+        " runs     each  cell",
+        " skip        –  mnist steps=5 · podman:no-such",
+    ]
+    assert "skipped 1 cell: podman cannot be used here: there is no program" in " ".join(printed)
+    assert printed[-1] == "no earlier run to estimate from"
+    assert max(map(len, printed)) <= 80
     assert not list((node.folder / "spool").glob("experiments/*"))
     bad = node.folder / "bad.yaml"
     bad.write_text("name: bad\nworkloads:\n  - command: [/no/such/program]\n")
@@ -97,3 +114,17 @@ def test_a_plan_is_checked_and_printed_without_a_run(node: Node) -> None:
     assert json.loads(node.run("gpuagent", "experiment", "schema").stdout)["title"] == "gpuagent experiment"
     names = [line.split()[0] for line in node.run("gpuagent", "experiment", "list").stdout.splitlines()]
     assert names == ["accelerators", "containers", "hpc-cloud", "layers", "vm-container"]
+
+
+def test_a_study_is_shown_with_its_comments_and_runs_under_another_name(node: Node) -> None:
+    shown = node.run("gpuagent", "experiment", "show", "layers").stdout
+    assert shown.startswith("# ")
+    assert "name: layers\n" in shown
+    mine = node.folder / "mine.yaml"
+    mine.write_text(shown)
+    printed = node.run(
+        "gpuagent", "experiment", "run", str(mine), "--dry-run", "--name", "mine", "--repeats", "2"
+    ).stdout
+    assert printed.startswith("mine: ")
+    for words in (("--data", "/no/such"), ("--param", "stps=1")):
+        assert words[1].partition("=")[0] in node.run("gpuagent", "experiment", "run", "layers", *words, code=2).stderr

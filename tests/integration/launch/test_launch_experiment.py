@@ -17,8 +17,9 @@ ALL_MADE = [(1, "failed", 1), (1, "succeeded", 1), (2, "failed", 1), (2, "succee
 
 
 @pytest.fixture(autouse=True)
-def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let our commands look more often."""
+def look_often(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let our commands look more often, and write answers into a folder of the test."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(follow, "_LOOK_SECONDS", 0.05)
     monkeypatch.setattr(launch, "_DELIVERY_LOOK_SECONDS", 0.05)
 
@@ -47,6 +48,7 @@ def test_a_file_is_run_once_and_answered(lab: Lab, tmp_path: Path) -> None:
     # The figures of runs that ended a moment ago may still be in the making.
     answer = " ".join(f"{said.out} {said.err}".split())
     assert "One side only (bare): values, no test." in answer or "no run has the metric run_seconds" in answer
+    assert (tmp_path / "quick-answer" / "answer.md").read_text().startswith("# quick\n")
     assert ["lenient", "openshift", "complete", "4", "of", "4"] in [line.split()[:6] for line in said.out.splitlines()]
     assert made(lab, "quick") == ALL_MADE
     again = lab.command("launch", file, *LENIENT, "--wait", "--json", code=1).json()

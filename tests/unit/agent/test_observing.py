@@ -9,7 +9,7 @@ import pytest
 
 from gpuagent.environments import Image, Job
 from gpuagent.experiment.file import parse_experiment
-from gpuagent.experiment.plan import all_trials, command_line, spec
+from gpuagent.experiment.plan import all_trials, spec
 from gpuagent.runs.catalogue import Catalogue
 from gpuagent.runs.observing import observed
 from gpuagent.runs.planning import Planner
@@ -44,7 +44,7 @@ def test_its_folder_is_the_first_in_the_path_of_the_program_inside(
     assert (tmp_path / "observe/gpuagent_report/observe.py").is_file()
 
 
-def test_keys_of_an_experiment_reach_its_runs_and_their_command_lines() -> None:
+def test_keys_of_an_experiment_reach_its_runs() -> None:
     file = b"""
 name: a
 workloads:
@@ -54,8 +54,6 @@ workloads:
     trial = all_trials(experiment)[0]
     asked = spec(trial, experiment, "/work")
     assert (asked.observe, asked.pattern, asked.items_per_step) == (True, "step {step}", 8)
-    words = command_line(trial, experiment)
-    assert words[-8:] == ["--observe", "--pattern", "step {step}", "--items-per-step", "8", "--", "python", "train.py"]
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -5,11 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuagent.environments import EnvironmentUnavailableError, ImageUnavailableError
 from gpuagent.experiment import plan
-from gpuagent.experiment.conduct import Conductor, Done, Journal
+from gpuagent.experiment.conduct import Conductor, Done, Journal, check_cells
 from gpuagent.experiment.file import CoolDown, Experiment
 from gpuagent.experiment.gpus import NodeGpus
-from gpuagent_common.errors import MisuseError
+from gpuagent.runs.catalogue import Catalogue
+from gpuagent.runs.planning import PlannedRun, Planner
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
 from tests.support.nvml_replay import NO_DRIVER, NvmlRecording
 from tests.unit.experiment.experiments import InstantRuns, Recorded, experiment
@@ -124,3 +129,64 @@ def test_a_cool_gpu_causes_no_wait_and_a_warm_one_a_wait_up_to_the_limit_and_one
 def test_a_node_without_gpus_has_no_energy_and_no_occupants() -> None:
     gpus = NodeGpus(NO_DRIVER)
     assert (gpus.joules(), list(gpus.occupants()), gpus.temperatures()) == (None, [], {})
+
+
+CELLS = """
+name: cells
+repeats: 2
+workloads:
+  - {workload: mnist, environments: [bare, "docker:a"]}
+  - {workload: mnist, parameters: {ranks: 2}}
+  - {workload: mnist, parameters: {ranks: 2, device: cpu}}
+  - {workload: mnist, parameters: {device: cuda, seed: 2}}
+  - {workload: memory-limit}
+"""
+
+
+def planner(*, docker: bool = False) -> Callable[[RunSpec], list[PlannedRun]]:
+    """Plan on a node without an engine, or where the daemon has no such image."""
+    of_node = Planner(Catalogue(sys.executable), allow_commands=True)
+
+    def plan(spec: RunSpec) -> list[PlannedRun]:
+        if spec.environment == "docker":
+            error = ImageUnavailableError("there is no image 'a' here") if docker else None
+            raise error or EnvironmentUnavailableError("docker cannot be used here", "install it")
+        return of_node.plan(spec)
+
+    return plan
+
+
+def skipped(gpus: NodeGpus, *, docker: bool = False) -> dict[str, str]:
+    wanted = experiment(CELLS)
+    by_key = {cell.key: cell.describe() for cell in plan.cells(wanted)}
+    return {by_key[key]: reason for key, reason in check_cells(wanted, planner(docker=docker), gpus).items()}
+
+
+def test_cells_for_which_the_node_lacks_something_are_found() -> None:
+    assert skipped(NodeGpus(NO_DRIVER)) == {
+        "mnist · docker:a": "docker cannot be used here",
+        "mnist device=cuda seed=2 · bare": "no GPU answers here",
+        "memory-limit · bare": "without a GPU, memory-limit needs --param limit-bytes=BYTES",
+    }
+    assert skipped(NodeGpus(NvmlRecording.load("h200_idle").open), docker=True) == {
+        "mnist · docker:a": "there is no image 'a' here",
+        "mnist ranks=2 · bare": "it needs 2 GPUs, and this node has 1",
+    }
+
+
+def test_an_experiment_for_which_the_node_lacks_everything_is_refused() -> None:
+    wanted = plan.narrowed(experiment(CELLS), ["environment=docker"])
+    with pytest.raises(GpuAgentError, match="nothing of cells can run here: docker cannot be used here"):
+        check_cells(wanted, planner(), NodeGpus(NO_DRIVER))
+    assert len(check_cells(wanted, planner(), NodeGpus(NO_DRIVER), may_lack_all=True)) == 1
+
+
+def test_skipped_cells_are_not_run_and_made_later_where_they_can_be(tmp_path: Path) -> None:
+    wanted, first, second = experiment(), InstantRuns(), InstantRuns()
+    lacking = {plan.cells(wanted)[0].key}
+    partial = conductor(wanted, tmp_path, first)
+    partial.lacking = lacking
+    assert partial.run()
+    assert len(first.specs) == 9
+    assert conductor(wanted, tmp_path, second).run()
+    assert len(second.specs) == 3

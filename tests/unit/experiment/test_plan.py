@@ -1,5 +1,3 @@
-import shlex
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,19 +69,7 @@ def test_limits_are_crossed_with_the_rest_and_sent_to_the_agent() -> None:
     trial = plan.Trial(cell=limited, repeat=1)
     spec = plan.spec(trial, wanted, "")
     assert (spec.cpus, spec.memory_bytes, spec.cpu_changes[0].cpus) == (2, 8 * 2**30, 4)
-    line = shlex.join(plan.command_line(trial, wanted))
-    assert "--cpus 2 --memory 8G --change cpus=4@60s" in line
     assert plan.fingerprint(wanted) != plan.fingerprint(experiment())
-
-
-def test_the_printed_command_makes_the_run_by_hand() -> None:
-    wanted = experiment(more="labels: {team: a b}\ntimeout_seconds: 60\n")
-    trial = next(trial for trial in plan.trials(wanted)[1] if trial.cell.interference)
-    batch = dict(trial.cell.parameters)["batch-size"]
-    assert shlex.join(plan.command_line(trial, wanted)) == (
-        f"gpuagent run mnist --param batch-size={batch} --experiment two-by-two --first-repeat 2 --with cpu-burn "
-        "--label 'team=a b' --timeout 60"
-    )
 
 
 def test_a_command_has_its_name_in_the_request_and_is_chosen_by_it() -> None:
@@ -94,12 +80,11 @@ def test_a_command_has_its_name_in_the_request_and_is_chosen_by_it() -> None:
     )
     named, other = (plan.Trial(cell=cell, repeat=1) for cell in plan.cells(wanted))
     assert [plan.spec(trial, wanted, "").name for trial in (named, other)] == ["nanogpt", ""]
-    assert "gpuagent run --name nanogpt --experiment" in shlex.join(plan.command_line(named, wanted))
     for name, cell in (("nanogpt", named.cell), ("other.mod", other.cell)):
         assert plan.cells(plan.narrowed(wanted, [f"workload={name}"])) == [cell]
 
 
-def test_options_of_a_site_belong_to_its_cells_and_to_the_printed_command() -> None:
+def test_options_of_a_site_belong_to_its_cells() -> None:
     text = """
 name: places
 environments: [slurm, "kubernetes:me/train:1"]
@@ -112,7 +97,58 @@ workloads: [{command: [train]}]
     assert "options" not in here.key
     trial = plan.Trial(cell=there, repeat=1)
     assert list(plan.spec(trial, experiment(text), "").options) == list(there.options)
-    words = plan.command_line(trial, experiment(text))
-    assert words[:3] == ["env", "GPUAGENT_KUBERNETES_ARGS=--gpus 1 --platform openshift", "gpuagent"]
     with pytest.raises(MisuseError, match=r"cannot read options\.kubernetes: No closing quotation"):
         experiment(text.replace("--gpus 1 --platform openshift", '"\'"'))
+
+
+MIXED = """
+name: mixed
+repeats: 1
+workloads:
+  - {workload: mnist, parameters: {batch-size: [32, 64], steps: 100}}
+  - {workload: gcn}
+  - {command: [train]}
+"""
+
+
+def has(workload: str, name: str) -> bool:
+    return name in {"mnist": ("batch-size", "steps", "data"), "gcn": ("steps", "data")}[workload]
+
+
+def described(texts: list[str]) -> list[str]:
+    return [cell.describe() for cell in plan.cells(plan.with_parameters(experiment(MIXED), texts, has))]
+
+
+def test_parameters_replace_those_of_the_workloads_that_have_them() -> None:
+    assert described(["steps=5"]) == [
+        *(f"mnist batch-size={size} steps=5 · bare" for size in (32, 64)),
+        "gcn steps=5 · bare",
+        "train · bare",
+    ]
+    assert described(["batch_size=8", "batch-size=16", "mnist:steps=7", "steps=5"]) == [
+        *(f"mnist batch-size={size} steps=7 · bare" for size in (8, 16)),
+        "gcn steps=5 · bare",
+        "train · bare",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("steps", "--param takes NAME=VALUE or WORKLOAD:NAME=VALUE, not 'steps'"),
+        (":steps=1", "--param takes NAME=VALUE"),
+        ("stps=1", "--param stps: no workload of this experiment has such parameter"),
+        ("gcn:batch-size=1", "--param batch-size: gcn of this experiment has no such parameter"),
+        ("gpt:steps=1", "--param steps: gpt of this experiment has no such parameter"),
+    ],
+)
+def test_parameters_that_replace_nothing_are_refused(text: str, words: str) -> None:
+    with pytest.raises(MisuseError, match=words):
+        described([text])
+
+
+def test_cells_that_are_left_out_do_not_change_the_order_of_the_others() -> None:
+    wanted = experiment()
+    every = plan.all_trials(wanted)
+    missing = {every[0].cell.key, every[1].cell.key}
+    assert plan.all_trials(wanted, missing) == [trial for trial in every if trial.cell.key not in missing]

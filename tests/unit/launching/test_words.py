@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.launching.experiment_file import find_file, name_and_answers, read_file
+from gpuagent_collector.launching.experiment_file import Answer, find_file, read_file, read_question
 from gpuagent_collector.launching.runs import Printer
 from gpuagent_collector.launching.spec import run_spec
 from gpuagent_common.connection import MAX_EXPERIMENT_BYTES
@@ -94,21 +94,32 @@ def test_a_file_that_is_too_large_is_not_sent(tmp_path: Path) -> None:
 
 
 def test_answers_get_the_file_s_experiment_and_metric_and_change_nothing() -> None:
-    answers = "answer: [compare --by platform, compare --metric loss, scaling --platform 'a b']"
-    file = ExperimentFile(content=f"name: e\nmetric: step_seconds\n{answers}".encode())
-    assert name_and_answers(file) == (
-        "e",
-        [
-            ["compare", "--by", "platform", "--experiment", "e", "--metric", "step_seconds"],
-            ["compare", "--metric", "loss", "--experiment", "e"],
-            ["scaling", "--platform", "a b", "--experiment", "e"],
-        ],
+    answers = "answer: [compare --by platform, 'Table 1': compare --metric loss, scaling --platform 'a b']"
+    file = ExperimentFile(content=f"name: e\nquestion: Why?\nmetric: step_seconds\n{answers}".encode())
+    question = read_question(file)
+    assert (question.name, question.text, question.content) == ("e", "Why?", file.content)
+    first = ("compare", "--by", "platform", "--experiment", "e", "--metric", "step_seconds")
+    assert question.answers == (
+        Answer(title=None, words=first),
+        Answer(title="Table 1", words=("compare", "--metric", "loss", "--experiment", "e")),
+        Answer(title=None, words=("scaling", "--platform", "a b", "--experiment", "e")),
     )
-    renamed = ExperimentFile(content=b"name: e\nanswer: [compare]", name="other")
-    assert name_and_answers(renamed) == ("other", [["compare", "--experiment", "other"]])
-    assert name_and_answers(ExperimentFile(content=b"name: e")) == ("e", [])
-    with pytest.raises(MisuseError, match=r"study\.yaml: 'delete' cannot answer an experiment; use compare, "):
-        name_and_answers(ExperimentFile(file_name="study.yaml", content=b"name: e\nanswer: [delete --yes]"))
+    renamed = read_question(ExperimentFile(content=b"name: e\nanswer: [compare]", name="other"))
+    assert (renamed.name, renamed.answers[0].words) == ("other", ("compare", "--experiment", "other"))
+    assert read_question(ExperimentFile(content=b"name: e")).answers == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("name: e\nanswer: [delete --yes]", r"study\.yaml: 'delete --yes' cannot answer an experiment; use compare, "),
+        ("name: e\nanswer: ['']", r"study\.yaml: '' cannot answer an experiment"),
+        *((content, "no experiment file") for content in ("answer: [7]", "7", "name: [", "name: e\nanswer: [{}]")),
+    ],
+)
+def test_what_is_no_answer_is_refused(content: str, words: str) -> None:
+    with pytest.raises(MisuseError, match=words):
+        read_question(ExperimentFile(file_name="study.yaml", content=content.encode()))
 
 
 def test_output_is_escaped_on_a_terminal_and_unchanged_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,7 @@ multiplication are two: a matrix product of known size gave exactly its model FL
 import csv
 import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuagent_workloads.errors import WorkloadError
@@ -16,21 +15,21 @@ from gpuagent_workloads.errors import WorkloadError
 # Floating-point operations of each instruction.
 _OPERATIONS = {"add": 1, "mul": 1, "fma": 2}
 
-_CORE_PREFIX = "smsp__sass_thread_inst_executed_op_"
-
-# By the letter in the names of instructions.
-_WIDTHS = {"h": "fp16", "f": "fp32", "d": "fp64"}
+# The letter of each precision in their names.
+PRECISIONS: Mapping[str, str] = {"fp16": "h", "fp32": "f", "fp64": "d"}
 
 _CORE_FLOPS = {
-    f"{_CORE_PREFIX}{width}{operation}_pred_on.sum": flops
-    for width in _WIDTHS
-    for operation, flops in _OPERATIONS.items()
+    precision: {
+        f"smsp__sass_thread_inst_executed_op_{letter}{operation}_pred_on.sum": flops
+        for operation, flops in _OPERATIONS.items()
+    }
+    for precision, letter in PRECISIONS.items()
 }
 
 DRAM_METRICS = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 
 # Not those that sum up only dense or only sparse products: each is contained in one without that ending.
-_TENSOR_METRIC = re.compile(r"\bsm__ops_path_tensor_src_(?!\w*sparsity)((?:bf|fp|tf)[0-9]+)\w*")
+_TENSOR_METRIC = re.compile(r"\bsm__ops_path_tensor_src_(?:bf|fp|tf)(?!\w*sparsity)\w+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +44,8 @@ class Reading:
 
 def flops_metrics(available: str) -> list[str]:
     """Return the metrics of executed FLOPs among those that `ncu --query-metrics` printed for this GPU."""
-    tensor = sorted({found[0] for found in _TENSOR_METRIC.finditer(available)})
-    return [*_CORE_FLOPS, *(f"{name}.sum" for name in tensor)]
+    tensor = sorted(set(_TENSOR_METRIC.findall(available)))
+    return [*(name for names in _CORE_FLOPS.values() for name in names), *(f"{name}.sum" for name in tensor)]
 
 
 def parse(lines: Iterable[str]) -> list[Reading]:
@@ -66,29 +65,14 @@ def parse(lines: Iterable[str]) -> list[Reading]:
     return readings
 
 
-def core_flops(readings: Sequence[Reading]) -> int:
-    """Return the floating-point operations that CUDA cores executed."""
-    return round(sum(_CORE_FLOPS.get(reading.metric, 0) * reading.value for reading in readings))
+def core_flops(readings: Sequence[Reading], precision: str) -> int:
+    """Return the floating-point operations of a precision that CUDA cores executed."""
+    return round(sum(_CORE_FLOPS[precision].get(reading.metric, 0) * reading.value for reading in readings))
 
 
 def tensor_flops(readings: Sequence[Reading]) -> int:
     """Return the floating-point operations that tensor cores executed."""
     return round(sum(reading.value for reading in readings if _TENSOR_METRIC.match(reading.metric)))
-
-
-def flops_by_precision(readings: Sequence[Reading]) -> dict[str, int]:
-    """Return the executed operations of each arithmetic: `fp32` of CUDA cores, `tensor_tf32` of tensor cores, ….
-
-    Arithmetic that nothing was executed in is left out.
-    """
-    by_precision: Counter[str] = Counter()
-    for reading in readings:
-        if reading.metric in _CORE_FLOPS:
-            width = reading.metric.removeprefix(_CORE_PREFIX)[0]
-            by_precision[_WIDTHS[width]] += round(_CORE_FLOPS[reading.metric] * reading.value)
-        elif found := _TENSOR_METRIC.match(reading.metric):
-            by_precision[f"tensor_{found[1]}"] += round(reading.value)
-    return dict(+by_precision)
 
 
 def dram_bytes(readings: Sequence[Reading]) -> int:

@@ -21,10 +21,10 @@ from typing import Any
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.counters.metrics import (
     DRAM_METRICS,
+    PRECISIONS,
     Reading,
     core_flops,
     dram_bytes,
-    flops_by_precision,
     flops_metrics,
     parse,
     tensor_flops,
@@ -96,10 +96,11 @@ def report_counters(workload: Workload[Any], config: TrainingConfig, reporter: R
     one_step = dataclasses.replace(config, **{name: value for name, value in _COUNTED.items() if name in fields})
     program = [sys.executable, "-m", "gpuagent_workloads", "run", workload.name, *arguments_of(one_step)]
     flops = _count(ncu, flops_metrics(_output([ncu, "--query-metrics"])), program)
-    reporter.result("executed_flops_per_step", core_flops(flops) + tensor_flops(flops), unit="FLOP")
+    by_precision = {precision: core_flops(flops, precision) for precision in PRECISIONS}
+    reporter.result("executed_flops_per_step", sum(by_precision.values()) + tensor_flops(flops), unit="FLOP")
+    for precision, number in by_precision.items():
+        reporter.result(f"executed_{precision}_flops_per_step", number, unit="FLOP")
     reporter.result("executed_tensor_flops_per_step", tensor_flops(flops), unit="FLOP")
-    for precision, count in flops_by_precision(flops).items():
-        reporter.result(f"executed_{precision}_flops_per_step", count, unit="FLOP")
     reporter.result("dram_bytes_per_step", dram_bytes(_count(ncu, DRAM_METRICS, program)), unit="bytes")
     found = re.search(r"Version (\d+(?:\.\d+)+)", _output([ncu, "--version"]))
     version = found[1] if found else "of unknown version"

@@ -9,7 +9,14 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from gpuagent.environments.environment import Ending, EnvironmentUnavailableError, Image, Job, Launch
+from gpuagent.environments.environment import (
+    Ending,
+    EnvironmentUnavailableError,
+    Image,
+    ImageUnavailableError,
+    Job,
+    Launch,
+)
 from gpuagent.environments.support.clients import ClientError, ask_client, has_run, last_line, need_program
 from gpuagent.environments.support.images import check_machine, machine_of, need_name
 from gpuagent.environments.support.inside import (
@@ -22,7 +29,6 @@ from gpuagent.environments.support.inside import (
     writable_places,
 )
 from gpuagent.environments.support.limits import limit_options
-from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import Limits
 
 # The beginnings of a site's options that request GPUs themselves.
@@ -71,7 +77,9 @@ class Engine(Container):
         try:
             (found,) = json.loads(ask_client([*self._client(), "image", "inspect", name]))
         except (ClientError, ValueError) as error:
-            raise MisuseError(f"there is no image {name!r} here; run: {self.name} pull {name} ({error})") from error
+            raise ImageUnavailableError(
+                f"there is no image {name!r} here; run: {self.name} pull {name} ({error})"
+            ) from error
         image = Image(
             name=name,
             # The hash of its configuration and layers: the same in every engine, pulled or built.

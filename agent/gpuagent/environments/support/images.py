@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from gpuagent.environments.environment import Image
+from gpuagent.environments.environment import Image, ImageUnavailableError
 from gpuagent_common.errors import MisuseError
 
 # Go's names of machines, and so those of OCI images, where the kernel has others.
@@ -54,9 +54,9 @@ def check_machine(image: Image, machine: str | None = None) -> Image:
         machine: the node's machine; by default the kernel's answer.
 
     Raises:
-        MisuseError: the programs are for another architecture.
+        ImageUnavailableError: the programs are for another architecture.
     """
     node = machine or os.uname().machine
     if image.architecture in (None, node) or (image.architecture, node) in _COMPATIBLE:
         return image
-    raise MisuseError(f"the image {image.name!r} is for {image.architecture}, and this node is {node}")
+    raise ImageUnavailableError(f"the image {image.name!r} is for {image.architecture}, and this node is {node}")

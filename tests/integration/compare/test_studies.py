@@ -1,0 +1,195 @@
+"""The five studies: their answers, and every command of docs/studies.md, on recorded stores."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gpuagent.experiment.file import read_experiment, studies
+from gpuagent_collector.cli import cli, main
+from gpuagent_collector.cli.answering import answer_question
+from gpuagent_collector.launching.experiment_file import read_file, read_question
+from gpuagent_collector.query.reader import open_reader
+from tests.integration.compare.filled import Fill
+from tests.integration.compare.studied import STUDIES, add_studies
+from tests.integration.profile.traced import add_traced, recorded
+from tests.support.commands import Printed, csv_rows, made_up
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "studies.md").read_text()
+FILES = {path.stem: path for path in studies()}
+
+
+def page_commands(program: str) -> list[list[str]]:
+    """Return the page's commands of a program, with lines that end in a backslash joined."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    commands = [shlex.split(line, comments=True) for line in lines]
+    return [words for words in commands if words and words[0] == program]
+
+
+@pytest.fixture
+def run(
+    filled: Callable[[Fill], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Printed]:
+    """Run a command of `collector` on a store with all five studies, in 80 columns and in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*words: str) -> Printed:
+        monkeypatch.setattr("sys.argv", ["collector", *words, "--store", str(filled(add_studies))])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return call
+
+
+@pytest.mark.parametrize("study", sorted(STUDIES))
+@pytest.mark.timeout(300)
+def test_every_command_of_the_page_answers(study: str, run: Callable[..., Printed], tmp_path: Path) -> None:
+    commands = [words for words in page_commands("collector") if study in words]
+    assert len(commands) > 5
+    for _, *words in commands:
+        code, out, err = run(*words)
+        assert code == 0, (words, err)
+        assert out.strip(), words
+        assert max(map(len, out.splitlines())) <= 80, words
+        if "-o" in words:
+            picture = tmp_path / words[words.index("-o") + 1]
+            assert picture.stat().st_size > 1000, words
+
+
+def test_stacks_of_layers_are_shown_with_what_fits_and_the_part_of_each_gpu(run: Callable[..., Printed]) -> None:
+    _, out, _ = run("show", "--workload", "memory-limit", "--experiment", "layers")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    first = lines.index("61 conv + 61 fc largest that fits 109 ms 11.0 GB 1")
+    assert lines[first + 1] == "GPU 0: 30 + 30 largest that fits 50 ms 5.00 GB 1"
+    assert "61 conv + 62 fc fits 109 ms 11.0 GB 1" in lines
+    assert "62 conv + 62 fc out of memory – – 1" in lines
+    stacks = json.loads(run("show", "--workload", "memory-limit", "--experiment", "layers", "--json")[1])["stacks"]
+    assert [(each["conv"], each["fits"]) for each in stacks if each["gpu"] is None] == [
+        (61, True),
+        (61, True),
+        (62, False),
+    ]
+
+
+def test_hardware_alone_has_the_datasheet_s_peaks(run: Callable[..., Printed]) -> None:
+    asked = ("compare", "--by", "device", "--specs", "--experiment", "accelerators")
+    _, out, _ = run(*asked)
+    assert out.startswith("Hardware and software by device: NVIDIA H200, NVIDIA L4")
+    assert "Peak FP32, datasheet" in out
+    rows = csv_rows(run(*asked, "--format", "csv")[1])
+    assert {"property": "Peak FP32, datasheet", "side": "NVIDIA L4", "value": "67 TFLOP/s", "differs": "false"} in rows
+    assert run(*asked, "--table", "throughput")[0] == 2
+
+
+def test_the_page_has_each_command_of_each_study_s_answer() -> None:
+    shown = {tuple(words[1:]) for words in page_commands("collector")}
+    for path in FILES.values():
+        question = read_question(read_file(path, name=None, repeats=None, only=(), force=False))
+        missing = [shlex.join(each.words) for each in question.answers if each.words not in shown]
+        assert missing == []
+
+
+@pytest.mark.parametrize("words", page_commands("gpuagent"), ids=shlex.join)
+def test_every_experiment_of_the_page_exists(words: list[str]) -> None:
+    assert words[1:3] == ["experiment", "run"]
+    assert read_experiment(FILES[words[3]]).answers
+
+
+ANSWERED = """
+name: small
+question: What does a container cost?
+workloads: [{workload: mnist}]
+answer:
+  - "Table 1": compare --by environment --table throughput,gpu_utilization_percent --max
+  - "Figure 1": plot throughput --by environment -o figure-1.svg
+  - compare --by environment
+  - profile bare docker --by environment --workload mnist
+"""
+
+
+def test_an_answer_is_written_into_a_folder_also_from_a_lake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = f"ducklake:{tmp_path / 'runs.store'}"
+    with made_up(Path(spec)) as store:
+        node = store.node("vm", "vm", gpus=["NVIDIA H200"])
+        for environment in ("bare", "docker"):
+            add_traced(store, node, recorded(), environment=environment, experiment="small")
+    path = tmp_path / "small.yaml"
+    path.write_text(ANSWERED)
+    question = read_question(read_file(path, name=None, repeats=None, only=(), force=False))
+    folder = tmp_path / "small"
+    with closing(open_reader(address=None, token_file=None, store=spec)) as reader:
+        assert answer_question(cli, question, reader, folder) == 0
+    page = (folder / "answer.md").read_text()
+    assert page.startswith("# small\n\nWhat does a container cost?\n")
+    assert re.findall(r"^## (.*)", page, flags=re.MULTILINE) == ["Table 1", "Figure 1", "compare", "profile"]
+    names = set(re.findall(r"\]\(([^)]+)\)", page))
+    written = {f"{stem}.{kind}" for stem in ("01-compare", "03-compare", "04-profile") for kind in ("csv", "sql")}
+    assert names == {"experiment.yaml", "figure-1.svg", "02-plot.sql", *written}
+    assert all((folder / name).stat().st_size > 0 for name in names)
+    assert (folder / "experiment.yaml").read_text() == ANSWERED
+    assert "answer.md has 4 answers of 4" in capsys.readouterr().err
+
+
+def test_a_study_of_one_side_ends_in_values_and_names_what_has_no_answer_yet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "runs.duckdb"
+    with made_up(path) as store:
+        store.run("only", store.node("spruce", "laptop"), start_seconds=0, workload="mnist", experiment="containers")
+    monkeypatch.setattr("sys.argv", ["collector", "answer", "containers", "--store", str(path)])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    printed = capsys.readouterr()
+    assert not ended.value.code
+    assert "One side only (bare): values, no test." in " ".join(printed.out.split())
+    assert "no answer yet: Kernels: Docker against bare metal: " in printed.err
+    assert "answers of 10" in printed.err
+    assert "No answer yet: " in (tmp_path / "containers-answer" / "answer.md").read_text()
+
+
+def test_without_matplotlib_there_are_tables_and_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "runs.duckdb"
+    with made_up(path) as store:
+        store.run("only", store.node("spruce", "laptop"), start_seconds=0, workload="mnist", experiment="e")
+    file = tmp_path / "e.yaml"
+    answers = "[compare --by environment, plot throughput -o a.svg, plot run_seconds -o b.svg]"
+    file.write_text(f"name: e\nworkloads: [{{workload: mnist}}]\nanswer: {answers}\n")
+    monkeypatch.setattr("gpuagent_collector.cli.answering.find_spec", lambda _: None)
+    monkeypatch.setattr(
+        "sys.argv", ["collector", "answer", str(file), "--output", str(tmp_path / "a"), "--store", str(path)]
+    )
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    assert capsys.readouterr().err.count("collector: no figures without matplotlib; install it") == 1
+    assert sorted(each.suffix for each in (tmp_path / "a").iterdir()) == [".csv", ".md", ".sql", ".yaml"]
+
+
+def test_files_of_an_answer_stay_in_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "runs.duckdb"
+    with made_up(path) as store:
+        store.run("only", store.node("spruce", "laptop"), start_seconds=0, workload="mnist", experiment="e")
+    file = tmp_path / "e.yaml"
+    file.write_text("name: e\nworkloads: [{workload: mnist}]\nanswer: [report ../out.html]\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["collector", "answer", "e.yaml", "--store", str(path)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert "../out.html: files of an answer have no folder of their own" in capsys.readouterr().err
+    assert not (tmp_path / "out.html").exists()
