@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 # The last samples may take this long to reach the collector; then the answer is printed without them.
 _DELIVERED_SECONDS = 20.0
 
-_PROBE = ("query", "sql", "SELECT 1")
+# The figures of the last runs are left out of the answer if they take longer to compute.
+_FIGURES_SECONDS = 20.0
+_WITHOUT_FIGURES = """
+SELECT count(*) FROM runs WHERE experiment = '{}' AND started_at IS NOT NULL AND ended_at IS NOT NULL
+AND run_id NOT IN (SELECT run_id FROM metrics)"""
 
 
 @click.group()
@@ -181,6 +185,16 @@ def _check_answers(experiment: "Experiment") -> None:
             raise MisuseError(f"answer `{shlex.join(words)}`: {reason}")
 
 
+def _await_figures(program: str, experiment: str, connection: Sequence[str]) -> bool:
+    """Wait for the figures of all ended runs; return whether the collector answers. If not, its command prints why."""
+    words = [program, "query", "sql", _WITHOUT_FIGURES.format(experiment.replace("'", "''")), "--format", "csv"]
+    deadline = time.monotonic() + _FIGURES_SECONDS
+    while True:
+        asked = subprocess.run([*words, *connection], stdout=subprocess.PIPE, text=True, check=False)
+        if asked.returncode or asked.stdout.split()[-1] == "0" or time.monotonic() > deadline:
+            return asked.returncode == 0
+
+
 def _answer(experiment: "Experiment", config: "AgentConfig", *, is_stored: bool) -> None:
     """Print the answer by the collector's own commands; if they cannot run now, print them for later."""
     connection = connection_words(config)
@@ -192,8 +206,7 @@ def _answer(experiment: "Experiment", config: "AgentConfig", *, is_stored: bool)
         reason = "there is no `collector` here; run these where it is"
     elif not is_stored:
         reason = "when the collector has the samples, run these"
-    # If the collector does not answer, this prints why, once for all commands.
-    elif subprocess.run([program, *_PROBE, *connection], stdout=subprocess.DEVNULL, check=False).returncode:
+    elif not _await_figures(program, experiment.name, connection):
         reason = "when the collector answers, run these"
     else:
         for words in commands:
