@@ -2,11 +2,22 @@
 
 from pathlib import Path
 
+import pytest
+
 from gpuagent_collector.store import Store
 from gpuagent_common.keys import key
 
 # A hostname that would colour, clear and reorder a terminal.
 HOSTILE = "evil\x1b[31m\x9b2J\u202e[red]name[/]"
+
+
+def on_both_kinds(fixture: str) -> pytest.MarkDecorator:
+    """Return the mark of a test that is run on a DuckDB file and on a lake; `fixture` takes the kind, else a file's.
+
+    A lake takes a second to make: only tests of what DuckLake may do in another way have this mark.
+    """
+    return pytest.mark.parametrize(fixture, ["", "ducklake:"], ids=["file", "lake"], indirect=True)
+
 
 _SESSION = """
 INSERT INTO sessions BY NAME SELECT

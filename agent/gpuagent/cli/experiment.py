@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 # The last samples may take this long to reach the collector; then the answer is printed without them.
 _DELIVERED_SECONDS = 20.0
 
+# The figures of the last runs are left out of the answer if they take longer to compute.
+_FIGURES_SECONDS = 20.0
+_WITHOUT_FIGURES = """
+SELECT count(*) FROM runs WHERE experiment = '{}' AND started_at IS NOT NULL AND ended_at IS NOT NULL
+AND run_id NOT IN (SELECT run_id FROM metrics)"""
+
 _OUTPUT_HELP = "Folder of the answer's tables and figures.  [default: NAME-answer]"
 
 
@@ -252,14 +258,17 @@ def _conduct(
 class _Answer:
     """The answer of an experiment, by `collector answer`; `words` are empty where the file has none."""
 
+    experiment: str
     words: tuple[str, ...]
 
     @classmethod
     def of(cls, experiment: "Experiment", file: str, name: str | None, output: Path | None) -> "_Answer":
         if not experiment.answers:
-            return cls(words=())
+            return cls(experiment=experiment.name, words=())
         named = ["--name", name] if name else []
-        return cls(words=("answer", file, *named, *(["--output", str(output)] if output else [])))
+        return cls(
+            experiment=experiment.name, words=("answer", file, *named, *(["--output", str(output)] if output else []))
+        )
 
     def check(self) -> None:
         """Check the commands of the answer, where `collector` is installed.
@@ -283,11 +292,23 @@ class _Answer:
             reason = "there is no `collector` here; run this where it is"
         elif not is_stored:
             reason = "when the collector has the samples, run this"
-        elif subprocess.run([program, *command], check=False).returncode:
+        elif not _await_figures(program, self.experiment, connection_words(config)) or (
+            subprocess.run([program, *command], check=False).returncode
+        ):
             reason = "when the collector answers, run this"
         else:
             return
         click.echo(f"gpuagent: {reason}:\n  collector {shlex.join(command)}", err=True)
+
+
+def _await_figures(program: str, experiment: str, connection: Sequence[str]) -> bool:
+    """Wait for the figures of all ended runs; return whether the collector answers. If not, its command prints why."""
+    words = [program, "query", "sql", _WITHOUT_FIGURES.format(experiment.replace("'", "''")), "--format", "csv"]
+    deadline = time.monotonic() + _FIGURES_SECONDS
+    while True:
+        asked = subprocess.run([*words, *connection], stdout=subprocess.PIPE, text=True, check=False)
+        if asked.returncode or asked.stdout.split()[-1] == "0" or time.monotonic() > deadline:
+            return asked.returncode == 0
 
 
 class _Lines:

@@ -57,7 +57,7 @@ def command(source: Path, store_name: str, run_id: str | None, items_per_step: f
 def ended_by_ctrl_c() -> Iterator[None]:
     """Let Ctrl-C end the process at once.
 
-    A KeyboardInterrupt might not: DuckDB imports pandas if it is installed, and ignores any error of that.
+    A KeyboardInterrupt might not: DuckDB imports Python modules on its own, and ignores any error of that.
     Uncommitted rows are not stored; the import can be repeated.
     """
     before = signal.signal(signal.SIGINT, lambda _number, _frame: os._exit(130))

@@ -50,6 +50,11 @@ _LOOK_SECONDS = 0.2
 _DELIVERY_SECONDS = 20.0
 _DELIVERY_LOOK_SECONDS = 0.5
 
+# The ended runs of an experiment whose figures the collector still computes; a run that never began gets none.
+_WITHOUT_FIGURES = """
+SELECT run_id FROM runs WHERE experiment = ? AND started_at IS NOT NULL AND ended_at IS NOT NULL
+AND run_id NOT IN (SELECT run_id FROM metrics)"""
+
 
 @click.command(cls=ProgramCommand, context_settings={"ignore_unknown_options": True}, epilog=_EXAMPLES)
 @click.argument(
@@ -259,7 +264,7 @@ class _Launch:
             }
 
         launched = self._follow(list(by_session.values()), look, Lines(), "the experiment continues", name)
-        is_stored = self.wait and self._await_data(launched)
+        is_stored = self.wait and self._await_data(launched, name)
         if question.answers and not self.wait:
             print_error(f"when it is complete: {later}")
         words = [shlex.join(each.words) for each in question.answers]
@@ -327,13 +332,16 @@ class _Launch:
             print_error(f"{continues}; {remedy}")
             raise
 
-    def _await_data(self, launched: "Sequence[ExperimentProgress]") -> bool:
-        """Wait for the last runs to reach the store; return whether they have."""
+    def _await_data(self, launched: "Sequence[ExperimentProgress]", experiment: str) -> bool:
+        """Wait for the last runs to reach the store and get their figures; return whether the store has them."""
         from gpuagent_collector.launching.runs import find_run
 
         awaited = {each.state.run_id for each in launched if each.state.run_id and each.state.status != "lost"}
         deadline = time.monotonic() + _DELIVERY_SECONDS
-        while not (is_stored := all(find_run(self.ask, run_id).has_ended for run_id in awaited)):
+        while not (
+            (is_stored := all(find_run(self.ask, run_id).has_ended for run_id in awaited))
+            and not self.ask(_WITHOUT_FIGURES, [experiment])
+        ):
             if time.monotonic() > deadline:
                 break
             time.sleep(_DELIVERY_LOOK_SECONDS)

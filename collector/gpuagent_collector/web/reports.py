@@ -6,11 +6,9 @@ from typing import Any
 
 from starlette.responses import Response
 
-from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.metrics import Stat
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.report.page import policy, render_report
 from gpuagent_collector.web.answers import Query, html, text
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import harmless
@@ -39,6 +37,10 @@ class Reports:
             MisuseError: a field of the address is invalid.
             GpuAgentError: the store cannot be read, or another report is being made.
         """
+        # Charts and statistics are imported with the first report.
+        from gpuagent_collector.compare.comparison import Request
+        from gpuagent_collector.report.page import policy, render_report
+
         unknown = [name for name in query if name not in _NAMES]
         if unknown:
             raise MisuseError(f"a report takes {', '.join(_NAMES)}, and nothing named {unknown[0][:40]}")

@@ -4,10 +4,8 @@ import threading
 
 from starlette.responses import Response
 
-from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.metrics.metric_sources import PartKind
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.report.page import policy, render_report
 from gpuagent_collector.web.answers import Query, html, text
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import harmless
@@ -30,6 +28,10 @@ class Runs:
             MisuseError: a field of the address is invalid.
             GpuAgentError: the store cannot be read, or another page is being made.
         """
+        # Charts and statistics are imported with the first page of a run.
+        from gpuagent_collector.compare.comparison import Request
+        from gpuagent_collector.report.page import policy, render_report
+
         unknown = [field for field in query if field not in ("name", "each")]
         if unknown:
             raise MisuseError(f"a run's page takes each, and nothing named {unknown[0][:40]}")

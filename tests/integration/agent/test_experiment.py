@@ -32,6 +32,7 @@ def test_an_experiment_makes_its_runs_and_then_asks_for_its_answer(node: Node) -
     done = node.run("gpuagent", "experiment", "run", str(written(node)))
     assert "[6/6]" in done.stderr
     assert "$ collector compare --by environment --metric run_seconds --experiment study" in done.stderr
+    assert "One side only (bare): values, no test." in " ".join(done.stdout.split())
     assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]
     page = (node.folder / "study-answer" / "answer.md").read_text()
     assert "One side only (bare): values, no test." in page

@@ -362,16 +362,16 @@ def test_a_condition_chooses_runs_by_parameters_times_and_other_tables(any_store
     [(None, 86.8, 9e9), (Stat.MEAN, 86.8, 5e9), (Stat.MEDIAN, 90.0, 4e9), (Stat.P95, 98.0, 9e9), (Stat.MAX, 98.0, 9e9)],
 )
 def test_a_statistic_is_of_each_run_s_samples_in_its_measured_phase(
-    any_store: SyntheticStore, stat: Stat | None, utilisation: float, memory: float
+    store: SyntheticStore, stat: Stat | None, utilisation: float, memory: float
 ) -> None:
-    alternate(any_store, first_node={"gpus": ["NVIDIA L4"]}, second_node={"gpus": ["NVIDIA L4"]})
-    any_store.rows["gpu_samples"].clear()
-    for run in any_store.rows["run_devices"]:
+    alternate(store, first_node={"gpus": ["NVIDIA L4"]}, second_node={"gpus": ["NVIDIA L4"]})
+    store.rows["gpu_samples"].clear()
+    for run in store.rows["run_devices"]:
         at = {"session_id": run["session_id"], "node_id": run["node_id"]}
         for second, value, used in READINGS:
             at["time"] = run["time"] + timedelta(seconds=BEFORE_MEASURE + second)
-            any_store.gpu_sample(at, run["device_id"], utilization_percent=value, memory_used_bytes=used)
-    (block,) = compared(any_store, stat=stat).figures.blocks
+            store.gpu_sample(at, run["device_id"], utilization_percent=value, memory_used_bytes=used)
+    (block,) = compared(store, stat=stat).figures.blocks
     rows = {row.metric.name: row.figures["alder"].median for row in block.rows}
     assert rows["gpu_utilization_percent"] == pytest.approx(utilisation)
     assert rows["gpu_memory_used_bytes"] == pytest.approx(memory)

@@ -27,16 +27,16 @@ def prices(text: str) -> Prices:
     ("included", "paid_seconds"), [("true", 5 + RUN_SECONDS), ("false", RUN_SECONDS)], ids=["included", "not included"]
 )
 def test_waits_are_paid_where_prices_include_them_but_not_for_earlier_runs(
-    any_store: SyntheticStore, included: str, paid_seconds: float
+    store: SyntheticStore, included: str, paid_seconds: float
 ) -> None:
-    node = any_store.node("spruce", "alder")
-    any_store.run("before", node, start_seconds=0)
-    any_store.run("after", node, start_seconds=RUN_SECONDS + 5)
-    for request in any_store.rows["run_requests"]:
+    node = store.node("spruce", "alder")
+    store.run("before", node, start_seconds=0)
+    store.run("after", node, start_seconds=RUN_SECONDS + 5)
+    for request in store.rows["run_requests"]:
         request["time"] = EPOCH  # repeats are queued together
-    any_store.write()
+    store.write()
     known = prices(f"- {{platform: alder, currency: USD, instance_hour: 3600, provisioning_included: {included}}}")
-    facts = with_costs(any_store.ask, load_facts(any_store.ask, ["before", "after"]), known)
+    facts = with_costs(store.ask, load_facts(store.ask, ["before", "after"]), known)
     paid = {run_id: metrics["cost_per_run_usd"] for run_id, metrics in facts.metrics.items()}
     assert paid == pytest.approx({"before": RUN_SECONDS, "after": paid_seconds})
 

@@ -158,11 +158,11 @@ def test_a_run_without_phases_has_the_energy_of_the_whole_run_and_none_of_an_ite
     assert metric(store, "gpu_energy_per_item_joules") is None
 
 
-def test_the_counter_replaces_missing_power_and_is_interpolated(any_store: SyntheticStore) -> None:
-    node = add_run(any_store, polled=False)
+def test_the_counter_replaces_missing_power_and_is_interpolated(store: SyntheticStore) -> None:
+    node = add_run(store, polled=False)
     # Not read at an end of the phase: 11 times from 2.2 s to 15.4 s.
-    read_counter(any_store, node, lambda second: 250 * second, every_seconds=1.1)
-    assert energies(any_store) == {
+    read_counter(store, node, lambda second: 250 * second, every_seconds=1.1)
+    assert energies(store) == {
         None: (pytest.approx(250 * RUN_SECONDS), "counter"),
         "measure": (pytest.approx(250 * MEASURE_SECONDS), "counter"),
     }
@@ -194,20 +194,20 @@ def test_an_item_has_its_share_of_the_measured_phase(store: SyntheticStore) -> N
     assert metric(store, "gpu_energy_per_item_joules") == pytest.approx(320 * MEASURE_SECONDS / items)
 
 
-def test_steps_of_ten_readings_have_an_energy_and_shorter_ones_have_none(any_store: SyntheticStore) -> None:
-    node = add_run(any_store)
-    read_power(any_store, node, rising, every_seconds=0.02)
-    for row in any_store.rows["steps"]:
+def test_steps_of_ten_readings_have_an_energy_and_shorter_ones_have_none(store: SyntheticStore) -> None:
+    node = add_run(store)
+    read_power(store, node, rising, every_seconds=0.02)
+    for row in store.rows["steps"]:
         row["wall_seconds"] = 0.2
-    steps = sorted(row["time"] for row in any_store.rows["steps"])
+    steps = sorted(row["time"] for row in store.rows["steps"])
     joules = [0.2 * rising((time - EPOCH).total_seconds() - 0.1) for time in steps]
-    assert metric(any_store, "gpu_energy_per_step_joules") == pytest.approx((joules[4] + joules[5]) / 2)
-    stored = any_store.ask("SELECT step, energy_joules, seconds FROM energy WHERE step IS NOT NULL ORDER BY step")
+    assert metric(store, "gpu_energy_per_step_joules") == pytest.approx((joules[4] + joules[5]) / 2)
+    stored = store.ask("SELECT step, energy_joules, seconds FROM energy WHERE step IS NOT NULL ORDER BY step")
     assert [row["energy_joules"] for row in stored] == pytest.approx(joules)
-    any_store.connection.execute("UPDATE steps SET wall_seconds = 0.18")
-    summarize_runs(any_store.connection, ["run-1"], COMPUTED_AT + timedelta(seconds=1))
-    assert any_store.ask("SELECT step FROM energy WHERE step IS NOT NULL") == []
-    assert metric(any_store, "gpu_energy_per_step_joules") is None
+    store.connection.execute("UPDATE steps SET wall_seconds = 0.18")
+    summarize_runs(store.connection, ["run-1"], COMPUTED_AT + timedelta(seconds=1))
+    assert store.ask("SELECT step FROM energy WHERE step IS NOT NULL") == []
+    assert metric(store, "gpu_energy_per_step_joules") is None
 
 
 def test_a_step_is_as_long_as_its_gpu_took_not_as_its_host(store: SyntheticStore) -> None:
@@ -254,8 +254,8 @@ def test_polled_power_and_counter_of_a_recorded_h200_agree(store: SyntheticStore
 
 
 @pytest.fixture
-def node(any_store: SyntheticStore) -> Node:
-    return any_store.only_run(1)
+def node(store: SyntheticStore) -> Node:
+    return store.only_run(1)
 
 
 def see(store: SyntheticStore, node: Node, second: float, *holders: Mapping[str, Any], all_seen: bool = True) -> None:
@@ -272,50 +272,50 @@ def holder(pid: int, run_id: str | None, memory: int | None, utilization: float 
 OWN = holder(1, "run-1", 4_000_000_000, 50.0)
 
 
-def test_what_others_held_is_added_up_at_each_look(any_store: SyntheticStore, node: Node) -> None:
-    see(any_store, node, BEFORE_MEASURE + 1, OWN, holder(2, None, 1000, 20.0), holder(3, "another", 500, 10.0))
-    see(any_store, node, BEFORE_MEASURE + 2, OWN, holder(4, None, 1200, 0.0))
-    see(any_store, node, BEFORE_MEASURE + 3, OWN)
-    figures = any_store.figures()
+def test_what_others_held_is_added_up_at_each_look(store: SyntheticStore, node: Node) -> None:
+    see(store, node, BEFORE_MEASURE + 1, OWN, holder(2, None, 1000, 20.0), holder(3, "another", 500, 10.0))
+    see(store, node, BEFORE_MEASURE + 2, OWN, holder(4, None, 1200, 0.0))
+    see(store, node, BEFORE_MEASURE + 3, OWN)
+    figures = store.figures()
     assert figures["gpu_other_processes"] == 2
     assert figures["gpu_other_memory_bytes"] == 1500
     assert figures["gpu_other_utilization_percent"] == pytest.approx(10.0)
 
 
-def test_polls_without_utilisation_do_not_dilute_that_of_others(any_store: SyntheticStore, node: Node) -> None:
+def test_polls_without_utilisation_do_not_dilute_that_of_others(store: SyntheticStore, node: Node) -> None:
     for second in range(1, 6):
-        see(any_store, node, BEFORE_MEASURE + second, holder(1, "run-1", 4_000_000_000, None))
-    see(any_store, node, BEFORE_MEASURE + 6, OWN, holder(2, None, 1000, 40.0))
-    see(any_store, node, BEFORE_MEASURE + 7, OWN)
-    assert any_store.figures()["gpu_other_utilization_percent"] == pytest.approx(20.0)
+        see(store, node, BEFORE_MEASURE + second, holder(1, "run-1", 4_000_000_000, None))
+    see(store, node, BEFORE_MEASURE + 6, OWN, holder(2, None, 1000, 40.0))
+    see(store, node, BEFORE_MEASURE + 7, OWN)
+    assert store.figures()["gpu_other_utilization_percent"] == pytest.approx(20.0)
 
 
-def test_a_gpu_of_ones_own_is_shared_by_nobody(any_store: SyntheticStore, node: Node) -> None:
-    see(any_store, node, BEFORE_MEASURE + 1, OWN)
-    see(any_store, node, BEFORE_MEASURE - 1, OWN, holder(2, None, 1000, 20.0))
-    figures = any_store.figures()
+def test_a_gpu_of_ones_own_is_shared_by_nobody(store: SyntheticStore, node: Node) -> None:
+    see(store, node, BEFORE_MEASURE + 1, OWN)
+    see(store, node, BEFORE_MEASURE - 1, OWN, holder(2, None, 1000, 20.0))
+    figures = store.figures()
     names = ("gpu_other_processes", "gpu_other_memory_bytes", "gpu_other_utilization_percent")
     assert [figures[name] for name in names] == [0, 0, 0]
 
 
-def test_without_a_view_of_all_processes_figures_of_others_are_absent(any_store: SyntheticStore, node: Node) -> None:
-    see(any_store, node, BEFORE_MEASURE + 1, OWN, all_seen=False)
-    assert not [name for name in any_store.figures() if name.startswith("gpu_other")]
+def test_without_a_view_of_all_processes_figures_of_others_are_absent(store: SyntheticStore, node: Node) -> None:
+    see(store, node, BEFORE_MEASURE + 1, OWN, all_seen=False)
+    assert not [name for name in store.figures() if name.startswith("gpu_other")]
 
 
-def test_a_missing_figure_of_one_other_process_is_missing_for_all(any_store: SyntheticStore, node: Node) -> None:
-    see(any_store, node, BEFORE_MEASURE + 1, OWN, holder(2, None, None, 20.0), holder(3, None, 500, None))
-    figures = any_store.figures()
+def test_a_missing_figure_of_one_other_process_is_missing_for_all(store: SyntheticStore, node: Node) -> None:
+    see(store, node, BEFORE_MEASURE + 1, OWN, holder(2, None, None, 20.0), holder(3, None, 500, None))
+    figures = store.figures()
     assert figures["gpu_other_processes"] == 2
     assert "gpu_other_memory_bytes" not in figures
     assert "gpu_other_utilization_percent" not in figures
 
 
-def test_a_gpu_is_held_from_the_runs_first_process_on_it_to_its_last(any_store: SyntheticStore, node: Node) -> None:
+def test_a_gpu_is_held_from_the_runs_first_process_on_it_to_its_last(store: SyntheticStore, node: Node) -> None:
     # The GPU idles in the 2 s of setup; the run holds it from the second one on.
     for second in range(1, RUN_SECONDS):
-        see(any_store, node, second, OWN)
-    figures = any_store.figures()
+        see(store, node, second, OWN)
+    figures = store.figures()
     idle_ticks, held_ticks = 2 * (SETUP_SECONDS - 1), 2 * (RUN_SECONDS - 2) + 1
     assert figures["gpu_held_idle_percent"] == pytest.approx(100 * idle_ticks / held_ticks)
     assert figures["gpu_idle_percent"] == 0
@@ -325,27 +325,27 @@ def draw(store: SyntheticStore, node: Node, watts: float, *seconds: float) -> No
     store.rows["host_samples"].extend({**node.at(second), "cpu_power_watts": watts} for second in seconds)
 
 
-def test_energy_is_what_processors_drew_in_the_measured_phase(any_store: SyntheticStore, node: Node) -> None:
-    draw(any_store, node, 1000.0, *range(BEFORE_MEASURE + 1))
-    draw(any_store, node, 200.0, *range(BEFORE_MEASURE + 1, RUN_SECONDS))
+def test_energy_is_what_processors_drew_in_the_measured_phase(store: SyntheticStore, node: Node) -> None:
+    draw(store, node, 1000.0, *range(BEFORE_MEASURE + 1))
+    draw(store, node, 200.0, *range(BEFORE_MEASURE + 1, RUN_SECONDS))
     # Another agent on the node does not double its energy.
     another = Node(session_id=999, node_id=node.node_id, gpus=())
-    draw(any_store, another, 200.0, *(second + 0.25 for second in range(BEFORE_MEASURE + 1, RUN_SECONDS)))
-    assert any_store.figures()["cpu_energy_joules"] == pytest.approx(200.0 * MEASURE_SECONDS)
+    draw(store, another, 200.0, *(second + 0.25 for second in range(BEFORE_MEASURE + 1, RUN_SECONDS)))
+    assert store.figures()["cpu_energy_joules"] == pytest.approx(200.0 * MEASURE_SECONDS)
 
 
-def test_a_sample_across_the_end_of_the_window_counts_by_its_part(any_store: SyntheticStore, node: Node) -> None:
-    draw(any_store, node, 100.0, *(second + 0.5 for second in range(RUN_SECONDS)))
-    assert any_store.figures()["cpu_energy_joules"] == pytest.approx(100.0 * MEASURE_SECONDS)
+def test_a_sample_across_the_end_of_the_window_counts_by_its_part(store: SyntheticStore, node: Node) -> None:
+    draw(store, node, 100.0, *(second + 0.5 for second in range(RUN_SECONDS)))
+    assert store.figures()["cpu_energy_joules"] == pytest.approx(100.0 * MEASURE_SECONDS)
 
 
-def test_with_a_hole_in_the_readings_there_is_no_energy(any_store: SyntheticStore, node: Node) -> None:
-    draw(any_store, node, 200.0, *(second for second in range(RUN_SECONDS) if not 5 < second < 12))
-    assert "cpu_energy_joules" not in any_store.figures()
+def test_with_a_hole_in_the_readings_there_is_no_energy(store: SyntheticStore, node: Node) -> None:
+    draw(store, node, 200.0, *(second for second in range(RUN_SECONDS) if not 5 < second < 12))
+    assert "cpu_energy_joules" not in store.figures()
 
 
-def test_energy_is_of_all_nodes_or_of_none(any_store: SyntheticStore, node: Node) -> None:
-    other = any_store.node("fir", "laptop")
-    any_store.rows["run_devices"].append({**other.at(1), "run_id": "run-1", "rank": 1})
-    draw(any_store, node, 200.0, *range(RUN_SECONDS))
-    assert "cpu_energy_joules" not in any_store.figures()
+def test_energy_is_of_all_nodes_or_of_none(store: SyntheticStore, node: Node) -> None:
+    other = store.node("fir", "laptop")
+    store.rows["run_devices"].append({**other.at(1), "run_id": "run-1", "rank": 1})
+    draw(store, node, 200.0, *range(RUN_SECONDS))
+    assert "cpu_energy_joules" not in store.figures()

@@ -22,10 +22,10 @@ def _sites(store: SyntheticStore, *, sides: int, workloads: int, repeats: int = 
                     store.next_run(node, workload=f"workload-{workload:02}", throughput=rate, repeat=repeat + 1)
 
 
-def test_a_table_has_a_row_for_each_workload_and_a_column_for_each_side(any_store: SyntheticStore) -> None:
-    _sites(any_store, sides=3, workloads=2, repeats=3)
-    any_store.write()
-    matrix = tabulate(any_store.ask, Request(), ["throughput", "step_seconds"], "workload")
+def test_a_table_has_a_row_for_each_workload_and_a_column_for_each_side(store: SyntheticStore) -> None:
+    _sites(store, sides=3, workloads=2, repeats=3)
+    store.write()
+    matrix = tabulate(store.ask, Request(), ["throughput", "step_seconds"], "workload")
     assert matrix.sides == ("platform-0", "platform-1", "platform-2")
     first, second, *_ = matrix.lines
     assert (first.row, second.row) == ("workload-00", "workload-01")
@@ -73,14 +73,14 @@ def test_any_facet_can_be_rows_or_columns(store: SyntheticStore) -> None:
     assert [line.row for line in by_parameter.lines] == ["32 gcn", "32 mnist", "64 gcn", "64 mnist"]
 
 
-def test_each_gpu_has_a_line_of_its_own(any_store: SyntheticStore) -> None:
-    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4"] * 2)
-    ended = any_store.next_run(node)
-    for number, row in enumerate(any_store.rows["gpu_samples"]):
+def test_each_gpu_has_a_line_of_its_own(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop", gpus=["NVIDIA L4"] * 2)
+    ended = store.next_run(node)
+    for number, row in enumerate(store.rows["gpu_samples"]):
         row["utilization_percent"] = 90.0 if number % 2 == 0 else 10.0
-    any_store.write()
+    store.write()
     assert ended["run_id"] == "run-0"
-    lines = tabulate(any_store.ask, Request(each=PartKind.GPU), ["gpu_utilization_percent"], "workload").lines
+    lines = tabulate(store.ask, Request(each=PartKind.GPU), ["gpu_utilization_percent"], "workload").lines
     assert {line.part: line.figures["laptop"].median for line in lines} == {None: 50.0, "GPU 0": 90.0, "GPU 1": 10.0}
 
 

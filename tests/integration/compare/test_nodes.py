@@ -24,13 +24,13 @@ def test_a_node_has_the_gpus_of_its_newest_session_whoever_else_sees_them_and_ea
 
 
 def test_mig_instances_are_counted_beside_their_gpu_and_their_memory_is_not_counted_again(
-    any_store: SyntheticStore,
+    store: SyntheticStore,
 ) -> None:
-    any_store.node("spruce", "laptop", gpus=["NVIDIA H200"])
-    (gpu,) = any_store.rows["session_devices"]
+    store.node("spruce", "laptop", gpus=["NVIDIA H200"])
+    (gpu,) = store.rows["session_devices"]
     for number in (1, 2):
         instance = {"device_id": number, "parent_device_id": gpu["device_id"], "name": "NVIDIA H200 MIG 1g.18gb"}
-        any_store.rows["session_devices"].append({**gpu, **instance})
-    any_store.write()
-    (node,) = any_store.ask(NODES_SQL)
+        store.rows["session_devices"].append({**gpu, **instance})
+    store.write()
+    (node,) = store.ask(NODES_SQL)
     assert (node["gpu_names"], node["gpu_memory_bytes"], node["mig_instances"]) == (["NVIDIA H200"], 24_000_000_000, 2)

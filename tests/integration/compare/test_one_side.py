@@ -13,11 +13,11 @@ from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burnin
 from tests.support.commands import Collector, csv_rows, made_up
 
 
-def test_one_side_is_described_and_nothing_is_tested(any_store: SyntheticStore) -> None:
-    node = any_store.node("spruce", "satori", gpus=["NVIDIA L4"])
+def test_one_side_is_described_and_nothing_is_tested(store: SyntheticStore) -> None:
+    node = store.node("spruce", "satori", gpus=["NVIDIA L4"])
     for repeat in range(3):
-        any_store.next_run(node, throughput=1000.0 + repeat, repeat=repeat + 1)
-    comparison = compared(any_store)
+        store.next_run(node, throughput=1000.0 + repeat, repeat=repeat + 1)
+    comparison = compared(store)
     assert comparison.layout.sides == ("satori",)
     assert not comparison.layout.is_compared
     assert comparison.figures.tests == ()

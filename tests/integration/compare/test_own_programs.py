@@ -43,8 +43,8 @@ def warning(comparison: Comparison) -> str:
     return next(caveat.text for caveat in comparison.caveats if caveat.code == "different_commands")
 
 
-def test_runs_of_one_name_are_compared_whatever_their_commands(any_store: SyntheticStore) -> None:
-    comparison = by_label(any_store, precision("bfloat16"), precision("float32"))
+def test_runs_of_one_name_are_compared_whatever_their_commands(store: SyntheticStore) -> None:
+    comparison = by_label(store, precision("bfloat16"), precision("float32"))
     (block,) = comparison.layout.blocks
     assert (block.workload, block.parameters) == ("nanogpt", {})
     assert [len(cell.runs) for cell in block.cells] == [5, 5]
@@ -94,12 +94,12 @@ def test_arguments_that_vary_within_both_sides_alike_are_named_as_part_of_the_sp
     assert "`--by platform,argument:--seed`" in caveat.remedy
 
 
-def test_a_run_without_a_recorded_command_is_compared_too(any_store: SyntheticStore) -> None:
+def test_a_run_without_a_recorded_command_is_compared_too(store: SyntheticStore) -> None:
     first = precision("bfloat16") | {"command": None, "parameters": {}}
-    comparison = by_label(any_store, first, precision("float32"))
+    comparison = by_label(store, first, precision("float32"))
     assert [len(cell.runs) for cell in comparison.layout.blocks[0].cells] == [5, 5]
     assert "not given | float32" in warning(comparison)
-    sides = compared(any_store, by="argument:--dtype").layout.sides
+    sides = compared(store, by="argument:--dtype").layout.sides
     assert sides == ("not given", "float32")
 
 
@@ -149,16 +149,16 @@ def test_runs_left_out_are_named_without_what_all_share(store: SyntheticStore) -
 
 
 def test_a_throughput_in_steps_has_its_unit_and_no_run_is_compared_with_another_unit_in_silence(
-    any_store: SyntheticStore,
+    store: SyntheticStore,
 ) -> None:
-    nodes = alternate(any_store, first=own("a", throughput=60.0), second=own("a", throughput=66.0))
-    for row in any_store.rows["results"]:
+    nodes = alternate(store, first=own("a", throughput=60.0), second=own("a", throughput=66.0))
+    for row in store.rows["results"]:
         row["unit"] = "steps/s" if row["name"] == "throughput" else row["unit"]
-    comparison = compared(any_store)
+    comparison = compared(store)
     assert comparison.figures.primary.name == "throughput"
     assert comparison.figures.primary.unit == "steps/s"
-    any_store.run("items", nodes[0], start_seconds=900, **own("a", throughput=4000.0, repeat=6))
-    mixed = compared(any_store)
+    store.run("items", nodes[0], start_seconds=900, **own("a", throughput=4000.0, repeat=6))
+    mixed = compared(store)
     assert mixed.figures.primary.unit == "items/s"
     assert "the runs' throughputs are in items/s and in steps/s: ratios between these mean nothing" in texts(mixed)
 
@@ -169,12 +169,12 @@ def described(store: SyntheticStore, *run_ids: str) -> str:
     return describe_runs(store.ask, runs, load_facts(store.ask, run_ids))
 
 
-def test_runs_are_described_in_a_paragraph_with_the_command_to_go_on_with(any_store: SyntheticStore) -> None:
-    alternate(any_store, first=precision("bfloat16", throughput=60.0), second=precision("float32", status="failed"))
-    text, command = described(any_store, "first-0").split("\n")
+def test_runs_are_described_in_a_paragraph_with_the_command_to_go_on_with(store: SyntheticStore) -> None:
+    alternate(store, first=precision("bfloat16", throughput=60.0), second=precision("float32", status="failed"))
+    text, command = described(store, "first-0").split("\n")
     assert text.startswith("first-0 succeeded in 16.0 s. 10 steps of 1.07 s, 60 items/s, ")
     assert command == "Next: run it with another argument, then collector compare --workload nanogpt --by command"
-    text, command = described(any_store, "first-0", "first-1", "second-1").split("\n")
+    text, command = described(store, "first-0", "first-1", "second-1").split("\n")
     assert text.startswith("2 of 3 runs of nanogpt succeeded, 1 failed. Medians: 16.0 s, 10 steps of ")
     assert command == "Its output: collector logs second-1"
 

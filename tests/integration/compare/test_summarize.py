@@ -49,21 +49,21 @@ def test_a_run_gets_every_figure_that_its_rows_can_give_and_a_later_summary_repl
     assert any_store.ask("SELECT count(*) - count(DISTINCT metric) AS twice FROM metrics") == [{"twice": 0}]
 
 
-def test_figures_that_nothing_was_read_for_are_absent(any_store: SyntheticStore) -> None:
-    any_store.only_run(throughput=None)
-    figures = any_store.figures()
+def test_figures_that_nothing_was_read_for_are_absent(store: SyntheticStore) -> None:
+    store.only_run(throughput=None)
+    figures = store.figures()
     assert not {"throughput", "accuracy", "step_seconds", "process_pss_peak_bytes"} & set(figures)
     assert not [name for name in figures if name.startswith(("gpu_", "sm_", "dram_", "tensor_"))]
 
 
-def test_samples_of_idle_neighbours_and_of_other_times_do_not_count(any_store: SyntheticStore) -> None:
-    node = any_store.only_run(2)
-    any_store.rows["run_devices"].pop()
+def test_samples_of_idle_neighbours_and_of_other_times_do_not_count(store: SyntheticStore) -> None:
+    node = store.only_run(2)
+    store.rows["run_devices"].pop()
     for second in range(-60, 60):
-        any_store.gpu_sample(node.at(second), node.gpus[1], utilization_percent=0.0, power_watts=5.0)
+        store.gpu_sample(node.at(second), node.gpus[1], utilization_percent=0.0, power_watts=5.0)
         if not BEFORE_MEASURE <= second <= BEFORE_MEASURE + MEASURE_SECONDS:
-            any_store.gpu_sample(node.at(second), node.gpus[0], utilization_percent=0.0, power_watts=5.0)
-    figures = any_store.figures()
+            store.gpu_sample(node.at(second), node.gpus[0], utilization_percent=0.0, power_watts=5.0)
+    figures = store.figures()
     assert figures["gpu_power_watts"] == 150.0
     assert figures["gpu_idle_percent"] == 0
 
@@ -78,34 +78,34 @@ def test_samples_of_idle_neighbours_and_of_other_times_do_not_count(any_store: S
     ],
 )
 def test_a_throughput_without_a_phase_counts_unless_one_of_the_measured_phase_exists(
-    any_store: SyntheticStore, results: dict[str | None, float], throughput: float | None
+    store: SyntheticStore, results: dict[str | None, float], throughput: float | None
 ) -> None:
-    node = any_store.node("spruce", "laptop", gpus=["NVIDIA L4"])
-    any_store.run("run-1", node, start_seconds=0, throughput=None)
+    node = store.node("spruce", "laptop", gpus=["NVIDIA L4"])
+    store.run("run-1", node, start_seconds=0, throughput=None)
     at = {"session_id": node.session_id, "node_id": node.node_id, "run_id": "run-1", "rank": 0, "name": "throughput"}
     for number, (phase, value) in enumerate(results.items()):
         time = EPOCH + timedelta(seconds=BEFORE_MEASURE + number)
-        any_store.rows["results"].append({**at, "time": time, "phase": phase, "value": value})
-    assert any_store.figures().get("throughput") == throughput
+        store.rows["results"].append({**at, "time": time, "phase": phase, "value": value})
+    assert store.figures().get("throughput") == throughput
 
 
-def test_a_run_without_phases_counts_from_start_to_end_and_has_no_measured_time(any_store: SyntheticStore) -> None:
-    any_store.only_run(phases=False, cpu_percent=100.0)
-    figures = any_store.figures()
+def test_a_run_without_phases_counts_from_start_to_end_and_has_no_measured_time(store: SyntheticStore) -> None:
+    store.only_run(phases=False, cpu_percent=100.0)
+    figures = store.figures()
     assert "measure_seconds" not in figures
     idle_share = SETUP_SECONDS / RUN_SECONDS
     assert figures["cpu_percent"] == pytest.approx(100 - 90 * idle_share, abs=1)
 
 
 def test_throughput_is_the_sum_over_ranks_and_gpu_figures_are_means_over_the_runs_gpus(
-    any_store: SyntheticStore,
+    store: SyntheticStore,
 ) -> None:
-    node = any_store.only_run(2, throughput=100.0)
+    node = store.only_run(2, throughput=100.0)
     second_rank = {"run_id": "run-1", "rank": 1, "name": "throughput", "value": 90.0, "phase": "measure"}
-    any_store.rows["results"].append({**node.at(RUN_SECONDS), **second_rank})
+    store.rows["results"].append({**node.at(RUN_SECONDS), **second_rank})
     at = node.at(BEFORE_MEASURE)
-    any_store.gpu_sample(at, node.gpus[1], utilization_percent=0.0, memory_used_bytes=9_000_000_000)
-    figures = any_store.figures()
+    store.gpu_sample(at, node.gpus[1], utilization_percent=0.0, memory_used_bytes=9_000_000_000)
+    figures = store.figures()
     assert figures["throughput"] == 190.0
     assert figures["gpu_memory_used_bytes"] == 9_000_000_000
     assert 0 < figures["gpu_idle_percent"] < 5
@@ -118,34 +118,34 @@ def phases(store: SyntheticStore, node: Node, rank: int, *seconds_and_names: tup
 
 
 def test_the_measured_time_of_a_run_whose_ranks_were_restarted_spans_all_of_their_measure_phases(
-    any_store: SyntheticStore,
+    store: SyntheticStore,
 ) -> None:
-    node = any_store.only_run(phases=False)
+    node = store.only_run(phases=False)
     restarted = ((6, "prepare"), (7, "setup"), (8, "measure"), (12, "teardown"), (13, "end"))
-    phases(any_store, node, 0, (1, "setup"), (2, "warmup"), (3, "measure"), *restarted)
+    phases(store, node, 0, (1, "setup"), (2, "warmup"), (3, "measure"), *restarted)
     # Killed in its first measure phase, and not started again.
-    phases(any_store, node, 1, (1, "setup"), (2, "warmup"), (4, "measure"))
-    assert any_store.figures()["measure_seconds"] == 12 - 3
+    phases(store, node, 1, (1, "setup"), (2, "warmup"), (4, "measure"))
+    assert store.figures()["measure_seconds"] == 12 - 3
 
 
 @pytest.mark.parametrize("restart", [(), ((4, "prepare"), (5, "setup"), (6, "measure"))], ids=["once", "restarted"])
 def test_a_measure_phase_that_nobody_ended_lasts_as_long_as_the_run(
-    any_store: SyntheticStore, restart: tuple[tuple[float, str], ...]
+    store: SyntheticStore, restart: tuple[tuple[float, str], ...]
 ) -> None:
-    phases(any_store, any_store.only_run(phases=False), 0, (1, "setup"), (2, "measure"), *restart)
-    assert any_store.figures()["measure_seconds"] == RUN_SECONDS - 2
+    phases(store, store.only_run(phases=False), 0, (1, "setup"), (2, "measure"), *restart)
+    assert store.figures()["measure_seconds"] == RUN_SECONDS - 2
 
 
-def test_gpus_on_which_a_runs_processes_were_seen_count_as_its_own(any_store: SyntheticStore) -> None:
-    node = any_store.only_run(3)
-    del any_store.rows["run_devices"][1:]
+def test_gpus_on_which_a_runs_processes_were_seen_count_as_its_own(store: SyntheticStore) -> None:
+    node = store.only_run(3)
+    del store.rows["run_devices"][1:]
     looks = ((0, "run-1", 4), (1, "run-1", 5), (1, "run-1", 4), (2, None, 4), (2, "run-1", RUN_SECONDS + 1))
     for gpu, run_id, second in looks:
         seen = {"run_id": run_id, "pid": 100 + second}
-        any_store.rows["gpu_process_samples"].append({**node.at(second, gpu), **seen})
-    any_store.write()
-    summarize_runs(any_store.connection, ["run-1"], COMPUTED_AT + timedelta(seconds=1))
-    found = any_store.ask("SELECT device_id, time, rank, pid, found_by FROM run_devices ORDER BY device_id")
+        store.rows["gpu_process_samples"].append({**node.at(second, gpu), **seen})
+    store.write()
+    summarize_runs(store.connection, ["run-1"], COMPUTED_AT + timedelta(seconds=1))
+    found = store.ask("SELECT device_id, time, rank, pid, found_by FROM run_devices ORDER BY device_id")
     assert [(row["device_id"], row["found_by"], row["pid"]) for row in found] == [
         (node.gpus[0], "workload", None),
         (node.gpus[1], "processes", 104),
@@ -153,10 +153,10 @@ def test_gpus_on_which_a_runs_processes_were_seen_count_as_its_own(any_store: Sy
     assert (found[1]["time"], found[1]["rank"]) == (EPOCH + timedelta(seconds=4), None)
 
 
-def test_a_program_that_reports_no_gpu_still_gets_the_figures_of_the_one_it_used(any_store: SyntheticStore) -> None:
-    node = any_store.only_run(1, gpus=[], phases=False)
-    any_store.rows["gpu_process_samples"].append({**node.at(1, gpu=0), "pid": 5, "run_id": "run-1"})
-    assert any_store.figures()["gpu_power_watts"] == 150.0
+def test_a_program_that_reports_no_gpu_still_gets_the_figures_of_the_one_it_used(store: SyntheticStore) -> None:
+    node = store.only_run(1, gpus=[], phases=False)
+    store.rows["gpu_process_samples"].append({**node.at(1, gpu=0), "pid": 5, "run_id": "run-1"})
+    assert store.figures()["gpu_power_watts"] == 150.0
 
 
 def put_steps(
@@ -169,17 +169,17 @@ def put_steps(
         store.rows["steps"].append({**at, "run_id": "run-1", "rank": rank, **step})
 
 
-def test_the_median_step_is_that_of_the_slowest_rank(any_store: SyntheticStore) -> None:
-    put_steps(any_store, any_store.only_run(throughput=640.0), 1, [0.2] * 3)
-    assert any_store.figures()["step_seconds"] == pytest.approx(0.2)
+def test_the_median_step_is_that_of_the_slowest_rank(store: SyntheticStore) -> None:
+    put_steps(store, store.only_run(throughput=640.0), 1, [0.2] * 3)
+    assert store.figures()["step_seconds"] == pytest.approx(0.2)
 
 
-def test_a_step_in_ten_that_takes_three_times_as_long_shows_in_the_least_steady_rank(any_store: SyntheticStore) -> None:
-    node = any_store.only_run()
-    any_store.rows["steps"].clear()
-    put_steps(any_store, node, 0, [0.1] * 100)
-    put_steps(any_store, node, 1, [0.1] * 90 + [0.3] * 10)
-    figures = any_store.figures()
+def test_a_step_in_ten_that_takes_three_times_as_long_shows_in_the_least_steady_rank(store: SyntheticStore) -> None:
+    node = store.only_run()
+    store.rows["steps"].clear()
+    put_steps(store, node, 0, [0.1] * 100)
+    put_steps(store, node, 1, [0.1] * 90 + [0.3] * 10)
+    figures = store.figures()
     assert figures["step_p95_over_p50"] == pytest.approx(3, rel=0.01)
     assert not {"items_per_gpu_second", "gpu_utilization_spread_percent"} & figures.keys()
 
@@ -191,44 +191,42 @@ def test_handing_steps_over_in_bursts_is_not_unsteady_where_the_gpus_own_times_a
     assert store.figures()["step_p95_over_p50"] == pytest.approx(1)
 
 
-def test_utilisation_that_swings_has_a_spread_and_steady_one_has_none(any_store: SyntheticStore) -> None:
-    any_store.only_run(1)
-    for number, sample in enumerate(any_store.rows["gpu_samples"]):
+def test_utilisation_that_swings_has_a_spread_and_steady_one_has_none(store: SyntheticStore) -> None:
+    store.only_run(1)
+    for number, sample in enumerate(store.rows["gpu_samples"]):
         sample["utilization_percent"] = (20.0, 80.0)[number % 2]
-    assert any_store.figures()["gpu_utilization_spread_percent"] == pytest.approx(60, abs=1)
+    assert store.figures()["gpu_utilization_spread_percent"] == pytest.approx(60, abs=1)
 
 
-def test_throughput_of_all_ranks_is_divided_among_the_gpus(any_store: SyntheticStore) -> None:
-    node = any_store.node("lab-1", "lab", gpus=["NVIDIA A100"] * 4)
-    add_ranked(any_store, node, 4, 1000.0)
-    assert any_store.figures()["items_per_gpu_second"] == pytest.approx(250)
+def test_throughput_of_all_ranks_is_divided_among_the_gpus(store: SyntheticStore) -> None:
+    node = store.node("lab-1", "lab", gpus=["NVIDIA A100"] * 4)
+    add_ranked(store, node, 4, 1000.0)
+    assert store.figures()["items_per_gpu_second"] == pytest.approx(250)
 
 
-def test_an_agent_that_comes_back_takes_reason_and_exit_code_of_a_lost_run_with_it(any_store: SyntheticStore) -> None:
-    lost = {**any_store.only_run().at(RUN_SECONDS + 60), "session_id": None, "run_id": "run-1", "status": "lost"}
-    any_store.rows["run_states"].append({**lost, "reason": "its agent has not been heard of"})
-    any_store.write()
-    assert any_store.ask("SELECT status, exit_code, reason, ended_at FROM runs") == [
+def test_an_agent_that_comes_back_takes_reason_and_exit_code_of_a_lost_run_with_it(store: SyntheticStore) -> None:
+    lost = {**store.only_run().at(RUN_SECONDS + 60), "session_id": None, "run_id": "run-1", "status": "lost"}
+    store.rows["run_states"].append({**lost, "reason": "its agent has not been heard of"})
+    store.write()
+    assert store.ask("SELECT status, exit_code, reason, ended_at FROM runs") == [
         {"status": "succeeded", "exit_code": 0, "reason": None, "ended_at": EPOCH + timedelta(seconds=RUN_SECONDS)}
     ]
 
 
-def test_what_held_clocks_back_is_a_share_of_time_by_cause(any_store: SyntheticStore) -> None:
-    node = any_store.only_run(1, gpus=[7777])
+def test_what_held_clocks_back_is_a_share_of_time_by_cause(store: SyntheticStore) -> None:
+    node = store.only_run(1, gpus=[7777])
     at = node.at(BEFORE_MEASURE + 1)
     # A hardware slowdown comes alone, with heat, or with the power brake; 2 and 256 are settings.
     for reasons in (2 | 256, 4, 4 | 32, 8, 8 | 64, 8 | 128, 0, 1):
-        any_store.gpu_sample(at, 7777, throttle_reasons=reasons)
-    figures = any_store.figures()
+        store.gpu_sample(at, 7777, throttle_reasons=reasons)
+    figures = store.figures()
     assert {name: figures[f"gpu_{name}_percent"] for name in ("throttled", "power_capped", "thermal_slowdown")} == {
         "throttled": 62.5,
         "power_capped": 25.0,
         "thermal_slowdown": 25.0,
     }
     assert (figures["gpu_power_brake_percent"], figures["gpu_hardware_slowdown_percent"]) == (12.5, 12.5)
-    words = any_store.ask(
-        "SELECT reasons, held_back FROM gpu_throttling WHERE device_id = 7777 ORDER BY throttle_reasons"
-    )
+    words = store.ask("SELECT reasons, held_back FROM gpu_throttling WHERE device_id = 7777 ORDER BY throttle_reasons")
     assert [(row["reasons"], row["held_back"]) for row in words] == [
         ("", False),
         ("idle", False),
@@ -256,33 +254,33 @@ def test_the_clock_of_a_busy_gpu_is_a_share_of_its_maximum_and_low_ones_need_a_r
     assert figures["gpu_clock_unexplained_percent"] == pytest.approx(100 / 3 / 2)
 
 
-def test_signs_of_wear_just_before_and_after_a_short_run_are_its_own(any_store: SyntheticStore) -> None:
-    node = any_store.only_run(2)
+def test_signs_of_wear_just_before_and_after_a_short_run_are_its_own(store: SyntheticStore) -> None:
+    node = store.only_run(2)
     for second, gpu, pending in ((-600, 0, 1), (-5, 0, 0), (RUN_SECONDS + 4, 1, 1)):
         read = {"memory_repair_pending": pending, "memory_repair_failed": 0}
-        any_store.rows["gpu_health_samples"].append({**node.at(second, gpu), **read})
+        store.rows["gpu_health_samples"].append({**node.at(second, gpu), **read})
     for second, errors in ((BEFORE_MEASURE, 7), (BEFORE_MEASURE + 5, 9)):
-        any_store.gpu_sample(node.at(second), node.gpus[1], ecc_errors_uncorrected=errors)
-    figures = any_store.figures()
+        store.gpu_sample(node.at(second), node.gpus[1], ecc_errors_uncorrected=errors)
+    figures = store.figures()
     assert (figures["gpu_memory_repair_pending"], figures["gpu_memory_repair_failed"]) == (1, 0)
     assert figures["gpu_ecc_errors_uncorrected"] == 2
 
 
-def test_runs_that_have_not_ended_or_are_unknown_get_no_figures(any_store: SyntheticStore) -> None:
-    any_store.only_run(status="running")
-    any_store.write()
-    summarize_runs(any_store.connection, ["run-1", "unknown"], COMPUTED_AT)
-    summarize_runs(any_store.connection, [], COMPUTED_AT)
-    assert any_store.figures() == {}
+def test_runs_that_have_not_ended_or_are_unknown_get_no_figures(store: SyntheticStore) -> None:
+    store.only_run(status="running")
+    store.write()
+    summarize_runs(store.connection, ["run-1", "unknown"], COMPUTED_AT)
+    summarize_runs(store.connection, [], COMPUTED_AT)
+    assert store.figures() == {}
 
 
-def test_only_the_runs_asked_for_are_summarized(any_store: SyntheticStore) -> None:
-    node = any_store.node("spruce", "laptop")
+def test_only_the_runs_asked_for_are_summarized(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
     for number in (1, 2):
-        any_store.run(f"run-{number}", node, start_seconds=100 * number)
-    any_store.write(summarize=False)
-    summarize_runs(any_store.connection, ["run-2"], COMPUTED_AT)
-    assert any_store.ask("SELECT DISTINCT run_id FROM metrics") == [{"run_id": "run-2"}]
+        store.run(f"run-{number}", node, start_seconds=100 * number)
+    store.write(summarize=False)
+    summarize_runs(store.connection, ["run-2"], COMPUTED_AT)
+    assert store.ask("SELECT DISTINCT run_id FROM metrics") == [{"run_id": "run-2"}]
 
 
 def test_every_metric_has_one_name_and_a_listed_source() -> None:

@@ -9,6 +9,7 @@ import pytest
 from gpuagent_collector.cli import main
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.exchange.sites import write_site
+from tests.support.stores import on_both_kinds
 
 # Makes the name of a store that is not there yet.
 NameStore = Callable[[str], str]
@@ -16,7 +17,7 @@ NameStore = Callable[[str], str]
 Run = Callable[..., tuple[int, str]]
 
 # Runs a test with DuckDB files, and with lakes; without it there are files.
-BOTH_KINDS = pytest.mark.parametrize("name_store", ["", "ducklake:"], ids=["file", "lake"], indirect=True)
+BOTH_KINDS = on_both_kinds("name_store")
 
 
 @pytest.fixture

@@ -3,8 +3,10 @@
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from itertools import count
+from pathlib import Path
 from typing import cast
 
 import duckdb
@@ -18,6 +20,7 @@ from gpuagent_collector.store import Store, StoreSpec
 from gpuagent_collector.store.compact import fold_bookkeeping, tidy_lake
 from gpuagent_collector.store.retention import Retention, retain
 from gpuagent_collector.times import utc_now
+from tests.support.postgres import Postgres
 from tests.unit.collector_store.faults import FaultyConnection
 
 pytestmark = pytest.mark.needs("psql")
@@ -74,12 +77,24 @@ def message(session_id: int, number: int) -> Message:
     return Message(session_id=session_id, node_id=NODE, number=number, records=records)
 
 
+@contextmanager
+def open_members(lake: StoreSpec) -> Iterator[tuple[Member, Member]]:
+    with closing(Member(lake)) as first, closing(Member(lake)) as second:
+        yield first, second
+
+
 @pytest.fixture(scope="module")
 def fleet(lake: StoreSpec) -> Iterator[tuple[Member, Member]]:
-    first, second = Member(lake), Member(lake)
-    yield first, second
-    first.close()
-    second.close()
+    with open_members(lake) as members:
+        yield members
+
+
+@pytest.fixture
+def fleet_alone(server: Postgres, tmp_path: Path) -> Iterator[tuple[Member, Member]]:
+    """Two collectors on a lake without rows of other tests: thinning out works through all that it finds."""
+    with open_members(StoreSpec.parse(f"ducklake:postgres:{server.database()}", str(tmp_path / "files"))) as members:
+        members[0].session_id = members[1].session_id = next(SESSIONS)
+        yield members
 
 
 @pytest.fixture
@@ -241,8 +256,8 @@ def thin_out(connection: Hooked | duckdb.DuckDBPyConnection) -> None:
         pass
 
 
-def test_commits_that_thinning_out_meets_lose_and_repeat_nothing(members: tuple[Member, Member]) -> None:
-    first, second = members
+def test_commits_that_thinning_out_meets_lose_and_repeat_nothing(fleet_alone: tuple[Member, Member]) -> None:
+    first, second = fleet_alone
     first.claim()
     first.commit(1, 2)
     with second.store.connect() as connection:

@@ -45,9 +45,8 @@ def test_a_file_is_run_once_and_answered(lab: Lab, tmp_path: Path) -> None:
     said = lab.command("launch", file, *LENIENT, "--wait", code=1)
     assert "collector: lenient: complete, 4 of 4 runs made, 2 failed\n" in said.err
     assert "$ collector compare --by environment --experiment quick --metric run_seconds\n" in said.err
-    # The figures of runs that ended a moment ago may still be in the making.
     answer = " ".join(f"{said.out} {said.err}".split())
-    assert "One side only (bare): values, no test." in answer or "no run has the metric run_seconds" in answer
+    assert "One side only (bare): values, no test." in answer
     assert (tmp_path / "quick-answer" / "answer.md").read_text().startswith("# quick\n")
     assert ["lenient", "openshift", "complete", "4", "of", "4"] in [line.split()[:6] for line in said.out.splitlines()]
     assert made(lab, "quick") == ALL_MADE

@@ -17,7 +17,7 @@ from gpuagent_proto.v1 import query_service_pb2 as pb
 from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
 from tests.support.query_servers import Serving
 from tests.support.servers import until
-from tests.support.stores import make_store
+from tests.support.stores import make_store, on_both_kinds
 
 ENDLESS = "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range + b.range = 7"
 
@@ -46,6 +46,7 @@ def connections(serving: Serving) -> int:
     return int(row[0])
 
 
+@on_both_kinds("serving")
 def test_an_answer_comes_with_its_types_and_columns_and_parameters_arrive_as_sent(reader: RemoteReader) -> None:
     table = reader.sql("SELECT 1::BIGINT AS a, 'x' AS b, NULL::DOUBLE AS c, TIMESTAMP '2026-01-01' AS d")
     assert [field.type for field in table.schema] == [pa.int64(), pa.string(), pa.float64(), pa.timestamp("us")]
@@ -114,6 +115,7 @@ def test_a_mistake_in_mid_answer_reaches_the_reader(reader: RemoteReader) -> Non
         reader.sql("SELECT CASE WHEN range < 90000 THEN '1' ELSE 'x' END::INT FROM range(100000)")
 
 
+@on_both_kinds("serving")
 def test_a_query_whose_client_goes_is_stopped(serving: Serving, stub: pb_grpc.QueryServiceStub) -> None:
     before = connections(serving)
     calls = [stub.Query(pb.QueryRequest(sql=ENDLESS)) for _ in range(6)]
@@ -157,6 +159,7 @@ def test_a_query_too_many_is_refused_at_once_and_answered_when_there_is_room(
     assert reader.sql("SELECT 1 AS one").to_pylist() == [{"one": 1}]
 
 
+@on_both_kinds("serving")
 def test_queries_make_room_when_the_store_needs_their_memory(serving: Serving, reader: RemoteReader) -> None:
     before = connections(serving)
     with ThreadPoolExecutor(1) as thread:

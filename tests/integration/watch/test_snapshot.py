@@ -11,11 +11,12 @@ from gpuagent_collector.store import Store
 from gpuagent_collector.watch.snapshot import GPUS_SQL, NODES_SQL, RUNS_SQL, NodeNow, Snapshot, take_snapshot
 from gpuagent_common.keys import key
 from tests.support.recent import Site, fill
+from tests.support.stores import on_both_kinds
 
 
-@pytest.fixture(params=["", "ducklake:"], ids=["file", "lake"])
+@pytest.fixture
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    with Store.open(f"{request.param}{tmp_path}/runs.store") as store, store.connect() as connection:
+    with Store.open(f"{getattr(request, 'param', '')}{tmp_path}/runs.store") as store, store.connect() as connection:
         yield Site(connection=connection)
 
 
@@ -112,6 +113,7 @@ def test_a_runs_phase_and_rate_are_those_of_now_summed_over_ranks(site: Site) ->
     assert run.items_per_second == pytest.approx(2 * 128)
 
 
+@on_both_kinds("site")
 def test_a_run_under_way_shows_its_steps_their_pace_and_the_rest_by_earlier_runs_of_its_command(site: Site) -> None:
     node_id = site.node("alder")
     for run_id, seconds in (("first", 100), ("second", 300), ("third", 200)):

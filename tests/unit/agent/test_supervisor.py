@@ -47,8 +47,7 @@ def started(
 
 
 def wait_for_line(file: Path) -> str:
-    while not (file.exists() and "\n" in file.read_text()):
-        os.sched_yield()
+    until(lambda: file.exists() and "\n" in file.read_text(), "the first line")
     return file.read_text().splitlines()[0]
 
 
@@ -114,29 +113,25 @@ def test_output_and_the_cause_of_a_failed_start_go_to_files(tmp_path: Path) -> N
 
 def test_a_stopped_program_gets_sigterm_first(tmp_path: Path) -> None:
     program = (
-        "import signal, sys; signal.signal(15, lambda *_: sys.exit(print('bye', flush=True)));"
-        "print('up', flush=True); signal.pause()"
+        "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {15});"
+        "print('up', flush=True); signal.sigwait({15}); print('bye', flush=True)"
     )
     stopped(started([*PYTHON, program], tmp_path), tmp_path)
     assert (tmp_path / "stdout").read_text() == "up\nbye\n"
 
 
+# Signals are blocked and waited for: a handler could run just before pause(), which then never returns.
 PARENT_AND_WORKER = """
 import os, signal
-worker = None
-def end(number, _frame):
-    if number == signal.SIGTERM:
-        open(os.environ["GPUAGENT_RUN_DIR"] + ("/program" if worker else "/worker"), "w").close()
-    if worker and os.environ["PASSES"]:
-        os.kill(worker, signal.SIGUSR1)
-    os._exit(0)
-for number in (signal.SIGTERM, signal.SIGUSR1):
-    signal.signal(number, end)
+awaited = {signal.SIGTERM, signal.SIGUSR1}
+signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
 worker = os.fork()
 if worker:
     print("up", flush=True)
-while True:
-    signal.pause()
+if signal.sigwait(awaited) == signal.SIGTERM:
+    open(os.environ["GPUAGENT_RUN_DIR"] + ("/program" if worker else "/worker"), "w").close()
+if worker and os.environ["PASSES"]:
+    os.kill(worker, signal.SIGUSR1)
 """
 
 

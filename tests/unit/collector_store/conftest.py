@@ -1,4 +1,4 @@
-"""Both kinds of store."""
+"""An empty store: a DuckDB file, and a lake for tests that ask for both kinds."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,12 +7,14 @@ import duckdb
 import pytest
 
 from gpuagent_collector.store import Store
+from tests.support.stores import on_both_kinds
+
+ON_BOTH_KINDS = on_both_kinds("store_name")
 
 
-@pytest.fixture(params=["duckdb", "ducklake"])
+@pytest.fixture
 def store_name(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    path = tmp_path / "runs.duckdb"
-    return str(path) if request.param == "duckdb" else f"ducklake:{path}"
+    return f"{getattr(request, 'param', '')}{tmp_path / 'runs.duckdb'}"
 
 
 @pytest.fixture

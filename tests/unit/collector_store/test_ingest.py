@@ -13,6 +13,7 @@ from gpuagent_collector.ingest.housekeeping import Intervals
 from gpuagent_collector.ingest.ingest import Ingest, IngestSettings
 from gpuagent_collector.ingest.messages import Message, Verdict
 from gpuagent_collector.store import Store
+from tests.unit.collector_store.conftest import ON_BOTH_KINDS
 from tests.unit.collector_store.faults import failing
 
 
@@ -107,6 +108,7 @@ async def test_a_message_larger_than_the_queue_passes_alone(store: Store) -> Non
         assert (await (await ingest.submit(message(1)))).verdict is Verdict.COMMITTED
 
 
+@ON_BOTH_KINDS
 async def test_a_store_that_fails_for_a_while_is_tried_again_and_nothing_is_stored_twice(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -159,6 +161,7 @@ async def test_a_store_that_is_beyond_help_ends_ingest_in_words(store: Store) ->
             await ingest.settled_marks([1])
 
 
+@ON_BOTH_KINDS
 async def test_runs_of_an_agent_that_has_gone_end_as_lost_and_are_summarised(store: Store) -> None:
     summaries, hours = Summaries(), iter(range(10**6))
 

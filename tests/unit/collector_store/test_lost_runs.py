@@ -7,6 +7,7 @@ import pytest
 
 from gpuagent_collector.ingest.presence import Presence, declare_lost
 from gpuagent_common.statuses import FINAL_STATUSES
+from tests.unit.collector_store.conftest import ON_BOTH_KINDS
 
 START = datetime.fromisoformat("2026-01-01")
 LIMIT = timedelta(seconds=120)
@@ -49,6 +50,7 @@ def site(connection: duckdb.DuckDBPyConnection) -> Site:
     return Site(connection)
 
 
+@ON_BOTH_KINDS
 def test_a_run_whose_agent_never_came_back_is_lost_after_the_limit(site: Site) -> None:
     assert site.lost(120) == []
     assert site.lost(121) == ["r"]
@@ -161,6 +163,7 @@ PARTS: dict[str, tuple[list[list[str]], tuple[str, bool]]] = {
 }
 
 
+@ON_BOTH_KINDS
 def test_a_run_stands_as_its_parts_do(connection: duckdb.DuckDBPyConnection) -> None:
     for name, (parts, _) in PARTS.items():
         for node, statuses in enumerate(parts, start=1):
@@ -191,6 +194,7 @@ def test_a_node_that_takes_part_twice_makes_no_run_of_two_attempts(run: Run) -> 
     assert reasons == [("failed", "a node took part in it twice: each run needs its own --job")]
 
 
+@ON_BOTH_KINDS
 def test_when_one_agent_is_silent_its_part_is_lost_and_with_it_the_run(run: Run) -> None:
     run.goes(1, "running", "succeeded")
     run.goes(2, "running")

@@ -20,6 +20,7 @@ from gpuagent_collector.store.retention import Retention, Slice, retain
 from gpuagent_collector.store.rollups import sampled_tables
 from gpuagent_collector.store.transactions import transaction
 from gpuagent_common.errors import MisuseError
+from tests.support.stores import on_both_kinds
 from tests.unit.collector_store.faults import FaultyConnection
 
 RUNS = ("run_requests", "run_states", "run_metrics", "run_events", "steps")
@@ -108,7 +109,7 @@ def store_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
 
 
 # A lake takes 20 ms for each statement: for tests of what it does differently.
-in_a_lake_too = pytest.mark.parametrize("store", ["", "ducklake:"], indirect=True, ids=["duckdb", "ducklake"])
+in_a_lake_too = on_both_kinds("store")
 
 
 @pytest.fixture

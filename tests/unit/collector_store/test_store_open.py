@@ -13,6 +13,7 @@ from gpuagent_collector.schema import Migration, load_migrations
 from gpuagent_collector.store import Kind, Store, StoreSpec, extensions
 from gpuagent_collector.store.columns import agent_tables, table_columns
 from gpuagent_common.errors import MisuseError
+from tests.unit.collector_store.conftest import ON_BOTH_KINDS
 
 NEWEST = load_migrations()[-1].version
 BROKEN = Migration(version=NEWEST + 1, name="broken.sql", sql="CREATE TABLE half (a BIGINT); SELECT no_such_thing;")
@@ -25,6 +26,7 @@ def applied(store: Store) -> list[int]:
     return [version for (version,) in rows]
 
 
+@ON_BOTH_KINDS
 def test_a_new_store_gets_every_migration_once(store_name: str) -> None:
     for _ in range(2):
         with Store.open(store_name) as store:
@@ -37,6 +39,7 @@ def test_migrations_are_recorded_with_their_time(store_name: str) -> None:
         assert store.connect().execute("SELECT DISTINCT applied_at FROM schema_migrations").fetchall() == [(moment,)]
 
 
+@ON_BOTH_KINDS
 def test_a_migration_that_fails_leaves_no_trace(store_name: str) -> None:
     Store.open(store_name).close()
     with pytest.raises(StoreError, match="no_such_thing"):
@@ -46,6 +49,7 @@ def test_a_migration_that_fails_leaves_no_trace(store_name: str) -> None:
         assert "half" not in table_columns(store.connect())
 
 
+@ON_BOTH_KINDS
 def test_a_new_migration_upgrades_a_store_that_has_rows(store_name: str) -> None:
     with Store.open(store_name) as store:
         store.connect().execute("INSERT INTO steps (run_id, step) VALUES ('r', 1)")
@@ -54,6 +58,7 @@ def test_a_new_migration_upgrades_a_store_that_has_rows(store_name: str) -> None
 
 
 @pytest.mark.parametrize("read_only", [False, True])
+@ON_BOTH_KINDS
 def test_a_store_from_a_newer_collector_is_refused_in_words(store_name: str, read_only: bool) -> None:
     Store.open(store_name, migrations=[*load_migrations(), WIDER]).close()
     with pytest.raises(StoreError, match=rf"newer collector \(schema {NEWEST + 1}; this one knows {NEWEST}\); upgrade"):
@@ -66,6 +71,7 @@ def test_reading_a_store_with_an_older_schema_says_how_to_upgrade_it(store_name:
         Store.open(store_name, read_only=True, migrations=[*load_migrations(), WIDER])
 
 
+@ON_BOTH_KINDS
 def test_nothing_can_be_written_into_a_store_opened_for_reading(store_name: str) -> None:
     Store.open(store_name).close()
     with Store.open(store_name, read_only=True) as store:
@@ -83,6 +89,7 @@ def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
         Store.open(str(path))
 
 
+@ON_BOTH_KINDS
 def test_a_file_that_is_no_database_is_named(tmp_path: Path, store_name: str) -> None:
     (tmp_path / "runs.duckdb").write_text("a shopping list\n" * 500)
     with pytest.raises(StoreError, match=r"runs\.duckdb is not a DuckDB file"):
@@ -102,6 +109,7 @@ def test_a_place_without_room_for_a_store_is_an_error(tmp_path: Path, place: str
         Store.open(place.format(folder=tmp_path))
 
 
+@ON_BOTH_KINDS
 def test_reading_a_store_that_is_not_there_makes_none(tmp_path: Path, store_name: str) -> None:
     with pytest.raises(StoreError, match="there is no store"):
         Store.open(store_name, read_only=True)
@@ -120,6 +128,7 @@ def test_a_spec_prints_as_it_is_written(tmp_path: Path) -> None:
         assert str(StoreSpec.parse(text)) == text
 
 
+@ON_BOTH_KINDS
 def test_a_store_in_use_names_the_process_that_holds_it(store_name: str) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", _HOLD, store_name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -148,6 +157,7 @@ def test_a_lake_without_its_extension_names_the_command_that_installs_it(
         Store.open(f"ducklake:{tmp_path}/lake")
 
 
+@ON_BOTH_KINDS
 def test_an_open_store_lets_no_statement_out(connection: duckdb.DuckDBPyConnection) -> None:
     for statement in (
         "SELECT * FROM read_csv('/etc/passwd')",
@@ -166,6 +176,7 @@ def test_a_store_takes_no_more_memory_than_it_was_given(store_name: str) -> None
         assert connection.execute("SELECT current_setting('memory_limit')").fetchall() == [("300.0 MiB",)]
 
 
+@ON_BOTH_KINDS
 def test_a_locked_down_store_still_writes_checkpoints_and_tidies(store_name: str) -> None:
     for _ in range(2):
         with Store.open(store_name) as store:
@@ -192,6 +203,7 @@ def test_agents_write_only_tables_that_say_whose_rows_they_are(connection: duckd
     assert Decoder(writable)
 
 
+@ON_BOTH_KINDS
 def test_a_row_is_found_though_its_column_was_empty_in_the_first_file_of_a_transaction(
     connection: duckdb.DuckDBPyConnection,
 ) -> None:

@@ -3,6 +3,7 @@ import pytest
 from gpuagent_collector.query.guard import store_relations
 from gpuagent_collector.schema.describe import TableDoc, describe_store
 from gpuagent_collector.store import Store
+from tests.support.stores import on_both_kinds
 
 TABLES = describe_store()
 
@@ -25,6 +26,7 @@ def test_a_column_with_a_unit_in_its_name_has_it_in_its_description_too(suffix: 
                 assert column.unit, f"{column.table}.{column.column} has no unit"
 
 
+@on_both_kinds("store")
 def test_what_is_described_is_what_a_store_has(store: Store) -> None:
     with store.connect() as connection:
         in_store = store_relations(connection) - {"schema_migrations"}
