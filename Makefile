@@ -33,7 +33,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 install: $(VENV)/.installed ## Install everything a user needs into .venv
 
-demo: $(VENV)/.installed ## Run MNIST quiet and beside a CPU load, and compare (about 3 minutes)
+demo: $(VENV)/.installed ## Run MNIST quiet and beside a CPU load, and compare (under 3 minutes on 2 quiet cores)
 	@$(BIN)/python scripts/demo.py
 
 test: $(VENV)/.installed-dev ## Run all tests, JOBS=2 at a time (ARGS='-k spool' narrows them)

@@ -72,6 +72,7 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
                 read_gpus=lambda run_id: _gpus_of(run_id, agent.status()),
                 left_behind=lambda: 0,
             )
+            _report_waiting(agent)
         return
     agent.planner.plan(first)
     try:
@@ -93,9 +94,14 @@ def _gpus_of(run_id: str, status: "StatusResponse | None") -> Sequence["GpuNow"]
 
 
 def given_to_agent(ctx: click.Context) -> list[str]:
-    """Return the agent's own options on the command line."""
-    on_command_line = click.core.ParameterSource.COMMANDLINE
-    return [name for name in _AGENT_S_OWN if ctx.get_parameter_source(name) is on_command_line]
+    """Return the agent's own options on the command line, and the collector if the environment names one."""
+    sources = click.core.ParameterSource
+    return [
+        name
+        for name in _AGENT_S_OWN
+        if ctx.get_parameter_source(name) is sources.COMMANDLINE
+        or (name == "collector" and ctx.get_parameter_source(name) is sources.ENVIRONMENT)
+    ]
 
 
 def report_undelivered(agent: "Agent") -> bool:
@@ -119,6 +125,14 @@ def raise_failure(agent: "Agent") -> None:
         raise GpuAgentError(f"the agent ended itself: {agent.failure}")
 
 
+def _report_waiting(client: "AgentClient") -> None:
+    """Print why what a running agent has measured is not stored yet, if it is not connected."""
+    status = client.status()
+    if status and not status.connected:
+        reason = status.last_error or f"it is not connected to {status.collector}"
+        click.echo(f"gpuagent: {status.waiting_messages} messages wait in this node's agent: {reason}", err=True)
+
+
 def _count_waiting(client: "AgentClient") -> int:
     status = client.status()
     if status is None:
@@ -134,7 +148,13 @@ def _check_options(client: "AgentClient", config: "AgentConfig", given: Sequence
             f"the agent that runs on this node samples as platform {status.platform!r}, not {config.platform!r}; "
             "stop it, or omit --platform"
         )
-    ignored = [f"--{name.removesuffix('_hz').replace('_', '-')}" for name in given if name != "platform"]
+    if "collector" in given and status and status.collector != config.collector:
+        click.echo(
+            f"gpuagent: this node's agent is running already and delivers to {status.collector}, not {config.collector}",
+            err=True,
+        )
+    settled = ("platform", "collector")
+    ignored = [f"--{name.removesuffix('_hz').replace('_', '-')}" for name in given if name not in settled]
     if ignored:
         click.echo(f"gpuagent: this node's agent is running already and ignores {', '.join(ignored)}", err=True)
 

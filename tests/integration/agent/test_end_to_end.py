@@ -158,7 +158,7 @@ def test_a_running_agent_serves_commands_and_refuses_what_contradicts_it(node: N
 
 
 def test_an_agent_with_a_relative_spool_serves_callers_in_other_folders(node: Node) -> None:
-    node.serve()
+    collector = node.serve()
     node.environment |= {"GPUAGENT_SPOOL_DIR": "relative", "GPUAGENT_NODE_ID": "5b8a2f0e-6f0b-4c8e-9a57-2f6f3f5d9a11"}
     start_agent(node)
     del node.environment["GPUAGENT_SPOOL_DIR"]
@@ -168,6 +168,12 @@ def test_an_agent_with_a_relative_spool_serves_callers_in_other_folders(node: No
     (run,) = json.loads(done.stdout)
     assert done.stderr.count("hello") == 1
     assert Path(run["run_directory"]).is_relative_to(node.folder / "relative")
+    node.stop(collector)
+    node.without_collector()
+    until(lambda: "no collector answers" in (node.folder / "agent.log").read_text(), "the lost connection")
+    late = node.run("gpuagent", "run", "--", *QUIET).stderr
+    assert "running already and delivers to 127.0.0.1:" in late
+    assert re.search(r"\d+ messages wait in this node's agent: no collector answers at", late), late
 
 
 def test_a_full_disk_under_the_spool_is_reported(node: Node) -> None:
