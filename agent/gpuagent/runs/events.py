@@ -57,10 +57,14 @@ class Digest:
     malformed: int = 0
     # The error of the first malformed line.
     first_error: str | None = None
+    # A file whose name is almost that of an events file, so that nothing reads it.
+    misnamed: str | None = None
 
     @property
     def complaint(self) -> str | None:
-        """The malformed lines in words for the user; None: there are none."""
+        """The malformed lines and the misnamed file in words for the user; None: there are none."""
+        if self.misnamed:
+            return f"{self.misnamed} was not read: events go to events.RANK.RESTART.jsonl"
         lines = counted(self.malformed, "line")
         return f"{lines} of events not understood (first: {self.first_error})" if self.malformed else None
 
@@ -102,6 +106,8 @@ class EventTailer:
                 pass
         for figure in list(self.digest.steps.figures(self.digest.results)):
             self._take_result(figure.rank, figure.name, figure.value, figure.unit)
+        others = {path.name for path in self._directory.glob("events*") if not _EVENTS_FILE.fullmatch(path.name)}
+        self.digest.misnamed = min(others, default=None)
         return self.digest
 
     def _take_line(self, line: bytes, rank: int) -> Iterator[EventRow]:

@@ -127,6 +127,13 @@ def test_files_of_other_names_pipes_and_links_are_not_read(tmp_path: Path) -> No
         assert read_piece(tmp_path / name, 0, has_ended=True).text == ""
 
 
+def test_a_file_whose_name_is_almost_right_is_named_to_its_writer(tmp_path: Path) -> None:
+    assert EventTailer("run", tmp_path).read_all().complaint is None
+    (tmp_path / "events.0.jsonl").write_text("{}\n")
+    complaint = EventTailer("run", tmp_path).read_all().complaint
+    assert complaint == "events.0.jsonl was not read: events go to events.RANK.RESTART.jsonl"
+
+
 def test_a_line_without_end_is_skipped(tmp_path: Path) -> None:
     file = tmp_path / "events.0.0.jsonl"
     file.write_bytes(b"x" * (MAX_LINE_BYTES + 1))
