@@ -7,7 +7,6 @@ import click
 from gpuagent_collector.cli.options import ReaderOptions, reader_options
 from gpuagent_common.cli import SuggestingGroup, parse_pairs
 from gpuagent_common.errors import MisuseError
-from gpuagent_common.naming import check_name
 from gpuagent_common.text import counted
 
 _EXAMPLES = """\b
@@ -49,12 +48,10 @@ def edit(
 
     changed = RunEdit(
         labels=parse_pairs(labels, "--label"),
-        workload=check_name(name, "--name") if name is not None else None,
+        workload=name,
         note=note,
         is_excluded=is_excluded,
     )
-    for text in (text for pair in changed.labels.items() for text in pair if text):
-        check_name(text, "--label")
     if changed == RunEdit(labels={}):
         raise MisuseError("nothing to edit; give --label, --name, --note, --exclude or --include")
     with reader.open_to_change() as store:

@@ -9,8 +9,12 @@ import duckdb
 
 from gpuagent_collector.store import Store
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.naming import check_name
+from gpuagent_common.program_name import check_program_name
 
 _LABELS = "SELECT run_id, CAST(labels AS VARCHAR) FROM runs WHERE run_id = ANY(?)"
+
+MAX_NOTE_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +31,15 @@ def edit_runs(store: Store, run_ids: Sequence[str], edit: RunEdit, now: datetime
     """Append an edit of these runs at `now`, in UTC.
 
     Raises:
-        MisuseError: there is no such run.
+        MisuseError: there is no such run, or a name, label or note is invalid.
         StoreError: the store failed; it is unchanged.
     """
+    if edit.workload is not None:
+        check_program_name(edit.workload)
+    for text in (text for pair in edit.labels.items() for text in pair if text):
+        check_name(text, "--label")
+    if edit.note and (len(edit.note) > MAX_NOTE_CHARACTERS or not edit.note.isprintable()):
+        raise MisuseError(f"--note takes up to {MAX_NOTE_CHARACTERS} printable characters on one line")
     with store.transaction() as connection:
         labels = _stored_labels(connection, run_ids)
         if unknown := sorted(set(run_ids) - labels.keys()):
