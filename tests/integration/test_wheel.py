@@ -1,5 +1,6 @@
 """The wheel is what users get: it holds every file of the packages, and works without the source tree."""
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuagent.images.builders import BUILDERS
+from tests.support.servers import Node
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
@@ -17,6 +19,8 @@ PACKAGES = (
     "collector/gpuagent_collector",
     "workloads/gpuagent_workloads",
 )
+# Interpreters to install the wheel for: it takes a minute each, and fetches packages.
+PYTHONS = os.environ.get("GPUAGENT_TEST_PYTHONS", "").split()
 KEPT = {".py", ".pyi", ".proto", ".sql", ".json", ".html", ".css", ".js"}
 
 
@@ -60,3 +64,22 @@ def test_the_commands_work_without_the_source_tree(unpacked: Path, command: str,
     done = subprocess.run(command_line, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Print the completion script of a shell." in done.stdout
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("python", PYTHONS or [None])
+def test_the_wheel_works_in_an_empty_environment(unpacked: Path, python: str | None, tmp_path: Path) -> None:
+    if python is None:
+        pytest.skip("GPUAGENT_TEST_PYTHONS names no interpreter, such as /usr/bin/python3.13")
+    (wheel,) = unpacked.parent.glob("*.whl")
+    subprocess.run([python, "-m", "venv", tmp_path / "venv"], check=True)
+    pip, gpuagent, collector = (str(tmp_path / "venv" / "bin" / name) for name in ("pip", "gpuagent", "collector"))
+    subprocess.run([pip, "install", "--quiet", f"{wheel}[collector]"], check=True)
+    subprocess.run([pip, "check"], check=True)
+    with Node(tmp_path) as node:
+        node.serve(program=[collector])
+        for side in ("left", "right"):
+            node.run(gpuagent, "run", "--repeat", "2", "--label", f"side={side}", "--", "true")
+        assert "Comparison by label:side: left, right" in node.run(collector, "compare", "--by", "label:side").stdout
+        node.run(collector, "report", "report.html", "--by", "label:side")
+        assert "<h2" in (tmp_path / "report.html").read_text()

@@ -85,7 +85,8 @@ _CODE = re.compile(r"`([^`]+)`")
 
 def _with_code(text: str) -> Markup:
     """Return running text, in which backticks enclose code."""
-    return Markup(_CODE.sub(r"<code>\1</code>", escaped(text)))  # noqa: S704 - escaped before
+    # As plain text: a pattern's substitution in Markup escapes what it inserts.
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escaped(text))))  # noqa: S704 - escaped before
 
 
 TEMPLATES = templates(Path(__file__).parent / "templates")

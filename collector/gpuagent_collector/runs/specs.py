@@ -40,8 +40,8 @@ def spec_rows(layout: Layout, facts: Facts) -> tuple[SpecRow, ...]:
     rows = [
         *_command_row(layout),
         *_rows(sides, lambda run: [{name: getattr(run, name) for name in CONDITIONS}], of_runs),
-        *_rows(sides, lambda run: facts.sessions.get(run.run_id, []), _SESSION),
-        *_rows(sides, lambda run: facts.devices.get(run.run_id, []), _DEVICE),
+        *_rows(sides, lambda run: facts.sessions.get(run.run_id, []), SESSION_PROPERTIES),
+        *_rows(sides, lambda run: facts.devices.get(run.run_id, []), DEVICE_PROPERTIES),
         *_rows(
             sides,
             lambda run: [facts.texts.get(run.run_id, {})],
@@ -138,7 +138,7 @@ _TITLES = {
     "device": "GPU used",
 }
 # Title → reader of a row of sessions.
-_SESSION: Mapping[str, Read] = {
+SESSION_PROPERTIES: Mapping[str, Read] = {
     "Node": _plain("hostname"),
     "Instance type": _plain("instance_type"),
     "CPU": _plain("cpu_model"),
@@ -157,7 +157,7 @@ _SESSION: Mapping[str, Read] = {
     "CUDA of driver": _plain("cuda_driver_version"),
 }
 # Title → reader of a row of session_devices.
-_DEVICE: Mapping[str, Read] = {
+DEVICE_PROPERTIES: Mapping[str, Read] = {
     "GPU memory": _amount("memory_total_bytes", "bytes"),
     "CUDA cores": _plain("cuda_cores"),
     "GPU power limit": _amount("power_limit_watts", "watts"),

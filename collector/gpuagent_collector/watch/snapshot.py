@@ -132,7 +132,7 @@ WITH every AS MATERIALIZED (
     WHERE metric = 'throughput' AND run_id IN (SELECT run_id FROM shown) GROUP BY run_id
 )
 SELECT
-    run_id, workload, shown.platform, hostname, interference, repeat, status, exit_code, reason, phase,
+    run_id, workload, shown.platform, hostname, node_uuid, interference, repeat, status, exit_code, reason, phase,
     epoch(coalesce(shown.ended_at, {NOW}) - shown.started_at) AS elapsed_seconds,
     epoch({NOW} - shown.ended_at) AS ended_age_seconds,
     CASE WHEN shown.ended_at IS NULL THEN live_rate ELSE throughput END AS items_per_second,
@@ -283,6 +283,7 @@ class RunNow:
     steps: int | None = None
     steps_per_second: float | None = None
     left_seconds: float | None = None
+    node_uuid: str | None = None
 
     @property
     def is_open(self) -> bool:

@@ -196,6 +196,34 @@ def test_the_page_of_now_links_to_each_run(site: Address) -> None:
     assert '<a href="/runs/mnist-open">mnist-open</a>' in fetch(site, "/").text
 
 
+def test_a_node_has_a_page_with_curves_hardware_and_runs_that_tables_link_to(site: Address) -> None:
+    overview = parse(fetch(site, "/").text)
+    links = {each.text: each.attributes["href"] for each in overview.all("a") if "/nodes/" in each.attributes["href"]}
+    assert len(links) == 3
+    address = next(address for name, address in links.items() if name == "alder")
+    answer = fetch(site, f"{address}?refresh=7")
+    page = parse(answer.text)
+    assert answer.status == 200
+    assert page.all("h1")[0].text == "Node alder"
+    curves = {each.attributes["aria-label"].partition(":")[0]: each for each in page.all("svg")}
+    assert {"Node CPU", "GPU utilisation"} <= curves.keys()
+    assert "0: 98 %, 1: 0 %" in curves["GPU utilisation"].attributes["aria-label"]
+    assert len(page.all("polyline")) >= len(curves)
+    assert "GPU-alder-1" in answer.text and "64 threads" in answer.text
+    assert '<a href="/runs/mnist-open">' in answer.text
+    assert '<meta http-equiv="refresh" content="7">' in answer.text
+    assert "script" not in answer.headers["Content-Security-Policy"]
+    for query in ("minutes=0", "minutes=x", "minutes=1441", "refresh=0", "where=1"):
+        assert fetch(site, f"{address}?{query}").status == 400, query
+    for path in ("/nodes/nothing", "/nodes/", "/nodes"):
+        assert fetch(site, path).status == 404, path
+    assert fetch(site, address, {}).status == 401
+    for silent_or_evil in links.values():
+        text = fetch(site, f"{silent_or_evil}?minutes=1440").text
+        assert "<script" not in text
+        assert not set(text) & set("\x1b\x9b\u202e")
+
+
 REFUSALS = [
     ("by=label%3Arack", 404, "nothing to compare"),
     ("by=colour", 400, "--by colour is unknown"),

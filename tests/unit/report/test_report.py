@@ -101,6 +101,10 @@ def test_prose_warnings_and_code_read_as_they_were_written(text: str, remedy: st
     assert parse(pieces.code(text, "SQL")).text == "\n".join(map(harmless, text.split("\n")))
 
 
+def test_backticks_enclose_code_and_markup_stays_text() -> None:
+    assert pieces.prose("give `--by <x>`, <b>") == "<p>give <code>--by &lt;x&gt;</code>, &lt;b&gt;</p>"
+
+
 @given(texts)
 def test_a_chart_is_given_the_texts_without_a_meaning(text: str) -> None:
     figure = Figure(title=text, description=text, data=[{"name": safe(text), "hovertext": [safe(text)]}], layout={})
