@@ -236,7 +236,8 @@ def _site(options: argparse.Namespace, job: Job) -> Site:
         "imagePullSecrets": [{"name": name} for name in options.pull_secret],
     }
     # The GPUs of another node are not known here, so that none is requested without a word.
-    gpus = int(has_nvidia_gpu()) if options.gpus is None and job.elsewhere is None else options.gpus or 0
+    is_own_node = job.elsewhere is None or options.node == os.environ.get(NODE_VARIABLE, "")
+    gpus = int(has_nvidia_gpu()) if options.gpus is None and is_own_node else options.gpus or 0
     folder, slash, _ = (job.image.name if job.image else "").rpartition("/")
     return Site(
         node=options.node or (os.uname().nodename if job.elsewhere is None else None),

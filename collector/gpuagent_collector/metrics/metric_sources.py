@@ -218,7 +218,7 @@ GPU_HOLDERS = Source(
     name="gpu_holders",
     tables="gpu_process_samples, gpu_samples",
     part_kind=PartKind.GPU,
-    # One row each time that all processes on a GPU were seen: the use by those of others. Another agent of the node, which
+    # One row each time that all processes on a GPU were seen: the use by those of others. An agent of the node, which
     # knows no run of a pod that measures itself, names that pod.
     relation="""
         SELECT run_id, part, count(pid) FILTER (is_other) AS other_processes,
