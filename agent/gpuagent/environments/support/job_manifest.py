@@ -197,6 +197,8 @@ def _self_measuring(job: Job, site: Site) -> _Own:
     pod, ranks = _among_others(job)
     fields = {"GPUAGENT_NODE_NAME": "spec.nodeName", "POD_NAME": "metadata.name"}
     fields |= {"POD_NAMESPACE": "metadata.namespace", "POD_UID": "metadata.uid"}
+    if job.nodes > 1:
+        fields["PET_NODE_RANK"] = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
     fields[SCC_VARIABLE] = "metadata.annotations['openshift.io/scc']"
     held = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     mount = {"name": "gpuagent", "mountPath": str(FOLDER)}
@@ -246,7 +248,7 @@ def _self_measuring(job: Job, site: Site) -> _Own:
 def _among_others(job: Job) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the fields and variables of a pod by which ranks on several nodes meet; a node has one such pod.
 
-    torchrun takes its options from variables; a pod's number is in JOB_COMPLETION_INDEX anyway.
+    torchrun takes its options from variables.
     """
     if job.nodes == 1:
         return {}, {}
