@@ -3,14 +3,16 @@
 import json
 import os
 import signal
+import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
 from tests.support.cluster import NODES, Cluster
+from tests.support.containers import REPOSITORY
 from tests.support.servers import until
 
-INSIDE = ("exec", "--namespace=gpuagent", "gpuagent-collector-0", "--")
 # What kubelet and agents take to load a changed Secret, without a restart.
 LOADED_SECONDS = 240.0
 
@@ -42,6 +44,16 @@ class Deployment:
 
     def kubectl(self, *words: str, text: str | None = None, code: int = 0) -> str:
         return self.cluster.kubectl(words[0], "--namespace=gpuagent", *words[1:], text=text, code=code)
+
+    def documented(self, command: str, page: str = "kubernetes.md", folder: Path = REPOSITORY) -> str:
+        """Run a command that a page of docs/deploy has, in a folder; return its standard output."""
+        assert command in (REPOSITORY / "docs/deploy" / page).read_text(), f"{page} does not have: {command}"
+        words = ["bash", "-c", command.partition("   #")[0]]
+        done = subprocess.run(
+            words, env=self.cluster.environment, cwd=folder, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{command} gave {done.returncode}:\n{done.stdout}{done.stderr}"
+        return done.stdout
 
     def inside(self, *words: str) -> str:
         """Run a command in the collector's pod; return its standard output."""

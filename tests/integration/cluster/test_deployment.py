@@ -54,6 +54,10 @@ def test_the_api_server_accepts_every_overlay_and_restricts_all_but_agents(clust
 
 def test_a_deployment_is_complete_and_repeating_it_changes_nothing(deployed: Deployment) -> None:
     deployed.goes_on()
+    assert "Running" in deployed.documented("kubectl -n gpuagent get pods -o wide")
+    shown = deployed.documented("kubectl -n gpuagent exec gpuagent-collector-0 -- collector nodes")
+    assert all(node in shown for node in NODES)
+    assert "n2" in deployed.documented("kubectl -n gpuagent exec gpuagent-collector-0 -- collector watch --once")
     assert "nothing would change" in deployed.cluster.make("diff", *deployed.words)
     labels = deployed.kubectl("get", "namespace", "gpuagent", "--output=jsonpath={.metadata.labels}")
     deployed.deploy("MUTUAL_TLS=yes", code=2)
@@ -69,7 +73,9 @@ def test_an_upgrade_with_mutual_tls_and_the_way_back_lose_nothing(deployed: Depl
     for node in NODES:
         for name in (f"docker.io/library/gpuagent-{image}" for image in IMAGES):
             deployed.cluster.ctr(node, "images", "tag", "--force", f"{name}:0.1.0", f"{name}:next")
-    deployed.kubectl("delete", "secret", "gpuagent-collector-tls")
+    to_backup = "collector export --parquet /var/lib/gpuagent/backup"
+    deployed.documented(f"kubectl -n gpuagent exec gpuagent-collector-0 -- {to_backup}")
+    deployed.documented("kubectl -n gpuagent delete secret gpuagent-collector-tls")
     deployed.deploy("TAG=next", "MUTUAL_TLS=yes")
     path = "--output=jsonpath={.items[*].spec.containers[*].image}"
     assert set(deployed.kubectl("get", "pods", path).split()) == {f"gpuagent-{image}:next" for image in IMAGES}
@@ -84,8 +90,9 @@ def test_an_upgrade_with_mutual_tls_and_the_way_back_lose_nothing(deployed: Depl
 
 def test_a_new_token_and_a_new_certificate_are_loaded_without_a_restart(deployed: Deployment) -> None:
     before = deployed.pods()
-    deployed.inside("collector", "tokens", "revoke", "gpuagent-token")
-    deployed.kubectl("delete", "secret", "gpuagent-token", "gpuagent-collector-tls")
+    deployed.documented("kubectl -n gpuagent exec gpuagent-collector-0 -- collector tokens revoke gpuagent-token")
+    for name in ("gpuagent-token", "gpuagent-collector-tls"):
+        deployed.documented(f"kubectl -n gpuagent delete secret {name}")
     deployed.deploy()
     secret = json.loads(deployed.kubectl("get", "secret", "gpuagent-collector-tls", "--output=json"))
     new = b64decode(secret["data"]["tls.crt"]).decode().partition("-----END")[0]

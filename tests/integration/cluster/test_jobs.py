@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -133,10 +134,12 @@ def test_one_command_trains_on_two_nodes_whose_pods_measure_themselves(site: Sit
     assert "gpuagent" not in site.cluster.kubectl("get", "services", f"--namespace={project}", "--output=name")
 
 
-def test_the_job_torchrun_is_one_run_over_two_nodes(deployed: Deployment, project: str) -> None:
+def test_the_job_torchrun_is_one_run_over_two_nodes(deployed: Deployment, project: str, tmp_path: Path) -> None:
     cluster = deployed.cluster
-    cluster.kubectl("label", "namespace", project, "gpuagent/collector=allowed")
-    token = deployed.inside("collector", "tokens", "create", "agent", "--any-node", "--name", project)
+    deployed.documented("kubectl label namespace team-a gpuagent/collector=allowed")
+    make = "collector tokens create agent --any-node --name team-a > team-a.token)"
+    deployed.documented(f"(umask 077; kubectl -n gpuagent exec gpuagent-collector-0 -- {make}", folder=tmp_path)
+    token = (tmp_path / "team-a.token").read_text()
     for secret, key in (("gpuagent-token", "token"), ("gpuagent-collector-tls", "ca.crt")):
         words = ("create", "secret", "generic", secret, f"--namespace={project}", f"--from-file={key}=/dev/stdin")
         cluster.kubectl(*words, text=token)

@@ -39,19 +39,23 @@ def test_several_collectors_take_over_from_one(cluster: Cluster, server: Postgre
     (tmp_path / "lake.env").write_text("".join(f"{name}={value}\n" for name, value in s3.environment.items()))
 
     # As docs/deploy/scale.md has it.
-    one.kubectl("delete", "daemonset", "gpuagent-agent")
-    one.inside("collector", "export", "--parquet", "/var/lib/gpuagent/export")
+    def documented(command: str) -> str:
+        return one.documented(command, "scale.md", tmp_path)
+
+    documented("kubectl -n gpuagent delete daemonset gpuagent-agent")
+    to_export = "collector export --parquet /var/lib/gpuagent/export"
+    documented(f"kubectl -n gpuagent exec gpuagent-collector-0 -- {to_export}")
     sessions = one.ask("SELECT count(*) AS n FROM sessions")
-    cluster.kubectl("cp", "gpuagent/gpuagent-collector-0:/var/lib/gpuagent/export", str(tmp_path / "export"))
+    documented("kubectl cp gpuagent/gpuagent-collector-0:/var/lib/gpuagent/export export")
     cluster.make("undeploy", *one.words)
-    one.kubectl("delete", "secret", "gpuagent-token")
+    documented("kubectl -n gpuagent delete secret gpuagent-token")
     words = ("OVERLAY=no-gpu", "PLATFORM=lab", f"STORE={lake}", "DATA=s3://bucket/lake", "REPLICAS=2")
     several = Deployment(cluster=cluster, words=words, pod="deployment/gpuagent-collector")
     several.deploy(f"LAKE_FILE={tmp_path / 'lake.env'}")
     with Node(tmp_path) as here:
         here.environment |= s3.environment
         here.run("collector", "import", "export", "--store", lake)
-    one.kubectl("delete", "pvc", "store-gpuagent-collector-0")
+    documented("kubectl -n gpuagent delete pvc store-gpuagent-collector-0")
     (row,) = several.ask("SELECT count(*) AS n FROM sessions")
     assert int(str(row["n"])) >= int(str(sessions[0]["n"])) + 2
     several.goes_on()
@@ -73,7 +77,7 @@ def test_several_collectors_take_over_from_one(cluster: Cluster, server: Postgre
     several.kubectl("rollout", "status", several.pod, "--timeout=180s")
     several.goes_on()
 
-    several.kubectl("create", "job", "compact-now", "--from=cronjob/gpuagent-compact")
+    documented("kubectl -n gpuagent create job compact-now --from=cronjob/gpuagent-compact")
     several.kubectl("wait", "job/compact-now", "--for=condition=Complete", f"--timeout={LOADED_SECONDS:.0f}s")
     assert "files" in several.kubectl("logs", "job/compact-now")
     assert list(s3.folder.glob("bucket/lake/main/host_samples/**/*.parquet"))
