@@ -22,7 +22,7 @@ IMAGES = ("agent", "collector")
 def deployed(cluster: Cluster) -> Deployment:
     """The deployment; a test that changes it changes it back."""
     found = Deployment(cluster=cluster)
-    if "gpuagent-collector" not in cluster.kubectl("get", "statefulsets", "--all-namespaces", "--output=name"):
+    if "gpuagent-agent" not in cluster.kubectl("get", "daemonsets", "--all-namespaces", "--output=name"):
         found.deploy()
     return found
 

@@ -70,7 +70,7 @@ def test_nothing_is_left_of_a_followed_job(site: Site, number: signal.Signals) -
 @pytest.fixture
 def deployed(cluster: Cluster) -> Deployment:
     found = Deployment(cluster=cluster)
-    if "gpuagent-collector" not in cluster.kubectl("get", "statefulsets", "--all-namespaces", "--output=name"):
+    if "gpuagent-agent" not in cluster.kubectl("get", "daemonsets", "--all-namespaces", "--output=name"):
         found.deploy()
     return found
 
