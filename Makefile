@@ -116,9 +116,10 @@ TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGE_ARGUMENTS := BASE BUILD_BASE TORCH PIP_EXTRA_INDEX_URL PIP_NO_INDEX
 image_arguments = --build-arg VERSION=$(TAG) $(foreach name,$(IMAGE_ARGUMENTS),$(if $(filter command,$(origin $(name))),--build-arg $(name)='$($(name))'))
 
-images: wheel ## Build the images agent, collector and workloads (IMAGES=agent ENGINE=podman REGISTRY=… TAG=… TORCH=…)
+images: wheel ## Build the images agent, collector and workloads (IMAGES=agent ENGINE=podman REGISTRY=… TAG=… TORCH=… KUBECTL=…)
 	rm -rf build/images && mkdir -p build/images/wheels
 	cp $$(ls -t dist/gpuagent-*.whl | head -1) $(if $(WHEELS),$(WHEELS)/*.whl) build/images/wheels
+	$(if $(KUBECTL),cp $(KUBECTL) build/images/wheels/kubectl)
 	$(if $(TORCH),grep -v '^torch==',cat) constraints.txt >build/images/wheels/constraints.txt
 	for image in $(IMAGES); do \
 	  $(ENGINE) build $(image_arguments) --file deploy/docker/$$image.Dockerfile --tag $(if $(REGISTRY),$(REGISTRY)/)gpuagent-$$image:$(TAG) build/images || exit 1; \
@@ -129,7 +130,7 @@ images-check: $(VENV)/.installed-dev ## Build every image for real, without a ne
 
 # Options of deploy.kubernetes, of variables on make's own command line: OVERLAY=gke is --overlay='gke'. What happens to be in the
 # environment decides nothing about a cluster.
-DEPLOY_VARIABLES := OVERLAY CONTEXT REGISTRY TAG PLATFORM COLLECTOR TOKEN_FILE CA_FILE CERTIFICATES HOST MUTUAL_TLS STORE DATA LAKE_FILE REPLICAS KEEP KEEP_RAW KEEP_SECONDS
+DEPLOY_VARIABLES := OVERLAY CONTEXT REGISTRY TAG PLATFORM COLLECTOR TOKEN_FILE CA_FILE CERTIFICATES HOST MUTUAL_TLS LAUNCH STORE DATA LAKE_FILE REPLICAS KEEP KEEP_RAW KEEP_SECONDS
 deploy_option = $(if $(filter command,$(origin $(1))),--$(shell echo $(1) | tr A-Z_ a-z-)='$($(1))')
 DEPLOY_OPTIONS = $(foreach name,$(DEPLOY_VARIABLES),$(call deploy_option,$(name)))
 deploy_kubernetes = @$(firstword $(wildcard $(BIN)/python) $(PYTHON)) -m deploy.kubernetes

@@ -250,7 +250,9 @@ class Cluster:
     def _kubectl(
         self, words: Sequence[str], *, text: str | None = None, capture: bool = False
     ) -> "subprocess.CompletedProcess[str]":
-        command = ["kubectl", *self._options, *words]
+        # Manifests name their namespaces, which may be others as well.
+        options = self._options[:1] if "--filename=-" in words else self._options
+        command = ["kubectl", *options, *words]
         return subprocess.run(command, input=text, capture_output=capture, text=True, check=False)
 
 

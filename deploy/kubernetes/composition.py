@@ -41,6 +41,7 @@ class Deployment:
         collector: HOST:PORT of a collector elsewhere; None: one in this cluster.
         cert_manager: whether cert-manager makes the certificates.
         mutual_tls: whether agents need a client certificate.
+        launch: whether agents make Jobs for `collector launch`.
         lake: the store of several collectors; the overlay `scale` always has several, others if this has a store.
         retention: of the collectors in this cluster.
     """
@@ -52,6 +53,7 @@ class Deployment:
     collector: str | None = None
     cert_manager: bool = False
     mutual_tls: bool = False
+    launch: bool = False
     lake: Lake = field(default_factory=Lake)
     retention: Retention = field(default_factory=Retention)
 
@@ -107,6 +109,7 @@ class Deployment:
             "cert-manager": self.cert_manager,
             "mutual-tls": self.mutual_tls,
             "mutual-tls-cert-manager": self.mutual_tls and self.cert_manager,
+            "launch": self.launch,
             "external-collector": self.collector,
         }
         return [part for part, is_chosen in chosen.items() if is_chosen]

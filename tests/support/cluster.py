@@ -5,18 +5,21 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 import yaml
 
 from gpuagent.images.recipe import write_wheel
-from tests.support.containers import REPOSITORY, ULIMITS, import_image, short_folder
+from tests.support.containers import REPOSITORY, SITE_PACKAGES, ULIMITS, import_image, short_folder
 from tests.support.images import make_base, make_tiny_base, write_wheels
 from tests.support.programs import need
 from tests.support.servers import BIN, Node, until
@@ -29,7 +32,18 @@ KEEP_VARIABLE = "GPUAGENT_TEST_KUBERNETES_KEEP"
 # The cluster has addresses of its own, so a machine has one at a time.
 _PLACE = Path(tempfile.gettempdir()) / "gpuagent-test-kubernetes"
 HOST = "10.99.0.1"
+NODES = ("n1", "n2")
 TINY = "tiny:1"
+# The agent's image, which has the built-in workloads, too, and torch where a claim mounts this machine's.
+WORKLOADS = "gpuagent-workloads:0.1.0"
+_WORKLOADS = """
+FROM docker.io/library/gpuagent-agent:0.1.0
+USER 0
+RUN printf '#!/bin/sh\\nexec python3 -m torch.distributed.run "$@"' >/opt/gpuagent/bin/torchrun \\
+ && chmod 755 /opt/gpuagent/bin/torchrun
+ENV PYTHONPATH=/torch
+USER 65532:0
+"""
 _APPLETS = ("id", "dd", "echo", "env", "cat", "yes", "kill")
 
 # The rights of somebody with a project, without an administrator (docs/environments.md).
@@ -40,19 +54,34 @@ RIGHTS = REPOSITORY / "deploy/kubernetes/jobs/rights.yaml"
 class Cluster:
     """A running cluster of the nodes n1 and n2, with the project's images and one that has hardly more than a shell."""
 
+    scripts: Path
     programs: Path
     state: Path
+    openshift: bool
+
+    def up(self) -> None:
+        """Start whatever of it does not run."""
+        variables = {"NODES": "2", **({"OPENSHIFT": "1"} if self.openshift else {})}
+        _call([self.scripts / "up.sh", self.programs, self.state], **variables)
+
+    def down(self) -> None:
+        """End it, and remove its state."""
+        _call([self.scripts / "down.sh", self.programs, self.state])
+        shutil.rmtree(self.state, ignore_errors=True)
 
     @property
     def environment(self) -> dict[str, str]:
         path = f"{self.programs}:{os.environ['PATH']}"
         return {**os.environ, "KUBECONFIG": str(self.state / "admin.conf"), "PATH": path}
 
-    def kubectl(self, *words: str, text: str | None = None, code: int = 0) -> str:
+    def kubectl(self, *words: str, text: str | None = None, code: int | None = 0) -> str:
+        """Run kubectl; fail unless it ends with `code`, None: any; return what it printed."""
         done = subprocess.run(
             ["kubectl", *words], env=self.environment, input=text, capture_output=True, text=True, check=False
         )
-        assert done.returncode == code, f"kubectl {' '.join(words)} gave {done.returncode}:\n{done.stdout}{done.stderr}"
+        assert code in (None, done.returncode), (
+            f"kubectl {' '.join(words)} gave {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
         return done.stdout + done.stderr
 
     def make_project(self, name: str, user: str, *labels: str) -> None:
@@ -68,14 +97,12 @@ class Cluster:
         label = "--selector=app.kubernetes.io/managed-by=gpuagent"
         return self.kubectl("get", f"--namespace={namespace}", "jobs,pods,secrets", label, "--output=name").strip()
 
-    def load(self, image: Path) -> None:
-        """Give an archive with an image to every node."""
-        for node in ("n1", "n2"):
-            ctr = ["ctr", f"--address={self.state}/{node}/run/containerd.sock", "--namespace=k8s.io"]
-            done = subprocess.run(
-                [*ctr, "images", "import", image], env=self.environment, capture_output=True, text=True, check=False
-            )
-            assert done.returncode == 0, done.stderr
+    def ctr(self, node: str, *words: str | Path) -> str:
+        """Run containerd's client on a node, which needs no API server."""
+        ctr = ["ctr", f"--address={self.state}/{node}/run/containerd.sock", "--namespace=k8s.io"]
+        done = subprocess.run([*ctr, *words], env=self.environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def make(self, *words: str, code: int = 0) -> str:
         """Run make for this cluster; return what it printed."""
@@ -94,8 +121,17 @@ class Cluster:
 
     def crash(self, node: str) -> None:
         """End a node with all that runs on it, without a word."""
-        number = int((self.state / node / "init.pid").read_text())
-        os.kill(number, 9)
+        os.kill(int((self.state / node / "init.pid").read_text()), signal.SIGKILL)
+        self._wait_for_end(node)
+
+    def stop_api_server(self) -> None:
+        """End the API server; `up` brings it back."""
+        os.kill(int((self.state / "pids/apiserver").read_text()), signal.SIGTERM)
+        self._wait_for_end("apiserver")
+
+    def _wait_for_end(self, name: str) -> None:
+        number = int((self.state / "pids" / name).read_text())
+        until(lambda: not psutil.pid_exists(number), f"the end of {name}")
 
 
 @contextmanager
@@ -113,21 +149,29 @@ def cluster(*, openshift: bool) -> Iterator[Cluster]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         programs = _unpacked(scripts)
         state = _PLACE / ("openshift" if openshift else "plain")
-        found = Cluster(programs=programs, state=state)
+        found = Cluster(scripts=scripts, programs=programs, state=state, openshift=openshift)
         # What another call left.
         other = _PLACE / ("plain" if openshift else "openshift")
         if other.exists():
             _call([scripts / "down.sh", programs, other])
         try:
-            variables = {"NODES": "2", **({"OPENSHIFT": "1"} if openshift else {})}
-            _call([scripts / "up.sh", programs, state], **variables)
-            for image in _images():
-                found.load(image)
+            found.up()
+            _load(found, _images(programs))
             yield found
         finally:
             if not os.environ.get(KEEP_VARIABLE):
-                _call([scripts / "down.sh", programs, state])
-                shutil.rmtree(state, ignore_errors=True)
+                found.down()
+
+
+def _load(found: Cluster, images: Sequence[Path]) -> None:
+    """Give images to every node, unless a cluster that was kept has them."""
+    loaded, now = found.state / "loaded", str([image.stat().st_mtime_ns for image in images])
+    if loaded.exists() and loaded.read_text() == now:
+        return
+    for node in NODES:
+        for image in images:
+            found.ctr(node, "images", "import", image)
+    loaded.write_text(now)
 
 
 def _unpacked(scripts: Path) -> Path:
@@ -140,10 +184,10 @@ def _unpacked(scripts: Path) -> Path:
     return programs
 
 
-def _images() -> list[Path]:
+def _images(programs: Path) -> list[Path]:
     """Return the archives of the project's images and of the tiny one, built as `make images` does."""
     folder = _PLACE / "images"
-    made = [folder / f"{name}.tar" for name in ("tiny", "agent", "collector")]
+    made = [folder / f"{name}.tar" for name in ("tiny", "agent", "workloads", "collector")]
     if os.environ.get(KEEP_VARIABLE) and all(path.exists() for path in made):
         return made
     shutil.rmtree(folder, ignore_errors=True)
@@ -155,17 +199,22 @@ def _images() -> list[Path]:
         (root / "bin" / name).unlink(missing_ok=True)
         (root / "bin" / name).symlink_to("busybox")
     import_image(client, root, f"docker.io/library/{TINY}")
-    import_image(client, make_base(folder / "base"), "gpuagent-base")
+    base = make_base(folder / "base")
+    # For `kubectl cp`.
+    (base / "bin/tar").symlink_to("busybox")
+    import_image(client, base, "gpuagent-base")
     context = folder / "context"
     context.mkdir()
     write_wheels(context / "wheels", ["gpuagent", "gpuagent[collector,lake]"])
     write_wheel(context / "wheels")
     shutil.copy(REPOSITORY / "constraints.txt", context / "wheels")
+    shutil.copy(programs / "kubectl", context / "wheels")
+    (context / "workloads.Dockerfile").write_text(_WORKLOADS)
     arguments = ["BASE=gpuagent-base", "PIP_NO_INDEX=1", "VERSION=0.1.0"]
-    for name in ("agent", "collector"):
+    for name in ("agent", "workloads", "collector"):
         options = ["--network=host", *ULIMITS, "--layers=false", "--pull=never"]
         options += [f"--build-arg={each}" for each in arguments]
-        recipe = REPOSITORY / f"deploy/docker/{name}.Dockerfile"
+        recipe = (context if name == "workloads" else REPOSITORY / "deploy/docker") / f"{name}.Dockerfile"
         tag = f"docker.io/library/gpuagent-{name}:0.1.0"
         _call([*client, "build", *options, f"--file={recipe}", f"--tag={tag}", context])
         _call([*client, "save", "--output", folder / f"{name}.tar", tag])
@@ -227,6 +276,36 @@ def open_site(found: Cluster) -> Iterator[Site]:
         yield Site(cluster=found, node=node, owner=owner)
 
 
-def read_all(text: str) -> list[dict[str, object]]:
+def read_all(text: str) -> list[dict[str, Any]]:
     """Return the objects of a YAML text."""
     return [each for each in yaml.safe_load_all(text) if each]
+
+
+def on(kind: str) -> pytest.MarkDecorator:
+    """Return the mark of tests in a cluster of this kind, plain or openshift, which all of one kind share."""
+    return pytest.mark.parametrize("cluster", [kind], indirect=True, scope="session")
+
+
+def mount_torch(found: Cluster, project: str) -> None:
+    """Make the claim `torch` in a project: the packages of this machine's Python, as a node's disk would have them."""
+    size = {"storage": "1Gi"}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "torch"},
+        "spec": {
+            "capacity": size,
+            "accessModes": ["ReadOnlyMany"],
+            "storageClassName": "",
+            "hostPath": {"path": str(SITE_PACKAGES)},
+        },
+    }
+    bound = {"volumeName": "torch", "storageClassName": "", "accessModes": ["ReadOnlyMany"]}
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "torch", "namespace": project},
+        "spec": {**bound, "resources": {"requests": size}},
+    }
+    for each in (volume, claim):
+        found.kubectl("apply", "--filename=-", text=json.dumps(each))

@@ -14,7 +14,7 @@ USER = "lake"
 # Where Debian keeps the server's programs, which are not on the path.
 _PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 
-_SETTINGS = ("listen_addresses=", "max_connections=200")
+_SETTINGS = ("max_connections=200",)
 # Nothing of a test outlives it.
 _QUICK = ("fsync=off", "autovacuum=off")
 
@@ -22,9 +22,11 @@ _QUICK = ("fsync=off", "autovacuum=off")
 class Postgres:
     """A server with its files in a short path of its own: a socket's name has 107 bytes at most."""
 
-    def __init__(self, folder: Path, *, durable: bool = False) -> None:
+    def __init__(self, folder: Path, *, durable: bool = False, address: str = "") -> None:
+        """`address` has no password: of a network on this machine alone."""
         self.folder = folder
-        self._settings = _SETTINGS if durable else (*_SETTINGS, *_QUICK)
+        self._address = address
+        self._settings = (f"listen_addresses={address}", *_SETTINGS, *(() if durable else _QUICK))
         self._databases = 0
 
     def start(self) -> None:
@@ -40,7 +42,7 @@ class Postgres:
         self._databases += 1
         name = f"lake{self._databases}"
         self.psql(f"CREATE DATABASE {name}")
-        return f"host={self.folder} user={USER} dbname={name}"
+        return f"host={self._address or self.folder} user={USER} dbname={name}"
 
     def psql(self, statement: str, database: str = "postgres") -> str:
         """Execute a statement as the server's owner, and return what it gives, unaligned."""
@@ -49,6 +51,9 @@ class Postgres:
 
     def initialise(self) -> None:
         self._as_owner("initdb", "-D", str(self._data), "-U", USER, "--auth=trust", "--no-sync")
+        if self._address:
+            with (self._data / "pg_hba.conf").open("a") as rules:
+                rules.write("host all all all trust\n")
 
     @property
     def _data(self) -> Path:
@@ -63,13 +68,18 @@ class Postgres:
 
 
 @contextmanager
-def postgres(*, durable: bool = False) -> Iterator[Postgres]:
-    """Run a server for as long as the block lasts; `durable`: what it commits is on the disk, as in earnest."""
+def postgres(*, durable: bool = False, address: str = "") -> Iterator[Postgres]:
+    """Run a server for as long as the block lasts.
+
+    Args:
+        durable: what it commits is on the disk, as in earnest.
+        address: where it listens beside its socket.
+    """
     with tempfile.TemporaryDirectory(prefix="pg-") as name:
         folder = Path(name)
         if owner := _owner():
             shutil.chown(folder, owner)
-        server = Postgres(folder, durable=durable)
+        server = Postgres(folder, durable=durable, address=address)
         server.initialise()
         server.start()
         try:

@@ -20,12 +20,12 @@ LIMIT_SECONDS = 60.0
 Found = TypeVar("Found")
 
 
-def until(condition: Callable[[], Found | None], what: str) -> Found:
+def until(condition: Callable[[], Found | None], what: str, seconds: float = LIMIT_SECONDS) -> Found:
     """Return the first true value of `condition`; fail with `what` when it does not come."""
-    deadline = time.monotonic() + LIMIT_SECONDS
+    deadline = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what} did not come within {LIMIT_SECONDS:.0f} s")
+            raise AssertionError(f"{what} did not come within {seconds:.0f} s")
         time.sleep(0.02)
     return value
 

@@ -99,6 +99,7 @@ class Job:
         limits: resource limits, already validated by `check_limits`.
         options: further options of the site, for this job alone.
         elsewhere: where it measures itself; None: this agent follows it.
+        nodes: number of nodes of a job elsewhere, each with a part that measures itself.
         variables: environment variables of the process that starts the job.
     """
 
@@ -111,6 +112,7 @@ class Job:
     limits: Limits = NO_LIMITS
     options: Sequence[str] = ()
     elsewhere: Elsewhere | None = None
+    nodes: int = 1
     variables: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
 
@@ -203,6 +205,14 @@ class Environment(ABC):
             GpuAgentError: the job is refused everywhere.
         """
         return None
+
+    def meeting_point(self, run_id: str) -> str:
+        """Return HOST:PORT where the ranks of a run elsewhere meet, on the first of its nodes.
+
+        Raises:
+            MisuseError: its runs elsewhere have one node.
+        """
+        raise MisuseError(f"{self.name} has no meeting point for {run_id}; give --rendezvous HOST:PORT")
 
     @abstractmethod
     def check_limits(self, limits: Limits) -> None:

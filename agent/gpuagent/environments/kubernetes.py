@@ -37,7 +37,9 @@ from gpuagent.environments.support.job_manifest import (
     Site,
     job_manifest,
     job_name,
+    meeting_point,
     pod_spec,
+    service_manifest,
 )
 from gpuagent.environments.support.limits import refuse_changes
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -46,8 +48,11 @@ from gpuagent_common.limits import Limits
 # The node's name in the cluster: in a pod, from the field spec.nodeName. It is also the option --node-name.
 NODE_VARIABLE = "GPUAGENT_NODE_NAME"
 
-# The file in the run directory with what the client learned of a pod that measures itself.
-REPORT = "pod.json"
+
+def report_name(index: int = 0) -> str:
+    """Return the name of the file in the run directory with what the client learned of a Job's pod."""
+    return f"pod-{index}.json"
+
 
 # The user of the project's own images. OpenShift refuses it, and chooses one itself.
 _USER = 65532
@@ -107,6 +112,10 @@ class Kubernetes(Container):
                 return elsewhere
         raise GpuAgentError(f"the namespace admits no pod of this run: {refusal}")
 
+    def meeting_point(self, run_id: str) -> str:
+        """Return HOST:PORT of the first pod's Service."""
+        return meeting_point(run_id)
+
     def launch(self, job: Job) -> Launch:
         """Return the command that runs `job` as a Job named after its run, and the one that deletes it."""
         return self._launch(job, _site(_site_options(job.options), job))
@@ -128,8 +137,10 @@ class Kubernetes(Container):
         return f"kubernetes: {job_client.short_reason(reason)}"
 
     def _launch(self, job: Job, site: Site) -> Launch:
-        report = job.run_directory / REPORT
-        task: dict[str, Any] = {"job": job_manifest(job, self.image_of(job), site), "report": str(report)}
+        reports = [str(job.run_directory / report_name(index)) for index in range(job.nodes)]
+        task: dict[str, Any] = {"job": job_manifest(job, self.image_of(job), site), "reports": reports}
+        if job.nodes > 1:
+            task["service"] = service_manifest(job.run_id)
         if job.elsewhere:
             task["secret"] = _secret(job.elsewhere)
             task["measured"] = f"the pod measures itself: {job.elsewhere.reason}"
@@ -137,7 +148,7 @@ class Kubernetes(Container):
         return Launch(
             command=[*program, "make", json.dumps(task), *_client()],
             afterwards=[[*program, "delete", job_name(job.run_id), *_client()]],
-            find_root=(lambda: None) if job.elsewhere else partial(find_pod, job.run_id, report),
+            find_root=(lambda: None) if job.elsewhere else partial(find_pod, job.run_id, Path(reports[0])),
             root_is_program=True,
             passes_signals=True,
             grace_seconds=SELF_GRACE_SECONDS if job.elsewhere else GRACE_SECONDS,
@@ -236,10 +247,12 @@ def _site(options: argparse.Namespace, job: Job) -> Site:
         "imagePullSecrets": [{"name": name} for name in options.pull_secret],
     }
     # The GPUs of another node are not known here, so that none is requested without a word.
-    gpus = int(has_nvidia_gpu()) if options.gpus is None and job.elsewhere is None else options.gpus or 0
+    is_own_node = job.elsewhere is None or options.node == os.environ.get(NODE_VARIABLE, "")
+    gpus = int(has_nvidia_gpu()) if options.gpus is None and is_own_node else options.gpus or 0
     folder, slash, _ = (job.image.name if job.image else "").rpartition("/")
     return Site(
-        node=options.node or (os.uname().nodename if job.elsewhere is None else None),
+        # Several nodes are several others than this one.
+        node=None if job.nodes > 1 else options.node or (os.uname().nodename if job.elsewhere is None else None),
         gpus=gpus,
         gpu_resource=options.gpu_resource,
         tolerations=options.toleration,

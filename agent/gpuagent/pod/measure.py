@@ -160,8 +160,9 @@ def _config(folder: Path, settings: Mapping[str, Any]) -> AgentConfig:
 
 def _plan(given: Mapping[str, Any], environment: InPod) -> PlannedRun:
     same = ("run_id", "experiment", "workload", "parameters", "repeat", "labels", "timeout_seconds", "observe")
+    joint = ("nodes", "invitation")
     return PlannedRun(
-        **{name: given[name] for name in same},
+        **{name: given[name] for name in (*same, *joint)},
         program=tuple(given["program"]),
         required_results=tuple(given["required_results"]),
         items_per_step=given["items_per_step"],

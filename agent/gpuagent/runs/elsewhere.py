@@ -1,12 +1,12 @@
 """Runs that measure and record themselves where this agent cannot follow: their ends as this machine sees them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuagent import facts
-from gpuagent.environments.kubernetes import REPORT, read_learned
+from gpuagent.environments.kubernetes import read_learned, report_name
 from gpuagent.environments.support.job_client import short_reason
 from gpuagent.runs.execution import Outcome
 from gpuagent_common.statuses import FINAL_STATUSES, RunStatus
@@ -75,9 +75,12 @@ class Report:
         return Outcome(status=RunStatus(own.status), exit_code=own.exit_code, reason=own.reason)
 
 
-def read_report(directory: Path, platform: str = "") -> Report:
-    """Return what the client left in a run directory; `platform` is the one that the run records itself under."""
-    learned = read_learned(directory / REPORT)
+def read_report(directory: Path, platform: str = "", index: int = 0) -> Report:
+    """Return what the client left in a run directory of the pod with this number.
+
+    `platform` is the one that the run records itself under.
+    """
+    learned = read_learned(directory / report_name(index))
     _, _, digest = str(learned.get("image_id") or "").rpartition("@")
     return Report(
         created_unix_nano=learned.get("created_unix_nano"),
@@ -108,10 +111,17 @@ def _guess_own(learned: Mapping[str, object], platform: str) -> SelfRecord | Non
     return SelfRecord(node_uuid=str(node_uuid), hostname=str(node), status=RunStatus.RUNNING.value)
 
 
-def write_shown(directory: Path, own: SelfRecord, unix_nano: int) -> None:
-    """Write the results of a run elsewhere as its events, for this machine's display alone."""
+def write_shown(directory: Path, records: Sequence[SelfRecord], unix_nano: int) -> None:
+    """Write the results of a run elsewhere as its events, for this machine's display alone.
+
+    The throughput is that of all nodes, the rest the first one's.
+    """
+    results = dict(records[0].results)
+    if "throughput" in results:
+        values = (record.results["throughput"][0] for record in records if "throughput" in record.results)
+        results["throughput"] = (sum(values), results["throughput"][1])
     lines = [
         json.dumps({"t": unix_nano, "event": "result", "name": name, "value": value, "unit": unit, "phase": None})
-        for name, (value, unit) in own.results.items()
+        for name, (value, unit) in results.items()
     ]
     (directory / "events.0.0.jsonl").write_text("".join(f"{line}\n" for line in lines))

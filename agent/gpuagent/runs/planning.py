@@ -28,8 +28,8 @@ from gpuagent_common.limits import NO_LIMITS, Limits, read_limits
 from gpuagent_common.program_name import check_program_name, name_program
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
-# The parameter of a workload for its number of nodes.
-_NODES = "nodes"
+# The parameters of a workload for its number of nodes, and the place where their ranks meet.
+_NODES, _RENDEZVOUS = "nodes", "rendezvous"
 
 MAX_REPEATS = 10_000
 MAX_TIMEOUT_SECONDS = 365 * 86_400.0
@@ -105,6 +105,7 @@ class PlannedRun:
             limits=self.limits,
             options=self.options,
             elsewhere=self.elsewhere and replace(self.elsewhere, plan=self._as_json()),
+            nodes=self.nodes if self.elsewhere else 1,
             variables=variables,
         )
         return observed(job) if self.observe and not self.elsewhere else job
@@ -112,7 +113,7 @@ class PlannedRun:
     def _as_json(self) -> dict[str, object]:
         """Return the fields that an agent elsewhere needs to make this run."""
         names = ("run_id", "experiment", "workload", "program", "parameters", "repeat", "labels", "timeout_seconds")
-        more = ("required_results", "observe", "pattern", "items_per_step")
+        more = ("required_results", "observe", "pattern", "items_per_step", "nodes", "invitation")
         return {
             **{name: getattr(self, name) for name in (*names, *more)},
             "is_command": bool(self.patterns),
@@ -172,6 +173,8 @@ class Planner:
 
     def _plan_one(self, spec: RunSpec, experiment: str, variables: Mapping[str, str]) -> PlannedRun:
         environment = find_environment(spec.environment)
+        if spec.nodes > 1 and not spec.job and not environment.may_be_elsewhere:
+            raise _missing_job()
         with _as_refusal(environment):
             environment.check()
         workload = self._catalogue.find(spec.workload) if spec.workload else None
@@ -212,8 +215,11 @@ class Planner:
         elsewhere = environment.find_elsewhere(probe, self._home) if self._home else None
         if self._home and elsewhere is None:
             _check_cpus(limits)
-        if elsewhere and planned.nodes > 1:
-            raise MisuseError("a pod that measures itself is one node; for several see deploy/kubernetes/jobs/torchrun")
+        if planned.nodes > 1 and not spec.job:
+            if self._home and elsewhere is None:
+                raise _missing_job()
+            # One command starts all of its nodes.
+            spec.job = secrets.token_hex(16)
         return replace(planned, elsewhere=elsewhere)
 
     def _interference(self, name: str, environment: Environment) -> Interference:
@@ -237,14 +243,16 @@ def _check(spec: RunSpec) -> None:
         raise MisuseError(f"the timeout must be 0 to {MAX_TIMEOUT_SECONDS:.0f} s, not {spec.timeout_seconds}")
     if len(set(spec.interference)) < len(spec.interference):
         raise MisuseError("a workload can run beside another only once")
-    if spec.nodes > 1 and not spec.job:
-        raise MisuseError(
-            "--nodes needs --job NAME, the same on all nodes and in no other run, such as "
-            "--job $(openssl rand -hex 16); in a step of Slurm it is found"
-        )
     texts = (*spec.command, *spec.parameters.values(), spec.image, spec.working_directory, spec.experiment, spec.job)
     if any("\0" in text for text in (*texts, *spec.labels, *spec.labels.values())):
         raise MisuseError("a run cannot contain a NUL character")
+
+
+def _missing_job() -> MisuseError:
+    return MisuseError(
+        "--nodes needs --job NAME, the same on all nodes and in no other run, such as "
+        "--job $(openssl rand -hex 16); in a step of Slurm it is found"
+    )
 
 
 def _check_command(spec: RunSpec) -> None:
@@ -298,7 +306,12 @@ def _as_repeat(first: PlannedRun, spec: RunSpec, repeat: int) -> PlannedRun:
     agreed = json.dumps([first.nodes, repeat, dict(spec.parameters), list(spec.interference)], sort_keys=True)
     what = (spec.workload, _name(spec), agreed)
     invitation = make_invitation((spec.job, *what, first.environment.name, spec.image, str(first.limits)))
-    return replace(first, run_id=invited_run(_name(spec), invitation), repeat=repeat, invitation=invitation)
+    planned = replace(first, run_id=invited_run(_name(spec), invitation), repeat=repeat, invitation=invitation)
+    if not (first.elsewhere and spec.workload) or _RENDEZVOUS in spec.parameters:
+        return planned
+    place = first.environment.meeting_point(planned.run_id)
+    program = (*planned.program, "--param", f"{_RENDEZVOUS}={place}")
+    return replace(planned, program=program, parameters={**planned.parameters, _RENDEZVOUS: place})
 
 
 @contextlib.contextmanager

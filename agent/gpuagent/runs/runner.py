@@ -201,11 +201,14 @@ class Runner:
         began = self._clock.now().unix_nano
         self._record(execution, Outcome(status=RunStatus.RUNNING), listener)
         found = _run(execution)
-        report = read_report(execution.directory, plan.elsewhere.home.platform if plan.elsewhere else "")
-        outcome = report.outcome(found)
-        if report.own:
-            write_shown(execution.directory, report.own, self._clock.now().unix_nano)
-            self._complete(plan, report, outcome)
+        platform = plan.elsewhere.home.platform if plan.elsewhere else ""
+        reports = [read_report(execution.directory, platform, index) for index in range(plan.nodes)]
+        outcomes = [report.outcome(found) for report in reports]
+        outcome = next((each for each in outcomes if each.status is not RunStatus.SUCCEEDED), outcomes[0])
+        if records := [report.own for report in reports if report.own]:
+            write_shown(execution.directory, records, self._clock.now().unix_nano)
+            for report, own_outcome in zip(reports, outcomes, strict=True):
+                self._complete(plan, report, own_outcome)
         else:
             self._recorder.record_request(plan)
             self._recorder.record_state(plan.run_id, Outcome(status=RunStatus.QUEUED), began)

@@ -1,3 +1,5 @@
+"""One cluster for all tests of a kind: `on("plain")` and `on("openshift")` in tests/support/cluster.py group them."""
+
 from collections.abc import Iterator
 
 import pytest
@@ -5,13 +7,7 @@ import pytest
 from tests.support.cluster import Cluster, cluster
 
 
-@pytest.fixture(scope="module")
-def openshift() -> Iterator[Cluster]:
-    with cluster(openshift=True) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def plain() -> Iterator[Cluster]:
-    with cluster(openshift=False) as found:
+@pytest.fixture(scope="session", name="cluster")
+def running(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with cluster(openshift=request.param == "openshift") as found:
         yield found

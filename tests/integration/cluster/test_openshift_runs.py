@@ -7,21 +7,22 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from tests.support.cluster import TINY, Cluster, Site, open_site
+from tests.support.cluster import TINY, Cluster, Site, on, open_site
+from tests.support.deployment import Deployment
 from tests.support.programs import need
 from tests.support.servers import until
 from tests.support.slurm import slurm
 
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = [pytest.mark.timeout(1500), on("openshift")]
 
 PROJECT, USER = "study", "ada"
 
 
 @pytest.fixture(scope="module")
-def site(openshift: Cluster) -> Iterator[Site]:
-    openshift.kubectl("delete", "namespace", PROJECT, "--ignore-not-found")
-    openshift.make_project(PROJECT, USER)
-    with open_site(openshift) as found:
+def site(cluster: Cluster) -> Iterator[Site]:
+    cluster.kubectl("delete", "namespace", PROJECT, "--ignore-not-found")
+    cluster.make_project(PROJECT, USER)
+    with open_site(cluster) as found:
         found.be(USER, PROJECT)
         yield found
 
@@ -165,15 +166,26 @@ def test_one_file_compares_a_slurm_node_with_a_project_on_openshift(site: Site) 
     assert "throughput" in compared
 
 
-def test_the_overlay_of_openshift_comes_up_under_its_constraints_without_a_failure(openshift: Cluster) -> None:
+def test_the_overlay_of_openshift_comes_up_under_its_constraints_without_a_failure(cluster: Cluster) -> None:
+    for overlay in ("openshift", "no-gpu"):
+        manifests = cluster.make("render", f"OVERLAY={overlay}", "LAUNCH=yes")
+        for name in ("gpuagent", "gpuagent-runs"):
+            cluster.kubectl("create", "namespace", name, code=None)
+        cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "--filename=-", text=manifests)
     runtime_class = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}}
-    openshift.kubectl("apply", "--filename=-", text=json.dumps({**runtime_class, "handler": "nvidia"}))
-    openshift.kubectl("label", "node", "n1", "nvidia.com/gpu.present=true", "--overwrite")
-    openshift.make("deploy-daemonset", "OVERLAY=openshift", "PLATFORM=lab", "HOST=gpuagent.example")
+    cluster.kubectl("apply", "--filename=-", text=json.dumps({**runtime_class, "handler": "nvidia"}))
+    cluster.kubectl("label", "node", "n1", "nvidia.com/gpu.present=true", "--overwrite")
+    cluster.make("deploy-daemonset", "OVERLAY=openshift", "PLATFORM=lab", "HOST=gpuagent.example", "LAUNCH=yes")
     scc = "{range .items[*]}{.metadata.annotations.openshift\\.io/scc} {end}"
-    held = openshift.kubectl("get", "--namespace=gpuagent", "pods", f"--output=jsonpath={scc}").split()
+    held = cluster.kubectl("get", "--namespace=gpuagent", "pods", f"--output=jsonpath={scc}").split()
     assert sorted(held) == ["gpuagent-agent", "restricted-v2"]
-    refused = openshift.kubectl("get", "--namespace=gpuagent", "events", "--field-selector=reason=FailedCreate")
+    refused = cluster.kubectl("get", "--namespace=gpuagent", "events", "--field-selector=reason=FailedCreate")
     assert "No resources found" in refused
-    openshift.make("undeploy", "OVERLAY=openshift")
-    openshift.kubectl("delete", "namespace", "gpuagent", "--wait=false")
+    deployed = Deployment(cluster=cluster)
+    until(lambda: deployed.ask("SELECT 1 AS one FROM host_samples LIMIT 1"), "a sample")
+    words = ("launch", f"--environment=kubernetes:{TINY}", "--wait", "--name=asked", "--", "id")
+    deployed.inside("collector", *words)
+    (run,) = deployed.ask("SELECT status, environment FROM runs WHERE workload = 'asked'")
+    assert run == {"status": "succeeded", "environment": "kubernetes"}
+    cluster.make("undeploy", "OVERLAY=openshift", "LAUNCH=yes")
+    cluster.kubectl("delete", "namespace", "gpuagent", "--wait=false")

@@ -282,6 +282,13 @@ def test_what_others_held_is_added_up_at_each_look(store: SyntheticStore, node: 
     assert figures["gpu_other_utilization_percent"] == pytest.approx(10.0)
 
 
+def test_a_process_of_the_pod_that_measures_itself_is_no_neighbour(store: SyntheticStore, node: Node) -> None:
+    store.rows["sessions"][0]["labels"] = '{"pod_uid": "ours"}'
+    in_pods = [{**holder(8, None, 4_000_000_000, 50.0), "pod_uid": pod_uid} for pod_uid in ("ours", "theirs")]
+    see(store, node, BEFORE_MEASURE + 1, *in_pods)
+    assert store.figures()["gpu_other_processes"] == 1
+
+
 def test_polls_without_utilisation_do_not_dilute_that_of_others(store: SyntheticStore, node: Node) -> None:
     for second in range(1, 6):
         see(store, node, BEFORE_MEASURE + second, holder(1, "run-1", 4_000_000_000, None))

@@ -55,8 +55,8 @@ HOST_PATHS = {
 }
 
 SHELL_VARIABLES = {"LD_LIBRARY_PATH", "OPENSHIFT_NODE_NAME", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}
-SHELL_VARIABLES |= {"STORE", "DATA"}
-"""Variables that are for others than click: the linker, the container runtime, facts/orchestrator.py, and arguments."""
+SHELL_VARIABLES |= {"STORE", "DATA", "GPUAGENT_KUBERNETES", "GPUAGENT_KUBERNETES_ARGS"}
+"""Variables that are for others than click: the linker, the container runtime, environments, and arguments."""
 
 
 def documented_variables(command: click.Command) -> set[str]:
@@ -109,6 +109,24 @@ def test_routes_pass_tls_through_to_ports_of_the_collectors_service() -> None:
     assert {route["spec"]["port"]["targetPort"] for route in routes} <= named
 
 
+def test_an_agent_that_launches_may_make_jobs_in_a_restricted_namespace_alone() -> None:
+    (rights,) = (each for each in render("launching") if each["kind"] == "Role")
+    assert rights["metadata"]["namespace"] == "gpuagent-runs"
+    assert {word for rule in rights["rules"] for word in rule["verbs"]} == {"create", "get", "list", "watch", "delete"}
+    assert not [each for each in render("launching") if each["kind"].startswith("Cluster")]
+    namespace = one("launching", "Namespace", "gpuagent-runs")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    ports = [
+        {
+            port["port"]
+            for rule in one(name, "NetworkPolicy", "gpuagent-agent-egress")["spec"]["egress"]
+            for port in rule["ports"]
+        }
+        for name in ("overlays/generic", "launching")
+    ]
+    assert ports[1] - ports[0] == {443, 6443}
+
+
 @pytest.mark.parametrize("kustomization", ["overlays/openshift", "openshift, a lake, mutual TLS by cert-manager"])
 def test_openshift_chooses_the_users_of_collectors_itself(kustomization: str) -> None:
     found = [each for each in pods(kustomization) if each.name != "agent"]
@@ -140,9 +158,10 @@ def test_only_agents_see_the_host_and_only_the_places_that_are_listed() -> None:
         assert not paths or container.kind == "DaemonSet", container.label
 
 
-def test_no_pod_has_a_token_for_the_api_server() -> None:
+def test_only_an_agent_that_launches_has_a_token_for_the_api_server() -> None:
     for container in all_containers():
-        assert container.pod["automountServiceAccountToken"] is False, container.label
+        launches = (container.kustomization, container.name) == ("launching", "agent")
+        assert container.pod["automountServiceAccountToken"] is launches, container.label
     accounts = [each for name in CLUSTERS for each in render(name) if each["kind"] == "ServiceAccount"]
     assert accounts
     assert all(account["automountServiceAccountToken"] is False for account in accounts)

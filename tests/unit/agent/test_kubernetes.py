@@ -224,6 +224,25 @@ def test_a_pod_that_measures_itself_asks_for_nothing_that_is_restricted(node: Pa
     assert launch.find_root() is None
 
 
+def test_several_nodes_are_pods_that_find_each_other(node: Path) -> None:
+    elsewhere = Elsewhere(reason="hostPath", user=None, home=home(node))
+    run_id = f"{'a-long-name-' * 6}0123456789"
+    launch = KUBERNETES.launch(replace(job(node), run_id=run_id, elsewhere=elsewhere, nodes=2))
+    task = json.loads(launch.command[5])
+    kubernetes_validate.validate(task["job"], "1.32", strict=True)
+    kubernetes_validate.validate(task["service"], "1.32", strict=True)
+    spec, name = task["job"]["spec"], task["job"]["metadata"]["name"]
+    assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (2, 2, "Indexed")
+    found = pod_of(launch.command[5])
+    assert list(found["affinity"]) == ["podAntiAffinity"]
+    assert (found["subdomain"], task["service"]["metadata"]["name"]) == (name, name)
+    given = {each["name"]: each.get("value") for each in found["containers"][0]["env"]}
+    assert (given["PET_NNODES"], given["PET_MASTER_ADDR"]) == ("2", f"{name}-0.{name}")
+    assert KUBERNETES.meeting_point(run_id) == f"{name}-0.{name}:29400"
+    assert len(f"{name}-0") <= 63  # a host name
+    assert len(set(task["reports"])) == 2
+
+
 def pod(state: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
     containers = {"containerStatuses": [{"state": state}]} if state else {}
     return {"metadata": {"name": "p-x7"}, "status": {**containers, **status}}
@@ -277,7 +296,7 @@ def test_the_end_of_a_run_elsewhere_is_its_own_unless_somebody_else_ended_it(tmp
     done, failed = Outcome(status=RunStatus.SUCCEEDED, exit_code=0), Outcome(status=RunStatus.FAILED, exit_code=1)
 
     def end(found: Outcome, **learned: Any) -> tuple[str, str | None]:
-        (tmp_path / "pod.json").write_text(json.dumps(learned))
+        (tmp_path / "pod-0.json").write_text(json.dumps(learned))
         outcome = read_report(tmp_path).outcome(found)
         return outcome.status.value, outcome.reason
 
@@ -305,7 +324,7 @@ def test_the_end_of_a_run_elsewhere_is_its_own_unless_somebody_else_ended_it(tmp
 def test_a_program_is_found_by_its_group_where_its_variables_cannot_be_read(
     tmp_path: Path, procfs: Callable[[Path], Path]
 ) -> None:
-    (report := tmp_path / "pod.json").write_text(json.dumps({"container_id": f"containerd://{'a' * 64}"}))
+    (report := tmp_path / "pod-0.json").write_text(json.dumps({"container_id": f"containerd://{'a' * 64}"}))
     proc = tmp_path / "proc"
     for number, parent, group in ((7, 1, "b" * 64), (20, 7, "a" * 64), (21, 20, "a" * 64)):
         (proc / str(number)).mkdir(parents=True)

@@ -1,9 +1,9 @@
 """Makes a Kubernetes Job, follows its pod, and ends as its program did: `job_client.py make TASK CLIENT …`.
 
-TASK is a JSON object: `job`, the manifest; `measured`, a line about who measures; `report`, the file for what is
-learned of the pod; `secret`, the Job's own Secret as {key: {"file": path} or {"text": text}}, which the cluster deletes
-with the Job. CLIENT is kubectl or oc with its own options. On SIGTERM the Job is deleted, and this process ends after
-the program.
+TASK is a JSON object: `job`, the manifest; `measured`, a line about who measures; `reports`, the file for what is
+learned of each pod; `service`, the manifest of a Service by which several pods find each other; `secret`, the Job's own
+Secret as {key: {"file": path} or {"text": text}}. The cluster deletes both with the Job. CLIENT is kubectl or oc with
+its own options. On SIGTERM the Job is deleted, and this process ends after the program.
 
 `job_client.py delete NAME CLIENT …` deletes a Job and waits until its program has ended.
 
@@ -78,15 +78,44 @@ def main(arguments: Sequence[str]) -> int:
         if action == "delete":
             return _delete(what, client)
         task = json.loads(what)
-        follower = _Follower(task, client)
-        signal.signal(signal.SIGTERM, lambda _number, _frame: follower.events.put(_STOP))
+        followers = [_Follower(task, client, index) for index in range(len(task["reports"]))]
+        signal.signal(signal.SIGTERM, lambda _number, _frame: _stop(followers))
         if "measured" in task:
             _report(f"gpuagent: {task['measured']}")
         _create(task, client)
-        return follower.follow()
+        return _follow_all(followers)
     except JobError as error:
-        _report(f"{PREFIX}{short_reason(str(error))}")
-        return CANNOT_RUN
+        return _cannot_run(error)
+
+
+def _stop(followers: Sequence["_Follower"]) -> None:
+    for each in followers:
+        each.events.put(_STOP)
+
+
+def _follow_all(followers: Sequence["_Follower"]) -> int:
+    """Return the exit code of the first pod that failed, 0 if all succeeded."""
+    codes = [CANNOT_RUN] * len(followers)
+
+    def follow(index: int) -> None:
+        try:
+            codes[index] = followers[index].follow()
+        except JobError as error:
+            codes[index] = _cannot_run(error)
+
+    threads = [threading.Thread(target=follow, args=(index,), daemon=True) for index in range(1, len(followers))]
+    for thread in threads:
+        thread.start()
+    follow(0)
+    for thread in threads:
+        while thread.is_alive():  # an endless wait would miss signals
+            thread.join(_RETRY_SECONDS)
+    return next(filter(None, codes), 0)
+
+
+def _cannot_run(error: JobError) -> int:
+    _report(f"{PREFIX}{short_reason(str(error))}")
+    return CANNOT_RUN
 
 
 def short_reason(message: str) -> str:
@@ -154,16 +183,22 @@ _NONE: Object = {"type": "NONE"}
 
 
 class _Follower:
-    """A follower of one Job's pod to its end. `events` may get `_STOP` at any time."""
+    """A follower of one of a Job's pods to its end. `events` may get `_STOP` at any time.
 
-    def __init__(self, task: Object, client: Client) -> None:
+    Of several pods only the first one's output is copied.
+    """
+
+    def __init__(self, task: Object, client: Client, index: int) -> None:
         self._name = task["job"]["metadata"]["name"]
         self._client = client
-        self._report_file = task["report"]
+        self._report_file = task["reports"][index]
+        self._copies_log = index == 0
         self._measures_itself = "measured" in task
-        self._selection = f"--selector=job-name={self._name}"
+        own = f",batch.kubernetes.io/job-completion-index={index}" if len(task["reports"]) > 1 else ""
+        self._selection = f"--selector=job-name={self._name}{own}"
         self.events: queue.SimpleQueue[Object] = queue.SimpleQueue()
         self._learned: dict[str, Any] = {"created_unix_nano": time.time_ns()}
+        self._has_begun = False
         self._log: subprocess.Popen[bytes] | None = None
         # When the log's connection was seen to have ended, in Unix seconds.
         self._log_ended: float | None = None
@@ -225,9 +260,10 @@ class _Follower:
     def _look(self, pod: Object) -> Object | None:
         """Follow a pod as it is now; return the program's final state, None while there is none."""
         has_begun = any({"running", "terminated"} & status.get("state", {}).keys() for status in containers(pod))
-        if has_begun and not self._log:
-            self._deadline = float("inf")
-            self._log = self._client.logs(pod["metadata"]["name"])
+        if has_begun and not self._has_begun:
+            self._has_begun, self._deadline = True, float("inf")
+            if self._copies_log:
+                self._log = self._client.logs(pod["metadata"]["name"])
         own: Object = next(iter(containers(pod)), {})
         self._learn(image_id=own.get("imageID"), container_id=own.get("containerID"))
         if has_begun:
@@ -306,7 +342,7 @@ class _Follower:
 
 
 def _create(task: Object, client: Client) -> None:
-    """Create the Job, and its Secret, which belongs to it."""
+    """Create the Job, and its Secret and Service, which belong to it."""
     job = json.loads(client.call("create", "--filename=-", "--output=json", text=json.dumps(task["job"])))
     if "secret" not in task:
         return
@@ -314,8 +350,11 @@ def _create(task: Object, client: Client) -> None:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
     data = {key: base64.b64encode(_content(source)).decode() for key, source in task["secret"].items()}
     metadata = {"name": name, "labels": task["job"]["metadata"]["labels"], "ownerReferences": [owner]}
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
-    client.call("create", "--filename=-", "--output=name", text=json.dumps(secret))
+    made = [{"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}]
+    if "service" in task:
+        made.append({**task["service"], "metadata": metadata})
+    for each in made:
+        client.call("create", "--filename=-", "--output=name", text=json.dumps(each))
 
 
 def _content(source: Mapping[str, str]) -> bytes:

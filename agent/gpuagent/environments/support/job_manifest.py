@@ -16,8 +16,8 @@ from gpuagent.environments.support.inside import (
     writable_places,
 )
 
-# Of the name of a Job, since its pods have it as a label.
-_NAME_CHARACTERS = 63
+# Of the name of a Job: a label of its pods has 63, and the host name of each also has its number.
+_NAME_CHARACTERS = 60
 
 _GRACE_SECONDS = 10
 # The cluster itself deletes an ended Job after this, should nobody else have.
@@ -34,6 +34,9 @@ LOADER = (str(FOLDER / "ld.so"), "--library-path", f"{FOLDER}/lib:/usr/local/nvi
 
 # A node that is gone ends the run after this, not after the cluster's five minutes.
 _NODE_GONE_SECONDS = 30
+
+# Where ranks on several nodes meet, in the first pod.
+_MEETING_PORT = 29400
 
 # In a pod of OpenShift: the security context constraint that admitted it.
 SCC_VARIABLE = "OPENSHIFT_SCC"
@@ -69,19 +72,47 @@ def job_name(run_id: str) -> str:
     return prefix + re.sub(r"[^a-z0-9]+", "-", run_id.lower())[len(prefix) - _NAME_CHARACTERS :].strip("-")
 
 
+def meeting_host(run_id: str) -> str:
+    """Return the name of the first pod of a run on several nodes, which its Service gives it."""
+    name = job_name(run_id)
+    return f"{name}-0.{name}"
+
+
+def meeting_point(run_id: str) -> str:
+    """Return HOST:PORT where the ranks of a run on several nodes meet."""
+    return f"{meeting_host(run_id)}:{_MEETING_PORT}"
+
+
 def job_manifest(job: Job, image: Image, site: Site) -> dict[str, Any]:
-    """Return the manifest of a Job with one pod, which is never restarted."""
+    """Return the manifest of a Job with a pod for each node, which is never restarted."""
     labels = {"app.kubernetes.io/managed-by": "gpuagent"}
+    if job.nodes == 1:
+        pods: dict[str, Any] = {"backoffLimit": 0}
+    else:
+        # One that fails leaves the others to end by themselves, as on nodes without a cluster.
+        pods = {
+            "completionMode": "Indexed",
+            "completions": job.nodes,
+            "parallelism": job.nodes,
+            "backoffLimitPerIndex": 0,
+        }
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": job_name(job.run_id), "labels": labels},
         "spec": {
-            "backoffLimit": 0,
+            **pods,
             "ttlSecondsAfterFinished": _KEPT_SECONDS,
             "template": {"metadata": {"labels": labels}, "spec": pod_spec(job, image, site)},
         },
     }
+
+
+def service_manifest(run_id: str) -> dict[str, Any]:
+    """Return the manifest of the Service by which the pods of a run on several nodes find each other."""
+    name = job_name(run_id)
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"job-name": name}}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
 
 
 def pod_spec(job: Job, image: Image, site: Site) -> dict[str, Any]:
@@ -163,8 +194,11 @@ def _self_measuring(job: Job, site: Site) -> _Own:
     user = job.elsewhere.user if job.elsewhere else None
     passed = {name: job.variables[name] for name in _PASSED_VARIABLES if name in job.variables}
     named = {"GPUAGENT_LOADER": " ".join(LOADER), "HOME": f"{FOLDER}/home", "USER": user_name(), **passed}
+    pod, ranks = _among_others(job)
     fields = {"GPUAGENT_NODE_NAME": "spec.nodeName", "POD_NAME": "metadata.name"}
     fields |= {"POD_NAMESPACE": "metadata.namespace", "POD_UID": "metadata.uid"}
+    if job.nodes > 1:
+        fields["PET_NODE_RANK"] = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
     fields[SCC_VARIABLE] = "metadata.annotations['openshift.io/scc']"
     held = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     mount = {"name": "gpuagent", "mountPath": str(FOLDER)}
@@ -191,7 +225,7 @@ def _self_measuring(job: Job, site: Site) -> _Own:
                 f"{FOLDER}/packages/gpuagent/pod/measure.py",
             ],
             "env": [
-                *({"name": name, "value": _literal(value)} for name, value in named.items()),
+                *({"name": name, "value": _literal(value)} for name, value in (named | ranks).items()),
                 *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),
             ],
             "securityContext": held,
@@ -200,6 +234,7 @@ def _self_measuring(job: Job, site: Site) -> _Own:
             "terminationGracePeriodSeconds": SELF_GRACE_SECONDS,
             "securityContext": {**restricted, **ids, **({"fsGroupChangePolicy": "OnRootMismatch"} if ids else {})},
             "initContainers": [carry],
+            **pod,
         },
         mounts=[mount, {"name": "settings", "mountPath": str(SETTINGS), "readOnly": True}],
         volumes=[
@@ -208,6 +243,20 @@ def _self_measuring(job: Job, site: Site) -> _Own:
         ],
         tolerations=[{**each, "effect": "NoExecute", "tolerationSeconds": _NODE_GONE_SECONDS} for each in gone],
     )
+
+
+def _among_others(job: Job) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the fields and variables of a pod by which ranks on several nodes meet; a node has one such pod.
+
+    torchrun takes its options from variables.
+    """
+    if job.nodes == 1:
+        return {}, {}
+    name = job_name(job.run_id)
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"job-name": name}}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    options = {"NNODES": str(job.nodes), "MASTER_ADDR": meeting_host(job.run_id), "MASTER_PORT": str(_MEETING_PORT)}
+    return {"subdomain": name, "affinity": affinity}, {f"PET_{option}": value for option, value in options.items()}
 
 
 def _only(node: str) -> dict[str, Any]:

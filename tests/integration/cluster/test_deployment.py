@@ -1,0 +1,196 @@
+"""The overlays, and a deployment's whole life, in a real Kubernetes."""
+
+import json
+import ssl
+import time
+from base64 import b64decode
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.cluster import NODES, Cluster, on, read_all
+from tests.support.deployment import LOADED_SECONDS, Deployment
+from tests.support.servers import until
+
+pytestmark = [pytest.mark.timeout(1500), pytest.mark.needs("make"), on("plain")]
+
+LAKE = ("STORE=ducklake:postgres:host=db1 dbname=lake user=lake", "DATA=s3://bucket/lake")
+IMAGES = ("agent", "collector")
+
+
+@pytest.fixture
+def deployed(cluster: Cluster) -> Deployment:
+    """The deployment; a test that changes it changes it back."""
+    found = Deployment(cluster=cluster)
+    if "gpuagent-agent" not in cluster.kubectl("get", "daemonsets", "--all-namespaces", "--output=name"):
+        found.deploy()
+    return found
+
+
+@pytest.mark.parametrize("overlay", ["generic", "gke", "no-gpu", "scale"])
+def test_the_api_server_accepts_every_overlay_and_restricts_all_but_agents(cluster: Cluster, overlay: str) -> None:
+    manifests = cluster.make("render", f"OVERLAY={overlay}", "LAUNCH=yes", *(LAKE if overlay == "scale" else ()))
+    for name, level in (
+        ("gpuagent", "privileged"),
+        ("gpuagent-runs", "restricted"),
+        ("level-restricted", "restricted"),
+    ):
+        if f"namespace/{name}\n" not in cluster.kubectl("get", "namespaces", "--output=name"):
+            cluster.kubectl("create", "namespace", name)
+        cluster.kubectl("label", "namespace", name, f"pod-security.kubernetes.io/enforce={level}", "--overwrite")
+    cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "--filename=-", text=manifests)
+    for each in read_all(manifests):
+        if each["kind"] in ("DaemonSet", "StatefulSet", "Deployment", "CronJob"):
+            spec = each["spec"]
+            template = (spec["jobTemplate"]["spec"] if each["kind"] == "CronJob" else spec)["template"]
+            template["spec"].pop("serviceAccountName")
+            template["spec"].pop("priorityClassName", None)
+            template["spec"].pop("runtimeClassName", None)
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": template["spec"]}
+            words = ("create", "--namespace=level-restricted", "--dry-run=server", "--filename=-")
+            printed = cluster.kubectl(*words, text=json.dumps(pod), code=int(each["kind"] == "DaemonSet"))
+            assert ("host namespaces (hostPID=true)" in printed) is (each["kind"] == "DaemonSet")
+
+
+def test_a_deployment_is_complete_and_repeating_it_changes_nothing(deployed: Deployment) -> None:
+    deployed.goes_on()
+    assert "Running" in deployed.documented("kubectl -n gpuagent get pods -o wide")
+    shown = deployed.documented("kubectl -n gpuagent exec gpuagent-collector-0 -- collector nodes")
+    assert all(node in shown for node in NODES)
+    assert "n2" in deployed.documented("kubectl -n gpuagent exec gpuagent-collector-0 -- collector watch --once")
+    assert "nothing would change" in deployed.cluster.make("diff", *deployed.words)
+    labels = deployed.kubectl("get", "namespace", "gpuagent", "--output=jsonpath={.metadata.labels}")
+    deployed.deploy("MUTUAL_TLS=yes", code=2)
+    assert deployed.kubectl("get", "namespace", "gpuagent", "--output=jsonpath={.metadata.labels}") == labels
+    assert "privileged" in labels
+    # The agents' own limits are not their nodes'.
+    assert deployed.ask("SELECT cpu_limit_cores, memory_limit_bytes FROM nodes LIMIT 1") == [
+        {"cpu_limit_cores": None, "memory_limit_bytes": None}
+    ]
+
+
+def test_an_upgrade_with_mutual_tls_and_the_way_back_lose_nothing(deployed: Deployment) -> None:
+    for node in NODES:
+        for name in (f"docker.io/library/gpuagent-{image}" for image in IMAGES):
+            deployed.cluster.ctr(node, "images", "tag", "--force", f"{name}:0.1.0", f"{name}:next")
+    to_backup = "collector export --parquet /var/lib/gpuagent/backup"
+    deployed.documented(f"kubectl -n gpuagent exec gpuagent-collector-0 -- {to_backup}")
+    deployed.documented("kubectl -n gpuagent delete secret gpuagent-collector-tls")
+    deployed.deploy("TAG=next", "MUTUAL_TLS=yes")
+    path = "--output=jsonpath={.items[*].spec.containers[*].image}"
+    assert set(deployed.kubectl("get", "pods", path).split()) == {f"gpuagent-{image}:next" for image in IMAGES}
+    deployed.goes_on()
+    without = "unset GPUAGENT_CLIENT_CERT GPUAGENT_CLIENT_KEY; collector nodes"
+    refused = deployed.kubectl("exec", deployed.pod, "--", "sh", "-c", without, code=1)
+    assert "it requires a client certificate" in refused
+    deployed.deploy()
+    assert set(deployed.kubectl("get", "pods", path).split()) == {f"gpuagent-{image}:0.1.0" for image in IMAGES}
+    deployed.goes_on()
+
+
+def test_a_new_token_and_a_new_certificate_are_loaded_without_a_restart(deployed: Deployment) -> None:
+    before = deployed.pods()
+    deployed.documented("kubectl -n gpuagent exec gpuagent-collector-0 -- collector tokens revoke gpuagent-token")
+    for name in ("gpuagent-token", "gpuagent-collector-tls"):
+        deployed.documented(f"kubectl -n gpuagent delete secret {name}")
+    deployed.deploy()
+    secret = json.loads(deployed.kubectl("get", "secret", "gpuagent-collector-tls", "--output=json"))
+    new = b64decode(secret["data"]["tls.crt"]).decode().partition("-----END")[0]
+    address = deployed.kubectl("get", "pod", deployed.pod, "--output=jsonpath={.status.podIP}")
+
+    def is_served() -> bool:
+        served = ssl.get_server_certificate((address, 9464)).partition("-----END")[0]
+        return served.split() == new.split()
+
+    until(is_served, "the new certificate", LOADED_SECONDS)
+    made = time.time_ns() // 1000
+    until(lambda: min(deployed.newest().values()) > made, "samples by the new token", LOADED_SECONDS)
+    deployed.goes_on()
+    assert deployed.pods() == before
+
+
+def test_an_image_that_does_not_exist_ends_the_wait_and_names_the_pod(deployed: Deployment) -> None:
+    printed = deployed.deploy("REGISTRY=localhost:1", code=2)
+    assert "gpuagent-collector-0 collector ImagePullBackOff" in printed
+    assert "cannot become ready" in printed
+    # A StatefulSet would wait for the broken pod for ever.
+    deployed.deploy()
+
+
+def test_what_is_undeployed_and_deployed_again_has_its_store(deployed: Deployment) -> None:
+    (row,) = deployed.ask("SELECT count(*) AS n FROM sessions")
+    deployed.cluster.make("undeploy", *deployed.words)
+    assert "gpuagent-agent" not in deployed.kubectl("get", "daemonsets", "--output=name")
+    assert "gpuagent-launch" not in deployed.cluster.kubectl("get", "roles", "--all-namespaces", "--output=name")
+    deployed.deploy()
+    (again,) = deployed.ask("SELECT count(*) AS n FROM sessions")
+    assert int(str(again["n"])) >= int(str(row["n"]))
+    deployed.goes_on()
+
+
+def test_a_killed_collector_loses_nothing_and_stores_nothing_twice(deployed: Deployment) -> None:
+    before = deployed.pods()[deployed.pod]
+    deployed.kill_collector()
+    until(lambda: deployed.pods()[deployed.pod] == (before[0], before[1] + 1), "the restart")
+    deployed.kubectl("rollout", "status", "statefulset/gpuagent-collector", "--timeout=180s")
+    deployed.goes_on()
+    deployed.kubectl("delete", "pod", deployed.pod, "--grace-period=0", "--force")
+    deployed.kubectl("rollout", "status", "statefulset/gpuagent-collector", "--timeout=180s")
+    deployed.goes_on()
+
+
+def test_a_drained_node_gives_the_collector_back_when_it_returns(deployed: Deployment) -> None:
+    node, uid, _ = deployed.place()
+    deployed.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=180s")
+    # Its volume is on that node.
+    until(
+        lambda: "Pending" in deployed.kubectl("get", "pod", deployed.pod, "--output=jsonpath={.status.phase}"),
+        "a new pod",
+    )
+    deployed.kubectl("uncordon", node)
+    deployed.kubectl("rollout", "status", "statefulset/gpuagent-collector", "--timeout=180s")
+    assert deployed.place()[1] != uid
+    deployed.goes_on()
+
+
+def test_a_crash_of_the_collectors_node_loses_nothing(deployed: Deployment) -> None:
+    node, uid, container = deployed.place()
+    deployed.cluster.crash(node)
+    deployed.cluster.up()
+
+    def is_back() -> bool:
+        try:
+            return deployed.place()[2] != container
+        except (AssertionError, ValueError):
+            return False
+
+    until(is_back, "a new container", LOADED_SECONDS)
+    deployed.goes_on()
+    assert deployed.place()[1] == uid
+
+
+@pytest.fixture
+def api_server(deployed: Deployment) -> Iterator[Cluster]:
+    """The cluster, whose API server is back after the test."""
+    yield deployed.cluster
+    deployed.cluster.up()
+
+
+def test_a_minute_without_the_api_server_changes_nothing(deployed: Deployment, api_server: Cluster) -> None:
+    node, _, container = deployed.place()
+    before = deployed.pods()
+    newest = (
+        "SELECT epoch_us(min(newest)) AS newest FROM (SELECT max(time) AS newest FROM host_samples GROUP BY node_id)"
+    )
+    query = ("collector", "query", "sql", newest, "--format=json")
+    began = time.time_ns() // 1000
+    api_server.stop_api_server()
+
+    def has_minute() -> bool:
+        printed = api_server.ctr(node, "tasks", "exec", f"--exec-id=ask-{time.time_ns()}", container, *query)
+        return bool(int(json.loads(printed.partition("reading the")[0])[0]["newest"]) > began + 60_000_000)
+
+    until(has_minute, "a minute of samples", LOADED_SECONDS)
+    api_server.up()
+    deployed.goes_on()
+    assert deployed.pods() == before

@@ -1,0 +1,161 @@
+"""Runs as Jobs in a real Kubernetes: followed by their node's agent, launched by the DaemonSet, and over two nodes."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import TINY, WORKLOADS, Cluster, Site, mount_torch, on, open_site, read_all
+from tests.support.containers import REPOSITORY
+from tests.support.deployment import Deployment
+from tests.support.servers import until
+
+pytestmark = [pytest.mark.timeout(1500), on("plain")]
+
+
+@pytest.fixture(scope="module")
+def site(cluster: Cluster) -> Iterator[Site]:
+    with open_site(cluster) as found:
+        found.node.environment["GPUAGENT_NODE_NAME"] = "n1"
+        found.be("admin", "default")
+        found.node.environment["GPUAGENT_KUBERNETES"] = "kubectl"
+        yield found
+
+
+def run(site: Site, *words: str, code: int = 0, options: tuple[str, ...] = ()) -> str:
+    done = site.node.run("gpuagent", "run", f"--environment=kubernetes:{TINY}", *options, "--", *words, code=code)
+    until(lambda: site.cluster.left("default") == "", "the end of the pod")
+    return done.stdout + done.stderr
+
+
+def last(site: Site) -> dict[str, object]:
+    return site.ask("SELECT * FROM runs ORDER BY queued_at DESC LIMIT 1")[0]
+
+
+def test_the_agent_of_a_node_follows_a_job_whose_program_is_the_container_s_first_process(site: Site) -> None:
+    printed = run(site, "sh", "-c", "echo '$$ $(HOME)'; sleep 3; exit 3", code=3, options=("--cpus=1", "--memory=64M"))
+    assert "the pod measures itself" not in printed
+    assert "$$ $(HOME)" in printed
+    found = last(site)
+    assert (found["status"], found["exit_code"]) == ("failed", 3)
+    (row,) = site.ask(f"SELECT max(processes) AS most FROM process_samples WHERE run_id = '{found['run_id']}'")
+    assert int(str(row["most"])) >= 2  # the shell and its sleep
+    assert site.ask(f"SELECT count(*) AS n FROM run_requests WHERE run_id = '{found['run_id']}'") == [{"n": 1}]
+
+
+def test_the_limits_and_the_ends_of_a_followed_job(site: Site) -> None:
+    run(site, "dd", "if=/dev/zero", "of=/dev/shm/x", "bs=1M", "count=200", code=137, options=("--memory=64M",))
+    assert last(site)["reason"] == "its memory limit (64M) ran out, and the kernel ended it"
+    run(site, "no-such-program", code=127)
+    assert 'cannot start the program: "no-such-program"' in str(last(site)["reason"])
+    run(site, "sleep", "600", code=1, options=("--timeout=5",))
+    assert last(site)["status"] == "timed_out"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_of_a_followed_job(site: Site, number: signal.Signals) -> None:
+    words = ("--environment", f"kubernetes:{TINY}", "--", "sh", "-c", "echo begun; sleep 600")
+    process = site.node.start("gpuagent", "run", *words, log="run.log")
+    log = site.node.folder / "run.log"
+    until(lambda: "begun" in log.read_text() or process.poll() is not None, "the program's first line")
+    assert process.poll() is None, log.read_text()
+    os.kill(process.pid, number)
+    process.wait(timeout=60)
+    until(lambda: site.cluster.left("default") == "", "the end of the pod")
+
+
+@pytest.fixture
+def deployed(cluster: Cluster) -> Deployment:
+    found = Deployment(cluster=cluster)
+    if "gpuagent-agent" not in cluster.kubectl("get", "daemonsets", "--all-namespaces", "--output=name"):
+        found.deploy()
+    return found
+
+
+def test_agents_of_the_daemonset_launch_jobs_on_their_node(deployed: Deployment) -> None:
+    deployed.goes_on()
+    words = ("--on=node=n2", f"--environment=kubernetes:{TINY}", "--wait", "--name=asked")
+    deployed.inside("collector", "launch", *words, "--", "sh", "-c", "echo launched; sleep 2")
+    (found,) = deployed.ask("SELECT * FROM runs JOIN nodes USING (node_id) WHERE workload = 'asked'")
+    assert (found["status"], found["environment"], found["hostname"]) == ("succeeded", "kubernetes", "n2")
+    assert deployed.ask("SELECT count(*) AS n FROM run_requests WHERE workload = 'asked'") == [{"n": 1}]
+    printed = deployed.inside("collector", "logs", str(found["run_id"]))
+    assert "launched" in printed
+    until(lambda: deployed.cluster.left("gpuagent-runs") == "", "the end of the pod")
+
+
+def test_an_agent_s_account_may_make_jobs_in_one_namespace_and_nothing_else(deployed: Deployment) -> None:
+    account = "--as=system:serviceaccount:gpuagent:gpuagent-agent"
+
+    def may(*words: str) -> bool:
+        return deployed.cluster.kubectl("auth", "can-i", *words, account, code=None).startswith("yes")
+
+    assert may("create", "jobs.batch", "--namespace=gpuagent-runs")
+    for verb, kind in (("create", "pods"), ("get", "secrets"), ("create", "jobs.batch"), ("list", "pods")):
+        assert not may(verb, kind, "--namespace=gpuagent"), (verb, kind)
+    assert not may("get", "secrets", "--namespace=gpuagent-runs")
+    assert not may("list", "nodes")
+    privileged = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}
+    privileged["spec"] = {"hostPID": True, "containers": [{"name": "x", "image": TINY}]}
+    words = ("create", "--namespace=gpuagent-runs", account, "--dry-run=server", "--filename=-")
+    assert "violates PodSecurity" in deployed.cluster.kubectl(*words, text=json.dumps(privileged), code=1)
+
+
+@pytest.fixture
+def project(cluster: Cluster) -> Iterator[str]:
+    """A restricted namespace with torch on a volume, and the rights of a user in it."""
+    cluster.make_project("team-a", "ada")
+    mount_torch(cluster, "team-a")
+    yield "team-a"
+    cluster.kubectl("delete", "namespace", "team-a")
+    cluster.kubectl("delete", "persistentvolume", "torch")
+
+
+def test_one_command_trains_on_two_nodes_whose_pods_measure_themselves(site: Site, project: str) -> None:
+    del site.node.environment["GPUAGENT_NODE_NAME"]
+    site.be("ada", project, "--volume torch:/torch:ro --platform lab")
+    words = ("mnist", "--nodes=2", "--steps=5", "--warmup=1", "--batch-size=8", f"--environment=kubernetes:{WORKLOADS}")
+    try:
+        site.node.run("gpuagent", "run", *words)
+    finally:
+        site.node.environment["GPUAGENT_NODE_NAME"] = "n1"
+        site.be("admin", "default")
+        site.node.environment["GPUAGENT_KUBERNETES"] = "kubectl"
+    found = last(site)
+    assert (found["workload"], found["status"], found["nodes"]) == ("mnist", "succeeded", 2)
+    asked = f"FROM run_requests JOIN sessions USING (session_id) WHERE run_id = '{found['run_id']}'"
+    assert site.ask(f"SELECT count(*) AS n, count(DISTINCT hostname) AS nodes {asked}") == [{"n": 2, "nodes": 2}]
+    ranks = f"SELECT count(DISTINCT rank) AS n FROM results WHERE run_id = '{found['run_id']}'"
+    assert site.ask(ranks) == [{"n": 2}]
+    until(lambda: site.cluster.left(project) == "", "the end of the pods")
+    assert "gpuagent" not in site.cluster.kubectl("get", "services", f"--namespace={project}", "--output=name")
+
+
+def test_the_job_torchrun_is_one_run_over_two_nodes(deployed: Deployment, project: str, tmp_path: Path) -> None:
+    cluster = deployed.cluster
+    deployed.documented("kubectl label namespace team-a gpuagent/collector=allowed")
+    make = "collector tokens create agent --any-node --name team-a > team-a.token)"
+    deployed.documented(f"(umask 077; kubectl -n gpuagent exec gpuagent-collector-0 -- {make}", folder=tmp_path)
+    token = (tmp_path / "team-a.token").read_text()
+    for secret, key in (("gpuagent-token", "token"), ("gpuagent-collector-tls", "ca.crt")):
+        words = ("create", "secret", "generic", secret, f"--namespace={project}", f"--from-file={key}=/dev/stdin")
+        cluster.kubectl(*words, text=token)
+    found = read_all(cluster.kubectl("kustomize", str(REPOSITORY / "deploy/kubernetes/jobs/torchrun")))
+    (job,) = (each for each in found if each["kind"] == "Job")
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    # This machine has no GPU, two cores, and torch on a volume.
+    container["args"] = [word.replace("resnet18", "mnist").replace("=200", "=5") for word in container["args"]]
+    container["resources"] = {}
+    container["volumeMounts"].append({"name": "torch", "mountPath": "/torch", "readOnly": True})
+    pod["volumes"].append({"name": "torch", "persistentVolumeClaim": {"claimName": "torch", "readOnly": True}})
+    cluster.kubectl("apply", f"--namespace={project}", "--filename=-", text="\n---\n".join(map(json.dumps, found)))
+    wait = ("wait", f"--namespace={project}", "job/gpuagent-torchrun", "--timeout=400s")
+    cluster.kubectl(*wait, "--for=condition=Complete")
+    (run,) = deployed.ask("SELECT status, nodes, run_id FROM runs WHERE workload = 'gpuagent_workloads' OR nodes = 2")
+    assert (run["status"], run["nodes"]) == ("succeeded", 2)
+    ranks = "SELECT count(DISTINCT rank) AS ranks, count(DISTINCT node_id) AS nodes FROM results"
+    assert deployed.ask(f"{ranks} WHERE run_id = '{run['run_id']}'") == [{"ranks": 2, "nodes": 2}]
