@@ -160,7 +160,13 @@ def one_node(evidence: Evidence) -> Iterator[Caveat]:
 
 def not_interleaved(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where the sides did not take turns."""
-    if any(map(_is_sequential, evidence.layout.blocks)):
+    if evidence.layout.facet.in_time:
+        yield Caveat(
+            code="not_interleaved",
+            text="runs before and after an event cannot take turns: whatever else changed then may be the difference",
+            remedy="look at nodes without the event, `collector history`, and what else differs below",
+        )
+    elif any(map(_is_sequential, evidence.layout.blocks)):
         yield Caveat(
             code="not_interleaved",
             text="all runs of one side came before all of another: warming up or neighbours may be the difference",
