@@ -31,7 +31,7 @@ def lay_out_event(ask: Ask, runs: Sequence[Run], text: str) -> Layout:
     """
     event, _, value = text.partition("=")
     if event not in EVENTS:
-        raise MisuseError(f"--before {event} is unknown; there are: {', '.join(EVENTS)}, each also as EVENT=VALUE")
+        raise MisuseError(f"--before {event} is unknown; there are: {', '.join(EVENTS)}")
     sided = _assign(ask, runs, event, value or None)
     if not sided:
         raise NothingToCompareError(f"nothing to compare: no node has runs on both sides of a change of {text}")

@@ -82,7 +82,7 @@ def _legend(outliers: Outliers) -> str:
         "workload, parameters, GPU model and circumstances, beside the median of its kind. Found: figures further from "
         f"it than chance explains, at a false discovery rate of {percent(request.rate)} over all that were tested (q: "
         f"Benjamini and Hochberg), and by more than {percent(request.delta)}. It assumes that sound "
-        f"units scatter about as a normal distribution does; heavier tails give more false findings.{lone}"
+        f"units scatter with tails no heavier than Student's t with 5 degrees of freedom.{lone}"
     )
 
 

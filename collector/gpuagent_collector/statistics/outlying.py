@@ -2,8 +2,8 @@
 
 Location is the median. The scale is Rousseeuw and Croux's Qn (1993): a low quantile of the distances of all pairs. Up
 to half of the values cannot spoil it, and it uses 82 % of normal data's information. A distance in such scales has
-about a t distribution. Its degrees of freedom and the correction of Qn for few values are fitted to simulations of
-normal values (docs/statistics.md). Heavier tails than normal ones give more false findings than stated.
+about a t distribution: its degrees of freedom and the correction of Qn for few values are fitted to simulations of
+normal values, and the degrees are at most five, for tails that are heavier than normal (docs/statistics.md).
 """
 
 from collections.abc import Sequence
@@ -23,10 +23,11 @@ _MOST_VALUES = 2000
 # Of normal values: Qn times this is their standard deviation.
 _QN_NORMAL = 2.2219
 
-# The t distribution hardly changes beyond.
-_MOST_FREEDOM = 200.0
+# Sound units scatter with heavier tails than normal ones: with more freedom, many findings in large fleets would then be
+# false.
+_MOST_FREEDOM = 5.0
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
 def p_values(values: Sequence[float]) -> list[float] | None:

@@ -37,7 +37,8 @@ _LEAST_VALUES = 8
 def tolerance_interval(values: Sequence[float], *, content: float = 0.95, confidence: float = 0.95) -> Tolerance | None:
     """Return the two-sided tolerance interval; None for fewer than 8 values, or some that are not positive.
 
-    From 93 values on it holds for 95 % and 95 % whatever their distribution. Fewer are taken as log-normal.
+    From 93 values on it holds for 95 % and 95 % whatever their distribution. Fewer are taken as log-normal, and the
+    interval includes them all.
     """
     ranked = sorted(values)
     beyond = _beyond(len(ranked), content, confidence)
@@ -46,7 +47,9 @@ def tolerance_interval(values: Sequence[float], *, content: float = 0.95, confid
     elif len(ranked) >= _LEAST_VALUES and ranked[0] > 0:
         logs = [log(value) for value in ranked]
         reach = _howe_factor(len(logs), content, confidence) * stdev(logs)
-        low, high, method = exp(fmean(logs) - reach), exp(fmean(logs) + reach), Method.LOG_NORMAL
+        # With tails that are heavier than normal, the values themselves reach further.
+        low, high = min(ranked[0], exp(fmean(logs) - reach)), max(ranked[-1], exp(fmean(logs) + reach))
+        method = Method.LOG_NORMAL
     else:
         return None
     return Tolerance(low=low, high=high, method=method, content=content, confidence=confidence)

@@ -191,7 +191,8 @@ def joined(evidence: Evidence) -> Iterator[Caveat]:
     # No data shows whether somebody looked at the runs in between.
     again = [(cell.side, _again(cell)) for block in evidence.layout.blocks for cell in block.cells]
     sides = dict.fromkeys(side for side, runs in again if runs)
-    if sides:
+    # Those on both sides of an event were never one experiment.
+    if sides and not evidence.layout.facet.in_time:
         runs, percent = sum(runs for _, runs in again), significant(100 * evidence.figures.alpha)
         yield Caveat(
             code="joined",
