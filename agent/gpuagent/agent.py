@@ -281,6 +281,8 @@ class Agent:
         self._buffer.add_record("sessions", {**session, **asdict(facts.collect_node_facts(surroundings))})
         for device in facts.collect_device_facts(surroundings):
             self._buffer.add_record("session_devices", {"time": now, **asdict(device)})
+        for firmware in facts.collect_firmware(surroundings):
+            self._buffer.add_record("session_firmware", {"time": now, **asdict(firmware)})
 
     def _say_goodbye(self) -> None:
         """Record the end of the session, after all its samples; a broken agent, like a killed one, records none."""

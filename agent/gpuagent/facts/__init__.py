@@ -1,5 +1,6 @@
 """Facts that are detected once: the node, its GPUs, and its identity."""
 
+from gpuagent.facts.firmware import Firmware, collect_firmware
 from gpuagent.facts.gpus import DeviceFacts, collect_device_facts
 from gpuagent.facts.identity import node_uuid
 from gpuagent.facts.layers import slurm_labels
@@ -8,9 +9,11 @@ from gpuagent.facts.surroundings import Surroundings
 
 __all__ = [
     "DeviceFacts",
+    "Firmware",
     "NodeFacts",
     "Surroundings",
     "collect_device_facts",
+    "collect_firmware",
     "collect_node_facts",
     "node_uuid",
     "slurm_labels",

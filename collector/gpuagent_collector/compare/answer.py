@@ -56,7 +56,7 @@ def _results(comparison: Comparison, *, most: int) -> list[str]:
 def _sentence(comparison: Comparison, test: Test) -> str:
     facet, metric = comparison.layout.facet, comparison.figures.primary
     workload, where = tell_apart(test.block, comparison.layout.blocks), facet.preposition
-    this, that = f"{where} {test.other.side}", f"{where} {test.baseline.side}"
+    this, that = f"{where} {test.other.side}".lstrip(), f"{where} {test.baseline.side}".lstrip()
     title, delta = spoken(metric, comparison.request.stat), percent(comparison.figures.delta)
     between = f"between {test.other.side} and {test.baseline.side}"
     statement = {
@@ -77,7 +77,8 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
         if (test.other.side, test.baseline.side) == (overall.side, overall.baseline)
     )
     counts = ", ".join(f"{number} {verdict.value}" for verdict, number in verdicts.items())
-    this, that = (f"{comparison.layout.facet.preposition} {side}" for side in (overall.side, overall.baseline))
+    where = comparison.layout.facet.preposition
+    this, that = (f"{where} {side}".lstrip() for side in (overall.side, overall.baseline))
     return (
         f"Over {mean.pairs} workloads or settings, {spoken(metric, comparison.request.stat)} is "
         f"{_by_ratio(mean.ratio, metric)} {this} than {that} "

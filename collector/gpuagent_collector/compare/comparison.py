@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpuagent_collector.compare.before_after import lay_out_event
 from gpuagent_collector.compare.caveats import find_caveats
 from gpuagent_collector.compare.figures import Evidence, Figures, compute_figures
 from gpuagent_collector.metrics import Stat
@@ -40,6 +41,7 @@ class Request:
         metric: the primary metric; None: throughput, or the run's duration where no run reports it.
         delta: the share that counts as equal, above 0.
         unpaired: whether runs that an experiment made in pairs are tested as independent ones.
+        event: compare runs before and after this event on each node, and not by a facet; None: by the facet.
         prices: of nodes and electricity; None: unknown.
         everything: whether metrics that matter less are shown too.
         series: whether time series of one run a side are wanted; only they read samples.
@@ -59,6 +61,7 @@ class Request:
     metric: str | None = None
     delta: float = 0.02
     unpaired: bool = False
+    event: str | None = None
     prices: Prices | None = None
     everything: bool = False
     series: bool = True
@@ -94,10 +97,15 @@ def compare(ask: Ask, request: Request) -> Comparison:
     """
     facet = find_facet(request.by)
     runs = find_runs(ask, facet, workload=request.workload, experiment=request.experiment, where=request.where)
-    sides = choose_sides(runs, facet, request.values, request.baseline)
-    layout = lay_out(runs, facet, sides, every_status=request.every_status)
+    if request.event:
+        layout = lay_out_event(ask, runs, request.event)
+    else:
+        sides = choose_sides(runs, facet, request.values, request.baseline)
+        layout = lay_out(runs, facet, sides, every_status=request.every_status)
     facts = with_costs(ask, load_facts(ask, layout.run_ids, request.stat, request.stats), request.prices)
-    figures = compute_figures(layout, facts, metric=request.metric, delta=request.delta, unpaired=request.unpaired)
+    # Equal repeats of one experiment's name before and after an event were not made together.
+    unpaired = request.unpaired or request.event is not None
+    figures = compute_figures(layout, facts, metric=request.metric, delta=request.delta, unpaired=unpaired)
     specs = spec_rows(layout, facts)
     cells = [cell for cell in layout.blocks[0].cells if cell.runs] if request.series else []
     charts = CHARTS if request.every_chart else _BRIEF

@@ -25,6 +25,7 @@ class Facet:
         usual: the natural baseline; None: there is no such value.
         preposition: for its values in a sentence: on satori, in docker, with cpu-burn.
         describes: its values run different work, so that they are described and not tested.
+        in_time: its values follow one another in time, so that they cannot take turns.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Facet:
     usual: str | None = None
     preposition: str = "on"
     describes: bool = False
+    in_time: bool = False
 
     @property
     def spoken(self) -> str:

@@ -165,3 +165,14 @@ DEVICE_PROPERTIES: Mapping[str, Read] = {
     "GPU link": _pcie,
     "Compute capability": _plain("compute_capability"),
 }
+
+
+def properties_of(run: Run, facts: Facts) -> dict[str, str]:
+    """Return the known properties of the software and hardware that a run used, by title, without its nodes' names."""
+    texts = facts.texts.get(run.run_id, {})
+    rows = [
+        *_rows([[run]], lambda one: facts.sessions.get(one.run_id, []), SESSION_PROPERTIES),
+        *_rows([[run]], lambda one: facts.devices.get(one.run_id, []), DEVICE_PROPERTIES),
+        *_rows([[run]], lambda _one: [texts], {_title(name): _plain(name) for name in sorted(texts)}),
+    ]
+    return {row.title: ", ".join(row.values[0]) for row in rows if row.values[0] and row.title != "Node"}

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import fsum, log, sqrt
-from statistics import NormalDist, fmean
+from statistics import fmean
+
+from gpuagent_collector.statistics.quantiles import chi_squared_quantile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +62,3 @@ def _spread(squares: float, freedom: int) -> Spread | None:
         return None
     seen = sqrt(squares / freedom)
     return Spread(seen=seen, cautious=seen * sqrt(freedom / chi_squared_quantile(0.2, freedom)), freedom=freedom)
-
-
-def chi_squared_quantile(probability: float, freedom: int) -> float:
-    """Return the quantile by Wilson and Hilferty (1931): for 0.2, within 1 % from 4 degrees of freedom on."""
-    scale = 2 / (9 * freedom)
-    return float(freedom * (1 - scale + NormalDist().inv_cdf(probability) * sqrt(scale)) ** 3)

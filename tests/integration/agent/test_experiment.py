@@ -114,7 +114,7 @@ def test_a_plan_is_checked_and_printed_without_a_run(node: Node) -> None:
     assert "Traceback" not in done.stderr
     assert json.loads(node.run("gpuagent", "experiment", "schema").stdout)["title"] == "gpuagent experiment"
     names = [line.split()[0] for line in node.run("gpuagent", "experiment", "list").stdout.splitlines()]
-    assert names == ["accelerators", "containers", "hpc-cloud", "layers", "vm-container"]
+    assert names == ["accelerators", "containers", "fleet-check", "hpc-cloud", "layers", "vm-container"]
 
 
 def test_a_study_is_shown_with_its_comments_and_runs_under_another_name(node: Node) -> None:

@@ -16,7 +16,8 @@ from gpuagent_collector.sample_size.power import (
     repeats_to_differ,
     repeats_to_equal,
 )
-from gpuagent_collector.sample_size.spread import Spread, chi_squared_quantile, matched_spread, pooled_spread
+from gpuagent_collector.sample_size.spread import Spread, matched_spread, pooled_spread
+from gpuagent_collector.statistics.quantiles import chi_squared_quantile
 from gpuagent_collector.statistics.shift import least_pairs, least_runs
 
 values = st.floats(1e-3, 1e3)

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,15 @@ def test_a_cpus_roofs_are_reported_with_their_units(tmp_path: Path) -> None:
         "dram_triad_bytes_per_second": "bytes/s",
         "all_reduce_bus_bytes_per_second": "bytes/s",
         "all_reduce_1_mib_bus_bytes_per_second": "bytes/s",
+        "together_gemm_bf16_flops_per_second": "FLOP/s",
+        "together_dram_copy_bytes_per_second": "bytes/s",
+        "together_dram_triad_bytes_per_second": "bytes/s",
     }
+    (others,) = (path for path in tmp_path.rglob("events.1.0.jsonl"))
+    assert [json.loads(line)["name"] for line in others.read_text().splitlines()][:2] == [
+        "device",
+        "together_gemm_bf16_flops_per_second",
+    ]
     results = results_of(events)
     assert (results["all_reduce_ranks"], results["all_reduce_backend"], results["quick"]) == (2, "gloo", 1)
     sizes = [results[f"gemm_fp32_{side}_flops_per_second"] for side in QUICK.sides]

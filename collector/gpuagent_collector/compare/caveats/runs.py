@@ -160,7 +160,13 @@ def one_node(evidence: Evidence) -> Iterator[Caveat]:
 
 def not_interleaved(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where the sides did not take turns."""
-    if any(map(_is_sequential, evidence.layout.blocks)):
+    if evidence.layout.facet.in_time:
+        yield Caveat(
+            code="not_interleaved",
+            text="runs before and after an event cannot take turns: whatever else changed then may be the difference",
+            remedy="look at nodes without the event, `collector history`, and what else differs below",
+        )
+    elif any(map(_is_sequential, evidence.layout.blocks)):
         yield Caveat(
             code="not_interleaved",
             text="all runs of one side came before all of another: warming up or neighbours may be the difference",
@@ -185,7 +191,8 @@ def joined(evidence: Evidence) -> Iterator[Caveat]:
     # No data shows whether somebody looked at the runs in between.
     again = [(cell.side, _again(cell)) for block in evidence.layout.blocks for cell in block.cells]
     sides = dict.fromkeys(side for side, runs in again if runs)
-    if sides:
+    # Those on both sides of an event were never one experiment.
+    if sides and not evidence.layout.facet.in_time:
         runs, percent = sum(runs for _, runs in again), significant(100 * evidence.figures.alpha)
         yield Caveat(
             code="joined",

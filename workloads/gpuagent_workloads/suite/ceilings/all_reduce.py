@@ -5,8 +5,9 @@ for different n can be compared.
 """
 
 import json
+import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from torch.multiprocessing.spawn import ProcessException, spawn
 
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.training.device import report_device
 from gpuagent_workloads.training.timing import median_seconds
 
 _TIMEOUT = timedelta(minutes=2)
@@ -27,10 +29,19 @@ _BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
 _ANSWER = "seconds.json"
 
 
+# Measures one rank's device while all others do the same, and reports it.
+Together = Callable[[torch.device, Reporter], None]
+
+
 def report_all_reduce(
-    ranks: int, sizes_bytes: Sequence[int], repeats: int, device: torch.device, reporter: Reporter
+    ranks: int,
+    sizes_bytes: Sequence[int],
+    repeats: int,
+    device: torch.device,
+    reporter: Reporter,
+    together: Together,
 ) -> None:
-    """Report the bandwidth at each size, and the best of them.
+    """Report the bandwidth at each size, the best of them, and `together` on each rank.
 
     Raises:
         WorkloadError: a rank failed.
@@ -38,7 +49,7 @@ def report_all_reduce(
     with tempfile.TemporaryDirectory(prefix="gpuagent-all-reduce-") as folder:
         try:
             # As daemons, so that they end with this process.
-            spawn(_run_rank, (ranks, sizes_bytes, repeats, device.type, folder), nprocs=ranks, daemon=True)
+            spawn(_run_rank, (ranks, sizes_bytes, repeats, device.type, folder, together), nprocs=ranks, daemon=True)
         except ProcessException as error:
             raise WorkloadError(f"the all-reduce over {ranks} ranks failed: {str(error).splitlines()[-1]}") from error
         seconds: dict[str, float] = json.loads(Path(folder, _ANSWER).read_text(encoding="ascii"))
@@ -55,7 +66,15 @@ def bus_bandwidth(ranks: int, size_bytes: int, seconds: float) -> float:
     return 2 * (ranks - 1) / ranks * size_bytes / seconds
 
 
-def _run_rank(rank: int, ranks: int, sizes_bytes: Sequence[int], repeats: int, device_type: str, folder: str) -> None:
+def _run_rank(
+    rank: int,
+    ranks: int,
+    sizes_bytes: Sequence[int],
+    repeats: int,
+    device_type: str,
+    folder: str,
+    together: Together,
+) -> None:
     device = torch.device(device_type, rank) if device_type == "cuda" else torch.device(device_type)
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -66,6 +85,12 @@ def _run_rank(rank: int, ranks: int, sizes_bytes: Sequence[int], repeats: int, d
         seconds = {size: _slowest_seconds(size, repeats, device) for size in sizes_bytes}
         if rank == 0:
             Path(folder, _ANSWER).write_text(json.dumps(seconds), encoding="ascii")
+        reporter = Reporter.from_environment({**os.environ, "RANK": str(rank)})
+        # Rank 0 shares its file with the process that started the ranks, and that has reported the device.
+        if rank > 0:
+            report_device(device, reporter)
+        dist.barrier()
+        together(device, reporter)
     finally:
         dist.destroy_process_group()
 

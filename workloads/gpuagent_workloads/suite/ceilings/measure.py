@@ -4,6 +4,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -83,8 +84,22 @@ def measure(config: Config, reporter: Reporter) -> None:
         # Between roofs nothing is timed, and all of them take minutes.
         reporter.flush()
     if ranks > 1:
-        report_all_reduce(ranks, extent.all_reduce_bytes, extent.repeats, device, reporter)
+        together = partial(report_together, extent)
+        report_all_reduce(ranks, extent.all_reduce_bytes, extent.repeats, device, reporter, together)
     reporter.phase("teardown")
+
+
+def report_together(extent: Extent, device: torch.device, reporter: Reporter) -> None:
+    """Report matrix products, memory and transfers of one device while all others of the node do the same."""
+    alone = Reporter(None)
+    precision = "bf16" if why_not("bf16", device) is None else "fp32"
+    rate = _product_rate(extent.sides[-2], precision, extent.repeats, device)
+    alone.result(f"gemm_{precision}_flops_per_second", rate, unit="FLOP/s")
+    report_memory(extent, device, alone)
+    if device.type == "cuda":
+        report_transfers(extent, device, alone)
+    for result in alone.results:
+        reporter.result(f"together_{result.name}", result.value, unit=result.unit)
 
 
 def report_matrix_products(extent: Extent, device: torch.device, reporter: Reporter) -> None:

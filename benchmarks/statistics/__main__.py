@@ -1,0 +1,46 @@
+"""Run every simulation, and write the tables of docs/statistics.md, or with `-` print them."""
+
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from benchmarks.statistics import comparing, fleets
+from benchmarks.statistics.tables import Table
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "statistics.md"
+
+# Name of a table in the document → its simulation.
+SIMULATIONS: Mapping[str, Callable[[], Table]] = {
+    "pairs": comparing.pairs_under_drift,
+    "false alarms": comparing.false_alarms,
+    "equality": comparing.equality,
+    "families": comparing.families,
+    "intervals": comparing.other_intervals,
+    "plans": comparing.plans,
+    "faults": fleets.faults_found,
+    "false discoveries": fleets.false_discoveries,
+    "tolerance": fleets.tolerances,
+    "changes": fleets.changes,
+}
+
+
+def main() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    wanted = [name for name in sys.argv[1:] if name != "-"] or SIMULATIONS
+    for name in wanted:
+        began = time.perf_counter()
+        table = SIMULATIONS[name]().markdown()
+        print(f"{name}, {time.perf_counter() - began:.0f} s\n\n{table}\n", flush=True)
+        place = rf"(?<=<!-- simulated: {name} -->\n\n).*?(?=\n\n<!-- end -->)"
+        before, *found = re.split(place, text, flags=re.DOTALL)
+        if len(found) != 1:
+            sys.exit(f"{DOCUMENT} has {len(found)} places for the table {name}")
+        text = f"{before}{table}{found[0]}"
+    if "-" not in sys.argv[1:]:
+        DOCUMENT.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

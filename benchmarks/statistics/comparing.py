@@ -1,0 +1,126 @@
+"""Comparisons of two sides: false alarms, coverage, widths, equality, families, plans."""
+
+from statistics import median
+
+import numpy as np
+
+from benchmarks.statistics.tables import NOISE, Floats, Table, share
+from gpuagent_collector.sample_size.power import repeats_to_differ, repeats_to_equal
+from gpuagent_collector.statistics.shift import Sides, estimate_shift
+from gpuagent_collector.statistics.summaries import geometric_mean, median_interval
+from gpuagent_collector.statistics.verdicts import Verdict, judge
+
+_TRIALS = 4000
+_TINY = 1e-9
+
+
+def pairs_under_drift() -> Table:
+    """Seven blocks of two runs: what each repeat has in common is `drift` times the noise of 1 %."""
+    rows = []
+    for drift in (0, 1, 2, 4):
+        for matched in (True, False):
+            chance = np.random.default_rng(1)
+            common = chance.normal(0, drift * 0.01, (_TRIALS, 7))
+            sides = [np.exp(common + chance.normal(0, 0.01, common.shape)) for _ in range(2)]
+            shifts = [estimate_shift(one, two, matched) for one, two in zip(*sides, strict=True)]
+            known = [(shift.low or 0.0, shift.high or np.inf) for shift in shifts]
+            rows.append(
+                [
+                    f"{drift} × noise, {'paired' if matched else 'unpaired'}",
+                    share(sum(shift.is_shown for shift in shifts), _TRIALS),
+                    share(sum(low <= 1 <= high for low, high in known), _TRIALS),
+                    f"{100 * median(high - low for low, high in known):.1f}",
+                ]
+            )
+    return Table(header=["drift, analysis", "A/A called different, %", "coverage, %", "width, %"], rows=rows)
+
+
+def false_alarms() -> Table:
+    """Comparisons without a difference, by the form of the noise and the runs a side."""
+    rows = []
+    for kind, draw in NOISE.items():
+        row = [kind]
+        for matched, runs in ((False, 4), (False, 7), (False, 20), (True, 6), (True, 7), (True, 20)):
+            chance = np.random.default_rng(2)
+            sides = np.exp(draw(chance, (2, _TRIALS, runs)))
+            found = sum(estimate_shift(one, two, matched).is_shown for one, two in zip(*sides, strict=True))
+            row.append(share(found, _TRIALS))
+        rows.append(row)
+    return Table(header=["noise", "4 + 4", "7 + 7", "20 + 20", "6 pairs", "7 pairs", "20 pairs"], rows=rows)
+
+
+def equality() -> Table:
+    """Verdicts of seven runs a side at a margin of 2 %, by the true ratio and the spread."""
+    rows = []
+    for ratio in (1.0, 1.01, 1.02, 1.04):
+        row = [f"{ratio:g}"]
+        for spread in (0.003, 0.01):
+            pairs = _lognormal(7, spread, ratio)
+            found = [judge([Sides(*pair)])[0].verdict for pair in pairs]
+            row += [share(found.count(verdict), _TRIALS) for verdict in (Verdict.EQUAL, Verdict.DIFFERS)]
+        rows.append(row)
+    header = ["true ratio", "spread 0.3 %: `=`", "`differs`", "spread 1 %: `=`", "`differs`"]
+    return Table(header=header, rows=rows)
+
+
+def families() -> Table:
+    """Families of comparisons, some with a true difference of 10 %: those with a false one, and true ones found."""
+    rows = []
+    for size, true in ((1, 0), (4, 0), (4, 2), (12, 0), (12, 6)):
+        trials = 800
+        values = np.exp(np.random.default_rng(4).normal(0, 0.02, (trials, size, 2, 9)))
+        values[:, :true, 1] *= 1.1
+        judged = [
+            [one.verdict is Verdict.DIFFERS for one in judge([Sides(*pair) for pair in family], delta=_TINY)]
+            for family in values
+        ]
+        alone = [[estimate_shift(*pair).is_shown for pair in family] for family in values]
+        rows.append(
+            [
+                f"{size}, {true}",
+                share(sum(any(found[true:]) for found in judged), trials),
+                share(sum(any(found[true:]) for found in alone), trials),
+                share(sum(map(sum, (found[:true] for found in judged))), true * trials) if true else "–",
+            ]
+        )
+    return Table(header=["comparisons, different", "false, Holm, %", "false, each at 5 %", "found, Holm, %"], rows=rows)
+
+
+def other_intervals() -> Table:
+    """Coverage of the median's interval, and of the geometric mean of four ratios."""
+    rows = []
+    for kind, draw in NOISE.items():
+        chance = np.random.default_rng(5)
+        truth = float(np.median(draw(np.random.default_rng(6), (400_000,))))
+        samples = draw(chance, (_TRIALS, 9))
+        held = sum(bool((ends := median_interval(row.tolist())) and ends[0] <= truth <= ends[1]) for row in samples)
+        values = np.exp(draw(chance, (_TRIALS // 4, 4, 2, 9)))
+        means = [geometric_mean([Sides(*pair) for pair in family]) for family in values]
+        covered = sum(bool(mean and mean.low and mean.high and mean.low <= 1 <= mean.high) for mean in means)
+        rows.append([kind, share(held, _TRIALS), share(covered, _TRIALS // 4)])
+    return Table(header=["noise", "median of 9, %", "geometric mean of 4 ratios, 9 runs each, %"], rows=rows)
+
+
+def plans() -> Table:
+    """The power that planned repeats reach, by another simulation than the plan's."""
+    rows = []
+    for spread, effect, matched in ((0.01, 0.02, False), (0.01, 0.02, True), (0.02, 0.02, True), (0.01, 0.0, False)):
+        row = [f"{effect:.0%} at a spread of {spread:.0%}" if effect else f"equality to 2 % at {spread:.0%}"]
+        row[0] += ", paired" if matched else ""
+        for power in (0.8, 0.9):
+            plan = repeats_to_differ if effect else repeats_to_equal
+            repeats = plan(spread, effect or 0.02, power=power, level=0.05, matched=matched) or 0
+            wanted = Verdict.DIFFERS if effect else Verdict.EQUAL
+            delta = _TINY if effect else 0.02
+            pairs = _lognormal(repeats, spread, 1 + effect)
+            found = sum(judge([Sides(one, two, matched)], delta=delta)[0].verdict is wanted for one, two in pairs)
+            row += [str(repeats), share(found, _TRIALS)]
+        rows.append(row)
+    header = ["to show", "repeats for 80 %", "reached, %", "repeats for 90 %", "reached, %"]
+    return Table(header=header, rows=rows)
+
+
+def _lognormal(runs: int, spread: float, ratio: float) -> Floats:
+    pairs = np.exp(np.random.default_rng(3).normal(0, spread, (_TRIALS, 2, runs)))
+    pairs[:, 1] *= ratio
+    return pairs

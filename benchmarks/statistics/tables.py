@@ -1,0 +1,36 @@
+"""Tables of simulations, and shares with their Monte Carlo error."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
+
+# Logarithms of values by kind, with the spread of a run in the middle of the distribution.
+NOISE: Mapping[str, Draw] = {
+    "normal": lambda chance, size: chance.normal(0, 0.01, size),
+    "skewed": lambda chance, size: 0.01 * (chance.gamma(1.0, 1.0, size) - 1),
+    "heavy tails (t3)": lambda chance, size: 0.01 * chance.standard_t(3, size) / sqrt(3),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table of a simulation; columns after the first are numbers."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def markdown(self) -> str:
+        lines = [self.header, ["---", *["--:"] * (len(self.header) - 1)], *self.rows]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def share(count: int, trials: int) -> str:
+    """Return a share in percent with twice its standard error: 4.9 ± 0.7."""
+    part = count / trials
+    return f"{100 * part:.1f} ± {200 * sqrt(part * (1 - part) / trials):.1f}"

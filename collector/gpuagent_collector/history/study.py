@@ -1,0 +1,203 @@
+"""The history of a workload: from the request to series, their changes of level and the facts that changed."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from statistics import median
+
+from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
+from gpuagent_collector.metrics import BY_NAME, Metric, Stat
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.arguments import identify_command
+from gpuagent_collector.runs.data import Facts, Run, load_facts
+from gpuagent_collector.runs.facets import CONDITIONS, find_facet
+from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.releases import Release, States, find_releases, load_states
+from gpuagent_collector.statistics.changes import LEAST_PART, find_changes
+from gpuagent_common.errors import GpuAgentError, MisuseError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request for a history.
+
+    Attributes:
+        workload, experiment, where: the runs, as in a comparison; None: all.
+        metric: None: throughput, or the run's duration where no run reports it.
+        stat: the statistic of sampled quantities; None: the usual one.
+        alpha: the share of histories without any change that show one, at most.
+    """
+
+    workload: str | None = None
+    experiment: str | None = None
+    where: str | None = None
+    metric: str | None = None
+    stat: Stat | None = None
+    alpha: float = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """A stretch of a series without a shown change.
+
+    Attributes:
+        first, last: times of its first and last run.
+        values: their number, days or runs as in the series.
+        runs: the number of runs.
+        p_value: of the change before it; None: the series begins here.
+        releases: facts that changed between the last run of the level before and the first of this one.
+    """
+
+    first: datetime
+    last: datetime
+    values: int
+    runs: int
+    median: float
+    p_value: float | None
+    releases: tuple[Release, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Like runs of one node over time.
+
+    Attributes:
+        levels: at least one, in the order of time.
+        quiet: facts that changed where no change of level is shown.
+        is_daily: whether each value is the median of a day; otherwise each is a run's.
+        is_tested: whether there are enough values for a change.
+    """
+
+    workload: str
+    parameters: str
+    circumstances: str
+    node: str
+    levels: tuple[Level, ...]
+    quiet: tuple[Release, ...]
+    is_daily: bool
+    is_tested: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """All series, the longest first; `level` is that at which each was tested."""
+
+    request: Request
+    metric: Metric
+    unit: str
+    level: float
+    series: tuple[Series, ...]
+
+
+def study_history(ask: Ask, request: Request) -> History:
+    """Return the history of a workload's figures.
+
+    Raises:
+        MisuseError: a workload, experiment, condition or metric is unknown or invalid.
+        GpuAgentError: no run has the metric.
+    """
+    if request.metric is not None and request.metric not in BY_NAME:
+        raise MisuseError(f"--metric {request.metric} is unknown; there are: {', '.join(BY_NAME)}")
+    asked = {"workload": request.workload, "experiment": request.experiment, "where": request.where}
+    found = find_runs(ask, find_facet("platform"), **asked)
+    runs = [run for run in found if run.status == "succeeded" and run.started_at and run.node_count == 1]
+    facts = load_facts(ask, [run.run_id for run in runs], request.stat)
+    names = [request.metric] if request.metric else DEFAULT_PRIMARIES
+    name = next((one for one in names if facts.values(runs, one)), None)
+    if name is None:
+        raise GpuAgentError(f"no run on a single node has the metric {names[0]}; `collector runs` lists the runs")
+    metric = BY_NAME[name]
+    states = load_states(ask, runs, facts)
+    groups = _group([run for run in runs if facts.value(run, name) is not None])
+    valued = [(key, members, *_values(members, facts, name)) for key, members in groups]
+    tested = sum(1 for *_, values, _ in valued if len(values) >= 2 * LEAST_PART)
+    level = request.alpha / max(1, tested)
+    series = [
+        _make_series(key, members, starts, values, is_daily, states, level)
+        for key, members, starts, values, is_daily in valued
+    ]
+    return History(
+        request=request,
+        metric=metric,
+        unit=facts.unit(runs, metric),
+        level=level,
+        series=tuple(sorted(series, key=lambda one: -sum(each.runs for each in one.levels))),
+    )
+
+
+# Workload, parameters, circumstances, node.
+Key = tuple[str, str, str, str]
+
+
+def _group(runs: Sequence[Run]) -> list[tuple[Key, list[Run]]]:
+    """Return like runs of each node, oldest first. The image may change in the course of a history."""
+    groups: dict[tuple[Key, object], list[Run]] = defaultdict(list)
+    for run in sorted(runs, key=lambda run: (run.started_at, run.run_id)):
+        held = (getattr(run, name) for name in CONDITIONS if name != "image")
+        circumstances = ", ".join(each for each in held if each and each != "none")
+        key = (run.workload, run.parameters, circumstances, run.nodes or "unknown node")
+        groups[key, identify_command(run.command)].append(run)
+    return [(key, members) for (key, _), members in groups.items()]
+
+
+def _values(runs: Sequence[Run], facts: Facts, metric: str) -> tuple[list[int], list[float], bool]:
+    """Return the index of the first run of each value, the values, and whether each is the median of a day.
+
+    Runs of one day have much in common: where there are enough days, each of them counts once.
+    """
+    days: dict[date, list[int]] = defaultdict(list)
+    for index, run in enumerate(runs):
+        if run.started_at:
+            days[run.started_at.date()].append(index)
+    figures = facts.values(runs, metric)
+    if len(days) >= 2 * LEAST_PART:
+        starts = [members[0] for members in days.values()]
+        return starts, [median(figures[index] for index in members) for members in days.values()], True
+    return list(range(len(runs))), figures, False
+
+
+def _make_series(
+    key: Key,
+    runs: Sequence[Run],
+    starts: Sequence[int],
+    values: Sequence[float],
+    is_daily: bool,
+    states: States,
+    level: float,
+) -> Series:
+    is_tested = len(values) >= 2 * LEAST_PART
+    changes = find_changes(values, alpha=level) if is_tested else []
+    ends = [*(change.index for change in changes), len(values)]
+    p_values = [None, *(change.p_value for change in changes)]
+    releases = find_releases(runs, states)
+    times = [run.started_at for run in runs if run.started_at]
+    levels: list[Level] = []
+    for start, end, p_value in zip([0, *ends[:-1]], ends, p_values, strict=True):
+        first, last = starts[start], (starts[end] if end < len(values) else len(runs)) - 1
+        # A change of level is placed to about one value.
+        near = range(starts[start - 1] + 1, starts[start + 1] + 1) if p_value is not None else range(0)
+        there = [release for index, release in releases if index in near]
+        levels.append(
+            Level(
+                first=times[first],
+                last=times[last],
+                values=end - start,
+                runs=last - first + 1,
+                median=median(values[start:end]),
+                p_value=p_value,
+                releases=tuple(there),
+            )
+        )
+    workload, parameters, circumstances, node = key
+    beside = {release for one in levels for release in one.releases}
+    return Series(
+        workload=workload,
+        parameters=parameters,
+        circumstances=circumstances,
+        node=node,
+        levels=tuple(levels),
+        quiet=tuple(release for _, release in releases if release not in beside),
+        is_daily=is_daily,
+        is_tested=is_tested,
+    )

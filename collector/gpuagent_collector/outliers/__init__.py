@@ -1,0 +1,1 @@
+"""Nodes and GPUs that differ from others of their kind, with the evidence."""

@@ -1,0 +1,79 @@
+"""Places in a series at which its level changed.
+
+Binary segmentation (Vostrikova 1981) by ranks: of all places that leave enough values on both sides, the one at which
+the mean ranks differ most, in standard deviations, is a change if random orders of the same values give so much in at
+most a share alpha of cases. Both parts are then searched in the same way. So at most a share alpha of series without
+any change show one, whatever their distribution, if their values are independent. Values that stay up or down together
+for a while show more: give one value for each such while.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+# A part of fewer values could not have a level of its own.
+LEAST_PART = 4
+
+# Random orders: so many for each unit of 1 / alpha that the p-value is known well enough at alpha, and at most so many.
+_ORDERS_PER_LEVEL = 100
+_MOST_ORDERS = 20_000
+
+_SEED = 20260101
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change of level before the value of this index; `p_value` is that of random orders of its part."""
+
+    index: int
+    p_value: float
+
+
+def find_changes(values: Sequence[float], *, alpha: float = 0.05) -> list[Change]:
+    """Return the changes of level in the order of the series."""
+    chance = np.random.default_rng(_SEED)
+    found: list[Change] = []
+    parts = [(0, len(values))]
+    while parts:
+        start, end = parts.pop()
+        if end - start < 2 * LEAST_PART:
+            continue
+        ranks = _ranks(np.asarray(values[start:end], dtype=np.float64))
+        steps = _steps(ranks[None, :])[0]
+        place = int(np.argmax(steps))
+        orders = min(_MOST_ORDERS, ceil(_ORDERS_PER_LEVEL / alpha))
+        # In pieces: all orders of a long series at once would take gigabytes.
+        as_large = sum(
+            int(np.count_nonzero(_steps(chance.permuted(np.tile(ranks, (500, 1)), axis=1)).max(axis=1) >= steps[place]))
+            for _ in range(ceil(orders / 500))
+        )
+        p_value = (1 + as_large) / (1 + 500 * ceil(orders / 500))
+        if p_value <= alpha:
+            index = start + LEAST_PART + place
+            found.append(Change(index=index, p_value=p_value))
+            parts += [(start, index), (index, end)]
+    return sorted(found, key=lambda change: change.index)
+
+
+def _ranks(values: Floats) -> Floats:
+    """Return the ranks, equal values with their mean, less the mean of all."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    ranks: Floats = (ends - (counts - 1) / 2)[inverse]
+    centred: Floats = ranks - ranks.mean()
+    return centred
+
+
+def _steps(ranks: Floats) -> Floats:
+    """Return for each series (row) and place the distance between the mean ranks before and after, standardised."""
+    size = ranks.shape[1]
+    before = np.arange(LEAST_PART, size - LEAST_PART + 1)
+    sums = np.cumsum(ranks, axis=1)[:, before - 1]
+    steps: Floats = np.abs(sums) / np.sqrt(before * (size - before) / size)
+    # Rounded: sums in another order must not make equal steps differ.
+    return np.round(steps, 9)

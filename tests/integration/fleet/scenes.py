@@ -1,0 +1,62 @@
+"""Made-up fleets of nodes and GPUs, with faults at known places."""
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from tests.integration.compare.synthetic import RUN_SECONDS, Node, SyntheticStore
+
+GPU = "NVIDIA H200"
+
+
+def add_fleet(
+    store: SyntheticStore,
+    nodes: int = 12,
+    *,
+    rates: Mapping[int, float] | None = None,
+    sessions: Mapping[int, Mapping[str, Any]] | None = None,
+    repeats: int = 2,
+    **run: Any,
+) -> list[Node]:
+    """Add nodes with a GPU each and runs of 1,000 items/s, 0.5 % apart by chance; some at other rates."""
+    fleet = []
+    for number in range(nodes):
+        node = store.node(f"node-{number}", "fleet", gpus=[GPU], **(sessions or {}).get(number, {}))
+        rate = 1000 * (rates or {}).get(number, 1.0)
+        for _ in range(repeats):
+            store.next_run(node, throughput=rate * store.chance.gauss(1, 0.005), **run)
+        fleet.append(node)
+    return fleet
+
+
+def write_fleet(store: SyntheticStore, change: Callable[[dict[str, Any]], None] = lambda _row: None) -> None:
+    """Write what was added; `change` alters each sample of a GPU before."""
+    for row in store.rows["gpu_samples"]:
+        # A sound fleet scatters too.
+        row["power_watts"] = 600.0 + store.chance.gauss(0, 6)
+        row["sm_clock_mhz"] = 1900.0 + store.chance.gauss(0, 8)
+        row["temperature_celsius"] = 60.0 + store.chance.gauss(0, 1)
+        change(row)
+    store.write()
+
+
+def add_link(store: SyntheticStore, node: Node, gpu: int, lanes: int) -> None:
+    """Add a reading of the lanes of a GPU's link."""
+    store.rows["gpu_health_samples"].append({**node.at(RUN_SECONDS, gpu), "pcie_width": lanes, "pcie_generation": 5})
+
+
+def add_ranks(store: SyntheticStore, gpus: int, slow: int | None) -> Node:
+    """Add runs of one rank a GPU; the slow rank never waits for the others."""
+    node = store.node("dgx", "fleet", gpus=[GPU] * gpus)
+    for _ in range(3):
+        ended = store.next_run(node, throughput=100.0, gpus=node.gpus[:1])
+        start = ended["time"] - timedelta(seconds=RUN_SECONDS)
+        for rank in range(1, gpus):
+            at = {"session_id": node.session_id, "node_id": node.node_id, "run_id": ended["run_id"]}
+            device = {"device_id": node.gpus[rank], "found_by": "workload"}
+            store.rows["run_devices"].append({**at, "time": start, "rank": rank, **device})
+        for rank in range(gpus):
+            waits = 0.2 if rank == slow else 30 + store.chance.gauss(0, 0.5)
+            result = {"name": "exposed_communication_share", "value": waits, "unit": "%"}
+            store.rows["results"].append({**ended, "rank": rank, **result})
+    return node

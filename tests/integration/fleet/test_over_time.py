@@ -1,0 +1,179 @@
+"""Figures over time: levels, the facts that changed between them, and runs before and after an event."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gpuagent_collector.cli.compare import command as compare_command
+from gpuagent_collector.compare.answer import answer
+from gpuagent_collector.compare.comparison import Comparison, Request, compare
+from gpuagent_collector.errors import NothingToCompareError
+from gpuagent_collector.history.export import answer as answer_history
+from gpuagent_collector.history.export import build_document
+from gpuagent_collector.history.study import History, study_history
+from gpuagent_collector.history.study import Request as HistoryRequest
+from gpuagent_collector.statistics.verdicts import Verdict
+from gpuagent_collector.store import Store
+from gpuagent_common.errors import MisuseError
+from tests.integration.compare.synthetic import EPOCH, Node, SyntheticStore
+from tests.integration.fleet.scenes import GPU
+
+DAY_SECONDS = 86_400
+DAYS = 12
+
+
+def add_days(store: SyntheticStore, node: Node, first: int, days: int, rate: float, version: str) -> None:
+    """Add a run a day."""
+    for day in range(first, first + days):
+        store.run(
+            f"{node.session_id}-{day}",
+            node,
+            start_seconds=day * DAY_SECONDS + node.session_id,
+            throughput=rate * store.chance.gauss(1, 0.004),
+            texts={"torch_version": version},
+        )
+
+
+def upgrade(store: SyntheticStore, node: Node, **session: object) -> Node:
+    """Return the same node with another agent process, which found other facts."""
+    store.rows["sessions"].append({**store.rows["sessions"][-1], "session_id": node.session_id + 1000, **session})
+    device = {**store.rows["session_devices"][-1], "session_id": node.session_id + 1000}
+    store.rows["session_devices"].append(device)
+    return Node(session_id=node.session_id + 1000, node_id=node.node_id, gpus=node.gpus)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store in which `slowed` loses 6 % with a driver, `same` loses nothing, and `steady` keeps its driver."""
+    path = tmp_path_factory.mktemp("time") / "runs.duckdb"
+    with Store.open(str(path)) as opened:
+        store = SyntheticStore(opened.connect())
+        for name, after in (("slowed", 0.94), ("same", 1.0)):
+            node = store.node(name, "fleet", gpus=[GPU], driver_version="550", boot_id="a")
+            add_days(store, node, 0, DAYS, 1000.0, "2.12")
+            later = upgrade(store, node, driver_version="580", boot_id="b")
+            add_days(store, later, DAYS, DAYS, 1000.0 * after, "2.12")
+            at = {"session_id": later.session_id, "node_id": later.node_id, "time": EPOCH}
+            store.rows["session_firmware"].append({**at, "name": "bios", "version": "2.1"})
+        add_days(store, store.node("steady", "fleet", gpus=[GPU], driver_version="550"), 0, 9, 1000.0, "2.12")
+        store.write()
+        store.connection.close()
+    return path
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SyntheticStore]:
+    with Store.open(str(path)) as opened:
+        synthetic = SyntheticStore(opened.connect())
+        yield synthetic
+        synthetic.connection.close()
+
+
+def compared(store: SyntheticStore, event: str, **request: object) -> Comparison:
+    return compare(store.ask, Request(event=event, **request))  # type: ignore[arg-type]
+
+
+def test_runs_before_and_after_a_driver_are_compared_node_by_node(store: SyntheticStore) -> None:
+    comparison = compared(store, "driver")
+    found = {test.block.held["node"]: test for test in comparison.figures.tests}
+    assert {node: test.judgement.verdict for node, test in found.items()} == {
+        "slowed": Verdict.DIFFERS,
+        "same": Verdict.EQUAL,
+    }
+    assert (found["slowed"].baseline.side, found["slowed"].other.side) == ("before", "after")
+    assert found["slowed"].judgement.shift.estimate == pytest.approx(0.94, abs=0.005)
+    assert "lower (worse) after than before" in answer(comparison)
+    (caveat,) = (each for each in comparison.caveats if each.code == "not_interleaved")
+    assert "cannot take turns" in caveat.text
+
+
+def test_an_event_may_be_named_with_its_value_and_a_reboot_is_one(store: SyntheticStore) -> None:
+    assert len(compared(store, "driver=580").figures.tests) == 2
+    assert len(compared(store, "reboot").figures.tests) == 2
+    for nothing in ("driver=999", "torch"):
+        with pytest.raises(NothingToCompareError, match=f"no node has runs on both sides of a change of {nothing}"):
+            compared(store, nothing)
+    with pytest.raises(MisuseError, match="--before divers is unknown; there are: driver, cuda"):
+        compared(store, "divers")
+
+
+@pytest.fixture(scope="module")
+def history(path: Path) -> History:
+    with Store.open(str(path)) as opened, opened.connect() as connection:
+        return study_history(SyntheticStore(connection).ask, HistoryRequest(workload="mnist"))
+
+
+def test_a_change_of_level_is_found_with_the_facts_that_changed_there(history: History) -> None:
+    series = {one.node: one for one in history.series}
+    before, after = series["slowed"].levels
+    assert (before.values, after.values) == (DAYS, DAYS)
+    assert {release.words for release in after.releases} == {"driver 550 → 580", "reboot"}
+    assert after.p_value is not None
+    assert after.p_value <= history.level
+    assert answer_history(history).startswith("mnist on slowed since 2030-01-")
+    assert "(driver 550 → 580, reboot). Histories tested: 3." in answer_history(history)
+
+
+def test_facts_that_changed_without_effect_are_listed(history: History) -> None:
+    (same,) = (one for one in history.series if one.node == "same")
+    assert len(same.levels) == 1
+    assert {release.words for release in same.quiet} == {"driver 550 → 580", "reboot"}
+    text = " ".join(str(part) for section in build_document(history) for part in section.parts)
+    assert "Changed without a shown effect: driver 550 → 580 (2030-01-13), reboot" in text
+
+
+def test_firmware_that_was_unknown_before_is_no_change(history: History) -> None:
+    releases = [release for one in history.series for level in one.levels for release in level.releases]
+    assert "bios" not in {release.event for release in releases}
+
+
+@pytest.fixture
+def run(path: Path) -> Callable[..., Result]:
+    def invoke(*arguments: str) -> Result:
+        return CliRunner().invoke(compare_command, ["--store", str(path), *arguments], standalone_mode=False)
+
+    return invoke
+
+
+def test_a_regression_fails_and_junit_says_which(run: Callable[..., Result], tmp_path: Path) -> None:
+    junit = tmp_path / "out.xml"
+    result = run("--before", "driver", "--max-regression", "3", "--junit", str(junit))
+    assert result.return_value == 1 or result.exit_code == 1
+    assert "regressed: mnist node=slowed: after / before (throughput 0.9" in result.stderr
+    suite = ElementTree.parse(junit).getroot()  # noqa: S314 - of ours
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("2", "1", "0")
+    cases = {case.get("name"): [child.tag for child in case] for case in suite}
+    assert cases == {
+        "mnist node=same: after / before": ["system-out"],
+        "mnist node=slowed: after / before": ["failure"],
+    }
+
+
+def test_a_larger_loss_is_tolerated_where_that_is_asked(run: Callable[..., Result]) -> None:
+    result = run("--before", "driver", "--max-regression", "10")
+    assert (result.exit_code, result.return_value) == (0, None)
+    assert result.stderr.count("sound: mnist") == 2
+
+
+def test_a_loss_that_few_runs_cannot_exclude_is_undecided_and_passes(run: Callable[..., Result]) -> None:
+    few = "started_at BETWEEN '2030-01-10' AND '2030-01-16'"
+    result = run("--before", "driver", "--max-regression", "3", "--where", few)
+    assert (result.exit_code, result.return_value) == (0, None)
+    assert "undecided: mnist" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--junit", "x"], "--junit writes conclusions of --max-regression"),
+        (["--before", "driver", "a", "b"], "--before has two sides of its own"),
+        (["--before", "driver", "--max-regression", "1", "--metric", "sm_clock_mhz"], "no better direction"),
+    ],
+)
+def test_contradicting_options_are_misuse(run: Callable[..., Result], arguments: list[str], problem: str) -> None:
+    result = run(*arguments)
+    assert isinstance(result.exception, MisuseError)
+    assert problem in str(result.exception)

@@ -1,0 +1,82 @@
+"""The place of a run among runs of other nodes."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from gpuagent_collector.metrics.metric_sources import PartKind
+from gpuagent_collector.peers.export import answer
+from gpuagent_collector.peers.study import Peers, Request, find_peers
+from gpuagent_collector.statistics.tolerance import Method
+from gpuagent_collector.store import Store
+from gpuagent_common.errors import MisuseError
+from tests.integration.compare.synthetic import SyntheticStore
+from tests.integration.fleet.scenes import GPU, add_fleet, write_fleet
+
+BAD = 9
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyntheticStore]:
+    """Ten nodes with two runs each, one of them slow; one of another parameter; one that measures rates."""
+    with Store.open(str(tmp_path_factory.mktemp("peers") / "runs.duckdb")) as opened:
+        store = SyntheticStore(opened.connect())
+        drivers = {number: {"driver_version": "550" if number % 2 else "580"} for number in range(10)}
+        add_fleet(store, 10, rates={BAD: 0.9}, sessions=drivers)
+        (lone,) = add_fleet(store, 1, parameters={"batch_size": 128}, repeats=1)
+        ended = store.next_run(lone, throughput=None, workload="ceilings")
+        for name, rate in (("gemm_bf16_flops_per_second", 7e14), ("gemm_bf16_4096_flops_per_second", 6e14)):
+            store.rows["results"].append({**ended, "rank": 0, "name": name, "value": rate, "unit": "FLOP/s"})
+        write_fleet(store)
+        yield store
+        store.connection.close()
+
+
+def of_node(store: SyntheticStore, name: str | None, **request: object) -> Peers:
+    return find_peers(store.ask, Request(name=name, **request))  # type: ignore[arg-type]
+
+
+def test_each_other_node_counts_once_and_the_own_one_apart(store: SyntheticStore) -> None:
+    peers = of_node(store, f"node-{BAD}")
+    first = peers.places[0]
+    assert (first.metric.name, len(first.peers), len(first.own)) == ("throughput", 9, 1)
+    assert (peers.nodes, peers.runs) == (9, 18)
+    assert (first.percentile, first.is_outside) == (0, True)
+    assert first.tolerance
+    assert first.tolerance.method is Method.LOG_NORMAL
+    assert "above 0 % of 9 peers, outside the range of most of them" in answer(peers)
+
+
+def test_peers_are_shown_by_the_properties_in_which_they_differ(store: SyntheticStore) -> None:
+    (driver,) = of_node(store, f"node-{BAD}").differences
+    assert (driver.title, driver.own) == ("GPU driver", "550")
+    assert [(value, count) for value, count, _ in driver.values] == [("550", 4), ("580", 5)]
+
+
+def test_the_parts_of_a_run_have_places_of_their_own(store: SyntheticStore) -> None:
+    peers = of_node(store, "node-1", each=PartKind.GPU)
+    assert {place.part for place in peers.places} == {"GPU 0"}
+    assert peers.places[0].metric.name == "gpu_power_watts"
+    assert len(peers.places[0].peers) == 9
+
+
+def test_a_run_of_other_parameters_has_no_peers(store: SyntheticStore) -> None:
+    peers = find_peers(store.ask, Request(where="parameters->>'batch_size' = '128'"))
+    assert (peers.nodes, peers.places[0].percentile) == (0, None)
+    assert "has no peers: no other node has run mnist with the same parameters and circumstances" in answer(peers)
+    assert GPU in answer(peers)
+
+
+def test_rates_that_a_workload_reports_are_figures_but_not_those_of_each_size(store: SyntheticStore) -> None:
+    peers = find_peers(store.ask, Request(workload="ceilings"))
+    rates = [place.metric for place in peers.places if place.metric.unit == "FLOP/s"]
+    assert [(rate.name, rate.title) for rate in rates] == [("gemm_bf16_flops_per_second", "GEMM BF16")]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("nobody", "no run that succeeded, and no node, is nobody"), ("run-", "22 runs begin with run-")],
+)
+def test_an_unknown_or_ambiguous_name_is_misuse(store: SyntheticStore, name: str, problem: str) -> None:
+    with pytest.raises(MisuseError, match=problem):
+        of_node(store, name)
