@@ -106,7 +106,7 @@ def command(
     try:
         from gpuagent_collector.plot.draw import Kind, PlotRequest, write_plot
     except ModuleNotFoundError as error:
-        if error.name != "matplotlib":
+        if (error.name or "").partition(".")[0] != "matplotlib":
             raise
         raise GpuAgentError("figures need matplotlib; run: pip install matplotlib") from None
     from gpuagent_collector.compare.comparison import Request

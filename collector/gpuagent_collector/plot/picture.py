@@ -63,6 +63,11 @@ class Picture:
         return points(self.width_mm)
 
     @property
+    def line_mm(self) -> float:
+        """The distance of names of rows."""
+        return (self.size - 1) * _MM_PER_POINT * _LINE
+
+    @property
     def is_wide(self) -> bool:
         """Return whether the figure spans two columns."""
         return self.width_mm >= WIDE_MM

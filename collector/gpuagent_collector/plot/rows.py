@@ -132,7 +132,9 @@ def _picture(matrix: Matrix, width_mm: float, line_mm: float, note: str) -> tupl
     for index, side in enumerate(() if slots.is_flat else matrix.sides):
         line = Line2D([], [], color=color(index), marker=marker(index), lw=1.2)
         patch = Patch(facecolor=color(index), hatch=hatch(index), edgecolor="white", linewidth=0)
-        picture.legend.append((line if line_mm == _DOTS_MM else patch, side))
+        picture.legend.append((patch if line_mm == _BAR_MM else line, side))
+    if slots.is_flat:
+        line_mm = max(line_mm, picture.line_mm)
     axes = picture.panels([max(8.0, slots.lines * line_mm)] * -(-len(metrics) // columns), columns=columns)
     for spare in axes[len(metrics) :]:
         spare.set_axis_off()
@@ -226,7 +228,7 @@ def _is_upright(matrix: Matrix, picture: Picture) -> bool:
 
 def _header_mm(matrix: Matrix, picture: Picture) -> float:
     longest = min(24, max(map(len, matrix.sides)))
-    return 2 + longest * 0.5 * (picture.size - 1) * 0.353 if _is_upright(matrix, picture) else 4.0
+    return 2 + longest * 0.6 * (picture.size - 1) * 0.353 if _is_upright(matrix, picture) else 4.0
 
 
 def _shade(axes: Axes, lines: Sequence[Line], matrix: Matrix, picture: Picture) -> None:
@@ -253,7 +255,7 @@ def _shade(axes: Axes, lines: Sequence[Line], matrix: Matrix, picture: Picture) 
     axes.set_ylim(len(lines) - 0.5, -0.5)
     upright = _is_upright(matrix, picture)
     names = shorten(matrix.sides, 24)
-    axes.set_xticks(range(len(names)), names, rotation=40 if upright else 0, ha="left" if upright else "center")
+    axes.set_xticks(range(len(names)), names, rotation=90 if upright else 0)
     axes.xaxis.tick_top()
     rows = [", ".join(filter(None, (line.row, line.part))) for line in lines]
     axes.set_yticks(range(len(lines)), shorten(rows, characters(picture.width_mm * _NAMES_SHARE, picture.size)))

@@ -30,7 +30,7 @@ def test_every_command_has_help_with_examples(collector: Collector, path: tuple[
 
 
 def test_every_command_is_listed_and_the_help_imports_nothing_heavy() -> None:
-    names = ["query", "schema", "nodes", "runs", "export", "import_", "delete"]
+    names = ["query", "schema", "nodes", "runs", "export", "import_", "delete", "plot"]
     script = (
         "import importlib, sys; sys.argv = ['collector', '--help']\n"
         "from gpuagent_collector.cli import main\n"
@@ -38,7 +38,7 @@ def test_every_command_is_listed_and_the_help_imports_nothing_heavy() -> None:
         "except SystemExit: pass\n"
         f"for name in ['', *{names}]:\n"
         "    name and importlib.import_module(f'gpuagent_collector.cli.{name}')\n"
-        "    heavy = {'duckdb', 'pyarrow', 'rich', 'grpc', 'numpy', 'scipy'} & set(sys.modules)\n"
+        "    heavy = {'duckdb', 'pyarrow', 'rich', 'grpc', 'numpy', 'scipy', 'matplotlib'} & set(sys.modules)\n"
         "    assert not heavy, (name, heavy)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

@@ -1,0 +1,315 @@
+"""`collector plot`: every kind of figure, at both widths of a journal."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from gpuagent_collector.compare.comparison import Request
+from gpuagent_collector.metrics.metric_sources import PartKind
+from gpuagent_collector.plot.draw import Kind, PlotRequest, write_plot
+from gpuagent_collector.plot.picture import Picture
+from gpuagent_collector.prices.file import parse_prices
+from gpuagent_collector.store import Store
+from gpuagent_common.errors import GpuAgentError
+from tests.integration.compare.filled import FILLS, HOSTILE_FILLS, Fill
+from tests.integration.compare.synthetic import SyntheticStore
+from tests.integration.plot.looking import assert_clear, axes_of, words_of
+from tests.integration.plot.scenes import many, models, ranks, stacks
+from tests.integration.recommend.scenes import gke
+from tests.integration.report.scenes import PRICES, everything
+from tests.support.commands import Collector, made_up
+
+Plot = Callable[..., Picture]
+
+
+@pytest.fixture(scope="module")
+def filled_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Fill], SyntheticStore]]:
+    """Make a store that a function fills, once for all tests."""
+    made: dict[Fill, tuple[Store, SyntheticStore]] = {}
+
+    def make(fill: Fill) -> SyntheticStore:
+        if fill not in made:
+            opened = Store.open(str(tmp_path_factory.mktemp("plot") / "runs.duckdb"))
+            synthetic = SyntheticStore(opened.__enter__().connect())
+            made[fill] = (opened, synthetic)
+            fill(synthetic)
+            synthetic.write()
+        return made[fill][1]
+
+    yield make
+    for opened, synthetic in made.values():
+        synthetic.connection.close()
+        opened.close()
+
+
+@pytest.fixture
+def plot(tmp_path: Path) -> Plot:
+    """Draw a figure of a store."""
+
+    def draw(
+        store: SyntheticStore, names: str, *, width: float = 180.0, rows: str = "workload", **asked: Any
+    ) -> Picture:
+        kind = Kind(asked.pop("kind")) if "kind" in asked else None
+        request = Request(**asked)
+        wanted = PlotRequest(names=tuple(names.split(",")), kind=kind, request=request, rows=rows, width_mm=width)
+        return write_plot(store.ask, wanted, tmp_path / "figure.svg")
+
+    return draw
+
+
+Filled = Callable[[Fill], SyntheticStore]
+
+
+def ten(store: SyntheticStore) -> None:
+    many(store, sides=10, workloads=3, repeats=6)
+
+
+def fifty(store: SyntheticStore) -> None:
+    many(store, sides=10, workloads=50)
+
+
+@pytest.mark.parametrize(
+    ("fill", "names", "asked"),
+    [
+        (models, "throughput,gpu_utilization_percent", {"kind": "dots"}),
+        (models, "throughput,gpu_utilization_percent", {"kind": "bars"}),
+        (models, "gpu_utilization_percent,cpu_percent,memory_used_bytes", {"kind": "time"}),
+        (models, "gpu_utilization_percent", {"kind": "time", "values": ("vm",), "each": PartKind.GPU}),
+        (models, "loss", {"kind": "steps"}),
+        (ten, "throughput,run_seconds", {}),
+        (ten, "throughput", {"kind": "bars"}),
+        (fifty, "throughput", {}),
+        (FILLS["roofline"], "roofline", {}),
+        (everything, "roofline", {}),
+        (ranks, "scaling", {}),
+        (gke, "frontier", {"by": "device"}),
+        (stacks, "split", {}),
+    ],
+)
+def test_no_text_covers_another_at_either_width(
+    filled_with: Filled, plot: Plot, fill: Fill, names: str, asked: dict[str, Any]
+) -> None:
+    for width in (85.0, 180.0) if fill is models else (85.0,):
+        picture = plot(filled_with(fill), names, width=width, **asked)
+        assert_clear(picture)
+        assert picture.figure.get_size_inches()[0] * 25.4 == pytest.approx(width)
+        assert "n = " in words_of(picture)
+
+
+def test_dots_are_runs_and_medians_with_their_intervals(filled_with: Filled, plot: Plot) -> None:
+    picture = plot(filled_with(models), "throughput", kind="dots", workload="resnet50")
+    (axes,) = axes_of(picture)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["container", "vm"]
+    runs, interval, middle = axes.lines[:3]
+    values = sorted(runs.get_xdata())
+    assert len(values) == 7
+    assert middle.get_xdata()[0] == values[3]
+    assert sorted(interval.get_xdata()) == [values[0], values[-1]]
+    assert axes.get_title(loc="left") == "Throughput (items/s)"
+
+
+def test_few_runs_have_no_interval(store: SyntheticStore, plot: Plot) -> None:
+    models(store, repeats=3)
+    store.write()
+    (axes,) = axes_of(plot(store, "throughput", workload="resnet50"))
+    assert len(axes.lines) == 4
+
+
+def test_bars_have_their_values_and_differ_without_colour(filled_with: Filled, plot: Plot) -> None:
+    picture = plot(filled_with(models), "gpu_utilization_percent", kind="bars", rows="environment")
+    (axes,) = axes_of(picture)
+    assert len({bar.get_hatch() for bar in axes.patches}) == 2
+    widths = [bar.get_width() for bar in axes.patches]
+    assert [float(text.get_text()) for text in axes.texts] == pytest.approx(widths, rel=0.01)
+
+
+def test_a_matrix_has_the_table_of_compare(filled_with: Filled, plot: Plot) -> None:
+    store = filled_with(models)
+    picture = plot(
+        store, "gpu_utilization_percent,gpu_utilization_percent:max", kind="matrix", rows="platform", by="workload"
+    )
+    first = axes_of(picture)[0]
+    assert [label.get_text() for label in first.get_xticklabels()] == ["alexnet", "resnet18", "resnet50"]
+    assert [label.get_text() for label in first.get_yticklabels()] == ["container", "vm"]
+    assert len(first.texts) == 6
+
+
+def test_over_time_there_is_a_line_for_each_workload_and_a_shade_where_they_measured(
+    filled_with: Filled, plot: Plot
+) -> None:
+    picture = plot(filled_with(models), "gpu_utilization_percent,gpu_memory_used_bytes", kind="time", values=("vm",))
+    upper, lower = axes_of(picture)
+    assert [line.get_linestyle() for line in upper.lines][:3] != ["-"] * 3
+    assert {name for _, name in picture.legend} == {"alexnet", "resnet18", "resnet50"}
+    assert len(upper.lines) == 3
+    assert upper.get_xlim() == lower.get_xlim()
+    shade = upper.patches[0].get_extents().transformed(upper.transData.inverted())
+    assert (shade.x0, shade.x1) == pytest.approx((0, 12))
+    assert "n = 7" in words_of(picture)
+
+
+def test_each_gpu_has_a_line(filled_with: Filled, plot: Plot) -> None:
+    asked: dict[str, Any] = {"workload": "resnet18", "values": ("vm",), "each": PartKind.GPU}
+    curves = plot(filled_with(models), "gpu_utilization_percent", kind="time", **asked)
+    assert [name for _, name in curves.legend] == ["vm GPU 0", "vm GPU 1"]
+    dots = plot(filled_with(models), "gpu_utilization_percent", kind="dots", **asked)
+    names = [label.get_text() for label in axes_of(dots)[0].get_yticklabels()]
+    assert names == ["resnet18", "resnet18, GPU 0", "resnet18, GPU 1"]
+
+
+def test_single_runs_are_drawn_over_time_with_the_names_of_their_phases(filled_with: Filled, plot: Plot) -> None:
+    picture = plot(filled_with(models), "gpu_utilization_percent", by="run", values=("run-1",))
+    assert {"setup", "measure"} <= set(words_of(picture).split())
+    assert "GPU utilisation, run-1" in words_of(picture)
+
+
+def test_what_is_reported_by_step_is_found_by_its_name(filled_with: Filled, plot: Plot) -> None:
+    store = filled_with(models)
+    (axes,) = axes_of(plot(store, "loss", kind="steps", workload="resnet18"))
+    # Seven runs and their median, on each of two sides.
+    assert len(axes.lines) == 16
+    assert list(axes.lines[7].get_ydata())[:2] == [2.0, 1.0]
+    with pytest.raises(GpuAgentError, match="no run reports throughput by step; these are: loss"):
+        plot(store, "throughput", kind="steps")
+
+
+def test_points_are_below_the_roofs_that_were_measured(filled_with: Filled, plot: Plot) -> None:
+    (axes,) = axes_of(plot(filled_with(FILLS["roofline"]), "roofline"))
+    points = {(round(x), round(y / 1e11)) for line in axes.lines for x, y in zip(*line.get_data(), strict=True)}
+    assert {(60, 300), (500, 5), (400, 4)} <= points
+    assert "1 point without roofs" in words_of(plot(filled_with(FILLS["roofline"]), "roofline"))
+
+
+def test_scaling_has_the_ideal_line_and_the_speed_up_of_each_number_of_ranks(filled_with: Filled, plot: Plot) -> None:
+    picture = plot(filled_with(ranks), "scaling")
+    (axes,) = axes_of(picture)
+    assert list(axes.lines[0].get_ydata()) == [1, 8]
+    curve = next(line for line in axes.lines if len(line.get_xdata()) == 4)
+    assert list(curve.get_xdata()) == [1, 2, 4, 8]
+    assert curve.get_ydata()[-1] == pytest.approx(8**0.93, rel=0.02)
+    assert [name for _, name in picture.legend][-1] == "ideal"
+
+
+def test_the_frontier_joins_what_nothing_beats(filled_with: Filled, plot: Plot) -> None:
+    prices = parse_prices(PRICES.encode(), "prices.yaml")
+    picture = plot(filled_with(everything), "frontier", workload="mnist", prices=prices)
+    labels = {axes.get_ylabel().partition(" (")[0] for axes in axes_of(picture)}
+    assert labels == {"GPUs' energy an item", "cost a million items"}
+    energy = axes_of(picture)[0]
+    (joined,) = [line for line in energy.lines if line.get_linestyle() != "None"]
+    assert len(joined.get_xdata()) == 2
+
+
+def test_stacks_of_layers_are_drawn_by_their_share(filled_with: Filled, plot: Plot) -> None:
+    store = filled_with(stacks)
+    upper, lower = axes_of(plot(store, "split", where="parameters->>'split' = '1'"))
+    assert list(upper.lines[0].get_xdata()) == [0, 50, 100]
+    assert list(upper.lines[0].get_ydata()) == pytest.approx([110] * 3)
+    assert list(lower.lines[0].get_ydata()) == [120] * 3
+    upper, _ = axes_of(plot(store, "split", where="parameters->>'split' = '2'"))
+    assert list(upper.lines[0].get_xdata()) == [12.5, 25, 37.5]
+
+
+def test_a_figure_is_the_same_on_a_lake(any_store: SyntheticStore, plot: Plot) -> None:
+    models(any_store, repeats=1)
+    any_store.write()
+    assert len(axes_of(plot(any_store, "throughput,step_seconds"))) == 2
+    assert len(axes_of(plot(any_store, "gpu_utilization_percent", kind="time"))) == 1
+    assert len(axes_of(plot(any_store, "loss", kind="steps"))) == 1
+
+
+@pytest.mark.parametrize("name", ["compare", "scaling", "roofline"])
+def test_hostile_names_are_texts(filled_with: Filled, plot: Plot, name: str) -> None:
+    store = filled_with(HOSTILE_FILLS[name])
+    for names, asked in {
+        "compare": [("throughput", {}), ("throughput", {"kind": "bars"}), ("cpu_percent", {"kind": "time"})],
+        "scaling": [("scaling", {})],
+        "roofline": [("roofline", {})],
+    }[name]:
+        assert "\x1b" not in words_of(plot(store, names, **asked))
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of one run without samples, steps and most of its columns."""
+    path = tmp_path_factory.mktemp("bare") / "bare.duckdb"
+    with made_up(path) as store:
+        node = store.node("spruce", "lab", gpus=["NVIDIA L4"])
+        store.run("bare", node, start_seconds=0, throughput=5.0, phases=False, gpus=(), parameters={})
+        for table in ("host_samples", "process_samples", "gpu_samples", "steps", "session_devices"):
+            store.rows.pop(table, None)
+        for row in store.rows["run_requests"]:
+            row.update(environment=None, interference=None, repeat=None)
+    return path
+
+
+@pytest.fixture
+def command(collector: Collector, bare: Path) -> Collector:
+    """Run `collector plot` on that store."""
+    return lambda *arguments: collector("plot", bare, *arguments, columns=80)
+
+
+def test_files_have_the_size_and_the_format_of_their_names(command: Collector, tmp_path: Path) -> None:
+    for ending, start in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
+        path = tmp_path / f"figure{ending}"
+        code, out, _ = command("throughput", "-o", str(path), "--width", "85mm")
+        assert (code, out.startswith(f"{path}: 85 × ")) == (0, True)
+        assert path.read_bytes().startswith(start)
+    with Image.open(tmp_path / "figure.png") as image:
+        assert image.size[0] == pytest.approx(85 / 25.4 * 300, abs=1)
+    again = tmp_path / "again.svg"
+    command("throughput", "-o", str(again), "--width", "85mm")
+    assert again.read_bytes() == (tmp_path / "figure.svg").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("gpu_utilization_percent", "--kind", "time"), 1, "no samples of GPU utilisation in these runs"),
+        (("gpu_power_watts", "--kind", "dots"), 1, "no run that succeeded has gpu_power_watts"),
+        (("roofline",), 1, "no roofline to draw"),
+        (("scaling",), 1, "no scaling to show"),
+        (("frontier",), 1, "no frontier to draw"),
+        (("split", "--workload", "mnist"), 1, "no run reports points of layers"),
+        (("loss", "--kind", "steps"), 1, "no run reports loss by step; these runs report nothing by step"),
+        (("thruput",), 2, "thruput is neither a metric nor reported by step; did you mean throughput?"),
+        (("run_seconds", "--kind", "time"), 2, "run_seconds has no curve over time"),
+        (("roofline", "--kind", "bars"), 2, "--kind bars is for metrics; roofline is a kind of its own"),
+        (("throughput", "--width", "2m"), 2, "--width 2m is no width from 60mm to 400mm"),
+        (("throughput", "mars"), 2, "no run has the platform mars; there are: lab"),
+        (("throughput", "--rows", "color"), 2, "--by color is unknown"),
+    ],
+)
+def test_an_empty_answer_and_misuse_are_told_in_one_line_and_leave_no_file(
+    command: Collector, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    ended, out, err = command(*arguments, "-o", str(tmp_path / "out.pdf"))
+    assert (ended, out) == (code, "")
+    assert said in err
+    assert "Traceback" not in err
+    assert not list(tmp_path.glob("*out.pdf*"))
+
+
+def test_a_file_is_only_replaced_on_request_and_needs_a_known_ending(command: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "figure.png"
+    path.write_text("mine")
+    assert "already exists; replace it with --force" in command("throughput", "-o", str(path))[2]
+    assert path.read_text() == "mine"
+    assert command("throughput", "-o", str(path), "--force")[0] == 0
+    code, _, err = command("throughput", "-o", str(tmp_path / "figure.jpg"))
+    assert (code, "end it with .png, .svg, .pdf" in err) == (2, True)
+
+
+def test_without_matplotlib_one_line_says_how_to_install_it(
+    command: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(("matplotlib", "gpuagent_collector.plot"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, _, err = command("throughput", "-o", str(tmp_path / "figure.png"))
+    assert code == 1
+    assert err.endswith("collector: figures need matplotlib; run: pip install matplotlib\n")
