@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -21,10 +21,12 @@ class Details:
     Attributes:
         row: of the view `runs`, with the node's hostname.
         outputs: the stored end of each stream, by node; without streams that are empty.
+        results: what the first rank reported of the whole run or a phase, in its order.
     """
 
     row: Mapping[str, Any]
     outputs: Mapping[str, Mapping[str, str]]
+    results: Sequence[Mapping[str, Any]]
 
 
 def load_details(ask: Ask, layout: Layout) -> Details | None:
@@ -36,7 +38,11 @@ def load_details(ask: Ask, layout: Layout) -> Details | None:
     (row,) = ask(_RUN, [run_id])
     parts = find_parts(ask, NamedRun(run_id=run_id, status=row["status"]), None)
     outputs = {part.node: read_stored_output(ask, part) for part in parts}
-    return Details(row=row, outputs={node: streams for node, streams in outputs.items() if streams})
+    return Details(
+        row=row,
+        outputs={node: streams for node, streams in outputs.items() if streams},
+        results=ask(_RESULTS, [run_id, run_id]),
+    )
 
 
 def details_section(details: Details) -> Section:
@@ -67,6 +73,17 @@ def details_section(details: Details) -> Section:
     return Section(heading=f"Run {row['run_id']}", parts=(Grid(header=("", "value"), rows=rows, figures_from=2),))
 
 
+def results_section(details: Details) -> Section | None:
+    """Return everything that the program reported: figures of its own, such as a frontier, and texts; None: nothing."""
+    rows = tuple(
+        (row["name"], row["text"] or f"{_figure(row['value'])} {row['unit'] or ''}".rstrip())
+        for row in details.results
+        if row["value"] is not None or row["text"] is not None
+    )
+    grid = Grid(header=("name", "value"), rows=rows, figures_from=2)
+    return Section(heading="Results that the program reported", parts=(grid,)) if rows else None
+
+
 def output_section(details: Details, lines: int) -> Section | None:
     """Return the last lines of each stored stream; None: none is stored."""
     parts = []
@@ -82,11 +99,16 @@ def output_section(details: Details, lines: int) -> Section | None:
 def record(details: Details) -> dict[str, Any]:
     """Return the details for JSON, with nested values where the store has JSON."""
     parsed = {name: json.loads(details.row[name] or "null") for name in ("command", "parameters", "labels")}
-    return {**details.row, **parsed, "output": details.outputs}
+    return {**details.row, **parsed, "output": details.outputs, "results": list(details.results)}
 
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
+
+
+def _figure(value: float) -> str:
+    # Counts are whole, and mostly wanted in full.
+    return f"{value:,.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:,.6g}"
 
 
 def _time(value: datetime | None) -> str | None:
@@ -101,3 +123,8 @@ SELECT runs.* REPLACE (
 ), hostname
 FROM runs LEFT JOIN nodes USING (node_id)
 WHERE run_id = ?"""
+
+_RESULTS = """
+SELECT name, arg_max(value, time) AS value, arg_max(value_text, time) AS text, any_value(unit) AS unit FROM results
+WHERE run_id = ? AND rank IS NOT DISTINCT FROM (SELECT min(rank) FROM results WHERE run_id = ?)
+GROUP BY name ORDER BY min(time), name"""

@@ -15,7 +15,7 @@ from gpuagent_collector.output.rendering import Rendering
 from gpuagent_collector.output.sections import is_wide, print_sections
 from gpuagent_collector.profile import export as profiling
 from gpuagent_collector.runs.series import Course
-from gpuagent_collector.show.details import details_section, output_section, record
+from gpuagent_collector.show.details import details_section, output_section, record, results_section
 from gpuagent_collector.show.stacks import stacks_section
 from gpuagent_collector.show.study import Showing
 from gpuagent_common.text import counted
@@ -75,9 +75,12 @@ def _after_curves(showing: Showing) -> Iterator[Section]:
         first, *rest = profiling.build_document(showing.profile, top=_TOP)
         yield Section(heading=f"Kernels: {first.heading}", parts=first.parts[:1])
         yield from (section for section in rest if section.heading != "Warnings")
-    output = output_section(showing.details, _LINES) if showing.details else None
-    if output:
-        yield output
+    if showing.details:
+        yield from (
+            section
+            for section in (results_section(showing.details), output_section(showing.details, _LINES))
+            if section
+        )
     yield from caveat_sections(showing.comparison.caveats)
     statements = counted(len(showing.statements), "statement")
     text = f"--show-sql prints the {statements} of this answer; --json has everything."

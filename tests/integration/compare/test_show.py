@@ -44,6 +44,8 @@ def test_a_run_is_shown_with_hardware_phases_metrics_curves_and_kernels(call: Co
         "NVIDIA H200",
         "Throughput, each GPU",
         "Phases of run-1",
+        "Results that the program reported",
+        "1,199,882",
         "GPU utilisation, %",
         "Over time: run-1, 0 s where its measured phase began",
         "Kernels on the GPU",
