@@ -33,7 +33,8 @@ def test_what_a_program_prints_becomes_its_throughput_and_its_loss(tmp_path: Pat
         assert node.ask("SELECT name FROM run_events WHERE event = 'found'") == [{"name": "pattern nanogpt"}]
         assert node.ask("SELECT value FROM metrics WHERE metric = 'loss'") == [{"value": 2.71}]
         (run,) = node.ask("SELECT run_id FROM runs")
-        assert " (pattern nanogpt), " in node.run("collector", "runs", run["run_id"]).stdout
+        paragraph = node.run("collector", "runs", run["run_id"]).stdout
+        assert " (pattern nanogpt), " in " ".join(paragraph.split())
         done = node.run("gpuagent", "run", "--pattern", "step {step}", "--", "echo", "iteration 1")
         assert "no steps: fewer than three lines" in done.stderr
 
