@@ -71,8 +71,16 @@ class FollowedRun:
 class Follower:
     """A display of runs until their end."""
 
-    def __init__(self, *, runs: int, quiet_stdout: bool) -> None:
+    def __init__(self, *, runs: int, quiet_stdout: bool, no_steps: str = "") -> None:
+        """Begin to follow.
+
+        Args:
+            runs: their number.
+            quiet_stdout: whether the programs' output goes to stderr.
+            no_steps: the words on a run without steps, if some were asked for; empty: none were.
+        """
         self._expected = runs
+        self._no_steps = no_steps
         # For the line on a terminal; none of an agent that does not report them.
         self.read_gpus: ReadGpus = lambda _run_id: []
         self._quiet_stdout = quiet_stdout
@@ -128,9 +136,19 @@ class Follower:
                 line += f": {run.reason}" + ("" if run.exit_code is None else f"; output: {run.directory}")
             self._print(run, line)
             if run.steps:
-                self._print(run, run.steps)
+                words = "" if has_terminal() else run.steps
+            else:
+                words = self._no_steps if run.status == "succeeded" else ""
+            if words:
+                self._print(run, words)
             if digest.complaint:
                 click.echo(f"gpuagent: {digest.complaint}; docs/run-directory.md has the format", err=True)
+
+    def print_steps(self) -> None:
+        """Print the steps of all runs, which on a terminal wait for figures that say them too."""
+        for run in self.runs:
+            if run.steps:
+                self._print(run, run.steps)
 
     def _progress(self, run: FollowedRun) -> ProgressLine | None:
         """Return the line about a run; None without a terminal."""

@@ -1,6 +1,5 @@
 """`gpuagent run`: run a workload or any command, and measure it."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -20,6 +19,8 @@ from gpuagent_common.errors import MisuseError
 
 if TYPE_CHECKING:
     from gpuagent.agent_config import AgentConfig
+    from gpuagent.cli.follow import FollowedRun
+    from gpuagent_proto.v1.run_pb2 import RunSpec
 
 # The figures of the runs are left to `collector runs RUN` if they take longer to reach the store, or to be computed.
 _DELIVERED_SECONDS = 5.0
@@ -65,7 +66,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
         raise MisuseError("give either a workload or `-- PROGRAM`; `gpuagent workloads` lists the workloads")
     config = agent_config(options, allow_commands=True)
     spec = run_spec(words[0] if words else None, program, words[1:], labels=config.labels, **options)
-    follower = Follower(runs=spec.repeats, quiet_stdout=as_json)
+    follower = Follower(runs=spec.repeats, quiet_stdout=as_json, no_steps=_words_without_steps(spec))
     interrupt_on_signals()
     with node_agent(config, given_to_agent(ctx), spec) as agent:
         follower.read_gpus = agent.read_gpus
@@ -75,18 +76,31 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
             time.sleep(0.1)
     if as_json:
         click.echo(json.dumps([run.as_json() for run in follower.runs], indent=2))
-    elif has_terminal() and not agent.left_behind():
-        _describe(config, [run.run_id for run in follower.runs])
+    if has_terminal() and (as_json or agent.left_behind() or not _describe(config, follower.runs)):
+        follower.print_steps()
     is_late = config.delivery.through_failures and agent.left_behind() > 0
     return follower.exit_code or int(is_late)
 
 
-def _describe(config: "AgentConfig", run_ids: Sequence[str]) -> None:
-    """Print the paragraph of `collector runs` on the runs, where that command and the collector answer."""
+def _words_without_steps(spec: "RunSpec") -> str:
+    """Return the words on a run in which the steps that were asked for are not found; empty: none were asked for."""
+    if spec.observe:
+        return "no steps: the program made none with torch's optimizers; --pattern finds printed ones"
+    if spec.pattern and spec.pattern != "none":
+        return "no steps: fewer than three lines, at different times, fit the pattern"
+    return ""
+
+
+def _describe(config: "AgentConfig", runs: Sequence["FollowedRun"]) -> bool:
+    """Print the paragraph of `collector runs` on the runs; return False if that command or the collector fails."""
     program = find_collector_command()
-    if program and run_ids:
-        words = [program, "runs", *run_ids, *connection_words(config)]
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            wide = {**os.environ, "COLUMNS": str(shutil.get_terminal_size().columns)}
-            asked = subprocess.run(words, capture_output=True, timeout=_FIGURES_SECONDS, check=False, env=wide)
-            sys.stderr.write(asked.stdout.decode("utf-8", "replace"))
+    if not program or not runs:
+        return False
+    words = [program, "runs", *(run.run_id for run in runs), *connection_words(config)]
+    wide = {**os.environ, "COLUMNS": str(shutil.get_terminal_size().columns)}
+    try:
+        asked = subprocess.run(words, capture_output=True, timeout=_FIGURES_SECONDS, check=False, env=wide)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    sys.stderr.write(asked.stdout.decode("utf-8", "replace"))
+    return asked.returncode == 0

@@ -45,6 +45,8 @@ def run_spec(
         MisuseError: a word is no parameter, one is given twice, or a name or a limit is invalid.
     """
     kind, image = split_name(options["environment"])
+    if options["pattern"] is not None and not options["pattern"].strip():
+        raise MisuseError("--pattern is empty; give a line as it is printed, such as 'step {step} loss {loss}'")
     spec = RunSpec(
         workload=workload or "",
         command=list(program),

@@ -32,6 +32,11 @@ FROM (
 )
 GROUP BY run_id"""
 
+# The source of steps that a program did not report by itself.
+_FOUND = """
+SELECT DISTINCT name FROM run_events
+WHERE event = 'found' AND run_id IN (SELECT unnest(CAST($1 AS VARCHAR[]))) AND time >= CAST($2 AS TIMESTAMP)"""
+
 # The first facet in which runs of the workload differ is the one to compare.
 _FACETS = """
 SELECT count(DISTINCT interference) > 1 AS interference, count(DISTINCT environment) > 1 AS environment,
@@ -75,9 +80,11 @@ def _figures(ask: Ask, runs: Sequence[Run], facts: Facts) -> Iterator[str]:
     started = min((run.started_at for run in runs if run.started_at), default=None)
     ids = [run.run_id for run in runs]
     steps = [row["steps"] for row in ask(_STEPS, [ids, started.isoformat()])] if started else []
-    if steps:
+    if started and steps:
         each = write(_METRICS["step_seconds"])
-        yield f"{counted(round(median(steps)), 'step')}{f' of {each}' if each else ''}"
+        sources = " or ".join(sorted(row["name"] for row in ask(_FOUND, [ids, started.isoformat()])))
+        number = counted(round(median(steps)), "step")
+        yield f"{number}{f' of {each}' if each else ''}{f' ({sources})' if sources else ''}"
     units = {facts.units.get(run.run_id) or ITEMS for run in runs}
     if len(units) == 1 and (rate := write(_METRICS["throughput"], units.pop())):
         yield rate

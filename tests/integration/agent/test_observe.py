@@ -79,6 +79,13 @@ def test_a_training_loop_computes_and_prints_the_same_and_its_steps_are_known(ki
     assert sums.items <= 200 - 5 * 8
 
 
+def test_a_step_is_what_an_optimizer_completes_and_signals_are_the_program_s(tmp_path: Path) -> None:
+    seen = run_both(tmp_path, str(PROGRAMS / "unusual.py"))
+    assert seen.code == 7
+    # Each training has 12 batches: a step of several closures each, of three batches, and all but the skipped third.
+    assert seen.digest.steps.by_rank[0].steps == 12 + 4 + 8
+
+
 def test_two_optimizers_make_one_step(tmp_path: Path) -> None:
     seen = run_both(tmp_path, str(PROGRAMS / "two_optimizers.py"))
     assert seen.digest.steps.by_rank[0].steps == 20

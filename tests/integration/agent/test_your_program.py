@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.support.servers import Node
+from tests.support.servers import Node, until
 
 PROGRAM = """
 import sys, time
@@ -23,13 +23,20 @@ def test_what_a_program_prints_becomes_its_throughput_and_its_loss(tmp_path: Pat
         done = node.run("gpuagent", "run", "--items-per-step", "4", "--", sys.executable, str(program), "0.06")
         assert "steps, " in done.stderr
         assert "each (pattern nanogpt)" in done.stderr
-        (throughput,) = node.ask("SELECT value, unit FROM metrics WHERE metric = 'throughput'")
+        (throughput,) = until(
+            lambda: node.ask("SELECT value, unit FROM metrics WHERE metric = 'throughput'"), "the run's figures"
+        )
         assert 0 < throughput["value"] < 4 / 0.06
         steps = node.ask("SELECT phase, step, items FROM steps ORDER BY step")
         assert {step["phase"] for step in steps} == {"warmup", "measure"}
         assert {step["items"] for step in steps} == {4.0}
         assert node.ask("SELECT name FROM run_events WHERE event = 'found'") == [{"name": "pattern nanogpt"}]
         assert node.ask("SELECT value FROM metrics WHERE metric = 'loss'") == [{"value": 2.71}]
+        (run,) = node.ask("SELECT run_id FROM runs")
+        paragraph = node.run("collector", "runs", run["run_id"]).stdout
+        assert " (pattern nanogpt), " in " ".join(paragraph.split())
+        done = node.run("gpuagent", "run", "--pattern", "step {step}", "--", "echo", "iteration 1")
+        assert "no steps: fewer than three lines" in done.stderr
 
 
 def test_an_observed_program_has_steps_in_the_store(tmp_path: Path) -> None:
@@ -43,7 +50,7 @@ def test_an_observed_program_has_steps_in_the_store(tmp_path: Path) -> None:
             {"phase": "measure", "n": 15, "timed": 15},
             {"phase": "warmup", "n": 5, "timed": 4},
         ]
-        assert node.ask("SELECT count(*) AS n FROM metrics WHERE metric = 'throughput'") == [{"n": 1}]
+        until(lambda: node.ask("SELECT 1 FROM metrics WHERE metric = 'throughput'"), "the run's figures")
 
 
 def test_the_log_of_a_run_becomes_its_steps(tmp_path: Path) -> None:
