@@ -23,6 +23,37 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Modules that take longest, in seconds of a core: begun first, so that no process is left with one at the end.
+LONGEST = (
+    "containers/test_containers",
+    "agent/test_observe",
+    "agent/test_end_to_end",
+    "exchange/test_round_trip",
+    "workloads/test_elastic_runs",
+    "containers/",
+    "exchange/",
+    "integration/workloads",
+    "load/",
+    "launch/",
+    "fault/",
+    "test_demo",
+    "browser/",
+    "integration/",
+    "unit/workloads",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest modules first; the others stay in their random order."""
+
+    def rank(item: pytest.Item) -> int:
+        path = item.nodeid.partition("::")[0]
+        return next((place for place, name in enumerate(LONGEST) if name in path), len(LONGEST))
+
+    items.sort(key=rank)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test that needs a program this machine lacks; in CI that is a failure."""
     for mark in item.iter_markers("needs"):

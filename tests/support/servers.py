@@ -1,5 +1,6 @@
 """Real processes of ours, started and stopped: what a user would have running."""
 
+import json
 import os
 import signal
 import subprocess
@@ -28,6 +29,30 @@ def until(condition: Callable[[], Found | None], what: str, seconds: float = LIM
             raise AssertionError(f"{what} did not come within {seconds:.0f} s")
         time.sleep(0.02)
     return value
+
+
+# Runs each command of `gpuagent` in a fork of one process, and prints exit code, stdout and stderr of each as JSON.
+_EACH = """
+import contextlib, io, json, os, sys
+import gpuagent.agent, gpuagent.cli.run
+ended = []
+for words in json.loads(sys.argv[1]):
+    readable, writable = os.pipe()
+    if os.fork() == 0:
+        sys.argv = ["gpuagent", *words]
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            try:
+                gpuagent.cli.main()
+            except SystemExit as end:
+                with open(writable, "w") as file:
+                    json.dump((end.code, out.getvalue(), err.getvalue()), file)
+        os._exit(0)
+    os.close(writable)
+    with open(readable) as file:
+        ended.append(json.load(file))
+    os.wait()
+print(json.dumps(ended))
+"""
 
 
 class Node:
@@ -66,6 +91,19 @@ class Node:
         )
         assert done.returncode == code, f"{command} gave {done.returncode}:\n{done.stdout}\n{done.stderr}"
         return done
+
+    def run_each(self, *commands: Sequence[str]) -> list[tuple[int, str, str]]:
+        """Run commands of `gpuagent` that take less than its start, which they share; return how they ended."""
+        done = subprocess.run(
+            [sys.executable, "-c", _EACH, json.dumps(commands)],
+            env=self.environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return [(code, out, err) for code, out, err in json.loads(done.stdout)]
 
     def without_collector(self) -> None:
         """Name a collector that does not exist, and a token for it."""

@@ -241,38 +241,37 @@ def test_the_exit_code_is_that_of_the_workload(node: Node, program: str, code: i
     assert node.ask("SELECT status FROM runs") == [{"status": "failed"}]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["run"], "give either a workload or"),
-        (["run", "--ranks", "2", "--", "true"], "unexpected '--ranks' before `--`; give either"),
-        (["run", "nmist"], "did you mean 'mnist'"),
-        (["run", "cnn"], "unknown workload 'cnn'; that is mnist or cifar10;"),
-        (["run", "rnn"], "unknown workload 'rnn'; that is sentiment;"),
-        (["run", "mnist", "--batchsize", "3"], "did you mean 'batch-size'"),
-        (["run", "mnist", "--param", "steps"], "NAME=VALUE"),
-        (["run", "mnist", "--param", "steps=1", "--steps", "2"], "given twice"),
-        (["run", "mnist", "--with", "mnist"], "--with takes"),
-        (["run", "mnist", "--environment", "dokcer"], "unknown environment"),
-        (["start", "--param", "steps=1"], "--run WORKLOAD"),
-        (["start", "--rate", "0"], "0.1"),
-        (["strat"], "no command 'strat'; did you mean 'start'"),
-        (["run", "--rate", "nan", "mnist"], "--rate"),
-        (["run", "--timeout", "1e300", "--", "true"], "timeout"),
-        (["run", "--first-repeat", "99999999999999999999", "--", "true"], "--first-repeat"),
-        (["run", "--platform", "\x1b[31m", "--", "true"], "printable"),
-        (["run", "--platform", "x" * 5000, "--", "true"], "characters"),
-        (["run", "--platform", "  ", "--", "true"], "blank"),
-        (["run", "--experiment", "\x1b[31m", "--", "true"], "printable"),
-        (["run", "--label", "x", "mnist"], "NAME=VALUE"),
-        (["run", "--label", "x=", "mnist"], "blank"),
-    ],
-)
-def test_misuse_is_one_clear_line_and_exit_code_2(node: Node, arguments: list[str], words: str) -> None:
-    done = node.run("gpuagent", *arguments, code=2)
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+MISUSE: list[tuple[list[str], str]] = [
+    (["run"], "give either a workload or"),
+    (["run", "--ranks", "2", "--", "true"], "unexpected '--ranks' before `--`; give either"),
+    (["run", "nmist"], "did you mean 'mnist'"),
+    (["run", "cnn"], "unknown workload 'cnn'; that is mnist or cifar10;"),
+    (["run", "rnn"], "unknown workload 'rnn'; that is sentiment;"),
+    (["run", "mnist", "--batchsize", "3"], "did you mean 'batch-size'"),
+    (["run", "mnist", "--param", "steps"], "NAME=VALUE"),
+    (["run", "mnist", "--param", "steps=1", "--steps", "2"], "given twice"),
+    (["run", "mnist", "--with", "mnist"], "--with takes"),
+    (["run", "mnist", "--environment", "dokcer"], "unknown environment"),
+    (["start", "--param", "steps=1"], "--run WORKLOAD"),
+    (["start", "--rate", "0"], "0.1"),
+    (["strat"], "no command 'strat'; did you mean 'start'"),
+    (["run", "--rate", "nan", "mnist"], "--rate"),
+    (["run", "--timeout", "1e300", "--", "true"], "timeout"),
+    (["run", "--first-repeat", "99999999999999999999", "--", "true"], "--first-repeat"),
+    (["run", "--platform", "\x1b[31m", "--", "true"], "printable"),
+    (["run", "--platform", "x" * 5000, "--", "true"], "characters"),
+    (["run", "--platform", "  ", "--", "true"], "blank"),
+    (["run", "--experiment", "\x1b[31m", "--", "true"], "printable"),
+    (["run", "--label", "x", "mnist"], "NAME=VALUE"),
+    (["run", "--label", "x=", "mnist"], "blank"),
+]
+
+
+def test_misuse_is_one_clear_line_and_exit_code_2(node: Node) -> None:
+    ended = node.run_each(*(arguments for arguments, _ in MISUSE))
+    for (arguments, words), (code, out, err) in zip(MISUSE, ended, strict=True):
+        assert (code, out, err.count("\n")) == (2, "", 1), (arguments, err)
+        assert words in err
 
 
 def test_a_locale_that_is_not_utf_8_ends_no_command(node: Node) -> None:

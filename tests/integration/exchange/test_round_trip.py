@@ -78,7 +78,6 @@ def test_rows_without_a_time_travel_too(name_store: NameStore, tmp_path: Path) -
     assert content(name_store("other")) == content(name_store("site"))
 
 
-@BOTH_KINDS
 def test_a_chosen_run_brings_all_that_belongs_to_it_and_no_other_run(
     site: str, name_store: NameStore, tmp_path: Path
 ) -> None:
@@ -114,7 +113,6 @@ def test_filters_are_taken_together(site: str, tmp_path: Path) -> None:
     assert not (tmp_path / "d").exists()
 
 
-@BOTH_KINDS
 def test_a_run_that_comes_in_two_exports_is_summarised_with_all_of_its_rows(
     name_store: NameStore, tmp_path: Path
 ) -> None:

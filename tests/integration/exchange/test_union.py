@@ -66,13 +66,13 @@ SITES = {"sites": overlapping(), "order": st.lists(st.sampled_from([0, 1]), max_
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 
 
-@settings(max_examples=10, phases=PHASES)
+@settings(max_examples=5, phases=PHASES)
 @given(**SITES)
 def test_any_order_of_imports_gives_the_union(sites: Sequence[Rows], order: list[int]) -> None:
     check_union("", sites, order)
 
 
-@settings(max_examples=4, phases=PHASES)
+@settings(max_examples=2, phases=PHASES)
 @given(**SITES)
 def test_any_order_of_imports_gives_the_union_in_a_lake(sites: Sequence[Rows], order: list[int]) -> None:
     check_union("ducklake:", sites, order)

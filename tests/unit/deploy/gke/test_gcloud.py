@@ -36,6 +36,12 @@ def verdicts(commands: set[str], folder: Path) -> dict[str, str | None]:
     return {judged["command_string"]: judged.get("error_message") for judged in json.loads(done.stdout)}
 
 
+def one_of_each(commands: set[str]) -> set[str]:
+    """Return a command of each set of words and options: gcloud takes half a second for each, and knows no values."""
+    shape = re.compile(r"^gcloud [^-]+|--[a-z-]+")
+    return set({tuple(shape.findall(command)): command for command in sorted(commands)}.values())
+
+
 def shown_commands(text: str, before: str = "") -> set[str]:
     """Return the commands that a page shows, each on a line of its own; a script has `before` in front of them."""
     return set(re.findall(rf"^{before}(gcloud .+)$", text, re.MULTILINE))
@@ -72,7 +78,7 @@ def test_gcloud_accepts_every_command_that_the_scripts_run_or_print(
     )
     for verb in ("create", "delete", "get-credentials", "ssh", "scp", "list", "describe"):
         assert any(f" {verb}" in command for command in commands), verb
-    assert {command: said for command, said in verdicts(commands, tmp_path).items() if said} == {}
+    assert {command: said for command, said in verdicts(one_of_each(commands), tmp_path).items() if said} == {}
 
 
 def test_gcloud_accepts_every_command_of_the_pages(tmp_path: Path) -> None:
