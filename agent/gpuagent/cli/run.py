@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,7 +62,11 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
 
     program = ctx.meta.get("program", [])
     if words and program:
-        raise MisuseError(f"unexpected {words[0]!r} before `--`; give either a workload or `-- PROGRAM`")
+        close = get_close_matches(
+            words[0], [name for each in ctx.command.params for name in each.opts], n=1, cutoff=0.85
+        )
+        hint = f"did you mean {close[0]}?" if close else "give either a workload or `-- PROGRAM`"
+        raise MisuseError(f"unexpected {words[0]!r} before `--`; {hint}")
     if not words and not program:
         raise MisuseError("give either a workload or `-- PROGRAM`; `gpuagent workloads` lists the workloads")
     config = agent_config(options, allow_commands=True)

@@ -77,16 +77,12 @@ Examples:
 )
 @retention_options
 @click.option("--backup", metavar="DIR", type=click.Path(path_type=Path), help="Write verified backups to this folder.")
-@click.option(
-    "--backup-every", metavar="TIME", default="24h", show_default=True, help="With --backup: time between two."
-)
+@click.option("--backup-every", metavar="TIME", help="With --backup: time between two.  [default: 24h]")
 @click.option(
     "--backup-copies",
     type=click.IntRange(1, 10_000),
-    default=7,
-    show_default=True,
     metavar="N",
-    help="With --backup: number of backups to keep.",
+    help="With --backup: number of backups to keep.  [default: 7]",
 )
 @click.option(
     "--memory",
@@ -144,8 +140,8 @@ def command(
     commit_seconds: float | None,
     retention: Retention | None,
     backup: Path | None,
-    backup_every: str,
-    backup_copies: int,
+    backup_every: str | None,
+    backup_copies: int | None,
     memory_gib: float | None,
     connection_age_seconds: float,
     token_file: Path | None,
@@ -197,7 +193,9 @@ def command(
             lines.append(f"TLS: {shown.certificate}")
         lines.append(f"token file: {token_path}")
         if settings.backups:
-            lines.append(f"backups: {settings.backups.folder}, every {backup_every}, {backup_copies} kept")
+            lines.append(
+                f"backups: {settings.backups.folder}, every {backup_every or _EVERY}, {settings.backups.copies} kept"
+            )
         # In one write: who reads a log for the first line finds the others too.
         click.echo("\n".join(lines))
 
@@ -228,8 +226,14 @@ def _log_to_stderr(level: int) -> None:
     logging.basicConfig(level=level, handlers=[handler])
 
 
-def _backup_plan(spec: StoreSpec, folder: Path | None, every: str, copies: int) -> BackupPlan | None:
+# Of backups, unless the options name others.
+_EVERY, _COPIES = "24h", 7
+
+
+def _backup_plan(spec: StoreSpec, folder: Path | None, every: str | None, copies: int | None) -> BackupPlan | None:
     if folder is None:
+        if every or copies:
+            raise MisuseError("--backup-every and --backup-copies need a folder: --backup DIR")
         return None
     if spec.kind is Kind.SHARED:
         raise MisuseError("a store in PostgreSQL is backed up by a job of its own: collector backup FILE")
@@ -238,7 +242,7 @@ def _backup_plan(spec: StoreSpec, folder: Path | None, every: str, copies: int) 
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise GpuAgentError(f"cannot make the folder {folder} for backups: {error.strerror}") from error
-    return BackupPlan(folder=folder, every=parse_time("--backup-every", every), copies=copies)
+    return BackupPlan(folder=folder, every=parse_time("--backup-every", every or _EVERY), copies=copies or _COPIES)
 
 
 def _ingest_settings(spec: StoreSpec, commit_seconds: float | None, given: Retention | None) -> IngestSettings:

@@ -122,7 +122,7 @@ def create(
         _create_all([each for each in nodes if each and not each.startswith("#")], output, expires, ca_file, token_file)
         return
     if not (name or node):
-        raise MisuseError("the token needs a name; give --name")
+        raise MisuseError(f"the token needs a name; give {'--node NODE' if scope == 'agent' else '--name NAME'}")
     if output and (output.is_symlink() or (output.exists() and not output.is_file())):
         raise MisuseError(f"--output takes a regular file; not {output}")
     lifetime, reach = parse_time("--expires", expires) if expires else None, Reach.parse(platforms, labels)

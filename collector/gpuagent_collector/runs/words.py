@@ -8,7 +8,7 @@ from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.statistics.shift import Scale, Shift
 
 # A command that prints why runs did not succeed.
-REASONS = "`collector query sql \"SELECT run_id, status, reason FROM runs WHERE status <> 'succeeded'\"`"
+REASONS = "`collector runs --status failed`"
 
 _OF_SAMPLES = {
     Stat.MEAN: "mean ",

@@ -85,7 +85,7 @@ def _what_there_is(trials: Sequence[RankedRun], elastic: Sequence[Run], by: By) 
     if not counted and elastic:
         return "all runs are elastic; run with a fixed number of ranks"
     if not counted:
-        return f"no run succeeded and reported a throughput; reasons: {REASONS}"
+        return f"no run succeeded and reported a throughput; report one (docs/your-program.md), or see {REASONS}"
     if by is By.NODES:
         return "no runs on two numbers of nodes had as many ranks on each, and the same settings"
     ranks = sorted({trial.ranks for trial in counted})

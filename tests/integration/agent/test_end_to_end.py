@@ -244,6 +244,7 @@ def test_the_exit_code_is_that_of_the_workload(node: Node, program: str, code: i
 MISUSE: list[tuple[list[str], str]] = [
     (["run"], "give either a workload or"),
     (["run", "--ranks", "2", "--", "true"], "unexpected '--ranks' before `--`; give either"),
+    (["run", "--repeats", "2", "--", "true"], "unexpected '--repeats' before `--`; did you mean --repeat?"),
     (["run", "nmist"], "did you mean 'mnist'"),
     (["run", "cnn"], "unknown workload 'cnn'; that is mnist or cifar10;"),
     (["run", "rnn"], "unknown workload 'rnn'; that is sentiment;"),

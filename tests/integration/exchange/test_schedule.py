@@ -68,6 +68,10 @@ def test_a_collector_makes_backups_and_one_is_restored(node: Node, site: str) ->
             assert opened.execute("SELECT count(*) FROM runs").fetchone() == (runs,)
 
 
+def test_options_of_backups_without_a_folder_are_misuse(run: Run) -> None:
+    assert run("serve", "--backup-every", "1h")[0] == 2
+
+
 def test_a_damaged_backup_is_not_restored(site: str, run: Run, tmp_path: Path) -> None:
     before = Path(site).read_bytes()
     damaged = tmp_path / "damaged.duckdb"
