@@ -16,7 +16,8 @@ from tests.support.servers import until
 # What kubelet and agents take to load a changed Secret, without a restart.
 LOADED_SECONDS = 240.0
 
-_NEWEST = (
+# The time of the newest sample of each node's agent of the DaemonSet.
+NEWEST = (
     "SELECT hostname, epoch_us(max(time)) AS newest FROM host_samples JOIN sessions USING (session_id) "
     "WHERE labels ->> 'namespace' = 'gpuagent' GROUP BY ALL"
 )
@@ -72,7 +73,7 @@ class Deployment:
     def newest(self) -> dict[str, int]:
         """Return the time of the newest sample of each node's agent, in µs; empty: not both are known now."""
         try:
-            found = {str(row["hostname"]): int(str(row["newest"])) for row in self.ask(_NEWEST)}
+            found = {str(row["hostname"]): int(str(row["newest"])) for row in self.ask(NEWEST)}
         except (AssertionError, ValueError):  # the collector does not answer yet
             return {}
         return found if found.keys() == set(NODES) else {}
