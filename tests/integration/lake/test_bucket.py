@@ -56,9 +56,9 @@ def test_a_bucket_in_which_another_collector_has_begun_is_no_obstacle(
 ) -> None:
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
-    with Store.open(StoreSpec.parse(f"ducklake:postgres:{server.database()}", "s3://bucket/begun")) as store:
-        with closing(store.connect()) as connection:
-            assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]
+    spec = StoreSpec.parse(f"ducklake:postgres:{server.database()}", "s3://bucket/begun")
+    with Store.open(spec) as store, closing(store.connect()) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]
 
 
 @pytest.mark.parametrize(
