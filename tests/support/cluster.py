@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,13 +125,19 @@ class Cluster:
         self._wait_for_end(node)
 
     def stop_api_server(self) -> None:
-        """End the API server; `up` brings it back."""
-        os.kill(int((self.state / "pids/apiserver").read_text()), signal.SIGTERM)
+        """Kill the API server; `up` brings it back."""
+        os.kill(int((self.state / "pids/apiserver").read_text()), signal.SIGKILL)
         self._wait_for_end("apiserver")
 
     def _wait_for_end(self, name: str) -> None:
         number = int((self.state / "pids" / name).read_text())
-        until(lambda: not psutil.pid_exists(number), f"the end of {name}")
+
+        def has_ended() -> bool:
+            with suppress(psutil.NoSuchProcess):
+                return bool(psutil.Process(number).status() == psutil.STATUS_ZOMBIE)
+            return True
+
+        until(has_ended, f"the end of {name}")
 
 
 @contextmanager

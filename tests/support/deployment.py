@@ -16,7 +16,8 @@ from tests.support.servers import until
 # What kubelet and agents take to load a changed Secret, without a restart.
 LOADED_SECONDS = 240.0
 
-_NEWEST = (
+# The time of the newest sample of each node's agent of the DaemonSet.
+NEWEST = (
     "SELECT hostname, epoch_us(max(time)) AS newest FROM host_samples JOIN sessions USING (session_id) "
     "WHERE labels ->> 'namespace' = 'gpuagent' GROUP BY ALL"
 )
@@ -70,23 +71,21 @@ class Deployment:
         return node, uid, container.removeprefix("containerd://")
 
     def newest(self) -> dict[str, int]:
-        """Return the time of each node's newest sample, in µs, as its agent of the DaemonSet measured it."""
-        return {str(row["hostname"]): int(str(row["newest"])) for row in self.ask(_NEWEST)}
+        """Return the time of the newest sample of each node's agent, in µs; empty: not both are known now."""
+        try:
+            found = {str(row["hostname"]): int(str(row["newest"])) for row in self.ask(NEWEST)}
+        except (AssertionError, ValueError):  # the collector does not answer yet
+            return {}
+        return found if found.keys() == set(NODES) else {}
 
-    def goes_on(self, seconds: float = LOADED_SECONDS) -> None:
+    def goes_on_after(self, unix_us: int) -> None:
+        """Wait until each node has delivered a sample of a later time."""
+        until(lambda: min(self.newest().values(), default=0) > unix_us, "samples of both nodes", LOADED_SECONDS)
+
+    def goes_on(self) -> None:
         """Wait until each node has delivered a newer sample than now; check that each is stored once."""
-        after: dict[str, int] = {}
-
-        def answers() -> bool:
-            try:
-                after.update(self.newest())
-            except (AssertionError, ValueError):  # it does not answer yet
-                return False
-            return set(after) == set(NODES)
-
-        until(answers, "an answer for both nodes", seconds)
-        before = dict(after)
-        until(lambda: answers() and all(after[name] > before[name] for name in NODES), "samples of both nodes", seconds)
+        before = until(self.newest, "an answer for both nodes", LOADED_SECONDS)
+        self.goes_on_after(max(before.values()))
         assert self.ask(_COUNTS) == [{"twice": 0, "lost": 0}]
 
     def pods(self) -> dict[str, tuple[str, int]]:

@@ -147,7 +147,8 @@ def _config(folder: Path, settings: Mapping[str, Any]) -> AgentConfig:
         tls=tls if "ca.crt" in given else None,
         platform=platform,
         python=sys.executable,
-        labels={**labels, **settings["labels"]},
+        # Its own say where it is; those of an agent that launched it may have the same names.
+        labels={**settings["labels"], **labels},
         rate_hz=settings["rate_hz"],
         spool=state / "spool",
         # As the node's agent names it, if there is one.

@@ -164,10 +164,12 @@ def _first_file(folder: Path) -> str | None:
 
 def _first_object(connection: duckdb.DuckDBPyConnection, data: str) -> str | None:
     _open_bucket(connection)
+    # The first `collector compact` after a day removes it. It may be that of another collector, which makes the lake.
+    probe = f"{data}written.parquet"
     try:
-        row = connection.execute("SELECT file FROM glob(?) LIMIT 1", [f"{data}**"]).fetchone()
-        if row is None:  # the first `collector compact` after a day removes this file
-            connection.execute(f"COPY (SELECT 1 AS written) TO {quoted(f'{data}written.parquet')} (FORMAT parquet)")
+        row = connection.execute("SELECT file FROM glob(?) WHERE file <> ? LIMIT 1", [f"{data}**", probe]).fetchone()
+        if row is None:
+            connection.execute(f"COPY (SELECT 1 AS written) TO {quoted(probe)} (FORMAT parquet)")
     except duckdb.Error as error:
         raise _unreachable(data, error) from error
     return str(row[0]) if row else None

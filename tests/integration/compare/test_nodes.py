@@ -23,6 +23,23 @@ def test_a_node_has_the_gpus_of_its_newest_session_whoever_else_sees_them_and_ea
     assert node["mig_instances"] == 0
 
 
+def test_a_pod_that_measured_itself_hides_the_node_s_own_agent_no_longer_than_it_runs(
+    any_store: SyntheticStore,
+) -> None:
+    any_store.node("spruce", "laptop", gpus=["NVIDIA L4", "NVIDIA T4"])
+    (agent,) = any_store.rows["sessions"]
+    pod = {**agent, "session_id": 99, "started_at": EPOCH + timedelta(minutes=1), "memory_limit_bytes": 1}
+    any_store.rows["sessions"].append(pod)
+    any_store.rows["session_ends"].append({"session_id": 99, "time": EPOCH + timedelta(minutes=2)})
+    for session_id, minutes in ((agent["session_id"], 3), (99, 2)):
+        mark = {"session_id": session_id, "number": 1, "committed_at": EPOCH + timedelta(minutes=minutes)}
+        any_store.rows["marks"].append(mark)
+    any_store.write()
+    (node,) = any_store.ask(NODES_SQL)
+    assert (node["memory_limit_bytes"], node["ended_at"], len(node["gpu_names"])) == (None, None, 2)
+    assert node["last_seen_at"] == EPOCH + timedelta(minutes=3)
+
+
 def test_mig_instances_are_counted_beside_their_gpu_and_their_memory_is_not_counted_again(
     store: SyntheticStore,
 ) -> None:

@@ -21,6 +21,8 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Buckets]:
     folder = tmp_path_factory.mktemp("s3") / "buckets"
     (folder / "bucket" / "full").mkdir(parents=True)
     (folder / "bucket" / "full" / "theirs").write_text("theirs")
+    (folder / "bucket" / "begun").mkdir()
+    (folder / "bucket" / "begun" / "written.parquet").write_text("another's")
     with buckets(folder) as running:
         yield running
 
@@ -47,6 +49,16 @@ def test_rows_go_into_a_bucket_are_compacted_there_and_come_back(
         store.tidy()
         assert list(s3.folder.glob("bucket/path/main/host_samples/year=*/month=*/day=*/*.parquet"))
         assert samples() == stored
+
+
+def test_a_bucket_in_which_another_collector_has_begun_is_no_obstacle(
+    server: Postgres, s3: Buckets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    spec = StoreSpec.parse(f"ducklake:postgres:{server.database()}", "s3://bucket/begun")
+    with Store.open(spec) as store, closing(store.connect()) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]
 
 
 @pytest.mark.parametrize(
