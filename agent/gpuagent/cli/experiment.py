@@ -84,7 +84,7 @@ def run(
     force: bool,
     **options: Any,
 ) -> int:
-    """Make the runs of an experiment, print its answer, and write it.
+    """Make the runs of an experiment and answer it.
 
     FILE is YAML, or the name of a study from `gpuagent experiment list`; `gpuagent experiment schema` prints its
     fields. Cells for which this node lacks an environment, an image or GPUs are skipped and listed. After an

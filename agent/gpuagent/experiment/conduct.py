@@ -242,7 +242,8 @@ def _lacking_gpus(planned: PlannedRun, there: int) -> str | None:
     if device == "cpu" or planned.environment.name.startswith(("slurm", "kubernetes")):
         return None
     if not there:
-        if device == "cuda" or parameters.get("counters") == "ncu":
+        split = parameters.get("split") or 1
+        if device == "cuda" or parameters.get("counters") == "ncu" or split != 1:
             return "no GPU answers here"
         is_unbounded = "limit-bytes" in parameters and parameters["limit-bytes"] is None
         return f"without a GPU, {planned.workload} needs --param limit-bytes=BYTES" if is_unbounded else None

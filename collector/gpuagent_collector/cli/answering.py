@@ -1,6 +1,7 @@
 """The answer of an experiment: its commands, one after the other, on the screen and into a folder."""
 
 import shlex
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -72,7 +73,7 @@ def answer_question(root: click.Command, question: Question, reader: "StreamingR
     for part in unanswered:
         if not part.needs_drawing:
             named = part.answer.title or f"`{shlex.join(part.answer.words[:-2])}`"
-            print_error(f"no answer yet: {named}: {part.reason}")
+            print_error(textwrap.shorten(f"no answer yet: {named}: {part.reason}", 150, placeholder=" …"))
     print_error(f"{folder / _PAGE} has {counted(len(parts) - len(unanswered), 'answer')} of {len(parts)}")
     return int(len(unanswered) == len(parts))
 

@@ -13,7 +13,9 @@ from gpuagent_proto.v1.run_pb2 import ExperimentFile
 _FILE_SUFFIXES = (".yaml", ".yml")
 
 # As in the schema of experiment files.
-_ANSWERS = frozenset({"compare", "plot", "recommend", "roofline", "profile", "scaling", "show", "report"})
+_ANSWERS = frozenset(
+    {"compare", "history", "outliers", "peers", "plot", "profile", "recommend", "report", "roofline", "scaling", "show"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

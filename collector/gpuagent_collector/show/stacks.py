@@ -72,7 +72,7 @@ def stacks_section(stacks: Sequence[Stack]) -> Section:
             f"{stack.conv} conv + {stack.fc} fc"
             if stack.gpu is None
             else f"  GPU {stack.gpu}: {stack.conv} + {stack.fc}",
-            ("largest that fits" if not stack.name.startswith("point") else "fits") if stack.fits else "out of memory",
+            _outcome(stack),
             _write(stack.step_seconds, "seconds"),
             _write(stack.peak_bytes, "bytes"),
             str(stack.runs),
@@ -84,6 +84,14 @@ def stacks_section(stacks: Sequence[Stack]) -> Section:
     return Section(
         heading="Stacks of layers", parts=(Grid(header=header, rows=rows, figures_from=2), Paragraph(text=note))
     )
+
+
+def _outcome(stack: Stack) -> str:
+    if stack.gpu is not None:
+        return ""
+    if not stack.fits:
+        return "out of memory"
+    return "fits" if stack.name.startswith("point") else "largest that fits"
 
 
 def _write(values: Iterable[float], unit: str) -> str:

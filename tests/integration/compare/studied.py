@@ -13,6 +13,7 @@ REPEATS = 2
 _WORK = {
     "model_flops_per_step": 4.58e9,
     "model_flops_fp32_per_step": 4.58e9,
+    "minimum_bytes_per_step": 1e8,
     "gpu_busy_seconds_per_step": 5e-4,
     "gpu_gap_seconds_per_step": 1.9e-3,
     "kernels_per_step": 44.0,
@@ -62,7 +63,7 @@ def _train(
 
 
 def _add_roofs(store: SyntheticStore, node: Node, experiment: str) -> None:
-    run_id = add_ceilings(store, node, quick=True)
+    run_id = add_ceilings(store, node)
     (request,) = [row for row in store.rows["run_requests"] if row["run_id"] == run_id]
     request["experiment"] = experiment
 

@@ -20,7 +20,7 @@ from tests.integration.profile.traced import add_traced, recorded
 from tests.support.commands import Printed, csv_rows, made_up
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "studies.md").read_text()
-FILES = {path.stem: path for path in studies()}
+FILES = {path.stem: path for path in studies() if path.stem in STUDIES}
 
 
 def page_commands(program: str) -> list[list[str]]:
@@ -67,9 +67,9 @@ def test_every_command_of_the_page_answers(study: str, run: Callable[..., Printe
 def test_stacks_of_layers_are_shown_with_what_fits_and_the_part_of_each_gpu(run: Callable[..., Printed]) -> None:
     _, out, _ = run("show", "--workload", "memory-limit", "--experiment", "layers")
     lines = [" ".join(line.split()) for line in out.splitlines()]
-    first = lines.index("61 conv + 61 fc largest that fits 109 ms 11.0 GB 1")
-    assert lines[first + 1] == "GPU 0: 30 + 30 largest that fits 50 ms 5.00 GB 1"
-    assert "61 conv + 62 fc fits 109 ms 11.0 GB 1" in lines
+    first = lines.index("61 conv + 61 fc largest that fits 109 ms 11 GB 1")
+    assert lines[first + 1] == "GPU 0: 30 + 30 50 ms 5 GB 1"
+    assert "61 conv + 62 fc fits 109 ms 11 GB 1" in lines
     assert "62 conv + 62 fc out of memory – – 1" in lines
     stacks = json.loads(run("show", "--workload", "memory-limit", "--experiment", "layers", "--json")[1])["stacks"]
     assert [(each["conv"], each["fits"]) for each in stacks if each["gpu"] is None] == [

@@ -140,6 +140,7 @@ workloads:
   - {workload: mnist, parameters: {ranks: 2, device: cpu}}
   - {workload: mnist, parameters: {device: cuda, seed: 2}}
   - {workload: memory-limit}
+  - {workload: memory-limit, parameters: {split: 2, limit-bytes: 1000000000}}
 """
 
 
@@ -167,10 +168,12 @@ def test_cells_for_which_the_node_lacks_something_are_found() -> None:
         "mnist · docker:a": "docker cannot be used here",
         "mnist device=cuda seed=2 · bare": "no GPU answers here",
         "memory-limit · bare": "without a GPU, memory-limit needs --param limit-bytes=BYTES",
+        "memory-limit split=2 limit-bytes=1000000000 · bare": "no GPU answers here",
     }
     assert skipped(NodeGpus(NvmlRecording.load("h200_idle").open), docker=True) == {
         "mnist · docker:a": "there is no image 'a' here",
         "mnist ranks=2 · bare": "it needs 2 GPUs, and this node has 1",
+        "memory-limit split=2 limit-bytes=1000000000 · bare": "it needs 2 GPUs, and this node has 1",
     }
 
 
