@@ -116,9 +116,10 @@ def test_any_bytes_and_any_values_are_an_experiment_or_a_misuse(content: bytes) 
 
 
 @pytest.mark.parametrize("path", studies(), ids=lambda path: path.stem)
-def test_each_study_has_the_name_of_its_file_seven_repeats_and_commands_as_answers(path: Path) -> None:
+def test_each_study_has_the_name_of_its_file_enough_repeats_and_commands_as_answers(path: Path) -> None:
     study = read_experiment(path)
-    assert (study.name, study.repeats) == (path.stem, 7)
+    # Nodes are compared with one another, not a node with itself.
+    assert (study.name, study.repeats) == (path.stem, 1 if path.stem == "fleet-check" else 7)
     assert study.question
     assert study.answers
     for answer in study.answers:
