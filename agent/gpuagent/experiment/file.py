@@ -25,11 +25,19 @@ _KEYS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoolDown:
-    """The wait before each run; `celsius_above_start` None: temperatures do not matter."""
+    """The wait before each run.
+
+    Attributes:
+        seconds: waited in any case.
+        celsius_above_start: the most by which a GPU may be warmer than before the first run; None: does not matter.
+        limit_seconds: the longest wait.
+        celsius: the warmest that a GPU may be; None: does not matter.
+    """
 
     seconds: float
     celsius_above_start: float | None
     limit_seconds: float
+    celsius: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,6 +346,7 @@ def _experiment(data: Mapping[str, Any]) -> Experiment:
             seconds=cool_down.get("seconds", 0.0),
             celsius_above_start=cool_down.get("celsius_above_start"),
             limit_seconds=cool_down.get("limit_seconds", 300.0),
+            celsius=float(data["settle"].removesuffix("C")) if "settle" in data else None,
         ),
         budget=Budget(hours=budget.get("hours"), kilowatt_hours=budget.get("kilowatt_hours")),
         failures=data["failures"],

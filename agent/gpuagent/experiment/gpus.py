@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
+from math import inf
 
 from gpuagent.experiment.file import CoolDown
 from gpuagent.sources.nvml_processes import running_processes
@@ -44,20 +45,22 @@ class NodeGpus:
             report(f"cools down for {wanted.seconds:g} s")
         sleep(wanted.seconds)
         waited = wanted.seconds
-        while waited < wanted.limit_seconds and (excess := self._excess(wanted.celsius_above_start)):
+        while waited < wanted.limit_seconds and (excess := self._excess(wanted)):
             if waited == wanted.seconds:
                 report(f"cools down: {excess}, for {wanted.limit_seconds - waited:g} s at most")
             sleep(_POLL_SECONDS)
             waited += _POLL_SECONDS
         return waited
 
-    def _excess(self, above: float | None) -> str | None:
+    def _excess(self, wanted: CoolDown) -> str | None:
         """Return in words how warm the GPU is that is furthest from cool enough; None: all are cool enough."""
-        if above is None:
+        if wanted.celsius_above_start is None and wanted.celsius is None:
             return None
-        goals = {uuid: celsius + above for uuid, celsius in self._start_celsius.items()}
+        most = inf if wanted.celsius is None else wanted.celsius
+        above = inf if wanted.celsius_above_start is None else wanted.celsius_above_start
         now = self.temperatures()
-        warm = [(celsius - goals[uuid], uuid) for uuid, celsius in now.items() if celsius > goals.get(uuid, celsius)]
+        goals = {uuid: min(most, self._start_celsius.get(uuid, inf) + above) for uuid in now}
+        warm = [(celsius - goals[uuid], uuid) for uuid, celsius in now.items() if celsius > goals[uuid]]
         if not warm:
             return None
         _, uuid = max(warm)

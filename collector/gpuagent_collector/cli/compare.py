@@ -58,7 +58,7 @@ Examples:
     "--max-regression",
     type=click.FloatRange(0, 100),
     metavar="PERCENT",
-    help="Exit with 1 if a side is shown to be worse by more.",
+    help="Exit with 1 if a side is shown worse by more.",
 )
 @click.option(
     "--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write JUnit XML; with --max-regression."
@@ -103,8 +103,8 @@ def command(
         raise MisuseError("--specs and --table are two answers; give one of them")
     if junit and max_regression is None:
         raise MisuseError("--junit writes conclusions of --max-regression; give that too")
-    if asked["event"] and (table or asked["values"]):
-        raise MisuseError("--before has two sides of its own: leave out the names of sides and --table")
+    if asked["event"] and (table or asked["values"] or asked["baseline"] or asked["by"] != "platform"):
+        raise MisuseError("--before has two sides of its own: leave out names of sides, --by, --baseline and --table")
     if (rows or columns) and not table:
         raise MisuseError("--rows and --columns arrange --table; name its metrics: --table throughput")
     with reader.open() as opened:

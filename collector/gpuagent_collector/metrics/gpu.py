@@ -63,6 +63,22 @@ def _gpu_peak(name: str, quantity: str, unit: str, reading: str) -> StoredMetric
     )
 
 
+def _at_start(name: str, title: str, unit: str, reading: str, over_parts: str) -> StoredMetric:
+    """Return the metric that is the first `reading` of the measured phase, of the warmest or slowest GPU."""
+    return StoredMetric(
+        name=name,
+        title=title,
+        unit=unit,
+        group="GPU",
+        better=None,
+        source=GPUS,
+        reading=reading,
+        in_part="arg_min({}, time)",
+        over_parts=over_parts,
+        detail=True,
+    )
+
+
 GPU_METRICS: tuple[StoredMetric, ...] = (
     StoredMetric(
         name="gpus",
@@ -136,6 +152,8 @@ GPU_METRICS: tuple[StoredMetric, ...] = (
     _gpu("gpu_power_watts", "Power, each GPU", "watts", "power_watts", better=Better.LOWER),
     _gpu("gpu_temperature_celsius", "GPU temperature", "celsius", "temperature_celsius", better=Better.LOWER),
     _gpu("sm_clock_mhz", "SM clock", "megahertz", "sm_clock_mhz"),
+    _at_start("gpu_temperature_start_celsius", "GPU temperature, start", "celsius", "temperature_celsius", "max"),
+    _at_start("sm_clock_start_mhz", "SM clock, start", "megahertz", "sm_clock_mhz", "min"),
 )
 
 

@@ -93,7 +93,7 @@ def find_outliers(ask: Ask, request: Request) -> Outliers:
     found = [
         replace(finding, q_value=rate)
         for finding, rate in zip(tested, rates, strict=True)
-        if rate <= request.rate and abs(finding.change) > request.delta
+        if rate <= request.rate and _is_material(finding, request.delta)
     ]
     return Outliers(
         request=request,
@@ -105,16 +105,23 @@ def find_outliers(ask: Ask, request: Request) -> Outliers:
     )
 
 
+def _is_material(finding: Finding, delta: float) -> bool:
+    """Return whether a distance matters: a share of a small percentage does not, only points do."""
+    points = abs(finding.value - finding.usual) / 100
+    return abs(finding.change) > delta and (finding.metric.unit != "percent" or points > delta)
+
+
 def _test(group: Group) -> Iterator[Finding]:
     """Yield every unit of a group, with its p-value in place of the q-value; nothing for fewer than five units."""
     units, values = list(group.values), list(group.values.values())
-    if len(values) < LEAST_VALUES:
+    # A share of nothing is no size.
+    if len(values) < LEAST_VALUES or median(values) == 0:
         return
     positive = min(values) > 0
     scaled = [log(value) for value in values] if positive else values
     usual = median(values)
     for unit, value, place, p_value in zip(units, values, scaled, p_values(scaled) or (), strict=True):
-        distance = expm1(place - median(scaled)) if positive else (value - usual) / abs(usual) if usual else value
+        distance = expm1(place - median(scaled)) if positive else (value - usual) / abs(usual)
         # Where only one direction is a concern, the other one cannot be found: the test has one side.
         one_sided = p_value / 2 if is_worse(group.metric, value > usual) else 1.0
         yield Finding(

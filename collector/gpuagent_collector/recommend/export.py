@@ -40,7 +40,8 @@ def answer(recommendation: Recommendation) -> str:
     pairs = recommendation.reasoned
     sentences: list[str] = []
     for ranking, reasons in pairs[:_SPOKEN_RANKINGS]:
-        sentences += [_choice(ranking, recommendation), *_behind(ranking), *why(reasons, preposition)]
+        sentences += [_choice(ranking, recommendation), *_behind(ranking), *_break_even(ranking, recommendation)]
+        sentences += why(reasons, preposition)
     if len(pairs) > _SPOKEN_RANKINGS:
         sentences.append(f"The tables have {len(pairs) - _SPOKEN_RANKINGS} more.")
     return " ".join([*sentences, *read_warnings(len(recommendation.caveats))])
@@ -69,7 +70,8 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> str:
     reason = ": they are the same" if verdicts == {Verdict.EQUAL} else ""
     reason = ": the runs are too few to decide" if Verdict.TOO_FEW in verdicts else reason
     sides = _join_words([standing.side for standing in tied], "or")
-    return f"{block}: nothing shows whether it {least} {preposition} {sides}{reason}."
+    settle = f" Repeats on {ranking.unsettled} would help a new experiment most." if ranking.unsettled else ""
+    return f"{block}: nothing shows whether it {least} {preposition} {sides}{reason}.{settle}"
 
 
 def _behind(ranking: Ranking) -> Iterator[str]:
@@ -78,6 +80,17 @@ def _behind(ranking: Ranking) -> Iterator[str]:
     more = [f"{len(behind) - len(listed)} more after them"] if len(behind) > len(listed) else []
     if listed:
         yield f"Against {ranking.standings[0].side}: {_join_words([*listed, *more], 'and')}."
+
+
+def _break_even(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
+    """Yield the share of its price at which the second side would cost as much as the best, where only cost counts."""
+    behind = [standing for standing in ranking.standings if not standing.is_tied and standing.judgement]
+    if list(recommendation.request.weights) != ["cost"] or not behind or not behind[0].judgement:
+        return
+    shift = behind[0].judgement.shift
+    if shift.scale is Scale.RATIO and shift.low and shift.high:
+        ends = f"{significant(100 / shift.high)} to {significant(100 / shift.low)} %"
+        yield f"{behind[0].side} would cost as much at {significant(100 / shift.estimate)} % of its price ({ends})."
 
 
 def _times(standing: Standing) -> str:
@@ -144,7 +157,7 @@ def _standings(ranking: Ranking) -> Grid:
         )
         for criterion in ranking.criteria
     }
-    header = ("", "side", *columns, "score [interval]", "verdict")
+    header = ("", "side", *columns, "score [interval]", "P(best)", "verdict")
     return Grid(header=header, rows=tuple(_row(one, columns) for one in ranking.standings), figures_from=2)
 
 
@@ -158,8 +171,16 @@ def _row(standing: Standing, columns: dict[str, Notation]) -> tuple[str, ...]:
             for name, scale in columns.items()
         ),
         write_shift(judgement.shift, notation([1], "")) if judgement else "1",
+        _chance(standing.chances.get("score")),
         judgement.verdict.value if judgement else "best",
     )
+
+
+def _chance(share: float | None) -> str:
+    """Return a share of draws; none or all of them is no certainty."""
+    if share is None:
+        return ABSENT
+    return "< 1 %" if share < 0.01 else "> 99 %" if share > 0.99 else f"{100 * share:.0f} %"
 
 
 def _legend(ranking: Ranking, recommendation: Recommendation) -> str:
@@ -173,6 +194,11 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> str:
         "`collector compare`, but all pairs are tested together; sides that are not shown to differ from the best "
         "share its place."
     ]
+    if any(standing.chances for standing in ranking.standings):
+        sentences.append(
+            "P(best): share of bootstrap samples of nodes and their runs in which the side is best. It is no test, is "
+            "too sure with few runs, and with one node a side says nothing about others."
+        )
     if any(standing.is_efficient is not None for standing in ranking.standings):
         sentences.append(
             f"{_MARK}: in the Pareto set: no other side takes as little of everything, and is shown to take less of "
@@ -244,6 +270,7 @@ def _record(recommendation: Recommendation) -> dict[str, Any]:
                     for each in ranking.standings
                 ],
                 "unranked": ranking.unranked,
+                "unsettled": ranking.unsettled,
                 "runs": {cell.side: [run.run_id for run in cell.runs] for cell in ranking.block.cells},
                 "bounds": {
                     one.side: [{**asdict(bound), "limit": bound.limit.value} for bound in one.bounds] for one in reasons
@@ -260,7 +287,7 @@ def _score(standing: Standing) -> dict[str, Any]:
     if standing.judgement:
         shift, verdict = standing.judgement.shift, standing.judgement.verdict.value
         ends = {"score": shift.estimate, "score_low": shift.low, "score_high": shift.high, "level": shift.alpha}
-    return {"verdict": verdict, **ends, "in_pareto_set": standing.is_efficient}
+    return {"verdict": verdict, **ends, "chances": standing.chances, "in_pareto_set": standing.is_efficient}
 
 
 def _lines(recommendation: Recommendation) -> Iterator[dict[str, Any]]:

@@ -7,12 +7,14 @@ wrong for at most a share alpha of such rankings, whichever side is best.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from math import exp, log
 from statistics import median
 
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.prices.kinds import COST_PER_MILLION_ITEMS, COST_PER_RUN, Kind, currencies_of
+from gpuagent_collector.recommend.chances import Floats, draw_medians, least_certain, share_best
 from gpuagent_collector.runs.cells import Block, Cell
 from gpuagent_collector.runs.data import Facts
 from gpuagent_collector.statistics.shift import Sides
@@ -94,6 +96,7 @@ class Standing:
         place: 1 for the best and all that are not shown to differ from it, which come first; then consecutive.
         medians: over runs, by the name of each criterion that the side has.
         judgement: its score against that of the best; None: it is the best.
+        chances: by the name of each criterion that all sides have, and under `score`, the probability that it is best.
         is_efficient: whether it belongs to the Pareto set: no other side takes less or as much of everything, and is
             shown to take less of something. None: all sides have fewer than two criteria in common.
     """
@@ -103,6 +106,7 @@ class Standing:
     place: int
     medians: Mapping[str, float]
     judgement: Judgement | None
+    chances: Mapping[str, float]
     is_efficient: bool | None
 
     @property
@@ -118,12 +122,14 @@ class Ranking:
     Attributes:
         criteria: those for which some side has a figure.
         unranked: sides with runs that lack a weighed criterion.
+        unsettled: of several sides that share the first place, the one whose score is least certain.
     """
 
     block: Block
     criteria: tuple[Criterion, ...]
     standings: tuple[Standing, ...]
     unranked: tuple[str, ...]
+    unsettled: str | None
 
 
 # The values of each side's runs; every side has some.
@@ -157,7 +163,7 @@ def rank(blocks: Iterable[Block], facts: Facts, weights: Weights, *, delta: floa
     contests = [contest for block in blocks if (contest := _contest(block, facts, weights))]
     by_score = _judge([contest.scores for contest in contests], delta)
     return tuple(
-        _ranking(contest, judged, _find_pareto_set(contest, delta))
+        _ranking(contest, judged, _find_pareto_set(contest, delta), _draw(contest, facts, weights))
         for contest, judged in zip(contests, by_score, strict=True)
     )
 
@@ -221,10 +227,40 @@ def _find_pareto_set(contest: _Contest, delta: float) -> Mapping[str, bool] | No
     return {side: not any(dominates(other, side) for other in sides) for side in sides}
 
 
-def _ranking(contest: _Contest, judged: Judged, efficient: Mapping[str, bool] | None) -> Ranking:
+# Name of a criterion, or `score` → side → drawn medians.
+Drawn = Mapping[str, Mapping[str, Floats]]
+
+
+def _draw(contest: _Contest, facts: Facts, weights: Weights) -> Drawn:
+    """Return drawn medians of the score, and of each criterion that all ranked sides have."""
+    weighed = [criterion for criterion in contest.criteria if criterion.name in weights]
+    readers: dict[str, Callable[[Metrics], float | None]] = {
+        criterion.name: criterion.of for criterion in contest.criteria
+    }
+    readers["score"] = partial(_score, weighed=weighed, weights=weights)
+    drawn = {}
+    for name, of in readers.items():
+        sides = {
+            side: [
+                (run.nodes, value)
+                for run in contest.block.cell(side).runs
+                if (value := of(facts.metrics.get(run.run_id, {}))) is not None
+            ]
+            for side in contest.scores
+        }
+        if medians := draw_medians(sides):
+            drawn[name] = medians
+    return drawn
+
+
+def _ranking(contest: _Contest, judged: Judged, efficient: Mapping[str, bool] | None, drawn: Drawn) -> Ranking:
     best, *others = contest.scores
+    chances = {name: share_best(medians) for name, medians in drawn.items()}
     judgements = {best: None, **{side: judged[best, side] for side in others}}
+    tied = [side for side, judgement in judgements.items() if not _is_behind(judgement)]
+    scores = drawn.get("score", {})
     return Ranking(
+        unsettled=least_certain({side: scores[side] for side in tied}) if scores and len(tied) > 1 else None,
         block=contest.block,
         criteria=contest.criteria,
         standings=tuple(
@@ -234,6 +270,7 @@ def _ranking(contest: _Contest, judged: Judged, efficient: Mapping[str, bool] | 
                 place=1 + number if _is_behind(judgements[side]) else 1,
                 medians={name: median(values[side]) for name, values in contest.taken.items() if side in values},
                 judgement=judgements[side],
+                chances={name: of_name[side] for name, of_name in chances.items()},
                 is_efficient=efficient[side] if efficient else None,
             )
             for number, side in enumerate(sorted(judgements, key=lambda side: _is_behind(judgements[side])))

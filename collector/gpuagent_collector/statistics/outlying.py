@@ -23,8 +23,7 @@ _MOST_VALUES = 2000
 # Of normal values: Qn times this is their standard deviation.
 _QN_NORMAL = 2.2219
 
-# Sound units scatter with heavier tails than normal ones: with more freedom, many findings in large fleets would be
-# false.
+# Sound units scatter with heavier tails than normal ones: with more, many findings in large fleets would be false.
 _MOST_FREEDOM = 5.0
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)

@@ -170,6 +170,7 @@ def test_a_loss_that_few_runs_cannot_exclude_is_undecided_and_passes(run: Callab
     [
         (["--junit", "x"], "--junit writes conclusions of --max-regression"),
         (["--before", "driver", "a", "b"], "--before has two sides of its own"),
+        (["--before", "driver", "--by", "node"], "leave out names of sides, --by"),
         (["--before", "driver", "--max-regression", "1", "--metric", "sm_clock_mhz"], "no better direction"),
     ],
 )

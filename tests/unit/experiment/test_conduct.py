@@ -124,6 +124,10 @@ def test_a_cool_gpu_causes_no_wait_and_a_warm_one_a_wait_up_to_the_limit_and_one
     assert gpus.cool_down(wanted, recorded.append, slept.append) == 4.0
     assert recorded == [f"cools down: GPU 90 °C, waits for {cool + 5:.0f} °C, for 4 s at most"]
     assert gpus.cool_down(replace(wanted, celsius_above_start=None), recorded.append, slept.append) == 0.0
+    recorded.clear()
+    settled = replace(wanted, celsius_above_start=100.0, celsius=45.0)
+    assert gpus.cool_down(settled, recorded.append, slept.append) == 4.0
+    assert recorded == ["cools down: GPU 90 °C, waits for 45 °C, for 4 s at most"]
 
 
 def test_a_node_without_gpus_has_no_energy_and_no_occupants() -> None:

@@ -26,6 +26,7 @@ workloads:
     environments: [bare]
     timeout_seconds: 60
 cool_down: {seconds: 2, celsius_above_start: 5}
+settle: 45C
 budget: {hours: 1.5}
 answer: [compare --by environment]
 labels: {rack: 7}
@@ -48,6 +49,7 @@ def test_a_file_defines_the_runs_and_omitted_fields_have_defaults() -> None:
     assert experiment.labels == {"rack": "7"}
     assert (experiment.metric, experiment.seed, experiment.failures, experiment.warm_up) == ("throughput", 1, 3, 0)
     assert (experiment.cool_down.celsius_above_start, experiment.cool_down.limit_seconds) == (5, 300)
+    assert experiment.cool_down.celsius == 45
     assert (experiment.budget.hours, experiment.budget.kilowatt_hours) == (1.5, None)
 
 
