@@ -2,8 +2,10 @@
 
 from itertools import combinations
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from gpuagent_collector.plot.picture import Picture
@@ -28,6 +30,16 @@ def texts_of(picture: Picture) -> list[Text]:
         found += part.texts
         found += [text for legend in part.legends for text in legend.get_texts()]
     return [text for text in found if text.get_text().strip() and text.get_visible()]
+
+
+def xs_of(line: Line2D) -> list[float]:
+    """Return the horizontal places of a line's points."""
+    return [float(x) for x in np.asarray(line.get_xdata())]
+
+
+def ys_of(line: Line2D) -> list[float]:
+    """Return the vertical places of a line's points."""
+    return [float(y) for y in np.asarray(line.get_ydata())]
 
 
 def words_of(picture: Picture) -> str:

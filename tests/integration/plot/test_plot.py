@@ -17,7 +17,7 @@ from gpuagent_collector.store import Store
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.filled import FILLS, HOSTILE_FILLS, Fill
 from tests.integration.compare.synthetic import SyntheticStore
-from tests.integration.plot.looking import assert_clear, axes_of, words_of
+from tests.integration.plot.looking import assert_clear, axes_of, words_of, xs_of, ys_of
 from tests.integration.plot.scenes import many, models, ranks, stacks
 from tests.integration.recommend.scenes import gke
 from tests.integration.report.scenes import PRICES, everything
@@ -105,10 +105,10 @@ def test_dots_are_runs_and_medians_with_their_intervals(filled_with: Filled, plo
     (axes,) = axes_of(picture)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["container", "vm"]
     runs, interval, middle = axes.lines[:3]
-    values = sorted(runs.get_xdata())
+    values = sorted(xs_of(runs))
     assert len(values) == 7
-    assert middle.get_xdata()[0] == values[3]
-    assert sorted(interval.get_xdata()) == [values[0], values[-1]]
+    assert xs_of(middle)[0] == values[3]
+    assert sorted(xs_of(interval)) == [values[0], values[-1]]
     assert axes.get_title(loc="left") == "Throughput (items/s)"
 
 
@@ -172,14 +172,14 @@ def test_what_is_reported_by_step_is_found_by_its_name(filled_with: Filled, plot
     (axes,) = axes_of(plot(store, "loss", kind="steps", workload="resnet18"))
     # Seven runs and their median, on each of two sides.
     assert len(axes.lines) == 16
-    assert list(axes.lines[7].get_ydata())[:2] == [2.0, 1.0]
+    assert ys_of(axes.lines[7])[:2] == [2.0, 1.0]
     with pytest.raises(GpuAgentError, match="no run reports throughput by step; these are: loss"):
         plot(store, "throughput", kind="steps")
 
 
 def test_points_are_below_the_roofs_that_were_measured(filled_with: Filled, plot: Plot) -> None:
     (axes,) = axes_of(plot(filled_with(FILLS["roofline"]), "roofline"))
-    points = {(round(x), round(y / 1e11)) for line in axes.lines for x, y in zip(*line.get_data(), strict=True)}
+    points = {(round(x), round(y / 1e11)) for line in axes.lines for x, y in zip(xs_of(line), ys_of(line), strict=True)}
     assert {(60, 300), (500, 5), (400, 4)} <= points
     assert "1 point without roofs" in words_of(plot(filled_with(FILLS["roofline"]), "roofline"))
 
@@ -187,10 +187,10 @@ def test_points_are_below_the_roofs_that_were_measured(filled_with: Filled, plot
 def test_scaling_has_the_ideal_line_and_the_speed_up_of_each_number_of_ranks(filled_with: Filled, plot: Plot) -> None:
     picture = plot(filled_with(ranks), "scaling")
     (axes,) = axes_of(picture)
-    assert list(axes.lines[0].get_ydata()) == [1, 8]
-    curve = next(line for line in axes.lines if len(line.get_xdata()) == 4)
-    assert list(curve.get_xdata()) == [1, 2, 4, 8]
-    assert curve.get_ydata()[-1] == pytest.approx(8**0.93, rel=0.02)
+    assert ys_of(axes.lines[0]) == [1, 8]
+    curve = next(line for line in axes.lines if len(xs_of(line)) == 4)
+    assert xs_of(curve) == [1, 2, 4, 8]
+    assert ys_of(curve)[-1] == pytest.approx(8**0.93, rel=0.02)
     assert [name for _, name in picture.legend][-1] == "ideal"
 
 
@@ -201,17 +201,17 @@ def test_the_frontier_joins_what_nothing_beats(filled_with: Filled, plot: Plot) 
     assert labels == {"GPUs' energy an item", "cost a million items"}
     energy = axes_of(picture)[0]
     (joined,) = [line for line in energy.lines if line.get_linestyle() != "None"]
-    assert len(joined.get_xdata()) == 2
+    assert len(xs_of(joined)) == 2
 
 
 def test_stacks_of_layers_are_drawn_by_their_share(filled_with: Filled, plot: Plot) -> None:
     store = filled_with(stacks)
     upper, lower = axes_of(plot(store, "split", where="parameters->>'split' = '1'"))
-    assert list(upper.lines[0].get_xdata()) == [0, 50, 100]
-    assert list(upper.lines[0].get_ydata()) == pytest.approx([110] * 3)
-    assert list(lower.lines[0].get_ydata()) == [120] * 3
+    assert xs_of(upper.lines[0]) == [0, 50, 100]
+    assert ys_of(upper.lines[0]) == pytest.approx([110] * 3)
+    assert ys_of(lower.lines[0]) == [120] * 3
     upper, _ = axes_of(plot(store, "split", where="parameters->>'split' = '2'"))
-    assert list(upper.lines[0].get_xdata()) == [12.5, 25, 37.5]
+    assert xs_of(upper.lines[0]) == [12.5, 25, 37.5]
 
 
 def test_a_figure_is_the_same_on_a_lake(any_store: SyntheticStore, plot: Plot) -> None:
