@@ -51,8 +51,8 @@ def assert_clear(picture: Picture) -> None:
     """Check that no text leaves the figure or covers another one."""
     picture.figure.set_dpi(200)
     canvas = FigureCanvasAgg(picture.figure)
-    canvas.draw()
-    renderer, whole = canvas.get_renderer(), picture.figure.bbox
+    canvas.draw()  # type: ignore[no-untyped-call]
+    renderer, whole = canvas.get_renderer(), picture.figure.bbox  # type: ignore[no-untyped-call]
     boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in texts_of(picture)]
     for text, box in boxes:
         assert min(box.x0, box.y0) > -2, text
