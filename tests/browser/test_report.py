@@ -35,6 +35,7 @@ return Math.min(...[...document.querySelectorAll(".main-svg text")].filter(text 
 
 _UNDRAWN = """
 return [...document.querySelectorAll(".chart")]
+  .filter(place => !place.closest("details:not([open])"))
   .filter(place => !place.querySelector(".barlayer path[d], .scatterlayer path[d]"))
   .map(place => place.getAttribute("aria-label"));
 """
@@ -77,6 +78,11 @@ def test_the_report_can_be_read_in_any_width_and_colours_and_draws_every_chart(b
         assert not browser.overflows()
     assert len(browser.driver.find_elements(By.CLASS_NAME, "chart")) >= 15
     assert browser.ask(_UNDRAWN) == []
+    # A link of the table of contents opens a folded workload, whose charts are then drawn.
+    browser.ask('location.hash = "over-time-1"')
+    opened = 'return document.querySelectorAll("#over-time-1[open] .chart .main-svg").length'
+    assert until(lambda: browser.ask(opened) > 10, "its charts")
+    assert until(lambda: browser.ask(_UNDRAWN) == [], "all its charts")
     assert browser.requests() == []
     assert browser.complaints() == []
 
@@ -105,7 +111,8 @@ def test_keyboards_reach_everything_and_linked_charts_zoom_together(browser: Bro
     assert browser.ask("return document.activeElement.parentElement.open")
     # A zoom of one course zooms all.
     browser.ask('Plotly.relayout(document.querySelector(".charts .chart"), {"xaxis.range": [2, 4]})')
-    ends = 'return [...document.querySelectorAll(".chart[data-linked]")].map(p => p.layout.xaxis.range.join())'
+    drawn = '[...document.querySelectorAll(".chart.js-plotly-plot[data-linked]")]'
+    ends = f"return {drawn}.map(p => p.layout.xaxis.range.join())"
     assert set(browser.ask(ends)) == {"2,4"}
     unlinked = 'return document.querySelector("#distributions .chart").layout.xaxis.range.join()'
     assert browser.ask(unlinked) != "2,4"

@@ -68,8 +68,9 @@ def parse(html: str) -> Element:
 
 
 def figures(page: Element) -> dict[str, dict[str, Any]]:
-    """Return what plotly is given, by the titles of the charts."""
-    return {figure.all("figcaption")[0].text: json.loads(figure.all("script")[0].text) for figure in page.all("figure")}
+    """Return what plotly is given, by the titles of the charts; of equal ones the first."""
+    drawn = reversed(page.all("figure"))
+    return {figure.all("figcaption")[0].text: json.loads(figure.all("script")[0].text) for figure in drawn}
 
 
 def cells(table: Element) -> list[list[str]]:

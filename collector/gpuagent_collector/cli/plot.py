@@ -9,7 +9,7 @@ import click
 from gpuagent_collector.cli.completing import facets, stored_workloads
 from gpuagent_collector.cli.keeper import output_path
 from gpuagent_collector.cli.options import ReaderOptions, check_option, prices_option, reader_options, show_sql_option
-from gpuagent_collector.cli.printing import asking
+from gpuagent_collector.cli.printing import asking, print_error
 from gpuagent_collector.cli.selection import each_option, run_options, side_options, stats_options
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
@@ -120,4 +120,6 @@ def command(
             PlotRequest(names=names, kind=Kind(kind) if kind else None, request=request, rows=rows, width_mm=width),
             path,
         )
+    if picture.missing:
+        print_error(f"not drawn, because no run has it: {', '.join(picture.missing)}")
     click.echo(f"{path}: {picture.width_mm:.0f} × {picture.height_mm:.0f} mm")

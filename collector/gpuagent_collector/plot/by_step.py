@@ -38,7 +38,8 @@ def draw_by_step(ask: Ask, chosen: Selection, names: Sequence[str], width_mm: fl
         there = f"these are: {', '.join(known)}" if known else "these runs report nothing by step"
         raise GpuAgentError(f"no run reports {' or '.join(names)} by step; {there}")
     rest = f" The first {len(lines)} of {len(series)} lines are drawn." if len(series) > len(lines) else ""
-    picture = Picture(width_mm=width_mm, note=f"Thin lines are runs, thick ones medians over runs.{rest}")
+    note = f"Thin lines are runs, thick ones medians over runs.{rest}"
+    picture = Picture(width_mm=width_mm, note=note, missing=[name for name in names if name not in found])
     picture.legend = [
         (Line2D([], [], color=color(index), ls=dash(index), lw=1.4), f"{name} (n = {len(runs)})")
         for index, (name, runs) in enumerate(lines.items())

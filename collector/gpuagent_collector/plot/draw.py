@@ -91,7 +91,10 @@ def _draw_metrics(ask: Ask, asked: PlotRequest) -> Picture:
     if kind is None:
         kind = Kind.MATRIX if _count_marks(matrix) > _MOST_MARKS else Kind.DOTS
     draw = {Kind.DOTS: draw_dots, Kind.BARS: draw_bars, Kind.MATRIX: draw_matrix}[kind]
-    return draw(matrix, asked.width_mm)
+    picture = draw(matrix, asked.width_mm)
+    known = {line.metric.name for line in matrix.lines}
+    picture.missing = [name for name in asked.names if name not in known]
+    return picture
 
 
 def _choose_kind(ask: Ask, names: Sequence[str], chosen: Selection) -> Kind | None:

@@ -68,7 +68,8 @@ def draw_over_time(
             f"no samples of {names} in these runs; an agent on their nodes takes them (`gpuagent start`)"
         )
     runs = {line.course.run.run_id for line in lines}
-    picture = Picture(width_mm=width_mm, note=_note(lines, each, is_cut=is_cut))
+    missing = [chart.metric for chart in charts if chart not in drawn]
+    picture = Picture(width_mm=width_mm, note=_note(lines, each, is_cut=is_cut), missing=missing)
     if len(lines) > 1:
         picture.legend = [
             (Line2D([], [], color=color(index), ls=dash(index), lw=1.2), line.name) for index, line in enumerate(lines)

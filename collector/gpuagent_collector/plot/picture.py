@@ -47,12 +47,14 @@ class Picture:
     Attributes:
         width_mm: of the whole figure.
         note: sentences about what is drawn, below it.
+        missing: names that were asked for, and of which the runs have nothing.
         legend: artists with their names, below the panels.
         height_mm: known when the panels are made.
     """
 
     width_mm: float
     note: str
+    missing: Sequence[str] = ()
     legend: list[tuple[Artist, str]] = field(default_factory=list)
     height_mm: float = 0.0
     figure: Figure = field(init=False)

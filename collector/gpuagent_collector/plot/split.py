@@ -1,112 +1,130 @@
-"""Points of `memory-limit`: time of a step by the share of convolutions, or by the share of layers on the first GPU."""
+"""Stacks of layers that `memory-limit` tried: time of a step, and number of layers, by their share."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from gpuagent_collector.compare.matrix import Selection, label_row
 from gpuagent_collector.plot.picture import Picture
-from gpuagent_collector.plot.style import line_style
+from gpuagent_collector.plot.style import color, line_style
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.data import Run
+from gpuagent_collector.runs.cells import Cell
+from gpuagent_collector.show.stacks import Stack, load_stacks
 from gpuagent_common.errors import GpuAgentError
 
 WORKLOAD = "memory-limit"
 
 _PANEL_MM = {True: 42.0, False: 36.0}
+# Of GPU 0, GPU 1, …
+_PARTS = ("^", "v", "<", ">")
+_SHARES = {False: "convolutions among the layers (%)", True: "layers on GPU 0 (%)"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Point:
-    """One stack of layers that was tried.
+    """A stack, and its parts where it is split."""
 
-    Attributes:
-        percent: of its layers, the share of convolutions; where it is split, the share on the first GPU.
-        milliseconds: of a step; None: it was not timed, or did not fit.
-    """
+    stack: Stack
+    parts: tuple[Stack, ...]
 
-    percent: float
-    layers: float
-    milliseconds: float | None
+    @property
+    def percent(self) -> float:
+        """The share of convolutions; of a split stack the share of layers on the first GPU."""
+        part = self.parts[0].conv + self.parts[0].fc if self.parts else self.stack.conv
+        return 100 * part / (self.stack.conv + self.stack.fc)
+
+
+# Name of a series → its points, by their share.
+Series = Mapping[str, Sequence[_Point]]
 
 
 def draw_split(ask: Ask, chosen: Selection, width_mm: float) -> Picture:
-    """Return the time of a step, and the layers that fit, by the share of layers.
+    """Return the time of a step and the layers of each stack, those on one GPU apart from those that are split.
 
     Raises:
-        GpuAgentError: no run reports such points.
+        GpuAgentError: no run reports stacks.
     """
-    layout = chosen.layout
-    runs: dict[str, list[Run]] = defaultdict(list)
-    for block in layout.blocks:
-        for cell in block.cells:
-            name = cell.side if len(layout.blocks) == 1 else f"{label_row(block, layout)} · {cell.side}"
-            runs[name] += cell.runs
-    results = _read(ask, [run.run_id for of_one in runs.values() for run in of_one])
-    found = {name: _points([results[run.run_id] for run in of_one]) for name, of_one in runs.items()}
-    found = {name: points for name, points in found.items() if points}
-    if not found:
-        raise GpuAgentError(f"no run reports points of layers; run: gpuagent run {WORKLOAD} --ratios 3:1,1:1,1:3")
-    is_split = any("split" in result and result["split"] > 1 for result in results.values())
-    what = "layers on the first GPU" if is_split else "convolutions among the layers"
-    picture = Picture(
-        width_mm=width_mm, note=f"Each point is the largest stack that fits, or one that was asked for: {what}."
-    )
-    styles = [line_style(index) for index in range(len(found))]
-    picture.legend = [
-        (Line2D([], [], **style), f"{name} (n = {len(runs[name])})") for style, name in zip(styles, found, strict=True)
-    ]
-    upper, lower = picture.panels([_PANEL_MM[picture.is_wide]] * 2, sharex=True)
-    for style, points in zip(styles, found.values(), strict=True):
-        timed = [(point.percent, point.milliseconds) for point in points if point.milliseconds is not None]
-        if timed:
-            upper.plot(*zip(*timed, strict=True), **style)
-        lower.plot([point.percent for point in points], [point.layers for point in points], **style)
-    upper.set_ylabel("step (ms)")
-    lower.set_ylabel("layers")
-    lower.set_xlabel(f"{what} (%)")
-    lower.set_xlim(-4, 104)
-    for axes in (upper, lower):
-        axes.set_ylim(0, 1.1 * axes.dataLim.y1)
-        axes.grid()
+    cells = _cells(chosen)
+    found = {name: sorted(_points(ask, of_side), key=_place) for name, of_side in cells.items()}
+    kinds = {
+        is_split: {name: of_kind for name, points in found.items() if (of_kind := _of_kind(points, is_split=is_split))}
+        for is_split in (False, True)
+    }
+    drawn = {is_split: series for is_split, series in kinds.items() if series}
+    if not drawn:
+        raise GpuAgentError(f"no run reports stacks of layers; run: gpuagent run {WORKLOAD} --ratios 3:1,1:1,1:3")
+    names = [name for name in found if any(name in series for series in drawn.values())]
+    parts = " △, ▽: the time that GPU 0 and GPU 1 compute." if True in drawn else ""
+    picture = Picture(width_mm=width_mm, note=f"Medians over runs. ×: out of memory.{parts}")
+    for index, name in enumerate(names):
+        number = sum(len(cell.runs) for cell in cells[name])
+        picture.legend.append((Line2D([], [], **line_style(index)), f"{name} (n = {number})"))
+    columns = len(drawn) if picture.is_wide else 1
+    panels = picture.panels([_PANEL_MM[picture.is_wide]] * (2 * len(drawn) // columns), columns=columns)
+    for number, (is_split, series) in enumerate(drawn.items()):
+        first = number if columns > 1 else 2 * number
+        _draw(panels[first], panels[first + columns], series, names)
+        panels[first + columns].set_xlabel(_SHARES[is_split])
     return picture
 
 
-def _read(ask: Ask, run_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
-    results: dict[str, dict[str, float]] = defaultdict(dict)
-    for row in ask(_RESULTS, [list(run_ids)]):
-        results[row["run_id"]][row["name"]] = row["value"]
-    return results
+def _cells(chosen: Selection) -> Mapping[str, Sequence[Cell]]:
+    """Return the cells of each side, whatever points their runs state."""
+    layout, cells = chosen.layout, defaultdict[str, list[Cell]](list)
+    several = len({block.workload for block in layout.blocks}) > 1
+    for block in layout.blocks:
+        for cell in (cell for cell in block.cells if cell.runs):
+            cells[f"{label_row(block, layout)} · {cell.side}" if several else cell.side].append(cell)
+    return cells
 
 
-def _points(runs: Sequence[Mapping[str, float]]) -> list[_Point]:
-    found = []
-    for results in runs:
-        is_split = results.get("split", 1) > 1
-        for name in results:
-            prefix = name.removesuffix("_conv_layers")
-            conv, fc = results.get(f"{prefix}_conv_layers"), results.get(f"{prefix}_fc_layers")
-            # Of a split stack, the parts and the frontiers of single GPUs have names of the same form.
-            if prefix == name or conv is None or fc is None or not conv + fc or "gpu" in prefix:
-                continue
-            part = conv
-            if is_split:
-                part = results.get(f"{prefix}_gpu0_conv_layers", 0) + results.get(f"{prefix}_gpu0_fc_layers", 0)
-            seconds = results.get(f"{prefix}_step_seconds")
-            found.append(
-                _Point(
-                    percent=100 * part / (conv + fc),
-                    layers=conv + fc,
-                    milliseconds=None if seconds is None else 1000 * seconds,
-                )
-            )
-    return sorted(found, key=lambda point: point.percent)
+def _points(ask: Ask, cells: Sequence[Cell]) -> Iterator[_Point]:
+    """Yield the stacks with their parts, which follow them; those of single GPUs within a split are no points."""
+    for cell in cells:
+        stacks = load_stacks(ask, [run.run_id for run in cell.runs])
+        starts = [number for number, stack in enumerate(stacks) if stack.gpu is None]
+        for first, end in pairwise([*starts, len(stacks)]):
+            stack = stacks[first]
+            if stack.conv + stack.fc and not stack.name.startswith("gpu"):
+                yield _Point(stack=stack, parts=tuple(stacks[first + 1 : end]))
 
 
-_RESULTS = """
-SELECT run_id, name, arg_max(value, time) AS value FROM results
-WHERE (name = 'split' OR name LIKE '%_layers' OR name LIKE '%_step_seconds') AND value IS NOT NULL
-    AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
-GROUP BY ALL"""
+def _place(point: _Point) -> tuple[float, int]:
+    return point.percent, point.stack.conv + point.stack.fc
+
+
+def _of_kind(points: Sequence[_Point], *, is_split: bool) -> list[_Point]:
+    return [point for point in points if bool(point.parts) == is_split]
+
+
+def _draw(upper: Axes, lower: Axes, series: Series, names: Sequence[str]) -> None:
+    for name, points in series.items():
+        index = names.index(name)
+        timed = [(point.percent, _milliseconds(point.stack)) for point in points if point.stack.step_seconds]
+        if timed:
+            upper.plot(*zip(*timed, strict=True), **line_style(index))
+        for point in points:
+            for part in (part for part in point.parts if part.step_seconds):
+                mark = _PARTS[(part.gpu or 0) % len(_PARTS)]
+                upper.plot(point.percent, _milliseconds(part), marker=mark, color=color(index), mfc="none")
+        fitting = [(point.percent, point.stack.conv + point.stack.fc) for point in points if point.stack.fits]
+        if fitting:
+            lower.plot(*zip(*fitting, strict=True), **line_style(index))
+        for point in (point for point in points if not point.stack.fits):
+            layers = point.stack.conv + point.stack.fc
+            lower.plot(point.percent, layers, marker="x", color=color(index), ms=6, mew=1.4)
+    upper.set_ylabel("step (ms)")
+    lower.set_ylabel("layers")
+    for axes in (upper, lower):
+        axes.set_xlim(-4, 104)
+        axes.set_ylim(0, 1.12 * axes.dataLim.y1 if axes.lines else 1)
+        axes.grid()
+
+
+def _milliseconds(stack: Stack) -> float:
+    return 1000 * median(stack.step_seconds)

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -10,9 +11,10 @@ from markupsafe import Markup
 from gpuagent_collector import __version__
 from gpuagent_collector.compare.comparison import Comparison, Request
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.report.chapters import CHAPTERS
-from gpuagent_collector.report.pieces import TEMPLATES
-from gpuagent_collector.report.study import Report, make_report
+from gpuagent_collector.report.chapters import CHAPTERS, Chapter
+from gpuagent_collector.report.pieces import TEMPLATES, anchor_of
+from gpuagent_collector.report.study import MOST_BLOCKS, Report, make_report
+from gpuagent_collector.runs.cells import tell_apart
 from gpuagent_collector.times import utc_now
 from gpuagent_common.text import counted
 
@@ -44,8 +46,15 @@ def render(report: Report, *, library: str | None = None) -> str:
         style=Markup(_asset("report.css")),  # noqa: S704
         library=library,
         scripts=[Markup(script) for script in ([] if library else [plotly_script()])] + [Markup(own_script())],  # noqa: S704
-        chapters=[(chapter, pieces) for chapter, pieces in chapters if pieces],
+        chapters=[(chapter, pieces, _blocks_in(chapter, pieces, report)) for chapter, pieces in chapters if pieces],
     )
+
+
+def _blocks_in(chapter: Chapter, pieces: Sequence[Markup], report: Report) -> list[tuple[str, str]]:
+    """Return anchor and name of each workload or setting that has a part of its own in a chapter."""
+    blocks = report.comparison.layout.blocks[:MOST_BLOCKS] if report.comparison.layout.blocks[1:] else ()
+    anchors = [(anchor_of(chapter.anchor, number), tell_apart(block, blocks)) for number, block in enumerate(blocks)]
+    return [(anchor, name) for anchor, name in anchors if any(f'id="{anchor}"' in piece for piece in pieces)]
 
 
 def title_of(comparison: Comparison) -> str:

@@ -127,9 +127,9 @@ def prose(text: str, *, class_: str | None = None) -> Markup:
     return _MACROS["prose"](text, class_)
 
 
-def heading(text: str, level: int = 3) -> Markup:
-    """Return a heading."""
-    return _MACROS["heading"](text, level)
+def heading(text: str, level: int = 3, *, anchor: str | None = None) -> Markup:
+    """Return a heading; `anchor` is its name within the page."""
+    return _MACROS["heading"](text, level, anchor)
 
 
 def warnings(bullets: Bullets) -> Markup:
@@ -142,9 +142,14 @@ def bullet_list(lines: Sequence[str]) -> Markup:
     return _MACROS["bullets"](lines)
 
 
-def folded(summary: str, *inside: Markup, class_: str | None = None) -> Markup:
-    """Return pieces that are hidden until the reader opens them."""
-    return _MACROS["folded"](summary, inside, class_)
+def folded(summary: str, *inside: Markup, class_: str | None = None, anchor: str | None = None) -> Markup:
+    """Return pieces that are hidden until the reader opens them; `anchor` is their name within the page."""
+    return _MACROS["folded"](summary, inside, class_, anchor)
+
+
+def anchor_of(chapter: str, block: int) -> str:
+    """Return the name of a block within a chapter, for the table of contents."""
+    return f"{chapter}-{block}"
 
 
 def code(text: str, label: str) -> Markup:

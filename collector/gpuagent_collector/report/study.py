@@ -1,7 +1,7 @@
 """Everything that a report shows: a comparison, and all other data of the same runs."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
@@ -25,8 +25,8 @@ from gpuagent_collector.scaling.study import study_runs as study_scaling
 from gpuagent_collector.show.details import Details, load_details
 from gpuagent_common.errors import GpuAgentError
 
-# Points of a curve at most: about one for each pixel that it has.
-_BUCKETS = 500
+# Points of a curve at most: about one for each pixel that it has; of several blocks fewer, for the page's size.
+_BUCKETS, _LEAST_BUCKETS = 500, 120
 
 _QUANTILES = 200
 
@@ -133,9 +133,9 @@ class Report:
     Attributes:
         source: what was read, for people.
         written_at: UTC.
-        courses: of the median run of each side in the first block; of no more than MOST_SIDES.
-        step_times: of each of the first MOST_BLOCKS blocks.
-        profiles: the baseline beside each other side, by their median traced runs in the first block.
+        courses: of each of the first MOST_BLOCKS blocks: of the median run of each side, of no more than MOST_SIDES.
+        step_times: of each of these blocks.
+        profiles: of each of these blocks: the baseline beside each other side, by their median traced runs.
         reasons: of each block, what bounds it on each side.
         matrix: the metrics that matter most, of all workloads and sides; missing for a single run.
         details: of the only run; None: there are several.
@@ -145,10 +145,10 @@ class Report:
     source: str
     written_at: datetime
     comparison: Comparison
-    courses: tuple[Course, ...]
+    courses: tuple[tuple[Course, ...], ...]
     step_times: tuple[tuple[StepTimes, ...], ...]
     roofline: Roofline | Missing
-    profiles: tuple[Profile, ...] | Missing
+    profiles: tuple[tuple[Profile, ...], ...] | Missing
     scaling: Scaling | Missing
     reasons: tuple[tuple[Reasons, ...], ...]
     origin: Origin
@@ -167,26 +167,17 @@ def make_report(ask: Ask, request: Request, *, source: str, now: datetime) -> Re
     recorder = Recorder(ask)
     comparison = compare(recorder.about("Comparison"), replace(request, series=False, everything=True))
     layout, facts = comparison.layout, comparison.facts
-    primary, facts = comparison.figures.primary.name, comparison.facts
-    cells = [cell for cell in comparison.layout.blocks[0].cells if cell.runs][:MOST_SIDES]
+    blocks = layout.blocks[:MOST_BLOCKS]
     return Report(
         source=source,
         written_at=now,
         comparison=comparison,
         courses=tuple(
-            course
-            for cell in cells
-            for course in load_courses(
-                recorder.about("Over time"),
-                median_run(cell.runs, facts, primary),
-                facts,
-                buckets=_BUCKETS,
-                each=request.each,
-            )
+            # The statements of further blocks are the same, of other runs, and would double the page.
+            _load_courses(ask if number else recorder.about("Over time"), comparison, block)
+            for number, block in enumerate(blocks)
         ),
-        step_times=tuple(
-            load_step_times(recorder.about("Distributions"), block) for block in comparison.layout.blocks[:MOST_BLOCKS]
-        ),
+        step_times=tuple(load_step_times(recorder.about("Distributions"), block) for block in blocks),
         roofline=_try(lambda: study_roofline(recorder.about("Roofline"), layout.facet, _runs(comparison))),
         profiles=_try(lambda: _profiles(recorder.about("Kernels and operators"), comparison)),
         scaling=_try(lambda: _scaling(recorder.about("Scaling"), comparison)),
@@ -196,6 +187,14 @@ def make_report(ask: Ask, request: Request, *, source: str, now: datetime) -> Re
         details=load_details(recorder.about("Run"), layout),
         statements=recorder.statements,
     )
+
+
+def _load_courses(ask: Ask, comparison: Comparison, block: Block) -> tuple[Course, ...]:
+    facts, primary = comparison.facts, comparison.figures.primary.name
+    runs = [median_run(cell.runs, facts, primary) for cell in block.cells if cell.runs][:MOST_SIDES]
+    buckets = max(_LEAST_BUCKETS, _BUCKETS // len(comparison.layout.blocks))
+    each = comparison.request.each
+    return tuple(course for run in runs for course in load_courses(ask, run, facts, buckets=buckets, each=each))
 
 
 def _matrix(ask: Ask, comparison: Comparison) -> Matrix:
@@ -217,17 +216,26 @@ def _runs(comparison: Comparison) -> list[Run]:
     return [run for block in comparison.layout.blocks for cell in block.cells for run in cell.runs]
 
 
-def _profiles(ask: Ask, comparison: Comparison) -> tuple[Profile, ...]:
+def _profiles(ask: Ask, comparison: Comparison) -> tuple[tuple[Profile, ...], ...]:
+    """Return the profiles of each block; of one without a trace none."""
+    traced = traced_runs(ask)
+    blocks = comparison.layout.blocks[:MOST_BLOCKS]
+    found = tuple(_profiles_of(ask, comparison, block, traced) for block in blocks)
+    if not any(found):
+        raise GpuAgentError(f"no run of {blocks[0].workload} has a trace: {HOW_TO_TRACE}")
+    return found
+
+
+def _profiles_of(ask: Ask, comparison: Comparison, block: Block, traced: Collection[str]) -> tuple[Profile, ...]:
     """Return the baseline beside each other side that has a trace, or the only side that has one."""
     facts, primary = comparison.facts, comparison.figures.primary.name
-    traced = traced_runs(ask)
     sides = []
-    for cell in comparison.layout.blocks[0].cells:
+    for cell in block.cells:
         runs = [run for run in cell.runs if run.run_id in traced]
         if runs:
             sides.append((cell.side, median_run(runs, facts, primary), len(runs)))
     if not sides:
-        raise GpuAgentError(f"no run of {comparison.layout.blocks[0].workload} has a trace: {HOW_TO_TRACE}")
+        return ()
     first, *others = sides[:MOST_SIDES]
     pairs: list[tuple[tuple[str, Run, int], ...]] = [(first, other) for other in others]
     return tuple(

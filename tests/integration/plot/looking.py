@@ -2,8 +2,10 @@
 
 from itertools import combinations
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from gpuagent_collector.plot.picture import Picture
@@ -30,6 +32,16 @@ def texts_of(picture: Picture) -> list[Text]:
     return [text for text in found if text.get_text().strip() and text.get_visible()]
 
 
+def xs_of(line: Line2D) -> list[float]:
+    """Return the horizontal places of a line's points."""
+    return [float(x) for x in np.asarray(line.get_xdata())]
+
+
+def ys_of(line: Line2D) -> list[float]:
+    """Return the vertical places of a line's points."""
+    return [float(y) for y in np.asarray(line.get_ydata())]
+
+
 def words_of(picture: Picture) -> str:
     """Return all texts, joined."""
     return " ".join(" ".join(text.get_text().split()) for text in texts_of(picture))
@@ -39,8 +51,8 @@ def assert_clear(picture: Picture) -> None:
     """Check that no text leaves the figure or covers another one."""
     picture.figure.set_dpi(200)
     canvas = FigureCanvasAgg(picture.figure)
-    canvas.draw()
-    renderer, whole = canvas.get_renderer(), picture.figure.bbox
+    canvas.draw()  # type: ignore[no-untyped-call]
+    renderer, whole = canvas.get_renderer(), picture.figure.bbox  # type: ignore[no-untyped-call]
     boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in texts_of(picture)]
     for text, box in boxes:
         assert min(box.x0, box.y0) > -2, text

@@ -56,7 +56,9 @@ def stacks(store: SyntheticStore) -> None:
             point = {"conv_layers": 120.0 * conv / (conv + fc), "fc_layers": 120.0 * fc / (conv + fc)}
             point |= {"step_seconds": 0.11 * split}
             if split > 1:
-                point |= {"gpu0_conv_layers": 30.0 * conv, "gpu0_fc_layers": 15.0 * fc}
+                point |= {"gpu0_conv_layers": 30.0 * conv, "gpu0_fc_layers": 15.0 * fc, "gpu0_step_seconds": 0.09}
             for name, value in point.items():
                 named = {"name": f"frontier_conv{conv}_fc{fc}_{name}", "value": value}
                 store.rows["results"].append({**ended, "rank": 0, **named})
+        for name, value in {"conv_layers": 62.0, "fc_layers": 62.0, "fits": 0.0}.items() if split == 1 else ():
+            store.rows["results"].append({**ended, "rank": 0, "name": f"point_conv62_fc62_{name}", "value": value})

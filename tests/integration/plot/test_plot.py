@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.patches import Rectangle
 from PIL import Image
 
 from gpuagent_collector.compare.comparison import Request
@@ -17,7 +18,7 @@ from gpuagent_collector.store import Store
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.filled import FILLS, HOSTILE_FILLS, Fill
 from tests.integration.compare.synthetic import SyntheticStore
-from tests.integration.plot.looking import assert_clear, axes_of, words_of
+from tests.integration.plot.looking import assert_clear, axes_of, words_of, xs_of, ys_of
 from tests.integration.plot.scenes import many, models, ranks, stacks
 from tests.integration.recommend.scenes import gke
 from tests.integration.report.scenes import PRICES, everything
@@ -105,10 +106,10 @@ def test_dots_are_runs_and_medians_with_their_intervals(filled_with: Filled, plo
     (axes,) = axes_of(picture)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["container", "vm"]
     runs, interval, middle = axes.lines[:3]
-    values = sorted(runs.get_xdata())
+    values = sorted(xs_of(runs))
     assert len(values) == 7
-    assert middle.get_xdata()[0] == values[3]
-    assert sorted(interval.get_xdata()) == [values[0], values[-1]]
+    assert xs_of(middle)[0] == values[3]
+    assert sorted(xs_of(interval)) == [values[0], values[-1]]
     assert axes.get_title(loc="left") == "Throughput (items/s)"
 
 
@@ -122,8 +123,9 @@ def test_few_runs_have_no_interval(store: SyntheticStore, plot: Plot) -> None:
 def test_bars_have_their_values_and_differ_without_colour(filled_with: Filled, plot: Plot) -> None:
     picture = plot(filled_with(models), "gpu_utilization_percent", kind="bars", rows="environment")
     (axes,) = axes_of(picture)
-    assert len({bar.get_hatch() for bar in axes.patches}) == 2
-    widths = [bar.get_width() for bar in axes.patches]
+    bars = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    assert len({bar.get_hatch() for bar in bars}) == 2
+    widths = [bar.get_width() for bar in bars]
     assert [float(text.get_text()) for text in axes.texts] == pytest.approx(widths, rel=0.01)
 
 
@@ -172,14 +174,14 @@ def test_what_is_reported_by_step_is_found_by_its_name(filled_with: Filled, plot
     (axes,) = axes_of(plot(store, "loss", kind="steps", workload="resnet18"))
     # Seven runs and their median, on each of two sides.
     assert len(axes.lines) == 16
-    assert list(axes.lines[7].get_ydata())[:2] == [2.0, 1.0]
+    assert ys_of(axes.lines[7])[:2] == [2.0, 1.0]
     with pytest.raises(GpuAgentError, match="no run reports throughput by step; these are: loss"):
         plot(store, "throughput", kind="steps")
 
 
 def test_points_are_below_the_roofs_that_were_measured(filled_with: Filled, plot: Plot) -> None:
     (axes,) = axes_of(plot(filled_with(FILLS["roofline"]), "roofline"))
-    points = {(round(x), round(y / 1e11)) for line in axes.lines for x, y in zip(*line.get_data(), strict=True)}
+    points = {(round(x), round(y / 1e11)) for line in axes.lines for x, y in zip(xs_of(line), ys_of(line), strict=True)}
     assert {(60, 300), (500, 5), (400, 4)} <= points
     assert "1 point without roofs" in words_of(plot(filled_with(FILLS["roofline"]), "roofline"))
 
@@ -187,10 +189,10 @@ def test_points_are_below_the_roofs_that_were_measured(filled_with: Filled, plot
 def test_scaling_has_the_ideal_line_and_the_speed_up_of_each_number_of_ranks(filled_with: Filled, plot: Plot) -> None:
     picture = plot(filled_with(ranks), "scaling")
     (axes,) = axes_of(picture)
-    assert list(axes.lines[0].get_ydata()) == [1, 8]
-    curve = next(line for line in axes.lines if len(line.get_xdata()) == 4)
-    assert list(curve.get_xdata()) == [1, 2, 4, 8]
-    assert curve.get_ydata()[-1] == pytest.approx(8**0.93, rel=0.02)
+    assert ys_of(axes.lines[0]) == [1, 8]
+    curve = next(line for line in axes.lines if len(xs_of(line)) == 4)
+    assert xs_of(curve) == [1, 2, 4, 8]
+    assert ys_of(curve)[-1] == pytest.approx(8**0.93, rel=0.02)
     assert [name for _, name in picture.legend][-1] == "ideal"
 
 
@@ -201,17 +203,19 @@ def test_the_frontier_joins_what_nothing_beats(filled_with: Filled, plot: Plot) 
     assert labels == {"GPUs' energy an item", "cost a million items"}
     energy = axes_of(picture)[0]
     (joined,) = [line for line in energy.lines if line.get_linestyle() != "None"]
-    assert len(joined.get_xdata()) == 2
+    assert len(xs_of(joined)) == 2
 
 
-def test_stacks_of_layers_are_drawn_by_their_share(filled_with: Filled, plot: Plot) -> None:
-    store = filled_with(stacks)
-    upper, lower = axes_of(plot(store, "split", where="parameters->>'split' = '1'"))
-    assert list(upper.lines[0].get_xdata()) == [0, 50, 100]
-    assert list(upper.lines[0].get_ydata()) == pytest.approx([110] * 3)
-    assert list(lower.lines[0].get_ydata()) == [120] * 3
-    upper, _ = axes_of(plot(store, "split", where="parameters->>'split' = '2'"))
-    assert list(upper.lines[0].get_xdata()) == [12.5, 25, 37.5]
+def test_stacks_of_layers_are_drawn_by_their_share_those_that_are_split_apart(filled_with: Filled, plot: Plot) -> None:
+    upper, split_upper, lower, split_lower = axes_of(plot(filled_with(stacks), "split"))
+    assert xs_of(upper.lines[0]) == [0, 50, 100]
+    assert ys_of(upper.lines[0]) == pytest.approx([110] * 3)
+    assert ys_of(lower.lines[0]) == [120] * 3
+    # Out of memory: not timed.
+    assert [(xs_of(line), ys_of(line)) for line in lower.lines[1:]] == [([50], [124])]
+    assert xs_of(split_upper.lines[0]) == [12.5, 25, 37.5]
+    assert [ys_of(line) for line in split_upper.lines[1:]] == [[90.0]] * 3
+    assert split_lower.get_xlabel() == "layers on GPU 0 (%)"
 
 
 def test_a_figure_is_the_same_on_a_lake(any_store: SyntheticStore, plot: Plot) -> None:
@@ -225,11 +229,12 @@ def test_a_figure_is_the_same_on_a_lake(any_store: SyntheticStore, plot: Plot) -
 @pytest.mark.parametrize("name", ["compare", "scaling", "roofline"])
 def test_hostile_names_are_texts(filled_with: Filled, plot: Plot, name: str) -> None:
     store = filled_with(HOSTILE_FILLS[name])
-    for names, asked in {
+    drawn: dict[str, list[tuple[str, dict[str, Any]]]] = {
         "compare": [("throughput", {}), ("throughput", {"kind": "bars"}), ("cpu_percent", {"kind": "time"})],
         "scaling": [("scaling", {})],
         "roofline": [("roofline", {})],
-    }[name]:
+    }
+    for names, asked in drawn[name]:
         assert "\x1b" not in words_of(plot(store, names, **asked))
 
 
@@ -259,8 +264,12 @@ def test_files_have_the_size_and_the_format_of_their_names(command: Collector, t
         code, out, _ = command("throughput", "-o", str(path), "--width", "85mm")
         assert (code, out.startswith(f"{path}: 85 × ")) == (0, True)
         assert path.read_bytes().startswith(start)
+    code, _, err = command(
+        "throughput,gpu_power_watts", "--kind", "bars", "--force", "-o", str(tmp_path / "figure.png")
+    )
+    assert (code, "not drawn, because no run has it: gpu_power_watts" in err) == (0, True)
     with Image.open(tmp_path / "figure.png") as image:
-        assert image.size[0] == pytest.approx(85 / 25.4 * 300, abs=1)
+        assert image.size[0] == pytest.approx(180 / 25.4 * 300, abs=1)
     again = tmp_path / "again.svg"
     command("throughput", "-o", str(again), "--width", "85mm")
     assert again.read_bytes() == (tmp_path / "figure.svg").read_bytes()
@@ -274,7 +283,7 @@ def test_files_have_the_size_and_the_format_of_their_names(command: Collector, t
         (("roofline",), 1, "no roofline to draw"),
         (("scaling",), 1, "no scaling to show"),
         (("frontier",), 1, "no frontier to draw"),
-        (("split", "--workload", "mnist"), 1, "no run reports points of layers"),
+        (("split", "--workload", "mnist"), 1, "no run reports stacks of layers"),
         (("loss", "--kind", "steps"), 1, "no run reports loss by step; these runs report nothing by step"),
         (("thruput",), 2, "thruput is neither a metric nor reported by step; did you mean throughput?"),
         (("run_seconds", "--kind", "time"), 2, "run_seconds has no curve over time"),

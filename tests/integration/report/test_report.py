@@ -62,7 +62,11 @@ def test_every_chapter_that_has_something_is_there_and_in_the_table_of_contents(
         chapter.title for chapter in CHAPTERS if chapter.anchor not in ("missing", "run", "output")
     ]
     sections = [f"#{section.attributes['id']}" for section in page.all("section")]
-    assert [link.attributes["href"] for link in page.all("nav")[0].all("a")] == sections
+    links = [link.attributes["href"] for link in page.all("nav")[0].all("a")]
+    assert [link for link in links if link in sections] == sections
+    # Each workload or setting has its place in the chapters that go through them.
+    assert {"#over-time-0", "#over-time-1", "#metrics-1", "#kernels-0"} <= {*links} - {*sections}
+    assert {link[1:] for link in links} <= {each.attributes.get("id") for each in page.everything()}
     files = {path.stem for path in Path(chapters.__file__).parent.glob("*.py")}
     assert files - {"__init__"} == {chapter.write.__module__.rpartition(".")[2] for chapter in CHAPTERS}
 
@@ -83,8 +87,8 @@ def test_the_answer_and_the_tables_are_those_of_the_comparison(
 def test_courses_are_of_the_median_runs_and_begin_where_they_measured(full: Report, page: Element) -> None:
     drawn = figures(page)
     assert {"Phases", "Node CPU, %", "GPU utilisation, %", "SMs active, %", "SM clock, MHz"} <= drawn.keys()
-    assert [course.side for course in full.courses] == ["gke-a100", "gke-l4"]
-    measure = next(phase for phase in full.courses[0].phases if phase.name == "measure")
+    assert [course.side for course in full.courses[0]] == ["gke-a100", "gke-l4"]
+    measure = next(phase for phase in full.courses[0][0].phases if phase.name == "measure")
     assert (measure.from_seconds, measure.to_seconds) == (0, 12)
     lines = [trace for trace in drawn["GPU utilisation, %"]["data"] if "name" in trace]
     assert [trace["name"] for trace in lines] == ["gke-a100", "gke-l4"]
@@ -93,6 +97,28 @@ def test_courses_are_of_the_median_runs_and_begin_where_they_measured(full: Repo
     assert (of_a100.steps, of_l4.steps) == (7 * 120, 7 * 120)
     assert list(of_l4.seconds) == sorted(of_l4.seconds)
     assert of_a100.seconds[100] == pytest.approx(64 / 11_800, rel=0.02)
+
+
+def test_every_workload_has_its_curves_and_kernels_those_after_the_first_are_folded(
+    full: Report, page: Element
+) -> None:
+    blocks = full.comparison.layout.blocks
+    assert len(full.courses) == len(blocks) > 1
+    assert all(course.curves for courses in full.courses for course in courses)
+    folded = page.by_id("over-time-1")
+    assert folded.tag == "details"
+    titles = {figure.all("figcaption")[0].text for figure in folded.all("figure")}
+    assert {"Phases", "GPU utilisation, %"} <= titles
+
+
+def test_kernels_are_those_of_every_traced_workload(store: SyntheticStore) -> None:
+    node = store.node("spruce", "lab", gpus=["NVIDIA L4"])
+    for workload in ("mnist", "gcn"):
+        add_traced(store, node, [kernel(f"kernel_of_{workload}", 1.0)], workload=workload)
+    chapter = parse(render(report_on(store))).by_id("kernels")
+    assert "kernel_of_mnist" in chapter.text
+    assert "kernel_of_gcn" in chapter.text
+    assert len(chapter.all("figure")) == 2
 
 
 def test_roofline_kernels_scaling_bounds_and_costs_agree_with_their_commands(page: Element) -> None:
@@ -149,7 +175,7 @@ def test_a_curve_is_interrupted_where_samples_are_missing(store: SyntheticStore)
         row for row in store.rows["host_samples"] if not 6 <= (row["time"] - EPOCH).total_seconds() % turn <= 9
     ]
     report = report_on(store, by="interference")
-    before, after = next(curve for chart, curve in report.courses[0].curves.items() if chart.title == "Node CPU")
+    before, after = next(curve for chart, curve in report.courses[0][0].curves.items() if chart.title == "Node CPU")
     # Zero is 3 s after the start, where the run began to measure.
     assert before[-1].seconds == pytest.approx(2.5, abs=0.1)
     assert after[0].seconds == pytest.approx(6.5, abs=0.1)
@@ -157,14 +183,14 @@ def test_a_curve_is_interrupted_where_samples_are_missing(store: SyntheticStore)
 
 def test_curves_go_on_where_samples_were_thinned_out(store: SyntheticStore) -> None:
     everything(store)
-    read = report_on(store).courses[0].curves
+    read = report_on(store).courses[0][0].curves
     later = EPOCH + timedelta(days=9)
     thinned = sum(
         done.removed
         for done in retain(store.connection, Retention(samples=timedelta(days=7)), later, sorted_by_node=False)
     )
     assert thinned > 1000
-    course = report_on(store).courses[0]
+    course = report_on(store).courses[0][0]
     assert course.curves.keys() == read.keys()
     for chart, stretches in course.curves.items():
         if chart.table == "steps":
@@ -182,7 +208,7 @@ def test_more_sides_than_colours_are_compared_all_the_same(store: SyntheticStore
         for repeat in range(2):
             store.run(f"run-{number}-{repeat}", node, start_seconds=(repeat * 9 + number) * 20, repeat=repeat)
     report = report_on(store)
-    assert len(report.courses) == 6
+    assert len(report.courses[0]) == 6
     page = parse(render(report))
     assert len(page.by_id("metrics").all("h3")) == 1
     assert "place-8" in page.by_id("distributions").all("script")[0].text

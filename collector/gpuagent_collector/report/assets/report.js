@@ -28,7 +28,11 @@
     return isColour ? style.getPropertyValue(value).trim() : value;
   };
 
+  const isHidden = (place) => place.closest("details:not([open])") !== null;
+
   const draw = (place) => {
+    // A folded chart has no width; it is drawn when it is opened.
+    if (isHidden(place)) return;
     const figure = JSON.parse(place.parentElement.querySelector("script").textContent);
     const { data, layout } = coloured(figure, "", getComputedStyle(root));
     layout.width = place.clientWidth;
@@ -39,26 +43,39 @@
       if (place.zoomed && axis && axis.range) Object.assign(layout[name], { range: axis.range.slice(), autorange: false });
     }
     Plotly.react(place, data, layout, config);
+    if (!place.isLinked) link(place);
+    place.isLinked = true;
     // The place has a name that says what can be seen; its buttons can be reached.
     for (const svg of place.querySelectorAll(".main-svg")) svg.setAttribute("aria-hidden", "true");
   };
   const drawAll = () => places.forEach(draw);
 
-  const link = (place, others) => place.on("plotly_relayout", (changes) => {
+  const link = (place) => place.on("plotly_relayout", (changes) => {
     if (place.following) return;
     place.zoomed = !Object.keys(changes).some((name) => name.endsWith("autorange"));
     const wanted = Object.fromEntries(Object.entries(changes).filter(([name]) => name.startsWith("xaxis.")));
     if (!("linked" in place.dataset) || !Object.keys(wanted).length) return;
-    for (const other of others) {
+    // Those of one workload, as far as they are drawn.
+    const group = (each) => each.closest("details") || each.closest("section");
+    const others = places.filter((each) => "linked" in each.dataset && each !== place && each.isLinked);
+    for (const other of others.filter((each) => group(each) === group(place))) {
       other.following = true;
       other.zoomed = place.zoomed;
       Plotly.relayout(other, wanted).then(() => { other.following = false; });
     }
   });
 
-  const linked = places.filter((place) => "linked" in place.dataset);
   drawAll();
-  places.forEach((place) => link(place, linked.filter((other) => other !== place)));
+  for (const details of document.querySelectorAll("details")) {
+    details.addEventListener("toggle", () => details.querySelectorAll(".chart").forEach(draw));
+  }
+  // A link of the table of contents opens what it leads to.
+  const open = () => {
+    const target = document.getElementById(location.hash.slice(1));
+    if (target instanceof HTMLDetailsElement) target.open = true;
+  };
+  addEventListener("hashchange", open);
+  open();
 
   let pending = 0;
   addEventListener("resize", () => {

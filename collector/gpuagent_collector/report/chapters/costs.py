@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from markupsafe import Markup
 
 from gpuagent_collector.report.figures.costs import cost_figures
-from gpuagent_collector.report.pieces import charts, heading, largest, prose
+from gpuagent_collector.report.pieces import anchor_of, charts, heading, largest, prose
 from gpuagent_collector.report.study import MOST_BLOCKS, Report
 from gpuagent_collector.runs.cells import tell_apart
 
@@ -22,8 +22,8 @@ def write(report: Report) -> Iterator[Markup]:
         "Each run is a small mark, the median of a side a large one. Energy is that of the run's GPUs alone; "
         f"{priced}. The tables above have the figures, under Energy and Cost."
     )
-    for block, figures in found:
+    for number, (block, figures) in enumerate(found):
         if figures and len(layout.blocks) > 1:
-            yield heading(tell_apart(block, layout.blocks))
+            yield heading(tell_apart(block, layout.blocks), anchor=anchor_of("costs", number))
         yield charts(figures)
     yield largest(MOST_BLOCKS, len(layout.blocks))

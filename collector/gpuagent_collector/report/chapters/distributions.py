@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from markupsafe import Markup
 
 from gpuagent_collector.report.figures.distributions import runs_figure, steps_figure
-from gpuagent_collector.report.pieces import charts, heading, largest, prose
+from gpuagent_collector.report.pieces import anchor_of, charts, heading, largest, prose
 from gpuagent_collector.report.study import MOST_BLOCKS, Report
 from gpuagent_collector.runs.cells import tell_apart
 
@@ -21,10 +21,10 @@ def write(report: Report) -> Iterator[Markup]:
     comparison = report.comparison
     blocks = comparison.layout.blocks
     yield prose(f"{_RUNS} {_STEPS}" if any(report.step_times) else _RUNS)
-    for block, times in zip(blocks[:MOST_BLOCKS], report.step_times, strict=True):
+    for number, (block, times) in enumerate(zip(blocks[:MOST_BLOCKS], report.step_times, strict=True)):
         both = (runs_figure(block, comparison), steps_figure(times, comparison.layout.sides))
         figures = [figure for figure in both if figure]
         if figures and len(blocks) > 1:
-            yield heading(tell_apart(block, blocks))
+            yield heading(tell_apart(block, blocks), anchor=anchor_of("distributions", number))
         yield charts(figures)
     yield largest(MOST_BLOCKS, len(blocks))

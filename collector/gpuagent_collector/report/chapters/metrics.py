@@ -11,7 +11,7 @@ from gpuagent_collector.compare.figures import BlockFigures, Row
 from gpuagent_collector.compare.tables import count_rows, metric_legend, metric_row
 from gpuagent_collector.output.document import Grid
 from gpuagent_collector.output.human import significant
-from gpuagent_collector.report.pieces import Axis, Pictures, folded, heading, prose, table
+from gpuagent_collector.report.pieces import Axis, Pictures, anchor_of, folded, heading, prose, table
 from gpuagent_collector.report.study import MOST_BLOCKS, Report
 from gpuagent_collector.runs.cells import describe, tell_apart
 from gpuagent_collector.statistics.shift import Shift
@@ -25,10 +25,10 @@ def write(report: Report) -> Iterator[Markup]:
         name = tell_apart(block.block, comparison.layout.blocks)
         pieces = list(_block(block, name, comparison))
         if number < MOST_BLOCKS:
-            yield heading(name)
+            yield heading(name, anchor=anchor_of("metrics", number))
             yield from pieces
         else:
-            yield folded(name, *pieces)
+            yield folded(name, *pieces, anchor=anchor_of("metrics", number))
 
 
 def _block(block: BlockFigures, name: str, comparison: Comparison) -> Iterator[Markup]:

@@ -17,7 +17,7 @@ def write(report: Report) -> Iterator[Markup]:
 
 
 def _reasons(report: Report) -> Iterator[tuple[str, str]]:
-    if not any(course.curves for course in report.courses):
+    if not any(course.curves for courses in report.courses for course in courses):
         yield "Over time", "no samples of the median runs; an agent on their nodes takes them (`gpuagent start`)"
     if not any(report.step_times):
         yield (

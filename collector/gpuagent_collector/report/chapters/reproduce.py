@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Container, Iterator, Sequence
+from itertools import chain
 
 from markupsafe import Markup
 
@@ -29,7 +30,7 @@ def commands(report: Report) -> Iterator[str]:
     if not isinstance(report.roofline, Missing):
         yield _line("roofline", *_distinct(block.workload for block in layout.blocks), *by)
     if not isinstance(report.profiles, Missing):
-        for profile in report.profiles:
+        for profile in chain.from_iterable(report.profiles):
             yield _line("profile", *(side.run.run_id for side in profile.sides))
     if not isinstance(report.scaling, Missing):
         for name in _distinct(curve.curve.settings.workload for curve in report.scaling.curves):
@@ -88,7 +89,8 @@ def write(report: Report) -> Iterator[Markup]:
             f"What was started: {counted(len(started), 'command')}", code("\n".join(lines), "Commands of the runs")
         )
     yield heading("Queries")
-    yield prose("All that the store was asked for this report; `collector query sql` takes each of them.")
+    rest = ", of curves those of the first workload or setting" if len(report.courses) > 1 else ""
+    yield prose(f"All that the store was asked for this report{rest}; `collector query sql` takes each of them.")
     for topic, statements in report.statements.items():
         number = counted(len(statements), "statement")
         yield folded(f"{topic}: {number}", code("\n\n".join(statements), f"SQL of {topic}"), class_="sql")

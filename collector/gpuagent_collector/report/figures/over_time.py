@@ -80,7 +80,7 @@ def _figure(chart: Chart, courses: Courses) -> Figure:
     scale = notation([highest], chart.unit)
     top = 100.0 if chart.unit == "percent" else highest / scale.divisor
     lines = [_line(index, curve, courses[index].side, scale.divisor) for index, curve in curves.items()]
-    bands = [_band(index, curve, scale.divisor) for index, curve in curves.items()]
+    bands = [_band(index, curve, scale.divisor) for index, curve in curves.items() if _varies(curve)]
     layout = {
         "showlegend": False,
         "hovermode": "x unified",
@@ -126,6 +126,11 @@ def _line(index: int, curve: Curve, side: str, divisor: float) -> Data:
         "line": {"color": color(index), "dash": dash(index), "width": 1.6},
         "hovertemplate": "%{y:.4~g}",
     }
+
+
+def _varies(curve: Curve) -> bool:
+    """Return whether some bucket has several readings that differ: else its band would be its line."""
+    return any(short(reading.low) < short(reading.high) for stretch in curve for reading in stretch)
 
 
 def _band(index: int, curve: Curve, divisor: float) -> Data:
