@@ -70,7 +70,7 @@ def _metric(_context: click.Context, _option: click.Parameter, name: str | None)
         from difflib import get_close_matches
 
         close = get_close_matches(name, BY_NAME, n=1)
-        hint = f"did you mean {close[0]}?" if close else "`collector schema metrics` lists them"
+        hint = f"did you mean {close[0]}?" if close else "`collector schema --metrics` lists them"
         raise MisuseError(f"--metric {name} is unknown; {hint}")
     return name
 
