@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plot": ("gpuagent_collector.cli.plot", "Draw a figure for print into a file."),
     "report": ("gpuagent_collector.cli.report", "Write a comparison with charts as one HTML file."),
     "recommend": ("gpuagent_collector.cli.recommend", "Recommend where a workload should run."),
+    "prices": ("gpuagent_collector.cli.prices", "Convert a price catalogue to a price file."),
     "plan": ("gpuagent_collector.cli.plan", "Calculate the repeats that a new experiment needs."),
     "peers": ("gpuagent_collector.cli.peers", "Show where a run stands among its peers."),
     "outliers": ("gpuagent_collector.cli.outliers", "Find nodes and GPUs that differ from their kind."),

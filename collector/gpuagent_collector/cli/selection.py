@@ -62,9 +62,11 @@ def check_facet(_context: click.Context, _option: click.Parameter, names: str | 
 
 
 def _metric(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
-    from gpuagent_collector.prices.kinds import GPU_KILOWATT_HOURS, KINDS
+    from gpuagent_collector.prices.kinds import KINDS, PHYSICAL
 
-    is_price = name and (name == GPU_KILOWATT_HOURS.name or name.startswith(tuple(f"{kind.stem}_" for kind in KINDS)))
+    is_price = name and (
+        name in {metric.name for metric in PHYSICAL} or name.startswith(tuple(f"{kind.stem}_" for kind in KINDS))
+    )
     # A colon precedes a statistic: gpu_power_watts:max.
     if name is not None and name.partition(":")[0] not in BY_NAME and not is_price:
         from difflib import get_close_matches

@@ -7,6 +7,7 @@ library reads no TOML before Python 3.11, and gives no lines.
 import os
 import re
 from collections.abc import Callable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from gpuagent_common.errors import MisuseError
 
 _MOST_BYTES = 1_000_000
 _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
+# Key of the intensity of electricity.
+_CARBON = "carbon_grams_per_kilowatt_hour"
 _CURRENCY = re.compile(r"[A-Z]{3}")
 
 
@@ -94,9 +97,10 @@ def _read_entry(node: yaml.Node) -> Price:
     for key in ("platform", "currency"):
         if key not in values:
             raise _FaultError(node, f"{key} is missing")
-    if "instance_hour" not in values and "kilowatt_hour" not in values:
+    if not {"instance_hour", "kilowatt_hour", _CARBON} & values.keys():
         raise _FaultError(node, "there is no price: give instance_hour, kilowatt_hour or both")
-    for key, needed in (("provisioning_included", "instance_hour"), ("pue", "kilowatt_hour"), ("kilowatt_hour", "pue")):
+    needs = [("provisioning_included", "instance_hour"), ("kilowatt_hour", "pue"), (_CARBON, "pue")]
+    for key, needed in (*needs, *([] if _CARBON in values else [("pue", "kilowatt_hour")])):
         if key in values and needed not in values:
             raise _FaultError(fields[key], f"{key} needs {needed}")
     absent = dict.fromkeys(("device", "instance_type", "instance_hour", "kilowatt_hour", "pue"))
@@ -154,6 +158,14 @@ def _currency(key: str, node: yaml.Node) -> str:
     return text
 
 
+def _day(key: str, node: yaml.Node) -> str:
+    text = _text(key, node)
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise _FaultError(node, f"{key} must be a day such as 2026-11-01, not {text}") from None
+
+
 # Key of an entry → reader of its value.
 _READERS: Mapping[str, Callable[[str, yaml.Node], object]] = {
     "platform": _text,
@@ -164,4 +176,7 @@ _READERS: Mapping[str, Callable[[str, yaml.Node], object]] = {
     "provisioning_included": _truth,
     "kilowatt_hour": _number(0, itself=False),
     "pue": _number(1, itself=True),
+    _CARBON: _number(0, itself=True),
+    "source": _text,
+    "date": _day,
 }

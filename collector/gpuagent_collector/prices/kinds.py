@@ -69,6 +69,24 @@ GPU_KILOWATT_HOURS = Metric(
     detail=True,
 )
 
+# Of the GPUs' measured energy, with the overhead of the building, at a stated intensity.
+GPU_CARBON_PER_RUN = Metric(
+    name="gpu_carbon_per_run_grams",
+    title="GPUs' CO2, whole run",
+    unit="g",
+    group="Energy",
+    better=Better.LOWER,
+)
+GPU_CARBON_PER_MILLION_ITEMS = Metric(
+    name="gpu_carbon_per_million_items_grams",
+    title="GPUs' CO2, a million items",
+    unit="g",
+    group="Energy",
+    better=Better.LOWER,
+)
+# Every figure that follows from the file without being money.
+PHYSICAL = (GPU_KILOWATT_HOURS, GPU_CARBON_PER_RUN, GPU_CARBON_PER_MILLION_ITEMS)
+
 
 def currencies_of(metrics: Iterable[Metric]) -> set[str]:
     """Return the currencies of the metrics that are in money."""

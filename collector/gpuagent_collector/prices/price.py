@@ -19,6 +19,8 @@ class Price:
         kilowatt_hour: price of electricity; None: unknown.
         pue: power usage effectiveness: power of the building by that of its computers, from 1; None: no price of
             electricity.
+        carbon_grams_per_kilowatt_hour: greenhouse gases of its electricity, as CO2; None: unknown.
+        source, date: where and when the price was stated; None: not stated.
     """
 
     line: int
@@ -30,6 +32,9 @@ class Price:
     provisioning_included: bool
     kilowatt_hour: float | None
     pue: float | None
+    carbon_grams_per_kilowatt_hour: float | None = None
+    source: str | None = None
+    date: str | None = None
 
     def fits(self, platform: str | None, devices: Collection[str], instance_type: str | None) -> bool:
         """Return whether it is the price of a node on which a run used GPUs of these names."""
@@ -54,6 +59,12 @@ class Prices:
 
     source: str
     entries: Sequence[Price]
+
+    @property
+    def described(self) -> str:
+        """The file, and the dates that its entries state."""
+        dates = sorted({price.date for price in self.entries if price.date})
+        return f"{self.source}, as of {' to '.join([*dates[:1], *dates[1:][-1:]])}" if dates else self.source
 
     def of_node(self, platform: str | None, devices: Collection[str], instance_type: str | None) -> Price | None:
         """Return the first price that fits the node; None: unknown."""

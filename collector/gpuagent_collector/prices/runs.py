@@ -42,7 +42,7 @@ def derive(metrics: Mapping[str, float], stays: Sequence[Stay]) -> dict[Metric, 
     found = {kind.metric(currency): cost for kind, cost in costs.items()}
     if _kilowatt_hour(stays) and "gpu_energy_run_joules" in metrics:
         found[kinds.GPU_KILOWATT_HOURS] = metrics["gpu_energy_run_joules"] / _JOULES_PER_KILOWATT_HOUR
-    return found
+    return {**found, **dict(_carbon(metrics, stays))}
 
 
 def _node_costs(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tuple[kinds.Kind, float]]:
@@ -79,6 +79,24 @@ def _energy_costs(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterat
     items = metrics.get("throughput", 0.0) * metrics.get("measure_seconds", 0.0)
     if "cpu_energy_joules" in metrics and items:
         yield kinds.CPU_ELECTRICITY_PER_MILLION_ITEMS, metrics["cpu_energy_joules"] / items * per_joule * _MILLION
+
+
+def _carbon(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tuple[Metric, float]]:
+    """Yield the greenhouse gases of the GPUs' measured energy; nothing where nodes differ in the intensity."""
+    intensities = {
+        None
+        if price.carbon_grams_per_kilowatt_hour is None
+        else price.carbon_grams_per_kilowatt_hour * (price.pue or 1)
+        for price in (stay.price for stay in stays)
+    }
+    grams = intensities.pop() if len(intensities) == 1 else None
+    if grams is None:
+        return
+    if "gpu_energy_run_joules" in metrics:
+        yield kinds.GPU_CARBON_PER_RUN, metrics["gpu_energy_run_joules"] / _JOULES_PER_KILOWATT_HOUR * grams
+    if "gpu_energy_per_item_joules" in metrics:
+        joules = metrics["gpu_energy_per_item_joules"] * _MILLION
+        yield kinds.GPU_CARBON_PER_MILLION_ITEMS, joules / _JOULES_PER_KILOWATT_HOUR * grams
 
 
 def _kilowatt_hour(stays: Sequence[Stay]) -> float | None:
@@ -125,7 +143,7 @@ def _in_order(costs: Mapping[str, Mapping[Metric, float]]) -> tuple[Metric, ...]
     """Return all metrics that some run has, those of a kind together."""
     present = {metric for of_run in costs.values() for metric in of_run}
     in_money = (kind.metric(currency) for kind in kinds.KINDS for currency in sorted(kinds.currencies_of(present)))
-    return tuple(metric for metric in (kinds.GPU_KILOWATT_HOURS, *in_money) if metric in present)
+    return tuple(metric for metric in (*kinds.PHYSICAL, *in_money) if metric in present)
 
 
 # The wait of each run after the earlier ones on its node: an agent executes one after the other.

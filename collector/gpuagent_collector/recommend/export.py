@@ -210,6 +210,8 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> str:
         prices = recommendation.request.prices
         reason = f"{prices.source} has no prices of these nodes in one currency" if prices else "give --prices FILE"
         sentences.append(f"Cost is unknown: {reason}.")
+    elif recommendation.request.prices:
+        sentences.append(f"Prices: {recommendation.request.prices.described}.")
     return " ".join(sentences)
 
 

@@ -114,3 +114,14 @@ def test_gpu_and_instance_type_choose_the_price() -> None:
     t4 = "{platform: alder, device: NVIDIA T4, currency: USD, instance_hour: 7.2}"
     assert costs(prices(t4, l4))["cost_per_million_items_usd"] == pytest.approx(1)
     assert costs(prices(t4)) == {}
+
+
+def test_carbon_is_the_gpus_energy_at_the_stated_intensity_with_the_buildings_overhead() -> None:
+    entry = "{platform: alder, currency: EUR, pue: 1.5, carbon_grams_per_kilowatt_hour: 400}"
+    found = costs(prices(entry))
+    # 7.2 MJ are 2 kWh, and a million items of 3.6 J are 1 kWh.
+    assert found == pytest.approx({"gpu_carbon_per_run_grams": 1200.0, "gpu_carbon_per_million_items_grams": 600.0})
+    other = "{platform: birch, currency: EUR, pue: 1.5, carbon_grams_per_kilowatt_hour: 50}"
+    assert costs(prices(entry, other), nodes=(ALDER, BIRCH)) == {}
+    clean = "{platform: alder, currency: EUR, pue: 1, carbon_grams_per_kilowatt_hour: 0}"
+    assert costs(prices(clean))["gpu_carbon_per_run_grams"] == 0
