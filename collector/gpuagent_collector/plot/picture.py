@@ -24,9 +24,6 @@ _CHARACTER, _LINE = 0.56, 1.35
 # Between panels, for the title and the axis of each.
 _PANEL_MM = 10.0
 
-# Beyond this a figure does not fit onto a page of A4.
-PAGE_MM = 247.0
-
 
 def characters(width_mm: float, size: float) -> int:
     """Return the number of characters of a size in points that fit into a width."""

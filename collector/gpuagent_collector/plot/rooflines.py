@@ -28,19 +28,21 @@ def draw_rooflines(study: Study, width_mm: float) -> Picture:
     """Return a panel for each device that has roofs.
 
     Raises:
-        GpuAgentError: there is no roof, or no point with known bytes.
+        GpuAgentError: there is no roof.
     """
-    known = [roofline for roofline in study.rooflines if _points(roofline) and _corners(roofline)]
+    known = [roofline for roofline in study.rooflines if _corners(roofline)]
     if not known:
         raise GpuAgentError(
             "no roofline to draw: run `gpuagent run ceilings` on the device; `collector roofline` has more"
         )
     errors = " ".join(f"Wrong: {caveat.text}." for caveat in find_errors(study))
     picture = Picture(width_mm=width_mm, note=f"{_NOTE} {errors}".strip())
-    drawn = [placed for roofline in known for _, placed in _points(roofline)]
+    drawn = [placed for roofline in known for placed in roofline.placed]
     hidden = sum(len(roofline.placed) for roofline in study.rooflines) - len(drawn)
+    if any(placed.point.intensity is None for placed in drawn):
+        picture.note += " Dotted: the traffic is unknown, and so the place from left to right."
     if hidden:
-        picture.note += f" Not drawn: {counted(hidden, 'point')} without roofs or known traffic."
+        picture.note += f" Not drawn: {counted(hidden, 'point')} of devices without roofs."
     sides = list(dict.fromkeys(placed.point.group.side for placed in drawn))
     # Of one side, the points differ.
     series = {id(one): sides.index(one.point.group.side) if sides[1:] else number for number, one in enumerate(drawn)}
@@ -51,7 +53,7 @@ def draw_rooflines(study: Study, width_mm: float) -> Picture:
             f"{mark}{f' ({roofline.device})' if several else ''} {_name(placed, study)}",
         )
         for roofline in known
-        for mark, placed in _points(roofline)
+        for mark, placed in marked(roofline)
         for index in (series[id(placed)],)
     ]
     panels = picture.panels([_PANEL_MM[picture.is_wide]] * len(known))
@@ -70,17 +72,14 @@ def _name(placed: Placed, study: Study) -> str:
     return f"{label(placed.point, study)} (n = {len(placed.point.trials)})"
 
 
-def _points(roofline: Roofline) -> list[tuple[str, Placed]]:
-    return [(mark, placed) for mark, placed in marked(roofline) if placed.point.intensity is not None]
-
-
 def _corners(roofline: Roofline) -> list[tuple[float, float]]:
     return [*ridges(roofline.measured, roofline), *ridges(roofline.datasheet, roofline)]
 
 
 def _draw(axes: Axes, roofline: Roofline, series: Mapping[int, int], size: float) -> None:
-    points, corners = _points(roofline), _corners(roofline)
-    left, right = limits([*(placed.point.intensity or 0.0 for _, placed in points), *(x for x, _ in corners)])
+    points, corners = [*marked(roofline)], _corners(roofline)
+    known = [placed.point.intensity for _, placed in points if placed.point.intensity is not None]
+    left, right = limits([*known, *(x for x, _ in corners)])
     low, high = limits([*(placed.point.flops_per_second for _, placed in points), *(y for _, y in corners)])
     for roofs, pattern, shade in ((roofline.datasheet, (0, (4, 2)), QUIET), (roofline.measured, "-", "black")):
         for line in lines(roofs, roofline, left, right):
@@ -100,8 +99,11 @@ def _draw(axes: Axes, roofline: Roofline, series: Mapping[int, int], size: float
             )
     for _, placed in points:
         index, point = series[id(placed)], placed.point
-        axes.plot(point.intensity or 0.0, point.flops_per_second, marker=marker(index), color=color(index), ms=5)
-    for x, y, text in _labels(points, right / left, high / low):
+        if point.intensity is None:
+            axes.axhline(point.flops_per_second, color=color(index), ls=(0, (1, 2)), lw=1.0)
+        else:
+            axes.plot(point.intensity, point.flops_per_second, marker=marker(index), color=color(index), ms=5)
+    for x, y, text in _labels(points, left, right, high / low):
         axes.annotate(text, (x, y), (0, 4), textcoords="offset points", ha="center", va="bottom", fontsize=size)
     axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(low, high))
     axes.set_title(harmless(roofline.device))
@@ -115,23 +117,20 @@ def _draw(axes: Axes, roofline: Roofline, series: Mapping[int, int], size: float
     axes.grid(color="#eeeeee")
 
 
-def _labels(points: Iterable[tuple[str, Placed]], across: float, upwards: float) -> Iterator[tuple[float, float, str]]:
-    """Yield labels and their places; points that are near one another share one."""
-    groups: list[list[tuple[str, Point]]] = []
+def _labels(
+    points: Iterable[tuple[str, Placed]], left: float, right: float, upwards: float
+) -> Iterator[tuple[float, float, str]]:
+    """Yield labels and their places; points that are near one another share one, near the left where it is unknown."""
+    margin = (right / left) ** 0.05
+    groups: list[tuple[float, float, list[tuple[str, Point]]]] = []
     for mark, placed in points:
-        near = (group for group in groups if _is_near(group[0][1], placed.point, across, upwards))
-        group = next(near, None)
-        if group is None:
-            groups.append([(mark, placed.point)])
+        x, y = placed.point.intensity or left * margin, placed.point.flops_per_second
+        for other_x, other_y, members in groups:
+            if abs(log(x / other_x)) < 2 * _NEAR * log(right / left) and abs(log(y / other_y)) < _NEAR * log(upwards):
+                members.append((mark, placed.point))
+                break
         else:
-            group.append((mark, placed.point))
-    for group in groups:
-        first = group[0][1]
-        arrow = "←" if any(point.traffic_by is Traffic.LEAST for _, point in group) else ""
-        yield first.intensity or 0.0, first.flops_per_second, arrow + ",".join(mark for mark, _ in group)
-
-
-def _is_near(one: Point, other: Point, across: float, upwards: float) -> bool:
-    x = abs(log((one.intensity or 1.0) / (other.intensity or 1.0))) / log(across)
-    y = abs(log(one.flops_per_second / other.flops_per_second)) / log(upwards)
-    return x < 2 * _NEAR and y < _NEAR
+            groups.append((x, y, [(mark, placed.point)]))
+    for x, y, members in groups:
+        arrow = "←" if any(point.traffic_by is Traffic.LEAST for _, point in members) else ""
+        yield x, y, arrow + ",".join(mark for mark, _ in members)

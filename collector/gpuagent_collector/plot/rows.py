@@ -192,7 +192,7 @@ def _panel(axes: Axes, matrix: Matrix, metric: Metric, slots: _Slots) -> _Panel:
 def _write_numbers(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     if axes.get_xscale() == "linear":
-        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
 
 
 def _runs_note(matrix: Matrix) -> str:

@@ -183,7 +183,10 @@ def test_points_are_below_the_roofs_that_were_measured(filled_with: Filled, plot
     (axes,) = axes_of(plot(filled_with(FILLS["roofline"]), "roofline"))
     points = {(round(x), round(y / 1e11)) for line in axes.lines for x, y in zip(xs_of(line), ys_of(line), strict=True)}
     assert {(60, 300), (500, 5), (400, 4)} <= points
-    assert "1 point without roofs" in words_of(plot(filled_with(FILLS["roofline"]), "roofline"))
+    # A point whose traffic is unknown has a rate all the same.
+    (unknown,) = [line for line in axes.lines if xs_of(line) == [0, 1]]
+    assert ys_of(unknown) == [1e12, 1e12]
+    assert "Dotted: the traffic is unknown" in words_of(plot(filled_with(FILLS["roofline"]), "roofline"))
 
 
 def test_scaling_has_the_ideal_line_and_the_speed_up_of_each_number_of_ranks(filled_with: Filled, plot: Plot) -> None:
