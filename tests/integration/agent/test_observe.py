@@ -87,7 +87,7 @@ def test_a_step_is_what_an_optimizer_completes_and_signals_are_the_program_s(tmp
 
 
 def test_two_optimizers_make_one_step(tmp_path: Path) -> None:
-    seen = run_both(tmp_path, str(PROGRAMS / "two_optimizers.py"))
+    seen = run(tmp_path, str(PROGRAMS / "two_optimizers.py"), observe=True)
     assert seen.digest.steps.by_rank[0].steps == 20
     assert seen.digest.units["throughput"] == "steps/s"
 
@@ -105,13 +105,13 @@ def test_each_rank_reports_its_own_steps_and_items_add_up(tmp_path: Path) -> Non
 
 
 def test_of_two_processes_that_train_the_first_reports(tmp_path: Path) -> None:
-    seen = run_both(tmp_path, str(PROGRAMS / "parent.py"), str(PROGRAMS / "two_optimizers.py"))
+    seen = run(tmp_path, str(PROGRAMS / "parent.py"), str(PROGRAMS / "two_optimizers.py"), observe=True)
     assert seen.digest.steps.by_rank[0].steps == 20
     assert seen.stdout.endswith("both have ended\n")
 
 
 def test_a_killed_program_leaves_the_steps_of_all_but_its_last_second(tmp_path: Path) -> None:
-    seen = run_both(tmp_path, str(PROGRAMS / "killed.py"))
+    seen = run(tmp_path, str(PROGRAMS / "killed.py"), observe=True)
     assert seen.code == -9
     assert seen.digest.steps.by_rank[0].steps >= 10
 
