@@ -15,7 +15,7 @@ from dataclasses import asdict
 from gpuagent import __version__, facts, locations
 from gpuagent.agent_config import AgentConfig, find_place
 from gpuagent.clock import SystemClock
-from gpuagent.delivery.connecting import Access
+from gpuagent.delivery.channel import Access
 from gpuagent.delivery.courier import Courier
 from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Spool, gap_entry

@@ -15,7 +15,7 @@ from typing import cast
 from benchmarks.load.messages import DrawnValues, description
 from benchmarks.load.plan import SimulatedNode
 from gpuagent.clock import SystemClock
-from gpuagent.delivery.connecting import Access
+from gpuagent.delivery.channel import Access
 from gpuagent.delivery.spool import Message, Session, Spool
 from gpuagent.delivery.stream import Orders
 from gpuagent.delivery.uplink import Uplink

@@ -17,7 +17,7 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.naming import check_name
 
 if TYPE_CHECKING:
-    from gpuagent.delivery.connecting import Access
+    from gpuagent.delivery.channel import Access
 
 _ANSWER_SECONDS = 15.0
 _ATTEMPTS = 3
@@ -56,7 +56,7 @@ def command(
     `gpuagent run` deliver to HOST:PORT; --collector overrides it.
     """
     from gpuagent.agent_config import find_node
-    from gpuagent.delivery.connecting import Access
+    from gpuagent.delivery.channel import Access
 
     check_address(address, "join")
     text = _join_text(join_file)

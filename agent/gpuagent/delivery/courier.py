@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from gpuagent.clock import Clock
-from gpuagent.delivery.connecting import Access
+from gpuagent.delivery.channel import Access
 from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Spool
 from gpuagent.delivery.stream import Orders

@@ -11,7 +11,7 @@ from itertools import cycle
 import grpc
 
 from gpuagent.clock import Clock
-from gpuagent.delivery.connecting import Access
+from gpuagent.delivery.channel import Access
 from gpuagent.delivery.spool import Spool
 from gpuagent.delivery.stream import Orders, Stream, Tally
 from gpuagent.sampling.rows import RecordBuffer

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gpuagent.environments.support.clients import ClientError, ask_client
-from gpuagent.environments.support.engine import Engine
+from gpuagent.environments.support.container_engine import Engine
 
 
 class Docker(Engine):

@@ -4,7 +4,7 @@ import uuid
 from pathlib import Path
 
 from gpuagent.clock import SystemClock
-from gpuagent.delivery.connecting import Access
+from gpuagent.delivery.channel import Access
 from gpuagent.delivery.courier import Courier
 from gpuagent.runs.execution import Outcome
 from gpuagent.runs.recording import RunRecorder

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from gpuagent.clock import SystemClock
-from gpuagent.delivery.connecting import Access
+from gpuagent.delivery.channel import Access
 from gpuagent.delivery.spool import Entry, Spool
 from gpuagent.delivery.stream import Orders
 from gpuagent.delivery.uplink import Uplink

@@ -21,7 +21,7 @@ from gpuagent.environments import (
 from gpuagent.environments.apptainer import read_sif
 from gpuagent.environments.podman import Podman
 from gpuagent.environments.slurm import find_step
-from gpuagent.environments.support import engine, inside
+from gpuagent.environments.support import inside
 from gpuagent.environments.support.images import check_machine, elf_machine, machine_of
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.limits import NO_LIMITS, CpuChange, Limits
@@ -204,8 +204,8 @@ def test_docker_asks_for_no_gpus_where_site_options_name_their_devices(
 
 
 def test_a_path_with_a_comma_is_mounted_whole_and_a_container_has_a_name_that_engines_take() -> None:
-    assert engine.mount_option(Path("/a,b")) == '--mount=type=bind,"source=/a,b","target=/a,b"'
-    assert engine.container_name("größe.sh-1a") == "gpuagent-gr__e.sh-1a"
+    assert container_engine.mount_option(Path("/a,b")) == '--mount=type=bind,"source=/a,b","target=/a,b"'
+    assert container_engine.container_name("größe.sh-1a") == "gpuagent-gr__e.sh-1a"
 
 
 @pytest.mark.parametrize("name", [one.name for one in ENVIRONMENTS if one.name != "bare"])
