@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROTO := proto/gpuagent_proto/v1
 SHELL := /bin/bash
+# Tests start hundreds of Pythons: each would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # Each process of tests trains and starts servers of its own, and waits for them a third of its time: three keep two
 # cores busy, and need 4 GB. Modules stay whole, and begin in the order of tests/conftest.py, the longest first.
 JOBS ?= 3

@@ -3,10 +3,11 @@
 In a notebook: `from gpuagent_collector import connect`, then `connect().sql("FROM runs").df()`.
 """
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpuagent_collector.notebook import Connection
 
 __version__ = "0.1.0"
@@ -14,12 +15,12 @@ __all__ = ["__version__", "connect"]
 
 
 def connect(
-    place: str | Path | None = None,
+    place: "str | Path | None" = None,
     *,
-    token_file: str | Path | None = None,
-    ca_file: str | Path | None = None,
-    client_cert: str | Path | None = None,
-    client_key: str | Path | None = None,
+    token_file: "str | Path | None" = None,
+    ca_file: "str | Path | None" = None,
+    client_cert: "str | Path | None" = None,
+    client_key: "str | Path | None" = None,
 ) -> "Connection":
     """Open a collector (`HOST:PORT`) or a store (a path, or `ducklake:PATH`) for reading; close it after use.
 
@@ -33,6 +34,8 @@ def connect(
     Raises:
         GpuAgentError: neither exists, or it cannot be read.
     """
+    from pathlib import Path  # a tenth of `collector --help`
+
     from gpuagent_collector.notebook import find_tls, open_connection
 
     tls = find_tls(ca_file, client_cert, client_key)

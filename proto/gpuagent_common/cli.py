@@ -4,7 +4,6 @@ import importlib
 import io
 import os
 import re
-import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -164,6 +163,8 @@ def _describe_permitted(error: click.BadParameter) -> str | None:
 
 def interrupt_on_signals() -> None:
     """Let SIGTERM and SIGHUP end this command as Ctrl-C does, with its clean-up."""
+    import signal  # its enums take a fiftieth of `--help`
+
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
 

@@ -7,9 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from gpuagent_collector.choices import PartKind, Stat
 from gpuagent_collector.cli.completing import facets
-from gpuagent_collector.metrics import BY_NAME, Stat
-from gpuagent_collector.metrics.metric_sources import PartKind
 from gpuagent_common.errors import MisuseError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -62,6 +61,7 @@ def check_facet(_context: click.Context, _option: click.Parameter, names: str | 
 
 
 def _metric(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
+    from gpuagent_collector.metrics import BY_NAME
     from gpuagent_collector.prices.kinds import KINDS, PHYSICAL
 
     is_price = name and (

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpuagent_collector.choices import PartKind, Stat
 from gpuagent_collector.compare.before_after import lay_out_event
 from gpuagent_collector.compare.caveats import find_caveats
 from gpuagent_collector.compare.figures import Evidence, Figures, compute_figures
-from gpuagent_collector.metrics import Stat
-from gpuagent_collector.metrics.metric_sources import PartKind
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs

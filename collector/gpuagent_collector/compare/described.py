@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from itertools import groupby
 
+from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Row, make_figure
 from gpuagent_collector.compare.tables import shown_rows
 from gpuagent_collector.metrics import METRICS
-from gpuagent_collector.metrics.metric_sources import PartKind
 from gpuagent_collector.output.document import Grid, in_short, read_warnings
 from gpuagent_collector.output.human import Notation, notation
 from gpuagent_collector.output.values import ABSENT

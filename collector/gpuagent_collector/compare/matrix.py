@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.compare.described import write_figure
 from gpuagent_collector.compare.figures import Figure, make_figure
-from gpuagent_collector.metrics import Metric, Stat
+from gpuagent_collector.metrics import Metric
 from gpuagent_collector.output.document import Grid, Paragraph, Section
 from gpuagent_collector.output.human import notation
 from gpuagent_collector.output.rendering import Rendering

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from statistics import median
 
+from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
-from gpuagent_collector.metrics import BY_NAME, Metric, Stat
+from gpuagent_collector.metrics import BY_NAME, Metric
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import identify_command
 from gpuagent_collector.runs.data import Facts, Run, load_facts

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from gpuagent_collector.metrics.gpu import ENERGY_METRICS, GPU_METRICS, HEALTH_METRICS, SHARING_METRICS
 from gpuagent_collector.metrics.host import HOST_METRICS
-from gpuagent_collector.metrics.metric import ITEMS, Better, Metric, Stat, StoredMetric, further
+from gpuagent_collector.metrics.metric import ITEMS, Better, Metric, StoredMetric, further
 from gpuagent_collector.metrics.result import IMAGE_METRICS, RECOVERY_METRICS, RESULT_METRICS, WORK_METRICS
 from gpuagent_collector.metrics.run import EFFICIENCY_METRICS, RUN_METRICS, STEADINESS_METRICS, TRACE_METRICS
 
@@ -21,7 +21,6 @@ __all__ = [
     "METRICS",
     "Better",
     "Metric",
-    "Stat",
     "StoredMetric",
     "by_group",
     "further",

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, fields
 from enum import Enum
 
+from gpuagent_collector.choices import Stat
 from gpuagent_collector.metrics.metric_sources import RESULTS, Source
 
 
@@ -11,15 +12,6 @@ class Better(Enum):
 
     HIGHER = "higher"
     LOWER = "lower"
-
-
-class Stat(Enum):
-    """A statistic of a quantity's readings over the measured phase."""
-
-    MEAN = "mean"
-    MEDIAN = "median"
-    P95 = "p95"
-    MAX = "max"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,18 +1,8 @@
 """Sources of a run's figures: its own rows of each table, in the time that counts."""
 
 from dataclasses import dataclass
-from enum import Enum
 
-
-class PartKind(Enum):
-    """The parts of a run that have figures of their own."""
-
-    # One GPU or MIG instance: `part` is its device_id.
-    GPU = "gpu"
-    # One rank: `part` is its number.
-    RANK = "rank"
-    # One node: `part` is its node_id.
-    NODE = "node"
+from gpuagent_collector.choices import PartKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

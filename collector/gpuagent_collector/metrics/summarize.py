@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 
 import duckdb
 
-from gpuagent_collector.metrics import METRICS, Stat, StoredMetric
+from gpuagent_collector.choices import Stat
+from gpuagent_collector.metrics import METRICS, StoredMetric
 from gpuagent_collector.metrics.metric_sources import SOURCES, Source
 from gpuagent_collector.metrics.run_energy import LIVES, WINDOWS, insert_energy
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from gpuagent_collector.choices import PartKind
 from gpuagent_collector.metrics import Metric
-from gpuagent_collector.metrics.metric_sources import PartKind
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import identify_command
 from gpuagent_collector.runs.data import Facts, Run, load_facts

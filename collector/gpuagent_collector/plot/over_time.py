@@ -8,8 +8,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.matrix import Selection, label_row
-from gpuagent_collector.metrics.metric_sources import PartKind
 from gpuagent_collector.output.human import notation
 from gpuagent_collector.plot.picture import Picture
 from gpuagent_collector.plot.style import QUIET, SHADE, WIDE_MM, color, dash

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from gpuagent_collector.metrics.metric_sources import PartKind
+from gpuagent_collector.choices import PartKind
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.parts import label_parts

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.metrics.metric_sources import PartKind
+from gpuagent_collector.choices import PartKind
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.profile.data import load_operations, load_step_seconds, traced_runs, why_not_traced
 from gpuagent_collector.profile.each import PartTimes, load_part_times

@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
-from gpuagent_collector.metrics import ITEMS, METRICS, Metric, Stat, by_group, further
+from gpuagent_collector.choices import Stat
+from gpuagent_collector.metrics import ITEMS, METRICS, Metric, by_group, further
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.runs.arguments import Command, find_argument, is_path, name_commands

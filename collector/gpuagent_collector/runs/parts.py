@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from gpuagent_collector.choices import PartKind
 from gpuagent_collector.metrics import METRICS
-from gpuagent_collector.metrics.metric_sources import PartKind
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts, Run
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from gpuagent_collector.metrics import Metric, Stat
+from gpuagent_collector.choices import Stat
+from gpuagent_collector.metrics import Metric
 from gpuagent_collector.output.human import Notation, ratio, significant
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.statistics.shift import Scale, Shift

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
-from gpuagent_collector.metrics import BY_NAME, Metric, Stat
+from gpuagent_collector.metrics import BY_NAME, Metric
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import identify_command
 from gpuagent_collector.runs.cells import Block, Cell, match_runs

@@ -6,8 +6,8 @@ from typing import Any
 
 from starlette.responses import Response
 
+from gpuagent_collector.choices import Stat
 from gpuagent_collector.errors import NothingToCompareError
-from gpuagent_collector.metrics import Stat
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.web.answers import Query, html, text
 from gpuagent_common.errors import GpuAgentError, MisuseError

@@ -4,7 +4,7 @@ import threading
 
 from starlette.responses import Response
 
-from gpuagent_collector.metrics.metric_sources import PartKind
+from gpuagent_collector.choices import PartKind
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.web.answers import Query, html, text
 from gpuagent_common.errors import GpuAgentError, MisuseError

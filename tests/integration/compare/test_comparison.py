@@ -11,10 +11,10 @@ from unittest.mock import Mock
 import pytest
 from rich.console import Console
 
+from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.compare.export import render
 from gpuagent_collector.compare.page import print_comparison
-from gpuagent_collector.metrics import Stat
 from gpuagent_collector.runs.cells import tell_apart
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError, MisuseError

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
+from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.compare.matrix import tabulate
-from gpuagent_collector.metrics.metric_sources import PartKind
 from tests.integration.compare.filled import NAMED
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.support.commands import HOSTILE, Collector, assert_inert, csv_rows, made_up

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuagent_collector.metrics.metric_sources import PartKind
+from gpuagent_collector.choices import PartKind
 from gpuagent_collector.peers.export import answer
 from gpuagent_collector.peers.study import Peers, Request, find_peers
 from gpuagent_collector.statistics.tolerance import Method

@@ -9,8 +9,8 @@ import pytest
 from matplotlib.patches import Rectangle
 from PIL import Image
 
+from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.comparison import Request
-from gpuagent_collector.metrics.metric_sources import PartKind
 from gpuagent_collector.plot.draw import Kind, PlotRequest, write_plot
 from gpuagent_collector.plot.picture import Picture
 from gpuagent_collector.prices.file import parse_prices
