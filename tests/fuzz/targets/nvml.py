@@ -15,7 +15,7 @@ from gpuagent.sources.nvml_energy import NvmlEnergy
 from gpuagent.sources.nvml_events import NvmlEvents
 from gpuagent.sources.nvml_gpm import NvmlGpm
 from gpuagent.sources.nvml_health import NvmlHealth
-from gpuagent.sources.nvml_power_buffer import NvmlPower
+from gpuagent.sources.nvml_power import NvmlPower
 from gpuagent.sources.nvml_processes import NvmlProcesses
 from gpuagent.sources.source import SourceContext
 from tests.fuzz.choices import Choices
