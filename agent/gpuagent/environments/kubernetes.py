@@ -105,6 +105,9 @@ class Kubernetes(Container):
                 "name its address there: GPUAGENT_KUBERNETES_ARGS='--collector HOST:PORT'"
             )
         users = [options.user] if options.user is not None else [_USER, None]
+        if options.user is None and any(name.startswith("OPENSHIFT_") for name in os.environ):
+            # The agent's own constraint would admit a user that the Job's pod may not have.
+            users = [None]
         for user in users:
             elsewhere = Elsewhere(reason=reason, user=user, home=home)
             refusal = _refusal(replace(job, elsewhere=elsewhere), self.image_of(job), _site(options, job))
