@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from gpuagent_collector.choices import Stat
+from gpuagent_collector.cli import runs
 from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.compare.export import render
 from gpuagent_collector.compare.page import print_comparison
@@ -57,8 +58,8 @@ def test_the_reasons_of_failed_runs_are_where_the_hint_points(store: SyntheticSt
     store.run("bad", alder, start_seconds=5000, status="failed")
     (caveat,) = [each for each in compared(store).caveats if each.code == "unsuccessful"]
     command = shlex.split(caveat.remedy.split("`")[1])
-    assert command[:3] == ["collector", "query", "sql"]
-    assert [row["run_id"] for row in store.ask(command[3])] == ["bad"]
+    assert command[:2] == ["collector", "runs"]
+    assert runs.command.make_context("runs", command[2:]).params["status"] == "failed"
 
 
 def test_without_phases_nothing_speaks_of_them(store: SyntheticStore) -> None:
