@@ -140,7 +140,9 @@ def test_a_cancelled_job_leaves_no_agent_and_what_its_agent_measured_and_ran_is_
     until(lambda: output.exists() and "began" in output.read_text(), "the job's first line")
     cluster.ask("scancel", number)
     code, said = cluster.end(number)
-    assert (code, said.count("STEP")) == ("0:15", 0)
+    # The signal ends the script itself, or first the program that it waits for.
+    assert code in ("0:15", "143:0")
+    assert "STEP" not in said
     sql = "SELECT s.labels->>'slurm_job_id' AS job_id FROM runs r JOIN sessions s USING (session_id)"
     told = cluster.node.run("collector", "query", "sql", f"{sql} WHERE r.labels->>'of' = 'job'", "--json")
     assert json.loads(told.stdout) == [{"job_id": number}]
