@@ -13,6 +13,7 @@ import click
 
 from gpuagent.cli.progress import ProgressLine, ReadGpus, has_terminal
 from gpuagent.runs.events import EventTailer
+from gpuagent.runs.steps import write_figure
 from gpuagent.sources.source import Value
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1.run_pb2 import RunUpdate
@@ -125,7 +126,7 @@ class Follower:
             if run.seconds is not None:
                 line += f" in {run.seconds:.1f} s"
             figures = [
-                f"{name} {value:,.4g} {run.units.get(name, '')}".rstrip()
+                f"{name} {write_figure(value)} {run.units.get(name, '')}".rstrip()
                 for name in _SHOWN_RESULTS
                 if isinstance(value := run.results.get(name), float | int)
             ]

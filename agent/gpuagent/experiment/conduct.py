@@ -221,7 +221,7 @@ def check_cells(
             (planned,) = plan(spec(Trial(cell=cell, repeat=1), experiment, "."))
             if planned.image is None:
                 # Without an image, the program has to be on the node.
-                planned.environment.launch(planned.job(Path("/")))
+                planned.environment.launch(planned.probe())
         except (EnvironmentUnavailableError, ImageUnavailableError) as error:
             lacking[cell.key] = str(error)
         except MisuseError as error:

@@ -110,6 +110,10 @@ class PlannedRun:
         )
         return observed(job) if self.observe and not self.elsewhere else job
 
+    def probe(self) -> Job:
+        """Return the job for questions about its environment, without a run directory; nothing is written."""
+        return replace(self, observe=False).job(Path("/"))
+
     def _as_json(self) -> dict[str, object]:
         """Return the fields that an agent elsewhere needs to make this run."""
         names = ("run_id", "experiment", "workload", "program", "parameters", "repeat", "labels", "timeout_seconds")
@@ -211,8 +215,7 @@ class Planner:
             patterns=_patterns(spec),
             items_per_step=spec.items_per_step or None,
         )
-        probe = replace(planned, observe=False).job(Path("/"))
-        elsewhere = environment.find_elsewhere(probe, self._home) if self._home else None
+        elsewhere = environment.find_elsewhere(planned.probe(), self._home) if self._home else None
         if self._home and elsewhere is None:
             _check_cpus(limits)
         if planned.nodes > 1 and not spec.job:

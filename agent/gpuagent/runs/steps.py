@@ -82,8 +82,13 @@ class RunSteps:
             each = f", {_duration(sums.seconds / sums.timed)} each" if sums.timed else ""
             return f"{sums.steps:,} step{'s' * (sums.steps != 1)}{each}{source}"
         if sums.items and sums.seconds:
-            return f"{sums.items:,.0f} items, {sums.items / sums.seconds:,.4g} items/s{source}"
+            return f"{sums.items:,.0f} items, {write_figure(sums.items / sums.seconds)} items/s{source}"
         return ""
+
+
+def write_figure(value: float) -> str:
+    """Return a figure with four digits, or all before the point: 0.5, 157.2, 33,590."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _duration(seconds: float) -> str:

@@ -4,11 +4,12 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.output.document import Caveat
-from gpuagent_collector.runs.arguments import write_argument
+from gpuagent_collector.runs.arguments import NOT_GIVEN, find_argument, parse_arguments, write_argument
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import CONDITIONS, JOINT, Facet
 from gpuagent_collector.runs.words import distinguishing, statuses
@@ -141,15 +142,16 @@ def _by_repeat(cell: Cell) -> dict[tuple[str | None, str | None, int | None], Ru
     return runs if complete else {}
 
 
-def choose_sides(runs: Iterable[Run], facet: Facet, asked: Sequence[str], baseline: str | None) -> tuple[str, ...]:
+def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseline: str | None) -> tuple[str, ...]:
     """Return the values of the facet that are compared, the baseline first; the only one where there is only one.
 
     A combination of several facets' values may be named with commas: `satori,docker`.
 
     Raises:
         MisuseError: a value is unknown.
-        NothingToCompareError: there is no value.
+        NothingToCompareError: there is no value, or no command has the argument.
     """
+    _check_arguments(runs, facet)
     present = sorted({run.side for run in runs if run.side is not None})
     spelled = {side.replace(JOINT, ","): side for side in present}
     asked, baseline = [spelled.get(value, value) for value in asked], baseline and spelled.get(baseline, baseline)
@@ -164,6 +166,21 @@ def choose_sides(runs: Iterable[Run], facet: Facet, asked: Sequence[str], baseli
         raise NothingToCompareError(f"nothing to compare: no run has a value of {facet.spoken}; try another --by")
     first = baseline or (facet.usual if not asked and facet.usual in chosen else chosen[0])
     return tuple(sorted(chosen, key=lambda value: value != first))
+
+
+def _check_arguments(runs: Sequence[Run], facet: Facet) -> None:
+    """Raise NothingToCompareError if no command has an argument of the facet, which may be misspelt."""
+    commands = {run.command for run in runs if run.command}
+    known = {
+        name.lstrip("-"): name for command in commands for name, value in parse_arguments(command).items() if value
+    }
+    for name in (part.argument for part in facet.parts if part.argument):
+        if commands and all(find_argument(command, name) == NOT_GIVEN for command in commands):
+            close = get_close_matches(name.lstrip("-"), known, n=1)
+            hint = (
+                f"did you mean {known[close[0]]}?" if close else f"there are: {_listed(sorted(known.values())) or '-'}"
+            )
+            raise NothingToCompareError(f"nothing to compare: no command has the argument {name}; {hint}")
 
 
 def _listed(names: Sequence[str]) -> str:

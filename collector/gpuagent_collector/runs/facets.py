@@ -165,7 +165,8 @@ def _find_one(name: str) -> Facet:
             preposition="with",
         )
     names = [facet.name for facet in FACETS]
-    close = get_close_matches(name, names, n=1)
+    kinds = get_close_matches(kind, ("argument", "parameter", "label"), n=1, cutoff=0.5) if key else []
+    close = [f"{kinds[0]}:{key}"] if kinds else get_close_matches(name, names, n=1)
     known = f"there are {', '.join(names)}, argument:NAME, parameter:KEY and label:KEY"
     raise MisuseError(f"--by {name} is unknown; {f'did you mean {close[0]}?' if close else known}")
 

@@ -1,6 +1,7 @@
 """Selection of runs: by workload, experiment and condition, and the median one of several."""
 
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from gpuagent_collector.query.ask import Ask
@@ -29,7 +30,9 @@ def find_runs(
         if value is not None:
             present = [row["value"] for row in ask(_PRESENT.format(column=column))]
             if value not in present:
+                close = get_close_matches(value, present, n=1)
                 known = f"there are: {', '.join(present)}" if present else "the store has no runs yet"
+                known = f"did you mean {close[0]}?" if close else known
                 raise MisuseError(f"no run has the {column} {value}; {known}")
     if workload and experiment:
         raise MisuseError(f"the experiment {experiment} has no run of the workload {workload}")

@@ -55,6 +55,8 @@ def describe_runs(ask: Ask, runs: Sequence[Run], facts: Facts) -> str:
     figures = list(_figures(ask, succeeded or runs, facts))
     if figures:
         sentences.append(f"{'Medians: ' if len(succeeded) > 1 else ''}{', '.join(figures)}.")
+    if succeeded and succeeded[0].command and not facts.values(succeeded, "throughput"):
+        sentences.append("No steps: --observe finds those of torch, --pattern those that are printed.")
     return "\n".join([" ".join(sentences), _next(ask, runs)])
 
 

@@ -182,3 +182,24 @@ def test_runs_are_described_in_a_paragraph_with_the_command_to_go_on_with(store:
 def test_the_command_to_go_on_with_compares_what_differs_between_runs_of_the_name(store: SyntheticStore) -> None:
     alternate(store, first=own("a"), second=own("a", interference="cpu-burn"))
     assert described(store, "first-0").endswith("Next: collector compare --workload nanogpt --by interference")
+
+
+@pytest.mark.parametrize(
+    ("by", "hint"),
+    [
+        ("argument:--dtyp", "no command has the argument --dtyp; did you mean --dtype?"),
+        ("argument:dtype,argument:--sed", r"no command has the argument --sed; there are: --dtype, "),
+    ],
+)
+def test_a_misspelt_argument_is_no_side(store: SyntheticStore, by: str, hint: str) -> None:
+    alternate(store, first=precision("bfloat16"), second=precision("float32"))
+    with pytest.raises(NothingToCompareError) as error:
+        compared(store, by=by)
+    assert hint in str(error.value)
+
+
+def test_a_program_without_steps_is_described_with_the_ways_to_them(store: SyntheticStore) -> None:
+    alternate(store, first=own("a"), second=own("a"))
+    for rows in ("steps", "results"):
+        store.rows[rows].clear()
+    assert "No steps: --observe finds those of torch, --pattern" in described(store, "first-0")

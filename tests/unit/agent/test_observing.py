@@ -1,6 +1,7 @@
 """The package in front of a program."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,13 +9,16 @@ from pathlib import Path
 import pytest
 
 from gpuagent.environments import Image, Job
+from gpuagent.experiment.conduct import check_cells
 from gpuagent.experiment.file import parse_experiment
+from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.experiment.plan import all_trials, spec
 from gpuagent.runs.catalogue import Catalogue
 from gpuagent.runs.observing import observed
 from gpuagent.runs.planning import Planner
 from gpuagent_common.errors import MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
+from tests.support.nvml_replay import NO_DRIVER
 
 IMAGE = Image(name="an-image", digest=None, architecture=None, size_bytes=None)
 
@@ -80,3 +84,10 @@ def test_lines_of_a_command_are_not_held_back_unless_its_user_says_so(tmp_path: 
     ):
         (plan,) = planner.plan(RunSpec(command=["ls"], pattern=pattern), variables=variables)
         assert plan.job(tmp_path).variables.get("PYTHONUNBUFFERED") == expected
+
+
+def test_checking_an_experiment_of_observed_commands_copies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = b"name: a\nrepeats: 1\nworkloads: [{command: [sh], observe: true}]\n"
+    monkeypatch.setattr(shutil, "copytree", None)
+    plan_runs = Planner(Catalogue(sys.executable), allow_commands=True).plan
+    assert check_cells(parse_experiment(file, "a.yaml"), plan_runs, NodeGpus(NO_DRIVER)) == {}

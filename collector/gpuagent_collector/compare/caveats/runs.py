@@ -58,7 +58,7 @@ def whole_run(evidence: Evidence) -> Iterator[Caveat]:
         yield Caveat(
             code="whole_run",
             text=f"no measured phase was reported in {where}: their figures are of the whole run, start-up included",
-            remedy="report the phase `measure` through the run directory to leave start-up out",
+            remedy="run with --observe or --pattern, or report the phase `measure`, to leave start-up out",
         )
 
 
