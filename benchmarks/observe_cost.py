@@ -1,18 +1,19 @@
 """The cost of `gpuagent run --observe` for each step of a program, with its hooks in place and removed in turns.
 
-The first loop has a data loader and an optimizer but nothing to compute, so that the difference in CPU time stands out;
-with a GPU, CUDA events are recorded too. The second, on a GPU alone, has steps of 5 ms and waits for each, so that
-nothing hides what the host does; it takes 45 s.
+The first loop has a data loader and an optimizer but nothing to compute, so that the difference in CPU time stands out.
+The second has steps of 5 ms and waits for each, so that nothing hides what the host does, and CUDA events and files are
+as frequent as in a program. It takes 80 s.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,83 +27,84 @@ from gpuagent_report.steps import StepRecorder
 if TYPE_CHECKING:
     from tests.support.servers import Node
 
-PAIRS = 40
-STEPS = 4000
-GPU_STEPS = 100
-STEP_MILLISECONDS = 5
-MATRIX = 2048
+    # Of a window of steps: CPU and wall time a step, in seconds.
+    Costs = tuple[float, float]
+
+PAIRS = 36
+BARE_STEPS = 2000
+# A second, in which a program's steps are written once.
+STEPS = 200
+STEP_SECONDS = 0.005
 
 
 def measure(_node: Node | None = None) -> Iterator[Figure]:
-    """Yield the added time of a step in µs, a value a pair of windows: CPU time, and with a GPU the wall time too."""
+    """Yield the added CPU and wall time of a step in µs, a value a pair of windows; with a GPU the time of parts."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    name = torch.cuda.get_device_name() if device.type == "cuda" else "no GPU"
     parameter = torch.nn.Parameter(torch.ones(8, device=device))
     optimizer = torch.optim.SGD([parameter], lr=0.1)
-    batches = torch.randn(STEPS * 2, 4)
+    work = _make_work(device)
 
-    def cpu_seconds_a_step() -> float:
-        began_seconds = time.thread_time()
-        for _ in DataLoader(TensorDataset(batches), batch_size=2):
+    def train(steps: int, work: Callable[[], object]) -> Costs:
+        wait = torch.cuda.synchronize if device.type == "cuda" else int
+        batches = iter(DataLoader(TensorDataset(torch.zeros(steps * 2, 4)), batch_size=2))
+        cpu_seconds, began_seconds = 0.0, time.perf_counter()
+        for _ in range(steps):
+            before_seconds = time.thread_time()
+            next(batches)
+            cpu_seconds += time.thread_time() - before_seconds
+            work()
+            before_seconds = time.thread_time()
             optimizer.step()
-        return (time.thread_time() - began_seconds) / STEPS
+            cpu_seconds += time.thread_time() - before_seconds
+            wait()
+        return cpu_seconds / steps, (time.perf_counter() - began_seconds) / steps
 
-    yield _compare("observation of a step", cpu_seconds_a_step, f"CPU time; {device.type}")
-    if device.type == "cpu":
-        return
-    matrix = torch.randn(MATRIX, MATRIX, device=device)
-    products = _products_a_step(matrix)
-
-    def wall_seconds_a_step() -> float:
-        began_seconds = time.perf_counter()
-        for _ in DataLoader(TensorDataset(batches[: GPU_STEPS * 2]), batch_size=2):
-            for _product in range(products):
-                torch.mm(matrix, matrix)
-            optimizer.step()
-            torch.cuda.synchronize()
-        return (time.perf_counter() - began_seconds) / GPU_STEPS
-
-    plain_milliseconds = 1000 * wall_seconds_a_step()
-    note = f"wall time; a step takes {plain_milliseconds:.2f} ms of {torch.cuda.get_device_name()}"
-    yield _compare("observation of a step on a GPU", wall_seconds_a_step, note)
+    plain, added = _compare(lambda: train(BARE_STEPS, int))
+    yield _figure("CPU time of a step without work", [cpu for cpu, _ in added], STEP_SECONDS, name)
+    plain, added = _compare(lambda: train(STEPS, work))
+    step_seconds = statistics.median(wall for _, wall in plain)
+    note = f"step of {1000 * step_seconds:.2f} ms; {name}"
+    yield _figure("CPU time of a step", [cpu for cpu, _ in added], step_seconds, note)
+    yield _figure("wall time of a step", [wall for _, wall in added], step_seconds, note)
+    if device.type == "cuda":
+        yield from _parts()
 
 
-def _products_a_step(matrix: torch.Tensor) -> int:
-    """Return how many products of the matrix with itself take the time of a step."""
-    for count in (10, 100):  # the first ones choose a kernel
-        torch.cuda.synchronize()
-        began_seconds = time.perf_counter()
-        for _ in range(count):
+def _make_work(device: torch.device) -> Callable[[], object]:
+    """Return a function that takes the time of a step on a device."""
+    matrix = torch.randn(2048 if device.type == "cuda" else 256, 2048 if device.type == "cuda" else 256, device=device)
+
+    def work(products: int) -> None:
+        for _ in range(products):
             torch.mm(matrix, matrix)
-        torch.cuda.synchronize()
-        seconds = (time.perf_counter() - began_seconds) / count
-    return max(1, round(STEP_MILLISECONDS / 1000 / seconds))
+
+    seconds = math.inf
+    for products in (10, 100):  # the first ones choose a kernel
+        began_seconds = time.perf_counter()
+        work(products)
+        torch.cuda.synchronize() if device.type == "cuda" else None
+        seconds = (time.perf_counter() - began_seconds) / products
+    return lambda: work(max(1, round(STEP_SECONDS / seconds)))
 
 
-def _compare(name: str, seconds_a_step: Callable[[], float], note: str) -> Figure:
-    """Run windows of steps with the hooks and without, in random order; return what the hooks add to a step."""
-    seconds_a_step()
+def _compare(train: Callable[[], Costs]) -> tuple[list[Costs], list[Costs]]:
+    """Run windows of steps without the hooks and with them, in random order; return their costs and what is added."""
+    train()
     order = random.Random(1)
-    added: list[float] = []
+    plain: list[Costs] = []
+    added: list[Costs] = []
     with tempfile.TemporaryDirectory() as folder:
         observer = Observer(StepRecorder(folder))
         for _ in range(PAIRS):
-            seconds = {}
+            costs = {}
             for is_observed in order.sample([True, False], 2):
-                with _observing(observer) if is_observed else _plainly():
-                    seconds[is_observed] = seconds_a_step()
-            added.append(1e6 * (seconds[True] - seconds[False]))
+                with _observing(observer) if is_observed else nullcontext():
+                    costs[is_observed] = train()
+            plain.append(costs[False])
+            added.append((costs[True][0] - costs[False][0], costs[True][1] - costs[False][1]))
         observer.recorder.finish()
-    median = statistics.median(added)
-    error = 1.2533 * statistics.stdev(added) / PAIRS**0.5  # of a median of normal values
-    share = median / (10 * STEP_MILLISECONDS)
-    return Figure(
-        name=name, unit="µs", values=added, note=f"± {error:.2g}; {share:.3f} % of {STEP_MILLISECONDS} ms; {note}"
-    )
-
-
-@contextmanager
-def _plainly() -> Iterator[None]:
-    yield
+    return plain, added
 
 
 @contextmanager
@@ -118,6 +120,35 @@ def _observing(observer: Observer) -> Iterator[None]:
         iterators.__next__ = before
 
 
+def _figure(name: str, added_seconds: list[float], step_seconds: float, note: str) -> Figure:
+    """Return the added time with the 95 % interval of its median, by the ranks of the values."""
+    values = sorted(1e6 * seconds for seconds in added_seconds)
+    below = max(0, math.floor(len(values) / 2 - 0.98 * len(values) ** 0.5))
+    low, median, high = values[below], statistics.median(values), values[-1 - below]
+    shares = [f"{value / step_seconds / 1e4:.3f}" for value in (median, low, high)]
+    interval = f"95 % {low:.2f} to {high:.2f} µs; {shares[0]} % [{shares[1]}, {shares[2]}]"
+    return Figure(name=f"observation: {name}", unit="µs", values=values, note=f"{interval} of {note}")
+
+
+def _parts() -> Iterator[Figure]:
+    """Yield the host's time for calls that the observation makes or avoids, in µs."""
+    event = torch.cuda.Event(enable_timing=True)
+    calls: dict[str, Callable[[], object]] = {
+        "a CUDA event is recorded": event.record,
+        "a CUDA event is asked for": event.query,
+        "a CUDA graph is asked for": torch.cuda.is_current_stream_capturing,
+        "the clock is read": time.perf_counter_ns,
+    }
+    for name, call in calls.items():
+        took = []
+        for _ in range(500):
+            began_nano = time.perf_counter_ns()
+            call()
+            took.append((time.perf_counter_ns() - began_nano) / 1000)
+        torch.cuda.synchronize()
+        yield Figure(name=name, unit="µs", values=took, note="wall time, with that of reading the clock")
+
+
 if __name__ == "__main__":
     for figure in measure():
-        print(figure.row())
+        print(figure.row(), flush=True)

@@ -89,11 +89,13 @@ class Observer:
         # Optimizers that have stepped in this step, by identity: a GAN has two. The next step of any ends it.
         self._stepped: set[int] = set()
         self._reason: str | None = None
-        # The data set of the last batch by identity; its items, and the time of waiting for them, since the last step.
+        # The data set of the last batch by identity; its usual batch size; True if the main thread asks for batches.
         self._data = 0
+        self._batch_size: int | None = None
+        self._is_waiting = False
+        # Since the last step: the items, and the time of waiting for them.
         self._items = 0
         self._waited_nano = 0
-        self._main_thread = threading.main_thread().ident
 
     def end_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """Take note of a step of an optimizer: torch calls this after each."""
@@ -125,11 +127,21 @@ class Observer:
         def __next__(iterator: Any) -> Any:
             asked_nano = time.perf_counter_ns()
             batch = function(iterator)
-            if not self.recorder.is_silent:
-                try:
-                    self._take_batch(iterator, batch, time.perf_counter_ns() - asked_nano)
-                except Exception:  # noqa: BLE001
-                    self.recorder.is_silent = True
+            if self.recorder.is_silent:
+                return batch
+            try:
+                if id(iterator._dataset) != self._data:
+                    self._begin_data(iterator)
+                first = batch[0] if type(batch) in (list, tuple) and batch else batch
+                shape = getattr(first, "shape", None)
+                if shape and shape[0] == self._batch_size:
+                    self._items += shape[0]
+                else:
+                    self._items += count_items(batch, getattr(iterator._index_sampler, "batch_size", None)) or 0
+                if self._is_waiting:
+                    self._waited_nano += time.perf_counter_ns() - asked_nano
+            except Exception:  # noqa: BLE001
+                self.recorder.is_silent = True
             return batch
 
         __next__._torchdynamo_disable = True  # type: ignore[attr-defined]
@@ -147,21 +159,14 @@ class Observer:
         wrapper._torchdynamo_disable = True  # type: ignore[attr-defined]
         return wrapper
 
-    def _take_batch(self, iterator: Any, batch: Any, waited_nano: int) -> None:
-        data = id(iterator._dataset)
-        if data != self._data:
-            # Batches of another data set are no part of the step: a validation, or the training after it.
-            if self._items:
-                self._reason = self._reason or "validation"
-            self._data, self._items, self._waited_nano = data, 0, 0
-        usual = getattr(iterator._index_sampler, "batch_size", None)
-        first = batch[0] if type(batch) in (list, tuple) and batch else batch
-        shape = getattr(first, "shape", None)
-        is_usual = shape is not None and len(shape) > 0 and shape[0] == usual
-        self._items += (usual if is_usual else count_items(batch, usual)) or 0
+    def _begin_data(self, iterator: Any) -> None:
+        """Take note that batches come from another data set: they are a validation, or the training after it."""
+        if self._items:
+            self._reason = self._reason or "validation"
+        self._data, self._items, self._waited_nano = id(iterator._dataset), 0, 0
+        self._batch_size = getattr(iterator._index_sampler, "batch_size", None)
         # Only the thread that trains waits; others fetch ahead.
-        if threading.get_ident() == self._main_thread:
-            self._waited_nano += waited_nano
+        self._is_waiting = threading.current_thread() is threading.main_thread()
 
 
 def count_items(batch: Any, batch_size: int | None) -> int | None:

@@ -7,12 +7,13 @@ events are recorded at the ends and read only once the device has passed them; n
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import statistics
 import sys
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuagent_report.events import EventsFile, events_path
 
@@ -22,21 +23,14 @@ WARMUP_STEPS = 5
 # An interval with a checkpoint or a validation in it is a gap, no step, if it is this much longer than the usual step.
 GAP_RATIO = 2.0
 
+# What not every step needs: a CUDA event, which costs the host 11 µs, and looking at what is due.
+_LOOK_NANO = 100_000_000
 _FLUSH_NANO = 1_000_000_000
-# A CUDA event costs the host 10 µs, so that short steps share one.
-_MARK_NANO = 20_000_000
-_MARK_STEPS = 100
 # So that a line stays below the 64 KiB that the agent reads.
-_FLUSH_STEPS = 400
+_LINE_STEPS = 400
 # The number of steps of which the median is the usual time.
 _USUAL_STEPS = 101
 _MEMORY_NANO = 30_000_000_000
-
-
-if TYPE_CHECKING:
-    # The end of a step: its time by time.perf_counter_ns, its items, its CUDA event, a checkpoint or validation that
-    # was seen since the step before, and the time in which it waited for data. A tuple, since each step makes one.
-    End = tuple[int, float | None, Any, str | None, int]
 
 
 class StepRecorder:
@@ -56,11 +50,18 @@ class StepRecorder:
         self.file: EventsFile | None = None
         self.is_silent = not directory
         self._pid = os.getpid()
-        self._ended: list[End] = []
-        self._previous: End | None = None
+        # Three values for each step that is not written yet: its end by time.perf_counter_ns, its items, its wait for
+        # data in ns. One list of numbers: a step touches little memory, and the garbage collector has nothing to do.
+        self._noted: list[Any] = []
+        # By number of a step, counted from the first: its CUDA event, and the checkpoint or validation before its end.
+        self._marks: dict[int, Any] = {}
+        self._reasons: dict[int, str] = {}
+        # Of the steps that are written: their number, the end of the last, and the last CUDA event.
         self._count = 0
-        self._flush_at_nano = self._memory_at_nano = self._mark_at_nano = 0
-        self._usual: deque[Any] = deque(maxlen=_USUAL_STEPS)
+        self._last_nano: int | None = None
+        self._last_mark: Any = None
+        self._look_at_nano = self._flush_at_nano = self._memory_at_nano = 0
+        self._usual: deque[int] = deque(maxlen=_USUAL_STEPS)
         given = os.environ.get("GPUAGENT_ITEMS_PER_STEP")
         self._items_per_step = float(given) if given else None
         self._cuda: Any = None
@@ -77,20 +78,11 @@ class StepRecorder:
         if self.is_silent:
             return
         nano = time.perf_counter_ns()
-        if self.file is None and not self.open(nano):
+        if nano >= self._look_at_nano and not self._look(nano):
             return
-        mark = None
-        if self._cuda:
-            if self._cuda.is_current_stream_capturing():
-                return  # a CUDA graph is recorded: nothing runs now
-            waiting = len(self._ended)
-            if nano >= self._mark_at_nano or self._count + waiting <= WARMUP_STEPS or waiting % _MARK_STEPS == 0:
-                self._mark_at_nano = nano + _MARK_NANO
-                mark = self._cuda_mark()
-        items = items if self._items_per_step is None else self._items_per_step
-        self._ended.append((nano, items, mark, reason, waited_nano))
-        if nano >= self._flush_at_nano or len(self._ended) % _FLUSH_STEPS == 0:
-            self.flush()
+        if reason:
+            self._reasons[self._count + len(self._noted) // 3] = reason
+        self._noted.extend((nano, items, waited_nano))
 
     def open(self, nano: int | None = None) -> bool:
         """Begin the events file; return False if another process reports for this rank."""
@@ -117,19 +109,15 @@ class StepRecorder:
 
     def flush(self, *, is_last: bool = False) -> None:
         """Write the steps that the device has completed; the last time all that the host has ended."""
-        count = len(self._ended)
-        while count and not is_last and not self._has_passed(self._ended[count - 1][2]):
-            count -= 1
-        done, self._ended = self._ended[:count], self._ended[count:]
         now_nano = time.perf_counter_ns()
         self._flush_at_nano = now_nano + _FLUSH_NANO
+        count = len(self._noted) // 3
+        if self._cuda and not is_last:
+            passed = (number for number in reversed(list(self._marks)) if self._marks[number].query())
+            count = next(passed, self._count - 1) + 1 - self._count
+        if count:
+            self._write_steps(count)
         self._find_cuda()
-        if self._count < WARMUP_STEPS:
-            split = WARMUP_STEPS - self._count
-            self._write_steps("warmup", done[:split])
-            done = done[split:]
-        for at in range(0, len(done), _FLUSH_STEPS):
-            self._write_steps("measure", done[at : at + _FLUSH_STEPS])
         if self._cuda and (is_last or now_nano >= self._memory_at_nano):
             self._memory_at_nano = now_nano + _MEMORY_NANO
             for kind in ("allocated", "reserved"):
@@ -142,8 +130,8 @@ class StepRecorder:
             return
         with contextlib.suppress(Exception):  # a CUDA context may be gone at the end of a program
             self.flush(is_last=True)
-        if self._previous is not None:
-            self.write("phase", self._previous[0], name="teardown")
+        if self._last_nano is not None:
+            self.write("phase", self._last_nano, name="teardown")
         self.write("phase", name="end")
         self.file.close()
         self.file, self.is_silent = None, True
@@ -153,8 +141,29 @@ class StepRecorder:
         import ctypes  # torch has imported it already
 
         # CUDA events are never freed there: that ends the process.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object((self._ended, self._previous, self._free_marks)))
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object((self._marks, self._last_mark, self._free_marks)))
         self.__init__(self._directory, self.found_by)  # type: ignore[misc]
+
+    def _look(self, nano: int) -> bool:
+        """Do what is due before a step that ends at `nano` is noted; return False if it is not to be noted."""
+        if self.file is None and not self.open(nano):
+            return False
+        if self._cuda and self._cuda.is_current_stream_capturing():
+            return False  # a CUDA graph is recorded: nothing runs now
+        if nano >= self._flush_at_nano or len(self._noted) >= 3 * _LINE_STEPS:
+            self.flush()
+        number = self._count + len(self._noted) // 3
+        if self._cuda:
+            try:
+                mark = self._free_marks.pop() if self._free_marks else self._cuda.Event(enable_timing=True)
+                mark.record()
+                self._marks[number] = mark
+            except RuntimeError:  # such as of a stream of another device
+                self._cuda = False
+        # Each step of the warm-up has an event, and so the first one after it has its own time.
+        if number >= WARMUP_STEPS:
+            self._look_at_nano = nano + _LOOK_NANO
+        return True
 
     def _find_cuda(self) -> None:
         """Record CUDA events from now on if the program uses CUDA. Nothing here initialises it."""
@@ -162,73 +171,72 @@ class StepRecorder:
         if self._cuda is None and torch is not None and torch.cuda.is_initialized():
             self._cuda = torch.cuda
 
-    def _cuda_mark(self) -> Any:
-        """Return a CUDA event at this point of the current stream; None: there cannot be one."""
-        try:
-            mark = self._free_marks.pop() if self._free_marks else self._cuda.Event(enable_timing=True)
-            mark.record()
-        except RuntimeError:  # such as of a stream of another device
-            self._cuda = False
-            return None
-        return mark
+    def _write_steps(self, count: int) -> None:
+        """Write the first `count` steps of those that are noted."""
+        noted, self._noted = self._noted[: 3 * count], self._noted[3 * count :]
+        ends, waits = noted[0::3], noted[2::3]
+        items = noted[1::3] if self._items_per_step is None else [self._items_per_step] * count
+        start_nano = ends[0] if self._last_nano is None else self._last_nano
+        wall: list[int | None] = list(map(operator.sub, ends, [start_nano, *ends]))
+        if self._last_nano is None:
+            wall[0] = None
+        gpu = self._take_gpu_nano(count)
+        gaps = self._take_gaps(wall)
+        for index in gaps:
+            waits[index] = 0
+            shared = gpu[index]  # the steps that share its CUDA events have their wall time only
+            gpu = [None if each == shared else each for each in gpu]
+        at = 0
+        while at < count:
+            phase, before = ("warmup", 0) if self._count < WARMUP_STEPS else ("measure", WARMUP_STEPS)
+            first = self._count - before
+            to = min(count, at + (_LINE_STEPS if before else WARMUP_STEPS - first))
+            if first == 0:
+                self.write("phase", start_nano, name=phase)
+                if phase == "warmup":
+                    self._describe()
+            for index in (index for index in gaps if at <= index < to):
+                self.write("gap", ends[index], name=gaps[index], seconds=wall[index] / 1e9, step=first + index - at)  # type: ignore[operator]
+            self.write(
+                "steps",
+                ends[to - 1],
+                phase=phase,
+                step=first,
+                wall_nano=wall[at:to],
+                gpu_nano=None if gpu[at:to].count(None) == to - at else gpu[at:to],
+                items=items[at] if items[at:to].count(items[at]) == to - at else items[at:to],
+                gaps=[index - at for index in gaps if at <= index < to] or None,
+                data_wait_seconds=sum(waits[at:to]) / 1e9 or None,
+            )
+            start_nano = self._last_nano = ends[to - 1]
+            self._count += to - at
+            at = to
 
-    def _has_passed(self, mark: Any) -> bool:
-        """Return whether the device has done what came before a CUDA event; without a GPU everything has been done."""
-        return not self._cuda or (mark is not None and bool(mark.query()))
-
-    def _gpu_nano(self, steps: list[End]) -> list[int | None] | None:
-        """Return the device's time of each step, the mean of those between two CUDA events; None: there are none."""
-        found: list[int | None] = [None] * len(steps)
-        last, mark = -1, self._previous[2] if self._previous else None
-        for index, end in enumerate(steps):
-            if end[2] is None:
-                continue
-            if mark is not None:
+    def _take_gpu_nano(self, count: int) -> list[int | None]:
+        """Return the device's time of each of the first steps: the mean of those between two CUDA events."""
+        found: list[int | None] = [None] * count
+        first = 0
+        for number in [number for number in self._marks if number < self._count + count]:
+            mark, end = self._marks.pop(number), number + 1 - self._count
+            if self._last_mark is not None:
                 with contextlib.suppress(RuntimeError):  # at the very end the device may not have passed it
-                    each = int(mark.elapsed_time(end[2]) * 1e6 / (index - last))
-                    found[last + 1 : index + 1] = [each] * (index - last)
-                self._free_marks.append(mark)
-            last, mark = index, end[2]
-        return found if any(nano is not None for nano in found) else None
+                    each = int(self._last_mark.elapsed_time(mark) * 1e6 / (end - first))
+                    found[first:end] = [each] * (end - first)
+                self._free_marks.append(self._last_mark)
+            first, self._last_mark = end, mark
+        return found
 
-    def _write_steps(self, phase: str, steps: list[End]) -> None:
-        if not steps:
-            return
-        first = self._count if phase == "warmup" else self._count - WARMUP_STEPS
-        if first == 0:
-            self.write("phase", (self._previous or steps[0])[0], name=phase)
-            if phase == "warmup":
-                self._describe()
-        before = self._previous
-        wall = [steps[0][0] - before[0] if before else None]
-        wall += [end[0] - earlier[0] for earlier, end in zip(steps, steps[1:])]  # noqa: B905, RUF007 - Python 3.8
-        gpu = self._gpu_nano(steps)
-        self._usual.extend(wall[-_USUAL_STEPS:] if wall[0] is not None else wall[1:])
-        gaps = []
-        for index, (nano, _, _, reason, _) in enumerate(steps):
-            took = wall[index]
-            if reason and took is not None and took > GAP_RATIO * statistics.median(self._usual):
-                self.write("gap", nano, name=reason, seconds=took / 1e9, step=first + index)
-                gaps.append(index)
-                if gpu:  # the steps that share its CUDA events have their wall time only
-                    shared = gpu[index]
-                    gpu = [None if each == shared else each for each in gpu]
-        items = [end[1] for end in steps]
-        is_even = items.count(items[0]) == len(items)
-        waited_nano = sum(end[4] for index, end in enumerate(steps) if index not in gaps)
-        self.write(
-            "steps",
-            steps[-1][0],
-            phase=phase,
-            step=first,
-            wall_nano=wall,
-            gpu_nano=gpu,
-            items=items[0] if is_even else items,
-            gaps=gaps or None,
-            data_wait_seconds=waited_nano / 1e9 if waited_nano else None,
-        )
-        self._previous = steps[-1]
-        self._count += len(steps)
+    def _take_gaps(self, wall: list[int | None]) -> dict[int, str]:
+        """Return the reasons of those of the first steps that took much longer than usual, by position."""
+        self._usual.extend(took for took in wall[-_USUAL_STEPS:] if took is not None)
+        gaps = {}
+        reasons = [number for number in self._reasons if number < self._count + len(wall)]
+        longest = GAP_RATIO * statistics.median(self._usual) if reasons and self._usual else 0
+        for number in reasons:
+            reason, took = self._reasons.pop(number), wall[number - self._count]
+            if took is not None and took > longest:
+                gaps[number - self._count] = reason
+        return gaps
 
     def _describe(self) -> None:
         """Report the GPU and what a step's wall time means."""
