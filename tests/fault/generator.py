@@ -132,7 +132,7 @@ def _no_orders() -> Orders:
         launch=refuse,
         cancel=lambda _run_id: None,
         read_output=lambda *_: Piece(text="", next_offset_bytes=0, at_end=True),
-        pace=lambda _seconds: None,
+        pace=lambda _busy, _idle: None,
         allows_commands=False,
     )
 
