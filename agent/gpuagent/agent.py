@@ -90,10 +90,12 @@ class Agent:
     def _wire(self) -> None:
         """Connect the parts; nothing runs yet."""
         self._tails = Tails(self._buffer)
+        self._latest = LatestGpus()
         self._pipeline = Pipeline(
             buffer=self._buffer,
             spool=self.spool,
             clock=self._clock,
+            latest=self._latest,
             tail=self._tails.read,
             on_spooled=lambda: self.uplink.notify(),  # noqa: PLW0108 - it is created below
             is_busy=lambda: self.runner.is_busy,
@@ -146,7 +148,6 @@ class Agent:
             orders=orders,
             hostname=self.config.node_name,
         )
-        self._latest = LatestGpus()
         self._samplers = self._open_samplers()
 
     def _open_samplers(self) -> list[Sampler]:
@@ -162,7 +163,6 @@ class Agent:
                 rate_hz=rate_hz,
                 clock=self._clock,
                 buffer=self._buffer,
-                latest=self._latest,
                 watches_clock=sources[0].lane is Lane.FAST,
             )
             for sources in lanes

@@ -13,6 +13,7 @@ from gpuagent.clock import Clock
 from gpuagent.delivery.spool import Entry, Spool, gap_entry
 from gpuagent.delivery.spool_file import SpoolError
 from gpuagent.runs.tails import Tailed
+from gpuagent.sampling.latest import LatestGpus
 from gpuagent.sampling.rows import RecordBuffer, Tables, encode_records, split_rows
 
 _LOG = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class Pipeline:
         clock: Clock,
         tail: Callable[[], Tailed],
         on_spooled: Callable[[], None],
+        latest: LatestGpus | None = None,
         is_busy: Callable[[], bool] = lambda: True,
         interval_seconds: float,
         idle_seconds: float = 0.0,
@@ -51,6 +53,7 @@ class Pipeline:
         self._clock = clock
         self._tail = tail
         self._on_spooled = on_spooled
+        self._latest = latest or LatestGpus()
         self._is_busy = is_busy
         self._interval_seconds, self._idle_seconds = interval_seconds, idle_seconds
         self._next_idle_flush_nano = 0
@@ -99,6 +102,8 @@ class Pipeline:
             )
             start, end = self._flushed_unix_nano, self._clock.now().unix_nano
             samples, records = self._buffer.drain()
+            for table, rows in samples.items():
+                self._latest.take(table, rows)
             self._flushed_unix_nano = end
             # Half an interval less, because the turns do not come at exact times.
             pause_seconds = self._idle_seconds - self._interval_seconds / 2
