@@ -94,7 +94,7 @@ bench-load: $(VENV)/.installed-dev ## Load one collector with 1,000 simulated ag
 	$(BIN)/python -m benchmarks load $(ARGS)
 
 bench-agent: $(VENV)/.installed-dev ## Measure what the agent costs beside its peers, and what it slows down; 30 minutes of soak
-	$(BIN)/python -m benchmarks agent slowdown soak
+	$(BIN)/python -m benchmarks agent states slowdown soak
 
 bench-faults: $(VENV)/.installed-dev ## Kill, cut, fill and damage real processes by seed, count what is lost or stored twice (about 15 minutes, as root)
 	$(BIN)/python -m tests.fault.trials $(ARGS)

@@ -10,7 +10,7 @@ import duckdb
 from benchmarks.figures import Figure
 from gpuagent_collector.metrics import METRICS
 from gpuagent_collector.store import Store
-from tests.support.servers import BIN
+from tests.support.servers import BIN, Node
 
 NODES = 20
 GPUS_A_NODE = 8
@@ -23,7 +23,7 @@ SAMPLES = NODES * GPUS_A_NODE * RUNS_A_NODE * RUN_SECONDS * RATE_HZ
 REPEATS = 5
 
 
-def measure() -> list[Figure]:
+def measure(_node: Node | None = None) -> list[Figure]:
     """Return wall time and peak memory of the command, with and without the curves, which read samples."""
     with TemporaryDirectory(prefix="gpuagent-bench-compare-") as folder:
         store = Path(folder) / "runs.duckdb"

@@ -13,13 +13,18 @@ class Figure:
     unit: str
     values: Sequence[float]
     note: str = ""
+    # The most that the median may be; None: there is no goal.
+    goal: float | None = None
 
     def row(self) -> str:
         """Return the figure as a Markdown table row: name, median, lowest to highest, repeats, note."""
         low, high = min(self.values), max(self.values)
         median = statistics.median(self.values)
         spread = f"{_short(low)} to {_short(high)}"
-        return f"| {self.name} | {_short(median)} {self.unit} | {spread} | {len(self.values)} | {self.note} |"
+        note = self.note
+        if self.goal is not None:
+            note += f"; goal at most {_short(self.goal)}: {'reached' if median <= self.goal else '**missed**'}"
+        return f"| {self.name} | {_short(median)} {self.unit} | {spread} | {len(self.values)} | {note} |"
 
 
 HEADER = "| what | median | lowest to highest | repeats | how |\n|---|---|---|---|---|"

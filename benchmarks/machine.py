@@ -22,9 +22,15 @@ def describe() -> str:
     model = next((line.partition(":")[2].strip() for line in lines if "model name" in line), platform.machine())
     day = time.strftime("%Y-%m-%d", time.gmtime())
     return (
-        f"{day}: {psutil.cpu_count()} CPUs ({model}), {memory_gib:.0f} GiB, Python {platform.python_version()}, "
+        f"{day}: {psutil.cpu_count()} CPUs ({model}), {memory_gib:.0f} GiB, {count_gpus()} GPUs, "
+        f"Linux {platform.release()}, Python {platform.python_version()}, "
         f"load average {os.getloadavg()[0]:.1f}."
     )
+
+
+def count_gpus() -> int:
+    """Return the number of NVIDIA GPUs."""
+    return len(list(Path("/proc/driver/nvidia/gpus").glob("*"))) or len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 
 def show(table: Table) -> None:

@@ -4,12 +4,12 @@ import subprocess
 import time
 
 from benchmarks.figures import Figure
-from tests.support.servers import BIN
+from tests.support.servers import BIN, Node
 
 REPEATS = 11
 
 
-def measure() -> list[Figure]:
+def measure(_node: Node) -> list[Figure]:
     """Return the wall time of `--help` of both commands, after one warm-up each."""
     return [_help_seconds(name) for name in ("gpuagent", "collector")]
 

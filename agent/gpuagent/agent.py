@@ -41,8 +41,8 @@ from gpuagent_proto.v1.agent_service_pb2 import StatusResponse
 
 _LOG = logging.getLogger(__name__)
 
-# Flush interval until a collector asks for another.
-FLUSH_SECONDS = 1.0
+# Flush intervals until a collector asks for others: while the node has a run, and otherwise.
+FLUSH_SECONDS, IDLE_FLUSH_SECONDS = 1.0, 5.0
 
 # Limit of the wait for a stopping thread.
 _STOP_SECONDS = 30.0
@@ -90,13 +90,17 @@ class Agent:
     def _wire(self) -> None:
         """Connect the parts; nothing runs yet."""
         self._tails = Tails(self._buffer)
+        self._latest = LatestGpus()
         self._pipeline = Pipeline(
             buffer=self._buffer,
             spool=self.spool,
             clock=self._clock,
+            latest=self._latest,
             tail=self._tails.read,
             on_spooled=lambda: self.uplink.notify(),  # noqa: PLW0108 - it is created below
+            is_busy=lambda: self.runner.is_busy,
             interval_seconds=FLUSH_SECONDS,
+            idle_seconds=IDLE_FLUSH_SECONDS,
         )
         access = Access(address=self.config.collector, token_file=self.config.token_file, tls=self.config.tls)
         self.planner = Planner(
@@ -132,7 +136,7 @@ class Agent:
             launch=lambda spec: self.runner.submit(self.planner.plan(spec, from_owner=False)),
             cancel=lambda run_id: self.runner.cancel([run_id]),
             read_output=self.runner.read_output,
-            pace=self._pipeline.set_interval,
+            pace=self._pipeline.set_intervals,
             allows_commands=self.config.allow_commands,
             experiment=self._launches.answer,
         )
@@ -144,7 +148,6 @@ class Agent:
             orders=orders,
             hostname=self.config.node_name,
         )
-        self._latest = LatestGpus()
         self._samplers = self._open_samplers()
 
     def _open_samplers(self) -> list[Sampler]:
@@ -160,7 +163,6 @@ class Agent:
                 rate_hz=rate_hz,
                 clock=self._clock,
                 buffer=self._buffer,
-                latest=self._latest,
                 watches_clock=sources[0].lane is Lane.FAST,
             )
             for sources in lanes
@@ -210,7 +212,7 @@ class Agent:
 
     @property
     def flushes(self) -> int:
-        """Number of flushes, failed ones included; it stops rising if the agent hangs."""
+        """Number of flushes, failed and postponed ones included; it stops rising if the agent hangs."""
         return self._pipeline.flushes
 
     @property

@@ -1,12 +1,10 @@
 """The time, passed in so that tests need not wait."""
 
 import time
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Instant:
+class Instant(NamedTuple):  # made in a quarter of a frozen dataclass's time, several times a tick
     """One moment on both clocks: `unix_nano` can be compared between nodes, `monotonic_nano` never steps."""
 
     unix_nano: int

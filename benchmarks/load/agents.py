@@ -158,7 +158,7 @@ class SimulatedAgent:
             allows_commands=False,
         )
 
-    def _pace(self, seconds: float) -> None:
+    def _pace(self, seconds: float, _idle_seconds: float) -> None:
         if seconds != self._interval_seconds:
             self._interval_seconds = seconds
             self.tally.paces.append((time.monotonic(), seconds))

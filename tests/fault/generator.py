@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from gpuagent.clock import Instant, SystemClock
@@ -41,7 +41,7 @@ class SteppedClock:
 
     def now(self) -> Instant:
         now = SystemClock().now()
-        return replace(now, unix_nano=now.unix_nano + self.step_nano)
+        return now._replace(unix_nano=now.unix_nano + self.step_nano)
 
 
 class Generator:
@@ -132,7 +132,7 @@ def _no_orders() -> Orders:
         launch=refuse,
         cancel=lambda _run_id: None,
         read_output=lambda *_: Piece(text="", next_offset_bytes=0, at_end=True),
-        pace=lambda _seconds: None,
+        pace=lambda _busy, _idle: None,
         allows_commands=False,
     )
 

@@ -72,7 +72,7 @@ class Courier:
                 launch=_refuse,
                 cancel=lambda _run: None,
                 read_output=_refuse,
-                pace=lambda _: None,
+                pace=lambda _busy, _idle: None,
                 allows_commands=False,
             ),
             hostname=hostname,

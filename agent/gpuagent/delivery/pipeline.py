@@ -1,4 +1,7 @@
-"""The pipeline that moves rows from memory into the spool, once a flush interval."""
+"""The pipeline that moves rows from memory into the spool, once a flush interval.
+
+A message costs the node as much as the samples of half a second. So an idle node sends fewer, unless somebody watches.
+"""
 
 import logging
 import threading
@@ -10,6 +13,7 @@ from gpuagent.clock import Clock
 from gpuagent.delivery.spool import Entry, Spool, gap_entry
 from gpuagent.delivery.spool_file import SpoolError
 from gpuagent.runs.tails import Tailed
+from gpuagent.sampling.latest import LatestGpus
 from gpuagent.sampling.rows import RecordBuffer, Tables, encode_records, split_rows
 
 _LOG = logging.getLogger(__name__)
@@ -27,7 +31,8 @@ _INTERVAL_SECONDS = (0.1, 60.0)
 class Pipeline:
     """A mover of rows from the buffer into the spool.
 
-    `tail` adds the events of runs to the buffer and returns how far it has read.
+    `tail` adds the events of runs to the buffer and returns how far it has read. `is_busy` returns whether the node has
+    a run; else the longer interval applies, `idle_seconds`.
     """
 
     def __init__(
@@ -38,32 +43,47 @@ class Pipeline:
         clock: Clock,
         tail: Callable[[], Tailed],
         on_spooled: Callable[[], None],
+        latest: LatestGpus | None = None,
+        is_busy: Callable[[], bool] = lambda: True,
         interval_seconds: float,
+        idle_seconds: float = 0.0,
     ) -> None:
         self._buffer = buffer
         self._spool = spool
         self._clock = clock
         self._tail = tail
         self._on_spooled = on_spooled
-        self._interval_seconds = interval_seconds
+        self._latest = latest or LatestGpus()
+        self._is_busy = is_busy
+        self._interval_seconds, self._idle_seconds = interval_seconds, idle_seconds
+        self._next_idle_flush_nano = 0
         self._flushed_unix_nano = clock.now().unix_nano
         self._lock = threading.Lock()
         self._held: deque[Entry] = deque()
         self._tailed = Tailed()
         self._failure: str | None = None
-        # Flushes that have ended, failed ones included.
+        # Flushes that have ended, failed ones and those that an idle node put off included.
         self.flushes = 0
 
     def run(self, stop: threading.Event) -> None:
         """Flush until `stop` is set, and then once more."""
         while not stop.wait(self._interval_seconds):
-            self.flush()
+            self.flush_if_due()
             self.flushes += 1
         self.flush()
 
-    def set_interval(self, seconds: float) -> None:
-        """Change the interval from the next flush on: the collector's flow control."""
-        self._interval_seconds = min(max(seconds, _INTERVAL_SECONDS[0]), _INTERVAL_SECONDS[1])
+    def flush_if_due(self) -> None:
+        """Flush, unless the node is idle and its longer interval is not over. Called once every shorter interval."""
+        if self._is_busy() or self._clock.now().monotonic_nano >= self._next_idle_flush_nano:
+            self.flush()
+
+    def set_intervals(self, seconds: float, idle_seconds: float) -> None:
+        """Change the intervals, of a node with a run and of another: the collector's flow control."""
+        shortest, longest = _INTERVAL_SECONDS
+        self._interval_seconds = min(max(seconds, shortest), longest)
+        self._idle_seconds = min(max(idle_seconds, shortest), longest)
+        # An idle node's rows wait no longer than before: somebody may have begun to watch.
+        self._next_idle_flush_nano = 0
 
     @property
     def held(self) -> int:
@@ -82,7 +102,12 @@ class Pipeline:
             )
             start, end = self._flushed_unix_nano, self._clock.now().unix_nano
             samples, records = self._buffer.drain()
+            for table, rows in samples.items():
+                self._latest.take(table, rows)
             self._flushed_unix_nano = end
+            # Half an interval less, because the turns do not come at exact times.
+            pause_seconds = self._idle_seconds - self._interval_seconds / 2
+            self._next_idle_flush_nano = self._clock.now().monotonic_nano + round(pause_seconds * 1e9)
             # Samples go first: once the collector has the end of a run, it has the run's last samples.
             for tables, droppable in ((samples, True), (records, False)):
                 for part in split_rows(tables, _ROWS_A_MESSAGE):

@@ -39,8 +39,8 @@ class Orders:
     cancel: Callable[[str], None]
     # Read a stream of a run from an offset (None: shortly before its end); raises GpuAgentError to refuse.
     read_output: Callable[[str, str, int | None], Piece]
-    # Change the flush interval, in seconds.
-    pace: Callable[[float], None]
+    # Change the flush intervals, in seconds: while the node has a run, and otherwise.
+    pace: Callable[[float, float], None]
     allows_commands: bool
     # Begin, report or cancel an experiment; None: the agent takes none.
     experiment: Callable[[telemetry.ExperimentOrder], telemetry.ExperimentReply] | None = None
@@ -118,7 +118,7 @@ class Stream:
         match message.WhichOneof("message"):
             case "welcome":
                 self._take_marks(message.welcome.marks)
-                self._orders.pace(message.welcome.flush_interval_millis / 1000)
+                self._set_pace(message.welcome)
                 self.welcomed = True
                 self._tally.connections += 1
                 self._estimate_offset()
@@ -133,7 +133,7 @@ class Stream:
             case "clock_reply":
                 self._take_clock_reply(message.clock_reply)
             case "pace":
-                self._orders.pace(message.pace.flush_interval_millis / 1000)
+                self._set_pace(message.pace)
             case "launch":
                 # In a thread: it may start another process to list the workloads.
                 reply = await asyncio.to_thread(self._launch, message.launch)
@@ -147,6 +147,10 @@ class Stream:
                 # In a thread: the checks before an experiment may take a while.
                 answer = await asyncio.to_thread(self._orders.experiment, message.experiment)
                 self._reply(telemetry.AgentMessage(experiment_reply=answer))
+
+    def _set_pace(self, pace: telemetry.Welcome | telemetry.Pace) -> None:
+        idle_millis = max(pace.flush_interval_millis, pace.idle_flush_interval_millis)
+        self._orders.pace(pace.flush_interval_millis / 1000, idle_millis / 1000)
 
     def _hello(self) -> telemetry.Hello:
         sessions = [

@@ -70,6 +70,11 @@ class Runner:
         self._waiting: dict[str, Listener] = {}
         self._closed = False
 
+    @property
+    def is_busy(self) -> bool:
+        """Return whether a run is queued or under way."""
+        return bool(self._executions)
+
     def processes(self) -> Sequence[tuple[str, int]]:
         """Return (run_id, pid) of the process that each active run descends from."""
         with self._lock:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from gpuagent.clock import Clock, Instant
 from gpuagent.errors import SourceError
-from gpuagent.sampling.latest import LatestGpus
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent.sources.source import Reading, Source, Value
 
@@ -19,9 +18,6 @@ REPORT_SECONDS = 10.0
 
 # A wall clock was set if it moved this much more or less than the monotonic one.
 CLOCK_STEP_NANO = 500_000_000
-
-# Tables whose rows are no samples; they survive a full spool.
-_NEVER_DROPPED = frozenset({"gpu_events", "run_events"})
 
 
 @dataclass(slots=True)
@@ -68,10 +64,8 @@ class Sampler:
         rate_hz: float,
         clock: Clock,
         buffer: RecordBuffer,
-        latest: LatestGpus | None = None,
         watches_clock: bool = True,
     ) -> None:
-        self._latest = latest or LatestGpus()
         self._watches_clock = watches_clock
         self._rate_hz = min(rate_hz, max((source.max_rate_hz for source in sources), default=rate_hz))
         self._members = [
@@ -85,18 +79,19 @@ class Sampler:
         """Sample until `stop` is set."""
         period_nano = round(1e9 / self._rate_hz)
         previous = self._clock.now()
-        start_nano, tick = previous.monotonic_nano, 0
-        while not stop.wait(max(0, start_nano + tick * period_nano - self._clock.now().monotonic_nano) / 1e9):
+        start_nano = ended_nano = previous.monotonic_nano
+        tick = 0
+        while not stop.wait(max(0, start_nano + tick * period_nano - ended_nano) / 1e9):
             now = self._clock.now()
             self._note_clock_step(previous, now)
             due = [member for member in self._members if tick % member.every == 0]
             if now.monotonic_nano - start_nano - tick * period_nano > period_nano // 2:
                 for member in due:
                     member.health.late_ticks += 1
-            self.tick(due, now)
+            ended_nano = self._tick(due, now)
             if tick and tick % self._ticks_a_report == 0:
                 self._report(now)
-            tick = self._next_tick(tick, start_nano, period_nano)
+            tick = self._next_tick(tick, (ended_nano - start_nano) // period_nano)
             previous = now
         now = self._clock.now()
         for member in self._members:
@@ -108,41 +103,32 @@ class Sampler:
         """Return the counts of each source up to the last report."""
         return {member.source.name: member.reported for member in self._members}
 
-    def tick(self, due: Iterable[_Member], now: Instant) -> None:
-        """Read `due` once; readings of one table and key become one row."""
-        rows: dict[tuple[str, int | str | None], dict[str, Value]] = {}
-        for member in due:
-            for reading in self._read(member, now):
-                rows.setdefault((reading.table, reading.key), {"time": now.unix_nano}).update(reading.values)
-        tables: dict[str, list[dict[str, Value]]] = {}
-        for (table, _), row in rows.items():
-            if table in _NEVER_DROPPED:
-                self._buffer.add_record(table, row)
-            else:
-                tables.setdefault(table, []).append(row)
-        for table, table_rows in tables.items():
-            self._latest.take(table, table_rows)
-            self._buffer.add_samples(table, table_rows)
-
-    def _read(self, member: _Member, now: Instant) -> list[Reading]:
-        health, name = member.health, member.source.name
-        started_nano = self._clock.now().monotonic_nano
+    def _tick(self, due: Iterable[_Member], now: Instant) -> int:
+        """Read `due` once; return the monotonic time of the end in nanoseconds."""
         readings: list[Reading] = []
+        ended_nano = now.monotonic_nano
+        for member in due:
+            self._read(member, now, readings)
+            started_nano, ended_nano = ended_nano, self._clock.now().monotonic_nano
+            member.health.reads += 1
+            member.health.busy_nano += ended_nano - started_nano
+        if readings:
+            self._buffer.add_tick(now.unix_nano, readings)
+        return ended_nano
+
+    def _read(self, member: _Member, now: Instant, readings: list[Reading]) -> None:
+        """Add the source's readings to `readings`; those before a failure count, such as of the GPUs that remain."""
         try:
-            # Readings before a failure count: when one of several GPUs is lost, the others remain.
             readings.extend(member.source.read(now))
         except SourceError as error:
             self._note_failure(member, str(error), now)
         except Exception as error:  # noqa: BLE001
             # A bug in one source must not stop the others; it is reported like a failed reading.
-            _LOG.exception("source %s", name)
+            _LOG.exception("source %s", member.source.name)
             self._note_failure(member, f"{type(error).__name__}: {error}", now)
         else:
-            self._note_recovery(member, now)
-        finally:
-            health.reads += 1
-            health.busy_nano += self._clock.now().monotonic_nano - started_nano
-        return readings
+            if member.failing:
+                self._note_recovery(member, now)
 
     def _note_failure(self, member: _Member, error: str, now: Instant) -> None:
         member.health.failures += 1
@@ -183,10 +169,11 @@ class Sampler:
         }
         self._buffer.add_record("gaps", row)
 
-    def _next_tick(self, tick: int, start_nano: int, period_nano: int) -> int:
+    def _next_tick(self, tick: int, elapsed_ticks: int) -> int:
         """Return the next tick that is not over yet, and count those between as missed."""
-        elapsed_ticks = (self._clock.now().monotonic_nano - start_nano) // period_nano
         following = max(tick + 1, elapsed_ticks)
+        if following == tick + 1:
+            return following
         for member in self._members:
             member.health.missed_ticks += len(range(-(-(tick + 1) // member.every), -(-following // member.every)))
         return following

@@ -1,58 +1,65 @@
 """The use of the node's CPUs, from /proc/stat. `top` and `mpstat` show the same."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuagent.clock import Instant
-from gpuagent.sources.source import Lane, Reading, SourceContext
+from gpuagent.sources.source import Computed, Lane, Reading, SourceContext, Value
 from gpuagent.sources.support.files import FileSource, read_parsed
-from gpuagent.sources.support.rates import increase
 
+# The states of a CPU, in the file's order. Guests' time is part of user and nice already.
 _STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-_NOT_BUSY = {"idle", "iowait"}
 
-# CPU time by state since boot, in the kernel's ticks. Guests' time is part of user and nice already.
-Ticks = Mapping[str, int]
+# The columns, and the positions of the states that each adds up.
+_SHARES = tuple(
+    (column, tuple(map(_STATES.index, states)))
+    for column, states in (
+        ("cpu_percent", ("user", "nice", "system", "irq", "softirq", "steal")),
+        ("cpu_user_percent", ("user", "nice")),
+        ("cpu_system_percent", ("system", "irq", "softirq")),
+        ("cpu_iowait_percent", ("iowait",)),
+        ("cpu_steal_percent", ("steal",)),
+    )
+)
+
+# The first line, with at least the first four states, of which the kernel always has all.
+_BEGIN = re.compile(r"cpu(?: +[0-9]+){4,} *$", flags=re.MULTILINE)
+
+# CPU time by state since boot, in the kernel's ticks; an old kernel lacks the last states.
+Ticks = Sequence[int]
 
 
-def parse_stat(text: str, *, per_core: bool = False) -> dict[str, Ticks]:
-    """Return the ticks of `cpu`, all CPUs together, and with `per_core` of `cpu0`, `cpu1`, …
-
-    A state that an old kernel lacks is left out.
+def parse_stat(text: str) -> dict[str, Ticks]:
+    """Return the ticks of `cpu`, all CPUs together, and of `cpu0`, `cpu1`, … as far as `text` goes.
 
     Raises:
         ValueError: this is not a /proc/stat.
     """
+    _check(text)
     rows: dict[str, Ticks] = {}
-    # The rest of the file is longer than the CPUs' lines, and need not be split.
-    for line in text.splitlines() if per_core else text.split("\n", 1)[:1]:
+    for line in text.splitlines():
         name, *numbers = line.split()[: 1 + len(_STATES)] or [""]
         if not name.startswith("cpu"):
             break
-        rows[name] = dict(zip(_STATES, map(int, numbers), strict=False))
-    if "idle" not in rows.get("cpu", {}):
-        raise ValueError("it does not begin with the CPUs' times")
+        rows[name] = [int(number) for number in numbers]
     return rows
 
 
 def percentages(before: Ticks, after: Ticks) -> dict[str, float | None]:
-    """Return the shares of the time between two readings in percent: busy, user, system, iowait, steal.
+    """Return the shares of the time between two readings in percent, by column.
 
-    A counter that fell makes those shares None that need it.
+    A counter that fell makes those shares None that need it, and so does one that the kernel lacks, except for
+    `cpu_percent`, the share that was not idle.
     """
-    spent = {state: increase(before.get(state), ticks) for state, ticks in after.items()}
-    all_ticks = sum(ticks for ticks in spent.values() if ticks is not None)
-
-    def share(*states: str) -> float | None:
-        parts = [ticks for state in states if (ticks := spent.get(state)) is not None]
-        return 100 * sum(parts) / all_ticks if all_ticks and len(parts) == len(states) else None
-
-    return {
-        "busy": share(*(state for state in after if state not in _NOT_BUSY)),
-        "user": share("user", "nice"),
-        "system": share("system", "irq", "softirq"),
-        "iowait": share("iowait"),
-        "steal": share("steal"),
-    }
+    spent = [late - early if late >= early else None for early, late in zip(before, after, strict=False)]
+    all_ticks = sum(ticks for ticks in spent if ticks is not None)
+    shares: dict[str, float | None] = {}
+    for column, positions in _SHARES:
+        known = len(spent)
+        parts = [spent[position] for position in positions if position < known]
+        is_known = all_ticks and None not in parts and (len(parts) == len(positions) or column == "cpu_percent")
+        shares[column] = 100 * sum(filter(None, parts)) / all_ticks if is_known else None
+    return shares
 
 
 class HostCpu(FileSource):
@@ -71,24 +78,35 @@ class HostCpu(FileSource):
     def __init__(self, context: SourceContext) -> None:
         super().__init__(context)
         self._per_core = context.per_core
-        self._before: Mapping[str, Ticks] = {}
+        self._before: str | None = None
+        self._before_by_cpu: Mapping[str, Ticks] = {}
 
     def read(self, now: Instant) -> Iterable[Reading]:
         """Return one row for the node, and one for each CPU; nothing the first time."""
-        after = read_parsed(self._file, lambda text: parse_stat(text, per_core=self._per_core))
+        if self._per_core:
+            return self._read_cores()
+        after = read_parsed(self._file, _check, first_line=True)
         before, self._before = self._before, after
-        return [_reading(name, percentages(before[name], ticks)) for name, ticks in after.items() if name in before]
+        return () if before is None else (Reading("host_samples", Computed(_node_shares, before, after)),)
+
+    def _read_cores(self) -> Iterable[Reading]:
+        after = read_parsed(self._file, parse_stat)
+        before, self._before_by_cpu = self._before_by_cpu, after
+        for name in (name for name in after if name in before):
+            shares = percentages(before[name], after[name])
+            if name == "cpu":
+                yield Reading("host_samples", shares)
+            else:
+                core = int(name.removeprefix("cpu"))
+                yield Reading("core_samples", {"core": core, "cpu_percent": shares["cpu_percent"]}, core)
 
 
-def _reading(name: str, percent: Mapping[str, float | None]) -> Reading:
-    if name != "cpu":
-        core = int(name.removeprefix("cpu"))
-        return Reading(table="core_samples", key=core, values={"core": core, "cpu_percent": percent["busy"]})
-    values = {
-        "cpu_percent": percent["busy"],
-        "cpu_user_percent": percent["user"],
-        "cpu_system_percent": percent["system"],
-        "cpu_iowait_percent": percent["iowait"],
-        "cpu_steal_percent": percent["steal"],
-    }
-    return Reading(table="host_samples", values=values)
+def _check(text: str) -> str:
+    """Return `text` if it begins as a /proc/stat does; raise ValueError otherwise."""
+    if not _BEGIN.match(text):
+        raise ValueError("it does not begin with the CPUs' times")
+    return text
+
+
+def _node_shares(before: str, after: str) -> Mapping[str, Value]:
+    return percentages(parse_stat(before)["cpu"], parse_stat(after)["cpu"])

@@ -165,6 +165,7 @@ class Collector:
             flush_interval_millis=self._settings.flush_interval_millis,
             hello_seconds=self._settings.hello_seconds,
         )
+        self._queries.on_query = telemetry.note_question
         runs = RunServicer(store, self._registry, answer_seconds=self._settings.launch_answer_seconds)
         telemetry_service_pb2_grpc.add_TelemetryServiceServicer_to_server(telemetry, self._server)
         run_service_pb2_grpc.add_RunServiceServicer_to_server(runs, self._server)

@@ -54,6 +54,8 @@ class QueryService(pb_grpc.QueryServiceServicer):
     limits: Limits = DEFAULT_LIMITS
     # Returns why nothing can be stored now; empty: everything can.
     trouble: Callable[[], str] = str
+    # Called with every query.
+    on_query: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         # A query that does not stop holds two threads: one works, one waits to close it.
@@ -67,6 +69,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_QUERIES} queries are running already; try again later"
             )
+        self.on_query()
         reach = self.reach()
         own, asked = self.limits.timeout_seconds, request.timeout_seconds
         times = [seconds for seconds in (own, asked if asked > 0 else None) if seconds is not None]

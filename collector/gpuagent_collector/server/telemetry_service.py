@@ -75,6 +75,11 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
         if stream.ending is not None:
             await context.abort(*stream.ending)
 
+    def note_question(self) -> None:
+        """Have the agents of idle nodes flush more often for a while, because somebody watches."""
+        self._pace.note_question()
+        self._set_pace()
+
     async def _hello(self, requests: AsyncIterator[wire.AgentMessage], context: Context) -> wire.Hello:
         try:
             first = await asyncio.wait_for(anext(aiter(requests), None), self.hello_seconds)
@@ -104,6 +109,7 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
                 collector_version=__version__,
                 marks=[wire.Mark(session_id=session_id, number=number) for session_id, number in marks.items()],
                 flush_interval_millis=self._pace.current_millis,
+                idle_flush_interval_millis=self._pace.idle_millis,
             )
         )
 
@@ -176,11 +182,13 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
         self._set_pace()
 
     def _set_pace(self) -> None:
-        """Send all agents a new flush interval when it changes."""
-        millis = self._pace.change(self.ingest.queued_bytes, self.ingest.lag_seconds)
-        if millis is not None:
+        """Send all agents new flush intervals when they change."""
+        if self._pace.change(self.ingest.queued_bytes, self.ingest.lag_seconds):
+            pace = wire.Pace(
+                flush_interval_millis=self._pace.current_millis, idle_flush_interval_millis=self._pace.idle_millis
+            )
             for stream in self.registry.streams():
-                stream.outbox.push(wire.CollectorMessage(pace=wire.Pace(flush_interval_millis=millis)))
+                stream.outbox.push(wire.CollectorMessage(pace=pace))
 
 
 def _take_launch_reply(stream: AgentStream, message: wire.AgentMessage) -> None:

@@ -4,6 +4,7 @@ Beyond its share a node is read more slowly. All agents are slowed before any me
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,6 +28,12 @@ MAX_LAG_SECONDS = 8.0
 
 # Share of the queue's limit or of the longest lag → factor by which agents collect longer before they send.
 _STEPS = ((0.75, 10), (0.5, 5), (0.25, 2))
+
+# Agents of nodes without a run flush this much less often while nobody asks.
+IDLE_FACTOR = 5
+
+# Somebody watches until this long after the last question; `collector watch` asks every 2 s by default.
+WATCHED_SECONDS = 30.0
 
 # Agents are sped up again after this long below a step. The queue is empty after each commit: without this, a slightly
 # overloaded collector changed the pace of a thousand agents twelve times a minute.
@@ -89,7 +96,7 @@ class Share:
 
 @dataclass(kw_only=True)
 class Pace:
-    """The flush interval of agents. Fewer and longer messages cost the collector less for the same rows."""
+    """The flush intervals of agents. Fewer and longer messages cost both sides less for the same rows."""
 
     # Of an idle collector.
     base_millis: int
@@ -99,20 +106,33 @@ class Pace:
 
     def __post_init__(self) -> None:
         self._needed_seconds = self.monotonic()
-        # The last interval sent to agents.
+        self._asked_seconds = -math.inf
+        # The last intervals sent to agents: of nodes with a run, and of others.
         self.current_millis = self.base_millis
+        self.idle_millis = self._find_idle_millis()
 
-    def change(self, queued_bytes: int, lag_seconds: float) -> int | None:
-        """Return a new flush interval for this length of the queue and this lag, or None for no change."""
+    def note_question(self) -> None:
+        """Record that somebody watches."""
+        self._asked_seconds = self.monotonic()
+
+    def change(self, queued_bytes: int, lag_seconds: float) -> bool:
+        """Choose the intervals for this length of the queue and this lag; return whether they have changed."""
+        before = (self.current_millis, self.idle_millis)
+        self.current_millis = self._find_millis(queued_bytes, lag_seconds)
+        self.idle_millis = self._find_idle_millis()
+        return (self.current_millis, self.idle_millis) != before
+
+    def _find_idle_millis(self) -> int:
+        is_watched = self.monotonic() < self._asked_seconds + WATCHED_SECONDS
+        return max(self.current_millis, self.base_millis * (1 if is_watched else IDLE_FACTOR))
+
+    def _find_millis(self, queued_bytes: int, lag_seconds: float) -> int:
         fullness = max(queued_bytes / self.limit_bytes, lag_seconds / MAX_LAG_SECONDS)
         millis = flush_interval_millis(fullness, self.base_millis)
         if millis >= self.current_millis:
             self._needed_seconds = self.monotonic()
         elif self.monotonic() < self._needed_seconds + PATIENCE_SECONDS:
-            return None
-        if millis == self.current_millis:
-            return None
-        self.current_millis = millis
+            return self.current_millis
         return millis
 
 

@@ -350,10 +350,13 @@ class Welcome(_message.Message):
     COLLECTOR_VERSION_FIELD_NUMBER: _builtins.int
     MARKS_FIELD_NUMBER: _builtins.int
     FLUSH_INTERVAL_MILLIS_FIELD_NUMBER: _builtins.int
+    IDLE_FLUSH_INTERVAL_MILLIS_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     collector_version: _builtins.str
     flush_interval_millis: _builtins.int
-    """The agent's flush interval."""
+    """The agent's flush interval while its node has a run."""
+    idle_flush_interval_millis: _builtins.int
+    """Its flush interval otherwise, which is not shorter; 0: the same."""
     @_builtins.property
     def marks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Mark]:
         """The committed marks of the sessions in the hello; a missing session has nothing committed."""
@@ -365,10 +368,11 @@ class Welcome(_message.Message):
         collector_version: _builtins.str = ...,
         marks: _abc.Iterable[Global___Mark] | None = ...,
         flush_interval_millis: _builtins.int = ...,
+        idle_flush_interval_millis: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collector_version", b"collector_version", "flush_interval_millis", b"flush_interval_millis", "marks", b"marks", "protocol_version", b"protocol_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collector_version", b"collector_version", "flush_interval_millis", b"flush_interval_millis", "idle_flush_interval_millis", b"idle_flush_interval_millis", "marks", b"marks", "protocol_version", b"protocol_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -425,20 +429,24 @@ Global___Rejection: _TypeAlias = Rejection  # noqa: Y015
 
 @_typing.final
 class Pace(_message.Message):
-    """Changes the agent's flush interval: flow control before messages are dropped."""
+    """Changes the agent's flush intervals: flow control before messages are dropped, and shorter ones while somebody watches."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FLUSH_INTERVAL_MILLIS_FIELD_NUMBER: _builtins.int
+    IDLE_FLUSH_INTERVAL_MILLIS_FIELD_NUMBER: _builtins.int
     flush_interval_millis: _builtins.int
+    """As in the welcome."""
+    idle_flush_interval_millis: _builtins.int
     def __init__(
         self,
         *,
         flush_interval_millis: _builtins.int = ...,
+        idle_flush_interval_millis: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["flush_interval_millis", b"flush_interval_millis"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["flush_interval_millis", b"flush_interval_millis", "idle_flush_interval_millis", b"idle_flush_interval_millis"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

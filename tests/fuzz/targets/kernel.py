@@ -27,7 +27,7 @@ TOKENS = (
 
 # By the first byte modulo their number.
 _PARSERS: tuple[Callable[[str], object], ...] = (
-    lambda text: parse_stat(text, per_core=True),
+    parse_stat,
     lambda text: memory_values(parse_meminfo(text)),
     parse_net_dev,
     parse_process_stat,

@@ -72,14 +72,14 @@ class Delivery:
         self.spool = Spool(folder / "spool.sqlite", node_uuid="n", limit_bytes=1 << 30)
         self.launched: list[RunSpec] = []
         self.cancelled: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.paces: list[float] = []
+        self.paces: list[tuple[float, float]] = []
         orders = Orders(
             launch=self.launch,
             cancel=self.cancelled.put,
             read_output=lambda run_id, stream, offset: Piece(
                 text=f"{run_id} {stream} {offset}", next_offset_bytes=1, at_end=True
             ),
-            pace=self.paces.append,
+            pace=lambda *seconds: self.paces.append(seconds),
             allows_commands=False,
         )
         self.buffer = RecordBuffer()
@@ -234,7 +234,9 @@ def test_launches_cancels_and_paces_are_obeyed(tmp_path: Path) -> None:
             launch = telemetry.Launch(launch_id=name, spec=RunSpec(workload=name))
             yield telemetry.CollectorMessage(launch=launch)
         yield telemetry.CollectorMessage(cancel=telemetry.CancelRun(run_id="run-1"))
-        yield telemetry.CollectorMessage(pace=telemetry.Pace(flush_interval_millis=5000))
+        yield telemetry.CollectorMessage(
+            pace=telemetry.Pace(flush_interval_millis=2000, idle_flush_interval_millis=5000)
+        )
         for message in requests:
             if message.HasField("launch_reply"):
                 replies.put(message.launch_reply)
@@ -244,7 +246,8 @@ def test_launches_cancels_and_paces_are_obeyed(tmp_path: Path) -> None:
         assert (accepted.launch_id, list(accepted.run_ids), accepted.refusal) == ("mnist", ["run-1"], "")
         assert (refused.launch_id, list(refused.run_ids), refused.refusal) == ("unknown", [], "no such workload")
         assert agent.cancelled.get(timeout=60) == "run-1"
-        until(lambda: agent.paces == [1.0, 5.0], "both paces")
+        # A collector that knows no other pace for idle nodes sends none.
+        until(lambda: agent.paces == [(1.0, 1.0), (2.0, 5.0)], "both paces")
 
 
 def test_the_clock_offset_is_the_median_of_several_round_trips(tmp_path: Path) -> None:

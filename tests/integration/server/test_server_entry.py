@@ -11,6 +11,7 @@ from gpuagent_collector.server.throttle import (
     LONGEST_FLUSH_MILLIS,
     MAX_LAG_SECONDS,
     PATIENCE_SECONDS,
+    WATCHED_SECONDS,
     Pace,
     flush_interval_millis,
 )
@@ -125,13 +126,31 @@ def test_a_queue_that_is_short_between_two_commits_does_not_have_agents_told_aga
     pace = Pace(base_millis=1000, limit_bytes=100, monotonic=lambda: seconds)
     told = []
     for queued_bytes in (26, 0, 30, 0, 55, 30, 0):
-        told.append(pace.change(queued_bytes, lag_seconds=0.0))
+        told.append(pace.current_millis if pace.change(queued_bytes, lag_seconds=0.0) else None)
         seconds += PATIENCE_SECONDS / 2
     assert told == [2000, None, None, None, 5000, None, 1000]
-    assert pace.current_millis == 1000
 
 
 def test_agents_are_slowed_when_messages_wait_for_long_however_short_they_are() -> None:
     pace = Pace(base_millis=1000, limit_bytes=100, monotonic=lambda: 0.0)
-    told = [pace.change(0, lag_seconds=share * MAX_LAG_SECONDS) for share in (0.2, 0.3, 0.5, 1)]
-    assert told == [None, 2000, 5000, 10_000]
+    told = []
+    for share in (0.2, 0.3, 0.5, 1):
+        pace.change(0, lag_seconds=share * MAX_LAG_SECONDS)
+        told.append((pace.current_millis, pace.idle_millis))
+    assert told == [(1000, 5000), (2000, 5000), (5000, 5000), (10_000, 10_000)]
+
+
+def test_agents_of_idle_nodes_flush_as_often_as_others_while_somebody_asks() -> None:
+    seconds = 0.0
+    pace = Pace(base_millis=1000, limit_bytes=100, monotonic=lambda: seconds)
+    assert (pace.current_millis, pace.idle_millis) == (1000, 5000)
+    pace.note_question()
+    assert pace.change(0, lag_seconds=0.0)
+    assert pace.idle_millis == 1000
+    seconds = WATCHED_SECONDS - 1
+    pace.note_question()
+    seconds = WATCHED_SECONDS + 1
+    assert not pace.change(0, lag_seconds=0.0)
+    seconds = 2 * WATCHED_SECONDS
+    assert pace.change(0, lag_seconds=0.0)
+    assert pace.idle_millis == 5000

@@ -20,6 +20,8 @@ from gpuagent_collector.store import Store
 from gpuagent_common.connection import bearer
 from gpuagent_proto.v1 import PROTOCOL_VERSION
 from gpuagent_proto.v1 import telemetry_pb2 as wire
+from gpuagent_proto.v1.query_service_pb2 import QueryRequest
+from gpuagent_proto.v1.query_service_pb2_grpc import QueryServiceStub
 from tests.integration.server.agents import (
     SETTINGS,
     TOKEN,
@@ -121,6 +123,14 @@ async def test_agents_are_slowed_while_the_queue_is_long_and_speed_up_again(
         assert slower == [2000, 5000, 10_000]
         writer.release()
         assert (await bystander.read()).pace.flush_interval_millis == 1000
+
+
+async def test_a_query_has_agents_of_idle_nodes_deliver_at_once(served: Served, agent: Agent) -> None:
+    query = QueryServiceStub(served.channel).Query(QueryRequest(sql="SELECT 1"), metadata=bearer(TOKEN))
+    assert [answer async for answer in query]
+    assert (await agent.read()).pace == wire.Pace(flush_interval_millis=1000, idle_flush_interval_millis=1000)
+    welcome = await Agent(channel=served.channel, node_uuid="node-2").connect()
+    assert (welcome.flush_interval_millis, welcome.idle_flush_interval_millis) == (1000, 1000)
 
 
 async def test_an_agent_that_does_not_listen_holds_up_no_other(served: Served) -> None:

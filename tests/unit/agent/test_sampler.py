@@ -9,22 +9,9 @@ from gpuagent.sampling.costs import ROUNDS, measure_costs
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent.sampling.sampler import Sampler
 from gpuagent.sources.source import Lane, Reading
+from tests.support.clocks import SteppedClock
 
 SECOND = 1_000_000_000
-
-
-class SteppedClock:
-    """A clock that moves only in steps."""
-
-    monotonic_nano = 5 * SECOND
-    unix_nano = 1_000 * SECOND
-
-    def now(self) -> Instant:
-        return Instant(unix_nano=self.unix_nano, monotonic_nano=self.monotonic_nano)
-
-    def move(self, seconds: float) -> None:
-        self.monotonic_nano += round(seconds * SECOND)
-        self.unix_nano += round(seconds * SECOND)
 
 
 class WaitingMovesClock(threading.Event):

@@ -20,6 +20,7 @@ from gpuagent.event_loop import EventLoop
 from gpuagent.runs.tails import Tailed
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_proto.v1.records_pb2 import Records
+from tests.support.clocks import SteppedClock
 
 NODE = "node-1"
 MANY = 1000
@@ -285,9 +286,11 @@ class Setup:
         tailed, self.tailed = self.tailed, Tailed()
         return tailed
 
+    def records(self) -> list[Records]:
+        return [Records.FromString(message.records) for message in self.spool.messages_after(0, limit=10_000)]
+
     def tables(self) -> list[list[str]]:
-        messages = self.spool.messages_after(0, limit=10_000)
-        return [[table.name for table in Records.FromString(message.records).tables] for message in messages]
+        return [[table.name for table in message.tables] for message in self.records()]
 
 
 @pytest.fixture
@@ -316,6 +319,39 @@ def test_rows_are_held_with_their_offsets_while_the_disk_is_full(setup: Setup, t
     setup.pipeline.flush()
     assert setup.tables() == [["host_samples"], ["host_samples"]]
     assert setup.spool.open_runs() == {"r": (tmp_path, {"events.0.0.jsonl": 7})}
+
+
+def test_an_idle_node_flushes_less_often_until_it_has_a_run_or_somebody_watches(setup: Setup) -> None:
+    clock, busy = SteppedClock(), False
+    pipeline = Pipeline(
+        buffer=setup.buffer,
+        spool=setup.spool,
+        clock=clock,
+        tail=setup.tail,
+        on_spooled=lambda: None,
+        is_busy=lambda: busy,
+        interval_seconds=1.0,
+        idle_seconds=5.0,
+    )
+
+    def messages_after(turns: int) -> int:
+        before = len(setup.tables())
+        for _ in range(turns):
+            clock.move(1.0)
+            setup.buffer.add_samples("host_samples", [{"load_1m": 1.0}])
+            pipeline.flush_if_due()
+        return len(setup.tables()) - before
+
+    # The first rows, which say that the node is there, do not wait.
+    assert messages_after(1) == 1
+    assert messages_after(10) == 2
+    busy = True
+    assert messages_after(3) == 3
+    busy = False
+    assert messages_after(4) == 0
+    pipeline.set_intervals(1.0, 1.0)
+    assert messages_after(4) == 4
+    assert sum(table.rows for message in setup.records() for table in message.tables) == 1 + 10 + 3 + 4 + 4
 
 
 def test_memory_is_bounded_while_the_disk_is_full_and_a_gap_is_recorded(

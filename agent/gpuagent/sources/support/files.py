@@ -15,6 +15,12 @@ T = TypeVar("T")
 
 _CHUNK_BYTES = 64 * 1024
 
+# A shorter answer is the whole file: the kernel answers with a page of whole lines, and no line is this long.
+_PART_BYTES = 2048
+
+# More than the first line of a file below /proc that is read for that alone.
+_LINE_BYTES = 512
+
 # The errors of psutil where a file below /proc is missing, forbidden or malformed.
 PSUTIL_ERRORS = (psutil.Error, OSError, LookupError, RuntimeError, TypeError, ValueError)
 
@@ -33,13 +39,15 @@ class OpenFile:
 
     def read(self) -> str:
         """Return all of it, as it is now. Raises OSError."""
-        chunks: list[bytes] = []
-        offset = 0
-        # The kernel returns long files a page at a time, so a short read does not mean the end.
-        while chunk := os.pread(self._descriptor, _CHUNK_BYTES, offset):
-            chunks.append(chunk)
-            offset += len(chunk)
-        return b"".join(chunks).decode(errors="replace")
+        content = part = os.pread(self._descriptor, _CHUNK_BYTES, 0)
+        while len(part) >= _PART_BYTES:
+            part = os.pread(self._descriptor, _CHUNK_BYTES, len(content))
+            content += part
+        return content.decode(errors="replace")
+
+    def read_line(self) -> str:
+        """Return its first line, as it is now. Raises OSError."""
+        return os.pread(self._descriptor, _LINE_BYTES, 0).partition(b"\n")[0].decode(errors="replace")
 
     def close(self) -> None:
         """Close it."""
@@ -82,14 +90,14 @@ def open_needed(path: Path, remedy: str | None = None) -> OpenFile:
         raise SourceUnavailableError(f"cannot open {path}: {error.strerror}", remedy) from error
 
 
-def read_parsed(file: OpenFile, parse: Callable[[str], T]) -> T:
-    """Return the result of `parse` on the file.
+def read_parsed(file: OpenFile, parse: Callable[[str], T], *, first_line: bool = False) -> T:
+    """Return the result of `parse` on the file, or on its first line.
 
     Raises:
         SourceError: it cannot be read, or `parse` raised ValueError.
     """
     try:
-        return parse(file.read())
+        return parse(file.read_line() if first_line else file.read())
     except OSError as error:
         raise SourceError(f"cannot read {file.path}: {error.strerror}") from error
     except ValueError as error:
