@@ -39,13 +39,17 @@ class Cell:
     pattern: str
     items_per_step: float | None
     options: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
 
     @property
     def key(self) -> str:
         """The cell's identity, the same in every process."""
         fields = asdict(self)
-        # Journals of earlier versions have no such field.
-        return json.dumps({name: fields[name] for name in fields if name != "options" or self.options}, sort_keys=True)
+        for name in ("options", "labels"):
+            # Journals of earlier versions have no such field.
+            if not fields[name]:
+                del fields[name]
+        return json.dumps(fields, sort_keys=True)
 
     def describe(self) -> str:
         """Return the cell in one line."""
@@ -53,7 +57,8 @@ class Cell:
         parameters = [f"{key}={value}" for key, value in self.parameters]
         beside = [f"with {'+'.join(self.interference)}"] if self.interference else []
         limits = [str(self.limits)] if str(self.limits) != "none" else []
-        return " · ".join([" ".join([name, *parameters]), self.environment, *beside, *limits])
+        labels = [f"{key}: {value}" for key, value in self.labels]
+        return " · ".join([" ".join([name, *parameters]), self.environment, *beside, *limits, *labels])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +89,8 @@ def cells(experiment: Experiment) -> list[Cell]:
             observe=entry.observe,
             pattern=entry.pattern,
             items_per_step=entry.items_per_step,
-            options=tuple(experiment.options.get(environment.partition(":")[0], ())),
+            options=tuple(entry.options.get(environment.partition(":")[0], ())),
+            labels=tuple(entry.labels.items()),
         )
         for entry in experiment.entries
         for values, environment, beside, limits in itertools.product(
@@ -140,8 +146,9 @@ def narrowed(
             entries.append(replace(entry, environments=tuple(kept)))
     if not entries:
         raise MisuseError(f"--only {' '.join(only)} leaves no cell; it takes names that the file has")
-    for text in (*experiment.labels, *experiment.labels.values()):
-        check_name(text, "a label of the file")
+    for labels in (experiment.labels, *(entry.labels for entry in experiment.entries)):
+        for text in (*labels, *labels.values()):
+            check_name(text, "a label of the file")
     # The journal's file has this name.
     if name and not re.fullmatch(json.loads(SCHEMA.read_text())["properties"]["name"]["pattern"], name):
         raise MisuseError(f"an experiment's name has up to 100 letters, digits, '.', '_' and '-'; not {name!r}")
@@ -221,7 +228,7 @@ def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpe
         environment=kind,
         image=image,
         interference=cell.interference,
-        labels=experiment.labels,
+        labels={**experiment.labels, **dict(cell.labels)},
         experiment=experiment.name if trial.repeat > 0 else f"{experiment.name}-warm-up",
         timeout_seconds=cell.timeout_seconds or 0,
         options=cell.options,
