@@ -13,7 +13,22 @@ from gpuagent_proto.v1.run_pb2 import ExperimentFile
 _FILE_SUFFIXES = (".yaml", ".yml")
 
 # As in the schema of experiment files.
-_ANSWERS = frozenset(["compare", "history", "outliers", "peers", "plan", "plot", "profile", "recommend", "report", "roofline", "scaling", "show"])
+_ANSWERS = frozenset(
+    {
+        "compare",
+        "history",
+        "outliers",
+        "peers",
+        "plan",
+        "plot",
+        "profile",
+        "recommend",
+        "report",
+        "roofline",
+        "scaling",
+        "show",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
