@@ -89,6 +89,8 @@ class Experiment:
     budget: Budget
     failures: int
     answers: tuple[str, ...]
+    # Width of intervals in percent at which the experiment may stop; None: it makes all repeats.
+    until: float | None = None
 
 
 def studies() -> list[Path]:
@@ -355,7 +357,23 @@ def _experiment(data: Mapping[str, Any]) -> Experiment:
         budget=Budget(hours=budget.get("hours"), kilowatt_hours=budget.get("kilowatt_hours")),
         failures=data["failures"],
         answers=tuple(_answers(data)),
+        until=parse_width(data["until"]) if "until" in data else None,
     )
+
+
+def parse_width(text: str) -> float:
+    """Return the percentage of a text such as 2%.
+
+    Raises:
+        MisuseError: it is no percentage above 0.
+    """
+    try:
+        width = float(text.removesuffix("%"))
+    except ValueError:
+        width = math.nan
+    if not 0 < width < 100:
+        raise MisuseError(f"the width of an interval is a percentage such as 2%, not {text!r}")
+    return width
 
 
 def _labels(data: Mapping[str, Any]) -> dict[str, str]:

@@ -115,6 +115,23 @@ def trials(experiment: Experiment, without: Collection[str] = ()) -> list[list[T
     return blocks
 
 
+# Before that, the exact test has no interval at the level of several looks. Each look waits for half as many more.
+_FIRST_LOOK, _GROWTH = 8, 1.5
+
+# The label of runs that has the rule by which their experiment may stop. The collector reads it.
+RULE_LABEL = "until"
+
+
+def looks(experiment: Experiment) -> list[int]:
+    """Return the repeats after which the experiment may stop, the last one included; empty: it may not stop early."""
+    if experiment.until is None:
+        return []
+    found = [_FIRST_LOOK]
+    while found[-1] < experiment.repeats:
+        found.append(min(math.ceil(_GROWTH * found[-1]), experiment.repeats))
+    return found
+
+
 def all_trials(experiment: Experiment, without: Collection[str] = ()) -> list[Trial]:
     """Return the runs of all repeats in their order, as `trials` does."""
     return [trial for block in trials(experiment, without) for trial in block]
@@ -155,9 +172,22 @@ def narrowed(
     left = replace(
         experiment, entries=tuple(entries), name=name or experiment.name, repeats=repeats or experiment.repeats
     )
+    _check_until(left)
     if (runs := _count_runs(left)) > MAX_RUNS:
         raise MisuseError(f"these are {runs:,} runs; an experiment has {MAX_RUNS:,} at most")
     return left
+
+
+def _check_until(experiment: Experiment) -> None:
+    """Raise MisuseError where an experiment could not stop early, or its runs could not record the rule."""
+    if experiment.until is None:
+        return
+    if experiment.repeats <= _FIRST_LOOK:
+        raise MisuseError(f"until needs more than {_FIRST_LOOK} repeats, such as repeats: 40; it may need fewer")
+    if not any(answer.startswith("compare") for answer in experiment.answers):
+        raise MisuseError("until needs a `compare` in the answer: its intervals decide")
+    if any(RULE_LABEL in labels for labels in (experiment.labels, *(entry.labels for entry in experiment.entries))):
+        raise MisuseError(f"the label {RULE_LABEL} is made by the key of that name; remove it")
 
 
 def with_parameters(experiment: Experiment, texts: Sequence[str], takes: Callable[[str, str], bool]) -> Experiment:
@@ -211,7 +241,14 @@ def _count_runs(experiment: Experiment) -> int:
 def fingerprint(experiment: Experiment) -> str:
     """Return a digest of the name, the metric and the runs of an experiment."""
     runs = [(trial.cell.key, trial.repeat) for trial in all_trials(experiment)]
-    return hashlib.sha256(json.dumps([experiment.name, experiment.metric, runs]).encode()).hexdigest()
+    # Fingerprints of earlier versions have no rule.
+    rule = [f"{experiment.until:g}%"] if experiment.until is not None else []
+    return hashlib.sha256(json.dumps([experiment.name, experiment.metric, runs, *rule]).encode()).hexdigest()
+
+
+def _rule(experiment: Experiment) -> dict[str, str]:
+    planned = ",".join(map(str, looks(experiment)))
+    return {RULE_LABEL: f"{experiment.until:g}% at {planned}"} if planned else {}
 
 
 def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpec:
@@ -228,7 +265,7 @@ def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpe
         environment=kind,
         image=image,
         interference=cell.interference,
-        labels={**experiment.labels, **dict(cell.labels)},
+        labels={**experiment.labels, **dict(cell.labels), **_rule(experiment)},
         experiment=experiment.name if trial.repeat > 0 else f"{experiment.name}-warm-up",
         timeout_seconds=cell.timeout_seconds or 0,
         options=cell.options,

@@ -153,13 +153,15 @@ def compute_figures(
         facts: about these runs.
         metric: the primary one; None: the first of DEFAULT_PRIMARIES that runs have.
         delta: the share that counts as equal.
-        alpha: the error rate over all tests.
+        alpha: the error rate over all tests, and all looks of an experiment that may stop early.
         unpaired: whether matched runs too are taken as independent.
 
     Raises:
         MisuseError: there is no such metric.
         GpuAgentError: in no block have the baseline and another side both got it, or no run where nothing is compared.
     """
+    # Each look could have been the last: errors at all of them together are at most alpha (Bonferroni).
+    alpha /= layout.looks
     units = throughput_units(layout, facts)
     unit = units[0] if len(units) == 1 else ITEMS
     known = tuple(replace(each, unit=unit) if each.name == "throughput" else each for each in facts.known)

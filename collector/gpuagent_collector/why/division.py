@@ -19,6 +19,9 @@ from gpuagent_common.errors import GpuAgentError
 
 _FACET = find_facet(f"label:{LABEL}")
 
+# With fewer pairs there is no interval at half of alpha, as the rest needs; then runs count as independent.
+_PAIRS = least_pairs(2)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
@@ -144,7 +147,7 @@ def _number(rung: str) -> tuple[int, str]:
 
 def _sides_of(layout: Layout, facts: Facts, metric: Metric) -> Sides:
     block = layout.blocks[0]
-    found = values_of(facts, least_pairs(1), block, block.cells[-1].side, metric)
+    found = values_of(facts, _PAIRS, block, block.cells[-1].side, metric)
     if not found.baseline or not found.other:
         raise GpuAgentError(f"the first or last rung has no run with the metric {metric.name}")
     return found
@@ -158,4 +161,4 @@ def _original(ask: Ask, request: Request) -> tuple[tuple[str, str], Sides] | Non
         return None
     block = found.layout.blocks[0]
     first, last = (cell.side for cell in block.cells if cell.runs)
-    return (first, last), values_of(found.facts, least_pairs(1), block, last, found.figures.primary)
+    return (first, last), values_of(found.facts, _PAIRS, block, last, found.figures.primary)

@@ -123,6 +123,8 @@ def _answer(division: Division) -> str:
     said = said or f"No fact is shown to change {spoken(division.metric, None)} from {foot} to {top}."
     if division.rest is None:
         rest = "There are no other runs of both sides, so nothing is left to explain."
+    elif division.rest.low is None:
+        rest = "The runs are too few for an interval of the unexplained rest."
     elif division.rest.is_shown:
         rest = f"The ladder leaves a ratio of {ratio(division.rest.estimate)} unexplained ({interval(division.rest)})."
     else:
