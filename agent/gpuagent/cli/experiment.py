@@ -1,13 +1,15 @@
 """`gpuagent experiment`: many runs that answer one question, from a file."""
 
 import collections
+import json
+import math
 import shlex
 import shutil
 import subprocess
 import textwrap
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +68,7 @@ Examples:
 @click.option("--data", metavar="[WORKLOAD=]DIR", multiple=True, help="Real data of the workloads; repeatable.")
 @click.option("--name", metavar="NAME", help="Another name for the experiment.")
 @click.option("--repeats", metavar="N", type=click.IntRange(1), help="Another number of repeats.")
+@click.option("--until", metavar="WIDTH", help="Stop at a planned look with intervals this narrow, such as 2%.")
 @click.option("--output", metavar="DIR", type=click.Path(path_type=Path), help=_OUTPUT_HELP)
 @click.option("--force", is_flag=True, help="Start even if the GPUs are busy or torch cannot use them.")
 @agent_options
@@ -80,6 +83,7 @@ def run(
     data: tuple[str, ...],
     name: str | None,
     repeats: int | None,
+    until: str | None,
     output: Path | None,
     force: bool,
     **options: Any,
@@ -93,14 +97,16 @@ def run(
     from gpuagent.agent_config import find_place
     from gpuagent.experiment import plan
     from gpuagent.experiment.conduct import Journal, check_cells
-    from gpuagent.experiment.file import find_file, read_experiment
+    from gpuagent.experiment.file import find_file, parse_width, read_experiment
     from gpuagent.experiment.gpus import NodeGpus
     from gpuagent.locations import lock
     from gpuagent.runs.catalogue import Catalogue
     from gpuagent.runs.planning import Planner
 
     path = find_file(file)
-    experiment = plan.narrowed(read_experiment(path), only, name=name, repeats=repeats)
+    wanted = read_experiment(path)
+    wanted = replace(wanted, until=parse_width(until)) if until else wanted
+    experiment = plan.narrowed(wanted, only, name=name, repeats=repeats)
     config = agent_config(options, allow_commands=True)
     catalogue = Catalogue(config.python)
     if texts := [*parameters, *_data_parameters(data)]:
@@ -119,10 +125,10 @@ def run(
     journal_path.parent.mkdir(parents=True, exist_ok=True)
     with lock(journal_path.with_suffix(".lock"), held=f"another command makes the runs of {experiment.name} here"):
         journal = Journal(journal_path, plan.fingerprint(experiment))
-        is_stored = _conduct(experiment, journal, lacking, config, given_to_agent(ctx), gpus, force=force)
+        is_stored, has_stopped = _conduct(experiment, journal, lacking, config, given_to_agent(ctx), gpus, force=force)
     answer.print(config, is_stored=is_stored)
     has_failed = any(done.status != "succeeded" for done in journal.done)
-    return int(has_failed or bool(journal.left(plan.all_trials(experiment, lacking))))
+    return int(has_failed or not (has_stopped or not journal.left(plan.all_trials(experiment, lacking))))
 
 
 @command.command(epilog="\b\nExample:\n  gpuagent experiment show containers > mine.yaml")
@@ -221,8 +227,12 @@ def _conduct(
     gpus: "NodeGpus",
     *,
     force: bool,
-) -> bool:
-    """Make the runs that are left; return whether the collector has the samples of an agent of our own."""
+) -> tuple[bool, bool]:
+    """Make the runs that are left.
+
+    Returns:
+        Whether the collector has the samples of an agent of our own, and whether a planned look ended the experiment.
+    """
     from gpuagent.experiment import plan
     from gpuagent.experiment.conduct import Conductor, check_concerns, torch_concerns
 
@@ -230,7 +240,7 @@ def _conduct(
     left = journal.left(every)
     if not left:
         click.echo(f"gpuagent: all {len(every)} runs of {experiment.name} have been made", err=True)
-        return True
+        return True, False
     check_concerns((*gpus.occupants(), *torch_concerns(experiment, config.python, gpus)), force=force)
     with node_agent(config, given, plan.spec(left[0], experiment, str(Path.cwd()))) as agent:
         conductor = Conductor(
@@ -241,6 +251,7 @@ def _conduct(
             observer=_Lines(journal, every),
             working_directory=str(Path.cwd()),
             lacking=lacking,
+            is_narrow=lambda: _is_narrow(experiment, config, agent.waiting),
         )
         try:
             conductor.run()
@@ -248,10 +259,36 @@ def _conduct(
             made = len(journal.done)
             click.echo(f"gpuagent: {made} of {len(every)} runs are made; the same command resumes", err=True)
             raise
-        deadline = time.monotonic() + _DELIVERED_SECONDS
-        while agent.waiting() and time.monotonic() < deadline:
-            time.sleep(0.1)
-    return not agent.left_behind()
+        _await_delivery(agent.waiting)
+    return not agent.left_behind(), conductor.has_stopped
+
+
+def _await_delivery(is_waiting: Callable[[], object]) -> None:
+    deadline = time.monotonic() + _DELIVERED_SECONDS
+    while is_waiting() and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def _is_narrow(experiment: "Experiment", config: "AgentConfig", is_waiting: Callable[[], object]) -> bool:
+    """Return whether every tested interval of the first comparison of the answer is narrow enough.
+
+    Without an answer of the collector it is not: the experiment goes on, which no error rate minds.
+    """
+    program, connection = find_collector_command(), connection_words(config)
+    _await_delivery(is_waiting)
+    if program is None or not _await_figures(program, experiment.name, connection):
+        return False
+    first = next(answer for answer in experiment.answers if answer.startswith("compare"))
+    words = [program, *shlex.split(first), "--experiment", experiment.name, "--format", "json", *connection]
+    if "--metric" not in words and experiment.metric != "throughput":
+        words += ["--metric", experiment.metric]
+    asked = subprocess.run(words, capture_output=True, text=True, check=False)
+    tests = json.loads(asked.stdout)["tests"] if asked.returncode == 0 else []
+    widths = [
+        100 * (test["high"] / test["low"] - 1) if test["scale"] == "ratio" and test["low"] is not None else math.inf
+        for test in tests
+    ]
+    return bool(widths) and max(widths) <= (experiment.until or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

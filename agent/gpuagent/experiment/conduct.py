@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from gpuagent.environments import EnvironmentUnavailableError, ImageUnavailableError
 from gpuagent.experiment.file import Experiment
 from gpuagent.experiment.gpus import NodeGpus
-from gpuagent.experiment.plan import Trial, cells, spec, trials
+from gpuagent.experiment.plan import Trial, cells, looks, spec, trials
 from gpuagent.runs.planning import PlannedRun
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
@@ -144,13 +144,18 @@ class Conductor:
     lacking: Collection[str] = ()
     # Sleeps for the seconds of a cool-down.
     sleep: Callable[[float], None] = time.sleep
+    # Returns whether the intervals are narrow enough to stop; asked after the repeats that the plan has.
+    is_narrow: Callable[[], bool] = lambda: False
+    # Whether the experiment stopped at a planned look.
+    has_stopped: bool = False
 
     def run(self) -> bool:
         """Make every run that has not been made; return whether all repeats are complete.
 
         A run that ended is never repeated, even if it failed. A cell that failed too often is given up, and a repeat
-        that would exceed the budget does not begin.
+        that would exceed the budget does not begin. At a planned look, intervals that are narrow enough end it.
         """
+        planned = looks(self.experiment)
         for block in trials(self.experiment, self.lacking):
             left = self.journal.left(block)
             if left and (reason := self._exceeded_budget(left)):
@@ -161,6 +166,10 @@ class Conductor:
                     self.observer.note(f"given up after {self.experiment.failures} failures: {trial.cell.describe()}")
                 else:
                     self._make(trial)
+            if block and block[0].repeat in planned[:-1] and self.is_narrow():
+                self.observer.note(f"the intervals are narrow enough after {block[0].repeat} repeats; it stops here")
+                self.has_stopped = True
+                return True
         return True
 
     def _make(self, trial: Trial) -> None:

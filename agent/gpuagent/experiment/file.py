@@ -68,6 +68,9 @@ class Entry:
     observe: bool
     pattern: str
     items_per_step: float | None
+    # By environment, without image; these replace the file's.
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +89,8 @@ class Experiment:
     budget: Budget
     failures: int
     answers: tuple[str, ...]
-    # By environment, without image.
-    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Width of intervals in percent at which the experiment may stop; None: it makes all repeats.
+    until: float | None = None
 
 
 def studies() -> list[Path]:
@@ -252,13 +255,16 @@ def _fill_defaults(data: Any, node: Any, name: str) -> Mapping[str, Any]:
             refuse(["workloads", str(index)], "give either a workload with parameters, or a command with a name")
     if steps := _infinite_number(checked):
         refuse(steps, f"{'.'.join(steps)} must be finite")
-    answers = (("answer", str(index), words) for index, words in enumerate(_answers(checked)))
-    options = (("options", name, words) for name, words in checked.get("options", {}).items())
-    for place, key, words in (*answers, *options):
+    answers = ((["answer", str(index)], words) for index, words in enumerate(_answers(checked)))
+    options = [(["options", name], words) for name, words in checked.get("options", {}).items()]
+    for index, entry in enumerate(checked["workloads"]):
+        steps = ["workloads", str(index), "options"]
+        options += [([*steps, name], words) for name, words in entry.get("options", {}).items()]
+    for steps, words in (*answers, *options):
         try:
             shlex.split(words)
         except ValueError as error:
-            refuse([place, key], f"cannot read {place}.{key}: {error}")
+            refuse(steps, f"cannot read {'.'.join(steps)}: {error}")
     return checked
 
 
@@ -341,7 +347,7 @@ def _experiment(data: Mapping[str, Any]) -> Experiment:
         seed=data["seed"],
         warm_up=data["warm_up"],
         entries=tuple(_entry(entry, data) for entry in data["workloads"]),
-        labels={name: str(value) for name, value in data.get("labels", {}).items()},
+        labels=_labels(data),
         cool_down=CoolDown(
             seconds=cool_down.get("seconds", 0.0),
             celsius_above_start=cool_down.get("celsius_above_start"),
@@ -351,8 +357,31 @@ def _experiment(data: Mapping[str, Any]) -> Experiment:
         budget=Budget(hours=budget.get("hours"), kilowatt_hours=budget.get("kilowatt_hours")),
         failures=data["failures"],
         answers=tuple(_answers(data)),
-        options={name: tuple(shlex.split(words)) for name, words in data.get("options", {}).items()},
+        until=parse_width(data["until"]) if "until" in data else None,
     )
+
+
+def parse_width(text: str) -> float:
+    """Return the percentage of a text such as 2%.
+
+    Raises:
+        MisuseError: it is no percentage above 0.
+    """
+    try:
+        width = float(text.removesuffix("%"))
+    except ValueError:
+        width = math.nan
+    if not 0 < width < 100:
+        raise MisuseError(f"the width of an interval is a percentage such as 2%, not {text!r}")
+    return width
+
+
+def _labels(data: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in data.get("labels", {}).items()}
+
+
+def _options(data: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(shlex.split(words)) for name, words in data.get("options", {}).items()}
 
 
 def _entry(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Entry:
@@ -370,6 +399,8 @@ def _entry(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Entry:
         observe=entry["observe"],
         pattern=entry["pattern"],
         items_per_step=entry.get("items_per_step"),
+        options=_options(defaults) | _options(entry),
+        labels=_labels(entry),
     )
 
 

@@ -39,13 +39,17 @@ class Cell:
     pattern: str
     items_per_step: float | None
     options: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
 
     @property
     def key(self) -> str:
         """The cell's identity, the same in every process."""
         fields = asdict(self)
-        # Journals of earlier versions have no such field.
-        return json.dumps({name: fields[name] for name in fields if name != "options" or self.options}, sort_keys=True)
+        for name in ("options", "labels"):
+            # Journals of earlier versions have no such field.
+            if not fields[name]:
+                del fields[name]
+        return json.dumps(fields, sort_keys=True)
 
     def describe(self) -> str:
         """Return the cell in one line."""
@@ -53,7 +57,8 @@ class Cell:
         parameters = [f"{key}={value}" for key, value in self.parameters]
         beside = [f"with {'+'.join(self.interference)}"] if self.interference else []
         limits = [str(self.limits)] if str(self.limits) != "none" else []
-        return " · ".join([" ".join([name, *parameters]), self.environment, *beside, *limits])
+        labels = [f"{key}: {value}" for key, value in self.labels]
+        return " · ".join([" ".join([name, *parameters]), self.environment, *beside, *limits, *labels])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +89,8 @@ def cells(experiment: Experiment) -> list[Cell]:
             observe=entry.observe,
             pattern=entry.pattern,
             items_per_step=entry.items_per_step,
-            options=tuple(experiment.options.get(environment.partition(":")[0], ())),
+            options=tuple(entry.options.get(environment.partition(":")[0], ())),
+            labels=tuple(entry.labels.items()),
         )
         for entry in experiment.entries
         for values, environment, beside, limits in itertools.product(
@@ -107,6 +113,23 @@ def trials(experiment: Experiment, without: Collection[str] = ()) -> list[list[T
         order = random.Random(f"{experiment.seed}/{repeat}").sample(wanted, len(wanted))  # noqa: S311 - no secret
         blocks.append([Trial(cell=cell, repeat=repeat) for cell in order if cell.key not in without])
     return blocks
+
+
+# Before that, the exact test has no interval at the level of several looks. Each look waits for half as many more.
+_FIRST_LOOK, _GROWTH = 8, 1.5
+
+# The label of runs that has the rule by which their experiment may stop. The collector reads it.
+RULE_LABEL = "until"
+
+
+def looks(experiment: Experiment) -> list[int]:
+    """Return the repeats after which the experiment may stop, the last one included; empty: it may not stop early."""
+    if experiment.until is None:
+        return []
+    found = [_FIRST_LOOK]
+    while found[-1] < experiment.repeats:
+        found.append(min(math.ceil(_GROWTH * found[-1]), experiment.repeats))
+    return found
 
 
 def all_trials(experiment: Experiment, without: Collection[str] = ()) -> list[Trial]:
@@ -140,17 +163,31 @@ def narrowed(
             entries.append(replace(entry, environments=tuple(kept)))
     if not entries:
         raise MisuseError(f"--only {' '.join(only)} leaves no cell; it takes names that the file has")
-    for text in (*experiment.labels, *experiment.labels.values()):
-        check_name(text, "a label of the file")
+    for labels in (experiment.labels, *(entry.labels for entry in experiment.entries)):
+        for text in (*labels, *labels.values()):
+            check_name(text, "a label of the file")
     # The journal's file has this name.
     if name and not re.fullmatch(json.loads(SCHEMA.read_text())["properties"]["name"]["pattern"], name):
         raise MisuseError(f"an experiment's name has up to 100 letters, digits, '.', '_' and '-'; not {name!r}")
     left = replace(
         experiment, entries=tuple(entries), name=name or experiment.name, repeats=repeats or experiment.repeats
     )
+    _check_until(left)
     if (runs := _count_runs(left)) > MAX_RUNS:
         raise MisuseError(f"these are {runs:,} runs; an experiment has {MAX_RUNS:,} at most")
     return left
+
+
+def _check_until(experiment: Experiment) -> None:
+    """Raise MisuseError where an experiment could not stop early, or its runs could not record the rule."""
+    if experiment.until is None:
+        return
+    if experiment.repeats <= _FIRST_LOOK:
+        raise MisuseError(f"until needs more than {_FIRST_LOOK} repeats, such as repeats: 40; it may need fewer")
+    if not any(answer.startswith("compare") for answer in experiment.answers):
+        raise MisuseError("until needs a `compare` in the answer: its intervals decide")
+    if any(RULE_LABEL in labels for labels in (experiment.labels, *(entry.labels for entry in experiment.entries))):
+        raise MisuseError(f"the label {RULE_LABEL} is made by the key of that name; remove it")
 
 
 def with_parameters(experiment: Experiment, texts: Sequence[str], takes: Callable[[str, str], bool]) -> Experiment:
@@ -204,7 +241,14 @@ def _count_runs(experiment: Experiment) -> int:
 def fingerprint(experiment: Experiment) -> str:
     """Return a digest of the name, the metric and the runs of an experiment."""
     runs = [(trial.cell.key, trial.repeat) for trial in all_trials(experiment)]
-    return hashlib.sha256(json.dumps([experiment.name, experiment.metric, runs]).encode()).hexdigest()
+    # Fingerprints of earlier versions have no rule.
+    rule = [f"{experiment.until:g}%"] if experiment.until is not None else []
+    return hashlib.sha256(json.dumps([experiment.name, experiment.metric, runs, *rule]).encode()).hexdigest()
+
+
+def _rule(experiment: Experiment) -> dict[str, str]:
+    planned = ",".join(map(str, looks(experiment)))
+    return {RULE_LABEL: f"{experiment.until:g}% at {planned}"} if planned else {}
 
 
 def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpec:
@@ -221,7 +265,7 @@ def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpe
         environment=kind,
         image=image,
         interference=cell.interference,
-        labels=experiment.labels,
+        labels={**experiment.labels, **dict(cell.labels), **_rule(experiment)},
         experiment=experiment.name if trial.repeat > 0 else f"{experiment.name}-warm-up",
         timeout_seconds=cell.timeout_seconds or 0,
         options=cell.options,

@@ -153,13 +153,15 @@ def compute_figures(
         facts: about these runs.
         metric: the primary one; None: the first of DEFAULT_PRIMARIES that runs have.
         delta: the share that counts as equal.
-        alpha: the error rate over all tests.
+        alpha: the error rate over all tests, and all looks of an experiment that may stop early.
         unpaired: whether matched runs too are taken as independent.
 
     Raises:
         MisuseError: there is no such metric.
         GpuAgentError: in no block have the baseline and another side both got it, or no run where nothing is compared.
     """
+    # Each look could have been the last: errors at all of them together are at most alpha (Bonferroni).
+    alpha /= layout.looks
     units = throughput_units(layout, facts)
     unit = units[0] if len(units) == 1 else ITEMS
     known = tuple(replace(each, unit=unit) if each.name == "throughput" else each for each in facts.known)
@@ -168,8 +170,8 @@ def compute_figures(
     contests = [(block, side) for block in tested for side in _contestants(block, facts, primary)]
     # With fewer pairs the signed-rank test can show nothing at all in so many comparisons.
     pairs_needed = None if unpaired else least_pairs(max(1, len(contests)), alpha)
-    values_of = partial(_values_of, facts, pairs_needed)
-    families = [values_of(block, side, primary) for block, side in contests]
+    of_block = partial(values_of, facts, pairs_needed)
+    families = [of_block(block, side, primary) for block, side in contests]
     tests = tuple(
         Test(
             block=block,
@@ -191,7 +193,7 @@ def compute_figures(
         tests=tests,
         overall=_overall(tests, families, alpha),
         blocks=tuple(
-            _block_figures(block, facts, known, tests, primary, values_of if layout.is_compared else None, alpha)
+            _block_figures(block, facts, known, tests, primary, of_block if layout.is_compared else None, alpha)
             for block in layout.blocks
         ),
     )
@@ -230,7 +232,7 @@ def _contestants(block: Block, facts: Facts, metric: Metric) -> list[str]:
     return [side for side in sides if side != block.baseline] if block.baseline in sides else []
 
 
-def _values_of(facts: Facts, pairs_needed: int | None, block: Block, side: str, metric: Metric) -> Sides:
+def values_of(facts: Facts, pairs_needed: int | None, block: Block, side: str, metric: Metric) -> Sides:
     """Return the values of the baseline and of a side: matched where enough pairs have the metric."""
     baseline, other = block.cell(block.baseline), block.cell(side)
     if pairs_needed is not None:

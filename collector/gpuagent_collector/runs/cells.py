@@ -116,6 +116,12 @@ class Layout:
         """The runs that are compared or described."""
         return [run.run_id for side in self.sides for run in self.runs_of(side)]
 
+    @property
+    def looks(self) -> int:
+        """The number of looks after which an experiment of these runs could stop; 1: it could not stop early."""
+        rules = {run.until for side in self.sides for run in self.runs_of(side) if run.until}
+        return max((rule.rpartition(" ")[2].count(",") + 1 for rule in rules), default=1)
+
     def runs_of(self, side: str) -> list[Run]:
         """Return the succeeded runs of a side over all blocks."""
         return [run for block in self.blocks for cell in block.cells if cell.side == side for run in cell.runs]

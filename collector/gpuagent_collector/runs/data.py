@@ -28,6 +28,7 @@ class Run:
         command: a program of the user's own with its arguments; empty for a built-in workload.
         node_count: number of nodes that ran it together.
         nodes: names of its nodes; devices: names of its GPUs, with their count; None: no GPU.
+        until: the rule by which its experiment may stop early, such as `2% at 8,12,18`; None: by none.
         started_at, ended_at: UTC; None: it did not start, or has not ended.
     """
 
@@ -48,6 +49,7 @@ class Run:
     reason: str | None
     parameters: str
     command: Command = ()
+    until: str | None = None
     started_at: datetime | None
     ended_at: datetime | None
 
@@ -256,7 +258,8 @@ SELECT run.run_id, {sides} AS sides, run.platform, run.workload, run.environment
        nullif(run.limits, 'none') AS limits,
        gpus.devices AS device, run.nodes AS node_count, places.nodes, run.experiment, run.repeat,
        if(run.is_excluded, 'excluded', run.status) AS status, run.reason, run.started_at, run.ended_at,
-       CAST(run.parameters AS VARCHAR) AS parameters, CAST(run.command AS VARCHAR) AS command
+       CAST(run.parameters AS VARCHAR) AS parameters, CAST(run.command AS VARCHAR) AS command,
+       json_extract_string(run.labels, '$.until') AS until
 FROM runs AS run
 LEFT JOIN sessions AS session USING (session_id)
 LEFT JOIN places USING (run_id)

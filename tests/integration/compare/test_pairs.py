@@ -93,3 +93,23 @@ def test_fewer_pairs_than_could_show_anything_are_tested_as_independent_runs(sto
     comparison = by_environment(store, where="repeat <= 5")
     assert verdict(comparison)[1] is None
     assert "unmatched" not in codes(comparison)
+
+
+def test_intervals_of_an_experiment_that_could_stop_early_hold_at_every_look(store: SyntheticStore) -> None:
+    node = drifting(store, experiment=None)
+    for repeat in range(12):
+        for turn, environment in enumerate(("bare", "docker")):
+            store.run(
+                f"{environment}-{repeat}-sequential",
+                node,
+                start_seconds=1000 + (2 * repeat + turn) * 20,
+                throughput=1000.0 + repeat * (1 if turn else -1),
+                environment=environment,
+                experiment="sequential",
+                repeat=repeat + 1,
+                labels='{"until": "2% at 8,12,18,27,40"}',
+            )
+    comparison = by_environment(store, experiment="sequential")
+    assert comparison.figures.alpha == pytest.approx(0.01)
+    assert comparison.figures.tests[0].judgement.shift.alpha == pytest.approx(0.01)
+    assert "sequential" in codes(comparison)

@@ -17,7 +17,7 @@ from gpuagent.runs.planning import PlannedRun, Planner
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
 from tests.support.nvml_replay import NO_DRIVER, NvmlRecording
-from tests.unit.experiment.experiments import InstantRuns, Recorded, experiment
+from tests.unit.experiment.experiments import TWO_BY_TWO, InstantRuns, Recorded, experiment
 
 
 def conductor(wanted: Experiment, folder: Path, runs: InstantRuns, recorded: Recorded | None = None) -> Conductor:
@@ -197,3 +197,49 @@ def test_skipped_cells_are_not_run_and_made_later_where_they_can_be(tmp_path: Pa
     assert len(first.specs) == 9
     assert conductor(wanted, tmp_path, second).run()
     assert len(second.specs) == 3
+
+
+UNTIL = "until: 2%\nanswer: [compare --by interference]\n"
+
+
+def sequential(more: str = "repeats: 20\n") -> Experiment:
+    return experiment(TWO_BY_TWO.replace("repeats: 3\n", more), UNTIL)
+
+
+def test_an_experiment_stops_only_at_looks_that_were_planned_before_its_first_run(tmp_path: Path) -> None:
+    wanted, runs, asked = sequential(), InstantRuns(), []
+    assert plan.looks(wanted) == [8, 12, 18, 20]
+
+    def is_narrow() -> bool:
+        asked.append(max(spec.first_repeat for spec in runs.specs))
+        return len(asked) == 2
+
+    whole = conductor(wanted, tmp_path, runs)
+    whole.is_narrow = is_narrow
+    assert whole.run()
+    assert (asked, whole.has_stopped, len(runs.specs)) == ([8, 12], True, 12 * 4)
+    assert {spec.labels["until"] for spec in runs.specs} == {"2% at 8,12,18,20"}
+    # Resumed, it stops where it stopped.
+    again = conductor(wanted, tmp_path, runs)
+    again.is_narrow = lambda: True
+    assert again.run()
+    assert len(runs.specs) == 12 * 4
+
+
+def test_an_experiment_that_may_stop_is_another_one_than_that_which_may_not(tmp_path: Path) -> None:
+    assert conductor(sequential(), tmp_path, InstantRuns()).run()
+    with pytest.raises(MisuseError, match="another name"):
+        conductor(replace(sequential(), until=None), tmp_path, InstantRuns())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (sequential("repeats: 8\n"), "more than 8 repeats"),
+        (replace(sequential(), answers=()), "its intervals decide"),
+        (replace(sequential(), labels={"until": "x"}), "the label until"),
+    ],
+)
+def test_an_experiment_that_could_not_stop_by_its_rule_is_refused(wanted: Experiment, words: str) -> None:
+    with pytest.raises(MisuseError, match=words):
+        plan.narrowed(wanted, [])

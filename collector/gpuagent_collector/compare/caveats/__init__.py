@@ -30,6 +30,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     hardware.different_specs,
     runs.unsuccessful,
     runs.one_node,
+    figures.sequential,
     figures.unmatched,
     figures.far_from_repeats,
     # Doubtful figures beside the primary one.
@@ -54,6 +55,7 @@ OF_TESTS = frozenset({"n_too_small", "untested", "no_throughput"})
 OF_COMPARISONS = OF_TESTS | {
     "confounded",
     "not_interleaved",
+    "sequential",
     "joined",
     "different_clocks",
     "set_clocks",

@@ -4,11 +4,23 @@ from collections.abc import Iterator
 
 from gpuagent_collector.compare.figures import Evidence, throughput_units
 from gpuagent_collector.output.document import Caveat
+from gpuagent_collector.output.human import significant
 from gpuagent_collector.prices.kinds import currencies_of
 from gpuagent_collector.runs.cells import tell_apart
 from gpuagent_collector.statistics.shift import least_runs
 from gpuagent_collector.statistics.summaries import outliers
 from gpuagent_collector.statistics.verdicts import Verdict
+
+
+def sequential(evidence: Evidence) -> Iterator[Caveat]:
+    """Say that an experiment could stop early, and the level of its intervals."""
+    if (looks := evidence.layout.looks) > 1:
+        confidence = significant(100 * (1 - evidence.figures.alpha))
+        yield Caveat(
+            code="sequential",
+            text=f"the experiment could stop after each of {looks} looks, planned before the first run",
+            remedy=f"intervals are at {confidence} %, so that all looks together hold with 95 %",
+        )
 
 
 def too_few(evidence: Evidence) -> Iterator[Caveat]:

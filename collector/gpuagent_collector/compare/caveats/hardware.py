@@ -66,7 +66,7 @@ def different_specs(evidence: Evidence) -> Iterator[Caveat]:
         yield Caveat(
             code="different_specs",
             text=f"hardware or software differs between the sides: {', '.join(titles)}",
-            remedy="none of these is shown to be the cause; change one at a time to find it",
+            remedy="none of these is shown to be the cause; `collector plan --why A B` separates them",
         )
 
 
