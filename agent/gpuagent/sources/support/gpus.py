@@ -87,7 +87,8 @@ class Gpus:
             for uuid in self._uuids:
                 if uuid not in self._unsupported and (retry or uuid not in self._lost):
                     yield from self._read_one(self._nvml, uuid, read_gpu, now)
-        self._note_losses(now, retried=retry)
+        if self._lost or self._backoff.failures:
+            self._note_losses(now, retried=retry)
 
     @property
     def lost(self) -> Mapping[str, str]:
