@@ -13,6 +13,7 @@ from typing import Any
 import pynvml
 
 from gpuagent.sources.support.nvml_api import Nvml, nvml_error
+from gpuagent.sources.support.nvml_calls import Call
 
 FOLDER = Path(__file__).parents[1] / "fixtures/nvml"
 
@@ -77,6 +78,10 @@ class _Session:
     def ask(self, function: str, device: str | None = None, *arguments: int) -> Any:
         given = [*([] if device is None else [device]), *map(str, arguments)]
         return self._recording.replay(f"{function}({', '.join(given)})")
+
+    def poll(self, device: str, calls: Sequence[Call]) -> Callable[[], Sequence[Any]]:
+        answers = [self.ask(function, device, *arguments) for function, arguments in calls]
+        return lambda: answers
 
     def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float | None] | None:
         figures = self._recording.replay(f"gpm({device}, {', '.join(map(str, metrics))})")

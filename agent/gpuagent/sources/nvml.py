@@ -2,11 +2,20 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from gpuagent.clock import Instant
 from gpuagent.errors import SourceError
 from gpuagent.sources.source import ActiveRuns, Lane, Reading, SourceContext
-from gpuagent.sources.support.gpus import Chains, GpuSource, Questions, Values, ask_one, device_rows, gpus_and_instances
+from gpuagent.sources.support.gpus import (
+    Chains,
+    GpuSource,
+    Question,
+    Questions,
+    Values,
+    ask_one,
+    gpus_and_instances,
+)
 from gpuagent.sources.support.nvml_api import GPU_IS_LOST, Nvml, NvmlError, NvmlLostError, is_instance
 
 _MEMORY_INFO_V2 = 0x02000028
@@ -19,13 +28,11 @@ _FIELD_POWER_AVERAGE, _FIELD_POWER_INSTANT = 185, 186
 _GA100 = [8, 0]
 
 
-def _utilization(nvml: Nvml, uuid: str) -> Values:
-    rates = nvml.ask("nvmlDeviceGetUtilizationRates", uuid)
+def _utilization(rates: Any) -> Values:
     return {"utilization_percent": float(rates["gpu"]), "memory_utilization_percent": float(rates["memory"])}
 
 
-def _memory_v2(nvml: Nvml, uuid: str) -> Values:
-    memory = nvml.ask("nvmlDeviceGetMemoryInfo", uuid, _MEMORY_INFO_V2)
+def _memory_v2(memory: Any) -> Values:
     return {
         "memory_used_bytes": memory["used"],
         "memory_reserved_bytes": memory["reserved"],
@@ -33,19 +40,16 @@ def _memory_v2(nvml: Nvml, uuid: str) -> Values:
     }
 
 
-def _memory_v1(nvml: Nvml, uuid: str) -> Values:
+def _memory_v1(memory: Any) -> Values:
     """Return the memory as old drivers count it: their own is part of `used`."""
-    memory = nvml.ask("nvmlDeviceGetMemoryInfo", uuid)
     return {"memory_used_bytes": memory["used"], "memory_total_bytes": memory["total"]}
 
 
-def _power_instant(nvml: Nvml, uuid: str) -> Values:
-    milliwatts = nvml.ask("nvmlDeviceGetFieldValues", uuid, _FIELD_POWER_INSTANT)
+def _power_instant(milliwatts: float) -> Values:
     return {"power_watts": milliwatts / 1000, "power_kind": "instant"}
 
 
-def _power_average(nvml: Nvml, uuid: str) -> Values:
-    milliwatts = nvml.ask("nvmlDeviceGetFieldValues", uuid, _FIELD_POWER_AVERAGE)
+def _power_average(milliwatts: float) -> Values:
     return {"power_watts": milliwatts / 1000, "power_kind": "average_1s"}
 
 
@@ -59,10 +63,19 @@ def _power_usage(nvml: Nvml, uuid: str) -> Values:
     return {"power_watts": watts, "power_kind": "average_1s" if capability > _GA100 else "instant"}
 
 
+_MEMORY = (
+    Question(("nvmlDeviceGetMemoryInfo", (_MEMORY_INFO_V2,)), _memory_v2),
+    Question(("nvmlDeviceGetMemoryInfo", ()), _memory_v1),
+)
+
 QUESTIONS: Chains = (
-    (_utilization,),
-    (_memory_v2, _memory_v1),
-    (_power_instant, _power_average, _power_usage),
+    (Question(("nvmlDeviceGetUtilizationRates", ()), _utilization),),
+    _MEMORY,
+    (
+        Question(("nvmlDeviceGetFieldValues", (_FIELD_POWER_INSTANT,)), _power_instant),
+        Question(("nvmlDeviceGetFieldValues", (_FIELD_POWER_AVERAGE,)), _power_average),
+        _power_usage,
+    ),
     (ask_one("temperature_celsius", "nvmlDeviceGetTemperature", _TEMPERATURE_GPU, convert=float),),
     (ask_one("sm_clock_mhz", "nvmlDeviceGetClockInfo", _CLOCK_SM, convert=float),),
     (ask_one("memory_clock_mhz", "nvmlDeviceGetClockInfo", _CLOCK_MEMORY, convert=float),),
@@ -75,13 +88,13 @@ QUESTIONS: Chains = (
 )
 
 # NVML's figures of a MIG instance. Power, temperature and clocks are its GPU's, and utilisation is not counted.
-INSTANCE_QUESTIONS: Chains = ((_memory_v2, _memory_v1),)
+INSTANCE_QUESTIONS: Chains = (_MEMORY,)
 
 
 class NvmlGpu(GpuSource):
     """Utilisation, memory, power, temperature, clocks and ECC errors of each GPU, and the memory of MIG instances.
 
-    It also records in the active runs when a GPU is lost, and when it is back.
+    An idle GPU is read once a second. It also records in the active runs when a GPU is lost, and when it is back.
     """
 
     name = "nvml"
@@ -95,9 +108,12 @@ class NvmlGpu(GpuSource):
         self._questions = Questions()
         self._answered: set[str] = set()
         self._losses = Losses(context.runs)
+        self._runs, self._activity = context.runs, context.activity
 
     def read(self, now: Instant) -> Iterable[Reading]:
         """Yield one row for each GPU and instance, and events of runs."""
+        if self._runs.processes():
+            self._activity.note_runs()
         failure: SourceError | None = None
         try:
             yield from super().read(now)
@@ -108,14 +124,19 @@ class NvmlGpu(GpuSource):
             raise failure
 
     def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
-        values = self._questions.ask(nvml, uuid, INSTANCE_QUESTIONS if is_instance(uuid) else QUESTIONS)
-        if values:
+        is_look = self._activity.is_look_due(uuid, now)
+        if not is_look and self._activity.is_idle(uuid):
+            return ()
+        readings = self._questions.read(nvml, uuid, INSTANCE_QUESTIONS if is_instance(uuid) else QUESTIONS)
+        if readings:
             self._answered.add(uuid)
+            if is_look:
+                self._activity.look(uuid, readings[0].values, now)
         elif uuid in self._answered:
             # Drivers do not always call a device "lost" that is gone, such as a MIG instance that was destroyed.
             self._questions.forget(uuid)
             raise NvmlLostError(GPU_IS_LOST, "it no longer supports any question that it answered before")
-        return device_rows(uuid, values)
+        return readings
 
 
 class Losses:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext
-from gpuagent.sources.support.gpus import Chains, GpuSource, Questions, Values, ask_one, device_rows
+from gpuagent.sources.support.gpus import Chains, GpuSource, Questions, Values, ask_one
 from gpuagent.sources.support.nvml_api import Nvml
 
 # nvmlPageRetirementCause_t: after several single bit errors, after a double bit error.
@@ -50,4 +50,4 @@ class NvmlHealth(GpuSource):
         self._questions = Questions()
 
     def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
-        return device_rows(uuid, self._questions.ask(nvml, uuid, QUESTIONS), "gpu_health_samples")
+        return self._questions.read(nvml, uuid, QUESTIONS, "gpu_health_samples")

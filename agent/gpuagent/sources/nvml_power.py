@@ -20,7 +20,10 @@ _DAY_MICROS = 86_400_000_000
 
 
 class NvmlPower(GpuSource):
-    """Every power reading of the driver since the last time; it holds those of about 2.4 s."""
+    """Every power reading of the driver since the last time; it holds those of about 2.4 s.
+
+    An idle GPU's are not read. Those before the first sign of work are still held when it is found.
+    """
 
     name = "nvml_power"
     lane = Lane.SLOW
@@ -28,10 +31,13 @@ class NvmlPower(GpuSource):
 
     def __init__(self, context: SourceContext) -> None:
         super().__init__(context)
+        self._activity = context.activity
         # Of each GPU, the time stamps that its buffer held last time.
         self._seen_micros: dict[str, frozenset[int]] = {}
 
     def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
+        if self._activity.is_idle(uuid):
+            return
         held = _read_buffer(nvml, uuid)
         seen = self._seen_micros.get(uuid, frozenset())
         new = [sample for sample in held if sample[0] not in seen]

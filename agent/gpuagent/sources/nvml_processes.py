@@ -9,11 +9,15 @@ from typing import Any
 
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext, Value
+from gpuagent.sources.support.activity import SparingPace
 from gpuagent.sources.support.gpu_processes import IDLE, GpuProcesses, Place, ProcessUse, place_of
 from gpuagent.sources.support.gpus import GpuSource, device_rows, parts
 from gpuagent.sources.support.nvml_api import Nvml, NvmlUnsupportedError
 from gpuagent.sources.support.processes import RunProcesses
 from gpuagent_common.keys import key
+
+# Between two readings of an idle GPU; a new process shows in its memory within a second.
+_IDLE_NANO = 5_000_000_000
 
 
 def running_processes(nvml: Nvml, uuid: str) -> Sequence[Mapping[str, Any]]:
@@ -41,15 +45,20 @@ class NvmlProcesses(GpuSource):
 
     def __init__(self, context: SourceContext) -> None:
         super().__init__(context)
+        self._activity = context.activity
+        self._pace = SparingPace(context.activity, _IDLE_NANO)
         self._run_processes = RunProcesses(context)
         self._proc = context.proc
         self._processes = GpuProcesses(context.proc)
         self._use: defaultdict[str, ProcessUse] = defaultdict(ProcessUse)
 
     def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
+        if not self._pace.is_due(uuid, now):
+            return
         run_of = self._run_processes.run_of(now)
         sees_all, find = self._processes.sees_all, self._processes.find
         listed = running_processes(nvml, uuid)
+        self._activity.note_processes(uuid, len(listed))
         reported = self._use[uuid].read(nvml, uuid, now)
         use = {find(number, run_of).pid: one for number, one in (reported or {}).items()}
         # Outside of the host's namespace, a process without use may only have another number.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from gpuagent.clock import Instant
+from gpuagent.sources.support.activity import Activity
 from gpuagent.sources.support.nvml_api import OpenNvml, open_nvml
 
 # A cell of a sample. None is absent, which differs from 0.
@@ -97,6 +98,8 @@ class SourceContext:
     open_nvml: OpenNvml = open_nvml
     runs: ActiveRuns = field(default_factory=NoRuns)
     per_core: bool = False
+    # The signs of work on GPUs, shared by the sources that ask them.
+    activity: Activity = field(default_factory=Activity)
 
 
 class Source(Protocol):

@@ -71,6 +71,9 @@ class Counters:
         else:
             self._fill = lambda sample: pynvml.nvmlGpmSampleGet(gpu, sample)
         self._ring: SampleRing[Any] = SampleRing(pynvml.nvmlGpmSampleAlloc)
+        # The last question's metrics, and its structure of 10 KiB.
+        self._asked: Sequence[int] = ()
+        self._request: Any = None
 
     def read(self, metrics: Sequence[int], now_nano: int) -> Sequence[Any] | None:
         """Return `metricId`, `nvmlReturn` and, where that is 0, `value` of each metric since at least 100 ms before.
@@ -80,16 +83,15 @@ class Counters:
         pair = self._ring.take(self._fill, now_nano)
         if pair is None:
             return None
-        request = self._pynvml.c_nvmlGpmMetricsGet_t(
-            version=self._pynvml.NVML_GPM_METRICS_GET_VERSION,
-            numMetrics=len(metrics),
-            sample1=pair[0],
-            sample2=pair[1],
-        )
-        for position, metric in enumerate(metrics):
-            request.metrics[position].metricId = metric
-        self._pynvml.nvmlGpmMetricsGet(request)
-        answers: Sequence[Any] = request.metrics[: len(metrics)]
+        if self._request is None or self._asked != metrics:
+            version = self._pynvml.NVML_GPM_METRICS_GET_VERSION
+            self._request = self._pynvml.c_nvmlGpmMetricsGet_t(version=version, numMetrics=len(metrics))
+            for position, metric in enumerate(metrics):
+                self._request.metrics[position].metricId = metric
+            self._asked = metrics
+        self._request.sample1, self._request.sample2 = pair
+        self._pynvml.nvmlGpmMetricsGet(self._request)
+        answers: Sequence[Any] = self._request.metrics[: len(metrics)]
         return answers
 
     def release(self) -> None:

@@ -1,11 +1,12 @@
 """Readers of every GPU, again and again, while some may be lost."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gpuagent.clock import Instant
 from gpuagent.errors import SourceError, SourceUnavailableError
-from gpuagent.sources.source import Reading, SourceContext, Value
+from gpuagent.sources.source import Computed, Reading, SourceContext, Value
 from gpuagent.sources.support.nvml_api import (
     Nvml,
     NvmlError,
@@ -14,6 +15,7 @@ from gpuagent.sources.support.nvml_api import (
     OpenNvml,
     unavailable,
 )
+from gpuagent.sources.support.nvml_calls import Call
 from gpuagent_common.backoff import Backoff
 from gpuagent_common.keys import key
 
@@ -85,7 +87,8 @@ class Gpus:
             for uuid in self._uuids:
                 if uuid not in self._unsupported and (retry or uuid not in self._lost):
                     yield from self._read_one(self._nvml, uuid, read_gpu, now)
-        self._note_losses(now, retried=retry)
+        if self._lost or self._backoff.failures:
+            self._note_losses(now, retried=retry)
 
     @property
     def lost(self) -> Mapping[str, str]:
@@ -146,30 +149,55 @@ class GpuSource:
 Values = Mapping[str, Value]
 # Asks NVML about the GPU with a UUID, and returns columns.
 Ask = Callable[[Nvml, str], Values]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A cheap question of one call, which `Nvml.poll` knows; `convert` makes columns of its answer."""
+
+    call: Call
+    convert: Callable[[Any], Values]
+
+    def __call__(self, nvml: Nvml, uuid: str) -> Values:
+        """Ask NVML about one GPU."""
+        function, arguments = self.call
+        return self.convert(nvml.ask(function, uuid, *arguments))
+
+
 Chains = Sequence[Sequence[Ask]]
 
 
 def ask_one(column: str, function: str, *arguments: int, convert: Callable[[Any], Value] = lambda found: found) -> Ask:
     """Return a question for one column: the converted answer of NVML's `function`."""
-    return lambda nvml, uuid: {column: convert(nvml.ask(function, uuid, *arguments))}
+    return Question((function, arguments), lambda found: {column: convert(found)})
 
 
 class Questions:
     """The questions of a source about its GPUs, each independent of the others.
 
     A question is a chain of ways to ask it. A way that a GPU does not support is never tried again; the next one
-    follows, and when none is left the columns stay absent.
+    follows, and when none is left the columns stay absent. Once a GPU has answered all that it supports, and each by
+    one call, these are prepared, and made without Python between them until one fails.
     """
 
     def __init__(self) -> None:
         self._chains: dict[str, list[list[Ask]]] = {}
+        self._prepared: dict[str, tuple[int, tuple[Call, ...], Callable[..., Values]]] = {}
 
-    def ask(self, nvml: Nvml, uuid: str, chains: Chains) -> dict[str, Value]:
-        """Return the columns of all questions that are answered.
+    def read(self, nvml: Nvml, uuid: str, chains: Chains, table: str = "gpu_samples") -> list[Reading]:
+        """Return the GPU's row with the columns of all questions that are answered; none without columns.
 
         Raises:
             NvmlError: the GPU is lost, or all that is supported failed.
         """
+        if uuid in self._prepared:
+            device_id, calls, convert = self._prepared[uuid]
+            try:
+                return [Reading(table, Computed(convert, nvml.poll(uuid, calls)), device_id)]
+            except NvmlLostError:
+                raise
+            except NvmlError:
+                del self._prepared[uuid]
         # After a failure a GPU is asked everything again: "not supported" may have been a symptom.
         remaining = self._chains.pop(uuid, None) or [list(chain) for chain in chains]
         values: dict[str, Value] = {}
@@ -184,11 +212,27 @@ class Questions:
         if failure and not values:
             raise failure
         self._chains[uuid] = remaining
-        return values
+        ways = [chain[0] for chain in remaining if chain]
+        if values and not failure and all(isinstance(way, Question) for way in ways):
+            self._prepare(uuid, [way for way in ways if isinstance(way, Question)])
+        return device_rows(uuid, values, table)
+
+    def _prepare(self, uuid: str, questions: Sequence[Question]) -> None:
+        device_id = key(uuid)
+
+        def convert(decode: Callable[[], Sequence[Any]]) -> Values:
+            values: dict[str, Value] = {"device_id": device_id}
+            for question, answer in zip(questions, decode(), strict=True):
+                if answer is not None:
+                    values.update(question.convert(answer))
+            return values
+
+        self._prepared[uuid] = (device_id, tuple(question.call for question in questions), convert)
 
     def forget(self, uuid: str) -> None:
         """Ask the GPU everything again next time."""
         self._chains.pop(uuid, None)
+        self._prepared.pop(uuid, None)
 
 
 def _first_answer(chain: list[Ask], nvml: Nvml, uuid: str) -> Values:

@@ -6,10 +6,12 @@ So a recording can replace a real GPU: a JSON object of call → answer or error
 import contextlib
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from gpuagent.errors import SourceUnavailableError
 from gpuagent.sources.support.gpm import Counters
+from gpuagent.sources.support.nvml_calls import VALUE_MEMBERS, Batch, Call, SampleBuffer
 
 _LIBRARY_NOT_FOUND = 12
 GPU_IS_LOST = 15
@@ -33,9 +35,6 @@ _REMEDIES = {
 
 # A GPU that fails again and again would otherwise never be drained; the rest follows with the next reading.
 _MOST_EVENTS = 100
-
-# The member of nvmlValue_t that holds a value, by nvmlValueType_t.
-_VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
 class NvmlError(Exception):
@@ -106,6 +105,16 @@ class Nvml(Protocol):
         """
         ...
 
+    def poll(self, device: str, calls: Sequence[Call]) -> Callable[[], Sequence[Any]]:
+        """Ask several cheap questions, which have been answered before; return a function that decodes the answers.
+
+        An answer is as from `ask`, or None where this one failed.
+
+        Raises:
+            NvmlError: the first call that failed.
+        """
+        ...
+
     def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float | None] | None:
         """Return GPM's figures of a GPU or MIG instance, each for the time since a call at least 100 ms before.
 
@@ -152,6 +161,8 @@ class _Driver:
 
         self._pynvml = pynvml
         self._handles: dict[str, Any] = {}
+        self._batches: dict[tuple[str, Sequence[Call]], Batch] = {}
+        self._samples: dict[tuple[str, int], SampleBuffer] = {}
         self._counters: dict[str, Counters] = {}
         self._events: dict[str, DriverEvents] = {}
         try:
@@ -195,6 +206,8 @@ class _Driver:
 
     def ask(self, function: str, device: str | None = None, *arguments: int) -> Any:
         try:
+            if function == "nvmlDeviceGetSamples" and device is not None:
+                return self._read_samples(device, *arguments)
             if device is None:
                 return _plain(self._function(function)(*arguments))
             return _plain(self._function(function)(self._handle(device), *arguments))
@@ -204,8 +217,6 @@ class _Driver:
     def _function(self, name: str) -> Callable[..., Any]:
         if name == "nvmlDeviceGetFieldValues":
             return self._field_value
-        if name == "nvmlDeviceGetSamples":
-            return self._samples
         function: Callable[..., Any] | None = getattr(self._pynvml, name, None)
         if function is None:
             raise NvmlUnsupportedError(self._pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, f"this pynvml has no {name}")
@@ -220,13 +231,22 @@ class _Driver:
         answer = self._pynvml.nvmlDeviceGetFieldValues(handle, [field])[0]
         if answer.nvmlReturn:
             raise self._pynvml.NVMLError(answer.nvmlReturn)
-        number: float = getattr(answer.value, _VALUE_MEMBERS[answer.valueType])
+        number: float = getattr(answer.value, VALUE_MEMBERS[answer.valueType])
         return number
 
-    def _samples(self, handle: Any, kind: int, since_micros: int) -> list[tuple[int, float]]:
-        value_type, samples = self._pynvml.nvmlDeviceGetSamples(handle, kind, since_micros)
-        member = _VALUE_MEMBERS[value_type]
-        return [(sample.timeStamp, getattr(sample.sampleValue, member)) for sample in samples]
+    def _read_samples(self, device: str, kind: int, since_micros: int) -> list[tuple[int, float]]:
+        if (device, kind) not in self._samples:
+            self._samples[device, kind] = SampleBuffer(self._pynvml, self._handle(device), kind)
+        return self._samples[device, kind].read(since_micros)
+
+    def poll(self, device: str, calls: Sequence[Call]) -> Callable[[], Sequence[Any]]:
+        try:
+            batch = self._batches.get((device, calls))
+            if batch is None:
+                batch = self._batches[device, calls] = Batch(self._pynvml, self._handle(device), calls)
+            return partial(batch.decode, batch.read())
+        except self._pynvml.NVMLError as error:
+            raise self._failure(device, error) from error
 
     def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float | None] | None:
         try:
@@ -260,10 +280,14 @@ class _Driver:
         failure = nvml_error(error.value, str(error))
         if device is not None and isinstance(failure, NvmlLostError):
             self._handles.pop(device, None)
+            self._batches.clear()
+            self._samples.clear()
         return failure
 
     def close(self) -> None:
         self._handles.clear()
+        self._batches.clear()
+        self._samples.clear()
         for device in tuple(self._counters):
             _release(self._counters, device)
         for device in tuple(self._events):

@@ -1,0 +1,103 @@
+"""GPUs without work, which are asked less often until the first sign of work.
+
+An idle GPU's readings say the same ten times a second. A run, which may need any GPU, makes all of them count as at
+work before its program starts, so no run has fewer samples.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpuagent.clock import Instant
+
+_Value = float | int | str | None
+
+# The longest time between two readings of an idle GPU.
+LOOK_NANO = 1_000_000_000
+
+# Deadlines are met within milliseconds; a look that is due by less counts as due.
+_SLACK_NANO = 20_000_000
+
+# After this long without a sign of work a GPU is idle.
+QUIET_NANO = 10_000_000_000
+
+# More power than at the last look is a sign of work; an H200 without any varies by less than 2 W.
+_RISE_WATTS = 20.0
+
+
+@dataclass(slots=True)
+class _Gpu:
+    # The last look's time and figures.
+    looked_nano: int | None = None
+    memory_bytes: _Value = None
+    watts: float = 0.0
+    # Number of listed processes; 0 where they are not visible.
+    processes: int = 0
+    # The time of the first look without a sign of work after the last one with; None: the last look found one.
+    quiet_nano: int | None = None
+    is_idle: bool = False
+
+
+class Activity:
+    """The signs of work on each GPU: utilisation, memory, power, processes and runs.
+
+    The source on the fast lane looks and notes; those on the slow lane ask. A GPU without utilisation is never idle.
+    """
+
+    def __init__(self) -> None:
+        self._gpus: dict[str, _Gpu] = {}
+
+    def is_idle(self, uuid: str) -> bool:
+        """Return whether the GPU has shown no sign of work for a while."""
+        gpu = self._gpus.get(uuid)
+        return gpu is not None and gpu.is_idle
+
+    def is_look_due(self, uuid: str, now: Instant) -> bool:
+        """Return whether the last look was a second ago, or there was none."""
+        looked_nano = self._gpus[uuid].looked_nano if uuid in self._gpus else None
+        return looked_nano is None or now.monotonic_nano - looked_nano >= LOOK_NANO - _SLACK_NANO
+
+    def look(self, uuid: str, values: Mapping[str, _Value], now: Instant) -> None:
+        """Note the GPU's figures."""
+        gpu = self._gpus.setdefault(uuid, _Gpu())
+        utilization, memory_bytes = values.get("utilization_percent"), values.get("memory_used_bytes")
+        found = values.get("power_watts")
+        watts = found if isinstance(found, float) else 0.0
+        works = utilization != 0 or memory_bytes != gpu.memory_bytes or watts > gpu.watts + _RISE_WATTS
+        gpu.looked_nano, gpu.memory_bytes, gpu.watts = now.monotonic_nano, memory_bytes, watts
+        if works or gpu.processes:
+            gpu.quiet_nano = None
+        elif gpu.quiet_nano is None:
+            gpu.quiet_nano = now.monotonic_nano
+        gpu.is_idle = gpu.quiet_nano is not None and now.monotonic_nano - gpu.quiet_nano >= QUIET_NANO
+
+    def note_processes(self, uuid: str, count: int) -> None:
+        """Note the number of processes on the GPU."""
+        self._gpus.setdefault(uuid, _Gpu()).processes = count
+        if count:
+            self._note_work(uuid)
+
+    def note_runs(self) -> None:
+        """Note that the node has a run, which may use any GPU."""
+        for uuid in self._gpus:
+            self._note_work(uuid)
+
+    def _note_work(self, uuid: str) -> None:
+        self._gpus[uuid].quiet_nano, self._gpus[uuid].is_idle = None, False
+
+
+class SparingPace:
+    """The pace of a source on the slow lane: an idle GPU is read only once a period."""
+
+    def __init__(self, activity: Activity, period_nano: int) -> None:
+        self._activity = activity
+        self._period_nano = period_nano
+        self._read_nano: dict[str, int] = {}
+
+    def is_due(self, uuid: str, now: Instant) -> bool:
+        """Return whether to read the GPU now; then the next period begins."""
+        read_nano = self._read_nano.get(uuid)
+        is_due = read_nano is None or now.monotonic_nano - read_nano >= self._period_nano - _SLACK_NANO
+        if not is_due and self._activity.is_idle(uuid):
+            return False
+        self._read_nano[uuid] = now.monotonic_nano
+        return True
