@@ -132,7 +132,9 @@ class AgentClient:
         except grpc.aio.AioRpcError as error:
             if error.code() == grpc.StatusCode.INVALID_ARGUMENT:
                 raise MisuseError(error.details()) from error
-            raise GpuAgentError(f"the agent on this node ended the run: {error.details()}") from error
+            raise GpuAgentError(
+                f"the agent on this node ended before the run: {error.details()}; start it again"
+            ) from error
         finally:
             call.cancel()
 

@@ -77,16 +77,27 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
     agent.planner.plan(first)
     try:
         with agent:
-            yield NodeAgent(
-                submit=lambda spec: agent.runner.follow(agent.planner.plan(spec)),
-                waiting=lambda: 0,
-                read_gpus=lambda run_id: _gpus_of(run_id, agent.status()),
-                left_behind=lambda: agent.undelivered + agent.lost,
-            )
+            try:
+                yield NodeAgent(
+                    submit=lambda spec: agent.runner.follow(agent.planner.plan(spec)),
+                    waiting=lambda: 0,
+                    read_gpus=lambda run_id: _gpus_of(run_id, agent.status()),
+                    left_behind=lambda: agent.undelivered + agent.lost,
+                )
+            finally:
+                _wait_for_others(agent)
     finally:
         if not report_undelivered(agent):
             click.echo(f"gpuagent: stored by the collector at {agent.config.collector}", err=True)
     raise_failure(agent)
+
+
+def _wait_for_others(agent: "Agent") -> None:
+    """Wait while other commands have runs in this command's agent; an interruption cancels those."""
+    if agent.runner.is_busy:
+        click.echo("gpuagent: waits: runs of other commands use this one's agent; Ctrl-C cancels them", err=True)
+    while agent.runner.is_busy and not agent.failure:
+        time.sleep(0.1)
 
 
 def _gpus_of(run_id: str, status: "StatusResponse | None") -> Sequence["GpuNow"]:

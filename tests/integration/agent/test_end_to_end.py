@@ -154,6 +154,21 @@ def test_a_running_agent_serves_commands_and_refuses_what_contradicts_it(node: N
     assert not [path for path in node.folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
 
 
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_command_waits_for_the_runs_of_others_that_use_its_agent(node: Node, interrupted: bool) -> None:
+    node.without_collector()
+    first_waits, second_waits = (("sh", "-c", f"until test -e {name}; do sleep 0.1; done") for name in ("one", "two"))
+    first = node.start("gpuagent", "run", "--name", "first", "--", *first_waits, log="first.log")
+    until(lambda: "runs" in (node.folder / "first.log").read_text(), "the first run")
+    second = node.start("gpuagent", "run", "--name", "second", "--", *second_waits, log="second.log")
+    until(lambda: list((node.folder / "spool" / "runs").glob("second-*")), "the second run in the first one's agent")
+    first.send_signal(signal.SIGINT) if interrupted else (node.folder / "one").touch()
+    until(lambda: "runs of other commands use" in (node.folder / "first.log").read_text(), "the first command")
+    (node.folder / "two").touch()
+    assert second.wait(timeout=LIMIT_SECONDS) == 0, (node.folder / "second.log").read_text()
+    assert first.wait(timeout=LIMIT_SECONDS) == (130 if interrupted else 0)
+
+
 def test_an_agent_with_a_relative_spool_serves_callers_in_other_folders(node: Node) -> None:
     collector = node.serve()
     node.environment |= {"GPUAGENT_SPOOL_DIR": "relative", "GPUAGENT_NODE_ID": "5b8a2f0e-6f0b-4c8e-9a57-2f6f3f5d9a11"}
