@@ -208,8 +208,8 @@ GPU_HOLDERS = Source(
     name="gpu_holders",
     tables="gpu_process_samples, gpu_samples",
     part_kind=PartKind.GPU,
-    # One row each time that all processes on a GPU were seen: the use by those of others. An agent of the node, which
-    # knows no run of a pod that measures itself, names that pod.
+    # One row each time that all processes on a GPU were seen: the use by those of others. Another agent of the node
+    # does not know the run: its processes are those that the run's agent named, or of the pod that measures itself.
     relation="""
         SELECT run_id, part, count(pid) FILTER (is_other) AS other_processes,
                CASE WHEN count(*) FILTER (is_other AND memory_used_bytes IS NULL) = 0
@@ -221,7 +221,7 @@ GPU_HOLDERS = Source(
             SELECT windows.run_id, seen.device_id AS part, seen.time, holders.pid, holders.memory_used_bytes,
                    holders.utilization_percent,
                    holders.pid IS NOT NULL AND holders.run_id IS DISTINCT FROM windows.run_id
-                       AND own_pods.run_id IS NULL AS is_other
+                       AND own_pods.run_id IS NULL AND own.pid IS NULL AS is_other
             FROM gpu_samples AS seen
             JOIN run_gpus ON seen.node_id = run_gpus.node_id AND seen.device_id = run_gpus.device_id
             JOIN windows ON windows.run_id = run_gpus.run_id AND windows.node_id = seen.node_id
@@ -233,6 +233,11 @@ GPU_HOLDERS = Source(
                 SELECT DISTINCT run_id, sessions.labels ->> 'pod_uid' AS pod_uid
                 FROM lives JOIN run_requests USING (run_id) JOIN sessions USING (session_id)
             ) AS own_pods ON own_pods.run_id = windows.run_id AND own_pods.pod_uid = holders.pod_uid
+            LEFT JOIN (
+                SELECT DISTINCT run_id, known.node_id, pid
+                FROM gpu_process_samples AS known JOIN lives USING (run_id)
+                WHERE time BETWEEN $life_from AND $life_to
+            ) AS own ON own.run_id = windows.run_id AND own.node_id = seen.node_id AND own.pid = holders.pid
             WHERE seen.process_count IS NOT NULL AND seen.time BETWEEN $from_time AND $to_time
         )
         GROUP BY run_id, part, time""",

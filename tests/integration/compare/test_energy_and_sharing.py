@@ -289,6 +289,12 @@ def test_a_process_of_the_pod_that_measures_itself_is_no_neighbour(store: Synthe
     assert store.figures()["gpu_other_processes"] == 1
 
 
+def test_another_agent_of_the_node_does_not_make_the_run_its_own_neighbour(store: SyntheticStore, node: Node) -> None:
+    see(store, node, BEFORE_MEASURE + 1, OWN)
+    see(store, node, BEFORE_MEASURE + 1.5, {**OWN, "run_id": None}, holder(2, None, 1000, 20.0))
+    assert store.figures()["gpu_other_processes"] == 1
+
+
 def test_polls_without_utilisation_do_not_dilute_that_of_others(store: SyntheticStore, node: Node) -> None:
     for second in range(1, 6):
         see(store, node, BEFORE_MEASURE + second, holder(1, "run-1", 4_000_000_000, None))
