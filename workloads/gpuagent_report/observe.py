@@ -1,7 +1,7 @@
-"""Observation of a program that does not report: steps of torch's optimizers, and batches of its data loaders.
+"""Observation of a program that does not report: steps of torch's optimizers and data loaders, or of Keras.
 
-`start` only waits for the program to import torch. Nothing here may change what the program computes, prints or
-returns: an error in this module ends the observation, never the program.
+`start` only waits for the program to import torch or Keras. Nothing here may change what the program computes, prints
+or returns: an error in this module ends the observation, never the program.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ _observer: Observer | None = None
 
 
 def start() -> None:
-    """Observe this process once it has imported torch."""
-    directory = os.environ.get("GPUAGENT_RUN_DIR")
-    if directory:
-        sys.meta_path.insert(0, _TorchFinder(functools.partial(_observe, directory)))
+    """Observe this process once it has imported torch or Keras."""
+    if os.environ.get("GPUAGENT_RUN_DIR"):
+        sys.meta_path.insert(0, _Finder({"torch": _observe_torch, "keras": _observe_keras}))
 
 
 def hand_over() -> StepRecorder | None:
@@ -38,16 +37,18 @@ def hand_over() -> StepRecorder | None:
     return recorder
 
 
-class _TorchFinder:
-    """A finder that finds nothing, but calls a function after the import of torch."""
+class _Finder:
+    """A finder that finds nothing, but calls a function after the import of a module."""
 
-    def __init__(self, and_then: Callable[[ModuleType], None]) -> None:
-        self._and_then = and_then
+    def __init__(self, after: dict[str, Callable[[Any], None]]) -> None:
+        self._after = after
 
     def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> Any:
-        if name != "torch":
+        and_then = self._after.pop(name, None)
+        if and_then is None:
             return None
-        sys.meta_path.remove(self)
+        if not self._after:
+            sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         loader: Any = spec.loader if spec else None
         if not hasattr(loader, "exec_module"):
@@ -58,7 +59,7 @@ class _TorchFinder:
             execute(module)
             loader.__dict__.pop("exec_module", None)
             try:
-                self._and_then(module)
+                and_then(module)
             except Exception:  # noqa: BLE001, S110 - the program goes on, unobserved
                 pass
 
@@ -66,19 +67,34 @@ class _TorchFinder:
         return spec
 
 
-def _observe(directory: str, torch: Any) -> None:
+def _observe() -> Observer:
     global _observer  # noqa: PLW0603
+    if _observer is None:
+        _observer = Observer(StepRecorder(os.environ["GPUAGENT_RUN_DIR"], "observed"))
+        atexit.register(_observer.recorder.finish)
+        os.register_at_fork(after_in_child=_observer.recorder.forget)
+    return _observer
+
+
+def _observe_torch(torch: Any) -> None:
     register = getattr(sys.modules["torch.optim.optimizer"], "register_optimizer_step_post_hook", None)
     if register is None:
         return  # a torch before 2.0
-    observer = _observer = Observer(StepRecorder(directory, "observed"))
+    observer = _observe()
     register(observer.end_step)
     loaders = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
     loaders.__next__ = observer.wrap_next(loaders.__next__)
     torch.save = sys.modules["torch.serialization"].save = observer.wrap(torch.save, "checkpoint")  # type: ignore[attr-defined]
     torch.nn.Module.eval = observer.wrap(torch.nn.Module.eval, "validation")
-    atexit.register(observer.recorder.finish)
-    os.register_at_fork(after_in_child=observer.recorder.forget)
+
+
+def _observe_keras(keras: Any) -> None:
+    observer = _observe()
+    callbacks = keras.callbacks.CallbackList
+    callbacks.on_train_batch_end = observer.wrap_batch_end(callbacks.on_train_batch_end)
+    callbacks.on_test_begin = observer.wrap(callbacks.on_test_begin, "validation")
+    for name in ("save", "save_weights"):
+        setattr(keras.Model, name, observer.wrap(getattr(keras.Model, name), "checkpoint"))
 
 
 class Observer:
@@ -158,6 +174,20 @@ class Observer:
 
         wrapper._torchdynamo_disable = True  # type: ignore[attr-defined]
         return wrapper
+
+    def wrap_batch_end(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `CallbackList.on_train_batch_end` of Keras, which ends a step."""
+
+        @functools.wraps(function)
+        def on_train_batch_end(*args: Any, **kwargs: Any) -> Any:
+            try:
+                self.recorder.end_step(None, self._reason)
+            except Exception:  # noqa: BLE001
+                self.recorder.is_silent = True
+            self._reason = None
+            return function(*args, **kwargs)
+
+        return on_train_batch_end
 
     def _begin_data(self, iterator: Any) -> None:
         """Take note that batches come from another data set: they are a validation, or the training after it."""

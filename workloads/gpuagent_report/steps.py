@@ -240,6 +240,8 @@ class StepRecorder:
 
     def _describe(self) -> None:
         """Report the GPU and what a step's wall time means."""
+        if not self._cuda and "keras" in sys.modules:
+            return  # its GPU, if it has one, is not known here
         self.write("result", name="step_timing", value="enqueue" if self._cuda else "synchronised")
         if self._cuda:
             properties = self._cuda.get_device_properties(self._cuda.current_device())

@@ -23,6 +23,9 @@ _POLL_SECONDS = 0.25
 
 _CHUNK_BYTES = 64 * 1024
 
+# A run that is first in its queue starts sooner.
+_QUEUE_SECONDS = 5.0
+
 # The results in the line of a run; all are stored.
 _SHOWN_RESULTS = ("throughput", "accuracy", "loss")
 
@@ -100,12 +103,19 @@ class Follower:
 
     def follow(self, updates: Iterator[RunUpdate]) -> None:
         """Show `updates` until they end. Ctrl-C passes through: closing `updates` cancels the runs."""
+        waits = "gpuagent: waits, because this node runs another program first; Ctrl-C cancels"
+        notice = threading.Timer(_QUEUE_SECONDS, click.echo, [waits], {"err": True})
+        notice.daemon = True
+        notice.start()
         try:
             for update in updates:
+                if update.status != "queued":
+                    notice.cancel()
                 self._take(update)
             if any(run.status in ("queued", "running") for run in self.runs):
                 raise GpuAgentError("the agent on this node ended before the run did")
         finally:
+            notice.cancel()
             self._finish_output()
 
     def _take(self, update: RunUpdate) -> None:

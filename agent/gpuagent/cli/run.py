@@ -90,7 +90,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
 def _words_without_steps(spec: "RunSpec") -> str:
     """Return the words on a run in which the steps that were asked for are not found; empty: none were asked for."""
     if spec.observe:
-        return "no steps: the program made none with torch's optimizers; --pattern finds printed ones"
+        return "no steps: the program made none with torch's optimizers or Keras; --pattern finds printed ones"
     if spec.pattern and spec.pattern != "none":
         return "no steps: fewer than three lines, at different times, fit the pattern"
     return ""

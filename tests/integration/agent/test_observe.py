@@ -1,6 +1,7 @@
 """Programs with the observing package in front of them, and the same programs without it."""
 
 import ast
+import importlib.util
 import os
 import subprocess
 import sys
@@ -90,6 +91,14 @@ def test_a_step_is_what_an_optimizer_completes_and_signals_are_the_program_s(tmp
 def test_two_optimizers_make_one_step(tmp_path: Path) -> None:
     seen = run(tmp_path, str(PROGRAMS / "two_optimizers.py"), observe=True)
     assert seen.digest.steps.by_rank[0].steps == 20
+    assert seen.digest.units["throughput"] == "steps/s"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="needs keras: pip install keras")
+def test_keras_ends_a_step_with_each_batch(tmp_path: Path) -> None:
+    seen = run_both(tmp_path, str(PROGRAMS / "keras_fit.py"), variables={"KERAS_BACKEND": "torch"})
+    assert seen.code == 0
+    assert seen.digest.steps.by_rank[0].steps == 3 * 8
     assert seen.digest.units["throughput"] == "steps/s"
 
 
