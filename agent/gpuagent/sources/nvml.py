@@ -109,17 +109,24 @@ class NvmlGpu(GpuSource):
         self._answered: set[str] = set()
         self._losses = Losses(context.runs)
         self._runs, self._activity = context.runs, context.activity
+        self._rests_until_nano = 0
 
     def read(self, now: Instant) -> Iterable[Reading]:
-        """Yield one row for each GPU and instance, and events of runs."""
+        """Return one row for each GPU and instance that is due, and events of runs."""
         if self._runs.processes():
             self._activity.note_runs()
+        elif now.monotonic_nano < self._rests_until_nano:
+            return ()
+        return self._read(now)
+
+    def _read(self, now: Instant) -> Iterable[Reading]:
         failure: SourceError | None = None
         try:
             yield from super().read(now)
         except SourceError as error:
             failure = error
         yield from self._losses.report(self._gpus.lost)
+        self._rests_until_nano = self._activity.rests_until_nano()
         if failure:
             raise failure
 

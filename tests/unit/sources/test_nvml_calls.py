@@ -58,6 +58,8 @@ class Library:
         self._functions[name] = ctypes.CFUNCTYPE(ctypes.c_int, *arguments)(answer)
 
     def __getattr__(self, name: str) -> Any:
+        if name not in self._functions:
+            raise AttributeError(name)
         return self._functions[name]
 
 

@@ -56,6 +56,12 @@ class Activity:
         looked_nano = self._gpus[uuid].looked_nano if uuid in self._gpus else None
         return looked_nano is None or now.monotonic_nano - looked_nano >= LOOK_NANO - _SLACK_NANO
 
+    def rests_until_nano(self) -> int:
+        """Return the monotonic time of the next look if all GPUs are idle; 0: one is at work."""
+        if not all(gpu.is_idle for gpu in self._gpus.values()):
+            return 0
+        return min((gpu.looked_nano or 0 for gpu in self._gpus.values()), default=0) + LOOK_NANO - _SLACK_NANO
+
     def look(self, uuid: str, values: Mapping[str, _Value], now: Instant) -> None:
         """Note the GPU's figures."""
         gpu = self._gpus.setdefault(uuid, _Gpu())
