@@ -84,7 +84,7 @@ bench-ingest: $(VENV)/.installed-dev ## Values a second and bytes on disk, besid
 bench-lake: $(VENV)/.installed-dev ## One to three collectors on a lake, with Debian's PostgreSQL, and asking it beside a file (about 4 minutes)
 	$(BIN)/python -m benchmarks.lake $(ARGS)
 
-bench-statistics: $(VENV)/.installed-dev ## Simulate every statistical method, and write the tables of docs/statistics.md (about 4 minutes)
+bench-statistics: $(VENV)/.installed-dev ## Simulate every statistical method, and write the tables of docs/statistics.md (a minute of CPU time)
 	$(BIN)/python -m benchmarks.statistics $(ARGS)
 
 bench-fleet: $(VENV)/.installed-dev ## What fleets of 10 to 100,000 nodes take (ARGS=--check measures anew and simulates nodes, about 5 minutes)

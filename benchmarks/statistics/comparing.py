@@ -1,10 +1,12 @@
 """Comparisons of two sides: false alarms, coverage, widths, equality, families, plans."""
 
+from math import log
 from statistics import median
 
 import numpy as np
 
 from benchmarks.statistics.tables import NOISE, Floats, Table, share
+from gpuagent_collector.recommend.chances import draw_medians, share_best
 from gpuagent_collector.sample_size.power import repeats_to_differ, repeats_to_equal
 from gpuagent_collector.statistics.shift import Sides, estimate_shift
 from gpuagent_collector.statistics.summaries import geometric_mean, median_interval
@@ -12,6 +14,9 @@ from gpuagent_collector.statistics.verdicts import Verdict, judge
 
 _TRIALS = 4000
 _TINY = 1e-9
+
+# Whether runs are pairs, and the runs of each side.
+_SIZES = ((False, 4, 4), (False, 7, 7), (False, 20, 20), (False, 5, 20), (True, 6, 6), (True, 7, 7), (True, 20, 20))
 
 
 def pairs_under_drift() -> Table:
@@ -32,6 +37,21 @@ def pairs_under_drift() -> Table:
                     f"{100 * median(high - low for low, high in known):.1f}",
                 ]
             )
+    for matched in (True, False):
+        chance = np.random.default_rng(1)
+        walk = np.cumsum(chance.normal(0, 0.01, (_TRIALS, 14)), axis=1).reshape(_TRIALS, 7, 2)
+        walk = chance.permuted(walk, axis=2)  # the order within each repeat is random
+        one, two = np.moveaxis(np.exp(walk + chance.normal(0, 0.01, walk.shape)), 2, 0)
+        shifts = [estimate_shift(*pair, matched) for pair in zip(one, two, strict=True)]
+        known = [(shift.low or 0.0, shift.high or np.inf) for shift in shifts]
+        rows.append(
+            [
+                f"random walk of 1 × noise a run, {'paired' if matched else 'unpaired'}",
+                share(sum(shift.is_shown for shift in shifts), _TRIALS),
+                share(sum(low <= 1 <= high for low, high in known), _TRIALS),
+                f"{100 * median(high - low for low, high in known):.1f}",
+            ]
+        )
     return Table(header=["drift, analysis", "A/A called different, %", "coverage, %", "width, %"], rows=rows)
 
 
@@ -40,13 +60,29 @@ def false_alarms() -> Table:
     rows = []
     for kind, draw in NOISE.items():
         row = [kind]
-        for matched, runs in ((False, 4), (False, 7), (False, 20), (True, 6), (True, 7), (True, 20)):
+        for matched, runs, more in _SIZES:
             chance = np.random.default_rng(2)
-            sides = np.exp(draw(chance, (2, _TRIALS, runs)))
+            sides = [np.exp(draw(chance, (_TRIALS, number))) for number in (runs, more)]
             found = sum(estimate_shift(one, two, matched).is_shown for one, two in zip(*sides, strict=True))
             row.append(share(found, _TRIALS))
         rows.append(row)
-    return Table(header=["noise", "4 + 4", "7 + 7", "20 + 20", "6 pairs", "7 pairs", "20 pairs"], rows=rows)
+    unequal = {"normal, one side 4 × the spread": "normal", "one side skewed, the other normal": "skewed"}
+    for label, other in unequal.items():
+        factor = 4 if other == "normal" else 1
+        row = [label]
+        for matched, runs, more in _SIZES:
+            chance = np.random.default_rng(2)
+            narrow = NOISE["normal"](chance, (_TRIALS, more))
+            wide = factor * NOISE[other](chance, (_TRIALS, runs))
+            # Equal in the median, which is what compare reports of a side.
+            wide -= 0.01 * (log(2) - 1) if other == "skewed" else 0.0
+            found = sum(
+                estimate_shift(np.exp(one), np.exp(two), matched).is_shown
+                for one, two in zip(wide, narrow, strict=True)
+            )
+            row.append(share(found, _TRIALS))
+        rows.append(row)
+    return Table(header=["noise", "4 + 4", "7 + 7", "20 + 20", "5 + 20", "6 pairs", "7 pairs", "20 pairs"], rows=rows)
 
 
 def equality() -> Table:
@@ -84,6 +120,37 @@ def families() -> Table:
             ]
         )
     return Table(header=["comparisons, different", "false, Holm, %", "false, each at 5 %", "found, Holm, %"], rows=rows)
+
+
+def equal_families() -> Table:
+    """Families of seven runs a side whose ratios are all at the margin: those with a false `=`."""
+    trials, rows = 1500, []
+    for size in (1, 4, 12):
+        row = [str(size)]
+        for spread in (0.003, 0.01):
+            values = np.exp(np.random.default_rng(7).normal(0, spread, (trials, size, 2, 7)))
+            values[:, :, 1] *= 1.02
+            judged = [[one.verdict for one in judge([Sides(*pair) for pair in family])] for family in values]
+            row.append(share(sum(Verdict.EQUAL in found for found in judged), trials))
+        rows.append(row)
+    return Table(header=["comparisons", "spread 0.3 %: any false `=`, %", "spread 1 %"], rows=rows)
+
+
+def chances() -> Table:
+    """Equal sides: how often one of the two is given P(best) of at least 95 %."""
+    trials, rows = 1500, []
+    for kind, draw in NOISE.items():
+        row = [kind]
+        for runs in (3, 5, 7, 20):
+            values = np.exp(draw(np.random.default_rng(8), (trials, 2, runs)))
+            best = []
+            for sides in values:
+                named = {name: [("node", value) for value in side] for name, side in zip("ab", sides, strict=True)}
+                medians = draw_medians(named) or {}
+                best.append(max(share_best(medians).values()))
+            row.append(share(sum(found >= 0.95 for found in best), trials))
+        rows.append(row)
+    return Table(header=["noise", "3 runs: P(best) ≥ 95 %, %", "5", "7", "20"], rows=rows)
 
 
 def other_intervals() -> Table:

@@ -31,6 +31,6 @@ class Table:
 
 
 def share(count: int, trials: int) -> str:
-    """Return a share in percent with twice its standard error: 4.9 ± 0.7."""
-    part = count / trials
-    return f"{100 * part:.1f} ± {200 * sqrt(part * (1 - part) / trials):.1f}"
+    """Return a share in percent with twice its standard error, by Agresti and Coull so that 0 has one: 4.9 ± 0.7."""
+    middle = (count + 2) / (trials + 4)
+    return f"{100 * count / trials:.1f} ± {200 * sqrt(middle * (1 - middle) / (trials + 4)):.1f}"

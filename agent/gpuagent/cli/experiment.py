@@ -187,6 +187,8 @@ def _print_plan(experiment: "Experiment", journal: "Journal", lacking: Mapping[s
     for trial in left:
         by_cell.setdefault(trial.cell.key, []).append(trial)
     click.echo(f"{experiment.name}: {counted(len(left), 'run')} left of {len(every)}, in turns")
+    if early := plan.looks(experiment)[:-1]:
+        click.echo(f"it may stop after {', '.join(map(str, early))} repeats")
     lines = [("runs", "each", "cell")]
     for cell in plan.cells(experiment):
         trials = by_cell.get(cell.key, [])

@@ -71,6 +71,43 @@ MEASURED_STEPS = Source(
         FROM steps JOIN lives USING (run_id)
         WHERE phase = 'measure' AND steps.time BETWEEN $life_from AND $life_to""",
 )
+# The steady part of at least 50 measured steps, by MSER-5 (White 1997): of the means of five steps each, up to half are
+# left out, so many that the squared standard error of the rest is least.
+STEADY_STEPS = Source(
+    name="steady_steps",
+    tables="steps",
+    part_kind=PartKind.RANK,
+    relation="""
+        SELECT run_id, part, 5 * batch AS steps_before, rest_items / rest_seconds AS items_per_second
+        FROM (
+            SELECT *, sum(squares) OVER rest AS rest_squares, sum(level) OVER rest AS rest_level,
+                   sum(items) OVER rest AS rest_items, sum(seconds) OVER rest AS rest_seconds,
+                   count(*) OVER rest AS left_over
+            FROM (
+                SELECT *, mean - avg(mean) OVER run AS level, (mean - avg(mean) OVER run) ** 2 AS squares,
+                       count(*) OVER run AS batches
+                FROM (
+                    SELECT run_id, part, number // 5 AS batch, avg(seconds) AS mean, sum(seconds) AS seconds,
+                           sum(items) AS items
+                    FROM (
+                        SELECT run_id, rank AS part, coalesce(gpu_seconds, wall_seconds) AS seconds, items,
+                               row_number() OVER (PARTITION BY run_id, rank ORDER BY steps.time, step) - 1 AS number
+                        FROM steps JOIN lives USING (run_id)
+                        WHERE phase = 'measure' AND steps.time BETWEEN $life_from AND $life_to
+                    )
+                    GROUP BY ALL HAVING count(seconds) = 5
+                )
+                WINDOW run AS (PARTITION BY run_id, part)
+            )
+            WINDOW rest AS (PARTITION BY run_id, part ORDER BY batch DESC)
+        )
+        WHERE batches >= 10 AND batch <= batches / 2
+        -- Rounded: of equal steps, the first truncation.
+        QUALIFY row_number() OVER (
+            PARTITION BY run_id, part
+            ORDER BY round((rest_squares - rest_level ** 2 / left_over) / left_over ** 2, 18), batch
+        ) = 1""",
+)
 # A result without a phase describes the whole run. It stands for the measured phase where that has none of that name.
 RESULTS = Source(
     name="results",
@@ -333,6 +370,7 @@ SOURCES: tuple[Source, ...] = (
     FIRST_STEPS,
     IMAGES,
     MEASURED_STEPS,
+    STEADY_STEPS,
     RESULTS,
     RATES,
     HOST,

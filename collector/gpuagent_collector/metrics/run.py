@@ -12,6 +12,7 @@ from gpuagent_collector.metrics.metric_sources import (
     RATES,
     RESULTS,
     STARTS,
+    STEADY_STEPS,
     Source,
 )
 
@@ -89,6 +90,18 @@ EFFICIENCY_METRICS: tuple[StoredMetric, ...] = (
         in_part="arg_max({}, time)",
         over_parts="sum",
     ),
+    StoredMetric(
+        name="steady_throughput",
+        title="Throughput once steady",
+        unit="items/s",
+        group="Throughput",
+        better=Better.HIGHER,
+        source=STEADY_STEPS,
+        reading="items_per_second",
+        in_part="max({})",
+        over_parts="sum",
+        detail=True,
+    ),
     # Each rank reports the size of the data of all of them.
     reported("items_per_epoch", "Items of an epoch", "", "max", group="Throughput", detail=True),
 )
@@ -96,6 +109,18 @@ EFFICIENCY_METRICS: tuple[StoredMetric, ...] = (
 
 # Of the least steady rank or GPU. Percentiles of utilisation are in points, over its samples.
 STEADINESS_METRICS: tuple[StoredMetric, ...] = (
+    StoredMetric(
+        name="steps_before_steady",
+        title="Measured steps before steady",
+        unit="",
+        group="Steadiness",
+        better=Better.LOWER,
+        source=STEADY_STEPS,
+        reading="steps_before",
+        in_part="max({})",
+        over_parts="max",
+        detail=True,
+    ),
     StoredMetric(
         name="step_p95_over_p50",
         title="Step, p95 by median",

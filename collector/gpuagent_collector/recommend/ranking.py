@@ -151,7 +151,9 @@ Pair = tuple[str, str]
 Judged = Mapping[Pair, Judgement]
 
 
-def rank(blocks: Iterable[Block], facts: Facts, weights: Weights, *, delta: float) -> tuple[Ranking, ...]:
+def rank(
+    blocks: Iterable[Block], facts: Facts, weights: Weights, *, delta: float, alpha: float = 0.05
+) -> tuple[Ranking, ...]:
     """Return the ranking of each block in which two sides have every weighed criterion.
 
     Args:
@@ -159,11 +161,12 @@ def rank(blocks: Iterable[Block], facts: Facts, weights: Weights, *, delta: floa
         facts: the facts about their runs, costs included.
         weights: the criteria that count, and their weights.
         delta: the share that counts as equal.
+        alpha: the error rate over all rankings.
     """
     contests = [contest for block in blocks if (contest := _contest(block, facts, weights))]
-    by_score = _judge([contest.scores for contest in contests], delta)
+    by_score = _judge([contest.scores for contest in contests], delta, alpha)
     return tuple(
-        _ranking(contest, judged, _find_pareto_set(contest, delta), _draw(contest, facts, weights))
+        _ranking(contest, judged, _find_pareto_set(contest, delta, alpha), _draw(contest, facts, weights))
         for contest, judged in zip(contests, by_score, strict=True)
     )
 
@@ -197,18 +200,19 @@ def _score(metrics: Metrics, weighed: Sequence[Criterion], weights: Weights) -> 
     return exp(sum(logs) / sum(weights.values())) if len(logs) == len(weighed) else None
 
 
-def _judge(families: Sequence[Values], delta: float) -> Sequence[Judged]:
+def _judge(families: Sequence[Values], delta: float, alpha: float) -> Sequence[Judged]:
     """Return the verdicts over all pairs of sides of each, the one with the lower median first; all tested together."""
     ranked = [sorted(values, key=lambda side: median(values[side])) for values in families]
     pairs = [(number, pair) for number, sides in enumerate(ranked) for pair in combinations(sides, 2)]
-    verdicts = judge([Sides(families[n][better], families[n][other]) for n, (better, other) in pairs], delta=delta)
+    tested = [Sides(families[n][better], families[n][other]) for n, (better, other) in pairs]
+    verdicts = judge(tested, delta=delta, alpha=alpha)
     judged: list[dict[Pair, Judgement]] = [{} for _ in families]
     for (number, pair), judgement in zip(pairs, verdicts, strict=True):
         judged[number][pair] = judgement
     return judged
 
 
-def _find_pareto_set(contest: _Contest, delta: float) -> Mapping[str, bool] | None:
+def _find_pareto_set(contest: _Contest, delta: float, alpha: float) -> Mapping[str, bool] | None:
     """Return whether each side is in the Pareto set, by the criteria that all have; None: these are fewer than two."""
     sides = list(contest.scores)
     common = [values for values in contest.taken.values() if all(side in values for side in sides)]
@@ -216,7 +220,7 @@ def _find_pareto_set(contest: _Contest, delta: float) -> Mapping[str, bool] | No
         return None
     shared = [{side: values[side] for side in sides} for values in common]
     # Each criterion separately: with few repeats all of them together could show nothing.
-    judged = [each for values in shared for each in _judge([values], delta)]
+    judged = [each for values in shared for each in _judge([values], delta, alpha)]
     differing = {pair for each in judged for pair, one in each.items() if one.verdict is Verdict.DIFFERS}
     medians = {side: [median(values[side]) for values in shared] for side in sides}
 

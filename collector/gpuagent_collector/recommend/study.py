@@ -185,7 +185,7 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
         )
     layout = lay_out(runs, facet, sides)
     facts = with_costs(ask, load_facts(ask, layout.run_ids), request.prices)
-    rankings = rank(layout.blocks, facts, request.weights, delta=request.delta)
+    rankings = rank(layout.blocks, facts, request.weights, delta=request.delta, alpha=0.05 / layout.looks)
     if not rankings:
         raise GpuAgentError(_nothing_to_rank(request))
     blocks = [ranking.block for ranking in rankings]

@@ -34,6 +34,8 @@ def _lines(ladder: Ladder) -> Iterator[str]:
     run = next(cell.runs[0] for cell in block.cells if cell.runs)
     for number, rung in enumerate(ladder.rungs):
         what: dict[str, Any] = {"command": list(run.command), "name": block.workload}
+        if ladder.observed:
+            what["observe"] = True
         if not run.command:
             parameters = {name: value for name, value in block.parameters.items() if value is not None}
             if threads and rung.settings.threads:

@@ -23,6 +23,10 @@ _ENGINES = ("docker", "podman")
 # From the simplest to what contains most; a ladder goes upwards.
 _KINDS = ("bare", "slurm", "charliecloud", "apptainer", "singularity", *_ENGINES, "kubernetes")
 
+_OBSERVED = """
+SELECT count(*) > 0 AS observed FROM run_events
+WHERE event = 'found' AND name NOT LIKE 'pattern %' AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))"""
+
 # More than the fewest pairs, so that a failed run costs no verdict.
 _SPARE_REPEATS = 2
 
@@ -97,6 +101,7 @@ class Ladder:
         fixed: facts that the experiment cannot change.
         with_image: facts that change together with the image.
         repeats: enough for every verdict.
+        observed: whether the runs of a program were observed.
     """
 
     comparison: Comparison
@@ -104,6 +109,7 @@ class Ladder:
     fixed: tuple[Fixed, ...]
     with_image: tuple[str, ...]
     repeats: int
+    observed: bool
 
     @property
     def name(self) -> str:
@@ -146,6 +152,7 @@ def plan_ladder(ask: Ask, request: Request) -> Ladder:
         fixed=fixed,
         with_image=with_image,
         repeats=least_pairs(len(rungs) - 1) + _SPARE_REPEATS,
+        observed=ask(_OBSERVED, [comparison.layout.run_ids])[0]["observed"],
     )
 
 

@@ -209,3 +209,19 @@ def test_energy_that_was_measured_in_different_ways_is_warned_of(store: Syntheti
         "energy_methods": "energy was measured in different ways on the sides: "
         "alder: polled power; birch: polled power, averaged over 1 s"
     }
+
+
+def test_slow_first_steps_that_cost_throughput_are_a_warning_with_the_warm_up_to_give(store: SyntheticStore) -> None:
+    alternate(store)
+    for number, request in enumerate([*store.rows["run_requests"]]):
+        at = {name: request[name] for name in ("session_id", "node_id", "run_id")}
+        for step in range(100):
+            # The first twenty take three times as long.
+            seconds = 0.192 if step < 20 else 0.064
+            time = request["time"] + timedelta(seconds=4 + step / 20)
+            row = {**at, "rank": 0, "time": time, "phase": "measure", "step": 10 + step, "wall_seconds": seconds}
+            store.rows["steps"].append({**row, "items": 64.0 + number})
+    for row in store.rows["results"]:
+        row["value"] = 700.0 if row["name"] == "throughput" else row.get("value")
+    found = warnings(store)
+    assert "slower, by more than 2 % of the throughput, in 5 of 5 alder, 5 of 5 birch" in found["warming_up"]

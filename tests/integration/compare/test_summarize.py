@@ -286,3 +286,23 @@ def test_only_the_runs_asked_for_are_summarized(store: SyntheticStore) -> None:
 def test_every_metric_has_one_name_and_a_listed_source() -> None:
     assert len({metric.name for metric in METRICS}) == len(METRICS)
     assert {metric.source.name for metric in METRICS} == {source.name for source in SOURCES}
+
+
+def test_slow_steps_at_the_beginning_are_left_out_of_the_steady_throughput(store: SyntheticStore) -> None:
+    node = store.only_run()
+    store.rows["steps"].clear()
+    steady = [0.1, 0.101, 0.099, 0.1002, 0.0998] * 34
+    put_steps(store, node, 0, [0.3] * 20 + [0.15] * 10 + steady)
+    figures = store.figures()
+    assert figures["steps_before_steady"] == 30
+    assert figures["steady_throughput"] == pytest.approx(10, rel=0.001)
+
+
+def test_equal_steps_are_steady_from_the_first_and_few_steps_have_no_such_figure(store: SyntheticStore) -> None:
+    node = store.only_run()
+    store.rows["steps"].clear()
+    put_steps(store, node, 0, [0.1] * 100)
+    put_steps(store, node, 1, [0.3] * 20 + [0.1] * 29)
+    figures = store.figures()
+    assert figures["steps_before_steady"] == 0
+    assert figures["steady_throughput"] == pytest.approx(10)

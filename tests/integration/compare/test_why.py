@@ -95,6 +95,22 @@ def test_the_file_of_a_plan_is_an_experiment_with_a_cell_for_each_rung(store: Sy
     assert file.answers == ("plan mnist --why bare docker --by environment",)
 
 
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [("observed", "observe: true"), (None, 'command: ["python3", "x.py"]')],
+)
+def test_a_program_of_ones_own_is_run_as_before(store: SyntheticStore, found: str | None, line: str) -> None:
+    node = store.node("alder", "lab")
+    for repeat in range(8):
+        given: dict[str, Any] = {"parameters": {}, "command": '["python3", "x.py"]', "workload": "own"}
+        store.run(f"r-{repeat}", node, start_seconds=20 * repeat, limits="cpus=2" if repeat % 2 else None, **given)
+        event = {"run_id": f"r-{repeat}", "event": "found", "name": found, "rank": 0}
+        store.rows["run_events"] += [{**node.at(20 * repeat + 1), **event}] if found else []
+    ladder = ask_why(store, "none", "cpus=2", by="limits")
+    assert line in write_experiment(ladder)
+    assert len(trials(parse_experiment(write_experiment(ladder).encode(), "why.yaml"))[0]) == 2
+
+
 def test_between_bare_and_a_pod_is_a_container(store: SyntheticStore) -> None:
     for repeat in range(4):
         for turn, (environment, image) in enumerate((("bare", None), ("kubernetes", "reg/w:1"))):

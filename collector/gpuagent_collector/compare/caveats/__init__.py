@@ -38,6 +38,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     health.narrow_links,
     runs.gaps,
     runs.short,
+    runs.warming_up,
     runs.whole_run,
     runs.energy_methods,
     figures.unpriced,

@@ -10,6 +10,7 @@ from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import significant
 from gpuagent_collector.runs.arguments import differing_arguments, write_argument
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, cancelled_caveat
+from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import CONDITIONS
 from gpuagent_collector.runs.specs import MARK
 from gpuagent_collector.runs.words import REASONS
@@ -23,6 +24,9 @@ _ENERGY_METHODS: Mapping[str, str] = {
     "power_polled": "polled power of unknown kind",
     "counter": "the energy counter",
 }
+
+# What the first measured steps may take from a run's throughput.
+_WARM_UP_SHARE = 0.02
 
 # Of the arguments in which commands differ.
 _SHOWN_ARGUMENTS = 3
@@ -48,6 +52,26 @@ def short(evidence: Evidence) -> Iterator[Caveat]:
             code="measure_short",
             text=f"the measured phase was too short for sensors that average over a second in {where}",
             remedy="measure for at least 10 s before reading utilisation and power",
+        )
+
+
+def warming_up(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where the first measured steps pull the throughput down."""
+    facts = evidence.facts
+
+    def loses(run: Run) -> bool:
+        figures = (facts.value(run, name) for name in ("steady_throughput", "throughput", "steps_before_steady"))
+        steady, whole, before = (figure or 0 for figure in figures)
+        return before > 0 and steady > whole * (1 + _WARM_UP_SHARE)
+
+    where = evidence.sides_where(loses)
+    if where:
+        steps = max(facts.value(run, "steps_before_steady") or 0 for side in evidence.sides.values() for run in side)
+        yield Caveat(
+            code="warming_up",
+            text=f"the first measured steps were slower, by more than {100 * _WARM_UP_SHARE:.0f} % of the throughput, "
+            f"in {where}",
+            remedy=f"compare --metric steady_throughput, or run with --warmup {steps:.0f} or more",
         )
 
 
