@@ -1,5 +1,6 @@
 """Rows on their way to the spool: collected by row, encoded by column."""
 
+import logging
 import math
 import sys
 import threading
@@ -11,6 +12,8 @@ from typing import Any
 
 from gpuagent.sources.source import Reading, Value
 from gpuagent_proto.v1 import records_pb2
+
+_LOG = logging.getLogger(__name__)
 
 Row = Mapping[str, Value]
 Tables = dict[str, list[Row]]
@@ -61,7 +64,12 @@ class RecordBuffer:
         for unix_nano, readings in ticks:
             merged: dict[tuple[str, int | str | None], dict[str, Value]] = {}
             for table, values, key in readings:
-                merged.setdefault((table, key), {"time": unix_nano}).update(values)
+                row = merged.setdefault((table, key), {"time": unix_nano})
+                try:
+                    row.update(values)
+                except Exception:  # noqa: BLE001
+                    # A bug in one source must not stop the others, nor the pipeline.
+                    _LOG.exception("a reading for %s", table)
             for (table, _), row in merged.items():
                 (records if table in _NEVER_DROPPED else samples).setdefault(table, []).append(row)
         for rows in samples.values():

@@ -8,7 +8,7 @@ from gpuagent.errors import SourceError
 from gpuagent.sampling.costs import ROUNDS, measure_costs
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent.sampling.sampler import Sampler
-from gpuagent.sources.source import Lane, Reading
+from gpuagent.sources.source import Computed, Lane, Reading
 from tests.support.clocks import SteppedClock
 
 SECOND = 1_000_000_000
@@ -118,6 +118,15 @@ def test_readings_before_a_failure_count_and_a_bug_in_a_source_is_a_failed_readi
     samples, _ = sample(FakeSource("nvml", read), clock=SteppedClock(), ticks=2).drain()
     assert [row["device_id"] for row in samples["gpu_samples"]] == [1, 1]
     assert samples["source_samples"][0]["error"] == "ZeroDivisionError: oops"
+
+
+def test_a_reading_that_cannot_be_computed_costs_no_other_reading() -> None:
+    readings = [
+        Reading("host_samples", Computed(lambda: {"x": 1 // 0})),
+        Reading("host_samples", Computed(lambda before, after: {"y": after - before}, 1, 3)),
+    ]
+    samples, _ = sample(FakeSource("a", lambda _now: readings), clock=SteppedClock(), ticks=1).drain()
+    assert samples["host_samples"] == [{"time": 1_000 * SECOND, "y": 2}]
 
 
 def test_a_source_that_never_recovers_is_a_gap_in_every_report_and_until_exit() -> None:

@@ -58,9 +58,10 @@ class Activity:
 
     def rests_until_nano(self) -> int:
         """Return the monotonic time of the next look if all GPUs are idle; 0: one is at work."""
-        if not all(gpu.is_idle for gpu in self._gpus.values()):
+        gpus = tuple(self._gpus.values())
+        if not all(gpu.is_idle for gpu in gpus):
             return 0
-        return min((gpu.looked_nano or 0 for gpu in self._gpus.values()), default=0) + LOOK_NANO - _SLACK_NANO
+        return min((gpu.looked_nano or 0 for gpu in gpus), default=0) + LOOK_NANO - _SLACK_NANO
 
     def look(self, uuid: str, values: Mapping[str, _Value], now: Instant) -> None:
         """Note the GPU's figures."""
@@ -84,7 +85,7 @@ class Activity:
 
     def note_runs(self) -> None:
         """Note that the node has a run, which may use any GPU."""
-        for uuid in self._gpus:
+        for uuid in tuple(self._gpus):  # the other lane may add one
             self._note_work(uuid)
 
     def _note_work(self, uuid: str) -> None:
