@@ -86,6 +86,17 @@ class ProgramCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
+def single(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> str | None:
+    """Return the value of a `multiple` option that may be given once, where the last of several would mislead.
+
+    Raises:
+        click.BadParameter: it was given several times.
+    """
+    if len(values) > 1:
+        raise click.BadParameter("give it once", ctx=ctx, param=param)
+    return values[0] if values else None
+
+
 def run_command_line(group: click.Group) -> NoReturn:
     """Run a command line and exit: 0 done, 1 failed, 2 misuse, 130 interrupted. Every error is one line."""
     if isinstance(sys.stdout, io.TextIOWrapper):
