@@ -15,93 +15,73 @@ Sources, with the year of their state:
   from the API each time.
 """
 
+import argparse
 import difflib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import NamedTuple
-
-from deploy.kubernetes.problems import MisuseError
 
 
 class Software(NamedTuple):
-    """The build of PyTorch with code for a GPU, the oldest branch of NVIDIA's driver for its CUDA, and GKE's for it."""
+    """The build of PyTorch with code for a GPU, and GKE's driver for its CUDA."""
 
     torch_build: str
-    driver_branch: int
     gke_driver: str
 
 
-CUDA_12 = Software("cu126", 525, "default")
-CUDA_13 = Software("cu130", 580, "latest")
+# Of NVIDIA's driver they need branch 525 and 580.
+CUDA_12 = Software("cu126", "default")
+CUDA_13 = Software("cu130", "latest")
 
 
-@dataclass(frozen=True, slots=True)
-class Accelerator:
+class Accelerator(NamedTuple):
     """A GPU of Google Cloud.
 
     Attributes:
         name: as in `gcloud compute accelerator-types list`.
         machine_types: number of GPUs → the smallest machine type with that number.
         quota: its metric in `gcloud compute regions list`; None: the API has no metric for it.
-        software: the software it needs; None: no present build of PyTorch has code for it.
-        instead: the replacement of a GPU that Google has retired.
     """
 
     name: str
     machine_types: Mapping[int, str]
     quota: str | None
-    software: Software | None = CUDA_12
-    instead: str | None = None
-
-    def machine_type(self, count: int) -> str:
-        """Return the machine type with this number of GPUs; raise MisuseError if there is none."""
-        if count not in self.machine_types:
-            raise MisuseError(f"a node has {_list_names(map(str, self.machine_types))} of {self.name}, not {count}")
-        return self.machine_types[count]
+    software: Software = CUDA_12
 
 
-def _n1(*counts: int) -> Mapping[int, str]:
-    return {count: f"n1-standard-{4 * count}" for count in counts}
+def _types(form: str, *counts: int, factor: int = 1) -> dict[int, str]:
+    return {count: form.format(factor * count) for count in counts}
 
 
-def _named(family: str, *counts: int) -> Mapping[int, str]:
-    return {count: f"{family}-{count}g" for count in counts}
-
-
-_A100 = {**_named("a2-highgpu", 1, 2, 4, 8), 16: "a2-megagpu-16g"}
+_N1 = _types("n1-standard-{}", 1, 2, 4, factor=4)
 _L4 = {1: "g2-standard-4", 2: "g2-standard-24", 4: "g2-standard-48", 8: "g2-standard-96"}
-_RTX_6000 = {count: f"g4-standard-{48 * count}" for count in (1, 2, 4, 8)}
+_A100 = {**_types("a2-highgpu-{}g", 1, 2, 4, 8), 16: "a2-megagpu-16g"}
+_RTX_6000 = _types("g4-standard-{}", 1, 2, 4, 8, factor=48)
 
 # By generation. Without GB200: its processors are Arm, and its machines need networks of their own.
-ACCELERATORS: tuple[Accelerator, ...] = (
-    Accelerator("nvidia-tesla-k80", _n1(1, 2, 4, 8), "NVIDIA_K80_GPUS", None, instead="nvidia-tesla-t4"),
-    Accelerator("nvidia-tesla-p4", _n1(1, 2, 4), "NVIDIA_P4_GPUS"),
-    Accelerator("nvidia-tesla-p100", _n1(1, 2, 4), "NVIDIA_P100_GPUS"),
-    Accelerator("nvidia-tesla-v100", _n1(1, 2, 4, 8), "NVIDIA_V100_GPUS"),
-    Accelerator("nvidia-tesla-t4", _n1(1, 2, 4), "NVIDIA_T4_GPUS"),
+ACCELERATORS = (
+    Accelerator("nvidia-tesla-p4", _N1, "NVIDIA_P4_GPUS"),
+    Accelerator("nvidia-tesla-p100", _N1, "NVIDIA_P100_GPUS"),
+    Accelerator("nvidia-tesla-v100", _types("n1-standard-{}", 1, 2, 4, 8, factor=4), "NVIDIA_V100_GPUS"),
+    Accelerator("nvidia-tesla-t4", _N1, "NVIDIA_T4_GPUS"),
     Accelerator("nvidia-l4", _L4, "NVIDIA_L4_GPUS"),
     Accelerator("nvidia-tesla-a100", _A100, "NVIDIA_A100_GPUS"),
-    Accelerator("nvidia-a100-80gb", _named("a2-ultragpu", 1, 2, 4, 8), "NVIDIA_A100_80GB_GPUS"),
-    Accelerator("nvidia-h100-80gb", _named("a3-highgpu", 1, 2, 4, 8), "NVIDIA_H100_GPUS"),
-    Accelerator("nvidia-h100-mega-80gb", _named("a3-megagpu", 8), None),
-    Accelerator("nvidia-h200-141gb", _named("a3-ultragpu", 8), None),
-    Accelerator("nvidia-b200", _named("a4-highgpu", 8), None, CUDA_13),
+    Accelerator("nvidia-a100-80gb", _types("a2-ultragpu-{}g", 1, 2, 4, 8), "NVIDIA_A100_80GB_GPUS"),
+    Accelerator("nvidia-h100-80gb", _types("a3-highgpu-{}g", 1, 2, 4, 8), "NVIDIA_H100_GPUS"),
+    Accelerator("nvidia-h100-mega-80gb", _types("a3-megagpu-{}g", 8), None),
+    Accelerator("nvidia-h200-141gb", _types("a3-ultragpu-{}g", 8), None),
+    Accelerator("nvidia-b200", _types("a4-highgpu-{}g", 8), None, CUDA_13),
     Accelerator("nvidia-rtx-pro-6000", _RTX_6000, None, CUDA_13),
 )
+RETIRED = {"nvidia-tesla-k80": "nvidia-tesla-t4"}
 
 
 def find_accelerator(name: str) -> Accelerator:
-    """Return the GPU with this name; raise MisuseError if no GPU has it, or it is retired."""
+    """Return the GPU with this name; raise ArgumentTypeError if no GPU has it, or it is retired."""
     known = {accelerator.name: accelerator for accelerator in ACCELERATORS}
+    if name in RETIRED:
+        raise argparse.ArgumentTypeError(f"{name} is retired by Google Cloud; use {RETIRED[name]} instead")
     if name not in known:
         close = difflib.get_close_matches(name.lower(), known, cutoff=0.4)
-        offer = f"did you mean {_list_names(close)}?" if close else f"there are {_list_names(known)}"
-        raise MisuseError(f"there is no accelerator {name!r}; {offer}")
-    if known[name].instead:
-        raise MisuseError(f"{name} is retired by Google Cloud; use {known[name].instead} instead")
+        offer = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
+        raise argparse.ArgumentTypeError(f"there is no accelerator {name!r}; {offer}")
     return known[name]
-
-
-def _list_names(names: Iterable[str]) -> str:
-    *most, last = names
-    return f"{', '.join(most)} or {last}" if most else last

@@ -1,6 +1,7 @@
 """A runner of the gcloud CLI, and the meaning of its errors, by texts of version 528.0.0 and of public reports."""
 
 import enum
+import functools
 import json
 import re
 import shlex
@@ -15,54 +16,35 @@ from deploy.kubernetes.problems import DeployError
 
 QUOTA_PAGE = "https://console.cloud.google.com/iam-admin/quotas"
 
+# At once, also into a file.
+say = functools.partial(print, flush=True)
+
 
 class Refusal(enum.Enum):
-    """The reason of a gcloud error: its meaning, its texts, and the remedy.
+    """The reason of a gcloud error: its meaning and its texts. The first that fits counts."""
 
-    The first that fits counts: a quota error has the code 403 as well.
-    """
-
+    # A quota error has the code 403 as well.
     QUOTA_EVERYWHERE = (
-        "the project's quota over all regions is too small",
+        f"the project's quota over all regions is too small; request more «GPUs (all regions)» at {QUOTA_PAGE}",
         r"GPUS_ALL_REGIONS|CPUS_ALL_REGIONS|insufficient project quota",
-        f"request more of the metric «GPUs (all regions)» at {QUOTA_PAGE}",
     )
     QUOTA = (
-        "the region's quota is too small",
+        f"the region's quota is too small; request more at {QUOTA_PAGE}",
         r"QUOTA_EXCEEDED|Quota '\w+' exceeded|insufficient regional quota",
-        f"request more at {QUOTA_PAGE}",
     )
-    STOCK_OUT = ("out of stock", r"RESOURCE_POOL_EXHAUSTED|GCE_STOCKOUT|does\s+not\s+have\s+enough\s+resources", "")
-    EXISTS = ("it exists already", r"code=409|already exists", "")
-    ABSENT = ("it does not exist", r"code=404|was not found|No cluster named", "")
-    OTHER = ("failed", "", "")
-
-
-_EMPTY_ZONE = re.compile(
-    r"zones/([a-z0-9-]+)'?\s+does\s+not\s+have\s+enough\s+resources|unavailable\s+in\s+the\s+([a-z0-9-]+)\s+zone\b"
-)
+    STOCK_OUT = ("out of stock", r"RESOURCE_POOL_EXHAUSTED|GCE_STOCKOUT|does\s+not\s+have\s+enough\s+resources")
+    EXISTS = ("it exists already", r"code=409|already exists")
+    ABSENT = ("it does not exist", r"code=404|was not found|No cluster named")
+    OTHER = ("failed", "")
 
 
 class GcloudError(DeployError):
-    """An error of gcloud.
-
-    Attributes:
-        refusal: its reason.
-        empty_zones: the zones in its text that are out of stock.
-    """
+    """An error of gcloud; `refusal` is its reason."""
 
     def __init__(self, command: Sequence[str], stderr: str) -> None:
         self.refusal = next(each for each in Refusal if re.search(each.value[1], stderr, re.IGNORECASE))
-        found = _EMPTY_ZONE.findall(stderr) if self.refusal is Refusal.STOCK_OUT else ()
-        self.empty_zones = frozenset(first or second for first, second in found)
-        meaning, _, remedy = self.refusal.value
         said = "\n  ".join(stderr.strip().splitlines() or ["(no output)"])
-        super().__init__(f"{meaning}: {shlex.join(command)}\n  {said}" + (f"\n{remedy}" if remedy else ""))
-
-
-def say(text: str) -> None:
-    """Print a line at once, also into a file."""
-    print(text, flush=True)
+        super().__init__(f"{self.refusal.value[0]}: {shlex.join(command)}\n  {said}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,23 +62,16 @@ class Shell:
     has_account: bool = True
 
     def ask(self, *arguments: str) -> Any:
-        """Return the answer of `gcloud … --format=json`; raise GcloudError if it failed, or is not JSON."""
+        """Return the answer of `gcloud … --format=json`; raise GcloudError if it failed."""
         command = self.gcloud(*arguments, "--format=json")
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode:
             raise GcloudError(command, result.stderr)
-        try:
-            return json.loads(result.stdout or "null")
-        except ValueError as error:
-            raise GcloudError(command, f"the answer is not JSON: {result.stdout[:200]}") from error
+        return json.loads(result.stdout or "null")
 
     def gcloud(self, *arguments: str) -> list[str]:
         """Return the command for the project, without prompts."""
         return ["gcloud", *arguments, *(["--project", self.project] if self.project else []), "--quiet"]
-
-    def change(self, *arguments: str) -> None:
-        """Run a gcloud command that changes something, as `run` does."""
-        self.run(self.gcloud(*arguments))
 
     def run(self, command: Sequence[str]) -> None:
         """Run a program that changes something, and show its output; raise GcloudError if it failed."""
@@ -105,9 +80,8 @@ class Shell:
             return
         written: list[str] = []
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stderr  # noqa: S101 (it is a pipe)
             try:
-                for line in process.stderr:
+                for line in process.stderr or ():
                     written.append(line)
                     sys.stderr.write(line)
             except BaseException:
@@ -117,32 +91,23 @@ class Shell:
             raise GcloudError(command, "".join(written))
 
 
-_SOURCES = {
-    "gcloud": "install the Google Cloud CLI: https://cloud.google.com/sdk/docs/install",
-    "kubectl": "install it with: gcloud components install kubectl",
-    "gke-gcloud-auth-plugin": "kubectl needs it: gcloud components install gke-gcloud-auth-plugin",
-    "make": "on Debian and Ubuntu: apt-get install make",
-}
-
-
 def sign_in(project: str | None, *programs: str, dry_run: bool) -> Shell:
     """Return a shell for the named project, or gcloud's own. A dry run needs neither gcloud nor an account.
 
     Raises:
         DeployError: gcloud or one of `programs` is missing, nobody is signed in, or no project is set.
     """
-    shell = Shell(dry_run=dry_run)
     try:
-        for program in ("gcloud", *programs):
-            if not dry_run and not shutil.which(program):
-                raise DeployError(f"{program} is not installed; {_SOURCES[program]}")
-        if not shutil.which("gcloud") or not shell.ask("auth", "list", "--filter=status:ACTIVE"):
+        for program in ("gcloud", *(() if dry_run else programs)):
+            if not shutil.which(program):
+                raise DeployError(f"{program} is not installed; docs/deploy/gke.md has what is needed")
+        if not Shell().ask("auth", "list", "--filter=status:ACTIVE"):
             raise DeployError("gcloud is not signed in; sign in with: gcloud auth login")
-        if not (named := project or shell.ask("config", "get", "project")):
+        if not (project := project or Shell().ask("config", "get", "project")):
             raise DeployError("no project is set; give --project, or run: gcloud config set project PROJECT")
     except DeployError as error:
         if not dry_run:
             raise
         say(f"{str(error).splitlines()[0]}; the plan does not look at stock and quotas")
         return Shell(dry_run=True, project=project or "PROJECT", has_account=False)
-    return Shell(dry_run=dry_run, project=named)
+    return Shell(dry_run=dry_run, project=project)

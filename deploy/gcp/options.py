@@ -1,4 +1,4 @@
-"""Options, confirmation, signals and exit codes shared by the scripts."""
+"""Options, signals and exit codes shared by the scripts."""
 
 import argparse
 import os
@@ -11,15 +11,16 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from deploy.gcp.accelerators import ACCELERATORS
+from deploy.gcp.accelerators import ACCELERATORS, find_accelerator
 from deploy.gcp.gcloud import say
 from deploy.kubernetes.problems import DeployError, MisuseError
 
+ROOT = Path(__file__).resolve().parents[2]
 # In the user's home: the output after the terminal was closed.
 HANG_UP_FILE = "gpuagent-hangup.log"
 
 
-def parser(description: str, examples: str) -> argparse.ArgumentParser:
+def parser(description: str | None, examples: str) -> argparse.ArgumentParser:
     """Return a parser with --project and --dry-run that prints its description and examples unchanged."""
     raw = argparse.RawDescriptionHelpFormatter
     options = argparse.ArgumentParser(description=description, epilog=examples, formatter_class=raw, allow_abbrev=False)
@@ -28,18 +29,29 @@ def parser(description: str, examples: str) -> argparse.ArgumentParser:
     return options
 
 
-def add_machine_options(options: argparse.ArgumentParser, platform: str) -> None:
-    """Add the options of a machine with GPUs; some have a second spelling, as in the studies' scripts."""
-    names = ", ".join(accelerator.name for accelerator in ACCELERATORS if not accelerator.instead)
-    add = options.add_argument
-    add("--accelerator-type", "--accelerator_type", required=True, metavar="GPU", help=f"one of {names}")
+def machine_parser(description: str | None, examples: str) -> argparse.ArgumentParser:
+    """Return a parser with the options of a machine too; some have a second spelling, as in the studies' scripts."""
+    options = parser(description, examples)
+    names, add = ", ".join(each.name for each in ACCELERATORS), options.add_argument
+    spellings = ("--accelerator-type", "--accelerator_type")
+    add(*spellings, dest="accelerator", type=find_accelerator, required=True, metavar="GPU", help=f"one of {names}")
     add("--count", type=positive, default=1, metavar="N", help="GPUs per machine (default 1)")
     add("--machine-type", "--machine_type", metavar="TYPE", help="default: the smallest with so many GPUs")
     for name in ("--region", "--zone"):
         add(name, action="append", default=[], metavar="NAME", help="look only there, in the given order; repeatable")
     add("--spot", action="store_true", help="Spot machines: cheaper, can be stopped at any time")
-    add("--patience", type=minutes, default=0.0, metavar="MINUTES", help="how long to look when all is out of stock")
-    add("--platform", default=platform, metavar="NAME", help=f"platform of the runs (default {platform})")
+    add("--patience", type=float, default=0.0, metavar="MINUTES", help="how long to look when all is out of stock")
+    return options
+
+
+def parse_machine(options: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options with the machine type; exit with 2 if no machine has so many GPUs."""
+    given = options.parse_args(arguments)
+    types = given.accelerator.machine_types
+    given.machine_type = given.machine_type or types.get(given.count)
+    if not given.machine_type:
+        options.error(f"a node has {' or '.join(map(str, types))} of {given.accelerator.name}, not {given.count}")
+    return given
 
 
 def positive(text: str) -> int:
@@ -47,24 +59,6 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
-
-
-def minutes(text: str) -> float:
-    """Return a finite number of minutes, at least 0."""
-    if not 0 <= (number := float(text)) < float("inf"):
-        raise ValueError(text)
-    return number
-
-
-def confirm(text: str) -> None:
-    """Print what will be deleted; raise KeyboardInterrupt unless the user agrees."""
-    say(text)
-    try:
-        answer = input("Delete it? [y/N] ")
-    except EOFError:
-        answer = ""
-    if answer.strip().lower() not in ("y", "yes"):
-        raise KeyboardInterrupt
 
 
 def finish(run: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
@@ -94,12 +88,12 @@ def _hang_up(_number: int, _frame: FrameType | None) -> NoReturn:
     """Clean up as after Ctrl-C when the terminal is closed, with the output in a file."""
     # The shell and the kernel may both send it, and gcloud must continue to delete.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     try:
-        words = os.open(Path.home() / HANG_UP_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        log = os.open(Path.home() / HANG_UP_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except (OSError, RuntimeError):
-        words = nothing  # a home that cannot be written must not stop the clean-up
-    for instead, stream in ((nothing, 0), (words, 1), (words, 2)):
-        os.dup2(instead, stream)
+        log = 0  # a home that cannot be written must not stop the clean-up
+    os.dup2(log, 1)
+    os.dup2(log, 2)
     say(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {shlex.join(sys.argv)}: the terminal was closed")
     raise KeyboardInterrupt

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Delete a GKE cluster with everything in it, and report leftover disks."""
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,35 +9,33 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from deploy.gcp import options as shared
-from deploy.gcp.gcloud import sign_in
-from deploy.gcp.places import Placement
-from deploy.gke.clusters import Cluster
-from deploy.kubernetes.problems import DeployError
-
-_EXAMPLES = "examples:\n  delete_cluster.py --cluster gke-gpu-nvidia-l4-1-cluster --yes"
+from deploy.gcp.gcloud import say, sign_in
+from deploy.gcp.resources import Resource
+from deploy.kubernetes.problems import confirm
 
 
 def run(arguments: Sequence[str]) -> None:
     """Delete the cluster named by the arguments; raise DeployError if it does not exist, or gcloud failed."""
-    options = shared.parser("Delete a GKE cluster with everything in it, and report leftover disks.", _EXAMPLES)
+    options = shared.parser(__doc__, "list all: gcloud container clusters list")
     options.add_argument("--cluster", required=True, metavar="NAME")
-    options.add_argument("--location", metavar="REGION|ZONE", help="location, if several have this name")
+    options.add_argument("--zone", required=True, metavar="ZONE", help="as launch_cluster.py printed it")
     options.add_argument("--yes", action="store_true", help="delete without confirmation")
     given = options.parse_args(arguments)
+    say(f"This deletes cluster {given.cluster} in {given.zone} with all data of its collector.")
+    if not (given.yes or given.dry_run or confirm("Is the data exported (docs/deploy/gke.md)? Delete it?")):
+        raise KeyboardInterrupt
     shell = sign_in(given.project, dry_run=given.dry_run)
-    cluster = Cluster(shell=shell, name=given.cluster)
-    there = [given.location or "LOCATION"] if given.location or not shell.has_account else cluster.find()
-    if len(there) != 1:
-        found = f"there are {len(there)} clusters {given.cluster} in project {shell.project}"
-        raise DeployError(f"{found}: {', '.join(there) or 'none'}; list all: gcloud container clusters list")
-    location = there[0]
-    if not (given.yes or given.dry_run):
-        shared.confirm(
-            f"This deletes cluster {given.cluster} in {location} with all data of its collector;\n"
-            "docs/deploy/gke.md shows how to export it."
-        )
-    # A region has the form of a zone's beginning: one zone is enough to name either.
-    cluster.delete(Placement((location,), 0))
+    delete(Resource(shell=shell, kind=("container", "clusters"), name=given.cluster), given.zone)
+
+
+def delete(cluster: Resource, zone: str) -> None:
+    """Delete a cluster, and print the disks that outlived it: GKE does not always delete them, and they cost money."""
+    shell, mine = cluster.shell, f"--filter=labels.goog-k8s-cluster-name={cluster.name}"
+    with cluster.reporting_leftover(zone):
+        shell.run(cluster.command("delete", zone))
+    for disk in () if shell.dry_run else shell.ask("compute", "disks", "list", mine) or ():
+        command = shlex.join(shell.gcloud("compute", "disks", "delete", disk["name"], "--zone", zone))
+        say(f"disk {disk['name']} is left and costs money until you delete it:\n  {command}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from deploy.kubernetes import credentials
 from deploy.kubernetes.cluster import NAMESPACE, Cluster, find_context, need_kubectl, render
 from deploy.kubernetes.composition import COLLECTOR, SERVICE, Deployment, compose, only, overlays, without
 from deploy.kubernetes.lake import Lake
-from deploy.kubernetes.problems import DeployError, MisuseError
+from deploy.kubernetes.problems import DeployError, MisuseError, confirm
 from deploy.kubernetes.retention import Retention
 
 _AGENTS = "daemonset/gpuagent-agent"
@@ -167,11 +167,7 @@ def _cluster(deployment: Deployment, given: argparse.Namespace) -> Cluster:
             raise MisuseError(
                 f"{context.name} is only kubectl's current context; to use it, give CONTEXT={context.name}"
             )
-        try:
-            answer = input("use this cluster? [y/N] ")
-        except EOFError:
-            answer = ""
-        if answer.strip().lower() not in ("y", "yes"):
+        if not confirm("use this cluster?"):
             raise MisuseError("nothing was changed; choose another cluster by CONTEXT=…")
     cluster = Cluster(context)
     cluster.need_answer()

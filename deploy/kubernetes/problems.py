@@ -1,4 +1,4 @@
-"""Errors of a deployment."""
+"""Errors and confirmation of a deployment."""
 
 
 class DeployError(Exception):
@@ -7,3 +7,11 @@ class DeployError(Exception):
 
 class MisuseError(DeployError):
     """Something is missing or wrong that the user can fix."""
+
+
+def confirm(question: str) -> bool:
+    """Ask the user; return whether the answer is yes."""
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False

@@ -1,5 +1,6 @@
 """Plumbing of both command lines: lazy subcommands, one-line errors, completion scripts, NAME=VALUE options."""
 
+import errno
 import importlib
 import io
 import os
@@ -85,14 +86,29 @@ class ProgramCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
+def single(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> str | None:
+    """Return the value of a `multiple` option that may be given once, where the last of several would mislead.
+
+    Raises:
+        click.BadParameter: it was given several times.
+    """
+    if len(values) > 1:
+        raise click.BadParameter("give it once", ctx=ctx, param=param)
+    return values[0] if values else None
+
+
 def run_command_line(group: click.Group) -> NoReturn:
     """Run a command line and exit: 0 done, 1 failed, 2 misuse, 130 interrupted. Every error is one line."""
     if isinstance(sys.stdout, io.TextIOWrapper):
+        if isinstance(sys.stdout.buffer, io.RawIOBase):
+            # PYTHONUNBUFFERED: Python would ignore that a full disk took a part of the text only.
+            sys.stdout = open(1, "w", buffering=1, encoding=sys.stdout.encoding, closefd=False)  # noqa: SIM115
         sys.stdout.reconfigure(errors="replace")  # a locale other than UTF-8 prints ? for what it lacks
     # gRPC's core would print a line of its own about every failed handshake, beside ours.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         code = group.main(prog_name=group.name, standalone_mode=False)
+        sys.stdout.flush()  # what a full disk does not take must not be lost in silence on exit
     except NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
@@ -106,7 +122,7 @@ def run_command_line(group: click.Group) -> NoReturn:
         sys.stderr.close()
         sys.exit(1)
     except (GpuAgentError, OSError) as error:
-        click.echo(f"{group.name}: {harmless(str(error))}", err=True)
+        click.echo(f"{group.name}: {harmless(_describe_failure(error))}", err=True)
         sys.exit(2 if isinstance(error, MisuseError) else 1)
     except (KeyboardInterrupt, RuntimeError) as error:
         # DuckDB turns a Ctrl-C during execution into a RuntimeError.
@@ -117,6 +133,15 @@ def run_command_line(group: click.Group) -> NoReturn:
         click.echo(f"{group.name}: interrupted", err=True)
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _describe_failure(error: GpuAgentError | OSError) -> str:
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    if not isinstance(error, OSError) or error.filename or error.errno not in full:
+        return str(error)
+    # Python would try to write the rest again on exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return f"cannot write the output: {error.strerror}"
 
 
 # Patterns of click's messages → our words.

@@ -7,6 +7,7 @@ import click
 
 from gpuagent_collector.cli.options import ReaderOptions, reader_options
 from gpuagent_collector.cli.printing import print_rows_of
+from gpuagent_common.cli import single
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import counted
 
@@ -21,7 +22,13 @@ Examples:
 @click.command(epilog=_EXAMPLES)
 @click.option("--run", "run_ids", multiple=True, metavar="ID", help="Remove this run; repeatable.")
 @click.option("--experiment", metavar="NAME", help="Remove all runs of this experiment.")
-@click.option("--node", metavar="NAME", help="Remove this node (hostname or UUID) with its data and runs.")
+@click.option(
+    "--node",
+    metavar="NAME",
+    multiple=True,
+    callback=single,
+    help="Remove this node (hostname or UUID) with its data and runs.",
+)
 @click.option("--yes", is_flag=True, help="Remove without confirmation.")
 @reader_options
 def command(run_ids: Sequence[str], experiment: str | None, node: str | None, yes: bool, reader: ReaderOptions) -> None:

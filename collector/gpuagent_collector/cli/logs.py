@@ -6,6 +6,7 @@ import click
 
 from gpuagent_collector.cli.options import CollectorOptions, collector_options
 from gpuagent_collector.cli.printing import asking, print_error
+from gpuagent_common.cli import single
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import harmless
 
@@ -29,7 +30,13 @@ _STORED = ("succeeded", "failed", "cancelled", "timed_out")
 @click.argument("name", metavar="RUN")
 @click.option("-f", "--follow", is_flag=True, help="Continue until the run ends; Ctrl-C leaves it running.")
 @click.option("--all", "from_start", is_flag=True, help="Start at the first byte that the node still has.")
-@click.option("--node", metavar="NAME", help="Of a run on several nodes, only the output on this one.")
+@click.option(
+    "--node",
+    metavar="NAME",
+    multiple=True,
+    callback=single,
+    help="Of a run on several nodes, only the output on this one.",
+)
 @collector_options
 def command(name: str, *, follow: bool, from_start: bool, node: str | None, collector: CollectorOptions) -> int:
     """Print the output of a run.

@@ -11,7 +11,7 @@ import click
 from gpuagent_collector.cli.options import format_options, parse_time
 from gpuagent_collector.cli.printing import print_error
 from gpuagent_collector.output.formats import OutputFormat
-from gpuagent_common.cli import SuggestingGroup
+from gpuagent_common.cli import SuggestingGroup, single
 from gpuagent_common.connection import (
     CA_FILE_VARIABLE,
     TOKEN_FILE_VARIABLE,
@@ -52,7 +52,13 @@ Examples:
 )
 @click.argument("scope", type=click.Choice(["agent", "viewer", "operator"]))
 @click.option("--name", help="Name of the token.  [default: the node's name]")
-@click.option("--node", metavar="NAME", help="For an agent: the only node to use it (hostname or UUID).")
+@click.option(
+    "--node",
+    metavar="NAME",
+    multiple=True,
+    callback=single,
+    help="For an agent: the only node to use it (hostname or UUID).",
+)
 @click.option(
     "--nodes",
     "nodes_file",

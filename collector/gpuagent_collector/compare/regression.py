@@ -9,11 +9,12 @@ from xml.etree import ElementTree
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.figures import Test
 from gpuagent_collector.metrics import Better
+from gpuagent_collector.output.files import appearing
 from gpuagent_collector.output.human import ratio
 from gpuagent_collector.runs.cells import tell_apart
 from gpuagent_collector.runs.words import interval, percent
 from gpuagent_collector.statistics.shift import Scale
-from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import harmless
 
 
@@ -94,7 +95,5 @@ def write_junit(checks: Sequence[Check], path: Path) -> None:
             ElementTree.SubElement(case, "skipped", message=f"undecided: {evidence}")
         else:
             ElementTree.SubElement(case, "system-out").text = evidence
-    try:
-        ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
-    except OSError as error:
-        raise GpuAgentError(f"cannot write {path}: {error.strerror}") from error
+    with appearing(path) as unfinished:
+        ElementTree.ElementTree(suite).write(unfinished, encoding="utf-8", xml_declaration=True)

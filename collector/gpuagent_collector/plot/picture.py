@@ -1,5 +1,6 @@
 """A figure of a given width in print: panels, below them a legend, and below that a note."""
 
+import io
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -114,9 +115,12 @@ class Picture:
             GpuAgentError: it cannot be written.
         """
         metadata: dict[str, Any] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[_ending(path)]
-        with appearing(path) as unfinished, warnings.catch_warnings():
+        drawn = io.BytesIO()  # matplotlib's PDF prints a traceback where the disk is full
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # characters that the font lacks, and rooms that are too narrow
-            self.figure.savefig(unfinished, format=_ending(path), metadata=metadata)
+            self.figure.savefig(drawn, format=_ending(path), metadata=metadata)
+        with appearing(path) as unfinished:
+            unfinished.write_bytes(drawn.getbuffer())
 
 
 # Where matplotlib's PNGs end, at 300 dots an inch.

@@ -276,7 +276,8 @@ def _why_nothing(runs: Sequence[Run], sides: Sequence[str]) -> str:
         if not any(run.status == "succeeded" for run in of_side):
             counts = statuses(Counter(run.status or "unknown" for run in of_side))
             last = next(run for run in reversed(of_side) if run.status not in UNFINISHED)
-            return f"no run of {side} succeeded: {counts}; the last one's output: `collector logs {last.run_id}`"
+            named = repr(side) if " " in side else side
+            return f"no run of {named} succeeded: {counts}; the last one's output: `collector logs {last.run_id}`"
     if not sides:
         return "nothing to compare: no run has a value of --rows; try another"
     succeeded = [run for run in runs if run.status == "succeeded"]

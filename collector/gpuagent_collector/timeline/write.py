@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gpuagent_collector.output.files import appearing
 from gpuagent_collector.timeline.load import FIRST_PID, Timeline
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
@@ -42,13 +43,9 @@ def write_trace(timeline: Timeline, path: Path, traces: Sequence[Path] = ()) -> 
         timed = {} if at_nano is None else {"ts": (at_nano - base_nano) / 1e3}
         events.append({**{name: value for name, value in event.items() if name != "at_nano"}, **timed})
     merged |= {"baseTimeNanoseconds": base_nano, "traceEvents": events}
-    try:
-        with (
-            gzip.open(path, "wt", encoding="utf-8") if path.suffix == ".gz" else path.open("w", encoding="utf-8") as to
-        ):
-            json.dump(merged, to, allow_nan=False)
-    except OSError as error:
-        raise GpuAgentError(f"cannot write {path}: {error.strerror}") from error
+    text = json.dumps(merged, allow_nan=False).encode()
+    with appearing(path) as unfinished:
+        unfinished.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
     return len(events)
 
 

@@ -24,8 +24,13 @@ def ensure_token(path: Path) -> str:
         token = secrets.token_urlsafe(_TOKEN_BYTES)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(token + "\n")
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(token + "\n")
+        except OSError:
+            path.unlink()
+            raise
     except OSError as error:
         raise GpuAgentError(f"cannot make the token file {path}: {error.strerror}; give --token-file") from error
     return token

@@ -269,7 +269,10 @@ def test_unknown_names_are_rejected_with_the_known_ones(store: SyntheticStore) -
         ({"values": ("alder", "oak")}, "no run has the platform oak; there are: alder, birch"),
         ({"by": "arg:--lr"}, "--by arg:--lr is unknown; did you mean argument:--lr"),
         ({"experiment": "tusday"}, "no run has the experiment tusday; did you mean tuesday"),
-        ({"by": "color"}, "--by color is unknown; there are platform, environment, .*, parameter:KEY and label:KEY"),
+        (
+            {"by": "color"},
+            "--by color is unknown; there are platform, environment, .*, parameter:color and label:color",
+        ),
         ({"by": "label:a'b"}, "--by label:a'b is unknown"),
         ({"by": "node, node"}, "--by names a facet twice: node, node"),
         ({"experiment": "x"}, "no run has the experiment x; there are: tuesday"),

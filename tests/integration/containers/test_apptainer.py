@@ -1,10 +1,12 @@
 """Apptainer itself: builds on local bases, limits, and a user who is not root."""
 
+import functools
 import json
 import os
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support.containers import Runtime, find_apptainer, need_fakeroot, on
@@ -105,3 +107,32 @@ def test_a_user_who_is_not_root_runs_images_and_is_refused_limits_before_the_run
     if not Path("/sys/fs/cgroup/cgroup.controllers").exists():
         refused = node.run(*run, "--memory", "1G", "--", "true", code=2)
         assert "limits a user's programs only with control groups of version 2 and systemd" in refused.stderr
+
+
+@on("apptainer")
+def test_a_users_program_is_sampled_and_an_interrupt_or_a_killed_agent_ends_it(node: Node, runtime: Runtime) -> None:
+    as_user = [found("unshare"), "--user", "--map-user=1000", "--map-group=1000"] if os.getuid() == 0 else []
+    node.serve()
+    marker = f"import time; time.sleep(600)  # {node.folder}"
+
+    def programs() -> list[int]:
+        every = psutil.process_iter(["cmdline"])
+        return [process.pid for process in every if (process.info["cmdline"] or [])[1:] == ["-c", marker]]
+
+    for number in (signal.SIGINT, signal.SIGKILL):
+        words = [
+            *as_user,
+            str(BIN / "gpuagent"),
+            "run",
+            "--environment",
+            runtime.environment,
+            "--label",
+            f"by={number}",
+        ]
+        run = node.start(*words, "--", "python3", "-c", marker, log="log")
+        label = f"labels->>'by' = '{number}'"
+        sampled = f"SELECT 1 FROM process_samples JOIN runs USING (run_id) WHERE {label} LIMIT 1"
+        until(functools.partial(node.ask, sampled), "a sample of the program")
+        assert programs()
+        node.stop(run, number)
+        until(lambda: not programs(), "the program's end")

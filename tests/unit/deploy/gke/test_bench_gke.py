@@ -1,19 +1,24 @@
 """bench_gke.py, command by command, against a stand-in for gcloud, kubectl, make and collector."""
 
 import json
-import time
+import shutil
+import subprocess
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from deploy.gcp.accelerators import find_accelerator
 from deploy.gcp.options import finish
 from deploy.gke import bench_gke
-from deploy.kubernetes.problems import DeployError
+from deploy.kubernetes.cluster import Cluster, Context
 from tests.unit.deploy.gke.google_cloud import GoogleCloud, cluster_stock_out, offers, out, quotas, refuse, regions
 
-KUBECTL = "kubectl --context=gke_p-1_us-central1_gke-gpu-nvidia-{}-1-cluster --namespace=gpuagent"
+# Found before the stand-in takes its place.
+KUSTOMIZE = shutil.which("kubectl")
+KUBECTL = "kubectl --context=gke_p-1_us-central1-a_gke-gpu-nvidia-{}-1-cluster --namespace=gpuagent"
 
 
 @pytest.fixture
@@ -22,10 +27,10 @@ def bench(cloud: GoogleCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     zones = ("us-central1-a", "us-central1-b", "us-central1-c")
     cloud.answers("accelerator-types list --filter=name=nvidia-tesla-t4", out(offers("nvidia-tesla-t4", *zones)))
     cloud.answers("regions list", out(regions(quotas(NVIDIA_L4_GPUS=8, NVIDIA_T4_GPUS=8))))
-    cloud.answers("kubectl get job", out('{"status": {}}'), out(job("Complete")))
+    cloud.answers("kubectl get job/gpuagent-experiment", out(""), out(job("Complete")))
     monkeypatch.setenv("KUBECONFIG", "the user's own")
     monkeypatch.setattr(bench_gke, "_collector", lambda: "collector")
-    monkeypatch.setattr(bench_gke.wait_for_job, "__defaults__", (lambda _: None, time.monotonic))
+    monkeypatch.setattr(bench_gke.wait_for_job, "__defaults__", (lambda _: None,))
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / "runs.duckdb").touch()
@@ -33,7 +38,7 @@ def bench(cloud: GoogleCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def job(condition: str) -> str:
-    return json.dumps({"status": {"conditions": [{"type": condition, "status": "True", "message": "BackoffLimit"}]}})
+    return json.dumps([{"type": condition, "status": "True", "message": "BackoffLimit"}])
 
 
 def run(folder: Path, accelerators: str, *more: str) -> int:
@@ -103,7 +108,7 @@ def test_after_ctrl_c_what_fails_in_cleaning_up_leads_to_no_further_cluster(
     def interrupted(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(bench_gke.wait_for_job, "__defaults__", (interrupted, time.monotonic))
+    monkeypatch.setattr(bench_gke.wait_for_job, "__defaults__", (interrupted,))
     cloud.answers("collector export", refuse("no data\n"))
     assert run(bench, "nvidia-l4,nvidia-tesla-t4") == 130
     assert kinds(cloud) == [*ONE[:5], "delete"]
@@ -112,11 +117,10 @@ def test_after_ctrl_c_what_fails_in_cleaning_up_leads_to_no_further_cluster(
 def test_a_failed_experiment_leaves_what_it_measured_and_no_cluster(
     cloud: GoogleCloud, bench: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cloud.answers("kubectl get job", out(job("Failed")))
-    cloud.answers("kubectl logs", out("[pod/gpuagent-bench-x] no GPU\n"))
+    cloud.answers("kubectl get job/gpuagent-experiment", out(job("Failed")))
     assert run(bench, "nvidia-l4") == 1
     assert kinds(cloud) == [*ONE[:4], "logs", *ONE[4:], "compare"]
-    assert "the experiment failed: BackoffLimit\n[pod/gpuagent-bench-x] no GPU\n" in capsys.readouterr().out
+    assert "the experiment failed: BackoffLimit\n$ kubectl" in capsys.readouterr().out
 
 
 def test_an_accelerator_that_is_nowhere_in_stock_costs_the_others_nothing(cloud: GoogleCloud, bench: Path) -> None:
@@ -125,42 +129,55 @@ def test_an_accelerator_that_is_nowhere_in_stock_costs_the_others_nothing(cloud:
     assert kinds(cloud) == ["create", "delete", *ONE, "compare"]
 
 
-def test_retired_and_unknown_accelerators_are_refused_before_anything_is_asked(cloud: GoogleCloud, bench: Path) -> None:
-    assert run(bench, "nvidia-l4,nvidia-tesla-k80") == 2
-    assert run(bench, ",") == 2
-    assert run(bench, "nvidia-l4", "--registry", "") == 2
+@pytest.mark.parametrize(
+    ("accelerators", "more", "says"),
+    [
+        ("nvidia-l4,nvidia-tesla-k80", [], "nvidia-tesla-k80 is retired by Google Cloud; use nvidia-tesla-t4"),
+        (",", [], "there is no accelerator ''; there are nvidia-tesla-p4, "),
+        ("nvidia-l4", ["--registry", ""], "--registry is empty"),
+        ("nvidia-l4", ["--", "--nodes", "0"], "'0' is not a whole number of at least 1"),
+    ],
+)
+def test_misuse_is_refused_before_anything_is_asked(
+    cloud: GoogleCloud, bench: Path, capsys: pytest.CaptureFixture[str], accelerators: str, more: list[str], says: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run(bench, accelerators, *more)
+    assert says in capsys.readouterr().err
     assert not cloud.calls
 
 
+@pytest.mark.skipif(KUSTOMIZE is None, reason="needs kubectl; install it: https://kubernetes.io/docs/tasks/tools/")
 def test_the_job_runs_the_experiment_once_on_each_node_with_the_image_of_the_gpu_s_pytorch(tmp_path: Path) -> None:
     given = Namespace(registry="example.org:5000/r", repeats=5, hours=2)
-    asked = Namespace(nodes=3, platform="gke")
-    kustomization = bench_gke.kustomization(tmp_path, find_accelerator("nvidia-l4"), given, asked)
-    assert kustomization["images"] == [
-        {"name": "gpuagent-workloads", "newName": "example.org:5000/r/gpuagent-workloads", "newTag": "cu126"}
-    ]
-    assert (tmp_path / kustomization["resources"][0] / "job.yaml").resolve().is_file()
-    job = json.loads(kustomization["patches"][0]["patch"])
-    assert (job["spec"]["completions"], job["spec"]["activeDeadlineSeconds"]) == (3, 7200)
-    assert "podAntiAffinity" in job["spec"]["template"]["spec"]["affinity"]
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    assert container["command"] == ["gpuagent", "experiment", "run", "accelerators"]
-    assert container["args"][0] == "--repeats=5"
+    asked = Namespace(nodes=3, platform="gke", accelerator=find_accelerator("nvidia-l4"))
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(bench_gke.kustomization(tmp_path, given, asked)))
+    command = [str(KUSTOMIZE), "kustomize", str(tmp_path)]
+    rendered = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    job = yaml.safe_load(rendered)
+    assert job["metadata"] | {"labels": None} == {"name": bench_gke.JOB, "namespace": "gpuagent", "labels": None}
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    assert (spec["completions"], spec["parallelism"], spec["activeDeadlineSeconds"]) == (3, 3, 7200)
+    (apart,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert apart["labelSelector"]["matchLabels"] == {"batch.kubernetes.io/job-name": bench_gke.JOB}
+    (container,) = pod["containers"]
+    assert container["image"] == "example.org:5000/r/gpuagent-workloads:cu126"
+    assert container["command"] == ["gpuagent", "experiment", "run", "accelerators", "--repeats=5"]
+    assert container["args"] == ["--label=namespace=$(POD_NAMESPACE)", "--label=pod=$(POD_NAME)"]
+    assert {"name": "GPUAGENT_PLATFORM", "value": "gke"} in container["env"]
+
+
+def wait(*answers: dict[str, Any], cloud: GoogleCloud) -> tuple[str | None, list[float]]:
+    cloud.answers("kubectl get job/gpuagent-experiment", *answers)
+    slept: list[float] = []
+    return bench_gke.wait_for_job(Cluster(Context(name="c", server="")), 0.01, sleep=slept.append), slept
 
 
 def test_a_cluster_that_does_not_answer_for_a_while_is_asked_again(cloud: GoogleCloud) -> None:
-    cloud.answers("kubectl get job", refuse("Unable to connect to the server\n"), out(job("Failed")))
-    slept: list[float] = []
-    with pytest.raises(DeployError, match="the experiment failed: BackoffLimit"):
-        bench_gke.wait_for_job("c", 1, sleep=slept.append)
-    assert slept == [30.0]
+    assert wait(refuse("Unable to connect\n"), out(job("Failed")), cloud=cloud) == ("BackoffLimit", [30.0])
 
 
-def test_a_cluster_that_never_answers_again_is_not_waited_for_much_longer_than_the_job_may_take(
-    cloud: GoogleCloud,
-) -> None:
-    cloud.answers("kubectl get job", refuse("Unable to connect to the server\n"))
-    slept: list[float] = []
-    with pytest.raises(DeployError, match="no end of the experiment after 1 h"):
-        bench_gke.wait_for_job("c", 1, sleep=slept.append, clock=lambda: 100 * sum(slept))
-    assert sum(slept) == 60
+def test_a_cluster_that_never_answers_again_is_given_up_after_the_job_s_time(cloud: GoogleCloud) -> None:
+    failure, slept = wait(refuse("Unable to connect\n"), cloud=cloud)
+    assert failure == "no end after 0.01 h"
+    assert sum(slept) == 630

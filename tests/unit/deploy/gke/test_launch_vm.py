@@ -9,6 +9,7 @@ import pytest
 from deploy.gcp import launch_vm
 from deploy.gcp.gcloud import Shell
 from deploy.gcp.options import finish
+from deploy.gcp.resources import Resource
 from deploy.kubernetes.problems import DeployError
 from tests.unit.deploy.gke.google_cloud import GoogleCloud, machine_stock_out, offers, out, quotas, refuse, regions
 
@@ -66,7 +67,7 @@ def test_the_first_zone_with_a_free_gpu_gets_the_machine(
         f"'sudo /opt/gpuagent/bin/pip install --quiet ./{wheel.name}' {IN_PROJECT}",
     ]
     said = capsys.readouterr().out
-    assert "out of stock: us-central1-a" in said
+    assert "us-central1-a: out of stock" in said
     assert f"gcloud compute ssh {NAME} --zone us-central1-b --project p-1 '--ssh-flag=-R 50051:127.0.0.1:50051'" in said
     assert delete("us-central1-b") in said
 
@@ -81,7 +82,7 @@ def test_spot_machines_have_a_quota_of_their_own(
     cloud: GoogleCloud, wheel: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert launch(wheel, "--spot") == 1
-    assert "request more PREEMPTIBLE_NVIDIA_T4_GPUS" in capsys.readouterr().err
+    assert "request PREEMPTIBLE_NVIDIA_T4_GPUS" in capsys.readouterr().err
     assert not cloud.changes
 
 
@@ -106,7 +107,6 @@ def test_a_machine_without_gpuagent_is_named_with_the_command_that_deletes_it(
     ("arguments", "says"),
     [
         (["--wheel", "/nowhere.whl"], "/nowhere.whl does not exist; run `make wheel`"),
-        (["--count", "3"], "a node has 1, 2 or 4 of nvidia-tesla-t4, not 3"),
         (
             ["--zone", "mars-north1-a"],
             "is not offered in mars-north1-a; use one of us-central1-a, us-central1-b, us-central1-f",
@@ -121,18 +121,20 @@ def test_options_that_make_no_sense_are_said_to(
     assert not cloud.changes
 
 
-def test_a_time_that_is_none_is_answered_with_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_gpus_than_a_machine_has_are_refused(cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        launch(Path("unread"), "--delete-after", "8")
-    assert "'8' is not a time such as 8h or 1d12h" in capsys.readouterr().err
+        launch(Path("unread"), "--count", "3")
+    assert "a node has 1 or 2 or 4 of nvidia-tesla-t4, not 3" in capsys.readouterr().err
+    assert not cloud.calls
 
 
-def test_a_driver_that_never_comes_ends_the_waiting_with_where_to_look(cloud: GoogleCloud) -> None:
-    cloud.answers("compute ssh", refuse(""))
+def test_a_driver_that_never_comes_ends_the_waiting_with_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Resource(shell=Shell(project="p-1"), kind=("compute", "instances"), name="m")
     slept: list[float] = []
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 1))
     with pytest.raises(DeployError, match="get-serial-port-output m --zone z"):
-        launch_vm.wait_until_ready(Shell(project="p-1"), "m", "z", clock=lambda: 20 * sum(slept), sleep=slept.append)
-    assert sum(slept) == 75
+        launch_vm.wait_until_ready(machine, "z", sleep=slept.append)
+    assert sum(slept) == 15 * 60
 
 
 def test_the_startup_script_is_one_that_bash_can_read() -> None:
