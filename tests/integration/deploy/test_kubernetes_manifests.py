@@ -9,8 +9,11 @@ import click
 import fastjsonschema
 import kubernetes_validate
 import pytest
+import yaml
 
 import gpuagent
+from deploy.kubernetes import cluster
+from deploy.kubernetes.composition import Deployment, compose
 from gpuagent.cli import run as agent_run
 from gpuagent.cli import start as agent_start
 from gpuagent_collector.cli import compact as collector_compact
@@ -55,7 +58,7 @@ HOST_PATHS = {
 }
 
 SHELL_VARIABLES = {"LD_LIBRARY_PATH", "OPENSHIFT_NODE_NAME", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}
-SHELL_VARIABLES |= {"STORE", "DATA", "GPUAGENT_KUBERNETES", "GPUAGENT_KUBERNETES_ARGS"}
+SHELL_VARIABLES |= {"STORE", "DATA", "GPUAGENT_KUBERNETES", "GPUAGENT_KUBERNETES_ARGS", "AGENT_IMAGE"}
 """Variables that are for others than click: the linker, the container runtime, environments, and arguments."""
 
 
@@ -125,6 +128,16 @@ def test_an_agent_that_launches_may_make_jobs_in_a_restricted_namespace_alone() 
         for name in ("overlays/generic", "launching")
     ]
     assert ports[1] - ports[0] == {443, 6443}
+
+
+def test_pods_that_an_agent_launches_take_gpuagent_from_the_agent_s_own_image() -> None:
+    with compose(Deployment(overlay="no-gpu", launch=True, registry="registry.example.org", tag="next")) as folder:
+        rendered = yaml.safe_load_all(cluster.render(folder))
+    (agents,) = (each for each in rendered if each["kind"] == "DaemonSet")
+    (agent,) = agents["spec"]["template"]["spec"]["containers"]
+    values = {each["name"]: each.get("value") for each in agent["env"]}
+    assert agent["image"] == values["AGENT_IMAGE"] == "registry.example.org/gpuagent-agent:next"
+    assert "--agent-image=$(AGENT_IMAGE)" in values["GPUAGENT_KUBERNETES_ARGS"]
 
 
 @pytest.mark.parametrize("kustomization", ["overlays/openshift", "openshift, a lake, mutual TLS by cert-manager"])
