@@ -9,8 +9,10 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,10 @@ class Cluster:
 
     def down(self) -> None:
         """End it, and remove its state."""
+        # Nothing is kept, so nothing has to end in order, which takes a minute.
+        for path in self.state.glob("pids/[!n]*"):
+            with suppress(ProcessLookupError, ValueError):
+                os.kill(int(path.read_text()), signal.SIGKILL)
         _call([self.scripts / "down.sh", self.programs, self.state])
         shutil.rmtree(self.state, ignore_errors=True)
 
@@ -92,10 +98,11 @@ class Cluster:
         self.kubectl("create", f"--namespace={name}", "rolebinding", "runs", "--role=gpuagent-runs", f"--user={user}")
         until(lambda: "default" in self.kubectl("get", f"--namespace={name}", "serviceaccounts"), "a service account")
 
-    def left(self, namespace: str) -> str:
-        """Return the names of what gpuagent made in a namespace and is still there."""
-        label = "--selector=app.kubernetes.io/managed-by=gpuagent"
-        return self.kubectl("get", f"--namespace={namespace}", "jobs,pods,secrets", label, "--output=name").strip()
+    def wait_until_clear(self, namespace: str) -> None:
+        """Wait until nothing is left of what gpuagent made in a namespace."""
+        words = (f"--namespace={namespace}", "jobs,pods,secrets", "--selector=app.kubernetes.io/managed-by=gpuagent")
+        self.kubectl("wait", "--for=delete", "--timeout=60s", *words, code=None)
+        until(lambda: self.kubectl("get", *words, "--output=name") == "", "the end of the pod")
 
     def ctr(self, node: str, *words: str | Path) -> str:
         """Run containerd's client on a node, which needs no API server."""
@@ -159,10 +166,12 @@ def cluster(*, openshift: bool) -> Iterator[Cluster]:
         # What another call left.
         other = _PLACE / ("plain" if openshift else "openshift")
         if other.exists():
-            _call([scripts / "down.sh", programs, other])
+            replace(found, state=other).down()
         try:
-            found.up()
-            _load(found, _images(programs))
+            with ThreadPoolExecutor() as pool:
+                images = pool.submit(_images, programs)
+                found.up()
+                _load(found, images.result())
             yield found
         finally:
             if not os.environ.get(KEEP_VARIABLE):
@@ -174,9 +183,13 @@ def _load(found: Cluster, images: Sequence[Path]) -> None:
     loaded, now = found.state / "loaded", str([image.stat().st_mtime_ns for image in images])
     if loaded.exists() and loaded.read_text() == now:
         return
-    for node in NODES:
+
+    def load(node: str) -> None:
         for image in images:
             found.ctr(node, "images", "import", image)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(load, NODES))
     loaded.write_text(now)
 
 
@@ -190,7 +203,8 @@ def _unpacked(scripts: Path) -> Path:
     return programs
 
 
-def _images(programs: Path) -> list[Path]:
+@cache
+def _images(programs: Path) -> Sequence[Path]:
     """Return the archives of the project's images and of the tiny one, built as `make images` does."""
     folder = _PLACE / "images"
     made = [folder / f"{name}.tar" for name in ("tiny", "agent", "workloads", "collector")]

@@ -23,6 +23,7 @@ from tests.integration.deploy.kinds_of_others import OF_OTHERS, check
 from tests.support.manifests import (
     CLUSTERS,
     JOBS,
+    KUBERNETES,
     KUSTOMIZATIONS,
     Container,
     containers,
@@ -208,7 +209,7 @@ PROBES = ("startup", "readiness", "liveness")
 PATHS = {
     "collector": {"startup": "/healthz", "readiness": "/readyz", "liveness": "/healthz"},
     # Not /readyz, which wants a collector: when that restarts, a DaemonSet would replace all agents at once.
-    "agent": {"readiness": "/healthz", "liveness": "/healthz"},
+    "agent": {"startup": "/healthz", "readiness": "/healthz", "liveness": "/healthz"},
     "compact": {},
 }
 
@@ -227,6 +228,18 @@ def test_every_port_is_behind_a_policy_that_names_who_may_reach_it() -> None:
         assert all(rule["from"] for rule in rules), container.label
         reached = {port["port"] for rule in rules for port in rule["ports"]}
         assert reached == {port["name"] for port in container.spec.get("ports", ())}, container.label
+
+
+def test_policies_have_no_empty_list_which_the_server_would_drop_so_that_a_diff_never_ends() -> None:
+    policies = [each for name in CLUSTERS for each in render(name) if each["kind"] == "NetworkPolicy"]
+    assert policies
+    assert not [policy["metadata"]["name"] for policy in policies if [] in policy["spec"].values()]
+
+
+def test_a_user_of_jobs_may_list_and_watch_them() -> None:
+    (rights,) = yaml.safe_load_all((KUBERNETES / "jobs/rights.yaml").read_text())
+    verbs = {kind: set(rule["verbs"]) for rule in rights["rules"] for kind in rule["resources"]}
+    assert verbs["jobs"] == verbs["pods"] == {"create", "get", "list", "watch", "delete"}
 
 
 def test_options_and_variables_are_those_of_our_commands() -> None:
