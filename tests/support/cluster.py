@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import psutil
@@ -72,8 +73,8 @@ class Cluster:
         for path in self.state.glob("pids/[!n]*"):
             with suppress(ProcessLookupError, ValueError):
                 os.kill(int(path.read_text()), signal.SIGKILL)
-        _call([self.scripts / "down.sh", self.programs, self.state])
-        shutil.rmtree(self.state, ignore_errors=True)
+        _call([self.scripts / "down.sh", self.programs, self.state], KEEP="1")
+        _remove(self.state)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -230,18 +231,28 @@ def _images(programs: Path) -> Sequence[Path]:
     shutil.copy(REPOSITORY / "constraints.txt", context / "wheels")
     shutil.copy(programs / "kubectl", context / "wheels")
     (context / "workloads.Dockerfile").write_text(_WORKLOADS)
-    arguments = ["BASE=gpuagent-base", "PIP_NO_INDEX=1", "VERSION=0.1.0"]
-    for name in ("agent", "workloads", "collector"):
-        options = ["--network=host", *ULIMITS, "--layers=false", "--pull=never"]
-        options += [f"--build-arg={each}" for each in arguments]
-        recipe = (context if name == "workloads" else REPOSITORY / "deploy/docker") / f"{name}.Dockerfile"
-        tag = f"docker.io/library/gpuagent-{name}:0.1.0"
-        _call([*client, "build", *options, f"--file={recipe}", f"--tag={tag}", context])
-        _call([*client, "save", "--output", folder / f"{name}.tar", tag])
+
+    def build(*names: str) -> None:
+        for name in names:
+            options = ["--network=host", *ULIMITS, "--layers=false", "--pull=never"]
+            options += [f"--build-arg={each}" for each in ("BASE=gpuagent-base", "PIP_NO_INDEX=1", "VERSION=0.1.0")]
+            recipe = (context if name == "workloads" else REPOSITORY / "deploy/docker") / f"{name}.Dockerfile"
+            tag = f"docker.io/library/gpuagent-{name}:0.1.0"
+            _call([*client, "build", *options, f"--file={recipe}", f"--tag={tag}", context])
+            _call([*client, "save", "--output", folder / f"{name}.tar", tag])
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda names: build(*names), [["collector"], ["agent", "workloads"]]))
     _call([*client, "save", "--output", folder / "tiny.tar", f"docker.io/library/{TINY}"])
     subprocess.run(["umount", f"{folder}/data/overlay"], capture_output=True, check=False)
-    shutil.rmtree(folder / "data", ignore_errors=True)
+    _remove(folder / "data")
     return made
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder of thousands of files, of which nothing waits for the end but this process."""
+    removed = folder.rename(tempfile.mkdtemp(prefix="removed-", dir=_PLACE))
+    Thread(target=subprocess.run, args=(["rm", "-rf", "--one-file-system", removed],)).start()
 
 
 def _call(command: Sequence[str | Path], **variables: str) -> None:

@@ -105,8 +105,8 @@ def project(cluster: Cluster) -> Iterator[str]:
     cluster.make_project("team-a", "ada")
     mount_torch(cluster, "team-a")
     yield "team-a"
-    cluster.kubectl("delete", "namespace", "team-a")
-    cluster.kubectl("delete", "persistentvolume", "torch")
+    cluster.kubectl("delete", "namespace", "team-a", "--wait=false")
+    cluster.kubectl("delete", "persistentvolume", "torch", "--wait=false")
 
 
 def test_one_command_trains_on_two_nodes_whose_pods_measure_themselves(site: Site, project: str) -> None:
