@@ -56,9 +56,9 @@ def test_several_collectors_take_over_from_one(cluster: Cluster, server: Postgre
         here.environment |= s3.environment
         here.run("collector", "import", "export", "--store", lake)
     documented("kubectl -n gpuagent delete pvc store-gpuagent-collector-0")
+    several.goes_on()
     (row,) = several.ask("SELECT count(*) AS n FROM sessions")
     assert int(str(row["n"])) >= int(str(sessions[0]["n"])) + 2
-    several.goes_on()
     assert "nothing would change" in cluster.make("diff", *words)
 
     # One of two may be taken at a time.
