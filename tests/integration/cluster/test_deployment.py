@@ -79,7 +79,7 @@ def test_somebody_with_a_token_asks_through_a_forwarded_port(deployed: Deploymen
     # Another port than the page's, which another collector of this machine may have.
     steps = [
         FROM_YOUR_MACHINE.replace("50051 9464", ":50051 >forwarded"),
-        "trap 'kill $!' EXIT; until grep -q Forwarding forwarded; do sleep 0.1; done",
+        "trap 'kill $!' EXIT; timeout 60 sh -c 'until grep -q Forwarding forwarded; do sleep 0.1; done'",
         "export GPUAGENT_COLLECTOR=$(sed -n '1s/Forwarding from \\(.*\\) ->.*/\\1/p' forwarded)",
         query,
         "collector nodes --format json",
@@ -110,11 +110,11 @@ def test_an_upgrade_with_mutual_tls_and_the_way_back_lose_nothing(deployed: Depl
     printed = deployed.deploy("REGISTRY=localhost:1", code=2)
     assert "gpuagent-collector-0 collector ImagePullBackOff" in printed
     assert "cannot become ready" in printed
-    # A StatefulSet would wait for the broken pod for ever.
     for node in NODES:
         for name in (f"docker.io/library/gpuagent-{image}" for image in IMAGES):
             deployed.cluster.ctr(node, "images", "tag", "--force", f"{name}:0.1.0", f"{name}:next")
     deployed.documented("kubectl -n gpuagent delete secret gpuagent-collector-tls")
+    # A StatefulSet would wait for the broken pod for ever.
     deployed.deploy("TAG=next", "MUTUAL_TLS=yes")
     path = "--output=jsonpath={.items[*].spec.containers[*].image}"
     assert set(deployed.kubectl("get", "pods", path).split()) == {f"gpuagent-{image}:next" for image in IMAGES}
