@@ -24,6 +24,13 @@ _WITHOUT_NAMESPACE = {
     "patch": '{"$patch": "delete", "kind": "Namespace", "metadata": {"name": "gpuagent"}}',
 }
 
+_AGENTS = {"kind": "DaemonSet", "name": "gpuagent-agent"}
+_AGENT = "spec.template.spec.containers.[name=agent]"
+_AGENT_IMAGE = {
+    "source": {**_AGENTS, "fieldPath": f"{_AGENT}.image"},
+    "targets": [{"select": _AGENTS, "fieldPaths": [f"{_AGENT}.env.[name=AGENT_IMAGE].value"]}],
+}
+
 
 def overlays() -> list[str]:
     """Return the names of the overlays."""
@@ -100,6 +107,8 @@ class Deployment:
             "configMapGenerator": ([merged] if literals else []),
             "patches": [*self._patches(), *([] if with_namespace else [_WITHOUT_NAMESPACE])],
             "replicas": self.lake.scaled(),
+            # After registry and tag are known, unlike in the component.
+            "replacements": [_AGENT_IMAGE] if self.launch else [],
         }
 
     def _parts(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 from dataclasses import dataclass
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.cluster import NODES, Cluster
+from tests.support.cluster import NODES, TINY, Cluster
 from tests.support.containers import REPOSITORY
 from tests.support.servers import until
+
+PAGES = REPOSITORY / "docs/deploy"
 
 # What kubelet and agents take to load a changed Secret, without a restart.
 LOADED_SECONDS = 240.0
@@ -48,8 +51,9 @@ class Deployment:
 
     def documented(self, command: str, page: str = "kubernetes.md", folder: Path = REPOSITORY) -> str:
         """Run a command that a page of docs/deploy has, in a folder; return its standard output."""
-        assert command in (REPOSITORY / "docs/deploy" / page).read_text(), f"{page} does not have: {command}"
-        words = ["bash", "-c", command.partition("   #")[0]]
+        assert command in (PAGES / page).read_text(), f"{page} does not have: {command}"
+        # OpenShift's oc includes kubectl, and is not here.
+        words = ["bash", "-c", re.sub(r"^oc ", "kubectl ", command.partition("   #")[0])]
         done = subprocess.run(
             words, env=self.cluster.environment, cwd=folder, capture_output=True, text=True, check=False
         )
@@ -86,6 +90,10 @@ class Deployment:
         """Wait until each node has delivered a newer sample than now; check that each is stored once."""
         before = until(self.newest, "an answer for both nodes", LOADED_SECONDS)
         self.goes_on_after(max(before.values()))
+        self.check_counts()
+
+    def check_counts(self) -> None:
+        """Check that each sample is stored once."""
         assert self.ask(_COUNTS) == [{"twice": 0, "lost": 0}]
 
     def pods(self) -> dict[str, tuple[str, int]]:
@@ -108,6 +116,16 @@ class Deployment:
                 os.kill(process.pid, signal.SIGKILL)
                 return
         raise AssertionError(f"no process of the pod {uid}")
+
+
+def launch(deployed: Deployment, name: str) -> dict[str, object]:
+    """Make a run on n2 through its agent of the DaemonSet; return how it ended, once nothing of it is left."""
+    words = ("--on=node=n2", f"--environment=kubernetes:{TINY}", "--wait", f"--name={name}")
+    deployed.inside("collector", "launch", *words, "--", "sh", "-c", "echo launched; sleep 2")
+    (found,) = deployed.ask(f"SELECT * FROM runs JOIN nodes USING (node_id) WHERE workload = '{name}'")
+    assert "launched" in deployed.inside("collector", "logs", str(found["run_id"]))
+    deployed.cluster.wait_until_clear("gpuagent-runs")
+    return found
 
 
 def _is_in(pid: int, pod_uid: str) -> bool:

@@ -8,6 +8,7 @@ import click
 
 from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_collector.query.present import PRESENT_SQL
 
 if TYPE_CHECKING:
     from gpuagent_collector.output.listing import ListColumn
@@ -19,19 +20,9 @@ Examples:
   collector nodes --store runs.duckdb --format csv
 """
 
-# Each node as the session that delivered last found it, and the GPUs of that session. The newest session may be that of
-# a pod which measured itself and has ended, beside the node's own agent.
-NODES_SQL = """
-WITH seen AS (
-    SELECT session_id, max(committed_at) AS last_seen_at FROM marks GROUP BY session_id
-), ends AS (
-    SELECT session_id, max(time) AS ended_at FROM session_ends GROUP BY session_id
-), latest AS (
-    FROM sessions LEFT JOIN seen USING (session_id) LEFT JOIN ends USING (session_id)
-    QUALIFY row_number() OVER (
-        PARTITION BY node_id ORDER BY last_seen_at DESC NULLS LAST, started_at DESC, session_id
-    ) = 1
-), gpus AS (
+# Each node, and the GPUs that it has.
+NODES_SQL = f"""
+WITH {PRESENT_SQL}, gpus AS (
     SELECT
         session_id, list(name ORDER BY device_index) FILTER (parent_device_id IS NULL) AS gpu_names,
         (sum(memory_total_bytes) FILTER (parent_device_id IS NULL))::BIGINT AS gpu_memory_bytes,
@@ -47,9 +38,9 @@ SELECT
     cpu_limit_cores, memory_total_bytes, memory_limit_bytes, gpu_names, gpu_memory_bytes, mig_instances,
     driver_version, os, kernel, architecture, cloud_provider, instance_type, labels, agent_version, started_at,
     ended_at, last_seen_at, node_id, node_uuid
-FROM latest LEFT JOIN gpus USING (session_id)
+FROM present LEFT JOIN gpus USING (session_id)
 ORDER BY platform, hostname
-""".strip()
+""".strip()  # noqa: S608 - no value in it
 
 
 @click.command(epilog=_EXAMPLES)

@@ -49,7 +49,7 @@ class ServerCertificate:
         self._now = now
         self._lock = threading.Lock()
         self._seen = self._signature()
-        self._seen_by_http = self._seen
+        self._seen_by_http = self._seen_by_grpc = self._seen
         self._served = self._read()
         if expires_at(self._served[0].certificate) <= now():
             raise GpuAgentError(f"the certificate {settings.certificate} has expired; renew it: collector certs rotate")
@@ -73,7 +73,7 @@ class ServerCertificate:
         """Return credentials that check the files at every handshake."""
         return grpc.dynamic_ssl_server_credentials(
             self._configuration(),
-            lambda: self._configuration() if self._refresh() else None,  # type: ignore[arg-type,return-value]
+            self._new_configuration,  # type: ignore[arg-type]
             require_client_authentication=self._settings.client_ca is not None,
         )
 
@@ -90,6 +90,14 @@ class ServerCertificate:
         if self._seen_by_http != self._seen:
             self._load(context)
 
+    def _new_configuration(self) -> grpc.ServerCertificateConfiguration | None:
+        """Return what gRPC's handshakes use from now on; None: as before. HTTP may have loaded the files already."""
+        self._refresh()
+        if self._seen_by_grpc == self._seen:
+            return None
+        self._seen_by_grpc = self._seen
+        return self._configuration()
+
     def _load(self, context: ssl.SSLContext) -> None:
         try:
             context.load_cert_chain(self._settings.certificate, self._settings.key)
@@ -101,8 +109,8 @@ class ServerCertificate:
         pair, client_ca = self._served
         return grpc.ssl_server_certificate_configuration([(pair.key, pair.certificate)], root_certificates=client_ca)
 
-    def _refresh(self) -> bool:
-        """Reload the files if they changed; return whether they did.
+    def _refresh(self) -> None:
+        """Reload the files if they changed.
 
         Between the replacement of the certificate and of the key the two do not match: the old pair stays in use.
         """
@@ -110,14 +118,13 @@ class ServerCertificate:
             try:
                 signature = self._signature()
                 if signature == self._seen:
-                    return False
+                    return
                 self._served = self._read()
             except GpuAgentError as error:
                 _LOG.warning("cannot reload the certificate; the old one stays in use: %s", error)
-                return False
+                return
             self._seen = signature
             _LOG.info("a new certificate is in use, from %s", self._settings.certificate)
-            return True
 
     def _signature(self) -> tuple[tuple[int, ...], ...]:
         """Return time, inode and size of each file; empty for a missing one."""

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from gpuagent_collector.metrics.throttling import held_back_by
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.present import PRESENT_SQL
 from gpuagent_collector.times import utc_now
 
 # The clock of the process that holds the store: the client's may differ.
@@ -59,11 +60,7 @@ def _latest(columns: tuple[str, ...]) -> str:
 
 # Each node that delivered in the last hour, as it was last sampled.
 NODES_SQL = f"""
-WITH delivered AS (
-    SELECT session_id, max(committed_at) AS committed_at FROM marks GROUP BY session_id
-), heard AS (
-    SELECT node_id, max(committed_at) AS heard_at FROM delivered JOIN sessions USING (session_id) GROUP BY node_id
-), recent AS (
+WITH {PRESENT_SQL}, recent AS (
     SELECT
         node_id, max(time) AS time,
         {_latest(HOST_COLUMNS)}
@@ -73,23 +70,23 @@ WITH delivered AS (
     WHERE time BETWEEN {NOW} - INTERVAL 1 DAY AND {NOW} + INTERVAL 1 DAY GROUP BY node_id
 )
 SELECT
-    nodes.node_id, node_uuid, hostname, platform, cpu_threads,
-    epoch({NOW} - recent.time) AS sample_age_seconds, epoch({NOW} - heard_at) AS heard_age_seconds,
+    present.node_id, node_uuid, hostname, platform, cpu_threads,
+    epoch({NOW} - recent.time) AS sample_age_seconds, epoch({NOW} - last_seen_at) AS heard_age_seconds,
     epoch({NOW} - ended_at) AS ended_age_seconds, clock_offset_seconds, recent.* EXCLUDE (node_id, time)
-FROM nodes JOIN heard USING (node_id) LEFT JOIN recent USING (node_id) LEFT JOIN clocks USING (node_id)
-WHERE heard_at > {NOW} - INTERVAL 1 HOUR
+FROM present LEFT JOIN recent USING (node_id) LEFT JOIN clocks USING (node_id)
+WHERE last_seen_at > {NOW} - INTERVAL 1 HOUR
 ORDER BY platform, hostname, node_id
 """.strip()  # noqa: S608 - names of the schema
 
-# Each GPU and MIG instance that its node's newest session found, as it was last sampled.
+# Each GPU and MIG instance that its node has, as it was last sampled.
 GPUS_SQL = f"""
-WITH recent AS (
+WITH {PRESENT_SQL}, recent AS (
     SELECT
         node_id, device_id, max(time) AS time,
         {_latest(GPU_COLUMNS)}
     FROM gpu_samples WHERE {_RECENT} GROUP BY node_id, device_id
 ), known AS (
-    FROM session_devices WHERE session_id IN (SELECT session_id FROM nodes)
+    FROM session_devices WHERE session_id IN (SELECT session_id FROM present)
     QUALIFY row_number() OVER (PARTITION BY session_id, device_id ORDER BY time DESC) = 1
 )
 SELECT

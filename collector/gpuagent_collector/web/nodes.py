@@ -13,6 +13,7 @@ from gpuagent_collector.output.human import ago, duration, notation
 from gpuagent_collector.output.statuses import STATUSES
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.present import PRESENT_SQL
 from gpuagent_collector.runs.series import CHARTS, Chart
 from gpuagent_collector.runs.specs import DEVICE_PROPERTIES, SESSION_PROPERTIES
 from gpuagent_collector.times import utc_now
@@ -187,12 +188,9 @@ def _run(run: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     }
 
 
-_NODE = """
-WITH seen AS (
-    SELECT node_id, max(committed_at) AS last_seen_at FROM marks JOIN sessions USING (session_id) GROUP BY node_id
-)
-SELECT nodes.* REPLACE (CAST(labels AS VARCHAR) AS labels), last_seen_at
-FROM nodes LEFT JOIN seen USING (node_id) WHERE node_uuid = ? LIMIT 1"""
+_NODE = f"""
+WITH {PRESENT_SQL}
+SELECT * REPLACE (CAST(labels AS VARCHAR) AS labels) FROM present WHERE node_uuid = ? LIMIT 1"""  # noqa: S608 - no value in it
 
 _DEVICES = """
 FROM session_devices WHERE session_id = ?

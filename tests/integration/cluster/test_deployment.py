@@ -1,16 +1,18 @@
 """The overlays, and a deployment's whole life, in a real Kubernetes."""
 
 import json
+import re
 import ssl
+import subprocess
 import time
 from base64 import b64decode
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.cluster import NODES, Cluster, on, read_all
-from tests.support.deployment import LOADED_SECONDS, NEWEST, Deployment
-from tests.support.servers import until
+from tests.support.deployment import LOADED_SECONDS, PAGES, Deployment, launch
+from tests.support.servers import BIN, until
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.needs("make"), on("plain")]
 
@@ -62,13 +64,57 @@ def test_a_deployment_is_complete_and_repeating_it_changes_nothing(deployed: Dep
     assert of_agents == [{"cpus": None, "memory": None}]
 
 
+FROM_YOUR_MACHINE = """\
+(umask 077; kubectl -n gpuagent exec gpuagent-collector-0 -- collector tokens create viewer --name me > gpuagent.token)
+kubectl -n gpuagent port-forward service/gpuagent-collector 50051 9464 &
+export GPUAGENT_TOKEN_FILE=$PWD/gpuagent.token GPUAGENT_CA_FILE=$PWD/gpuagent.token     # it holds both
+"""
+PODS = "kubectl get pods -A -o 'custom-columns=UID:.metadata.uid,NAMESPACE:.metadata.namespace,POD:.metadata.name'"
+
+
+def test_somebody_with_a_token_asks_through_a_forwarded_port(deployed: Deployment, tmp_path: Path) -> None:
+    page = (PAGES / "kubernetes.md").read_text()
+    assert FROM_YOUR_MACHINE in page
+    (query,) = re.findall(r'^collector query sql ".*?"$', page, re.DOTALL | re.MULTILINE)
+    # Another port than the page's, which another collector of this machine may have.
+    steps = [
+        FROM_YOUR_MACHINE.replace("50051 9464", ":50051 >forwarded"),
+        "trap 'kill $!' EXIT; timeout 60 sh -c 'until grep -q Forwarding forwarded; do sleep 0.1; done'",
+        "export GPUAGENT_COLLECTOR=$(sed -n '1s/Forwarding from \\(.*\\) ->.*/\\1/p' forwarded)",
+        query,
+        "collector nodes --format json",
+    ]
+    variables = {**deployed.cluster.environment, "PATH": f"{BIN}:{deployed.cluster.environment['PATH']}"}
+    words = ["bash", "-ec", "\n".join(steps)]
+    done = subprocess.run(words, env=variables, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(f'"hostname": "{node}"' in done.stdout for node in NODES), done.stdout
+    assert deployed.pods()[deployed.pod][0] in deployed.documented(PODS)
+
+
+def test_the_commands_that_the_page_has_against_trouble_work(deployed: Deployment) -> None:
+    assert "n1" in deployed.documented("kubectl get nodes -L nvidia.com/gpu.present,cloud.google.com/gke-accelerator")
+    assert "amd64" in deployed.documented("kubectl get nodes -L kubernetes.io/arch")
+    assert "local-path" in deployed.documented("kubectl get storageclass")
+    deployed.documented("kubectl describe quota -A")
+    deployed.cluster.kubectl("create", "namespace", "monitoring")
+    deployed.documented("kubectl label namespace monitoring gpuagent/collector=allowed")
+    deployed.documented("kubectl label namespace monitoring gpuagent/metrics=allowed")
+    deployed.cluster.kubectl("delete", "namespace", "monitoring", "--wait=false")
+
+
 def test_an_upgrade_with_mutual_tls_and_the_way_back_lose_nothing(deployed: Deployment) -> None:
+    deployed.documented(
+        "kubectl -n gpuagent exec gpuagent-collector-0 -- collector export --parquet /var/lib/gpuagent/backup"
+    )
+    printed = deployed.deploy("REGISTRY=localhost:1", code=2)
+    assert "gpuagent-collector-0 collector ImagePullBackOff" in printed
+    assert "cannot become ready" in printed
     for node in NODES:
         for name in (f"docker.io/library/gpuagent-{image}" for image in IMAGES):
             deployed.cluster.ctr(node, "images", "tag", "--force", f"{name}:0.1.0", f"{name}:next")
-    to_backup = "collector export --parquet /var/lib/gpuagent/backup"
-    deployed.documented(f"kubectl -n gpuagent exec gpuagent-collector-0 -- {to_backup}")
     deployed.documented("kubectl -n gpuagent delete secret gpuagent-collector-tls")
+    # A StatefulSet would wait for the broken pod for ever.
     deployed.deploy("TAG=next", "MUTUAL_TLS=yes")
     path = "--output=jsonpath={.items[*].spec.containers[*].image}"
     assert set(deployed.kubectl("get", "pods", path).split()) == {f"gpuagent-{image}:next" for image in IMAGES}
@@ -76,6 +122,7 @@ def test_an_upgrade_with_mutual_tls_and_the_way_back_lose_nothing(deployed: Depl
     without = "unset GPUAGENT_CLIENT_CERT GPUAGENT_CLIENT_KEY; collector nodes"
     refused = deployed.kubectl("exec", deployed.pod, "--", "sh", "-c", without, code=1)
     assert "it requires a client certificate" in refused
+    assert launch(deployed, "next")["status"] == "succeeded"
     deployed.deploy()
     assert set(deployed.kubectl("get", "pods", path).split()) == {f"gpuagent-{image}:0.1.0" for image in IMAGES}
     deployed.goes_on()
@@ -86,9 +133,10 @@ def test_an_upgrade_with_mutual_tls_and_the_way_back_lose_nothing(deployed: Depl
 def test_a_new_token_and_a_new_certificate_are_loaded_without_a_restart(deployed: Deployment) -> None:
     before = deployed.pods()
     deployed.documented("kubectl -n gpuagent exec gpuagent-collector-0 -- collector tokens revoke gpuagent-token")
-    for name in ("gpuagent-token", "gpuagent-collector-tls"):
-        deployed.documented(f"kubectl -n gpuagent delete secret {name}")
+    deployed.documented("kubectl -n gpuagent delete secret gpuagent-token")
+    deployed.documented("kubectl -n gpuagent delete secret gpuagent-collector-tls")
     deployed.deploy()
+    deployed.documented("kubectl -n gpuagent annotate pods --all --overwrite gpuagent/renewed=$(date +%s)")
     secret = json.loads(deployed.kubectl("get", "secret", "gpuagent-collector-tls", "--output=json"))
     new = b64decode(secret["data"]["tls.crt"]).decode().partition("-----END")[0]
     address = deployed.kubectl("get", "pod", deployed.pod, "--output=jsonpath={.status.podIP}")
@@ -101,14 +149,6 @@ def test_a_new_token_and_a_new_certificate_are_loaded_without_a_restart(deployed
     deployed.goes_on_after(time.time_ns() // 1000)
     deployed.goes_on()
     assert deployed.pods() == before
-
-
-def test_an_image_that_does_not_exist_ends_the_wait_and_names_the_pod(deployed: Deployment) -> None:
-    printed = deployed.deploy("REGISTRY=localhost:1", code=2)
-    assert "gpuagent-collector-0 collector ImagePullBackOff" in printed
-    assert "cannot become ready" in printed
-    # A StatefulSet would wait for the broken pod for ever.
-    deployed.deploy()
 
 
 def test_what_is_undeployed_and_deployed_again_has_its_store(deployed: Deployment) -> None:
@@ -161,28 +201,3 @@ def test_a_crash_of_the_collectors_node_loses_nothing(deployed: Deployment) -> N
     until(is_back, "a new container", LOADED_SECONDS)
     deployed.goes_on()
     assert deployed.place()[1] == uid
-
-
-@pytest.fixture
-def api_server(deployed: Deployment) -> Iterator[Cluster]:
-    """The cluster, whose API server is back after the test."""
-    yield deployed.cluster
-    deployed.cluster.up()
-
-
-def test_a_minute_without_the_api_server_changes_nothing(deployed: Deployment, api_server: Cluster) -> None:
-    node, _, container = deployed.place()
-    before = deployed.pods()
-    query = ("collector", "query", "sql", NEWEST, "--format=json")
-    began = time.time_ns() // 1000
-    api_server.stop_api_server()
-
-    def has_minute() -> bool:
-        printed = api_server.ctr(node, "tasks", "exec", f"--exec-id=ask-{time.time_ns()}", container, *query)
-        rows = json.loads(printed.partition("reading the")[0])
-        return all(int(row["newest"]) > began + 60_000_000 for row in rows)
-
-    until(has_minute, "a minute of samples", LOADED_SECONDS)
-    api_server.up()
-    deployed.goes_on()
-    assert deployed.pods() == before

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.cluster import TINY, WORKLOADS, Cluster, Site, mount_torch, on, open_site, read_all
 from tests.support.containers import REPOSITORY
-from tests.support.deployment import Deployment
+from tests.support.deployment import Deployment, launch
 from tests.support.servers import until
 
 pytestmark = [pytest.mark.timeout(1500), on("plain")]
@@ -27,7 +27,7 @@ def site(cluster: Cluster) -> Iterator[Site]:
 
 def run(site: Site, *words: str, code: int = 0, options: tuple[str, ...] = ()) -> str:
     done = site.node.run("gpuagent", "run", f"--environment=kubernetes:{TINY}", *options, "--", *words, code=code)
-    until(lambda: site.cluster.left("default") == "", "the end of the pod")
+    site.cluster.wait_until_clear("default")
     return done.stdout + done.stderr
 
 
@@ -64,7 +64,7 @@ def test_nothing_is_left_of_a_followed_job(site: Site, number: signal.Signals) -
     assert process.poll() is None, log.read_text()
     os.kill(process.pid, number)
     process.wait(timeout=60)
-    until(lambda: site.cluster.left("default") == "", "the end of the pod")
+    site.cluster.wait_until_clear("default")
 
 
 @pytest.fixture
@@ -77,14 +77,9 @@ def deployed(cluster: Cluster) -> Deployment:
 
 def test_agents_of_the_daemonset_launch_jobs_on_their_node(deployed: Deployment) -> None:
     deployed.goes_on()
-    words = ("--on=node=n2", f"--environment=kubernetes:{TINY}", "--wait", "--name=asked")
-    deployed.inside("collector", "launch", *words, "--", "sh", "-c", "echo launched; sleep 2")
-    (found,) = deployed.ask("SELECT * FROM runs JOIN nodes USING (node_id) WHERE workload = 'asked'")
+    found = launch(deployed, "asked")
     assert (found["status"], found["environment"], found["hostname"]) == ("succeeded", "kubernetes", "n2")
     assert deployed.ask("SELECT count(*) AS n FROM run_requests WHERE workload = 'asked'") == [{"n": 1}]
-    printed = deployed.inside("collector", "logs", str(found["run_id"]))
-    assert "launched" in printed
-    until(lambda: deployed.cluster.left("gpuagent-runs") == "", "the end of the pod")
 
 
 def test_an_agent_s_account_may_make_jobs_in_one_namespace_and_nothing_else(deployed: Deployment) -> None:
@@ -104,14 +99,14 @@ def test_an_agent_s_account_may_make_jobs_in_one_namespace_and_nothing_else(depl
     assert "violates PodSecurity" in deployed.cluster.kubectl(*words, text=json.dumps(privileged), code=1)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def project(cluster: Cluster) -> Iterator[str]:
     """A restricted namespace with torch on a volume, and the rights of a user in it."""
     cluster.make_project("team-a", "ada")
     mount_torch(cluster, "team-a")
     yield "team-a"
-    cluster.kubectl("delete", "namespace", "team-a")
-    cluster.kubectl("delete", "persistentvolume", "torch")
+    cluster.kubectl("delete", "namespace", "team-a", "--wait=false")
+    cluster.kubectl("delete", "persistentvolume", "torch", "--wait=false")
 
 
 def test_one_command_trains_on_two_nodes_whose_pods_measure_themselves(site: Site, project: str) -> None:
@@ -130,15 +125,19 @@ def test_one_command_trains_on_two_nodes_whose_pods_measure_themselves(site: Sit
     assert site.ask(f"SELECT count(*) AS n, count(DISTINCT hostname) AS nodes {asked}") == [{"n": 2, "nodes": 2}]
     ranks = f"SELECT count(DISTINCT rank) AS n FROM results WHERE run_id = '{found['run_id']}'"
     assert site.ask(ranks) == [{"n": 2}]
-    until(lambda: site.cluster.left(project) == "", "the end of the pods")
+    site.cluster.wait_until_clear(project)
     assert "gpuagent" not in site.cluster.kubectl("get", "services", f"--namespace={project}", "--output=name")
 
 
 def test_the_job_torchrun_is_one_run_over_two_nodes(deployed: Deployment, project: str, tmp_path: Path) -> None:
     cluster = deployed.cluster
     deployed.documented("kubectl label namespace team-a gpuagent/collector=allowed")
-    make = "collector tokens create agent --any-node --name team-a > team-a.token)"
-    deployed.documented(f"(umask 077; kubectl -n gpuagent exec gpuagent-collector-0 -- {make}", folder=tmp_path)
+    deployed.documented(
+        "(umask 077; kubectl -n gpuagent exec gpuagent-collector-0 -- "
+        "collector tokens create agent --any-node --name team-a > team-a.token)",
+        folder=tmp_path,
+    )
+    deployed.documented("kubectl -n team-a apply -f deploy/kubernetes/jobs/rights.yaml")
     token = (tmp_path / "team-a.token").read_text()
     for secret, key in (("gpuagent-token", "token"), ("gpuagent-collector-tls", "ca.crt")):
         words = ("create", "secret", "generic", secret, f"--namespace={project}", f"--from-file={key}=/dev/stdin")

@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from gpuagent_collector.cli.nodes import NODES_SQL
 from tests.integration.compare.synthetic import EPOCH, SyntheticStore
 
@@ -23,16 +25,17 @@ def test_a_node_has_the_gpus_of_its_newest_session_whoever_else_sees_them_and_ea
     assert node["mig_instances"] == 0
 
 
-def test_a_pod_that_measured_itself_hides_the_node_s_own_agent_no_longer_than_it_runs(
-    any_store: SyntheticStore,
-) -> None:
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_pod_that_measures_itself_does_not_hide_the_node_s_own_agent(any_store: SyntheticStore, runs: bool) -> None:
     any_store.node("spruce", "laptop", gpus=["NVIDIA L4", "NVIDIA T4"])
     (agent,) = any_store.rows["sessions"]
     pod = {**agent, "session_id": 99, "started_at": EPOCH + timedelta(minutes=1), "memory_limit_bytes": 1}
     any_store.rows["sessions"].append(pod)
-    any_store.rows["session_ends"].append({"session_id": 99, "time": EPOCH + timedelta(minutes=2)})
-    for session_id, minutes in ((agent["session_id"], 3), (99, 2)):
-        mark = {"session_id": session_id, "number": 1, "committed_at": EPOCH + timedelta(minutes=minutes)}
+    if not runs:
+        any_store.rows["session_ends"].append({"session_id": 99, "time": EPOCH + timedelta(minutes=3)})
+    # The pod was the last to deliver.
+    for session_id, seconds in ((agent["session_id"], 179), (99, 180)):
+        mark = {"session_id": session_id, "number": 1, "committed_at": EPOCH + timedelta(seconds=seconds)}
         any_store.rows["marks"].append(mark)
     any_store.write()
     (node,) = any_store.ask(NODES_SQL)

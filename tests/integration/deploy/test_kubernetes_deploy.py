@@ -243,6 +243,9 @@ def test_mutual_tls_wants_a_certificate_of_a_ca_whose_key_is_gone(make: Make, as
     done = make("deploy-daemonset", "MUTUAL_TLS=yes", "CONTEXT=lab")
     assert done.returncode == 2
     assert "delete secret gpuagent-collector-tls" in done.stderr
+    # What was applied until then leaves the namespace its labels.
+    (namespace,) = [told for words, told in asked() if words[2] == "apply"]
+    assert "pod-security.kubernetes.io/enforce: privileged" in namespace
 
 
 def test_images_may_do_without_an_index_where_make_itself_needs_one(make: Make) -> None:

@@ -9,8 +9,11 @@ import click
 import fastjsonschema
 import kubernetes_validate
 import pytest
+import yaml
 
 import gpuagent
+from deploy.kubernetes import cluster
+from deploy.kubernetes.composition import Deployment, compose
 from gpuagent.cli import run as agent_run
 from gpuagent.cli import start as agent_start
 from gpuagent_collector.cli import compact as collector_compact
@@ -20,6 +23,7 @@ from tests.integration.deploy.kinds_of_others import OF_OTHERS, check
 from tests.support.manifests import (
     CLUSTERS,
     JOBS,
+    KUBERNETES,
     KUSTOMIZATIONS,
     Container,
     containers,
@@ -55,7 +59,7 @@ HOST_PATHS = {
 }
 
 SHELL_VARIABLES = {"LD_LIBRARY_PATH", "OPENSHIFT_NODE_NAME", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}
-SHELL_VARIABLES |= {"STORE", "DATA", "GPUAGENT_KUBERNETES", "GPUAGENT_KUBERNETES_ARGS"}
+SHELL_VARIABLES |= {"STORE", "DATA", "GPUAGENT_KUBERNETES", "GPUAGENT_KUBERNETES_ARGS", "AGENT_IMAGE"}
 """Variables that are for others than click: the linker, the container runtime, environments, and arguments."""
 
 
@@ -127,6 +131,16 @@ def test_an_agent_that_launches_may_make_jobs_in_a_restricted_namespace_alone() 
     assert ports[1] - ports[0] == {443, 6443}
 
 
+def test_pods_that_an_agent_launches_take_gpuagent_from_the_agent_s_own_image() -> None:
+    with compose(Deployment(overlay="no-gpu", launch=True, registry="registry.example.org", tag="next")) as folder:
+        rendered = yaml.safe_load_all(cluster.render(folder))
+    (agents,) = (each for each in rendered if each["kind"] == "DaemonSet")
+    (agent,) = agents["spec"]["template"]["spec"]["containers"]
+    values = {each["name"]: each.get("value") for each in agent["env"]}
+    assert agent["image"] == values["AGENT_IMAGE"] == "registry.example.org/gpuagent-agent:next"
+    assert "--agent-image=$(AGENT_IMAGE)" in values["GPUAGENT_KUBERNETES_ARGS"]
+
+
 @pytest.mark.parametrize("kustomization", ["overlays/openshift", "openshift, a lake, mutual TLS by cert-manager"])
 def test_openshift_chooses_the_users_of_collectors_itself(kustomization: str) -> None:
     found = [each for each in pods(kustomization) if each.name != "agent"]
@@ -195,7 +209,7 @@ PROBES = ("startup", "readiness", "liveness")
 PATHS = {
     "collector": {"startup": "/healthz", "readiness": "/readyz", "liveness": "/healthz"},
     # Not /readyz, which wants a collector: when that restarts, a DaemonSet would replace all agents at once.
-    "agent": {"readiness": "/healthz", "liveness": "/healthz"},
+    "agent": {"startup": "/healthz", "readiness": "/healthz", "liveness": "/healthz"},
     "compact": {},
 }
 
@@ -214,6 +228,18 @@ def test_every_port_is_behind_a_policy_that_names_who_may_reach_it() -> None:
         assert all(rule["from"] for rule in rules), container.label
         reached = {port["port"] for rule in rules for port in rule["ports"]}
         assert reached == {port["name"] for port in container.spec.get("ports", ())}, container.label
+
+
+def test_policies_have_no_empty_list_which_the_server_would_drop_so_that_a_diff_never_ends() -> None:
+    policies = [each for name in CLUSTERS for each in render(name) if each["kind"] == "NetworkPolicy"]
+    assert policies
+    assert not [policy["metadata"]["name"] for policy in policies if [] in policy["spec"].values()]
+
+
+def test_a_user_of_jobs_may_list_and_watch_them() -> None:
+    (rights,) = yaml.safe_load_all((KUBERNETES / "jobs/rights.yaml").read_text())
+    verbs = {kind: set(rule["verbs"]) for rule in rights["rules"] for kind in rule["resources"]}
+    assert verbs["jobs"] == verbs["pods"] == {"create", "get", "list", "watch", "delete"}
 
 
 def test_options_and_variables_are_those_of_our_commands() -> None:

@@ -50,6 +50,7 @@ def test_nodes_without_recent_samples_are_silent_have_left_or_are_left_out(site:
         site.connection.execute(f"{ended} WHERE hostname = ?", [hostname])
     again = {"session_id": 5, "node_id": key("back"), "node_uuid": f"node-{key('back')}", "hostname": "back"}
     site.add("sessions", -3000, **again)
+    site.connection.execute("UPDATE marks SET session_id = 5 WHERE session_id = ?", [key("back")])
     nodes = {node.hostname: node for node in snapshot(site).nodes}
     states = {hostname: (node.is_silent, node.has_left) for hostname, node in nodes.items()}
     assert states == {"silent": (True, False), "left": (False, True), "back": (True, False)}

@@ -93,6 +93,9 @@ def _text_rows(table: Table) -> list[dict[str, str]]:
             offsets = memoryview(column.texts.offsets).cast("i")
             for index, row in enumerate(rows):
                 row[column.name] = column.texts.utf8[offsets[index] : offsets[index + 1]].decode()
+        elif column.WhichOneof("values") == "integers":
+            for row, number in zip(rows, memoryview(column.integers).cast("q"), strict=True):
+                row[column.name] = str(number)
     return rows
 
 
@@ -115,6 +118,15 @@ def test_a_run_is_stored_with_its_events_and_states(node: Node) -> None:
     assert said == [{"tail": "hello\n"}]
     (request,) = node.rows("run_requests")
     assert json.loads(request["parameters"]) == {"batch-size": 64}
+
+
+def test_a_run_ended_when_its_container_did_whatever_had_to_be_deleted_after_it(node: Node) -> None:
+    ended = 1_700_000_000 * 10**9
+    learned = f"open(os.environ['GPUAGENT_RUN_DIR'] + '/pod-0.json', 'w').write('{{\"ended_unix_nano\": {ended}}}')"
+    node.runner.submit([plan(learned)], node.updates.put)
+    node.until("succeeded")
+    node.pipeline.flush()
+    assert [row["time"] for row in node.rows("run_states")][-1] == str(ended)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,15 @@
-"""`gpuagent run --environment kubernetes:IMAGE` in a project of OpenShift, by somebody without any other right."""
+"""OpenShift: runs in a project, by somebody without any other right, and the overlay with all that it deploys."""
 
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator, Sequence
 
 import pytest
 
-from tests.support.cluster import TINY, Cluster, Site, on, open_site
+from tests.support.cluster import NODES, TINY, Cluster, Site, on, open_site
+from tests.support.deployment import LOADED_SECONDS, NEWEST, Deployment, launch
 from tests.support.programs import need
 from tests.support.servers import until
 from tests.support.slurm import slurm
@@ -30,7 +32,7 @@ def run(site: Site, *words: str, code: int = 0, options: Sequence[str] = ()) -> 
     """Run a command in the tiny image; return what was printed."""
     environment = f"--environment=kubernetes:{TINY}"
     done = site.node.run("gpuagent", "run", environment, "--platform=openshift", *options, "--", *words, code=code)
-    until(lambda: site.cluster.left(PROJECT) == "", "the end of the pod")
+    site.cluster.wait_until_clear(PROJECT)
     return done.stdout + done.stderr
 
 
@@ -103,7 +105,7 @@ def test_an_end_from_outside_leaves_nothing(site: Site, number: signal.Signals) 
     assert process.poll() is None, log.read_text()
     os.kill(process.pid, number)
     process.wait(timeout=60)
-    until(lambda: site.cluster.left(PROJECT) == "", "the end of the pod")
+    site.cluster.wait_until_clear(PROJECT)
     until(lambda: last(site)["status"] == "cancelled", "the run's end in the store")
 
 
@@ -130,7 +132,7 @@ def test_a_pod_that_others_end_says_who(site: Site) -> None:
 STUDY = """
 name: hpc-cloud
 environments: [slurm, "kubernetes:{image}"]
-repeats: 4
+repeats: 3
 metric: throughput
 options:
   kubernetes: --platform openshift
@@ -156,8 +158,8 @@ def test_one_file_compares_a_slurm_node_with_a_project_on_openshift(site: Site) 
         "GROUP BY ALL ORDER BY ALL"
     )
     assert runs == [
-        {"platform": "openshift", "environment": "kubernetes", "n": 4},
-        {"platform": "satori", "environment": "slurm", "n": 4},
+        {"platform": "openshift", "environment": "kubernetes", "n": 3},
+        {"platform": "satori", "environment": "slurm", "n": 3},
     ], done.stderr
     compared = site.as_owner("collector", "compare", "--by", "platform", "--experiment", "hpc-cloud").stdout
     assert "openshift" in compared
@@ -165,20 +167,66 @@ def test_one_file_compares_a_slurm_node_with_a_project_on_openshift(site: Site) 
     assert "throughput" in compared
 
 
-def test_the_overlay_of_openshift_comes_up_under_its_constraints_without_a_failure(cluster: Cluster) -> None:
-    for overlay in ("openshift", "no-gpu"):
-        manifests = cluster.make("render", f"OVERLAY={overlay}", "LAUNCH=yes")
-        for name in ("gpuagent", "gpuagent-runs"):
-            cluster.kubectl("create", "namespace", name, code=None)
-        cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "--filename=-", text=manifests)
+@pytest.fixture(scope="module")
+def deployed(cluster: Cluster) -> Deployment:
+    cluster.kubectl("delete", "namespace", "gpuagent", "--ignore-not-found")
     runtime_class = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}}
     cluster.kubectl("apply", "--filename=-", text=json.dumps({**runtime_class, "handler": "nvidia"}))
-    cluster.kubectl("label", "node", "n1", "nvidia.com/gpu.present=true", "--overwrite")
-    cluster.make("deploy-daemonset", "OVERLAY=openshift", "PLATFORM=lab", "HOST=gpuagent.example")
+    cluster.kubectl("label", "node", *NODES, "nvidia.com/gpu.present=true", "--overwrite")
+    words = ("OVERLAY=openshift", "PLATFORM=openshift", "LAUNCH=yes", "HOST=gpuagent-http-gpuagent.apps.example.org")
+    found = Deployment(cluster=cluster, words=words)
+    found.deploy()
+    return found
+
+
+def test_the_overlay_of_openshift_comes_up_under_its_constraints_without_a_failure(deployed: Deployment) -> None:
     scc = "{range .items[*]}{.metadata.annotations.openshift\\.io/scc} {end}"
-    held = cluster.kubectl("get", "--namespace=gpuagent", "pods", f"--output=jsonpath={scc}").split()
-    assert sorted(held) == ["gpuagent-agent", "restricted-v2"]
-    refused = cluster.kubectl("get", "--namespace=gpuagent", "events", "--field-selector=reason=FailedCreate")
-    assert "No resources found" in refused
-    cluster.make("undeploy", "OVERLAY=openshift")
-    cluster.kubectl("delete", "namespace", "gpuagent", "--wait=false")
+    held = deployed.kubectl("get", "pods", f"--output=jsonpath={scc}").split()
+    assert sorted(held) == ["gpuagent-agent", "gpuagent-agent", "restricted-v2"]
+    assert "No resources found" in deployed.kubectl("get", "events", "--field-selector=reason=FailedCreate")
+    deployed.goes_on()
+
+    def documented(command: str) -> str:
+        return deployed.documented(command, "openshift.md")
+
+    assert "Running" in documented("oc -n gpuagent get pods")
+    shown = documented("oc -n gpuagent exec gpuagent-collector-0 -- collector nodes")
+    assert all(node in shown for node in NODES)
+    deployed.cluster.kubectl("get", "--namespace=gpuagent", "route", "gpuagent-grpc")
+    documented("oc -n gpuagent get route gpuagent-http -o 'jsonpath=https://{.spec.host}/'")
+    users = documented("oc get scc gpuagent-agent -o 'jsonpath={.users}'")
+    assert "system:serviceaccount:gpuagent:gpuagent-agent" in users
+    assert "nothing would change" in deployed.cluster.make("diff", *deployed.words)
+    manifests = deployed.cluster.make("render", "OVERLAY=no-gpu", "LAUNCH=yes")
+    deployed.cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "--filename=-", text=manifests)
+
+
+def test_agents_launch_jobs_under_the_constraint_of_everybody(deployed: Deployment) -> None:
+    found = launch(deployed, "asked")
+    assert (found["status"], found["environment"], found["hostname"]) == ("succeeded", "kubernetes", "n2")
+
+
+# The last of its cluster: controllers and kubelets come back to an API server only after a minute.
+@pytest.fixture
+def api_server(deployed: Deployment) -> Iterator[Cluster]:
+    """The cluster, whose API server is back after the test."""
+    yield deployed.cluster
+    deployed.cluster.up()
+
+
+def test_a_minute_without_the_api_server_changes_nothing(deployed: Deployment, api_server: Cluster) -> None:
+    node, _, container = deployed.place()
+    before = deployed.pods()
+    query = ("collector", "query", "sql", NEWEST, "--format=json")
+    began = time.time_ns() // 1000
+    api_server.stop_api_server()
+
+    def has_minute() -> bool:
+        printed = api_server.ctr(node, "tasks", "exec", f"--exec-id=ask-{time.time_ns()}", container, *query)
+        rows = json.loads(printed.partition("reading the")[0])
+        return all(int(row["newest"]) > began + 60_000_000 for row in rows)
+
+    until(has_minute, "a minute of samples", LOADED_SECONDS)
+    api_server.up()
+    deployed.goes_on()
+    assert deployed.pods() == before
