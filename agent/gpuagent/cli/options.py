@@ -144,7 +144,7 @@ _RUN_OPTIONS = (
         help="One run on N nodes: give the same command on each.",
     ),
     env_option("--job", "GPUAGENT_JOB", metavar="NAME", help=_JOB_HELP, show_default="the step of Slurm"),
-    click.option("--observe", is_flag=True, help="Time the steps of a Python program that trains with torch or Keras."),
+    click.option("--observe", is_flag=True, help="Time the steps of a Python program with torch or Keras."),
     click.option("--pattern", metavar="PATTERN", show_default="a ready one that fits", help=_PATTERN_HELP),
     click.option("--items-per-step", metavar="N", type=_COUNT, help="Samples or tokens of a program's step."),
     click.option("--experiment", metavar="NAME", help="Name that groups the runs of one question."),

@@ -97,7 +97,7 @@ AND run_id NOT IN (SELECT run_id FROM metrics)"""
     metavar="cpus=N@SECONDSs",
     help="Change its CPUs during the run, such as cpus=8@60s; repeatable.",
 )
-@click.option("--observe", is_flag=True, help="Time the steps of a Python program that trains with torch or Keras.")
+@click.option("--observe", is_flag=True, help="Time the steps of a Python program with torch or Keras.")
 @click.option(
     "--pattern",
     metavar="PATTERN",
