@@ -127,7 +127,8 @@ def _picture(matrix: Matrix, width_mm: float, line_mm: float, note: str) -> tupl
     """Return a figure with a panel for each metric, and its legend."""
     slots = _find_slots(matrix)
     metrics = list(dict.fromkeys(line.metric for line in matrix.lines))
-    columns = min(len(metrics), 3) if width_mm >= WIDE_MM else 1
+    # At most three in a row, and rows as full as they can be: four are two and two.
+    columns = -(-len(metrics) // -(-len(metrics) // 3)) if width_mm >= WIDE_MM else 1
     picture = Picture(width_mm=width_mm, note=f"{note} {_runs_note(matrix)}")
     for index, side in enumerate(() if slots.is_flat else matrix.sides):
         line = Line2D([], [], color=color(index), marker=marker(index), lw=1.2)
