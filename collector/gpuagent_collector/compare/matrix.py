@@ -158,14 +158,14 @@ def _rows(layout: Layout) -> Mapping[str, Sequence[Block]]:
     return rows
 
 
-# More differing settings are other work, not a consequence of the side.
-_MOST_SETTINGS = 2
+# More differing settings are other work, not a consequence of the side; values of more sides are no label.
+_MOST_SETTINGS, _MOST_LISTED = 2, 4
 
 
 def _settings_by_side(blocks: Sequence[Block], layout: Layout) -> Mapping[str, Sequence[str]] | None:
-    """Return the settings in which blocks differ, each with its values by side; None: a side has runs in two blocks."""
+    """Return the settings in which blocks differ, each with its values by side; None: no such label is possible."""
     places = [(side, block) for side in layout.sides for block in blocks if _has_runs(block, side)]
-    if len(blocks) < 2 or len(places) != len(dict(places)):
+    if len(blocks) < 2 or len(places) != len(dict(places)) or len(places) > _MOST_LISTED:
         return None
     ordered = [block.settings for _, block in places]
     names = dict.fromkeys(name for settings in ordered for name in settings)
@@ -256,7 +256,8 @@ def render(matrix: Matrix) -> Rendering:
     heading = (
         f"{matrix.rows.spoken.capitalize()} by {matrix.columns.spoken}: {name_sides(matrix.sides, matrix.columns)}"
     )
-    section = Section(heading=heading, parts=(matrix_grid(matrix), Paragraph(text=LEGEND)))
+    joint = " A setting with | has one value for each side." if any(" | " in line.row for line in matrix.lines) else ""
+    section = Section(heading=heading, parts=(matrix_grid(matrix), Paragraph(text=LEGEND + joint)))
     return Rendering(
         sections=lambda: [section],
         record=lambda: {

@@ -14,7 +14,7 @@ from gpuagent_collector.compare.figures import Figure
 from gpuagent_collector.compare.matrix import Line, Matrix
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.output.human import Notation, notation
-from gpuagent_collector.plot.picture import Picture, characters, shorten
+from gpuagent_collector.plot.picture import Picture, characters, only_side, shorten
 from gpuagent_collector.plot.style import QUIET, WIDE_MM, color, hatch, marker
 from gpuagent_collector.statistics.summaries import median_interval
 
@@ -199,9 +199,10 @@ def _write_numbers(axes: Axes) -> None:
 def _runs_note(matrix: Matrix) -> str:
     """Return the number of runs of a figure in words."""
     numbers = sorted({figure.runs for line in matrix.lines for figure in line.figures.values()})
+    where = only_side(matrix.sides, matrix.columns)
     if len(numbers) == 1:
-        return f"n = {numbers[0]}."
-    return f"n = {numbers[0]} to {numbers[-1]} runs."
+        return f"n = {numbers[0]}{where}."
+    return f"n = {numbers[0]} to {numbers[-1]} runs{where}."
 
 
 def draw_matrix(matrix: Matrix, width_mm: float) -> Picture:
