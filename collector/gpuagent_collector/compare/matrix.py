@@ -150,7 +150,7 @@ def _rows(layout: Layout) -> Mapping[str, Sequence[Block]]:
     for blocks in alike.values():
         settings = _settings_by_side(blocks, layout)
         if settings and len(settings) <= _MOST_SETTINGS:
-            name = f"{label_row(blocks[0], replace(layout, blocks=blocks[:1]))}"
+            name = label_row(blocks[0], replace(layout, blocks=(blocks[0],)))
             rows[" ".join([name, *(f"{key}={' | '.join(values)}" for key, values in settings.items())])] += blocks
         else:
             for block in blocks:
