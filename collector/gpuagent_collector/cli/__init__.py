@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("gpuagent_collector.cli.watch", "Watch nodes, GPUs and runs live."),
     "query": ("gpuagent_collector.cli.query", "Query the store with SQL."),
     "schema": ("gpuagent_collector.cli.schema", "Print the meaning of tables and columns."),
-    "show": ("gpuagent_collector.cli.show", "Show everything about a run or a platform."),
+    "show": ("gpuagent_collector.cli.show", "Show everything about a run, or about several."),
     "compare": ("gpuagent_collector.cli.compare", "Compare platforms, GPUs or environments."),
     "plot": ("gpuagent_collector.cli.plot", "Draw a figure for print into a file."),
     "report": ("gpuagent_collector.cli.report", "Write a comparison with charts as one HTML file."),

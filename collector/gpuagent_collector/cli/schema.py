@@ -65,7 +65,11 @@ def _print_metrics(name: str | None, output_format: OutputFormat) -> None:
     if not rows:
         close = get_close_matches(str(name), [one.metric for one in define()], n=1)
         raise MisuseError(f"no metric is named {name}" + (f"; did you mean {close[0]}?" if close else ""))
-    print_table(pa.table({column: [row[column] for row in rows] for column in rows[0]}), output_format)
+    # In a terminal a list of all has room for names alone.
+    of_list = ("metric", "unit", "title") if name is None and output_format is OutputFormat.TABLE else rows[0]
+    print_table(pa.table({column: [row[column] for row in rows] for column in of_list}), output_format)
+    if name is None and output_format is OutputFormat.TABLE:
+        click.echo("\nDefinition and source of one: collector schema --metrics NAME; of all: --format markdown")
 
 
 def _find(tables: Sequence["TableDoc"], name: str) -> "TableDoc":

@@ -20,8 +20,32 @@ def side_options(command: Command) -> Command:
 
 
 def run_options(command: Command) -> Command:
-    """Add --experiment and --where; the command gets them as texts or None."""
-    return _with(command, _RUNS)
+    """Add --experiment, --where and --param; the command gets `experiment` and `where` as texts or None."""
+
+    @wraps(command)
+    def with_parameters(*args: Any, where: str | None, parameters: Sequence[str], **rest: Any) -> object:
+        if parameters:
+            from gpuagent_collector.query.condition import parenthesised
+
+            # The end of its line closes a comment of the user's.
+            parameters = [*parameters, *([parenthesised(where)] if where else [])]
+        return command(*args, where=" AND ".join(parameters) or where, **rest)
+
+    return _with(with_parameters, _RUNS)  # type: ignore[return-value]
+
+
+def _parameters(_context: click.Context, _option: click.Parameter, given: Sequence[str]) -> list[str]:
+    """Return the SQL conditions of KEY=VALUE texts; the same key twice stands for both values."""
+    from gpuagent_collector.query.literal import literal
+    from gpuagent_collector.runs.facets import find_facet
+
+    values: dict[str, list[str]] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise MisuseError(f"--param {text} is not KEY=VALUE, such as batch-size=64")
+        values.setdefault(find_facet(f"parameter:{key}").expression.replace("run.", ""), []).append(value)
+    return [f"{column} IN ({', '.join(map(literal, accepted))})" for column, accepted in values.items()]
 
 
 def tested_options(command: Command) -> Command:
@@ -61,7 +85,7 @@ def check_facet(_context: click.Context, _option: click.Parameter, names: str | 
 
 
 def _metric(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
-    from gpuagent_collector.metrics import BY_NAME
+    from gpuagent_collector.metrics import BY_NAME, hint_at
     from gpuagent_collector.prices.kinds import KINDS, PHYSICAL
 
     is_price = name and (
@@ -69,11 +93,7 @@ def _metric(_context: click.Context, _option: click.Parameter, name: str | None)
     )
     # A colon precedes a statistic: gpu_power_watts:max.
     if name is not None and name.partition(":")[0] not in BY_NAME and not is_price:
-        from difflib import get_close_matches
-
-        close = get_close_matches(name, BY_NAME, n=1)
-        hint = f"did you mean {close[0]}?" if close else "`collector schema --metrics` lists them"
-        raise MisuseError(f"--metric {name} is unknown; {hint}")
+        raise MisuseError(f"--metric {name} is unknown; {hint_at(name, BY_NAME)}")
     return name
 
 
@@ -103,6 +123,14 @@ _SIDES = (
 _RUNS = (
     click.option("--experiment", metavar="NAME", help="Only runs of this experiment."),
     click.option("--where", metavar="SQL", help="Only runs that meet this condition on the view `runs`."),
+    click.option(
+        "--param",
+        "parameters",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=_parameters,
+        help="Only runs with this value of a parameter; repeatable.",
+    ),
 )
 _TESTED = (
     click.option("--metric", metavar="METRIC", callback=_metric, help="The metric to test.  [default: throughput]"),

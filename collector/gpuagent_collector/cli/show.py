@@ -1,4 +1,4 @@
-"""`collector show`: everything about a run, or about the runs of a platform."""
+"""`collector show`: everything about a run, or about the runs of a platform, an experiment or a workload."""
 
 from typing import Any
 
@@ -14,13 +14,14 @@ _EXAMPLES = """\b
 Examples:
   collector show mnist-1f2e3d4c5b
   collector show satori --workload biggan --each gpu
-  collector show --where "experiment = 'layers'" --max
+  collector show layers --max
+  collector show vgg16 --param batch-size=64
   collector show gke-l4 --format markdown > l4.md
 """
 
 
 @click.command(epilog=_EXAMPLES)
-@click.argument("name", required=False, metavar="[RUN|PLATFORM]")
+@click.argument("name", required=False, metavar="[RUN|PLATFORM|EXPERIMENT|WORKLOAD]")
 @click.option("--workload", metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads)
 @run_options
 @stats_options
@@ -35,7 +36,7 @@ def command(
     name: str | None,
     **asked: Any,
 ) -> None:
-    """Show everything about a run or a platform.
+    """Show everything about a run, or about several.
 
     Prints the hardware, phases, every metric with its median, range and number of runs, curves, kernels, and the end of
     a run's output. RUN is a run's identity, or a unique beginning of it; curves are of the median run.

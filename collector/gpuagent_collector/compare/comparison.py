@@ -14,7 +14,7 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Layout, choose_sides, lay_out
 from gpuagent_collector.runs.data import Facts, load_facts
 from gpuagent_collector.runs.facets import find_facet
-from gpuagent_collector.runs.find import find_runs, median_run
+from gpuagent_collector.runs.find import find_work, median_run
 from gpuagent_collector.runs.parts import Parts, load_parts
 from gpuagent_collector.runs.series import CHARTS, Course, load_courses
 from gpuagent_collector.runs.specs import SpecRow, spec_rows
@@ -95,7 +95,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
         GpuAgentError: there is nothing to compare.
     """
     facet = find_facet(request.by)
-    runs = find_runs(ask, facet, workload=request.workload, experiment=request.experiment, where=request.where)
+    runs = find_work(ask, facet, workload=request.workload, experiment=request.experiment, where=request.where)
     if request.event:
         layout = lay_out_event(ask, runs, request.event)
     else:

@@ -2,14 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.compare.described import write_figure
 from gpuagent_collector.compare.figures import Figure, make_figure
-from gpuagent_collector.metrics import Metric
+from gpuagent_collector.metrics import Metric, hint_at
 from gpuagent_collector.output.document import Grid, Paragraph, Section
 from gpuagent_collector.output.human import notation
 from gpuagent_collector.output.rendering import Rendering
@@ -18,7 +18,7 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, lay_out, tell_apart
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import Facet, find_facet, name_sides
-from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.find import find_work
 from gpuagent_collector.runs.parts import Parts, load_parts
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
@@ -98,10 +98,10 @@ def choose_runs(ask: Ask, request: Request, across: Facet, stats: Sequence[Stat]
     """
     columns = find_facet(request.by)
     conditions = {"workload": request.workload, "experiment": request.experiment, "where": request.where}
-    runs = find_runs(ask, columns, **conditions)
+    runs = find_work(ask, columns, **conditions)
     values = None
     if across.name != "workload":
-        values = {run.run_id: run.side for run in find_runs(ask, across, **conditions) if run.side is not None}
+        values = {run.run_id: run.side for run in find_work(ask, across, **conditions) if run.side is not None}
     sides = choose_sides(runs, columns, request.values, request.baseline)
     layout = lay_out(
         runs, columns, sides, described=True, rows=values, across=across, every_status=request.every_status
@@ -121,14 +121,13 @@ def tabulate_runs(ask: Ask, chosen: Selection, request: Request, names: Sequence
     layout, facts = chosen.layout, chosen.facts
     counted = [run for run in chosen.runs if run.run_id in facts.metrics]
     parts = load_parts(ask, counted, facts, request.each) if request.each else {}
-    lines = _lines(layout, facts, _metrics(names, facts, request.stats), parts)
-    return Matrix(rows=chosen.across, columns=layout.facet, sides=layout.sides, stat=request.stat, lines=tuple(lines))
+    lines = tuple(_lines(layout, facts, _metrics(names, facts, request.stats), parts))
+    sides = tuple(side for side in layout.sides if any(side in line.figures for line in lines))
+    return Matrix(rows=chosen.across, columns=layout.facet, sides=sides, stat=request.stat, lines=lines)
 
 
 def _lines(layout: Layout, facts: Facts, metrics: Sequence[Metric], parts: Parts) -> Iterator[Line]:
-    rows: dict[str, list[Block]] = defaultdict(list)
-    for block in sorted(layout.blocks, key=lambda block: (block.row, block.workload)):
-        rows[label_row(block, layout)].append(block)
+    rows = _rows(layout)
     for metric in metrics:
         for row, blocks in rows.items():
             cells = [cell for block in blocks for cell in block.cells]
@@ -136,6 +135,46 @@ def _lines(layout: Layout, facts: Facts, metrics: Sequence[Metric], parts: Parts
             for part, figures in _figures(cells, facts, metric, parts):
                 if figures:
                     yield Line(metric=metric, row=row, part=part, unit=unit, figures=figures)
+
+
+def _rows(layout: Layout) -> Mapping[str, Sequence[Block]]:
+    """Return the blocks of each row, by its label.
+
+    Settings that follow from the side are no reason for rows of their own, such as half the steps on twice the ranks:
+    blocks that differ only in these make one row, whose label has the setting of each side.
+    """
+    alike: dict[tuple[str, str], list[Block]] = defaultdict(list)
+    for block in sorted(layout.blocks, key=lambda block: (block.row, block.workload)):
+        alike[block.row, block.workload].append(block)
+    rows: dict[str, list[Block]] = defaultdict(list)
+    for blocks in alike.values():
+        settings = _settings_by_side(blocks, layout)
+        if settings and len(settings) <= _MOST_SETTINGS:
+            name = label_row(blocks[0], replace(layout, blocks=(blocks[0],)))
+            rows[" ".join([name, *(f"{key}={' | '.join(values)}" for key, values in settings.items())])] += blocks
+        else:
+            for block in blocks:
+                rows[label_row(block, layout)].append(block)
+    return rows
+
+
+# More differing settings are other work, not a consequence of the side; values of more sides are no label.
+_MOST_SETTINGS, _MOST_LISTED = 2, 4
+
+
+def _settings_by_side(blocks: Sequence[Block], layout: Layout) -> Mapping[str, Sequence[str]] | None:
+    """Return the settings in which blocks differ, each with its values by side; None: no such label is possible."""
+    places = [(side, block) for side in layout.sides for block in blocks if _has_runs(block, side)]
+    if len(blocks) < 2 or len(places) != len(dict(places)) or len(places) > _MOST_LISTED:
+        return None
+    ordered = [block.settings for _, block in places]
+    names = dict.fromkeys(name for settings in ordered for name in settings)
+    values = {name: [str(settings.get(name, "none")) for settings in ordered] for name in names}
+    return {name: of_sides for name, of_sides in values.items() if len(set(of_sides)) > 1}
+
+
+def _has_runs(block: Block, side: str) -> bool:
+    return any(cell.runs for cell in block.cells if cell.side == side)
 
 
 def stats_in(names: Sequence[str]) -> list[Stat]:
@@ -149,7 +188,7 @@ def _metrics(names: Sequence[str], facts: Facts, stats: Sequence[Stat]) -> list[
     known = {metric.name: metric for metric in facts.known}
     for name in names:
         if name not in known:
-            raise MisuseError(f"the metric {name} is unknown; `collector schema --metrics` lists all")
+            raise MisuseError(f"the metric {name} is unknown; {hint_at(name, known)}")
     wanted = [name for base in names for name in (base, *(f"{base}:{stat.value}" for stat in stats)) if name in known]
     metrics = [known[name] for name in dict.fromkeys(wanted)]
     if not any(metric.name in figures for figures in facts.metrics.values() for metric in metrics):
@@ -217,7 +256,8 @@ def render(matrix: Matrix) -> Rendering:
     heading = (
         f"{matrix.rows.spoken.capitalize()} by {matrix.columns.spoken}: {name_sides(matrix.sides, matrix.columns)}"
     )
-    section = Section(heading=heading, parts=(matrix_grid(matrix), Paragraph(text=LEGEND)))
+    joint = " A setting with | has one value for each side." if any(" | " in line.row for line in matrix.lines) else ""
+    section = Section(heading=heading, parts=(matrix_grid(matrix), Paragraph(text=LEGEND + joint)))
     return Rendering(
         sections=lambda: [section],
         record=lambda: {

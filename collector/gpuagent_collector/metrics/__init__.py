@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from gpuagent_collector.metrics.gpu import ENERGY_METRICS, GPU_METRICS, HEALTH_METRICS, SHARING_METRICS
 from gpuagent_collector.metrics.host import HOST_METRICS
-from gpuagent_collector.metrics.metric import ITEMS, Better, Metric, StoredMetric, further
+from gpuagent_collector.metrics.metric import ITEMS, Better, Metric, StoredMetric, further, hint_at
 from gpuagent_collector.metrics.result import IMAGE_METRICS, RECOVERY_METRICS, RESULT_METRICS, WORK_METRICS
 from gpuagent_collector.metrics.run import EFFICIENCY_METRICS, RUN_METRICS, STEADINESS_METRICS, TRACE_METRICS
 
@@ -24,6 +24,7 @@ __all__ = [
     "StoredMetric",
     "by_group",
     "further",
+    "hint_at",
 ]
 
 _AnyMetric = TypeVar("_AnyMetric", bound=Metric)

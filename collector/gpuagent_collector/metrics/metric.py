@@ -1,6 +1,8 @@
 """The definition of a figure of a run."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from enum import Enum
 
 from gpuagent_collector.choices import Stat
@@ -97,3 +99,14 @@ def reported(
         over_parts=over_parts,
         detail=detail,
     )
+
+
+_MOST_HINTS = 4
+
+
+def hint_at(name: str, known: Iterable[str]) -> str:
+    """Return the metrics that a wrong name may stand for: the one spelled like it, or those that have it in theirs."""
+    names = list(known)
+    parts = sorted((each for each in names if name.lower() in each), key=lambda each: not each.startswith(name.lower()))
+    close = get_close_matches(name, names, n=1) or parts[:_MOST_HINTS]
+    return f"did you mean {', '.join(close)}?" if close else "`collector schema --metrics` lists all"

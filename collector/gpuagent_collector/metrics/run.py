@@ -72,7 +72,7 @@ RUN_METRICS: tuple[StoredMetric, ...] = (
 TRACE_METRICS: tuple[StoredMetric, ...] = (
     reported("gpu_busy_seconds_per_step", "GPU busy a step", "seconds", "avg", Better.LOWER, group="Time"),
     reported("gpu_gap_seconds_per_step", "GPU idle a step", "seconds", "avg", Better.LOWER, group="Time"),
-    _time("kernel_seconds_per_step", "Kernels a step", OPERATIONS, "kernel_seconds", "max({})", "avg"),
+    _time("kernel_seconds_per_step", "Kernel time a step", OPERATIONS, "kernel_seconds", "max({})", "avg"),
     _time("operator_cpu_seconds_per_step", "Operators' CPU a step", OPERATIONS, "operator_seconds", "max({})", "avg"),
 )
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
 
+from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.compare.matrix import Matrix, Selection, choose_runs, stats_in, tabulate_runs
-from gpuagent_collector.metrics import BY_NAME
+from gpuagent_collector.metrics import BY_NAME, hint_at
 from gpuagent_collector.plot.by_step import draw_by_step, names_by_step
 from gpuagent_collector.plot.frontier import draw_frontier
 from gpuagent_collector.plot.over_time import CURVES, MOST_LINES, draw_over_time, find_charts
@@ -105,8 +105,7 @@ def _choose_kind(ask: Ask, names: Sequence[str], chosen: Selection) -> Kind | No
         reported = names_by_step(ask, chosen.layout.run_ids)
         if set(names) <= set(reported):
             return Kind.STEPS
-        (close, *_) = [*get_close_matches(unknown[0], [*known, *reported, *WHOLE], n=1), None]
-        hint = f"did you mean {close}?" if close else "`collector schema --metrics` lists all"
+        hint = hint_at(unknown[0], [*known, *reported, *WHOLE])
         raise MisuseError(f"{unknown[0]} is neither a metric nor reported by step; {hint}")
     cells = [cell for block in chosen.layout.blocks for cell in block.cells if cell.runs]
     is_few = len(cells) <= MOST_LINES and all(len(cell.runs) == 1 for cell in cells)
@@ -129,22 +128,50 @@ def _runs(ask: Ask, request: Request) -> list[Run]:
     return [run for run in runs if sides is None or run.side in sides]
 
 
+def _parts_of(asked: PlotRequest, *known: PartKind) -> PartKind | None:
+    """Return the parts that are asked for.
+
+    Raises:
+        MisuseError: the figure has none of that kind.
+    """
+    kind, name = asked.request.each, asked.names[0]
+    if kind and kind not in known:
+        what, *others = _PARTS[name]
+        remedy = f"try {', '.join(f'--each {each.value}' for each in known)}" if known else others[0]
+        raise MisuseError(f"--each {kind.value} is not for {name}: {what}; {remedy}")
+    return kind
+
+
+# Figure → why it has no parts of other kinds, and where they are.
+_PARTS = {
+    "roofline": ("roofs are of one device",),
+    "scaling": ("a speed-up is of whole runs", "`plot step_seconds --each rank --by parameter:ranks` has each rank"),
+    "frontier": ("energy and cost are of whole runs", "`plot gpu_power_watts --each gpu` has each GPU"),
+    "split": ("a stack is split over GPUs of one rank",),
+}
+
+
 def _draw_roofline(ask: Ask, asked: PlotRequest) -> Picture:
-    study = roofline.study_runs(ask, find_facet(asked.request.by), _runs(ask, asked.request))
+    study = roofline.study_runs(
+        ask, find_facet(asked.request.by), _runs(ask, asked.request), _parts_of(asked, PartKind.GPU, PartKind.RANK)
+    )
     return draw_rooflines(study, asked.width_mm)
 
 
 def _draw_scaling(ask: Ask, asked: PlotRequest) -> Picture:
+    _parts_of(asked)
     by = By.NODES if asked.request.by == "nodes" else By.RANKS
     return draw_scaling(scaling.study_runs(ask, _runs(ask, asked.request), asked.request.prices, by), asked.width_mm)
 
 
 def _draw_frontier(ask: Ask, asked: PlotRequest) -> Picture:
+    _parts_of(asked)
     chosen = choose_runs(ask, asked.request, find_facet(asked.rows))
     return draw_frontier(chosen, asked.width_mm, delta=asked.request.delta)
 
 
 def _draw_split(ask: Ask, asked: PlotRequest) -> Picture:
+    _parts_of(asked, PartKind.GPU)
     request = replace(asked.request, workload=asked.request.workload or MEMORY_LIMIT)
     return draw_split(ask, choose_runs(ask, request, find_facet(asked.rows)), asked.width_mm)
 

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.matrix import Selection, label_row
 from gpuagent_collector.output.human import notation
-from gpuagent_collector.plot.picture import Picture
+from gpuagent_collector.plot.picture import Picture, only_side
 from gpuagent_collector.plot.style import QUIET, SHADE, WIDE_MM, color, dash
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.find import median_run
@@ -69,15 +69,17 @@ def draw_over_time(
         )
     runs = {line.course.run.run_id for line in lines}
     missing = [chart.metric for chart in charts if chart not in drawn]
-    picture = Picture(width_mm=width_mm, note=_note(lines, each, is_cut=is_cut), missing=missing)
+    note = _note(lines, each, only_side(chosen.layout.sides, chosen.layout.facet), is_cut=is_cut)
+    picture = Picture(width_mm=width_mm, note=note, missing=missing)
     if len(lines) > 1:
         picture.legend = [
             (Line2D([], [], color=color(index), ls=dash(index), lw=1.2), line.name) for index, line in enumerate(lines)
         ]
     panels = picture.panels([_PANEL_MM] * len(drawn), sharex=True)
     for axes, chart in zip(panels, drawn, strict=True):
-        _draw(axes, chart, lines)
-        _draw_phases(axes, lines, named=len(runs) == 1 and axes is panels[0], size=picture.size)
+        named = len(runs) == 1 and axes is panels[0]
+        _draw(axes, chart, lines, room=1.22 if named else 1.14)
+        _draw_phases(axes, lines, named=named, size=picture.size)
     panels[-1].set_xlabel("time (s)")
     panels[-1].set_xlim(*_span(lines, drawn))
     return picture
@@ -103,14 +105,14 @@ def _lines(
                 yield _Line(name=course.side, of=len(cell.runs), course=replace(course, phases=courses[0].phases))
 
 
-def _draw(axes: Axes, chart: Chart, lines: Sequence[_Line]) -> None:
+def _draw(axes: Axes, chart: Chart, lines: Sequence[_Line], *, room: float) -> None:
     curves = {index: line.course.curves[chart] for index, line in enumerate(lines) if chart in line.course.curves}
     highest = max(reading.high for curve in curves.values() for stretch in curve for reading in stretch)
     scale = notation([highest], chart.unit)
     for index, curve in curves.items():
         _draw_curve(axes, curve, index, scale.divisor, banded=len(curves) <= 3)
     top = 100.0 if chart.unit == "percent" and highest > 50 else highest / scale.divisor or 1.0
-    axes.set_ylim(0, 1.14 * top)
+    axes.set_ylim(0, room * top)
     axes.set_title(chart.title if len(lines) > 1 else harmless(f"{chart.title}, {lines[0].name}"))
     axes.set_ylabel(scale.symbol)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
@@ -174,14 +176,14 @@ def _span(lines: Sequence[_Line], charts: Sequence[Chart]) -> tuple[float, float
     return first, last if last > first else first + 1
 
 
-def _note(lines: Sequence[_Line], each: PartKind | None, *, is_cut: bool) -> str:
+def _note(lines: Sequence[_Line], each: PartKind | None, where: str, *, is_cut: bool) -> str:
     run_ids = {line.course.run.run_id for line in lines}
     counts = sorted({line.of for line in lines})
     if len(run_ids) == 1:
         yielded = f"Run {lines[0].course.run.run_id}{f', the median of n = {counts[0]}' if counts[0] > 1 else ''}."
     else:
         number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        yielded = f"Median runs of n = {number}." if counts[-1] > 1 else "n = 1."
+        yielded = f"Median runs{where} of n = {number}." if counts[-1] > 1 else f"Runs{where}, n = 1."
     is_measured = any(phase.name == _MEASURE for line in lines for phase in line.course.phases)
     zero = "0 s: begin of the measured phase, which is shaded." if is_measured else "0 s: the start."
     means = "" if each else " Means over a run's GPUs or nodes."

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from gpuagent_collector.output.files import appearing
 from gpuagent_collector.plot.style import MM_PER_INCH, QUIET, WIDE_MM, points, settings
+from gpuagent_collector.runs.facets import Facet
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import harmless
 
@@ -36,6 +37,12 @@ def shorten(texts: Sequence[str], most: int) -> list[str]:
     safe = [harmless(text) for text in texts]
     cut = [text if len(text) <= most else f"{text[: most - most // 2 - 1]}…{text[-(most // 2) :]}" for text in safe]
     return cut if len(set(cut)) == len(set(safe)) else safe
+
+
+def only_side(sides: Sequence[str], facet: Facet) -> str:
+    """Return the only side for a note, such as ` on satori`; '' for several, and where its name says nothing of it."""
+    is_place = len(sides) == 1 and facet.name not in ("all", "run", "workload")
+    return f" {facet.preposition} {sides[0]}" if is_place else ""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -69,7 +69,7 @@ _NOTE = (
 
 
 def _name(placed: Placed, study: Study) -> str:
-    return f"{label(placed.point, study)} (n = {len(placed.point.trials)})"
+    return f"{label(placed.point, study, briefly=True)} (n = {len(placed.point.trials)})"
 
 
 def _corners(roofline: Roofline) -> list[tuple[float, float]]:
@@ -91,10 +91,11 @@ def _draw(axes: Axes, roofline: Roofline, series: Mapping[int, int], size: float
             axes.annotate(
                 f"{name.upper()} {rate}",
                 (right, peaks[name]),
-                (-2, -2),
+                # Above: points are below.
+                (-2, 1),
                 textcoords="offset points",
                 ha="right",
-                va="top",
+                va="bottom",
                 fontsize=size - 1.5,
             )
     for _, placed in points:

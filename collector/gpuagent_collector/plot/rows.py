@@ -14,7 +14,7 @@ from gpuagent_collector.compare.figures import Figure
 from gpuagent_collector.compare.matrix import Line, Matrix
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.output.human import Notation, notation
-from gpuagent_collector.plot.picture import Picture, characters, shorten
+from gpuagent_collector.plot.picture import Picture, characters, only_side, shorten
 from gpuagent_collector.plot.style import QUIET, WIDE_MM, color, hatch, marker
 from gpuagent_collector.statistics.summaries import median_interval
 
@@ -127,7 +127,8 @@ def _picture(matrix: Matrix, width_mm: float, line_mm: float, note: str) -> tupl
     """Return a figure with a panel for each metric, and its legend."""
     slots = _find_slots(matrix)
     metrics = list(dict.fromkeys(line.metric for line in matrix.lines))
-    columns = min(len(metrics), 3) if width_mm >= WIDE_MM else 1
+    # At most three in a row, and rows as full as they can be: four are two and two.
+    columns = -(-len(metrics) // -(-len(metrics) // 3)) if width_mm >= WIDE_MM else 1
     picture = Picture(width_mm=width_mm, note=f"{note} {_runs_note(matrix)}")
     for index, side in enumerate(() if slots.is_flat else matrix.sides):
         line = Line2D([], [], color=color(index), marker=marker(index), lw=1.2)
@@ -198,9 +199,10 @@ def _write_numbers(axes: Axes) -> None:
 def _runs_note(matrix: Matrix) -> str:
     """Return the number of runs of a figure in words."""
     numbers = sorted({figure.runs for line in matrix.lines for figure in line.figures.values()})
+    where = only_side(matrix.sides, matrix.columns)
     if len(numbers) == 1:
-        return f"n = {numbers[0]}."
-    return f"n = {numbers[0]} to {numbers[-1]} runs."
+        return f"n = {numbers[0]}{where}."
+    return f"n = {numbers[0]} to {numbers[-1]} runs{where}."
 
 
 def draw_matrix(matrix: Matrix, width_mm: float) -> Picture:

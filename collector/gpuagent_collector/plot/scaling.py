@@ -21,7 +21,9 @@ def draw_scaling(study: Study, width_mm: float) -> Picture:
     rest = f" The first {len(curves)} of {len(study.curves)} curves." if len(curves) < len(study.curves) else ""
     counts = sorted({len(row.row.trials) for curve in curves for row in curve.rows if row.row.trials})
     number = f"{counts[0]} to {counts[-1]} runs" if len(counts) > 1 else f"{counts[0]}"
-    note = "Ratios of throughput to that of the fewest ranks, with 95 % intervals (Hodges and Lehmann);"
+    has_interval = any(row.speed_up and row.speed_up.low is not None for curve in curves for row in curve.rows)
+    intervals = "with 95 % intervals (Hodges and Lehmann)" if has_interval else "too few runs for intervals"
+    note = f"Ratios of throughput to that of the fewest ranks, {intervals};"
     picture = Picture(width_mm=width_mm, note=f"{note} n = {number} a point.{rest}")
     styles = [line_style(index) for index in range(len(curves))]
     picture.legend = [

@@ -15,12 +15,11 @@ from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.ranking import Ranking, rank
 from gpuagent_collector.roofline.points import make_points, medians_of
-from gpuagent_collector.roofline.roofs import WORKLOAD as CEILINGS
 from gpuagent_collector.roofline.roofs import Trial, find_ceilings, load_trials
 from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, first_few, lay_out, tell_apart
 from gpuagent_collector.runs.data import Facts, Record, load_facts, load_runs
 from gpuagent_collector.runs.facets import Facet, find_facet
-from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.find import ROOFS, find_runs
 from gpuagent_collector.runs.specs import spec_rows
 from gpuagent_collector.statistics.shift import least_runs
 from gpuagent_collector.statistics.verdicts import Verdict
@@ -42,7 +41,7 @@ class Reasons:
 
 def find_reasons(ask: Ask, facet: Facet, blocks: Sequence[Block], facts: Facts) -> list[tuple[Reasons, ...]]:
     """Return the bounds of each side that has runs, block by block."""
-    measured = [run for run in load_runs(ask, facet, workload=CEILINGS, experiment=None) if run.status == "succeeded"]
+    measured = [run for run in load_runs(ask, facet, workload=ROOFS, experiment=None) if run.status == "succeeded"]
     ceilings = load_trials(ask, measured, load_facts(ask, [run.run_id for run in measured])) if measured else []
     runs = [run for block in blocks for cell in block.cells for run in cell.runs]
     trials = {trial.run.run_id: trial for trial in load_trials(ask, runs, facts)}

@@ -9,7 +9,7 @@ from gpuagent_collector.roofline.points import Group, Point, Traffic
 from gpuagent_collector.roofline.roofs import ARITHMETICS, Mix, Nearness, Roofs
 from gpuagent_collector.roofline.study import Placed, Roofline, Study
 from gpuagent_collector.runs.facets import CONDITIONS
-from gpuagent_collector.runs.words import distinguishing
+from gpuagent_collector.runs.words import distinguishing, telling
 
 # The device whose roofs were measured.
 NEARNESS = {
@@ -28,14 +28,18 @@ def marked(roofline: Roofline) -> Iterator[tuple[str, Placed]]:
         yield (ascii_letters[index] if index < len(ascii_letters) else NO_MARK), placed
 
 
-def label(point: Point, study: Study) -> str:
-    """Return the point's workload and the settings that distinguish it from the others on such a device."""
+def label(point: Point, study: Study, *, briefly: bool = False) -> str:
+    """Return the point's workload and the settings that distinguish it from the others on such a device.
+
+    `briefly` leaves out settings that distinguish it from no further point than those before.
+    """
     others = [each.point.group for roofline in study.rooflines for each in roofline.placed]
     own = settings_of(point.group, study)
     near = (point.group.workload, point.group.device)
     alike = [settings_of(group, study) for group in others if (group.workload, group.device) == near]
-    telling = distinguishing(own, alike)
-    return " ".join([point.group.workload, *(_setting(name, str(value)) for name, value in telling.items())]).strip()
+    settings = (telling if briefly else distinguishing)(own, alike)
+    words = [point.group.workload, *(_setting(name, str(value)) for name, value in settings.items())]
+    return " ".join(filter(None, [*words, point.group.part]))
 
 
 def settings_of(group: Group, study: Study) -> dict[str, str]:

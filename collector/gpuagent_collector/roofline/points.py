@@ -44,6 +44,7 @@ class Group:
     Attributes:
         side: value of the facet that separates points; None: no value.
         parameters: canonical JSON.
+        part: the rank or GPU of each run; None: the run.
     """
 
     workload: str
@@ -55,6 +56,7 @@ class Group:
     limits: str | None
     device: str
     parameters: str
+    part: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +117,7 @@ def make_points(trials: Iterable[Trial]) -> list[Point]:
     for trial in trials:
         groups[_group(trial)].append(trial)
     points = [_point(group, members) for group, members in groups.items()]
-    names = ("device", "workload", "side", "platform", "parameters")
+    names = ("device", "workload", "side", "platform", "parameters", "part")
     return sorted(filter(None, points), key=lambda point: [getattr(point.group, name) or "" for name in names])
 
 
@@ -155,6 +157,7 @@ def _group(trial: Trial) -> Group:
         workload=trial.run.workload,
         device=trial.device,
         parameters=json.dumps(parameters, sort_keys=True),
+        part=trial.part,
         **{name: getattr(trial.run, name) for name in names},
     )
 

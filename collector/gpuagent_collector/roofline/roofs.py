@@ -26,6 +26,7 @@ class Trial:
         metrics: its figures, by metric.
         texts: its results that are texts.
         is_short: whether it reported that it measured for too short a time.
+        part: the rank or GPU that is meant; None: the run.
     """
 
     run: Run
@@ -36,18 +37,24 @@ class Trial:
     metrics: Mapping[str, float]
     texts: Mapping[str, str]
     is_short: bool
+    part: str | None = None
 
 
 def load_trials(ask: Ask, runs: Iterable[Run], facts: Facts) -> list[Trial]:
     """Return the runs with their reports on steps and on their devices' roofs."""
     runs = list(runs)
-    chosen = [run.run_id for run in runs]
-    figures: dict[str, dict[str, float]] = defaultdict(dict)
+    figures = load_figures(ask, [run.run_id for run in runs], rank="NULL")
+    return [_trial(run, facts, figures[run.run_id, None]) for run in runs]
+
+
+def load_figures(ask: Ask, run_ids: Sequence[str], rank: str) -> Mapping[tuple[str, int | None], Figures]:
+    """Return results and steps by run and by this expression of the rank; NULL: means over the ranks."""
+    figures: dict[tuple[str, int | None], dict[str, float]] = defaultdict(dict)
     for query in (_RESULTS, _STEPS):
-        for row in ask(query, [chosen]):
+        for row in ask(query.format(rank=rank), [list(run_ids)]):
             if isfinite(row["value"]) and row["value"] > 0:
-                figures[row["run_id"]][row["name"]] = row["value"]
-    return [_trial(run, facts, figures[run.run_id]) for run in runs]
+                figures[row["run_id"], row["rank"]][row["name"]] = row["value"]
+    return figures
 
 
 def _trial(run: Run, facts: Facts, figures: Figures) -> Trial:
@@ -78,7 +85,7 @@ def _device(
 
 
 _RESULTS = """
-SELECT run_id, name, avg(value) AS value  -- over ranks, of the last report of each
+SELECT run_id, {rank} AS rank, name, avg(value) AS value  -- of the last report of each rank
 FROM (
     SELECT run_id, rank, name, arg_max(value, time) AS value
     FROM results
@@ -97,9 +104,10 @@ WITH of_ranks AS (
     WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) AND phase = 'measure'
     GROUP BY ALL
 )
-SELECT run_id, 'step_seconds' AS name, avg(seconds) AS value FROM of_ranks WHERE seconds IS NOT NULL GROUP BY ALL
+SELECT run_id, {rank} AS rank, 'step_seconds' AS name, avg(seconds) AS value
+FROM of_ranks WHERE seconds IS NOT NULL GROUP BY ALL
 UNION ALL
-SELECT run_id, 'steps', avg(steps) FROM of_ranks GROUP BY ALL"""
+SELECT run_id, {rank}, 'steps', avg(steps) FROM of_ranks GROUP BY ALL"""
 
 
 # Each has its own peak, and this name in the results of runs.
@@ -164,10 +172,6 @@ def datasheet_roofs(runs: Iterable[Mapping[str, float]]) -> Roofs:
 def _by_arithmetic(figures: Mapping[str, float], name: str) -> dict[str, float]:
     found = {arithmetic: figures.get(name.format(arithmetic)) for arithmetic in ARITHMETICS}
     return {arithmetic: value for arithmetic, value in found.items() if value}
-
-
-# The workload that measures roofs.
-WORKLOAD = "ceilings"
 
 
 class Nearness(IntEnum):

@@ -4,10 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gpuagent_collector.choices import PartKind
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.roofline.parts import divide_trials
 from gpuagent_collector.roofline.points import Point, RoofShares, locate, make_points
 from gpuagent_collector.roofline.roofs import (
-    WORKLOAD,
     Ceilings,
     Roofs,
     Trial,
@@ -18,7 +19,7 @@ from gpuagent_collector.roofline.roofs import (
 from gpuagent_collector.runs.cells import CANCELLED
 from gpuagent_collector.runs.data import Run, load_facts, load_runs
 from gpuagent_collector.runs.facets import Facet, find_facet
-from gpuagent_collector.runs.find import find_runs, only_with
+from gpuagent_collector.runs.find import ROOFS, find_runs, only_with
 from gpuagent_common.errors import GpuAgentError
 
 
@@ -95,18 +96,20 @@ def study_roofline(
     return study_runs(ask, facet, chosen)
 
 
-def study_runs(ask: Ask, facet: Facet, runs: Iterable[Run]) -> Study:
-    """Return the roofline of these runs.
+def study_runs(ask: Ask, facet: Facet, runs: Iterable[Run], each: PartKind | None = None) -> Study:
+    """Return the roofline of these runs, or of each rank of them, named by its rank or its GPU.
 
     Raises:
         GpuAgentError: none reports the figures of a roofline.
     """
     chosen = list(runs)
-    succeeded = [run for run in chosen if run.status == "succeeded" and run.workload != WORKLOAD]
-    measured = [run for run in load_runs(ask, facet, workload=WORKLOAD, experiment=None) if run.status == "succeeded"]
+    succeeded = [run for run in chosen if run.status == "succeeded" and run.workload != ROOFS]
+    measured = [run for run in load_runs(ask, facet, workload=ROOFS, experiment=None) if run.status == "succeeded"]
     together = [*succeeded, *measured]
-    trials = load_trials(ask, together, load_facts(ask, [run.run_id for run in together]))
-    points = make_points(trials[: len(succeeded)])
+    facts = load_facts(ask, [run.run_id for run in together])
+    trials = load_trials(ask, together, facts)
+    drawn, ceilings = trials[: len(succeeded)], trials[len(succeeded) :]
+    points = make_points(divide_trials(ask, drawn, facts, each) if each else drawn)
     if not points:
         raise GpuAgentError(
             "no roofline to draw: no run that succeeded reports the FLOPs and times of its steps; "
@@ -115,7 +118,7 @@ def study_runs(ask: Ask, facet: Facet, runs: Iterable[Run]) -> Study:
     placed = {trial.run.run_id for point in points for trial in point.trials}
     return Study(
         facet=facet,
-        rooflines=tuple(_rooflines(points, trials[len(succeeded) :])),
+        rooflines=tuple(_rooflines(points, ceilings)),
         without_figures=tuple(run for run in succeeded if run.run_id not in placed),
         unsuccessful=tuple(run for run in chosen if run.status not in ("succeeded", CANCELLED)),
         cancelled=tuple(run for run in chosen if run.status == CANCELLED),

@@ -12,7 +12,7 @@ from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.runs.arguments import NOT_GIVEN, find_argument, parse_arguments, write_argument
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import CONDITIONS, JOINT, Facet
-from gpuagent_collector.runs.words import distinguishing, statuses
+from gpuagent_collector.runs.words import distinguishing, statuses, telling
 from gpuagent_common.errors import MisuseError
 
 # The statuses of a run that has not ended.
@@ -322,14 +322,7 @@ def tell_apart(block: Block, blocks: Iterable[Block], *, briefly: bool = False) 
     `briefly` leaves out settings that distinguish it from no further block than those before.
     """
     others = [other.settings for other in blocks if other.workload == block.workload and other is not block]
-    settings = distinguishing(block.settings, others)
-    if briefly:
-        for name, value in [*settings.items()]:
-            apart = [other for other in others if other.get(name) != value]
-            if not apart:
-                del settings[name]
-            others = [other for other in others if other not in apart]
-    return _describe(block.workload, settings)
+    return _describe(block.workload, (telling if briefly else distinguishing)(block.settings, others))
 
 
 def _describe(workload: str, settings: Mapping[str, Any]) -> str:

@@ -151,8 +151,8 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
         stat: the statistic of sampled quantities; None: the usual one.
         stats: further statistics, as metrics of their own.
     """
-    # As one parameter: thousands of runs would make the statement too long.
-    chosen, stats = list(run_ids), tuple(stats)
+    # As one parameter: thousands of runs would make the statement too long; in order: equal questions are alike.
+    chosen, stats = sorted(run_ids), tuple(stats)
     parts = {
         "chosen": _CHOSEN,
         "takers": _TAKERS,

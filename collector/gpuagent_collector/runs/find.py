@@ -10,6 +10,9 @@ from gpuagent_collector.runs.data import Facts, Run, load_runs
 from gpuagent_collector.runs.facets import Facet
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
+# The workload that measures the roofs of a device: no work that is compared, unless it is asked for.
+ROOFS = "ceilings"
+
 
 def find_runs(
     ask: Ask, facet: Facet, *, workload: str | None, experiment: str | None, where: str | None = None
@@ -37,6 +40,18 @@ def find_runs(
     if workload and experiment:
         raise MisuseError(f"the experiment {experiment} has no run of the workload {workload}")
     raise GpuAgentError("the store has no runs yet; make some with `gpuagent run mnist --repeat 5`")
+
+
+def find_work(
+    ask: Ask, facet: Facet, *, workload: str | None, experiment: str | None, where: str | None = None
+) -> list[Run]:
+    """Return the found runs without those that measured a device's roofs, unless there are no others.
+
+    Raises:
+        MisuseError, GpuAgentError: as find_runs.
+    """
+    runs = find_runs(ask, facet, workload=workload, experiment=experiment, where=where)
+    return [run for run in runs if run.workload != ROOFS] or runs
 
 
 def _filter_by_sql(ask: Ask, runs: Iterable[Run], where: str) -> list[Run]:

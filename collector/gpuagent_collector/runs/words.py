@@ -63,6 +63,16 @@ def distinguishing(own: Mapping[str, object], others: Iterable[Mapping[str, obje
     return {name: value for name, value in own.items() if any(other.get(name) != value for other in others)}
 
 
+def telling(own: Mapping[str, object], others: Iterable[Mapping[str, object]]) -> dict[str, object]:
+    """Return the distinguishing settings, without those that distinguish from no further one than those before."""
+    left, found = list(others), dict[str, object]()
+    for name, value in own.items():
+        if apart := [other for other in left if other.get(name) != value]:
+            found[name] = value
+            left = [other for other in left if other not in apart]
+    return found
+
+
 def statuses(counts: Mapping[str, int]) -> str:
     """Return numbers of runs by status: 2 failed, 1 timed out."""
     return ", ".join(f"{number} {status.replace('_', ' ')}" for status, number in counts.items())

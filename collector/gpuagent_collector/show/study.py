@@ -36,15 +36,15 @@ class Showing:
 
 
 def study_show(ask: Ask, name: str | None, request: Request) -> Showing:
-    """Return everything about a run, about the runs of a platform, or about all runs of the request.
+    """Return everything about a run, about the runs of a platform, experiment or workload, or about all of the request.
 
     Args:
         ask: runs a query on the store.
-        name: a run, its unique beginning, or a platform; None: all runs.
+        name: a platform, an experiment, a workload, a run or its unique beginning; None: all runs.
         request: the other conditions.
 
     Raises:
-        MisuseError: there is no such run or platform, or a condition is invalid.
+        MisuseError: nothing has this name, or a condition is invalid.
         GpuAgentError: the store has no runs, or none that succeeded.
     """
     recorder = Recorder(ask)
@@ -65,9 +65,13 @@ def _choose(ask: Ask, name: str | None, request: Request) -> Request:
         return replace(request, by="all")
     if ask("SELECT 1 FROM runs WHERE platform = ? LIMIT 1", [name]):
         return replace(request, by="platform", values=(name,))
+    if ask("SELECT 1 FROM runs WHERE experiment = ? LIMIT 1", [name]):
+        return replace(request, by="all", experiment=name)
+    if ask("SELECT 1 FROM runs WHERE workload = ? LIMIT 1", [name]):
+        return replace(request, by="all", workload=name)
     run = find_run(ask, name)
     if run.status is None:
-        raise MisuseError(f"no run or platform is named {name}; `collector runs` lists the runs")
+        raise MisuseError(f"no run, platform, experiment or workload is named {name}; `collector runs` lists the runs")
     return replace(request, by="run", values=(run.run_id,), every_status=True)
 
 

@@ -76,7 +76,9 @@ def _moved(event: dict[str, Any], shift: float, number: int) -> dict[str, Any]:
     moved = dict(event)
     if isinstance(event.get("ts"), int | float):
         moved["ts"] = event["ts"] + shift
-    for name in ("pid", "id"):
-        if number and isinstance(event.get(name), int):
+    for name in ("pid", "id") if number else ():
+        if isinstance(event.get(name), int):
             moved[name] = event[name] + number * FIRST_PID * 10
+        elif isinstance(event.get(name), str):
+            moved[name] = f"{event[name]} {number}"
     return moved

@@ -188,7 +188,7 @@ def test_misuse_ends_with_one_line_and_its_exit_code(call: Collector, line: str,
     [
         (
             "compare --by interference --metric speed",
-            "--metric speed is unknown; `collector schema --metrics` lists them",
+            "--metric speed is unknown; `collector schema --metrics` lists all",
         ),
         ("plan --metric througput", "--metric througput is unknown; did you mean throughput?"),
         ("profile lab --by colour", "--by colour is unknown; there are platform"),

@@ -73,6 +73,43 @@ def test_any_facet_can_be_rows_or_columns(store: SyntheticStore) -> None:
     assert [line.row for line in by_parameter.lines] == ["32 gcn", "32 mnist", "64 gcn", "64 mnist"]
 
 
+def test_settings_that_follow_from_the_side_share_a_row(call: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "ranks.duckdb"
+    with made_up(path) as store:
+        node = store.node("lab-1", "lab", gpus=["NVIDIA A100"] * 2)
+        for ranks, steps in ((1, 128), (2, 64)):
+            parameters = {"ranks": ranks, "steps": steps, "batch-size": 64}
+            store.next_run(node, workload="vgg16", gpus=node.gpus[:ranks], parameters=parameters)
+        store.next_run(node, workload="vgg16", parameters={"ranks": 1, "steps": 128, "batch-size": 32})
+    asked = ("compare", "--by", "parameter:ranks", "--table", "throughput", "--format", "csv")
+    rows = csv_rows(call(*asked, "--param", "batch-size=64", store=path)[1])
+    assert [(row["row"], row["column"]) for row in rows] == [
+        ("vgg16 steps=128 | 64", "1"),
+        ("vgg16 steps=128 | 64", "2"),
+    ]
+    # One side has two settings, so that they do not follow from it.
+    assert len({row["row"] for row in csv_rows(call(*asked, store=path)[1])}) == 3
+    both = ("--param", "batch-size=64", "--param", "batch-size=32", "--where", "true -- all")
+    assert csv_rows(call(*asked, *both, store=path)[1]) == csv_rows(call(*asked, store=path)[1])
+    assert "--param steps is not KEY=VALUE" in call(*asked, "--param", "steps", store=path)[2]
+
+
+def test_sides_without_values_are_left_out_and_so_are_runs_that_measured_roofs(call: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "roofs.duckdb"
+    with made_up(path) as store:
+        for side in ("a", "b"):
+            node = store.node(side, side, gpus=["NVIDIA L4"])
+            store.next_run(node, throughput=100.0 if side == "a" else None)
+            store.next_run(node, workload="ceilings", throughput=None)
+    rows = csv_rows(call("compare", "--table", "throughput", "--format", "csv", store=path)[1])
+    assert [(row["row"], row["column"]) for row in rows] == [("mnist", "a")]
+    assert " b " not in call("compare", "--table", "throughput", store=path)[1]
+    rows = csv_rows(call("compare", "--table", "run_seconds", "--format", "csv", store=path)[1])
+    assert {row["row"] for row in rows} == {"mnist"}
+    asked = ("compare", "--table", "run_seconds", "--workload", "ceilings", "--format", "csv")
+    assert {row["row"] for row in csv_rows(call(*asked, store=path)[1])} == {"ceilings"}
+
+
 def test_each_gpu_has_a_line_of_its_own(store: SyntheticStore) -> None:
     node = store.node("spruce", "laptop", gpus=["NVIDIA L4"] * 2)
     ended = store.next_run(node)
@@ -87,6 +124,7 @@ def test_each_gpu_has_a_line_of_its_own(store: SyntheticStore) -> None:
 def test_wrong_names_are_rejected_with_what_to_do(call: Collector) -> None:
     for arguments, message in (
         (("--table", "speed"), "the metric speed is unknown; `collector schema --metrics` lists all"),
+        (("--table", "iowait"), "the metric iowait is unknown; did you mean cpu_iowait_percent?"),
         (("--rows", "device"), "--rows and --columns arrange --table; name its metrics: --table throughput"),
         (("--table", "throughput", "--rows", "color"), "--by color is unknown"),
     ):

@@ -123,10 +123,19 @@ def test_a_condition_chooses_runs_of_any_platform(call: Collector, recordings: P
     assert "Values of all runs" in out
 
 
+def test_workloads_and_experiments_are_shown_by_their_names(call: Collector, recordings: Path) -> None:
+    named, by_option = (
+        json.loads(call("show", *arguments, "--json", store=recordings)[1])
+        for arguments in (("mnist",), ("--workload", "mnist"))
+    )
+    assert named["blocks"] == by_option["blocks"]
+    assert named["answer"] == by_option["answer"]
+
+
 def test_unknown_and_ambiguous_names_are_rejected(call: Collector, recordings: Path) -> None:
     code, _, err = call("show", "nothing", store=recordings)
     assert code == 2
-    assert "no run or platform is named nothing; `collector runs` lists the runs" in err
+    assert "no run, platform, experiment or workload is named nothing; `collector runs` lists the runs" in err
     code, _, err = call("show", "run-", store=recordings)
     assert code == 2
     assert "several runs begin with run-" in err

@@ -17,6 +17,7 @@ from gpuagent_collector.prices.file import parse_prices
 from gpuagent_collector.store import Store
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.filled import FILLS, HOSTILE_FILLS, Fill
+from tests.integration.compare.ranked import add_ranked
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.plot.looking import assert_clear, axes_of, words_of, xs_of, ys_of
 from tests.integration.plot.scenes import many, models, ranks, stacks
@@ -189,6 +190,35 @@ def test_points_are_below_the_roofs_that_were_measured(filled_with: Filled, plot
     assert "Dotted: the traffic is unknown" in words_of(plot(filled_with(FILLS["roofline"]), "roofline"))
 
 
+def _two_gpus(store: SyntheticStore) -> None:
+    """Add a run of two ranks, of which the second takes twice as long, on two GPUs."""
+    node = store.node("lab-1", "lab", gpus=["NVIDIA H200"] * 2)
+    work = {"model_flops_per_step": 1e12, "minimum_bytes_per_step": 1e9, "datasheet_dram_bytes_per_second": 4.8e12}
+    work |= {"model_flops_fp32_per_step": 1e12, "datasheet_fp32_flops_per_second": 67e12}
+    add_ranked(store, node, 2, 100.0)
+    (ended,) = store.rows["run_states"][-1:]
+    at = {name: ended[name] for name in ("session_id", "node_id", "run_id", "time")}
+    store.rows["results"] += [{**at, "rank": 0, "name": name, "value": value} for name, value in work.items()]
+    for row in [row for row in store.rows["steps"] if row["rank"] == 0]:
+        store.rows["steps"].append({**row, "rank": 1, "wall_seconds": 2 * row["wall_seconds"]})
+    for rank, row in enumerate(store.rows["run_devices"]):
+        row["rank"] = rank
+
+
+def test_each_gpu_and_rank_has_a_point_below_the_roofs(filled_with: Filled, plot: Plot) -> None:
+    store = filled_with(_two_gpus)
+    assert [name for _, name in plot(store, "roofline").legend] == ["a mnist (n = 1)"]
+    for kind, names in ((PartKind.GPU, ("GPU 0", "GPU 1")), (PartKind.RANK, ("rank 0", "rank 1"))):
+        picture = plot(store, "roofline", each=kind)
+        assert [name for _, name in picture.legend] == [
+            f"{a} mnist {name} (n = 1)" for a, name in zip("ab", names, strict=True)
+        ]
+        (axes,) = axes_of(picture)
+        rates = [ys_of(line)[0] for line in axes.lines if len(xs_of(line)) == 1]
+        # The second rank reports no FLOPs of its own: the run's are those of each rank.
+        assert rates[0] == pytest.approx(2 * rates[1])
+
+
 def test_scaling_has_the_ideal_line_and_the_speed_up_of_each_number_of_ranks(filled_with: Filled, plot: Plot) -> None:
     picture = plot(filled_with(ranks), "scaling")
     (axes,) = axes_of(picture)
@@ -291,6 +321,10 @@ def test_files_have_the_size_and_the_format_of_their_names(command: Collector, t
         (("thruput",), 2, "thruput is neither a metric nor reported by step; did you mean throughput?"),
         (("run_seconds", "--kind", "time"), 2, "run_seconds has no curve over time"),
         (("roofline", "--kind", "bars"), 2, "--kind bars is for metrics; roofline is a kind of its own"),
+        (("scaling", "--each", "gpu"), 2, "--each gpu is not for scaling: a speed-up is of whole runs; "),
+        (("frontier", "--each", "node"), 2, "--each node is not for frontier: energy and cost are of whole runs; "),
+        (("split", "--each", "rank"), 2, "--each rank is not for split"),
+        (("roofline", "--each", "node"), 2, "roofs are of one device; try --each gpu, --each rank"),
         (("throughput", "--width", "2m"), 2, "--width 2m is no width from 60mm to 400mm"),
         (("throughput", "mars"), 2, "no run has the platform mars; there are: lab"),
         (("throughput", "--rows", "color"), 2, "--by color is unknown"),

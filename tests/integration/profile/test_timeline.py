@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections import defaultdict
 from datetime import timezone
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +32,33 @@ def write(store: SyntheticStore, path: Path, *traces: Path) -> dict[str, Any]:
     return trace
 
 
+def assert_loads(trace: dict[str, Any]) -> None:
+    """Check the rules by which Perfetto reads this format; it drops events that break them, and counts that alone."""
+    slices: dict[tuple[Any, Any], list[tuple[float, float]]] = defaultdict(list)
+    readings: dict[tuple[Any, str], list[float]] = defaultdict(list)
+    named = {(event["pid"], event["tid"]) for event in trace["traceEvents"] if event["name"] == "thread_name"}
+    for event in trace["traceEvents"]:
+        if event["ph"] != "M":
+            assert event["ts"] >= 0, event
+        if event["ph"] == "X":
+            assert event["dur"] >= 0, event
+            slices[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+        if event["ph"] == "C":
+            assert all(isinstance(value, int | float) for value in event["args"].values()), event
+            readings[event["pid"], event["name"]].append(event["ts"])
+    # A counter has one value at a time, and slices of a thread follow or enclose one another.
+    assert all(len(set(times)) == len(times) for times in readings.values())
+    for thread, spans in slices.items():
+        is_ours = isinstance(thread[0], int) and FIRST_PID <= thread[0] < 10 * FIRST_PID
+        assert thread in named or not is_ours
+        around: list[float] = []
+        for begin, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+            while around and around[-1] <= begin + 5e-4:  # half a nanosecond
+                around.pop()
+            assert not around or end <= around[-1] + 5e-4, thread
+            around.append(end)
+
+
 def unix_seconds(trace: dict[str, Any], event: dict[str, Any]) -> float:
     """When an event happened, by the trace's own base."""
     return float(trace["baseTimeNanoseconds"] / 1e9 + event["ts"] / 1e6)
@@ -38,6 +66,7 @@ def unix_seconds(trace: dict[str, Any], event: dict[str, Any]) -> float:
 
 def test_samples_are_counters_and_steps_and_phases_are_slices(recorded: SyntheticStore, tmp_path: Path) -> None:
     trace = write(recorded, tmp_path / "run.json.gz")
+    assert_loads(trace)
     events = trace["traceEvents"]
     # As Perfetto demands: a kind, a process, a thread, a time in microseconds, and numbers as values of counters.
     assert {event["ph"] for event in events} == {"M", "X", "C"}
@@ -74,8 +103,9 @@ def test_steps_end_when_the_store_says_and_never_overlap(recorded: SyntheticStor
 def profiled(path: Path, base_nano: int, pid: int) -> Path:
     """A trace as torch's profiler writes it: one kernel, 5 s after its base."""
     kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": pid, "tid": 7, "ts": 5_000_000.25, "dur": 8.5}
+    span = {"ph": "X", "cat": "Trace", "name": "Profiler", "pid": "Spans", "tid": "Profiler", "ts": 4e6, "dur": 3e6}
     arrow = {"ph": "s", "name": "ac2g", "id": 3, "pid": pid, "tid": 7, "ts": 5_000_000.25}
-    trace = {"schemaVersion": 1, "baseTimeNanoseconds": base_nano, "traceEvents": [kernel, arrow]}
+    trace = {"schemaVersion": 1, "baseTimeNanoseconds": base_nano, "traceEvents": [kernel, span, arrow]}
     with gzip.open(path, "wt") as file:
         json.dump(trace, file)
     return path
@@ -96,6 +126,8 @@ def test_profiled_kernels_keep_their_times_and_those_of_other_ranks_stay_apart(
     assert kernels[0]["pid"] == 0
     assert kernels[1]["pid"] > FIRST_PID
     assert len({event["id"] for event in trace["traceEvents"] if event["ph"] == "s"}) == 2
+    assert {event["pid"] for event in trace["traceEvents"] if event["name"] == "Profiler"} == {"Spans", "Spans 1"}
+    assert_loads(trace)
     # The run began at the trace's base, and so did its first sample.
     counters = [event["ts"] for event in trace["traceEvents"] if event["ph"] == "C"]
     assert min(counters) == 0

@@ -20,6 +20,7 @@ from gpuagent_collector.report.study import Missing, Report, make_report
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.retention import Retention, retain
 from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, SyntheticStore, quiet_and_burning
+from tests.integration.plot.scenes import many
 from tests.integration.profile.traced import add_traced, kernel, operator
 from tests.integration.report.scenes import PRICES, everything
 from tests.support.commands import Collector, made_up
@@ -144,6 +145,21 @@ def test_the_commands_and_every_statement_stand_at_the_end_and_the_guard_takes_t
     for statement in statements:
         guard.check(statement)
     assert all(statement in reproduce.text for statement in full.statements["Over time"])
+    # Once each, whatever the number of topics that asked it.
+    shown = [statement for statement in dict.fromkeys(statements) if statement in reproduce.text]
+    assert all(
+        reproduce.text.count(statement) == 1 for statement in full.statements["Comparison"] if statement in shown
+    )
+
+
+def test_of_many_workloads_and_sides_the_smaller_ones_have_values_without_ratios(store: SyntheticStore) -> None:
+    many(store, sides=10, workloads=8)
+    text = render(report_on(store), library="plotly.js")
+    metrics = parse(text).by_id("metrics")
+    # The largest have a table for each pair of sides, the smaller ones one of values.
+    assert len([title for title in metrics.all("h3") if title.text.startswith("workload-")]) == 6
+    assert "Ratios and intervals: collector compare --workload workload-0" in metrics.text
+    assert len(text) < 2_500_000
 
 
 def test_every_chart_is_one_that_plotly_knows(page: Element) -> None:

@@ -101,7 +101,7 @@ def test_a_query_needs_no_subcommand_and_takes_parameters_by_options(collector: 
         (("completion",), 2, "is missing"),
         (("compare", "--delta", "101"), 2, "--delta must be above 0 and at most 100, not 101"),
         (("compare", "--metric", "thrughput"), 2, "--metric thrughput is unknown; did you mean throughput?"),
-        (("compare", "--metric", "colour"), 2, "--metric colour is unknown; `collector schema --metrics` lists them"),
+        (("compare", "--metric", "colour"), 2, "--metric colour is unknown; `collector schema --metrics` lists all"),
         (("compare", "--metric"), 2, "--metric needs a value"),
         (("compare", "--by", "platfrom"), 2, "--by platfrom is unknown; did you mean platform?"),
         (("compare", "--by", "lr"), 2, "argument:lr, parameter:lr and label:lr"),

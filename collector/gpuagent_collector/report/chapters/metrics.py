@@ -1,6 +1,7 @@
 """All metrics of each block: the baseline beside each other side, and the differences."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from markupsafe import Markup
@@ -18,12 +19,14 @@ from gpuagent_collector.statistics.shift import Shift
 
 
 def write(report: Report) -> Iterator[Markup]:
-    """Yield the tables; those of the smaller blocks are folded."""
+    """Yield the tables; those of the smaller blocks are folded, and have values alone where they would be too many."""
     comparison = report.comparison
     blocks = comparison.figures.blocks
+    tables = 0
     for number, block in enumerate(blocks):
         name = tell_apart(block.block, comparison.layout.blocks)
-        pieces = list(_block(block, name, comparison))
+        tables += len(_others(block))
+        pieces = list(_block(block, name, comparison, briefly=number >= MOST_BLOCKS and tables > _MOST_TABLES))
         if number < MOST_BLOCKS:
             yield heading(name, anchor=anchor_of("metrics", number))
             yield from pieces
@@ -31,7 +34,16 @@ def write(report: Report) -> Iterator[Markup]:
             yield folded(name, *pieces, anchor=anchor_of("metrics", number))
 
 
-def _block(block: BlockFigures, name: str, comparison: Comparison) -> Iterator[Markup]:
+# Of ratios, each of 20 kB.
+_MOST_TABLES = 50
+
+
+def _others(block: BlockFigures) -> list[str]:
+    """Return the sides that are compared with the block's baseline."""
+    return [cell.side for cell in block.block.cells if cell.runs and cell.side != block.block.baseline]
+
+
+def _block(block: BlockFigures, name: str, comparison: Comparison, *, briefly: bool) -> Iterator[Markup]:
     yield prose(f"Ran as {describe(block.block)}", class_="quiet")
     parts = part_table(block, comparison) if comparison.request.each else None
     if parts:
@@ -40,11 +52,15 @@ def _block(block: BlockFigures, name: str, comparison: Comparison) -> Iterator[M
         yield table(value_table(block, comparison), name)
         yield prose(value_legend(comparison, block), class_="quiet")
         return
-    sides = [cell.side for cell in block.block.cells if cell.runs and cell.side != block.block.baseline]
+    if briefly:
+        usual = replace(comparison, request=replace(comparison.request, everything=False))
+        yield table(value_table(block, usual), name)
+        yield prose(f"Ratios and intervals: collector compare --workload {block.block.workload} --all", class_="quiet")
+        return
     primary = comparison.figures.primary
     shown = [row for row in block.rows if not row.metric.detail or row.metric.name == primary.name]
     rest = [row for row in block.rows if row not in shown]
-    for side in sides:
+    for side in _others(block):
         title = f"{name}: {side} against {block.block.baseline}"
         counts = list(count_rows(block, side, comparison))
         yield _table(title, counts, shown, block, side, comparison)

@@ -91,9 +91,14 @@ def write(report: Report) -> Iterator[Markup]:
     yield heading("Queries")
     rest = ", of curves those of the first workload or setting" if len(report.courses) > 1 else ""
     yield prose(f"All that the store was asked for this report{rest}; `collector query sql` takes each of them.")
+    shown: set[str] = set()
     for topic, statements in report.statements.items():
-        number = counted(len(statements), "statement")
-        yield folded(f"{topic}: {number}", code("\n\n".join(statements), f"SQL of {topic}"), class_="sql")
+        # The same runs are asked about for several topics, and their names are long.
+        fresh = [statement for statement in dict.fromkeys(statements) if statement not in shown]
+        shown.update(fresh)
+        above = f", {len(statements) - len(fresh)} of them above" if len(fresh) < len(statements) else ""
+        heading_of = f"{topic}: {counted(len(statements), 'statement')}{above}"
+        yield folded(heading_of, code("\n\n".join(fresh), f"SQL of {topic}"), class_="sql")
 
 
 _LISTED = 10
