@@ -145,7 +145,9 @@ def test_a_study_of_one_side_ends_in_values_and_names_what_has_no_answer_yet(
 ) -> None:
     path = tmp_path / "runs.duckdb"
     with made_up(path) as store:
-        store.run("only", store.node("spruce", "laptop"), start_seconds=0, workload="mnist", experiment="containers")
+        node = store.node("spruce", "laptop")
+        alone = {"workload": "mnist", "parameters": {"counters": "none"}, "experiment": "containers"}
+        store.run("only", node, start_seconds=0, **alone)
     monkeypatch.setattr("sys.argv", ["collector", "answer", "containers", "--store", str(path)])
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
