@@ -115,7 +115,12 @@ class Agent:
                 labels=self.config.labels,
             ),
         )
-        couriers = Courier(folder=self.spool_directory / "couriers", access=access, clock=self._clock)
+        couriers = Courier(
+            folder=self.spool_directory / "couriers",
+            access=access,
+            clock=self._clock,
+            start=lambda coroutine: self._loop.start(coroutine),  # noqa: PLW0108 - it is created when the agent starts
+        )
         self.runner = Runner(
             directory=self.spool_directory / "runs",
             images=ImageRecords(self.spool_directory / "images") if self.config.records_requests else None,
@@ -185,7 +190,7 @@ class Agent:
         self._recover()
         # Stopped in the reverse order: the threads that make rows, then the pipeline, then the uplink.
         self._cleanup.callback(count_undelivered)
-        loop = EventLoop("event loop")
+        loop = self._loop = EventLoop("event loop")
         self._cleanup.callback(loop.close)
         loop.start(self.uplink.run()).add_done_callback(self._end_for_uplink)
         self._cleanup.callback(self.uplink.wait_until_delivered, self.config.delivery)

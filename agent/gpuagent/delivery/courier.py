@@ -1,11 +1,15 @@
 """Delivery of rows in the name of another node: what only this machine knows of a run that recorded itself there."""
 
+import asyncio
+import contextlib
 import logging
 import secrets
 import shutil
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from gpuagent.clock import Clock
 from gpuagent.delivery.channel import Access
@@ -13,7 +17,6 @@ from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Spool
 from gpuagent.delivery.stream import Orders
 from gpuagent.delivery.uplink import Delivery, Uplink
-from gpuagent.event_loop import EventLoop
 from gpuagent.runs.tails import Tailed
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_common.errors import GpuAgentError
@@ -27,11 +30,17 @@ _SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Courier:
-    """A sender with a spool for each delivery in `folder`; those of an earlier attempt are tried again."""
+    """A sender with a spool for each delivery in `folder`; those of an earlier attempt are tried again.
+
+    Attributes:
+        start: starts a coroutine in the agent's event loop. One loop serves all: gRPC logs errors where one of several
+            has been closed.
+    """
 
     folder: Path
     access: Access
     clock: Clock
+    start: Callable[[Coroutine[Any, Any, bool]], "Future[bool]"]
 
     def deliver(self, node_uuid: str, hostname: str, buffer: RecordBuffer) -> None:
         """Deliver the rows in `buffer` as the node's; what cannot be delivered now waits for the next call."""
@@ -77,17 +86,24 @@ class Courier:
             ),
             hostname=hostname,
         )
-        loop = EventLoop("courier")
         try:
-            loop.start(uplink.run())
-            is_delivered = uplink.wait_until_delivered(Delivery(seconds=_SECONDS))
+            is_delivered = self.start(_run_until_delivered(uplink)).result()
         finally:
-            loop.close()
             spool.close()
         if is_delivered:
             shutil.rmtree(place)
         else:
             _LOG.warning("rows of the node %s wait in %s: %s", hostname, place, uplink.last_error or "no answer")
+
+
+async def _run_until_delivered(uplink: Uplink) -> bool:
+    running = asyncio.create_task(uplink.run())
+    try:
+        return await asyncio.to_thread(uplink.wait_until_delivered, Delivery(seconds=_SECONDS))
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
 
 
 def _refuse(*_: object) -> NoReturn:
