@@ -146,8 +146,8 @@ def test_a_study_of_one_side_ends_in_values_and_names_what_has_no_answer_yet(
     path = tmp_path / "runs.duckdb"
     with made_up(path) as store:
         node = store.node("spruce", "laptop")
-        alone = {"workload": "mnist", "parameters": {"counters": "none"}, "experiment": "containers"}
-        store.run("only", node, start_seconds=0, **alone)
+        plain = {"counters": "none"}
+        store.run("only", node, start_seconds=0, workload="mnist", parameters=plain, experiment="containers")
     monkeypatch.setattr("sys.argv", ["collector", "answer", "containers", "--store", str(path)])
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
