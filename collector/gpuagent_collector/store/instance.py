@@ -13,6 +13,10 @@ from gpuagent_collector.store.columns import quoted
 from gpuagent_collector.store.extensions import NO_DOWNLOADS, load_extension
 from gpuagent_collector.store.spec import Kind, StoreSpec
 
+# The format of new files: it packs bitmaps of absent values and texts, which takes a tenth less disk. Older files keep
+# theirs. DuckDB before 1.5 cannot read it.
+_FILE_FORMAT: dict[str, str | bool | int | float | list[str]] = {"storage_compatibility_version": "v1.5.0"}
+
 # The name under which a lake is attached.
 LAKE = "lake"
 
@@ -59,7 +63,9 @@ def start_instance(spec: StoreSpec, *, read_only: bool, create: bool = True, exa
             raise StoreError(f"the store {path} is a folder; name a file in it")
     try:
         if spec.kind is Kind.FILE:
-            return Instance(connection=duckdb.connect(spec.place, read_only=read_only, config=NO_DOWNLOADS))
+            return Instance(
+                connection=duckdb.connect(spec.place, read_only=read_only, config=NO_DOWNLOADS | _FILE_FORMAT)
+            )
         return _start_lake(spec, read_only=read_only, create=create and not read_only, exact=exact)
     except duckdb.Error as error:
         raise StoreError(_explain(spec, str(error), read_only=read_only)) from error
