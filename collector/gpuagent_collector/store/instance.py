@@ -87,7 +87,7 @@ def harden(instance: Instance, spec: StoreSpec, memory_bytes: int | None = None)
     """
     connection, scratch = instance.connection, spec.scratch_directory
     # A store that this process has open already: DuckDB shares its instance, with all settings.
-    if connection.execute("SELECT current_setting('lock_configuration')").fetchone() == (True,):
+    if connection.execute("SELECT current_setting('lock_configuration')").fetchall() == [(True,)]:
         return
     share_bytes = memory_limit_bytes(connection) / _DEFAULT_MEMORY_SHARE * _MEMORY_SHARE
     memory_mib = max(1, int((memory_bytes or share_bytes) / 2**20))

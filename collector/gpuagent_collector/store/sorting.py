@@ -17,11 +17,13 @@ from gpuagent_collector.store.transactions import retry_conflicts, transaction
 
 # Larger slices compress better, because DuckDB compresses 122,880 rows together: of an agent's `gpu_samples`, a value
 # took 1.78 bytes in slices of 200,000 rows, 1.27 of 500,000 and 1.13 of 1,000,000, which take 1.3 s of one core.
-SLICE_ROWS = 1_000_000
+SLICE_ROWS = 8 * 122_880
 
 _DAY = timedelta(days=1)
 # Even of a fleet, the samples of a second are fewer than a slice.
 _SHORTEST = timedelta(seconds=1)
+# Of a slice, where its rows are spread evenly.
+_FILLED = 0.98
 # Samples that arrive later stay where they are.
 _SETTLED = timedelta(hours=1)
 
@@ -31,6 +33,14 @@ _LANES = {
     "gpu_samples": ("utilization_percent", "sm_active_percent"),
     "host_samples": ("cpu_percent", "memory_used_bytes"),
 }
+
+# Always a write: DuckDB frees the blocks of removed rows in a checkpoint after a later transaction.
+_KEEP_LAST = (
+    "CREATE OR REPLACE TEMP TABLE last_sortings AS "
+    "SELECT table_name, max(until) AS until, max(sorted_at) AS sorted_at FROM sortings GROUP BY table_name",
+    "DELETE FROM sortings",
+    "INSERT INTO sortings FROM last_sortings",
+)
 
 _RANGE = "time >= $since AND time < $until"
 
@@ -55,10 +65,17 @@ def sort_old(connection: duckdb.DuckDBPyConnection, now: datetime, *, settled: t
     Raises:
         duckdb.Error: the store failed; the open slice is as it was.
     """
+    has_sorted = False
     for table, columns in table_columns(connection).items():
         if table.endswith(SAMPLES):
             place = _Table(name=table, order=sort_order(table, columns), until=now - settled, waits=bool(settled))
-            yield from place.sort(connection, now)
+            for done in place.sort(connection, now):
+                has_sorted = True
+                yield done
+    if has_sorted:
+        with transaction(connection):
+            for statement in _KEEP_LAST:
+                connection.execute(statement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +106,12 @@ class _Table:
         if first is None:
             return None
         day = first.replace(hour=0, minute=0, second=0, microsecond=0)
-        since, until = max(sorted_until, day), min(day + _DAY, self.until)
+        since, until = max(sorted_until, first), min(day + _DAY, self.until)
         rows = self._count(connection, since, until)
         if self.waits and until < day + _DAY and rows < SLICE_ROWS:
             return None
         while rows > SLICE_ROWS and until - since > _SHORTEST:
-            until = since + max((until - since) / 2, _SHORTEST)
+            until = since + max((until - since) * (_FILLED * SLICE_ROWS / rows), _SHORTEST)
             rows = self._count(connection, since, until)
         return since, until
 
