@@ -15,7 +15,10 @@ from gpuagent_collector.store.spec import Kind, StoreSpec
 
 # The format of new files: it packs bitmaps of absent values and texts, which takes a tenth less disk. Older files keep
 # theirs. DuckDB before 1.5 cannot read it.
-_FILE_FORMAT: dict[str, str | bool | int | float | list[str]] = {"storage_compatibility_version": "v1.5.0"}
+_FILE_FORMAT: dict[str, str | bool | int | float | list[str]] = {
+    "storage_compatibility_version": "v1.5.0",
+    "checkpoint_threshold": "128MB",
+}
 
 # The name under which a lake is attached.
 LAKE = "lake"
