@@ -13,9 +13,9 @@ from gpuagent_collector.store.columns import quoted
 from gpuagent_collector.store.extensions import NO_DOWNLOADS, load_extension
 from gpuagent_collector.store.spec import Kind, StoreSpec
 
-# The format of new files packs bitmaps of absent values and texts, which takes a tenth less disk. Older files keep theirs.
-# DuckDB before 1.5 cannot read it. Merging the log less often compresses fewer rows twice; after a kill, a log of 99 MB
-# takes 0.4 s of CPU.
+# The format of new files packs bitmaps of absent values and texts, which takes a tenth less disk. Older files keep
+# theirs. DuckDB before 1.5 cannot read it. Merging the log less often compresses fewer rows twice; after a kill
+# a log of 99 MB takes 0.4 s of CPU.
 _FILE_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "storage_compatibility_version": "v1.5.0",
     "checkpoint_threshold": "128MB",
