@@ -20,7 +20,7 @@ from gpuagent_common.errors import MisuseError
 SHOWN, HIDDEN = 111, 666
 
 # Tables of which no row is a session's or a run's.
-_BOOKKEEPING = {"commits", "schema_migrations"}
+_BOOKKEEPING = {"commits", "schema_migrations", "sortings"}
 
 
 def _value(kind: str, column: str, number: int) -> Any:
