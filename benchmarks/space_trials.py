@@ -19,7 +19,7 @@ from pathlib import Path
 
 import duckdb
 
-from gpuagent_collector.exchange.backup import backup
+from gpuagent_collector.exchange.backup import backup, shrink
 from gpuagent_collector.exchange.belongings import RunFilter
 from gpuagent_collector.exchange.delete import Removal
 from gpuagent_collector.exchange.export import export
@@ -219,6 +219,19 @@ def _compact(kind: str) -> Operation:
     )
 
 
+def _sort() -> Operation:
+    def run(disk: Path, _inputs: Path) -> None:
+        with Store.open(f"{disk}/s", create=False) as store:
+            list(store.sort(datetime(2031, 1, 1)))  # noqa: DTZ001 - as the store's
+            store.checkpoint()
+        shrink(StoreSpec.parse(f"{disk}/s"))
+
+    def verify(disk: Path, inputs: Path, _is_done: bool) -> None:
+        expect_same(f"{disk}/s", inputs)
+
+    return Operation(name="sorting of a file", prepare=lambda disk: fill(f"{disk}/s"), run=run, verify=verify)
+
+
 def _migrate(kind: str) -> Operation:
     def run(disk: Path, _inputs: Path) -> None:
         Store.open(f"{kind}{disk}/s").close()
@@ -238,6 +251,7 @@ OPERATIONS = (
     *(_import(kind, into_existing=existing) for kind in KINDS for existing in (False, True)),
     *map(_delete, KINDS),
     *map(_compact, KINDS),
+    _sort(),
     *map(_migrate, KINDS),
 )
 

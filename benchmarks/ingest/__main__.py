@@ -24,6 +24,7 @@ from benchmarks.ingest.sending import encode_all, send_all
 from benchmarks.machine import describe, show
 
 NODES = 8
+GOAL_MILLIONS_A_SECOND, GOAL_BYTES_A_VALUE = 6.0, 1.2
 # As from an agent with a long flush interval.
 SECONDS_A_MESSAGE = 10
 
@@ -77,6 +78,7 @@ def main() -> None:
     print(describe())
     print(f"{values:.3g} M values in {rows:.3g} M rows of {NODES} nodes with 8 GPUs; medians of {arguments.repeats}\n")
     show(_table(measured))
+    print(_goals(measured))
 
 
 def measure(
@@ -146,6 +148,19 @@ def _table(measured: dict[str, Measured]) -> Table:
         there = measured.get(name)
         table.add_row(name, *(_cells(there, measured[ours.PLAIN.name]) if there else ["not installed"]))
     return table
+
+
+def _goals(measured: dict[str, Measured]) -> str:
+    """Return the goals beside what was reached and beside the best other database."""
+    us, others = measured[ours.PLAIN.name], [each for name, each in measured.items() if "gpuagent" not in name]
+    speed, size = us.per_second / 1e6, us.bytes_a_value(us.compacted_bytes)
+    fastest = max(each.per_second / 1e6 for each in others)
+    smallest = min(each.bytes_a_value(each.compacted_bytes) for each in others)
+    return (
+        f"\ngoal: {GOAL_MILLIONS_A_SECOND:g} M values/s; reached {speed:.2f}, fastest other {fastest:.2f}"
+        f"\ngoal: at most {GOAL_BYTES_A_VALUE:g} bytes a value, compacted; reached {size:.2f}, "
+        f"smallest other {smallest:.2f}"
+    )
 
 
 def _cells(each: Measured, reference: Measured) -> Sequence[str]:

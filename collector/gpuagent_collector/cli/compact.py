@@ -25,17 +25,18 @@ Examples:
 @click.option("--trust-clock", is_flag=True, help="Use this machine's clock, even if samples disagree with it.")
 @changed_store_option
 def command(retention: "Retention | None", trust_clock: bool, store_name: str) -> None:
-    """Merge a store's files, thin out and remove old samples.
+    """Sort a store's samples, merge its files, remove old samples.
 
     A store in PostgreSQL can be compacted while collectors write it: run this every hour, one at a time. Files that
-    nobody reads any more are deleted a day later. A running collector thins out its own store: `collector serve
-    --keep-raw`.
+    nobody reads any more are deleted a day later. A running collector thins out and sorts its own store: `collector
+    serve --keep-raw`. A file of which a quarter is free is replaced by a smaller copy, which needs room beside it.
 
     Age is measured by the clock only if samples agree with it, so that a clock that is ahead removes nothing: the
     store must have samples of the last hour, and of the same hour a day ago. TIME is such as 12h, 7d or 52w. Thinned
     rows keep mean, minimum, maximum and number of readings.
     """
-    from gpuagent_collector.store import Store
+    from gpuagent_collector.exchange.backup import shrink
+    from gpuagent_collector.store import Kind, Store
     from gpuagent_collector.times import utc_now
 
     with Store.open(store_name, create=False) as store:
@@ -57,10 +58,16 @@ def command(retention: "Retention | None", trust_clock: bool, store_name: str) -
                 click.echo(f"{store.spec}: {counted(old, 'row')} thinned out to {thinned:,}")
             if retention.everything is not None:
                 click.echo(f"{store.spec}: {counted(removed, 'row')} removed")
+        for _ in store.sort(utc_now()):
+            pass
         store.tidy()
+        if store.spec.kind is Kind.FILE:
+            store.checkpoint()
         files = store.files()
-        if files is None:
-            click.echo(f"{store.spec}: compacted")
-        else:
-            size = notation([files.size_bytes], "bytes").write(files.size_bytes)
-            click.echo(f"{store.spec}: compacted, in {counted(files.count, 'file')} of {size}")
+    if files is None:
+        shrink(store.spec)
+        count, size_bytes = 1, store.spec.path.stat().st_size
+    else:
+        count, size_bytes = files.count, files.size_bytes
+    size = notation([size_bytes], "bytes").write(size_bytes)
+    click.echo(f"{store.spec}: compacted, in {counted(count, 'file')} of {size}")

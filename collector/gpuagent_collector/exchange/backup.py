@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from gpuagent_collector.errors import StoreError
+from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.query.snapshot import TableRows
 from gpuagent_collector.schema import load_migrations
 from gpuagent_collector.store import Store, StoreSpec
@@ -18,6 +19,9 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 
 # Some 200,000 rows: an insert of few costs as much as one of many.
 _BATCHES_AT_ONCE = 100
+
+# Share of a file's blocks that are free.
+_WORTH_COPYING = 0.25
 
 # Called with each table and its number of rows when it is copied.
 Progress = Callable[[str, int], None]
@@ -75,6 +79,26 @@ def backup(reader: Origin, file: Path, progress: Progress, *, memory_bytes: int 
         for leftover in (unfinished, log):
             leftover.unlink(missing_ok=True)
     return sum(rows.values())
+
+
+def shrink(spec: StoreSpec) -> bool:
+    """Replace a file by a copy of it, if a quarter of it is free; return whether that was so.
+
+    DuckDB keeps the blocks of removed rows for later ones. Both files need room until the copy is complete.
+
+    Raises:
+        GpuAgentError: as `backup`; the store is as it was.
+    """
+    path = spec.path.resolve()
+    copy = path.with_name(f"{path.name}.compacted")
+    with closing(FileReader(spec)) as reader:
+        if reader.free_share() < _WORTH_COPYING:
+            return False
+        copy.unlink(missing_ok=True)
+        backup(reader, copy, lambda _table, _rows: None)
+        copy.chmod(path.stat().st_mode)
+        copy.replace(path)
+    return True
 
 
 def _copy(

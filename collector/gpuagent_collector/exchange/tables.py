@@ -12,7 +12,7 @@ from gpuagent_collector.times import utc_now
 
 # A mark says that a collector has all of a session up to a number. That is false for one that imported an excerpt:
 # there the mark would hide what the session's agent still sends.
-KEPT_HERE = frozenset({"commits", "marks", "schema_migrations", "session_owners"})
+KEPT_HERE = frozenset({"commits", "marks", "schema_migrations", "session_owners", "sortings"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import chain, islice
 
 import duckdb
 
@@ -14,6 +14,7 @@ from gpuagent_collector.ingest.ownership import Duty
 from gpuagent_collector.ingest.presence import Presence, declare_lost
 from gpuagent_collector.store import Kind, Store
 from gpuagent_collector.store.retention import Retention, Slice, retain, trusted_now
+from gpuagent_collector.store.sorting import sort_old
 from gpuagent_collector.store.transactions import retry_conflicts, transaction
 from gpuagent_common.statuses import FINAL_STATUSES
 
@@ -24,7 +25,7 @@ _RUNS_AT_ONCE = 20
 
 _NOT_SUMMARISED = "SELECT run_id FROM runs WHERE status = ANY(?) AND run_id NOT IN (SELECT run_id FROM run_metrics)"
 
-# Share of the writer's time for retention, while there is something to do.
+# Share of the writer's time for retention and sorting, while there is something to do.
 _RETENTION_SHARE = 0.2
 
 # Appends the figures of these ended runs to `run_metrics`, computed at this time.
@@ -48,7 +49,7 @@ class Intervals:
 
 @dataclass(kw_only=True)
 class Housekeeping:
-    """Summaries of ended runs, the end of lost runs, compaction, and retention.
+    """Summaries of ended runs, the end of lost runs, compaction, retention and sorting.
 
     Each collector of a shared store summarises the runs whose end it stored; one of them does the rest. Two summaries
     of one run are harmless, because the later one counts.
@@ -70,7 +71,7 @@ class Housekeeping:
         self._retaining = Retaining(
             self.connection,
             self.retention,
-            sorted_by_node=self.store.spec.is_lake,
+            is_lake=self.store.spec.is_lake,
             every=self.intervals.tidy,
             now=self.now,
             monotonic=self.monotonic,
@@ -171,11 +172,12 @@ class Housekeeping:
 
 @dataclass
 class Retaining:
-    """Retention between commits, in slices so short that no agent waits. It belongs to the writer's thread."""
+    """Retention and a file's sorting between commits, in short slices. It belongs to the writer's thread."""
 
     connection: duckdb.DuckDBPyConnection
     retention: Retention
-    sorted_by_node: bool
+    # A lake sorts when it is compacted.
+    is_lake: bool
     # Interval between looks for old rows.
     every: timedelta
     now: Callable[[], datetime]
@@ -188,16 +190,17 @@ class Retaining:
     def tick(self) -> None:
         """Do a slice when it is due. Nothing can be lost here, so a failure is logged and retried."""
         started = self.monotonic()
-        if not self.retention or started < self._next:
+        if started < self._next or (self.is_lake and not self.retention):
             return
         done: Slice | None = None
         try:
             if self._slices is None:
                 now = trusted_now(self.connection, self.now())
-                self._slices = retain(self.connection, self.retention, now, sorted_by_node=self.sorted_by_node)
+                thinned = retain(self.connection, self.retention, now, sorted_by_node=self.is_lake)
+                self._slices = thinned if self.is_lake else chain(thinned, sort_old(self.connection, now))
             done = next(self._slices, None)
         except duckdb.Error as error:
-            _LOG.warning("cannot thin samples out; retrying later: %s", error)
+            _LOG.warning("cannot thin out or sort samples; retrying later: %s", error)
         ended = self.monotonic()
         if done is None:
             self._slices = None

@@ -30,7 +30,7 @@ class IngestSettings:
     """Limits and delays of ingest."""
 
     # Records waiting for the writer; beyond this `submit` waits.
-    queue_limit_bytes: int = 64 * 1024 * 1024
+    queue_limit_bytes: int = 128 * 1024 * 1024
     gathering: Gathering = field(default_factory=Gathering)
     # Pause after the first failed commit; it doubles with each further one.
     first_retry_seconds: float = 0.5

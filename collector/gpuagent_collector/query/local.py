@@ -12,6 +12,10 @@ from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.query.snapshot import TableRows, tables_of
 from gpuagent_collector.store import Store, StoreSpec
 
+_FREE_SHARE = """
+SELECT free_blocks / greatest(total_blocks, 1) FROM pragma_database_size() WHERE database_name = current_database()
+"""
+
 
 class FileReader:
     """A reader that opens the store itself, behind the same guard as a collector's queries."""
@@ -50,6 +54,12 @@ class FileReader:
     def snapshot(self) -> Generator[TableRows, None, None]:
         """Yield every table of the store, all of the same moment."""
         return tables_of(self._store)
+
+    def free_share(self) -> float:
+        """Return the share of a file's blocks that hold no rows."""
+        with self._store.using("read") as connection:
+            ((share,),) = connection.execute(_FREE_SHARE).fetchall()
+        return float(share)
 
     def close(self) -> None:
         """Close the store."""

@@ -46,8 +46,9 @@ def stored_version(connection: duckdb.DuckDBPyConnection) -> int | None:
         return 0
     if "schema_migrations" not in tables:
         return None
-    row = connection.execute("SELECT coalesce(max(version), 0) FROM schema_migrations").fetchone()
-    return int(row[0]) if row else 0
+    # All rows: a result that is not read to its end keeps its transaction open, and DuckDB then frees nothing.
+    ((version,),) = connection.execute("SELECT coalesce(max(version), 0) FROM schema_migrations").fetchall()
+    return int(version)
 
 
 def check_version(connection: duckdb.DuckDBPyConnection, migrations: Sequence[Migration]) -> int:

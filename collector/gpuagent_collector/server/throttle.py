@@ -17,7 +17,7 @@ BURST_MESSAGES = 1000.0
 # Of one node before their commit; a genuine agent has at most 64.
 MAX_IN_FLIGHT_MESSAGES = 256
 
-# A quarter of the writer's queue, so that one node cannot fill it.
+# An eighth of the writer's queue, so that one node cannot fill it.
 MAX_IN_FLIGHT_BYTES = 16 * 1024 * 1024
 
 # A live view of a node is worth little beyond this.

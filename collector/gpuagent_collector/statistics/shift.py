@@ -11,6 +11,7 @@ difference on both sides. That keeps the exact distribution of untied data valid
 as stated), and both ends of the interval belong to it.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -44,6 +45,9 @@ _EXACT_RUNS = 50
 
 # The same for pairs, whose distribution takes less work.
 _EXACT_PAIRS = 200
+
+# Differences of independent runs that are made at once; of more, only those near the wanted ranks.
+_MOST_DIFFERENCES = 250_000
 
 
 class Scale(Enum):
@@ -91,15 +95,27 @@ def estimate_shift(
 ) -> Shift:
     """Return the distance of `other` from `baseline`, with its 1 - alpha interval; for `matched`, see Sides."""
     scale = Scale.RATIO if min(*baseline, *other) > 0 else Scale.DIFFERENCE
-    shifts = (_walsh_averages if matched else _differences)(*_on_scale(scale, baseline, other))
+    scaled = _on_scale(scale, baseline, other)
     lower_tail = _signed_rank_lower_tail(len(other)) if matched else _lower_tail(len(baseline), len(other))
     bound = _bound(lower_tail, alpha)
-    middle = ((shifts.size - 1) // 2, shifts.size // 2)
-    # Only these ranks count: sorting the pairs of thousands of runs would take ten times as long.
-    shifts.partition([*middle, *((bound - 1, shifts.size - bound) if bound else ())])
-    low, high = (shifts[bound - 1], shifts[-bound]) if bound else (None, None)
+    size = len(other) * (len(other) + 1) // 2 if matched else len(baseline) * len(other)
+    ranks = [(size - 1) // 2, size // 2, *((bound - 1, size - bound) if bound else ())]
+    if matched or size <= _MOST_DIFFERENCES:
+        shifts = (_walsh_averages if matched else _differences)(*scaled)
+        # Only these ranks count: sorting the pairs of thousands of runs would take ten times as long.
+        shifts.partition(ranks)
+        at = [float(shifts[rank]) for rank in ranks]
+        signs = int(np.count_nonzero(shifts <= 0)), int(np.count_nonzero(shifts >= 0))
+    else:
+        before, after = map(np.sort, scaled)
+        at = [_select_difference(before, after, rank) for rank in ranks]
+        signs = (
+            int(np.sum(before.size - np.searchsorted(before, after, "left"))),
+            int(np.sum(np.searchsorted(before, after, "right"))),
+        )
+    low, high = at[2:] if bound else (None, None)
     # Where many pairs are equal, both counts can be beyond the half at which the tail ends.
-    extreme = min(int(np.count_nonzero(shifts <= 0)), int(np.count_nonzero(shifts >= 0)), lower_tail.size - 1)
+    extreme = min(*signs, len(lower_tail) - 1)
 
     def back(value: float) -> float:
         # A workload may report figures whose ratio is more than a float can hold.
@@ -107,7 +123,7 @@ def estimate_shift(
 
     return Shift(
         scale=scale,
-        estimate=back(float(shifts[middle[0]] + shifts[middle[1]]) / 2),
+        estimate=back((at[0] + at[1]) / 2),
         low=None if low is None else back(low),
         high=None if high is None else back(high),
         alpha=alpha,
@@ -125,6 +141,31 @@ def _differences(baseline: Floats, other: Floats) -> Floats:
     """Return the difference of every two runs, one of each side."""
     differences: Floats = np.subtract.outer(other, baseline).ravel()
     return differences
+
+
+def _select_difference(baseline: Floats, other: Floats, rank: int) -> float:
+    """Return the difference of this rank, from 0, of every two runs of sorted sides, to the last bits.
+
+    The value is bracketed by counting: the differences of two times 5,000 runs would take 200 MB.
+    """
+    low, high = other[0] - baseline[-1], other[-1] - baseline[0]
+    # Of each other run the baseline's runs from `first` to before `last` remain, those from `last` on are below.
+    first, last = np.zeros(other.size, np.int64), np.full(other.size, baseline.size)
+    while (last - first).sum() > _MOST_DIFFERENCES:
+        middle = low + (high - low) / 2
+        if not low < middle < high:  # all that remain are equal
+            place = int(np.argmax(last > first))
+            return float(other[place] - baseline[first[place]])
+        start = np.clip(np.searchsorted(baseline, other - middle, "left"), first, last)
+        if (baseline.size - start).sum() > rank:
+            high, first = middle, start
+        else:
+            low, last = middle, start
+    lengths = last - first
+    ends = np.cumsum(lengths)
+    at = np.arange(ends[-1]) + np.repeat(first - ends + lengths, lengths)
+    left = rank - int((baseline.size - last).sum())
+    return float(np.partition(np.repeat(other, lengths) - baseline[at], left)[left])
 
 
 def _walsh_averages(baseline: Floats, other: Floats) -> Floats:
@@ -168,12 +209,12 @@ def least_pairs(comparisons: int, alpha: float = 0.05) -> int:
     return ceil(log2(comparisons / alpha)) + 1
 
 
-def _bound(lower_tail: Floats, alpha: float) -> int:
-    return int(np.searchsorted(lower_tail, alpha / 2, side="right"))
+def _bound(lower_tail: Sequence[float], alpha: float) -> int:
+    return bisect_right(lower_tail, alpha / 2)
 
 
 @lru_cache(maxsize=256)
-def _signed_rank_lower_tail(pairs: int) -> Floats:
+def _signed_rank_lower_tail(pairs: int) -> Sequence[float]:
     """Return P(W <= w) for each w from 0 to half of the most, when differences are symmetric about 0.
 
     W is the sum of the ranks of the positive differences. The last probability is at least one half.
@@ -181,32 +222,40 @@ def _signed_rank_lower_tail(pairs: int) -> Floats:
     most = pairs * (pairs + 1) // 2
     if pairs > _EXACT_PAIRS:
         deviation = sqrt(most * (2 * pairs + 1) / 12)
-        return _normal_lower_tail(most, deviation)
+        return _NormalLowerTail(most, deviation)
     # ways[w]: the number of sets of ranks so far whose sum is w.
     ways = np.zeros(most + 1)
     ways[0] = 1
     for rank in range(1, pairs + 1):
         ways[rank:] += ways[:-rank].copy()
     tail: Floats = np.cumsum(ways) / 2.0**pairs
-    return tail[: most // 2 + 1]
+    return list(tail[: most // 2 + 1])
 
 
-def _normal_lower_tail(most: int, deviation: float) -> Floats:
-    """Return the normal approximation of a tail that is symmetric about half of `most`, up to there."""
-    # By erfc and not by NormalDist().cdf, which is 1 + erf: that is imprecise far out in the tail.
-    scaled = (most / 2 - 0.5 - np.arange(most // 2 + 1)) / (deviation * sqrt(2))
-    return np.fromiter(map(erfc, scaled.tolist()), np.float64, scaled.size) / 2
+@dataclass(frozen=True, slots=True)
+class _NormalLowerTail(Sequence[float]):
+    """The normal approximation of a tail that is symmetric about half of `most`, up to there."""
+
+    most: int
+    deviation: float
+
+    def __len__(self) -> int:
+        return self.most // 2 + 1
+
+    def __getitem__(self, index: int) -> float:  # type: ignore[override]  # nobody takes a slice
+        # By erfc and not by NormalDist().cdf, which is 1 + erf: that is imprecise far out in the tail.
+        return erfc((self.most / 2 - 0.5 - index) / (self.deviation * sqrt(2))) / 2
 
 
 @lru_cache(maxsize=256)
-def _lower_tail(baseline_runs: int, other_runs: int) -> Floats:
+def _lower_tail(baseline_runs: int, other_runs: int) -> Sequence[float]:
     """Return P(U <= u) for each u from 0 to half the product of the sizes, when both sides have the same distribution.
 
     The last one is at least one half.
     """
     product = baseline_runs * other_runs
     if max(baseline_runs, other_runs) > _EXACT_RUNS:
-        return _normal_lower_tail(product, sqrt(product * (baseline_runs + other_runs + 1) / 12))
+        return _NormalLowerTail(product, sqrt(product * (baseline_runs + other_runs + 1) / 12))
     # ways[k, s]: how many choices of k among the ranks so far sum to s. A rank is counted from 0, so the least sum of
     # `baseline_runs` ranks is that of the lowest ones, at which U is 0.
     ranks = baseline_runs + other_runs
@@ -217,4 +266,4 @@ def _lower_tail(baseline_runs: int, other_runs: int) -> Floats:
     least = baseline_runs * (baseline_runs - 1) // 2
     counts = ways[baseline_runs, least : least + product + 1]
     tail: Floats = np.cumsum(counts) / counts.sum()
-    return tail[: product // 2 + 1]
+    return list(tail[: product // 2 + 1])

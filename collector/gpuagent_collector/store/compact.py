@@ -10,6 +10,7 @@ import duckdb
 
 from gpuagent_collector.store.columns import is_large, table_columns
 from gpuagent_collector.store.instance import LAKE
+from gpuagent_collector.store.sorting import sort_order
 from gpuagent_collector.store.transactions import retry_conflicts, transaction
 
 _ANY_SUPERSEDED_MARK = "SELECT 1 FROM marks GROUP BY session_id HAVING count(*) > 1 LIMIT 1"
@@ -70,15 +71,16 @@ class LakeFiles:
 
 
 def lay_out(connection: duckdb.DuckDBPyConnection, before: frozenset[str]) -> None:
-    """Partition the large tables made since `before` by day, and sort them by node and time.
+    """Partition the large tables made since `before` by day, and sort samples as they compress best.
 
     The platform is not part of it, because samples do not carry it. Nor is a bucket of nodes: every commit would make a
     file of each, and the order within files already serves queries for one node.
     """
     connection.execute(f"CALL {LAKE}.set_option('parquet_compression', 'zstd')")
-    for table in sorted(filter(is_large, table_columns(connection).keys() - before)):
+    tables = table_columns(connection)
+    for table in sorted(filter(is_large, tables.keys() - before)):
         connection.execute(f'ALTER TABLE "{table}" SET PARTITIONED BY (year(time), month(time), day(time))')
-        connection.execute(f'ALTER TABLE "{table}" SET SORTED BY (node_id, time)')
+        connection.execute(f'ALTER TABLE "{table}" SET SORTED BY ({sort_order(table, tables[table])})')
 
 
 def fold_bookkeeping(connection: duckdb.DuckDBPyConnection) -> None:

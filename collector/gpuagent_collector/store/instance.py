@@ -13,6 +13,14 @@ from gpuagent_collector.store.columns import quoted
 from gpuagent_collector.store.extensions import NO_DOWNLOADS, load_extension
 from gpuagent_collector.store.spec import Kind, StoreSpec
 
+# The format of new files packs bitmaps of absent values and texts, which takes a tenth less disk. Older files keep
+# theirs. DuckDB before 1.5 cannot read it. Merging the log less often compresses fewer rows twice; after a kill
+# a log of 99 MB takes 0.4 s of CPU.
+_FILE_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "storage_compatibility_version": "v1.5.0",
+    "checkpoint_threshold": "128MB",
+}
+
 # The name under which a lake is attached.
 LAKE = "lake"
 
@@ -59,7 +67,9 @@ def start_instance(spec: StoreSpec, *, read_only: bool, create: bool = True, exa
             raise StoreError(f"the store {path} is a folder; name a file in it")
     try:
         if spec.kind is Kind.FILE:
-            return Instance(connection=duckdb.connect(spec.place, read_only=read_only, config=NO_DOWNLOADS))
+            return Instance(
+                connection=duckdb.connect(spec.place, read_only=read_only, config=NO_DOWNLOADS | _FILE_SETTINGS)
+            )
         return _start_lake(spec, read_only=read_only, create=create and not read_only, exact=exact)
     except duckdb.Error as error:
         raise StoreError(_explain(spec, str(error), read_only=read_only)) from error
@@ -81,7 +91,7 @@ def harden(instance: Instance, spec: StoreSpec, memory_bytes: int | None = None)
     """
     connection, scratch = instance.connection, spec.scratch_directory
     # A store that this process has open already: DuckDB shares its instance, with all settings.
-    if connection.execute("SELECT current_setting('lock_configuration')").fetchone() == (True,):
+    if connection.execute("SELECT current_setting('lock_configuration')").fetchall() == [(True,)]:
         return
     share_bytes = memory_limit_bytes(connection) / _DEFAULT_MEMORY_SHARE * _MEMORY_SHARE
     memory_mib = max(1, int((memory_bytes or share_bytes) / 2**20))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from gpuagent_collector.store.columns import ROLLUPS, SAMPLES, Columns
 
 # Columns that identify the source of a row's readings.
-_KEYS = frozenset(
+KEYS = frozenset(
     ("session_id", "node_id", "device_id", "core", "path", "run_id", "pid", "pod_uid", "container_id", "source")
 )
 
@@ -60,8 +60,8 @@ def rolled_up(columns: Columns, *, seconds: int, samples: str, rollups: str) -> 
         samples: a relation of samples.
         rollups: a relation of rollups of at most `seconds`.
     """
-    keys = ", ".join(name for name in columns if name in _KEYS)
-    figures = [name for name in columns if name not in (*_KEYS, "time", "seconds")]
+    keys = ", ".join(name for name in columns if name in KEYS)
+    figures = [name for name in columns if name not in (*KEYS, "time", "seconds")]
     of_readings, of_both = (
         _GROUPED.format(
             keys=keys,

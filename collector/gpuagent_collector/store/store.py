@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import duckdb
 
@@ -13,6 +13,7 @@ from gpuagent_collector.store.compact import LakeFiles, fold_bookkeeping, lake_f
 from gpuagent_collector.store.instance import LAKE, Instance, harden, start_instance, use_store
 from gpuagent_collector.store.retention import Retention, Slice, retain, trusted_now
 from gpuagent_collector.store.shared import check_clock
+from gpuagent_collector.store.sorting import sort_old
 from gpuagent_collector.store.spec import Kind, StoreSpec
 from gpuagent_collector.store.transactions import retry_conflicts, transaction
 from gpuagent_collector.times import utc_now
@@ -107,6 +108,12 @@ class Store:
         """
         with self.using("tidy") as connection:
             yield from retain(connection, retention, now, sorted_by_node=self.spec.is_lake)
+
+    def sort(self, now: datetime) -> Iterator[Slice]:
+        """Sort all samples of a file up to `now`, in UTC, and yield each slice when it is done; a lake sorts itself."""
+        if not self.spec.is_lake:
+            with self.using("sort") as connection:
+                yield from sort_old(connection, now, settled=timedelta(0))
 
     def files(self) -> LakeFiles | None:
         """Return the current files of a lake; None for a store that is no lake."""

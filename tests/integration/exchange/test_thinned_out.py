@@ -84,3 +84,22 @@ def test_a_run_that_is_deleted_takes_its_rollups_along(site: str, run: Run) -> N
     assert run("delete", "--store", site, "--run", "satori-first", "--yes")[0] == 0
     after = rollups(site)
     assert [len(rows) for rows in after] == [len(rows) - gone for rows, gone in zip(before, (32, 16, 16), strict=True)]
+
+
+def test_compact_sorts_a_file_and_gives_free_space_back(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "runs.duckdb"
+    with Store.open(str(path)) as store, store.connect() as connection:
+        connection.execute(
+            "INSERT INTO core_samples (session_id, node_id, core, time, cpu_percent) "
+            "SELECT 5, 1, i % 4, TIMESTAMP '2026-01-01' + to_seconds(i // 4), hash(i) % 1000 / 10 "
+            "FROM range(800_000) r(i)"
+        )
+    path.chmod(0o640)
+    before = path.stat()
+    rows = "SELECT count(*), sum(hash(COLUMNS(*)))::HUGEINT FROM core_samples"
+    _, read = run("query", "sql", "--store", str(path), rows)
+    assert run("compact", "--store", str(path))[0] == 0
+    assert path.stat().st_size < 0.7 * before.st_size
+    assert path.stat().st_mode == before.st_mode
+    assert run("query", "sql", "--store", str(path), rows)[1] == read
+    assert [each.name for each in tmp_path.iterdir()] == ["runs.duckdb"]

@@ -330,7 +330,7 @@ class TestBetweenCommits:
     ) -> None:
         add(connection, *((1, 10, 3600.0 * hour, 1.0) for hour in range(3)))
         connection.execute("INSERT INTO steps (time) VALUES (?), (?)", [LATER, LATER - DAY])  # as the clock says
-        keeping = Retaining(connection, SECONDS, sorted_by_node=False, every=HOUR, now=lambda: LATER, monotonic=clock)
+        keeping = Retaining(connection, SECONDS, is_lake=False, every=HOUR, now=lambda: LATER, monotonic=clock)
         left = []
         for _ in range(20):  # a second each, and two more where something is done
             keeping.tick()

@@ -103,7 +103,7 @@ def test_times_that_are_none_tell_nothing(connection: duckdb.DuckDBPyConnection,
 
 
 def serve(connection: duckdb.DuckDBPyConnection, kept: Retention, now: datetime) -> None:
-    keeping = Retaining(connection, kept, sorted_by_node=False, every=HOUR, now=lambda: now, monotonic=lambda: 0.0)
+    keeping = Retaining(connection, kept, is_lake=False, every=HOUR, now=lambda: now, monotonic=lambda: 0.0)
     for _ in range(4):
         keeping.tick()
 

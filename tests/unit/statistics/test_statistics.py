@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import binom, gmean, mannwhitneyu, wilcoxon
 
+from gpuagent_collector.statistics import shift as shifts
 from gpuagent_collector.statistics.shift import (
     Scale,
     Sides,
@@ -226,3 +227,19 @@ def test_a_median_s_interval_is_the_narrowest_that_leaves_at_most_five_percent_o
 def test_a_median_of_thousands_has_an_interval() -> None:
     low, high = median_interval([float(rank) for rank in range(3000)]) or (0, 0)
     assert 1400 < low < 1500 < high < 1600
+
+
+@pytest.mark.parametrize("digits", [12, 0], ids=["all different", "many equal"])
+@pytest.mark.parametrize("centre", [100.0, 0.0], ids=["ratio", "difference"])
+def test_thousands_of_runs_give_the_same_without_making_every_difference(
+    digits: int, centre: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = np.random.default_rng(1)
+    baseline, other = (chance.normal(centre + side, 5, 600 + side).round(digits).tolist() for side in (0, 1))
+    selected = estimate_shift(baseline, other)
+    monkeypatch.setattr(shifts, "_MOST_DIFFERENCES", 10**6)
+    assert selected == estimate_shift(baseline, other)
+
+
+def test_thousands_of_equal_runs_have_no_shift() -> None:
+    assert estimate_shift([3.0] * 600, [3.0] * 600).p_value == 1.0
