@@ -1,0 +1,102 @@
+"""The run of serve-load: the server's start, a few requests to know it, the load, and the figures."""
+
+import os
+import time
+
+import click
+
+from gpuagent_workloads.errors import WorkloadError
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.suite.serve_load import Config
+from gpuagent_workloads.suite.serve_load.clients import Target, Window, drive
+from gpuagent_workloads.suite.serve_load.exchange import Answer, Endpoint, ask
+from gpuagent_workloads.suite.serve_load.figures import report_figures, write_records
+from gpuagent_workloads.suite.serve_load.schedule import Planned, schedule
+from gpuagent_workloads.suite.serve_load.server import served
+
+# Tokens are about so long where the server does not count those of prompts.
+_CHARACTERS = 4.0
+_CORES_PER_CLIENT = 4
+_MOST_CLIENTS = 16
+
+
+def run(config: Config, reporter: Reporter) -> None:
+    """Measure the server.
+
+    Raises:
+        MisuseError: a distribution of lengths or the server's command is invalid.
+        DataError: a trace is missing or of another form.
+        WorkloadError: the server does not start, or does not answer.
+    """
+    next(schedule(config))  # so that a mistake in it is found before a model is loaded
+    for uuid in (config.gpus or "").split(","):
+        if uuid.strip():
+            reporter.device(uuid.strip())
+    clients = config.clients or max(1, min(_MOST_CLIENTS, len(os.sched_getaffinity(0)) // _CORES_PER_CLIENT))
+    reporter.result("clients", clients)
+    reporter.result("seed", config.seed)
+    with served(config, reporter) as url:
+        target = _meet(config, Endpoint(url=url, key=os.environ.get("OPENAI_API_KEY")), reporter)
+        windows: list[Window] = []
+
+        def follow(window: Window) -> None:
+            """Report the phases as they begin."""
+            windows.append(window)
+            for phase, begins in (
+                ("warmup", window.load_from),
+                ("measure", window.measure_from),
+                ("teardown", window.measure_to),
+            ):
+                time.sleep(max(0.0, begins - time.monotonic()))
+                if phase != "warmup" or config.warmup:
+                    reporter.phase(phase)
+
+        log = drive(config, target, clients, follow)
+    (window,) = windows
+    if reporter.directory:
+        write_records(log.records, window, reporter.directory / "requests.jsonl")
+    if report_figures(log, window, config, reporter):
+        click.echo(
+            "serve-load: warning: the clients were late themselves, so that latencies are partly theirs; "
+            "give more --clients, or more cores",
+            err=True,
+        )
+    if config.duration < 10:
+        reporter.result("measure_short", 1)
+
+
+def _meet(config: Config, endpoint: Endpoint, reporter: Reporter) -> Target:
+    """Return the target: its model, and by two short prompts how many characters make a token."""
+    model = config.model
+    if model is None:
+        found = ask(endpoint, "/v1/models", timeout_seconds=config.timeout)
+        model = found.model
+        if not model:
+            raise WorkloadError(f"{endpoint.url}/v1/models lists no model (status {found.status}); give --model")
+    reporter.result("model", model)
+    plain = Target(endpoint=endpoint, model=model, characters=1.0, overhead=0.0)
+    lengths = (64, 320)
+    counts = []
+    for number, length in enumerate(lengths):
+        planned = Planned(at_seconds=0.0, input_tokens=length, output_tokens=2, number=-1 - number)
+        began = time.monotonic()
+        answer = ask(endpoint, plain.path(config), plain.body(config, planned), timeout_seconds=config.ready_timeout)
+        _check(answer, endpoint, config)
+        if not number:
+            reporter.result("first_answer_seconds", time.monotonic() - began, unit="s")
+        counts.append(answer.usage.get("prompt_tokens"))
+    short, long = counts
+    if short is None or long is None or long <= short:
+        reporter.result("prompt_length", f"taken as {_CHARACTERS:g} characters a token: the server does not count them")
+        return Target(endpoint=endpoint, model=model, characters=_CHARACTERS, overhead=0.0)
+    characters = (lengths[1] - lengths[0]) / (long - short)
+    return Target(endpoint=endpoint, model=model, characters=characters, overhead=short - lengths[0] / characters)
+
+
+def _check(answer: Answer, endpoint: Endpoint, config: Config) -> None:
+    """Raise WorkloadError where the server refuses requests."""
+    if answer.status != 200 or answer.error:
+        why = answer.error or f"status {answer.status}"
+        raise WorkloadError(f"{endpoint.url} refuses {config.api}: {why:.300}")
+    if not answer.token_seconds:
+        raise WorkloadError(f"{endpoint.url} answers {config.api} without any text; try the other --api")
