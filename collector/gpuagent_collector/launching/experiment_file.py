@@ -14,7 +14,20 @@ _FILE_SUFFIXES = (".yaml", ".yml")
 
 # As in the schema of experiment files.
 _ANSWERS = frozenset(
-    {"compare", "history", "outliers", "peers", "plot", "profile", "recommend", "report", "roofline", "scaling", "show"}
+    {
+        "compare",
+        "history",
+        "outliers",
+        "peers",
+        "plot",
+        "profile",
+        "recommend",
+        "report",
+        "roofline",
+        "scaling",
+        "serving",
+        "show",
+    }
 )
 
 
