@@ -62,7 +62,7 @@ def answer(study: Study, warnings: int) -> str:
 
 
 def _sentences(curve: Curve, study: Study) -> Iterator[str]:
-    before = f"{name}: " if (name := _tell_apart(curve, study)) else ""
+    before = f"{name}: " if (name := tell_apart(curve, study)) else ""
     if curve.limits.milliseconds:
         kept = [_kept(side, curve, study) for side in curve.points]
         yield f"{before}Within {write_limits(curve)}, {'; '.join(kept)}."
@@ -117,7 +117,8 @@ def _title(metric: str) -> str:
     return f"{LIMITED[kind]} {rest.removesuffix('_seconds')}"
 
 
-def _tell_apart(curve: Curve, study: Study) -> str:
+def tell_apart(curve: Curve, study: Study) -> str:
+    """Return the settings that distinguish a curve from the others of a study; '' for the only one."""
     telling = distinguishing(curve.settings, (other.settings for other in study.curves))
     load = [f"by {curve.load}"] if len({other.load for other in study.curves}) > 1 else []
     return " ".join([*(f"{name}={value}" for name, value in telling.items()), *load])
@@ -146,7 +147,7 @@ def _section(curve: Curve, study: Study) -> Section:
     if any(ENERGY in point.figures for point in _points(curve)):
         notes.append("Joules: of the GPUs. A token is one of an answer.")
     return Section(
-        heading=_tell_apart(curve, study) or f"Latency by {curve.load}",
+        heading=tell_apart(curve, study) or f"Latency by {curve.load}",
         parts=(
             *((Paragraph(text=f"All runs agree in {agreed}."),) if agreed else ()),
             Grid(
@@ -187,7 +188,7 @@ def _seconds(point: Point, name: str) -> str:
     if value is None:
         return ABSENT
     scale = notation([value], "seconds")
-    return f"{scale.write(value)} {scale.symbol}"
+    return scale.write(value)
 
 
 def _output_rows(curve: Curve, study: Study) -> Iterator[tuple[str, ...]]:

@@ -28,6 +28,9 @@ LOADS = {"rate": "requests/s", "concurrency": "users"}
 # The kinds of latency that a limit can be on, by their option and parameter.
 LIMITED = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "whole answer"}
 
+# The figure that every run of serve-load has.
+MEASURE = "ttft_p50_seconds"
+
 ENERGY = "gpu_energy_per_item_joules"
 
 _ALPHA = 0.05
@@ -155,7 +158,7 @@ def study_serving(ask: Ask, request: Request, *, percent: int | None, millisecon
     groups: dict[tuple[str, str], dict[float, Block]] = defaultdict(dict)
     for block in chosen.layout.blocks:
         loads = [name for name in LOADS if block.parameters.get(name) is not None]
-        if len(loads) == 1 and any(chosen.facts.has(cell.runs, "ttft_p50_seconds") for cell in block.cells):
+        if len(loads) == 1 and any(chosen.facts.has(cell.runs, MEASURE) for cell in block.cells):
             rest = {name: value for name, value in block.settings.items() if name != loads[0]}
             groups[loads[0], json.dumps(rest, sort_keys=True)][float(block.parameters[loads[0]])] = block
     if not groups:

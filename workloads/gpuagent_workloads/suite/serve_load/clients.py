@@ -35,12 +35,16 @@ _WORDS = ("time", "year", "people", "way", "day", "man", "thing", "woman", "life
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The server, and the length of its prompts: `characters` a token, after `overhead` tokens of its own."""
+    """The server, and the length of its prompts: `characters` a token, after `overhead` tokens of its own.
+
+    `ignores_end` asks for answers of full length, as vLLM and SGLang can give; some servers refuse the question.
+    """
 
     endpoint: Endpoint
     model: str
-    characters: float
-    overhead: float
+    characters: float = 1.0
+    overhead: float = 0.0
+    ignores_end: bool = True
 
     def body(self, config: Config, planned: Planned) -> dict[str, Any]:
         """Return a request with a prompt that no other has, so that no server finds it in a cache."""
@@ -58,8 +62,7 @@ class Target:
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
-            # vLLM and SGLang then give as many tokens as were asked for; others ignore it.
-            "ignore_eos": True,
+            **({"ignore_eos": True} if self.ignores_end else {}),
         }
 
     def path(self, config: Config) -> str:

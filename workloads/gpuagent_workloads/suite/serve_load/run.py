@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 
 import click
 
@@ -74,13 +75,16 @@ def _meet(config: Config, endpoint: Endpoint, reporter: Reporter) -> Target:
         if not model:
             raise WorkloadError(f"{endpoint.url}/v1/models lists no model (status {found.status}); give --model")
     reporter.result("model", model)
-    plain = Target(endpoint=endpoint, model=model, characters=1.0, overhead=0.0)
+    target = Target(endpoint=endpoint, model=model)
     lengths = (64, 320)
     counts = []
     for number, length in enumerate(lengths):
         planned = Planned(at_seconds=0.0, input_tokens=length, output_tokens=2, number=-1 - number)
         began = time.monotonic()
-        answer = ask(endpoint, plain.path(config), plain.body(config, planned), timeout_seconds=config.ready_timeout)
+        answer = _try(target, config, planned)
+        if 400 <= answer.status < 500 and target.ignores_end:
+            target = replace(target, ignores_end=False)
+            answer = _try(target, config, planned)
         _check(answer, endpoint, config)
         if not number:
             reporter.result("first_answer_seconds", time.monotonic() - began, unit="s")
@@ -88,9 +92,15 @@ def _meet(config: Config, endpoint: Endpoint, reporter: Reporter) -> Target:
     short, long = counts
     if short is None or long is None or long <= short:
         reporter.result("prompt_length", f"taken as {_CHARACTERS:g} characters a token: the server does not count them")
-        return Target(endpoint=endpoint, model=model, characters=_CHARACTERS, overhead=0.0)
+        return replace(target, characters=_CHARACTERS)
     characters = (lengths[1] - lengths[0]) / (long - short)
-    return Target(endpoint=endpoint, model=model, characters=characters, overhead=short - lengths[0] / characters)
+    return replace(target, characters=characters, overhead=short - lengths[0] / characters)
+
+
+def _try(target: Target, config: Config, planned: Planned) -> Answer:
+    body = target.body(config, planned)
+    # The first request may load the model.
+    return ask(target.endpoint, target.path(config), body, timeout_seconds=config.ready_timeout)
 
 
 def _check(answer: Answer, endpoint: Endpoint, config: Config) -> None:
