@@ -4,6 +4,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullLocator
 
 from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.plot.picture import Picture
@@ -59,6 +60,9 @@ def _draw(axes: Axes, kind: str, lines: list[tuple[Curve, str]]) -> None:
         axes.axhline(limit / scale.divisor, **_LIMIT)
     percent = lines[0][0].limits.percent
     axes.set(xlabel="tokens of answers a second", ylabel=f"{LIMITED[kind]} p{percent} ({scale.symbol})", yscale="log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.set_xlim(left=0)
     axes.grid()
 

@@ -129,7 +129,7 @@ class _Sent:
 
 def _error_in(answer: Answer | None) -> str | None:
     if answer is None:
-        return "no_answer"
+        return "connection"
     if answer.status != 200:
         return f"http_{answer.status}"
     if answer.error:
@@ -156,6 +156,7 @@ class Client:
         self._users = len(range(share, config.concurrency or 0, shares))
         self._sent: list[_Sent] = []
         self._late_seconds: list[float] = []
+        self._is_ending = False
 
     async def run(self) -> Log:
         """Send requests until all measured ones have ended."""
@@ -194,15 +195,16 @@ class Client:
     async def _send_for_users(self) -> None:
         await asyncio.sleep(max(0.0, self._window.load_from - time.monotonic()))
         users = [asyncio.create_task(self._use()) for _ in range(self._users)]
-        # Each user ends after its first request that is not measured any more, once no measured one is left.
         while not (time.monotonic() >= self._window.measure_to and self._is_over()):
             await asyncio.sleep(_TICK_SECONDS)
+        # Before Python 3.12 a wait with a timeout that ends just now loses a cancellation.
+        self._is_ending = True
         for user in users:
             user.cancel()
         await asyncio.gather(*users, return_exceptions=True)
 
     async def _use(self) -> None:
-        while True:
+        while not self._is_ending:
             sent = self._begin(next(self._planned), time.monotonic())
             await self._exchange(sent)
             if sent.failure or not (sent.exchange and sent.exchange.pieces):
