@@ -46,13 +46,11 @@ def served(store: SyntheticStore) -> SyntheticStore:
     return store
 
 
-def study(store: SyntheticStore, **given: Any) -> Study:
-    asked = {
-        "percent": None,
-        "milliseconds": {},
-        **{k: given.pop(k) for k in ("percent", "milliseconds") if k in given},
-    }
-    return study_serving(store.ask, Request(**{"by": "parameter:server", **given}), **asked)
+def study(
+    store: SyntheticStore, *, percent: int | None = None, milliseconds: Mapping[str, float] | None = None, **asked: Any
+) -> Study:
+    request = Request(**{"by": "parameter:server", **asked})
+    return study_serving(store.ask, request, percent=percent, milliseconds=milliseconds or {})
 
 
 def test_each_side_keeps_the_limit_up_to_a_load_and_they_cross_between_two(served: SyntheticStore) -> None:
