@@ -84,7 +84,7 @@ def test_another_limit_or_percentile_gives_another_answer(served: SyntheticStore
 
 
 def test_energy_and_cost_are_those_of_a_token_at_the_limit(served: SyntheticStore) -> None:
-    prices = parse_prices("- platform: lab\n  currency: USD\n  instance_hour: 3.6\n", "prices.yaml")
+    prices = parse_prices(b"- {platform: lab, currency: USD, instance_hour: 3.6}", "prices.yaml")
     found = study(served, prices=prices)
     a = found.curves[0].best("a")
     assert a
@@ -132,4 +132,4 @@ def test_a_store_without_servers_says_so(store: SyntheticStore) -> None:
     store.only_run()
     store.write()
     with pytest.raises(GpuAgentError, match="no run measured a server"):
-        study(store)
+        study(store, by="platform")

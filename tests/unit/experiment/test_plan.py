@@ -178,9 +178,9 @@ def test_each_server_of_a_list_is_a_cell_of_its_own_at_each_load() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (_SERVED.format("[{command: x}, {command: y}]"), "5:5: give each server a name of its own"),
+        (_SERVED.format("[{command: x}, {command: y}]"), "6:5: give each server a name of its own"),
         (_SERVED.format("[{name: a, command: x}, {name: a, command: y}]"), "give each server a name of its own"),
-        (_SERVED.format("{ready: /health}"), "lacks command"),
+        (_SERVED.format("{ready: /health}"), "workloads.0.serve cannot be"),
         (_SERVED.replace("workload: serve-load", "command: [x]").format("{command: x}"), "parameters|serve is for"),
     ],
 )
