@@ -22,7 +22,11 @@ def add_run(store: SyntheticStore, node: Node, server: str, rate: float, ttft: f
     if server == "unnamed":
         parameters["server"] = None
     request = {"workload": "serve-load", "experiment": "e", "repeat": repeat, "parameters": parameters}
-    at = store.next_run(node, throughput=100 * rate, **request)
+    at = store.next_run(node, throughput=None, **request)
+    common = {**at, "rank": 0}
+    store.rows["results"].append(
+        {**common, "name": "throughput", "value": 100 * rate, "unit": "tokens/s", "phase": "measure"}
+    )
     results = {
         "ttft_p50_seconds": ttft / 2,
         "ttft_p90_seconds": ttft,
@@ -31,7 +35,7 @@ def add_run(store: SyntheticStore, node: Node, server: str, rate: float, ttft: f
         **more,
     }
     for name, value in results.items():
-        store.rows["results"].append({**at, "rank": 0, "name": name, "value": value})
+        store.rows["results"].append({**common, "name": name, "value": value})
 
 
 @pytest.fixture

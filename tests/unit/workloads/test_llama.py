@@ -1,6 +1,7 @@
 """The Llama network and the engine that serves it: the same tokens whichever way they are computed."""
 
 import threading
+from functools import partial
 
 import pytest
 import torch
@@ -59,7 +60,7 @@ def serve(requests: list[tuple[str, int]], *, slots: int) -> list[list[int]]:
             made[index].append(token)
 
     for index, (prompt, most) in enumerate(requests):
-        asked = Request(prompt=encode(prompt), most=most, temperature=0.0, emit=lambda token, n=index: emit(n, token))
+        asked = Request(prompt=encode(prompt), most=most, temperature=0.0, emit=partial(emit, index))
         engine.submit(asked)
     thread = threading.Thread(target=engine.run)
     thread.start()

@@ -44,16 +44,20 @@ class Config(Checked):
     seed: int = parameter(1, help="seed of times, lengths and prompts", minimum=0, maximum=2**32 - 1)
 
     def check_together(self) -> None:
-        """Check that there is one server and one kind of load."""
-        if (self.url is None) == (self.serve is None):
-            raise MisuseError("give either --url of a running server or --serve COMMAND")
-        loads = [name for name in ("rate", "concurrency", "trace") if getattr(self, name) is not None]
-        if len(loads) != 1:
-            raise MisuseError(f"give one of --rate, --concurrency and --trace, not {' and '.join(loads) or 'none'}")
+        """Check that parameters do not contradict one another."""
+        if self.url and self.serve:
+            raise MisuseError("give either --url of a running server or --serve COMMAND, not both")
+        if len(self.loads) > 1:
+            raise MisuseError(f"give one of --rate, --concurrency and --trace, not {' and '.join(self.loads)}")
         if self.serve and "{port}" not in self.serve:
             raise MisuseError("--serve needs {port}, where the server gets its free port")
         if self.url and not self.url.startswith(("http://", "https://")):
             raise MisuseError(f"--url begins with http:// or https://, not {self.url!r}")
+
+    @property
+    def loads(self) -> list[str]:
+        """The kinds of load that are given."""
+        return [name for name in ("rate", "concurrency", "trace") if getattr(self, name) is not None]
 
 
 WORKLOAD = Workload(

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import click
 
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.serve_load import Config
@@ -25,11 +26,11 @@ def run(config: Config, reporter: Reporter) -> None:
     """Measure the server.
 
     Raises:
-        MisuseError: a distribution of lengths or the server's command is invalid.
+        MisuseError: the server or the load is missing, or a distribution of lengths or the command is invalid.
         DataError: a trace is missing or of another form.
         WorkloadError: the server does not start, or does not answer.
     """
-    next(schedule(config))  # so that a mistake in it is found before a model is loaded
+    _check_complete(config)
     for uuid in (config.gpus or "").split(","):
         if uuid.strip():
             reporter.device(uuid.strip())
@@ -64,6 +65,15 @@ def run(config: Config, reporter: Reporter) -> None:
         )
     if config.duration < 10:
         reporter.result("measure_short", 1)
+
+
+def _check_complete(config: Config) -> None:
+    """Raise an error for what is missing or wrong, before a model is loaded."""
+    if not (config.url or config.serve):
+        raise MisuseError("give --url of a running server, or --serve COMMAND to start one")
+    if not config.loads:
+        raise MisuseError("give a load: --rate, --concurrency or --trace")
+    next(schedule(config))
 
 
 def _meet(config: Config, endpoint: Endpoint, reporter: Reporter) -> Target:
