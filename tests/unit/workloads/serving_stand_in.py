@@ -105,14 +105,16 @@ def standing_in(behave: Behaviour) -> Iterator[StandIn]:
         ready.set()
         await ends.wait()
         server.close()
-        # Connections that were just accepted get their task, and those that end close, a few turns of the loop later.
-        for _ in range(5):
-            await asyncio.sleep(0)
-        for task, writer in stand_in.served.items():
-            task.cancel()
+        # Connections that were just accepted get their task later.
+        while len(asyncio.all_tasks()) > 1:
+            for task in stand_in.served:
+                task.cancel()
+            await asyncio.sleep(0.001)
+        for writer in stand_in.served.values():
             writer.transport.abort()
-        for _ in range(5):
-            await asyncio.sleep(0)
+        # A transport closes its socket in the next turn of the loop.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
