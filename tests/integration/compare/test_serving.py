@@ -2,12 +2,17 @@
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from gpuagent_collector.compare.comparison import Request, compare
+from gpuagent_collector.plot.picture import in_style
+from gpuagent_collector.plot.serving import draw_serving
 from gpuagent_collector.prices.file import parse_prices
+from gpuagent_collector.report.chapters import serving
+from gpuagent_collector.report.study import make_report
 from gpuagent_collector.serving.export import answer, find_caveats, render
 from gpuagent_collector.serving.study import Study, study_serving
 from gpuagent_common.errors import GpuAgentError
@@ -137,3 +142,21 @@ def test_a_store_without_servers_says_so(store: SyntheticStore) -> None:
     store.write()
     with pytest.raises(GpuAgentError, match="no run measured a server"):
         study(store, by="platform")
+
+
+def test_a_report_has_a_chapter_of_servers_with_their_chart(served: SyntheticStore) -> None:
+    now = datetime(2026, 11, 23)  # noqa: DTZ001 - UTC, as in the store
+    report = make_report(served.ask, Request(by="parameter:server"), source="here", now=now)
+    text = "".join(serving.write(report))
+    assert "a takes 4 requests/s" in text
+    assert "TTFT P90 by tokens a second" in text
+
+
+@pytest.mark.parametrize("width_mm", [85.0, 180.0])
+def test_a_figure_for_print_has_a_line_for_each_side_and_the_limit(served: SyntheticStore, width_mm: float) -> None:
+    with in_style(width_mm):
+        picture = draw_serving(study(served), width_mm)
+    ttft, tpot = (axes for part in picture.figure.subfigs for axes in part.axes if axes.lines)
+    # A line of the limit beside those of the sides; there is none on the further tokens.
+    assert (len(ttft.lines), len(tpot.lines)) == (3, 2)
+    assert [name for _, name in picture.legend] == ["a", "b"]

@@ -67,13 +67,13 @@ class StandIn:
     url: str = ""
     stamps: list[Stamps] = field(default_factory=list)
     most_at_once: int = 0
-    served: dict["asyncio.Task[Any]", asyncio.StreamWriter] = field(default_factory=dict)
+    serving: set["asyncio.Task[Any]"] = field(default_factory=set)
     _open: int = 0
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task
-        self.served[task] = writer
+        self.serving.add(task)
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             length = int(head.lower().partition("content-length: ")[2].partition("\r\n")[0] or 0)
@@ -105,16 +105,15 @@ def standing_in(behave: Behaviour) -> Iterator[StandIn]:
         ready.set()
         await ends.wait()
         server.close()
-        # Connections that were just accepted get their task later.
-        while len(asyncio.all_tasks()) > 1:
-            for task in stand_in.served:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        # Connections that were just accepted get their task later, and those that are aborted close later.
+        while others or loop._transports:  # type: ignore[attr-defined]
+            for task in others & stand_in.serving:
                 task.cancel()
+            for transport in [*loop._transports.values()]:  # type: ignore[attr-defined]
+                transport.abort()
             await asyncio.sleep(0.001)
-        for writer in stand_in.served.values():
-            writer.transport.abort()
-        # A transport closes its socket in the next turn of the loop.
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+            others = asyncio.all_tasks() - {asyncio.current_task()}
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
