@@ -105,15 +105,13 @@ def standing_in(behave: Behaviour) -> Iterator[StandIn]:
         ready.set()
         await ends.wait()
         server.close()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        # Connections that were just accepted get their task later, and those that are aborted close later.
-        while others or loop._transports:  # type: ignore[attr-defined]
-            for task in others & stand_in.serving:
+        # Connections that were just accepted get their task later, and a transport closes its socket a turn later.
+        for _ in range(20):
+            for task in asyncio.all_tasks() & stand_in.serving:
                 task.cancel()
             for transport in [*loop._transports.values()]:  # type: ignore[attr-defined]
                 transport.abort()
             await asyncio.sleep(0.001)
-            others = asyncio.all_tasks() - {asyncio.current_task()}
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
