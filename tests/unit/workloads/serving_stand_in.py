@@ -1,9 +1,11 @@
 """A server with OpenAI's API that does what a test says, and keeps when it did it, on the clock of its clients."""
 
 import asyncio
+import gc
 import json
 import threading
 import time
+import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -122,6 +124,11 @@ def standing_in(behave: Behaviour) -> Iterator[StandIn]:
         loop.call_soon_threadsafe(ends.set)
         thread.join()
         loop.close()
+        del loop
+        # A connection that a test cuts off may be left to the garbage collector, which would warn in some later test.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
 
 async def answer_at_once(connection: Connection, body: dict[str, Any]) -> None:
