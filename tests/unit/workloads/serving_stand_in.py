@@ -124,7 +124,6 @@ def standing_in(behave: Behaviour) -> Iterator[StandIn]:
         loop.call_soon_threadsafe(ends.set)
         thread.join()
         loop.close()
-        del loop
         # A connection that a test cuts off may be left to the garbage collector, which would warn in some later test.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
