@@ -1,4 +1,4 @@
-"""The command line: `python -m gpuagent_workloads list | summary | run | prepare | check`."""
+"""The command line: `python -m gpuagent_workloads list | summary | run | prepare | check | serve`."""
 
 import os
 import shlex
@@ -20,6 +20,7 @@ from gpuagent_workloads.counters.ncu import counting
 from gpuagent_workloads.errors import Terminated, WorkloadError
 from gpuagent_workloads.registry import WORKLOADS, find
 from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.serving.command import command as serve
 from gpuagent_workloads.summary import FORMATS, summarise
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.workload import Workload
@@ -115,6 +116,9 @@ cli.add_command(
         subcommand_metavar="WORKLOAD ...",
     )
 )
+
+
+cli.add_command(serve)
 
 
 def main(arguments: Sequence[str]) -> int:

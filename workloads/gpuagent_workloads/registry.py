@@ -18,6 +18,7 @@ from gpuagent_workloads.suite import (
     memory_limit,
     mnist,
     sentiment,
+    serve_load,
 )
 from gpuagent_workloads.workload import Workload
 
@@ -31,6 +32,7 @@ WORKLOADS: tuple[Workload[Any], ...] = (
     biggan.WORKLOAD,
     layer.WORKLOAD,
     memory_limit.WORKLOAD,
+    serve_load.WORKLOAD,
     ceilings.WORKLOAD,
     cpu_burn.WORKLOAD,
     memory_burn.WORKLOAD,

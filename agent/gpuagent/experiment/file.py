@@ -60,6 +60,8 @@ class Entry:
     command: tuple[str, ...]
     name: str
     parameters: Mapping[str, tuple[str, ...]]
+    # The parameters of each server to start; without any, one empty entry.
+    servers: tuple[tuple[tuple[str, str], ...], ...]
     environments: tuple[str, ...]
     interference: tuple[tuple[str, ...], ...]
     limits: tuple[Limits, ...]
@@ -253,6 +255,11 @@ def _fill_defaults(data: Any, node: Any, name: str) -> Mapping[str, Any]:
         of_other = "parameters" if "command" in entry else "name"
         if ("workload" in entry) == ("command" in entry) or of_other in entry:
             refuse(["workloads", str(index)], "give either a workload with parameters, or a command with a name")
+        servers = entry.get("serve", {})
+        if servers and "command" in entry:
+            refuse(["workloads", str(index), "serve"], "serve is for the workload serve-load, not for a command")
+        if isinstance(servers, list) and len({one.get("name") for one in servers} - {None}) < len(servers):
+            refuse(["workloads", str(index), "serve"], "give each server a name of its own, to compare them by")
     if steps := _infinite_number(checked):
         refuse(steps, f"{'.'.join(steps)} must be finite")
     answers = ((["answer", str(index)], words) for index, words in enumerate(_answers(checked)))
@@ -391,6 +398,7 @@ def _entry(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Entry:
         command=tuple(map(str, entry.get("command", ()))),
         name=entry.get("name", ""),
         parameters={name: _values(value) for name, value in entry.get("parameters", {}).items()},
+        servers=_servers(entry.get("serve")),
         environments=tuple(entry.get("environments", defaults.get("environments", ["bare"]))),
         interference=tuple(() if one == "none" else (one,) if isinstance(one, str) else tuple(one) for one in beside),
         limits=tuple(_limits(one) for one in entry.get("limits", defaults.get("limits", ["none"]))),
@@ -401,6 +409,19 @@ def _entry(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Entry:
         items_per_step=entry.get("items_per_step"),
         options=_options(defaults) | _options(entry),
         labels=_labels(entry),
+    )
+
+
+def _servers(given: Any) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """Return the parameters of serve-load for each server."""
+    servers = given if isinstance(given, list) else [given or {}]
+    names = {"name": "server", "command": "serve", "ready": "ready", "timeout_seconds": "ready-timeout"}
+    return tuple(
+        tuple(
+            (names[key], shlex.join(map(str, value)) if isinstance(value, list) else str(value))
+            for key, value in server.items()
+        )
+        for server in servers
     )
 
 

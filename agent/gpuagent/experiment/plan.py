@@ -54,7 +54,8 @@ class Cell:
     def describe(self) -> str:
         """Return the cell in one line."""
         name = self.workload or shlex.join(self.command)
-        parameters = [f"{key}={value}" for key, value in self.parameters]
+        # A server's command would fill a line; its name says which it is.
+        parameters = [f"{key}={value}" for key, value in self.parameters if key != "serve"]
         beside = [f"with {'+'.join(self.interference)}"] if self.interference else []
         limits = [str(self.limits)] if str(self.limits) != "none" else []
         labels = [f"{key}: {value}" for key, value in self.labels]
@@ -80,7 +81,7 @@ def cells(experiment: Experiment) -> list[Cell]:
             workload=entry.workload,
             command=entry.command,
             name=entry.name,
-            parameters=tuple(zip(entry.parameters, values, strict=True)),
+            parameters=(*zip(entry.parameters, values, strict=True), *server),
             environment=environment,
             interference=beside,
             limits=limits,
@@ -93,8 +94,12 @@ def cells(experiment: Experiment) -> list[Cell]:
             labels=tuple(entry.labels.items()),
         )
         for entry in experiment.entries
-        for values, environment, beside, limits in itertools.product(
-            itertools.product(*entry.parameters.values()), entry.environments, entry.interference, entry.limits
+        for values, server, environment, beside, limits in itertools.product(
+            itertools.product(*entry.parameters.values()),
+            entry.servers,
+            entry.environments,
+            entry.interference,
+            entry.limits,
         )
     )
     return list(dict.fromkeys(every))
@@ -233,6 +238,7 @@ def _count_runs(experiment: Experiment) -> int:
     """Return the largest possible number of runs, without making a list of them."""
     return sum(
         math.prod(map(len, entry.parameters.values()))
+        * len(entry.servers)
         * len(entry.environments)
         * len(entry.interference)
         * len(entry.limits)

@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "outliers": ("gpuagent_collector.cli.outliers", "Find nodes and GPUs that differ from their kind."),
     "history": ("gpuagent_collector.cli.history", "Show the figures of a workload over time."),
     "scaling": ("gpuagent_collector.cli.scaling", "Show how throughput grows with the number of ranks."),
+    "serving": ("gpuagent_collector.cli.serving", "Compare servers of language models by their load."),
     "roofline": ("gpuagent_collector.cli.roofline", "Compare runs with the limits of their device."),
     "profile": ("gpuagent_collector.cli.profile", "Show the operators and kernels that take a step's time."),
     "trace": ("gpuagent_collector.cli.trace", "Write a run as a trace for Perfetto."),

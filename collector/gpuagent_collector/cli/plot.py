@@ -100,8 +100,8 @@ def command(
 
     Of METRICs, dots are medians over runs with 95 % intervals, bars have values, a matrix has a row for each workload,
     time draws the median runs' curves, and steps what runs report by step, such as the loss. KIND is roofline, scaling,
-    frontier (time against energy and cost) or split (of memory-limit). Sides and runs are chosen as in `collector
-    compare`.
+    serving, frontier (time against energy and cost) or split (of memory-limit). Sides and runs are chosen as in
+    `collector compare`.
     """
     try:
         from gpuagent_collector.plot.draw import Kind, PlotRequest, write_plot

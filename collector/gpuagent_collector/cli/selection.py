@@ -63,6 +63,11 @@ def delta_option(command: Command) -> Command:
     return _with(command, [_DELTA])
 
 
+def limit_options(command: Command) -> Command:
+    """Add --ttft, --tpot and --e2e in milliseconds, and --at; each is None where it is not given."""
+    return _with(command, _LIMITS)
+
+
 def _with(command: Command, options: Sequence[Callable[[Command], Command]]) -> Command:
     for option in reversed(options):
         option(command)
@@ -142,6 +147,19 @@ _TESTED = (
     ),
 )
 _UNPAIRED = click.option("--unpaired", is_flag=True, help="Test an experiment's runs as if made independently.")
+_MILLISECONDS = click.FloatRange(0, min_open=True)
+_LIMITS = (
+    click.option("--ttft", metavar="MS", type=_MILLISECONDS, help="Most milliseconds to the first token."),
+    click.option("--tpot", metavar="MS", type=_MILLISECONDS, help="Most milliseconds for each further token."),
+    click.option("--e2e", metavar="MS", type=_MILLISECONDS, help="Most milliseconds for a whole answer."),
+    click.option(
+        "--at",
+        "percent",
+        type=click.Choice(["50", "90", "99"]),
+        callback=lambda _context, _option, text: None if text is None else int(text),
+        help="Percentage of requests that keep the limits.  [default: 90]",
+    ),
+)
 _EACH = click.option(
     "--each",
     type=click.Choice([kind.value for kind in PartKind]),

@@ -170,7 +170,7 @@ def compute_figures(
     contests = [(block, side) for block in tested for side in _contestants(block, facts, primary)]
     # With fewer pairs the signed-rank test can show nothing at all in so many comparisons.
     pairs_needed = None if unpaired else least_pairs(max(1, len(contests)), alpha)
-    of_block = partial(values_of, facts, pairs_needed)
+    of_block = partial(values_of_sides, facts, pairs_needed)
     families = [of_block(block, side, primary) for block, side in contests]
     tests = tuple(
         Test(
@@ -232,7 +232,7 @@ def _contestants(block: Block, facts: Facts, metric: Metric) -> list[str]:
     return [side for side in sides if side != block.baseline] if block.baseline in sides else []
 
 
-def values_of(facts: Facts, pairs_needed: int | None, block: Block, side: str, metric: Metric) -> Sides:
+def values_of_sides(facts: Facts, pairs_needed: int | None, block: Block, side: str, metric: Metric) -> Sides:
     """Return the values of the baseline and of a side: matched where enough pairs have the metric."""
     baseline, other = block.cell(block.baseline), block.cell(side)
     if pairs_needed is not None:

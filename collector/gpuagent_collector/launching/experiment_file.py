@@ -26,6 +26,7 @@ _ANSWERS = frozenset(
         "report",
         "roofline",
         "scaling",
+        "serving",
         "show",
     }
 )

@@ -13,6 +13,7 @@ from gpuagent_collector.metrics.host import HOST_METRICS
 from gpuagent_collector.metrics.metric import ITEMS, Better, Metric, StoredMetric, further, hint_at
 from gpuagent_collector.metrics.result import IMAGE_METRICS, RECOVERY_METRICS, RESULT_METRICS, WORK_METRICS
 from gpuagent_collector.metrics.run import EFFICIENCY_METRICS, RUN_METRICS, STEADINESS_METRICS, TRACE_METRICS
+from gpuagent_collector.metrics.serving import SERVING_METRICS
 
 __all__ = [
     "BY_NAME",
@@ -33,6 +34,7 @@ _AnyMetric = TypeVar("_AnyMetric", bound=Metric)
 # Every group, in the order in which they are shown.
 GROUPS = (
     "Throughput",
+    "Serving",
     "Time",
     "GPU",
     "CPU",
@@ -56,6 +58,7 @@ def by_group(metrics: Iterable[_AnyMetric]) -> tuple[_AnyMetric, ...]:
 METRICS: tuple[StoredMetric, ...] = by_group(
     (
         *RUN_METRICS,
+        *SERVING_METRICS,
         *TRACE_METRICS,
         *EFFICIENCY_METRICS,
         *STEADINESS_METRICS,

@@ -329,23 +329,36 @@ CPU_ENERGY = Source(
 
 ENERGY = Source(
     name="energy",
-    tables="run_energy, steps",
-    # For all GPUs of the run or not at all. Where a node reported no measured phase, its whole run counts.
+    tables="run_energy, steps, results",
+    # For all GPUs of the run or not at all. Where a node reported no measured phase, its whole run counts. Items are
+    # those of the steps; a run without any, such as of a server, has those of its throughput.
     relation="""
         SELECT run_id, 0 AS part, CASE WHEN bool_and(measured) THEN any_value(items) END AS items,
                CASE WHEN count(counted_joules) = any_value(gpus) THEN sum(counted_joules) END AS counted_joules,
                CASE WHEN count(run_joules) = any_value(gpus) THEN sum(run_joules) END AS run_joules
         FROM (
-            SELECT run_id, gpus, items, measured, CASE WHEN phase IS NULL THEN energy_joules END AS run_joules,
+            SELECT run_id, gpus, measured,
+                   CASE WHEN steps IS NULL THEN throughput * epoch(to_time - from_time) ELSE items END AS items,
+                   CASE WHEN phase IS NULL THEN energy_joules END AS run_joules,
                    CASE WHEN phase IS NOT DISTINCT FROM CASE WHEN measured THEN 'measure' END
                         THEN energy_joules END AS counted_joules
             FROM run_energy
             JOIN windows USING (run_id, node_id)
             JOIN (SELECT run_id, count(*) AS gpus FROM run_gpus GROUP BY run_id) USING (run_id)
             LEFT JOIN (
-                SELECT run_id, sum(items) AS items FROM steps JOIN lives USING (run_id)
+                SELECT run_id, count(*) AS steps, CASE WHEN count(*) = count(items) THEN sum(items) END AS items
+                FROM steps JOIN lives USING (run_id)
                 WHERE phase = 'measure' AND steps.time BETWEEN $life_from AND $life_to
-                GROUP BY run_id HAVING count(*) = count(items)
+                GROUP BY run_id
+            ) USING (run_id)
+            LEFT JOIN (
+                SELECT run_id, sum(value) AS throughput
+                FROM (
+                    SELECT run_id, rank, arg_max(value, results.time) AS value FROM results JOIN lives USING (run_id)
+                    WHERE name = 'throughput' AND phase = 'measure' AND results.time BETWEEN $life_from AND $life_to
+                    GROUP BY run_id, rank
+                )
+                GROUP BY run_id
             ) USING (run_id)
             WHERE computed_at = $computed_at AND step IS NULL
         )

@@ -16,6 +16,7 @@ from gpuagent_collector.plot.picture import Picture, in_style
 from gpuagent_collector.plot.rooflines import draw_rooflines
 from gpuagent_collector.plot.rows import draw_bars, draw_dots, draw_matrix
 from gpuagent_collector.plot.scaling import draw_scaling
+from gpuagent_collector.plot.serving import draw_serving
 from gpuagent_collector.plot.split import WORKLOAD as MEMORY_LIMIT
 from gpuagent_collector.plot.split import draw_split
 from gpuagent_collector.query.ask import Ask
@@ -26,6 +27,7 @@ from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
 from gpuagent_collector.scaling import study as scaling
 from gpuagent_collector.scaling.curves import By
+from gpuagent_collector.serving.study import study_serving
 from gpuagent_common.errors import MisuseError
 
 
@@ -176,5 +178,15 @@ def _draw_split(ask: Ask, asked: PlotRequest) -> Picture:
     return draw_split(ask, choose_runs(ask, request, find_facet(asked.rows)), asked.width_mm)
 
 
+def _draw_serving(ask: Ask, asked: PlotRequest) -> Picture:
+    return draw_serving(study_serving(ask, asked.request, percent=None, milliseconds={}), asked.width_mm)
+
+
 # Figures that are of no metric, by their names on the command line.
-WHOLE = {"roofline": _draw_roofline, "scaling": _draw_scaling, "frontier": _draw_frontier, "split": _draw_split}
+WHOLE = {
+    "roofline": _draw_roofline,
+    "scaling": _draw_scaling,
+    "serving": _draw_serving,
+    "frontier": _draw_frontier,
+    "split": _draw_split,
+}

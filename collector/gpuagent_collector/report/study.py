@@ -22,6 +22,8 @@ from gpuagent_collector.runs.find import find_runs, median_run
 from gpuagent_collector.runs.series import Course, load_courses
 from gpuagent_collector.scaling.study import Study as Scaling
 from gpuagent_collector.scaling.study import study_runs as study_scaling
+from gpuagent_collector.serving.study import MEASURE, study_serving
+from gpuagent_collector.serving.study import Study as Serving
 from gpuagent_collector.show.details import Details, load_details
 from gpuagent_common.errors import GpuAgentError
 
@@ -136,6 +138,7 @@ class Report:
         courses: of each of the first MOST_BLOCKS blocks: of the median run of each side, of no more than MOST_SIDES.
         step_times: of each of these blocks.
         profiles: of each of these blocks: the baseline beside each other side, by their median traced runs.
+        serving: of servers under load; None: no run measured one.
         reasons: of each block, what bounds it on each side.
         matrix: the metrics that matter most, of all workloads and sides; missing for a single run.
         details: of the only run; None: there are several.
@@ -150,6 +153,7 @@ class Report:
     roofline: Roofline | Missing
     profiles: tuple[tuple[Profile, ...], ...] | Missing
     scaling: Scaling | Missing
+    serving: Serving | None
     reasons: tuple[tuple[Reasons, ...], ...]
     origin: Origin
     matrix: Matrix | Missing
@@ -181,6 +185,7 @@ def make_report(ask: Ask, request: Request, *, source: str, now: datetime) -> Re
         roofline=_try(lambda: study_roofline(recorder.about("Roofline"), layout.facet, _runs(comparison))),
         profiles=_try(lambda: _profiles(recorder.about("Kernels and operators"), comparison)),
         scaling=_try(lambda: _scaling(recorder.about("Scaling"), comparison)),
+        serving=_serving(recorder.about("Serving"), comparison),
         reasons=tuple(find_reasons(recorder.about("Bounds"), layout.facet, layout.blocks, facts)),
         origin=load_origin(recorder.about("How it was made"), comparison),
         matrix=_try(lambda: _matrix(recorder.about("Table"), comparison)),
@@ -248,3 +253,11 @@ def _scaling(ask: Ask, comparison: Comparison) -> Scaling:
     layout, request = comparison.layout, comparison.request
     runs = find_runs(ask, layout.facet, workload=request.workload, experiment=request.experiment, where=request.where)
     return study_scaling(ask, [run for run in runs if run.side in layout.sides], request.prices)
+
+
+def _serving(ask: Ask, comparison: Comparison) -> Serving | None:
+    """Return the servers' curves; None: no run measured a server by levels of load."""
+    if not comparison.facts.has(_runs(comparison), MEASURE):
+        return None
+    found = _try(lambda: study_serving(ask, comparison.request, percent=None, milliseconds={}))
+    return None if isinstance(found, Missing) else found

@@ -206,9 +206,11 @@ def _canonical(values: Record, facet: Facet) -> str:
     """Return one text for equal parameters.
 
     The parameters that the facet compares are left out, and so is the rendezvous of a run's nodes. The location of data
-    differs from place to place and is not compared, so all paths are alike; a workload reports what it read there.
+    differs from place to place and is not compared, so all paths are alike; a workload reports what it read there. Nor
+    are a server's command and address where a name says which server it is.
     """
-    alike = {name: value for name, value in values.items() if name not in {*facet.parameters, "rendezvous"}}
+    apart = {*facet.parameters, "rendezvous", *(("serve", "url") if values.get("server") else ())}
+    alike = {name: value for name, value in values.items() if name not in apart}
 
     return json.dumps({name: _PATH if is_path(value) else value for name, value in alike.items()}, sort_keys=True)
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from math import log
 
 from gpuagent_collector.compare.comparison import Request
-from gpuagent_collector.compare.figures import Test, compute_figures, values_of
+from gpuagent_collector.compare.figures import Test, compute_figures, values_of_sides
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Block, Cell, Layout
@@ -147,7 +147,7 @@ def _number(rung: str) -> tuple[int, str]:
 
 def _sides_of(layout: Layout, facts: Facts, metric: Metric) -> Sides:
     block = layout.blocks[0]
-    found = values_of(facts, _PAIRS, block, block.cells[-1].side, metric)
+    found = values_of_sides(facts, _PAIRS, block, block.cells[-1].side, metric)
     if not found.baseline or not found.other:
         raise GpuAgentError(f"the first or last rung has no run with the metric {metric.name}")
     return found
@@ -161,4 +161,4 @@ def _original(ask: Ask, request: Request) -> tuple[tuple[str, str], Sides] | Non
         return None
     block = found.layout.blocks[0]
     first, last = (cell.side for cell in block.cells if cell.runs)
-    return (first, last), values_of(found.facts, _PAIRS, block, last, found.figures.primary)
+    return (first, last), values_of_sides(found.facts, _PAIRS, block, last, found.figures.primary)

@@ -100,7 +100,13 @@ def test_an_invalid_request_is_refused_with_a_reason(spec: RunSpec, words: str) 
 
 
 @pytest.mark.parametrize(
-    "spec", [RunSpec(command=["bare"]), RunSpec(workload="train", environment="charliecloud", image="/image")]
+    "spec",
+    [
+        RunSpec(command=["bare"]),
+        RunSpec(workload="train", environment="charliecloud", image="/image"),
+        # The command of a server, which serve-load starts.
+        RunSpec(workload="train", parameters={"serve": "anything"}),
+    ],
 )
 def test_only_the_owner_may_run_commands_unless_allowed(spec: RunSpec) -> None:
     with pytest.raises(GpuAgentError, match="--allow-commands"):

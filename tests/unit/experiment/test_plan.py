@@ -152,3 +152,38 @@ def test_cells_that_are_left_out_do_not_change_the_order_of_the_others() -> None
     every = plan.all_trials(wanted)
     missing = {every[0].cell.key, every[1].cell.key}
     assert plan.all_trials(wanted, missing) == [trial for trial in every if trial.cell.key not in missing]
+
+
+_SERVED = """
+name: served
+repeats: 2
+workloads:
+  - workload: serve-load
+    serve: {}
+    parameters: {{rate: [1, 2]}}
+"""
+
+
+def test_each_server_of_a_list_is_a_cell_of_its_own_at_each_load() -> None:
+    servers = "[{name: a, command: 'serve --port {port}'}, {name: b, command: [serve, --slots, 1], ready: /v1/models}]"
+    cells = [dict(cell.parameters) for cell in plan.cells(experiment(_SERVED.format(servers)))]
+    a, b = {"server": "a", "serve": "serve --port {port}"}, {"server": "b", "serve": "serve --slots 1"}
+    more = {"ready": "/v1/models"}
+    assert cells == [{"rate": "1", **a}, {"rate": "1", **b, **more}, {"rate": "2", **a}, {"rate": "2", **b, **more}]
+    (one, *_) = plan.cells(experiment(_SERVED.format("{command: x, timeout_seconds: 5}")))
+    assert dict(one.parameters) == {"rate": "1", "serve": "x", "ready-timeout": "5"}
+    assert one.describe() == "serve-load rate=1 ready-timeout=5 · bare"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (_SERVED.format("[{command: x}, {command: y}]"), "6:5: give each server a name of its own"),
+        (_SERVED.format("[{name: a, command: x}, {name: a, command: y}]"), "give each server a name of its own"),
+        (_SERVED.format("{ready: /health}"), "workloads.0.serve cannot be"),
+        (_SERVED.replace("workload: serve-load", "command: [x]").format("{command: x}"), "parameters|serve is for"),
+    ],
+)
+def test_servers_that_cannot_be_told_apart_or_started_are_refused(text: str, reason: str) -> None:
+    with pytest.raises(MisuseError, match=reason):
+        experiment(text)

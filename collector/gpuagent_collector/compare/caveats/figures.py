@@ -105,6 +105,21 @@ def far_from_repeats(evidence: Evidence) -> Iterator[Caveat]:
             )
 
 
+def client_limited(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where the clients of a load, and not its server, set the pace."""
+    if where := evidence.sides_above("client_limited", 0):
+        yield client_limited_caveat(where)
+
+
+def client_limited_caveat(where: str) -> Caveat:
+    """Return the warning that clients were late themselves in these runs."""
+    return Caveat(
+        code="client_limited",
+        text=f"the clients were behind their own schedule in {where}: latencies are partly theirs",
+        remedy="give serve-load more --clients and cores, or a lower load",
+    )
+
+
 def unpriced(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where only some runs, or none, have the requested prices."""
     facts = evidence.facts

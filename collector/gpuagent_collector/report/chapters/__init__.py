@@ -19,6 +19,7 @@ from gpuagent_collector.report.chapters import (
     roofline,
     run,
     scaling,
+    serving,
     warnings,
     where,
 )
@@ -52,6 +53,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     Chapter(anchor="roofline", title="Roofline", write=roofline.write),
     Chapter(anchor="kernels", title="Kernels and operators", write=kernels.write),
     Chapter(anchor="scaling", title="Scaling", write=scaling.write),
+    Chapter(anchor="serving", title="Serving", write=serving.write),
     Chapter(anchor="bounds", title="What bounds it", write=bounds.write),
     Chapter(anchor="costs", title="Energy and cost", write=costs.write),
     Chapter(anchor="output", title="Output", write=run.write_output),

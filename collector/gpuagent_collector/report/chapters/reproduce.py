@@ -35,6 +35,8 @@ def commands(report: Report) -> Iterator[str]:
     if not isinstance(report.scaling, Missing):
         for name in _distinct(curve.curve.settings.workload for curve in report.scaling.curves):
             yield _line("scaling", name)
+    if report.serving:
+        yield _line("serving", *by, *_options(request, ("--experiment", "--where", "--prices")))
 
 
 def _options(request: Request, names: Container[str] | None = None) -> Iterator[str]:

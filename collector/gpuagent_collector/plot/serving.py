@@ -1,0 +1,71 @@
+"""Latency of servers by the tokens a second that they give, a point for each load."""
+
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullLocator
+
+from gpuagent_collector.output.human import notation, significant
+from gpuagent_collector.plot.picture import Picture
+from gpuagent_collector.plot.style import QUIET, line_style
+from gpuagent_collector.report.figures.serving import name_line
+from gpuagent_collector.serving.export import write_limits
+from gpuagent_collector.serving.study import LIMITED, LOADS, Curve, Point, Study
+
+_MOST_LINES = 12
+_PANEL_MM = {True: 62.0, False: 50.0}
+_LIMIT: dict[str, Any] = {"color": QUIET, "ls": (0, (1, 1.5)), "lw": 1.0}
+
+
+def draw_serving(study: Study, width_mm: float) -> Picture:
+    """Return time to the first token and for each further one, by tokens a second; numbers are loads."""
+    lines = [(curve, side) for curve in study.curves for side in curve.points][:_MOST_LINES]
+    counts = sorted({point.runs for curve, side in lines for point in curve.points[side]})
+    runs = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+    limits = dict.fromkeys(write_limits(curve) for curve in study.curves if curve.limits.milliseconds)
+    units = dict.fromkeys(LOADS[curve.load] for curve in study.curves)
+    picture = Picture(
+        width_mm=width_mm,
+        note=f"Medians over runs; a number is the load in {' or '.join(units)}. n = {runs} runs a point."
+        + "".join(f" Dotted: the limit, {words}." for words in limits),
+    )
+    picture.legend = [
+        (Line2D([], [], **line_style(index)), name_line(curve, side, study))
+        for index, (curve, side) in enumerate(lines)
+    ]
+    kinds = ("ttft", "tpot")
+    axes = picture.panels([_PANEL_MM[picture.is_wide]] * (1 if picture.is_wide else 2), columns=1 + picture.is_wide)
+    for one, kind in zip(axes, kinds, strict=True):
+        _draw(one, kind, lines)
+    return picture
+
+
+def _draw(axes: Axes, kind: str, lines: list[tuple[Curve, str]]) -> None:
+    values = [value for curve, side in lines for point in curve.points[side] if (value := _latency(point, kind, curve))]
+    limits = {curve.limits.milliseconds[kind] / 1000 for curve, _ in lines if kind in curve.limits.milliseconds}
+    scale = notation(values or [1.0], "seconds")
+    for index, (curve, side) in enumerate(lines):
+        found = [
+            (point.figures["throughput"], value / scale.divisor, point.load)
+            for point in curve.points[side]
+            if (value := _latency(point, kind, curve)) and "throughput" in point.figures
+        ]
+        if found:
+            xs, ys, loads = zip(*found, strict=True)
+            axes.plot(xs, ys, **line_style(index))
+            for x, y, load in zip(xs, ys, loads, strict=True):
+                axes.annotate(significant(load), (x, y), textcoords="offset points", xytext=(3, 3), color=QUIET)
+    for limit in limits:
+        axes.axhline(limit / scale.divisor, **_LIMIT)
+    percent = lines[0][0].limits.percent
+    axes.set(xlabel="tokens of answers a second", ylabel=f"{LIMITED[kind]} p{percent} ({scale.symbol})", yscale="log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_xlim(left=0)
+    axes.grid()
+
+
+def _latency(point: Point, kind: str, curve: Curve) -> float | None:
+    return point.figures.get(f"{kind}_p{curve.limits.percent}_seconds")

@@ -1,0 +1,228 @@
+"""Curves of a server over its levels of load, by side: from the request to points, crossings and the limits kept."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import log
+from statistics import median
+from typing import Any
+
+from gpuagent_collector.compare.comparison import Request
+from gpuagent_collector.compare.figures import values_of_sides
+from gpuagent_collector.compare.matrix import Selection, choose_runs
+from gpuagent_collector.metrics import BY_NAME, Metric
+from gpuagent_collector.prices.kinds import COST_PER_MILLION_ITEMS, currencies_of
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.cells import Block
+from gpuagent_collector.runs.data import Facts
+from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.statistics.shift import Scale, Shift, estimate_shift, least_pairs
+from gpuagent_collector.statistics.summaries import median_interval
+from gpuagent_common.errors import GpuAgentError
+
+# Parameters that are levels of load, with the unit of each.
+LOADS = {"rate": "requests/s", "concurrency": "users"}
+
+# The kinds of latency that a limit can be on, by their option and parameter.
+LIMITED = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "whole answer"}
+
+# The figure that every run of serve-load has.
+MEASURE = "ttft_p50_seconds"
+
+ENERGY = "gpu_energy_per_item_joules"
+
+_ALPHA = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The latency that a percentage of the requests must keep.
+
+    Attributes:
+        percent: 50, 90 or 99.
+        milliseconds: by kind of latency; empty: no limit.
+    """
+
+    percent: int
+    milliseconds: Mapping[str, float]
+
+    @property
+    def metric(self) -> str:
+        """The metric that curves are drawn of: that of the first limit."""
+        return f"{next(iter(self.milliseconds), 'ttft')}_p{self.percent}_seconds"
+
+    def are_kept(self, figures: Mapping[str, float]) -> bool | None:
+        """Return whether figures keep all limits; None: there is no limit, or no figure."""
+        bounds = {f"{kind}_p{self.percent}_seconds": most / 1000 for kind, most in self.milliseconds.items()}
+        if not bounds or not all(name in figures for name in bounds):
+            return None
+        return all(figures[name] <= most for name, most in bounds.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A side at a level of load.
+
+    Attributes:
+        runs: their number.
+        figures: medians over the runs, by metric.
+        low, high: 95 % interval of the median of the study's metric; None: too few runs.
+        shift: of that metric from the baseline's; None for the baseline, or where that has no runs.
+        is_kept: whether the medians keep the limits; None: there are none.
+    """
+
+    load: float
+    runs: int
+    figures: Mapping[str, float]
+    low: float | None
+    high: float | None
+    shift: Shift | None
+    is_kept: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossing:
+    """Two neighbouring levels of load between which the better side changes.
+
+    Attributes:
+        side: the side that crosses the baseline.
+        below, above: the levels.
+        about: where a line between their ratios is 1; the ratio's logarithm is taken to change evenly.
+        is_shown: whether both intervals exclude equality.
+    """
+
+    side: str
+    below: float
+    above: float
+    about: float
+    is_shown: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """The levels of load of runs that agree in all else.
+
+    Attributes:
+        load: the parameter that is the level.
+        settings: in which the runs agree.
+        limits: the latency to keep.
+        points: by side, the baseline first, each by ascending load.
+        crossings: of the sides with the baseline.
+    """
+
+    load: str
+    settings: Mapping[str, Any]
+    limits: Limits
+    points: Mapping[str, tuple[Point, ...]]
+    crossings: tuple[Crossing, ...]
+
+    def best(self, side: str) -> Point | None:
+        """Return the highest level that keeps the limits, as all below it do; None: the lowest does not."""
+        found = None
+        for point in self.points[side]:
+            if not point.is_kept:
+                break
+            found = point
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """The curves of a request, and everything that is shown of them.
+
+    Attributes:
+        costs: metrics of the cost of a million tokens, one for each currency.
+    """
+
+    chosen: Selection
+    curves: tuple[Curve, ...]
+    costs: tuple[Metric, ...]
+
+
+def study_serving(ask: Ask, request: Request, *, percent: int | None, milliseconds: Mapping[str, float]) -> Study:
+    """Return the curves of the runs of a request.
+
+    Args:
+        ask: runs a query on the store.
+        request: the runs and sides.
+        percent: the percentage of requests that must keep the limits; None: 90.
+        milliseconds: limits by kind of latency; empty: those of the runs' own parameters.
+
+    Raises:
+        MisuseError: a facet, value, workload or experiment is unknown.
+        GpuAgentError: no run measured a server.
+    """
+    chosen = choose_runs(ask, request, find_facet("workload"))
+    groups: dict[tuple[str, str], dict[float, Block]] = defaultdict(dict)
+    for block in chosen.layout.blocks:
+        loads = [name for name in LOADS if block.parameters.get(name) is not None]
+        if len(loads) == 1 and any(chosen.facts.has(cell.runs, MEASURE) for cell in block.cells):
+            rest = {name: value for name, value in block.settings.items() if name != loads[0]}
+            groups[loads[0], json.dumps(rest, sort_keys=True)][float(block.parameters[loads[0]])] = block
+    if not groups:
+        raise GpuAgentError("no run measured a server under load; make some: gpuagent run serve-load --help")
+    curves = [
+        _curve(load, json.loads(rest), blocks, chosen, percent or 90, milliseconds)
+        for (load, rest), blocks in groups.items()
+    ]
+    stem = f"{COST_PER_MILLION_ITEMS.stem}_"
+    costs = tuple(metric for metric in chosen.facts.derived if metric.name.startswith(stem))
+    return Study(chosen=chosen, curves=tuple(curves), costs=costs if currencies_of(costs) else ())
+
+
+def _curve(
+    load: str,
+    settings: Mapping[str, Any],
+    blocks: Mapping[float, Block],
+    chosen: Selection,
+    percent: int,
+    milliseconds: Mapping[str, float],
+) -> Curve:
+    own = {kind: settings[f"slo-{kind}"] for kind in LIMITED if settings.get(f"slo-{kind}") is not None}
+    limits = Limits(percent=percent, milliseconds=milliseconds or own)
+    points: dict[str, list[Point]] = defaultdict(list)
+    for level in sorted(blocks):
+        for cell in blocks[level].cells:
+            if chosen.facts.has(cell.runs, limits.metric):
+                points[cell.side].append(_point(level, blocks[level], cell.side, limits, chosen.facts))
+    sides = [side for side in chosen.layout.sides if side in points]
+    crossings = [crossing for side in sides[1:] for crossing in _crossings(side, points[side])]
+    return Curve(
+        load=load,
+        settings=settings,
+        limits=limits,
+        points={side: tuple(points[side]) for side in sides},
+        crossings=tuple(crossings),
+    )
+
+
+def _point(level: float, block: Block, side: str, limits: Limits, facts: Facts) -> Point:
+    runs = block.cell(side).runs
+    names = {name for run in runs for name in facts.metrics.get(run.run_id, {})}
+    figures = {name: median(facts.values(runs, name)) for name in names}
+    low, high = median_interval(facts.values(runs, limits.metric)) or (None, None)
+    has_baseline = side != block.baseline and facts.has(block.cell(block.baseline).runs, limits.metric)
+    sides = values_of_sides(facts, least_pairs(1, _ALPHA), block, side, BY_NAME[limits.metric])
+    return Point(
+        load=level,
+        runs=len(runs),
+        figures=figures,
+        low=low,
+        high=high,
+        shift=estimate_shift(*sides, alpha=_ALPHA) if has_baseline else None,
+        is_kept=limits.are_kept(figures),
+    )
+
+
+def _crossings(side: str, points: Sequence[Point]) -> list[Crossing]:
+    found = []
+    compared = [(point.load, point.shift) for point in points if point.shift and point.shift.scale is Scale.RATIO]
+    for (below, first), (above, second) in pairwise(compared):
+        before, after = log(first.estimate), log(second.estimate)
+        if before * after < 0:
+            about = below + (above - below) * before / (before - after)
+            is_shown = first.is_shown and second.is_shown
+            found.append(Crossing(side=side, below=below, above=above, about=about, is_shown=is_shown))
+    return found

@@ -1,0 +1,162 @@
+"""Servers over levels of load in stores of known content: limits that are kept, crossings, warnings, every format."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from gpuagent_collector.compare.comparison import Request, compare
+from gpuagent_collector.plot.picture import in_style
+from gpuagent_collector.plot.serving import draw_serving
+from gpuagent_collector.prices.file import parse_prices
+from gpuagent_collector.report.chapters import serving
+from gpuagent_collector.report.study import make_report
+from gpuagent_collector.serving.export import answer, find_caveats, render
+from gpuagent_collector.serving.study import Study, study_serving
+from gpuagent_common.errors import GpuAgentError
+from tests.integration.compare.synthetic import Node, SyntheticStore
+
+# p90 of the time to the first token by load, in seconds: a is the quicker one while few ask.
+TTFT: Mapping[str, Mapping[float, float]] = {"a": {1: 0.05, 4: 0.10, 8: 0.90}, "b": {1: 0.10, 4: 0.15, 8: 0.18}}
+
+
+def add_run(store: SyntheticStore, node: Node, server: str, rate: float, ttft: float, repeat: int, **more: Any) -> None:
+    parameters = {"rate": rate, "server": server, "serve": f"start {server}", "input": "256", "slo-ttft": 200.0}
+    if server == "unnamed":
+        parameters["server"] = None
+    request = {"workload": "serve-load", "experiment": "e", "repeat": repeat, "parameters": parameters}
+    at = store.next_run(node, throughput=None, **request)
+    common = {**at, "rank": 0}
+    store.rows["results"].append(
+        {**common, "name": "throughput", "value": 100 * rate, "unit": "tokens/s", "phase": "measure"}
+    )
+    results = {
+        "ttft_p50_seconds": ttft / 2,
+        "ttft_p90_seconds": ttft,
+        "tpot_p90_seconds": 0.01,
+        "goodput": rate,
+        **more,
+    }
+    for name, value in results.items():
+        store.rows["results"].append({**common, "name": name, "value": value})
+
+
+@pytest.fixture
+def served(store: SyntheticStore) -> SyntheticStore:
+    """Seven repeats of two servers at three loads, made in turns."""
+    node = store.node("spruce", "lab", gpus=["NVIDIA L4"])
+    for repeat in range(1, 8):
+        for rate in (1, 4, 8):
+            for server in "ab":
+                add_run(store, node, server, rate, TTFT[server][rate] * (1 + 0.01 * repeat), repeat)
+    store.write()
+    return store
+
+
+def study(
+    store: SyntheticStore, *, percent: int | None = None, milliseconds: Mapping[str, float] | None = None, **asked: Any
+) -> Study:
+    request = Request(**{"by": "parameter:server", **asked})
+    return study_serving(store.ask, request, percent=percent, milliseconds=milliseconds or {})
+
+
+def test_each_side_keeps_the_limit_up_to_a_load_and_they_cross_between_two(served: SyntheticStore) -> None:
+    found = study(served)
+    (curve,) = found.curves
+    # Of the runs' own parameter.
+    assert dict(curve.limits.milliseconds) == {"ttft": 200.0}
+    a, b = curve.best("a"), curve.best("b")
+    assert a and b
+    assert (a.load, b.load) == (4, 8)
+    (crossing,) = curve.crossings
+    assert (crossing.side, crossing.below, crossing.above, crossing.is_shown) == ("b", 4, 8, True)
+    # The logarithm of the ratio goes from log(1.5) to log(0.2): it is 0 after a fifth of the way.
+    assert crossing.about == pytest.approx(4 + 4 * 0.4055 / (0.4055 + 1.6094), abs=0.01)
+    for point in curve.points["b"]:
+        assert point.shift
+        assert point.shift.matched
+        assert point.shift.estimate == pytest.approx(TTFT["b"][point.load] / TTFT["a"][point.load])
+    text = answer(found, 0)
+    assert "Within 200 ms TTFT (p90), a takes 4 requests/s (400 tokens/s" in text
+    assert "b takes 8 requests/s or more (800 tokens/s" in text
+    assert "b and a cross in TTFT p90 between 4 and 8 requests/s (about 4.80)." in text
+
+
+def test_another_limit_or_percentile_gives_another_answer(served: SyntheticStore) -> None:
+    assert "a takes 1 requests/s (" in answer(study(served, milliseconds={"ttft": 70.0}), 0)
+    assert "b keeps it at no measured load" in answer(study(served, milliseconds={"ttft": 70.0}), 0)
+    assert "(p50)" in answer(study(served, percent=50), 0)
+    # No run has the figure that would show it.
+    assert study(served, percent=50, milliseconds={"e2e": 1.0}).curves[0].points == {}
+
+
+def test_energy_and_cost_are_those_of_a_token_at_the_limit(served: SyntheticStore) -> None:
+    prices = parse_prices(b"- {platform: lab, currency: USD, instance_hour: 3.6}", "prices.yaml")
+    found = study(served, prices=prices)
+    a = found.curves[0].best("a")
+    assert a
+    # $ 0.001 a second for 400 tokens.
+    assert a.figures["cost_per_million_items_usd"] == pytest.approx(2.5)
+    # 150 W for 400 tokens a second.
+    assert a.figures["gpu_energy_per_item_joules"] == pytest.approx(150 / 400, rel=0.02)
+    assert "0.375 J a token, 2.50 USD a million tokens" in answer(found, 0)
+
+
+def test_one_side_is_described_and_one_platform_needs_no_name(served: SyntheticStore) -> None:
+    found = study(served, by="platform", where="parameters->>'server' = 'a'")
+    assert list(found.curves[0].points) == ["lab"]
+    assert "lab takes 4 requests/s" in answer(found, 0)
+
+
+def test_named_servers_are_compared_though_their_commands_differ(served: SyntheticStore) -> None:
+    layout = compare(served.ask, Request(by="parameter:server", series=False, metric="ttft_p90_seconds")).layout
+    assert [{cell.side for cell in block.cells} for block in layout.blocks] == [{"a", "b"}] * 3
+
+
+def test_limits_of_the_client_and_failed_requests_are_warned_of(store: SyntheticStore) -> None:
+    node = store.node("spruce", "lab")
+    add_run(store, node, "a", 1, 0.1, 1, client_limited=1)
+    add_run(store, node, "b", 1, 0.1, 1, request_errors=3)
+    store.write()
+    texts = {caveat.code: caveat.text for caveat in find_caveats(study(store))}
+    assert "a at 1 requests/s" in texts["client_limited"]
+    assert "b at 1 requests/s" in texts["request_errors"]
+    assert "few_runs" in texts
+    caveats = compare(store.ask, Request(by="parameter:server", series=False)).caveats
+    assert "client_limited" in {caveat.code for caveat in caveats}
+
+
+def test_every_format_has_every_point(served: SyntheticStore) -> None:
+    rendering = render(study(served))
+    lines = list(rendering.lines())
+    assert {(line["side"], line["load"], line["is_kept"]) for line in lines} >= {("a", 8, False), ("b", 8, True)}
+    record = json.loads(json.dumps(rendering.record()))
+    assert record["curves"][0]["highest_load_kept"] == {"a": 4, "b": 8}
+    assert len(record["curves"][0]["points"]) == len(lines) == 6
+
+
+def test_a_store_without_servers_says_so(store: SyntheticStore) -> None:
+    store.only_run()
+    store.write()
+    with pytest.raises(GpuAgentError, match="no run measured a server"):
+        study(store, by="platform")
+
+
+def test_a_report_has_a_chapter_of_servers_with_their_chart(served: SyntheticStore) -> None:
+    now = datetime(2026, 11, 23)  # noqa: DTZ001 - UTC, as in the store
+    report = make_report(served.ask, Request(by="parameter:server"), source="here", now=now)
+    text = "".join(serving.write(report))
+    assert "a takes 4 requests/s" in text
+    assert "TTFT P90 by tokens a second" in text
+
+
+@pytest.mark.parametrize("width_mm", [85.0, 180.0])
+def test_a_figure_for_print_has_a_line_for_each_side_and_the_limit(served: SyntheticStore, width_mm: float) -> None:
+    with in_style(width_mm):
+        picture = draw_serving(study(served), width_mm)
+    ttft, tpot = (axes for part in picture.figure.subfigs for axes in part.axes if axes.lines)
+    # A line of the limit beside those of the sides; there is none on the further tokens.
+    assert (len(ttft.lines), len(tpot.lines)) == (3, 2)
+    assert [name for _, name in picture.legend] == ["a", "b"]

@@ -1,0 +1,190 @@
+"""The web application: OpenAI's completions and chat completions, streamed or whole, over an engine.
+
+The port is open before the model is loaded; until then `/health` and the completions answer 503.
+"""
+
+import asyncio
+import contextlib
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import WorkloadError
+from gpuagent_workloads.serving.engine import Engine, Request
+from gpuagent_workloads.serving.tokens import decode, encode
+
+# OpenAI's default of completions.
+_TOKENS = 16
+
+
+class Server:
+    """The answers of one model."""
+
+    def __init__(self, name: str, *, context: int, vocabulary: int, load: Callable[[], Engine]) -> None:
+        """`load` makes the engine, in a thread of its own."""
+        self._name = name
+        self._context = context
+        self._vocabulary = vocabulary
+        self._load = load
+        self._engine: Engine | None = None
+        self._failure: str | None = None
+        self._stop: Callable[[], None] = lambda: None
+        self.app = Starlette(
+            routes=[
+                Route("/health", self._health),
+                Route("/v1/models", self._models),
+                Route("/v1/completions", self._complete, methods=["POST"]),
+                Route("/v1/chat/completions", self._complete, methods=["POST"]),
+            ],
+            lifespan=self._lifespan,
+        )
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+        thread = threading.Thread(target=self._serve, daemon=True)
+        thread.start()
+        yield
+        if self._engine:
+            self._engine.close()
+            await asyncio.to_thread(thread.join)
+
+    def run(self, web: uvicorn.Server) -> None:
+        """Serve until a signal ends it.
+
+        Raises:
+            WorkloadError: the port is taken, or the model failed.
+        """
+        self._stop = partial(setattr, web, "should_exit", True)
+        try:
+            web.run()
+        except SystemExit as error:
+            raise WorkloadError(f"cannot listen on port {web.config.port}; choose another --port") from error
+        if self._failure:
+            raise WorkloadError(f"the model failed: {self._failure}")
+
+    def _serve(self) -> None:
+        try:
+            engine = self._load()
+            self._engine = engine
+            engine.run()
+        except Exception as error:  # noqa: BLE001 - the boundary of the thread
+            self._failure = f"{type(error).__name__}: {error}"
+            self._stop()
+
+    async def _health(self, _request: HttpRequest) -> Response:
+        return JSONResponse({"status": "ready"}) if self._engine else _error("the model is loading", 503)
+
+    async def _models(self, _request: HttpRequest) -> Response:
+        model = {"id": self._name, "object": "model", "created": 0, "owned_by": "gpuagent"}
+        return JSONResponse({"object": "list", "data": [{**model, "max_model_len": self._context}]})
+
+    async def _complete(self, request: HttpRequest) -> Response:
+        if self._engine is None:
+            return _error("the model is loading", 503)
+        is_chat = request.url.path.endswith("/chat/completions")
+        try:
+            body = await request.json()
+            if not isinstance(body, dict):
+                raise MisuseError("the body is no JSON object")
+            answer = _Answer(body, self._name, self._context, self._vocabulary, is_chat=is_chat)
+        except ValueError as error:
+            return _error(f"the body is not JSON: {error}", 400)
+        except MisuseError as error:
+            return _error(str(error), 400)
+        self._engine.submit(answer.request)
+        if body.get("stream"):
+            return StreamingResponse(answer.stream(), media_type="text/event-stream")
+        return JSONResponse(await answer.whole())
+
+
+class _Answer:
+    """The tokens of one request on their way to its client."""
+
+    def __init__(self, body: Mapping[str, Any], model: str, context: int, vocabulary: int, *, is_chat: bool) -> None:
+        """Raises MisuseError where the request cannot be answered."""
+        loop = asyncio.get_running_loop()
+        self._tokens: asyncio.Queue[int | None] = asyncio.Queue()
+        prompt = _prompt_of(body, is_chat=is_chat)
+        most = body.get("max_completion_tokens") or body.get("max_tokens") or _TOKENS
+        temperature = body.get("temperature", 1.0)
+        if not isinstance(most, int) or most < 1:
+            raise MisuseError("max_tokens must be a whole number from 1 up")
+        if not isinstance(temperature, int | float) or not 0 <= temperature <= 100:
+            raise MisuseError("temperature must be a number from 0 to 100")
+        if body.get("n", 1) != 1:
+            raise MisuseError("n must be 1")
+        if len(prompt) + most > context:
+            raise MisuseError(f"{len(prompt)} tokens and {most} more are over the limit of {context}")
+        if not all(isinstance(token, int) and 0 <= token < vocabulary for token in prompt):
+            raise MisuseError(f"tokens of the prompt must be whole numbers below {vocabulary}")
+
+        def emit(token: int | None) -> None:
+            loop.call_soon_threadsafe(self._tokens.put_nowait, token)
+
+        self.request = Request(prompt=prompt, most=most, temperature=float(temperature), emit=emit)
+        self._is_chat = is_chat
+        self._wants_usage = bool((body.get("stream_options") or {}).get("include_usage"))
+        kind = "chat.completion" if is_chat else "text_completion"
+        self._frame = {"id": f"gpuagent-{time.time_ns():x}", "created": int(time.time()), "model": model}
+        self._kind = kind
+
+    async def stream(self) -> AsyncIterator[str]:
+        """Yield an event for each token; the last but one has the usage, if that is wanted."""
+        frame = {**self._frame, "object": f"{self._kind}.chunk" if self._is_chat else self._kind}
+        made = 0
+        try:
+            while (token := await self._tokens.get()) is not None:
+                made += 1
+                end = "length" if made == self.request.most else None
+                choice: dict[str, Any] = {"index": 0, "finish_reason": end}
+                choice |= {"delta": {"content": decode([token])}} if self._is_chat else {"text": decode([token])}
+                yield f"data: {json.dumps({**frame, 'choices': [choice]})}\n\n"
+            if self._wants_usage:
+                yield f"data: {json.dumps({**frame, 'choices': [], 'usage': self._usage(made)})}\n\n"
+            yield "data: [DONE]\n\n"
+        finally:
+            self.request.cancelled = True
+
+    async def whole(self) -> dict[str, Any]:
+        """Return the answer once it is complete."""
+        tokens = []
+        while (token := await self._tokens.get()) is not None:
+            tokens.append(token)
+        text = decode(tokens)
+        choice: dict[str, Any] = {"index": 0, "finish_reason": "length"}
+        choice |= {"message": {"role": "assistant", "content": text}} if self._is_chat else {"text": text}
+        return {**self._frame, "object": self._kind, "choices": [choice], "usage": self._usage(len(tokens))}
+
+    def _usage(self, made: int) -> dict[str, int]:
+        read = len(self.request.prompt)
+        return {"prompt_tokens": read, "completion_tokens": made, "total_tokens": read + made}
+
+
+def _prompt_of(body: Mapping[str, Any], *, is_chat: bool) -> list[int]:
+    if is_chat:
+        messages = body.get("messages")
+        if not (isinstance(messages, list) and messages and all(isinstance(each, dict) for each in messages)):
+            raise MisuseError("messages must be a list of objects with role and content")
+        prompt: Any = "\n".join(f"{each.get('role')}: {each.get('content')}" for each in messages)
+    else:
+        prompt = body.get("prompt")
+        if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
+            (prompt,) = prompt
+    tokens = encode(prompt) if isinstance(prompt, str) else prompt
+    if not (isinstance(tokens, list) and tokens):
+        raise MisuseError("prompt must be a text or a list of tokens, and not empty")
+    return tokens
+
+
+def _error(message: str, status: int) -> JSONResponse:
+    return JSONResponse({"error": {"message": message, "type": "invalid_request_error"}}, status_code=status)

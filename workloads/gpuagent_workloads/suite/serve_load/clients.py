@@ -1,0 +1,313 @@
+"""The client processes: each sends its share of the requests and keeps the answers.
+
+In an open loop a request is sent at its time, whatever became of those before. In a closed loop each user sends the
+next one when the last was answered. Load goes on until the last measured request is answered, so that it, too, met it.
+"""
+
+import asyncio
+import ctypes
+import itertools
+import multiprocessing
+import random
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+from gpuagent_workloads.errors import WorkloadError
+from gpuagent_workloads.suite.serve_load import Config
+from gpuagent_workloads.suite.serve_load.exchange import Answer, Endpoint, Exchange, parse
+from gpuagent_workloads.suite.serve_load.schedule import Planned, schedule
+
+_PR_SET_PDEATHSIG = 1
+
+# How often a client looks whether it is late itself.
+_TICK_SECONDS = 0.02
+# A user whose request failed waits, or a dead server would get thousands a second.
+_AFTER_ERROR_SECONDS = 0.1
+
+_WORDS = ("time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world", "school")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The server, and the length of its prompts: `characters` a token, after `overhead` tokens of its own.
+
+    `ignores_end` asks for answers of full length, as vLLM and SGLang can give; some servers refuse the question.
+    """
+
+    endpoint: Endpoint
+    model: str
+    characters: float = 1.0
+    overhead: float = 0.0
+    ignores_end: bool = True
+
+    def body(self, config: Config, planned: Planned) -> dict[str, Any]:
+        """Return a request with a prompt that no other has, so that no server finds it in a cache."""
+        length = max(1, round((planned.input_tokens - self.overhead) * self.characters))
+        source = random.Random(f"{config.seed}/{planned.number}")  # noqa: S311
+        prompt = " ".join(source.choices(_WORDS, k=length // 4 + 1))
+        prompt = (prompt * (length // len(prompt) + 1))[:length]
+        content: dict[str, Any] = (
+            {"prompt": prompt} if config.api == "completions" else {"messages": [{"role": "user", "content": prompt}]}
+        )
+        return {
+            "model": self.model,
+            **content,
+            "max_tokens": planned.output_tokens,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **({"ignore_eos": True} if self.ignores_end else {}),
+        }
+
+    def path(self, config: Config) -> str:
+        """Return the path of its requests."""
+        return "/v1/completions" if config.api == "completions" else "/v1/chat/completions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The monotonic times of the load's begin, and of begin and end of the measurement, in seconds."""
+
+    load_from: float
+    measure_from: float
+    measure_to: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A request and its answer; times are monotonic seconds.
+
+    Attributes:
+        intended: when it was to be sent.
+        sent: when the client began to send it.
+        ended: when it was answered, failed or was given up.
+        is_measured: whether it was intended within the measurement.
+        asked_input: tokens of the prompt, as planned.
+        error: its kind; None: it succeeded.
+        answer: as far as it came; None: there is none.
+    """
+
+    intended: float
+    sent: float
+    ended: float
+    is_measured: bool
+    asked_input: int
+    error: str | None
+    answer: Answer | None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sent:
+    """A request that was sent, with its answer in the making."""
+
+    planned: Planned
+    intended: float
+    sent: float
+    is_measured: bool
+    exchange: Exchange | None = None
+    ended: float | None = None
+    failure: str | None = None
+
+    def record(self) -> Record:
+        answer = parse(self.exchange.pieces) if self.exchange else None
+        return Record(
+            intended=self.intended,
+            sent=self.sent,
+            ended=self.ended or time.monotonic(),
+            is_measured=self.is_measured,
+            asked_input=self.planned.input_tokens,
+            error=self.failure or _error_in(answer),
+            answer=answer,
+        )
+
+
+def _error_in(answer: Answer | None) -> str | None:
+    if answer is None:
+        return "connection"
+    if answer.status != 200:
+        return f"http_{answer.status}"
+    if answer.error:
+        return "server_error"
+    if not answer.token_seconds:
+        return "no_tokens"
+    return None if answer.is_complete else "incomplete"
+
+
+@dataclass(slots=True, kw_only=True)
+class Log:
+    """The records of one client, and how late it was, in seconds, whenever it looked."""
+
+    records: list[Record] = field(default_factory=list)
+    late_seconds: list[float] = field(default_factory=list)
+
+
+class Client:
+    """The load of one process: its share of the requests, number `share` of `shares`."""
+
+    def __init__(self, config: Config, target: Target, window: Window, share: int, shares: int) -> None:
+        self._config, self._target, self._window = config, target, window
+        self._planned = itertools.islice(schedule(config), share, None, shares)
+        self._users = len(range(share, config.concurrency or 0, shares))
+        self._sent: list[_Sent] = []
+        self._late_seconds: list[float] = []
+        self._is_ending = False
+
+    async def run(self) -> Log:
+        """Send requests until all measured ones have ended."""
+        ticker = asyncio.create_task(self._tick())
+        await (self._send_for_users() if self._config.concurrency else self._send_at_times())
+        ticker.cancel()
+        return Log(records=[sent.record() for sent in self._sent], late_seconds=self._late_seconds)
+
+    async def _tick(self) -> None:
+        due = time.monotonic()
+        while True:
+            due = max(due, time.monotonic()) + _TICK_SECONDS
+            await asyncio.sleep(due - time.monotonic())
+            if due >= self._window.measure_from:
+                self._late_seconds.append(max(0.0, time.monotonic() - due))
+
+    async def _send_at_times(self) -> None:
+        tasks: dict[asyncio.Task[None], bool] = {}
+        for planned in self._planned:
+            intended = self._window.load_from + planned.at_seconds
+            wait_seconds = intended - time.monotonic()
+            if intended < self._window.measure_to:
+                await asyncio.sleep(max(0.0, wait_seconds))
+            else:
+                pending = {task for task, is_measured in tasks.items() if is_measured and not task.done()}
+                if pending:
+                    _, pending = await asyncio.wait(pending, timeout=max(0.0, wait_seconds))
+                if not pending:
+                    break
+            sent = self._begin(planned, intended)
+            tasks[asyncio.create_task(self._exchange(sent))] = sent.is_measured
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _send_for_users(self) -> None:
+        await asyncio.sleep(max(0.0, self._window.load_from - time.monotonic()))
+        users = [asyncio.create_task(self._use()) for _ in range(self._users)]
+        while not (time.monotonic() >= self._window.measure_to and self._is_over()):
+            await asyncio.sleep(_TICK_SECONDS)
+        # Before Python 3.12 a wait with a timeout that ends just now loses a cancellation.
+        self._is_ending = True
+        for user in users:
+            user.cancel()
+        await asyncio.gather(*users, return_exceptions=True)
+
+    async def _use(self) -> None:
+        while not self._is_ending:
+            sent = self._begin(next(self._planned), time.monotonic())
+            await self._exchange(sent)
+            if sent.failure or not (sent.exchange and sent.exchange.pieces):
+                await asyncio.sleep(_AFTER_ERROR_SECONDS)
+
+    def _is_over(self) -> bool:
+        return all(sent.ended is not None for sent in self._sent if sent.is_measured)
+
+    def _begin(self, planned: Planned, intended: float) -> _Sent:
+        is_measured = self._window.measure_from <= intended < self._window.measure_to
+        sent = _Sent(planned=planned, intended=intended, sent=time.monotonic(), is_measured=is_measured)
+        self._sent.append(sent)
+        return sent
+
+    async def _exchange(self, sent: _Sent) -> None:
+        target, config = self._target, self._config
+        sent.exchange = Exchange(target.endpoint.request(target.path(config), target.body(config, sent.planned)))
+        sent.sent = time.monotonic()
+        try:
+            await asyncio.wait_for(sent.exchange.run(target.endpoint), config.timeout)
+        except asyncio.TimeoutError:
+            sent.failure = "timeout"
+        except ConnectionError:
+            sent.failure = "connection"
+        except OSError as error:
+            sent.failure = f"client_{error.errno}"
+        finally:
+            sent.ended = time.monotonic()
+
+
+def drive(
+    config: Config,
+    target: Target,
+    clients: int,
+    on_begin: Callable[[Window], None],
+    start_seconds: float = 0.5,
+) -> Log:
+    """Put the load on the server by that many processes, and return what they measured, put together.
+
+    Args:
+        config: the load.
+        target: the server.
+        clients: number of processes.
+        on_begin: called when all processes are ready, with the times of the load; it may wait.
+        start_seconds: the pause between that and the load.
+
+    Raises:
+        WorkloadError: a process ended by itself.
+    """
+    with _processes(config, target, clients) as pipes:
+        for pipe in pipes:
+            _receive(pipe)
+        load_from = time.monotonic() + start_seconds
+        measure_from = load_from + config.warmup
+        window = Window(load_from=load_from, measure_from=measure_from, measure_to=measure_from + config.duration)
+        for pipe in pipes:
+            pipe.send(window)
+        on_begin(window)
+        logs: list[Log] = [_receive(pipe) for pipe in pipes]
+    return Log(
+        records=sorted((record for log in logs for record in log.records), key=lambda record: record.intended),
+        late_seconds=[late for log in logs for late in log.late_seconds],
+    )
+
+
+def _receive(pipe: Connection) -> Any:
+    try:
+        return pipe.recv()
+    except EOFError as error:
+        raise WorkloadError("a client process ended by itself: perhaps memory ran out; see its output above") from error
+
+
+@contextmanager
+def _processes(config: Config, target: Target, clients: int) -> Iterator[list[Connection]]:
+    """Yield a pipe to each running client, and end them on exit."""
+    context = multiprocessing.get_context("spawn")
+    processes, pipes = [], []
+    try:
+        for share in range(clients):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(theirs, config, target, share, clients), daemon=True)
+            process.start()
+            theirs.close()
+            processes.append(process)
+            pipes.append(ours)
+        yield pipes
+    finally:
+        for pipe in pipes:
+            pipe.close()
+        for process in processes:
+            process.terminate()
+            process.join()
+
+
+def _work(pipe: Connection, config: Config, target: Target, share: int, shares: int) -> None:
+    """Be one client: say that it is ready, receive the times, and return the log."""
+    # The kernel ends this process should the run be killed; Ctrl-C is for the run, which then ends it.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    pipe.send(None)
+    with suppress(EOFError, BrokenPipeError):
+        window = pipe.recv()
+        pipe.send(asyncio.run(Client(config, target, window, share, shares).run()))

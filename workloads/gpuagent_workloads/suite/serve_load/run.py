@@ -1,0 +1,122 @@
+"""The run of serve-load: the server's start, a few requests to know it, the load, and the figures."""
+
+import os
+import time
+from dataclasses import replace
+
+import click
+
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import WorkloadError
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.suite.serve_load import Config
+from gpuagent_workloads.suite.serve_load.clients import Target, Window, drive
+from gpuagent_workloads.suite.serve_load.exchange import Answer, Endpoint, ask
+from gpuagent_workloads.suite.serve_load.figures import report_figures, write_records
+from gpuagent_workloads.suite.serve_load.schedule import Planned, schedule
+from gpuagent_workloads.suite.serve_load.server import served
+
+# Tokens are about so long where the server does not count those of prompts.
+_CHARACTERS = 4.0
+_CORES_PER_CLIENT = 4
+_MOST_CLIENTS = 16
+
+
+def run(config: Config, reporter: Reporter) -> None:
+    """Measure the server.
+
+    Raises:
+        MisuseError: the server or the load is missing, or a distribution of lengths or the command is invalid.
+        DataError: a trace is missing or of another form.
+        WorkloadError: the server does not start, or does not answer.
+    """
+    _check_complete(config)
+    for uuid in (config.gpus or "").split(","):
+        if uuid.strip():
+            reporter.device(uuid.strip())
+    clients = config.clients or max(1, min(_MOST_CLIENTS, len(os.sched_getaffinity(0)) // _CORES_PER_CLIENT))
+    reporter.result("clients", clients)
+    reporter.result("seed", config.seed)
+    with served(config, reporter) as url:
+        target = _meet(config, Endpoint(url=url, key=os.environ.get("OPENAI_API_KEY")), reporter)
+        windows: list[Window] = []
+
+        def follow(window: Window) -> None:
+            """Report the phases as they begin."""
+            windows.append(window)
+            for phase, begins in (
+                ("warmup", window.load_from),
+                ("measure", window.measure_from),
+                ("teardown", window.measure_to),
+            ):
+                time.sleep(max(0.0, begins - time.monotonic()))
+                if phase != "warmup" or config.warmup:
+                    reporter.phase(phase)
+
+        log = drive(config, target, clients, follow)
+    (window,) = windows
+    if reporter.directory:
+        write_records(log.records, window, reporter.directory / "requests.jsonl")
+    if report_figures(log, window, config, reporter):
+        click.echo(
+            "serve-load: warning: the clients were late themselves, so that latencies are partly theirs; "
+            "give more --clients, or more cores",
+            err=True,
+        )
+    if config.duration < 10:
+        reporter.result("measure_short", 1)
+
+
+def _check_complete(config: Config) -> None:
+    """Raise an error for what is missing or wrong, before a model is loaded."""
+    if not (config.url or config.serve):
+        raise MisuseError("give --url of a running server, or --serve COMMAND to start one")
+    if not config.loads:
+        raise MisuseError("give a load: --rate, --concurrency or --trace")
+    next(schedule(config))
+
+
+def _meet(config: Config, endpoint: Endpoint, reporter: Reporter) -> Target:
+    """Return the target: its model, and by two short prompts how many characters make a token."""
+    model = config.model
+    if model is None:
+        found = ask(endpoint, "/v1/models", timeout_seconds=config.timeout)
+        model = found.model
+        if not model:
+            raise WorkloadError(f"{endpoint.url}/v1/models lists no model (status {found.status}); give --model")
+    reporter.result("model", model)
+    target = Target(endpoint=endpoint, model=model)
+    lengths = (64, 320)
+    counts = []
+    for number, length in enumerate(lengths):
+        planned = Planned(at_seconds=0.0, input_tokens=length, output_tokens=2, number=-1 - number)
+        began = time.monotonic()
+        answer = _try(target, config, planned)
+        if 400 <= answer.status < 500 and target.ignores_end:
+            target = replace(target, ignores_end=False)
+            answer = _try(target, config, planned)
+        _check(answer, endpoint, config)
+        if not number:
+            reporter.result("first_answer_seconds", time.monotonic() - began, unit="s")
+        counts.append(answer.usage.get("prompt_tokens"))
+    short, long = counts
+    if short is None or long is None or long <= short:
+        reporter.result("prompt_length", f"taken as {_CHARACTERS:g} characters a token: the server does not count them")
+        return replace(target, characters=_CHARACTERS)
+    characters = (lengths[1] - lengths[0]) / (long - short)
+    return replace(target, characters=characters, overhead=short - lengths[0] / characters)
+
+
+def _try(target: Target, config: Config, planned: Planned) -> Answer:
+    body = target.body(config, planned)
+    # The first request may load the model.
+    return ask(target.endpoint, target.path(config), body, timeout_seconds=config.ready_timeout)
+
+
+def _check(answer: Answer, endpoint: Endpoint, config: Config) -> None:
+    """Raise WorkloadError where the server refuses requests."""
+    if answer.status != 200 or answer.error:
+        why = answer.error or f"status {answer.status}"
+        raise WorkloadError(f"{endpoint.url} refuses {config.api}: {why:.300}")
+    if not answer.token_seconds:
+        raise WorkloadError(f"{endpoint.url} answers {config.api} without any text; try the other --api")
