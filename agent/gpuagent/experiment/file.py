@@ -252,14 +252,8 @@ def _fill_defaults(data: Any, node: Any, name: str) -> Mapping[str, Any]:
         unknown = _unknown_key(error)
         refuse([*steps, *unknown], _words(error, steps, unknown))
     for index, entry in enumerate(checked["workloads"]):
-        of_other = "parameters" if "command" in entry else "name"
-        if ("workload" in entry) == ("command" in entry) or of_other in entry:
-            refuse(["workloads", str(index)], "give either a workload with parameters, or a command with a name")
-        servers = entry.get("serve", {})
-        if servers and "command" in entry:
-            refuse(["workloads", str(index), "serve"], "serve is for the workload serve-load, not for a command")
-        if isinstance(servers, list) and len({one.get("name") for one in servers} - {None}) < len(servers):
-            refuse(["workloads", str(index), "serve"], "give each server a name of its own, to compare them by")
+        if found := _misuse_in_entry(entry):
+            refuse(["workloads", str(index), *found[0]], found[1])
     if steps := _infinite_number(checked):
         refuse(steps, f"{'.'.join(steps)} must be finite")
     answers = ((["answer", str(index)], words) for index, words in enumerate(_answers(checked)))
@@ -273,6 +267,19 @@ def _fill_defaults(data: Any, node: Any, name: str) -> Mapping[str, Any]:
         except ValueError as error:
             refuse(steps, f"cannot read {'.'.join(steps)}: {error}")
     return checked
+
+
+def _misuse_in_entry(entry: Mapping[str, Any]) -> tuple[list[str], str] | None:
+    """Return the place within an entry of `workloads` and what is wrong there; None: nothing."""
+    of_other = "parameters" if "command" in entry else "name"
+    if ("workload" in entry) == ("command" in entry) or of_other in entry:
+        return [], "give either a workload with parameters, or a command with a name"
+    servers = entry.get("serve", {})
+    if servers and "command" in entry:
+        return ["serve"], "serve is for the workload serve-load, not for a command"
+    if isinstance(servers, list) and len({one.get("name") for one in servers} - {None}) < len(servers):
+        return ["serve"], "give each server a name of its own, to compare them by"
+    return None
 
 
 def _answers(data: Mapping[str, Any]) -> list[str]:
