@@ -17,6 +17,9 @@ _SINCE_EVER = 0
 # NVML's code for: nothing new.
 _NOT_FOUND = 6
 _DAY_MICROS = 86_400_000_000
+# The driver of an H200 (580.159.04) moves the time stamp of a reading by up to 0.14 ms from one question to the next.
+# Readings are 10 ms or more apart.
+_SAME_MILLIS = (0, -1, 1)
 
 
 class NvmlPower(GpuSource):
@@ -32,18 +35,22 @@ class NvmlPower(GpuSource):
     def __init__(self, context: SourceContext) -> None:
         super().__init__(context)
         self._activity = context.activity
-        # Of each GPU, the time stamps that its buffer held last time.
-        self._seen_micros: dict[str, frozenset[int]] = {}
+        # Of each GPU, what its buffer held last time: (millisecond, milliwatts).
+        self._seen: dict[str, frozenset[tuple[int, int]]] = {}
 
     def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
         if self._activity.is_idle(uuid):
             return
         held = _read_buffer(nvml, uuid)
-        seen = self._seen_micros.get(uuid, frozenset())
-        new = [sample for sample in held if sample[0] not in seen]
+        seen = self._seen.get(uuid, frozenset())
+        new = [
+            (micros, milliwatts)
+            for micros, milliwatts in held
+            if not any((micros // 1000 + near, milliwatts) in seen for near in _SAME_MILLIS)
+        ]
         if not new:
             return
-        self._seen_micros[uuid] = frozenset(micros for micros, _ in held)
+        self._seen[uuid] = frozenset((micros // 1000, milliwatts) for micros, milliwatts in held)
         shift_nano = epoch_shift_nano(new[-1][0], now)
         device_id = key(uuid)
         for micros, milliwatts in new:

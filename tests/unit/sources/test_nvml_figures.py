@@ -100,6 +100,16 @@ def test_each_reading_of_the_driver_is_a_row_at_its_own_time() -> None:
     assert len({row.key for row in first}) == 2
 
 
+@pytest.mark.parametrize("moved_micros", [-140, -1, 1, 140])
+def test_a_reading_whose_time_stamp_the_driver_moves_is_one_row(moved_micros: int) -> None:
+    now = instant(0)
+    micros = now.unix_nano // 1000
+    first = [[micros - 20_000 * back, 70_000] for back in (3, 2, 1)]
+    again = [[stamp + moved_micros, milliwatts] for stamp, milliwatts in first]
+    source, _ = replay(NvmlPower, {HELD: [{"answer": first}, {"answer": [*again, [micros, 70_000]]}]})
+    assert [len(list(source.read(now))) for _ in range(2)] == [3, 1]
+
+
 def test_nothing_new_is_neither_a_row_nor_a_failure_but_a_failed_answer_is_one() -> None:
     answers = [{"error": 6, "words": "Not Found"}, {"error": 999, "words": "Unknown Error"}]
     source, _ = replay(NvmlPower, {HELD: answers})
