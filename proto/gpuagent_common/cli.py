@@ -108,7 +108,7 @@ def run_command_line(group: click.Group) -> NoReturn:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         code = group.main(prog_name=group.name, standalone_mode=False)
-        sys.stdout.flush()  # what a full disk does not take must not be lost in silence on exit
+        click.echo(nl=False)  # flushes: what a full disk does not take must not be lost in silence on exit
     except NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
@@ -141,7 +141,7 @@ def _describe_failure(error: GpuAgentError | OSError) -> str:
         return str(error)
     # Python would try to write the rest again on exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return f"cannot write the output: {error.strerror}"
+    return f"cannot write the output or a file: {error.strerror}"
 
 
 # Patterns of click's messages → our words.

@@ -27,7 +27,11 @@ def main(arguments: Sequence[str]) -> int:
     if message:
         # The exact time shows which rank failed first.
         text = json.dumps({"message": message, "timestamp": int(time.time()), "unix_nano": time.time_ns()})
-        Path(os.environ["TORCHELASTIC_ERROR_FILE"]).write_text(text, encoding="utf-8")
+        # In one step: the launcher may stop this rank, and reads what there is.
+        file = Path(os.environ["TORCHELASTIC_ERROR_FILE"])
+        unfinished = file.with_suffix(".part")
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(file)
     return code
 
 

@@ -166,8 +166,11 @@ class Conductor:
                     self.observer.note(f"given up after {self.experiment.failures} failures: {trial.cell.describe()}")
                 else:
                     self._make(trial)
-            if block and block[0].repeat in planned[:-1] and self.is_narrow():
-                self.observer.note(f"the intervals are narrow enough after {block[0].repeat} repeats; it stops here")
+            repeat = block[0].repeat if block else 0
+            # After an interruption later runs exist: the figures are no longer those of this look.
+            is_look = repeat in planned[:-1] and all(done.repeat <= repeat for done in self.journal.done)
+            if is_look and self.is_narrow():
+                self.observer.note(f"the intervals are narrow enough after {repeat} repeats; it stops here")
                 self.has_stopped = True
                 return True
         return True

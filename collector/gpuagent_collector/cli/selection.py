@@ -44,7 +44,9 @@ def _parameters(_context: click.Context, _option: click.Parameter, given: Sequen
         key, equals, value = text.partition("=")
         if not equals:
             raise MisuseError(f"--param {text} is not KEY=VALUE, such as batch-size=64")
-        values.setdefault(find_facet(f"parameter:{key}").expression.replace("run.", ""), []).append(value)
+        column = find_facet(f"parameter:{key}").expression.replace("run.parameters", "parameters", 1)
+        # As JSON has it, not as Python prints it.
+        values.setdefault(column, []).append(value.lower() if value in ("True", "False") else value)
     return [f"{column} IN ({', '.join(map(literal, accepted))})" for column, accepted in values.items()]
 
 

@@ -1,5 +1,6 @@
 """Copies of a store that can take its place."""
 
+import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
@@ -92,12 +93,21 @@ def shrink(spec: StoreSpec) -> bool:
     path = spec.path.resolve()
     copy = path.with_name(f"{path.name}.compacted")
     with closing(FileReader(spec)) as reader:
-        if reader.free_share() < _WORTH_COPYING:
+        log = path.with_name(f"{path.name}.wal")  # of this file alone
+        if log.exists() or reader.free_share() < _WORTH_COPYING:
             return False
-        copy.unlink(missing_ok=True)
-        backup(reader, copy, lambda _table, _rows: None)
-        copy.chmod(path.stat().st_mode)
-        copy.replace(path)
+        was, mask = path.stat(), os.umask(0o077)  # anyone who can read the copy needs no token
+        try:
+            copy.unlink(missing_ok=True)
+            backup(reader, copy, lambda _table, _rows: None)
+            os.chown(copy, was.st_uid, was.st_gid)
+            copy.chmod(was.st_mode)
+            copy.replace(path)
+        except PermissionError:  # another user's store, who could not open a copy of ours
+            return False
+        finally:
+            os.umask(mask)
+            copy.unlink(missing_ok=True)
     return True
 
 

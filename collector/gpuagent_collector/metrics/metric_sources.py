@@ -78,14 +78,16 @@ STEADY_STEPS = Source(
     tables="steps",
     part_kind=PartKind.RANK,
     relation="""
-        SELECT run_id, part, 5 * batch AS steps_before, rest_items / rest_seconds AS items_per_second
+        SELECT run_id, part, 5 * batch AS steps_before, rest_items / rest_seconds AS items_per_second,
+               all_items / all_seconds AS timed_items_per_second
         FROM (
             SELECT *, sum(squares) OVER rest AS rest_squares, sum(level) OVER rest AS rest_level,
                    sum(items) OVER rest AS rest_items, sum(seconds) OVER rest AS rest_seconds,
                    count(*) OVER rest AS left_over
             FROM (
                 SELECT *, mean - avg(mean) OVER run AS level, (mean - avg(mean) OVER run) ** 2 AS squares,
-                       count(*) OVER run AS batches
+                       count(*) OVER run AS batches, sum(items) OVER run AS all_items,
+                       sum(seconds) OVER run AS all_seconds
                 FROM (
                     SELECT run_id, part, number // 5 AS batch, avg(seconds) AS mean, sum(seconds) AS seconds,
                            sum(items) AS items

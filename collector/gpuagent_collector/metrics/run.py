@@ -102,6 +102,18 @@ EFFICIENCY_METRICS: tuple[StoredMetric, ...] = (
         over_parts="sum",
         detail=True,
     ),
+    StoredMetric(
+        name="timed_throughput",
+        title="Throughput of timed steps",
+        unit="items/s",
+        group="Throughput",
+        better=Better.HIGHER,
+        source=STEADY_STEPS,
+        reading="timed_items_per_second",
+        in_part="max({})",
+        over_parts="sum",
+        detail=True,
+    ),
     # Each rank reports the size of the data of all of them.
     reported("items_per_epoch", "Items of an epoch", "", "max", group="Throughput", detail=True),
 )

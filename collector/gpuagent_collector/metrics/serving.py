@@ -28,6 +28,7 @@ SERVING_METRICS: tuple[StoredMetric, ...] = (
     _rate("requests_per_second", "Requests answered", "requests/s"),
     reported("offered_requests_per_second", "Requests sent", "requests/s", "sum", group=_GROUP, detail=True),
     _rate("input_tokens_per_second", "Prompt tokens", "tokens/s", detail=True),
+    reported("requests", "Requests measured", "", "sum", group=_GROUP, detail=True),
     reported("request_errors", "Requests that failed", "", "sum", Better.LOWER, group=_GROUP),
     reported("server_listen_seconds", "Server start to open port", "seconds", "max", Better.LOWER, group=_GROUP),
     reported("server_ready_seconds", "Server start to ready", "seconds", "max", Better.LOWER, group=_GROUP),

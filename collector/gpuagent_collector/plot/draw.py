@@ -149,6 +149,7 @@ _PARTS = {
     "roofline": ("roofs are of one device",),
     "scaling": ("a speed-up is of whole runs", "`plot step_seconds --each rank --by parameter:ranks` has each rank"),
     "frontier": ("energy and cost are of whole runs", "`plot gpu_power_watts --each gpu` has each GPU"),
+    "serving": ("latencies are of whole runs", "`plot gpu_power_watts --each gpu` has each GPU"),
     "split": ("a stack is split over GPUs of one rank",),
 }
 
@@ -179,6 +180,7 @@ def _draw_split(ask: Ask, asked: PlotRequest) -> Picture:
 
 
 def _draw_serving(ask: Ask, asked: PlotRequest) -> Picture:
+    _parts_of(asked)
     return draw_serving(study_serving(ask, asked.request, percent=None, milliseconds={}), asked.width_mm)
 
 

@@ -58,6 +58,9 @@ class Limits:
         bounds = {f"{kind}_p{self.percent}_seconds": most / 1000 for kind, most in self.milliseconds.items()}
         if not bounds or not all(name in figures for name in bounds):
             return None
+        # A request that failed kept no limit.
+        if figures.get("request_errors", 0.0) > figures.get("requests", 0.0) * (1 - self.percent / 100):
+            return False
         return all(figures[name] <= most for name, most in bounds.items())
 
 
@@ -183,10 +186,11 @@ def _curve(
     own = {kind: settings[f"slo-{kind}"] for kind in LIMITED if settings.get(f"slo-{kind}") is not None}
     limits = Limits(percent=percent, milliseconds=milliseconds or own)
     points: dict[str, list[Point]] = defaultdict(list)
+    alpha = _ALPHA / chosen.layout.looks
     for level in sorted(blocks):
         for cell in blocks[level].cells:
             if chosen.facts.has(cell.runs, limits.metric):
-                points[cell.side].append(_point(level, blocks[level], cell.side, limits, chosen.facts))
+                points[cell.side].append(_point(level, blocks[level], cell.side, limits, chosen.facts, alpha))
     sides = [side for side in chosen.layout.sides if side in points]
     crossings = [crossing for side in sides[1:] for crossing in _crossings(side, points[side])]
     return Curve(
@@ -198,20 +202,20 @@ def _curve(
     )
 
 
-def _point(level: float, block: Block, side: str, limits: Limits, facts: Facts) -> Point:
+def _point(level: float, block: Block, side: str, limits: Limits, facts: Facts, alpha: float) -> Point:
     runs = block.cell(side).runs
     names = {name for run in runs for name in facts.metrics.get(run.run_id, {})}
     figures = {name: median(facts.values(runs, name)) for name in names}
     low, high = median_interval(facts.values(runs, limits.metric)) or (None, None)
     has_baseline = side != block.baseline and facts.has(block.cell(block.baseline).runs, limits.metric)
-    sides = values_of_sides(facts, least_pairs(1, _ALPHA), block, side, BY_NAME[limits.metric])
+    sides = values_of_sides(facts, least_pairs(1, alpha), block, side, BY_NAME[limits.metric])
     return Point(
         load=level,
         runs=len(runs),
         figures=figures,
         low=low,
         high=high,
-        shift=estimate_shift(*sides, alpha=_ALPHA) if has_baseline else None,
+        shift=estimate_shift(*sides, alpha=alpha) if has_baseline else None,
         is_kept=limits.are_kept(figures),
     )
 

@@ -29,7 +29,7 @@ class Part:
 
     Attributes:
         fact: its name.
-        share: of the logarithm of the ladder's ratio; None where the ladder has no ratio to divide.
+        share: of the sum of the parts' logarithms; None where the ladder is not shown to differ, or has no ratio.
     """
 
     fact: str
@@ -73,6 +73,9 @@ def divide_ratio(ask: Ask, request: Request, experiment: str) -> Division:
         GpuAgentError: fewer than two rungs have runs that succeeded.
     """
     layout, whole = _lay_out(ask, request, experiment)
+    # The foot is the ladder's, in whatever order the sides are asked for.
+    if layout.sides[0].partition(" ")[2] == request.values[1]:
+        request = replace(request, values=(request.values[1], request.values[0]))
     facts = load_facts(ask, layout.run_ids, request.stat)
     figures = compute_figures(layout, facts, metric=request.metric, delta=request.delta)
     ladder = _sides_of(whole, facts, figures.primary)
@@ -92,7 +95,7 @@ def divide_ratio(ask: Ask, request: Request, experiment: str) -> Division:
             Part(
                 fact=test.other.side.partition(" ")[2],
                 test=test,
-                share=log(test.judgement.shift.estimate) / total if total else None,
+                share=log(test.judgement.shift.estimate) / total if total and shift.is_shown else None,
             )
             for test in figures.tests
         ),
@@ -124,7 +127,8 @@ def unexplained(original: Sides, ladder: Sides, *, alpha: float = 0.05) -> Shift
 
 def _lay_out(ask: Ask, request: Request, experiment: str) -> tuple[Layout, Layout]:
     """Return a layout with a block for each rung and the one before it, and one with the first and last rung."""
-    runs = find_runs(ask, _FACET, workload=request.workload, experiment=experiment, where=request.where)
+    # The condition chooses the original runs.
+    runs = find_runs(ask, _FACET, workload=request.workload, experiment=experiment)
     workload = next((run.workload for run in runs if run.side), "")
     of_rungs = [run for run in runs if run.side and run.workload == workload and run.status == "succeeded"]
     names = sorted({run.side or "" for run in of_rungs}, key=_number)

@@ -19,6 +19,7 @@ def _lines(ladder: Ladder) -> Iterator[str]:
     block, request = comparison.layout.blocks[0], comparison.request
     answer = ["plan", block.workload, "--why", foot, top, "--by", request.by]
     answer += ["--metric", request.metric] if request.metric else []
+    answer += ["--where", ladder.where] if ladder.where else []
     yield "# Each cell differs from the one before it in one fact. The order decides: what two facts cause only"
     yield "# together counts for the later one. To add a fact, insert an entry and number the labels anew."
     for each in ladder.fixed:

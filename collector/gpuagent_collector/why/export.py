@@ -122,7 +122,7 @@ def _answer(division: Division) -> str:
     said = f"From {foot} to {top}, these facts change {spoken(division.metric, None)}: {facts}." if shown else ""
     said = said or f"No fact is shown to change {spoken(division.metric, None)} from {foot} to {top}."
     if division.rest is None:
-        rest = "There are no other runs of both sides, so nothing is left to explain."
+        rest = "Without other runs of both sides that have a ratio, the unexplained rest is not known."
     elif division.rest.low is None:
         rest = "The runs are too few for an interval of the unexplained rest."
     elif division.rest.is_shown:

@@ -102,6 +102,7 @@ class Ladder:
         with_image: facts that change together with the image.
         repeats: enough for every verdict.
         observed: whether the runs of a program were observed.
+        where: the user's condition on the runs that raised the question.
     """
 
     comparison: Comparison
@@ -110,6 +111,7 @@ class Ladder:
     with_image: tuple[str, ...]
     repeats: int
     observed: bool
+    where: str | None
 
     @property
     def name(self) -> str:
@@ -153,6 +155,7 @@ def plan_ladder(ask: Ask, request: Request) -> Ladder:
         with_image=with_image,
         repeats=least_pairs(len(rungs) - 1) + _SPARE_REPEATS,
         observed=ask(_OBSERVED, [comparison.layout.run_ids])[0]["observed"],
+        where=request.where,
     )
 
 

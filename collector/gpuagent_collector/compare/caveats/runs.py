@@ -60,9 +60,9 @@ def warming_up(evidence: Evidence) -> Iterator[Caveat]:
     facts = evidence.facts
 
     def loses(run: Run) -> bool:
-        figures = (facts.value(run, name) for name in ("steady_throughput", "throughput", "steps_before_steady"))
+        figures = (facts.value(run, name) for name in ("steady_throughput", "timed_throughput", "steps_before_steady"))
         steady, whole, before = (figure or 0 for figure in figures)
-        return before > 0 and steady > whole * (1 + _WARM_UP_SHARE)
+        return before > 0 and whole > 0 and steady > whole * (1 + _WARM_UP_SHARE)
 
     where = evidence.sides_where(loses)
     if where:
@@ -71,7 +71,7 @@ def warming_up(evidence: Evidence) -> Iterator[Caveat]:
             code="warming_up",
             text=f"the first measured steps were slower, by more than {100 * _WARM_UP_SHARE:.0f} % of the throughput, "
             f"in {where}",
-            remedy=f"compare --metric steady_throughput, or run with --warmup {steps:.0f} or more",
+            remedy=f"compare --metric steady_throughput, or raise --warmup by {steps:.0f} steps",
         )
 
 
