@@ -28,6 +28,8 @@ Reading = tuple[str, Callable[[], object], Callable[[], object]]
 class OneRun:
     """This process's parent as the supervisor of a run."""
 
+    is_busy = True
+
     def processes(self) -> list[tuple[str, int]]:
         return [("run", os.getppid())]
 

@@ -132,6 +132,8 @@ class AgentClient:
         except grpc.aio.AioRpcError as error:
             if error.code() == grpc.StatusCode.INVALID_ARGUMENT:
                 raise MisuseError(error.details()) from error
+            if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
+                raise GpuAgentError(error.details()) from error
             raise GpuAgentError(
                 f"the agent on this node ended before the run: {error.details()}; start it again"
             ) from error

@@ -50,6 +50,10 @@ class Runs:
         self.supervisors: Sequence[tuple[str, int]] = supervisors
         self._programs = programs
 
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.supervisors)
+
     def programs(self) -> Collection[int]:
         return self._programs
 

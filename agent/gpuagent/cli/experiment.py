@@ -36,8 +36,9 @@ _DELIVERED_SECONDS = 20.0
 # The figures of the last runs are left out of the answer if they take longer to compute.
 _FIGURES_SECONDS = 20.0
 _WITHOUT_FIGURES = """
-SELECT count(*) FROM runs WHERE experiment = '{}' AND started_at IS NOT NULL AND ended_at IS NOT NULL
-AND run_id NOT IN (SELECT run_id FROM metrics)"""
+SELECT count(*) FILTER (started_at IS NOT NULL AND run_id NOT IN (SELECT run_id FROM metrics))
+    + greatest(0, {} - count(*))
+FROM runs WHERE experiment = '{}' AND ended_at IS NOT NULL"""
 
 _OUTPUT_HELP = "Folder of the answer's tables and figures.  [default: NAME-answer]"
 
@@ -253,7 +254,9 @@ def _conduct(
             observer=_Lines(journal, every),
             working_directory=str(Path.cwd()),
             lacking=lacking,
-            is_narrow=lambda: _is_narrow(experiment, config, agent.waiting),
+            is_narrow=lambda: _is_narrow(
+                experiment, config, agent.waiting, made=sum(done.repeat > 0 for done in journal.done)
+            ),
         )
         try:
             conductor.run()
@@ -271,23 +274,25 @@ def _await_delivery(is_waiting: Callable[[], object]) -> None:
         time.sleep(0.1)
 
 
-def _is_narrow(experiment: "Experiment", config: "AgentConfig", is_waiting: Callable[[], object]) -> bool:
+def _is_narrow(experiment: "Experiment", config: "AgentConfig", is_waiting: Callable[[], object], *, made: int) -> bool:
     """Return whether every tested interval of the first comparison of the answer is narrow enough.
 
     Without an answer of the collector it is not: the experiment goes on, which no error rate minds.
     """
     program, connection = find_collector_command(), connection_words(config)
     _await_delivery(is_waiting)
-    if program is None or not _await_figures(program, experiment.name, connection):
+    if program is None or not _await_figures(program, experiment.name, connection, made=made):
         return False
     first = next(answer for answer in experiment.answers if answer.startswith("compare"))
     words = [program, *shlex.split(first), "--experiment", experiment.name, "--format", "json", *connection]
-    if "--metric" not in words and experiment.metric != "throughput":
+    if not any(word.partition("=")[0] == "--metric" for word in words) and experiment.metric != "throughput":
         words += ["--metric", experiment.metric]
     asked = subprocess.run(words, capture_output=True, text=True, check=False)
     tests = json.loads(asked.stdout)["tests"] if asked.returncode == 0 else []
     widths = [
-        100 * (test["high"] / test["low"] - 1) if test["scale"] == "ratio" and test["low"] is not None else math.inf
+        100 * (test["high"] / test["low"] - 1)
+        if test["scale"] == "ratio" and test["low"] and test["high"]
+        else math.inf
         for test in tests
     ]
     return bool(widths) and max(widths) <= (experiment.until or 0)
@@ -340,14 +345,19 @@ class _Answer:
         click.echo(f"gpuagent: {reason}:\n  collector {shlex.join(command)}", err=True)
 
 
-def _await_figures(program: str, experiment: str, connection: Sequence[str]) -> bool:
-    """Wait for the figures of all ended runs; return whether the collector answers. If not, its command prints why."""
-    words = [program, "query", "sql", _WITHOUT_FIGURES.format(experiment.replace("'", "''")), "--format", "csv"]
+def _await_figures(program: str, experiment: str, connection: Sequence[str], *, made: int | None = None) -> bool:
+    """Wait for the figures of all ended runs; return whether the collector answers. If not, its command prints why.
+
+    With the number of runs that were `made`, return whether it has the figures of all of these.
+    """
+    sql = _WITHOUT_FIGURES.format(made or 0, experiment.replace("'", "''"))
+    words = [program, "query", "sql", sql, "--format", "csv"]
     deadline = time.monotonic() + _FIGURES_SECONDS
     while True:
         asked = subprocess.run([*words, *connection], stdout=subprocess.PIPE, text=True, check=False)
-        if asked.returncode or asked.stdout.split()[-1] == "0" or time.monotonic() > deadline:
-            return asked.returncode == 0
+        is_complete = not asked.returncode and asked.stdout.split()[-1] == "0"
+        if asked.returncode or is_complete or time.monotonic() > deadline:
+            return is_complete if made else not asked.returncode
 
 
 class _Lines:

@@ -106,11 +106,12 @@ class Follower:
         waits = "gpuagent: waits, because this node runs another program first; Ctrl-C cancels"
         notice = threading.Timer(_QUEUE_SECONDS, click.echo, [waits], {"err": True})
         notice.daemon = True
-        notice.start()
         try:
             for update in updates:
                 if update.status != "queued":
                     notice.cancel()
+                elif notice.ident is None:  # not started yet; planning before this may take long
+                    notice.start()
                 self._take(update)
             if any(run.status in ("queued", "running") for run in self.runs):
                 raise GpuAgentError("the agent on this node ended before the run did")

@@ -75,28 +75,35 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
             _report_waiting(agent)
         return
     agent.planner.plan(first)
+    own: set[str] = set()
+
+    def submit(spec: "RunSpec") -> Generator["RunUpdate", None, None]:
+        plans = agent.planner.plan(spec)
+        own.update(plan.run_id for plan in plans)
+        return agent.runner.follow(plans)
+
     try:
         with agent:
             try:
                 yield NodeAgent(
-                    submit=lambda spec: agent.runner.follow(agent.planner.plan(spec)),
+                    submit=submit,
                     waiting=lambda: 0,
                     read_gpus=lambda run_id: _gpus_of(run_id, agent.status()),
                     left_behind=lambda: agent.undelivered + agent.lost,
                 )
             finally:
-                _wait_for_others(agent)
+                _wait_for_others(agent, own)
     finally:
         if not report_undelivered(agent):
             click.echo(f"gpuagent: stored by the collector at {agent.config.collector}", err=True)
     raise_failure(agent)
 
 
-def _wait_for_others(agent: "Agent") -> None:
+def _wait_for_others(agent: "Agent", own: set[str]) -> None:
     """Wait while other commands have runs in this command's agent; an interruption cancels those."""
-    if agent.runner.is_busy:
+    if agent.runner.active() - own:
         click.echo("gpuagent: waits: runs of other commands use this one's agent; Ctrl-C cancels them", err=True)
-    while agent.runner.is_busy and not agent.failure:
+    while agent.runner.active() - own and not agent.failure:
         time.sleep(0.1)
 
 

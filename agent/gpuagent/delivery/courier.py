@@ -52,7 +52,7 @@ class Courier:
             (place / "node").write_text(f"{node_uuid} {hostname}")
             for waiting in sorted(self.folder.glob("*/node")):
                 self._send(waiting.parent)
-        except (OSError, ValueError, GpuAgentError) as error:
+        except Exception as error:  # noqa: BLE001
             # The run itself has ended; no failure here may stop the agent.
             _LOG.warning("cannot deliver the end of a run as the node %s: %s", hostname, error)
 

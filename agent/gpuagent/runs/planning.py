@@ -31,8 +31,8 @@ from gpuagent_proto.v1.run_pb2 import RunSpec
 # The parameters of a workload for its number of nodes, and the place where their ranks meet.
 _NODES, _RENDEZVOUS = "nodes", "rendezvous"
 
-# The parameter of a workload that is the command of a server.
-_SERVE = "serve"
+# A server's command, and the address that gets the agent's own key.
+_FOR_OWNERS = frozenset({"serve", "url"})
 
 MAX_REPEATS = 10_000
 MAX_TIMEOUT_SECONDS = 365 * 86_400.0
@@ -169,7 +169,7 @@ class Planner:
             GpuAgentError: it is not allowed, or the workloads cannot be listed.
         """
         _check(spec)
-        has_command = bool(spec.command) or _SERVE in spec.parameters
+        has_command = bool(spec.command) or not _FOR_OWNERS.isdisjoint(spec.parameters)
         if (has_command or spec.image or spec.options) and not (from_owner or self.allow_commands):
             what = "commands" if has_command else "images or options, because they can contain any program"
             raise GpuAgentError(f"this agent does not accept {what}; its owner can start it with --allow-commands")

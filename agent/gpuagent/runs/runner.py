@@ -75,6 +75,11 @@ class Runner:
         """Return whether a run is queued or under way."""
         return bool(self._executions)
 
+    def active(self) -> frozenset[str]:
+        """Return the identities of the runs that are queued or under way."""
+        with self._lock:
+            return frozenset(self._executions)
+
     def processes(self) -> Sequence[tuple[str, int]]:
         """Return (run_id, pid) of the process that each active run descends from."""
         with self._lock:

@@ -71,7 +71,8 @@ class RecordBuffer:
                     # A bug in one source must not stop the others, nor the pipeline.
                     _LOG.exception("a reading for %s", table)
             for (table, _), row in merged.items():
-                (records if table in _NEVER_DROPPED else samples).setdefault(table, []).append(row)
+                if len(row) > 1:  # more than its time
+                    (records if table in _NEVER_DROPPED else samples).setdefault(table, []).append(row)
         for rows in samples.values():
             rows.sort(key=lambda row: (str(row.get("device_id")), str(row.get("core"))))
         return samples, records

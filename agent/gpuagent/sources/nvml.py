@@ -113,7 +113,7 @@ class NvmlGpu(GpuSource):
 
     def read(self, now: Instant) -> Iterable[Reading]:
         """Return one row for each GPU and instance that is due, and events of runs."""
-        if self._runs.processes():
+        if self._runs.is_busy:
             self._activity.note_runs()
         elif now.monotonic_nano < self._rests_until_nano:
             return ()
@@ -126,7 +126,8 @@ class NvmlGpu(GpuSource):
         except SourceError as error:
             failure = error
         yield from self._losses.report(self._gpus.lost)
-        self._rests_until_nano = self._activity.rests_until_nano()
+        # A rest would count as a reading that succeeded.
+        self._rests_until_nano = 0 if failure else self._activity.rests_until_nano()
         if failure:
             raise failure
 

@@ -63,6 +63,7 @@ class NvmlGpm(GpuSource):
         self._was_idle[uuid] = is_idle
         wanted = self._answered.get(uuid, tuple(METRICS))
         figures = nvml.gpm(uuid, wanted, now.monotonic_nano) if wanted else None
+        self._pace.note_read(uuid, now)
         if figures is None:
             return ()
         # A metric that this GPU lacks, such as NVLink, is never asked for again.

@@ -60,6 +60,7 @@ class NvmlProcesses(GpuSource):
         listed = running_processes(nvml, uuid)
         self._activity.note_processes(uuid, len(listed))
         reported = self._use[uuid].read(nvml, uuid, now)
+        self._pace.note_read(uuid, now)
         use = {find(number, run_of).pid: one for number, one in (reported or {}).items()}
         # Outside of the host's namespace, a process without use may only have another number.
         unreported = IDLE if reported is not None and sees_all else None

@@ -62,6 +62,11 @@ class Computed(Mapping[str, Value]):
 class ActiveRuns(Protocol):
     """The runs in progress on this node."""
 
+    @property
+    def is_busy(self) -> bool:
+        """Return whether a run is queued or under way."""
+        ...
+
     def processes(self) -> Sequence[tuple[str, int]]:
         """Return (run_id, pid) of each active run that has begun.
 
@@ -76,6 +81,8 @@ class ActiveRuns(Protocol):
 
 class NoRuns:
     """A node without runs."""
+
+    is_busy = False
 
     def processes(self) -> Sequence[tuple[str, int]]:
         """Return nothing."""

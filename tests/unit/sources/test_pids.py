@@ -109,6 +109,8 @@ from gpuagent.sources.support.gpu_processes import GpuProcesses
 from gpuagent.sources.support.processes import RunProcesses, pid_view, translate_runs
 
 class OneRun:
+    is_busy = True
+
     def processes(self):
         return (("run", supervisor.pid),)
 

@@ -75,7 +75,8 @@ class Activity:
             gpu.quiet_nano = None
         elif gpu.quiet_nano is None:
             gpu.quiet_nano = now.monotonic_nano
-        gpu.is_idle = gpu.quiet_nano is not None and now.monotonic_nano - gpu.quiet_nano >= QUIET_NANO
+        quiet_nano = gpu.quiet_nano  # the other lane may reset it now
+        gpu.is_idle = quiet_nano is not None and now.monotonic_nano - quiet_nano >= QUIET_NANO
 
     def note_processes(self, uuid: str, count: int) -> None:
         """Note the number of processes on the GPU."""
@@ -101,10 +102,11 @@ class SparingPace:
         self._read_nano: dict[str, int] = {}
 
     def is_due(self, uuid: str, now: Instant) -> bool:
-        """Return whether to read the GPU now; then the next period begins."""
+        """Return whether to read the GPU now."""
         read_nano = self._read_nano.get(uuid)
         is_due = read_nano is None or now.monotonic_nano - read_nano >= self._period_nano - _SLACK_NANO
-        if not is_due and self._activity.is_idle(uuid):
-            return False
+        return is_due or not self._activity.is_idle(uuid)
+
+    def note_read(self, uuid: str, now: Instant) -> None:
+        """Begin the next period. Not after a failure: a lost GPU that is not asked would count as back."""
         self._read_nano[uuid] = now.monotonic_nano
-        return True

@@ -235,6 +235,11 @@ class Supervisors:
         self._runs = runs
         self._found: Mapping[tuple[str, int], int | None] = {}
 
+    @property
+    def is_busy(self) -> bool:
+        """Return whether a run is queued or under way."""
+        return self._runs.is_busy
+
     def processes(self) -> Sequence[tuple[str, int]]:
         """Return (run_id, number in /proc) of each."""
         known, supervisors = self._found, self._runs.processes()

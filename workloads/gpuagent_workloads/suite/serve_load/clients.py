@@ -1,7 +1,7 @@
 """The client processes: each sends its share of the requests and keeps the answers.
 
 In an open loop a request is sent at its time, whatever became of those before. In a closed loop each user sends the
-next one when the last was answered. Load goes on until the last measured request is answered, so that it, too, met it.
+next one when the last was answered. Load of each goes on until its last measured request is answered.
 """
 
 import asyncio

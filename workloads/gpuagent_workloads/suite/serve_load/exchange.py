@@ -50,7 +50,7 @@ class Exchange(asyncio.Protocol):
         self._request = request
         self.pieces: list[tuple[float, bytes]] = []
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._transport: asyncio.BaseTransport | None = None
+        self._transport: asyncio.WriteTransport | None = None
 
     async def run(self, endpoint: Endpoint) -> None:
         """Send the request and receive its answer.
@@ -68,19 +68,19 @@ class Exchange(asyncio.Protocol):
             await self._ended
         finally:
             if self._transport:
-                self._transport.close()
+                self._transport.abort()  # close() would wait for unsent bytes and for TLS, and nothing waits for it
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the request."""
-        self._transport = transport
         if isinstance(transport, asyncio.WriteTransport):
+            self._transport = transport
             transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         """Keep a piece of the answer, with the time."""
         self.pieces.append((time.monotonic(), data))
         # Servers close the connection; these are the ends of those that do not.
-        if data.endswith((b"\r\n0\r\n\r\n", b"[DONE]\n\n")):
+        if data == b"0\r\n\r\n" or data.endswith((b"\r\n0\r\n\r\n", b"[DONE]\n\n")):
             self._end(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -140,10 +140,10 @@ def parse(pieces: Pieces) -> Answer | None:
             continue
         if not isinstance(event, dict):
             continue
-        usage = event.get("usage") or usage
+        usage = counted if isinstance(counted := event.get("usage"), dict) and counted else usage
         error = json.dumps(event["error"]) if event.get("error") else error
-        model = model or next((each.get("id") for each in event.get("data") or ()), None)
-        for choice in event.get("choices") or ():
+        model = model or next((each.get("id") for each in _objects(event.get("data"))), None)
+        for choice in _objects(event.get("choices")):
             is_complete = is_complete or bool(choice.get("finish_reason"))
             if _has_text(choice):
                 tokens.append(at_seconds)
@@ -155,6 +155,10 @@ def parse(pieces: Pieces) -> Answer | None:
         error=error,
         model=model,
     )
+
+
+def _objects(found: Any) -> list[dict[str, Any]]:
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 def _has_text(choice: dict[str, Any]) -> bool:
