@@ -78,9 +78,10 @@ def procfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], Path]]:
     """Yield a function that makes psutil read another /proc until the test ends, and returns its path."""
 
     def point_at(proc: Path) -> Path:
+        # It holds processes of the other /proc: one with the same number would count as one whose number is used again.
+        psutil.process_iter.cache_clear()
         monkeypatch.setattr(psutil, "PROCFS_PATH", str(proc))
         return proc
 
     yield point_at
-    # It holds processes of the other /proc.
     psutil.process_iter.cache_clear()
