@@ -62,12 +62,13 @@ IMAGES = Source(
         SELECT run_id, images.node_id AS part, size_bytes, layers, build_seconds, push_seconds, pull_seconds
         FROM images JOIN lives USING (run_id)""",
 )
+# With a GPU, the wall time of a step may be that of its launch alone, which runs ahead of the GPU in bursts.
 MEASURED_STEPS = Source(
     name="measured_steps",
     tables="steps",
     part_kind=PartKind.RANK,
     relation="""
-        SELECT run_id, rank AS part, wall_seconds, gpu_seconds
+        SELECT run_id, rank AS part, coalesce(gpu_seconds, wall_seconds) AS seconds
         FROM steps JOIN lives USING (run_id)
         WHERE phase = 'measure' AND steps.time BETWEEN $life_from AND $life_to""",
 )

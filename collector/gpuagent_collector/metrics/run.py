@@ -52,7 +52,7 @@ RUN_METRICS: tuple[StoredMetric, ...] = (
         in_part="arg_max({}, time)",
         over_parts="sum",
     ),
-    _time("step_seconds", "Step, median", MEASURED_STEPS, "wall_seconds", "median({})", "max", "Step"),
+    _time("step_seconds", "Step, median", MEASURED_STEPS, "seconds", "median({})", "max", "Step"),
     _time("run_seconds", "Run duration", LIFE, "epoch(ended_at - started_at)", "max({})", "max"),
     _time("measure_seconds", "Measured phase", LIFE, "epoch(measure_to - measure_from)", "max({})", "max"),
     _start("process_start_seconds", "Start to process", "process_at"),
@@ -140,8 +140,7 @@ STEADINESS_METRICS: tuple[StoredMetric, ...] = (
         group="Steadiness",
         better=Better.LOWER,
         source=MEASURED_STEPS,
-        # On a GPU the wall time of a step is that of its launch, which runs ahead of the GPU in bursts.
-        reading="coalesce(gpu_seconds, wall_seconds)",
+        reading="seconds",
         in_part="approx_quantile({0}, 0.95) / approx_quantile({0}, 0.5)",
         over_parts="max",
     ),

@@ -120,8 +120,8 @@ WITH every AS MATERIALIZED (
     FROM steps WHERE {_RECENT}
     GROUP BY run_id, rank, phase QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY max(time) DESC, rank) = 1
 ), ranks AS (
-    SELECT run_id, sum(items) / sum(wall_seconds) AS items_per_second FROM steps
-    WHERE {_RECENT} AND items IS NOT NULL AND wall_seconds > 0 GROUP BY run_id, rank
+    SELECT run_id, sum(items) / sum(coalesce(gpu_seconds, wall_seconds)) AS items_per_second FROM steps
+    WHERE {_RECENT} AND items IS NOT NULL AND coalesce(gpu_seconds, wall_seconds) > 0 GROUP BY run_id, rank
 ), rates AS (
     SELECT run_id, sum(items_per_second) AS live_rate FROM ranks GROUP BY run_id
 ), results AS (

@@ -174,6 +174,13 @@ def test_the_median_step_is_that_of_the_slowest_rank(store: SyntheticStore) -> N
     assert store.figures()["step_seconds"] == pytest.approx(0.2)
 
 
+def test_a_step_that_is_launched_long_before_the_gpu_ends_it_takes_as_long_as_the_gpu_needs(
+    store: SyntheticStore,
+) -> None:
+    put_steps(store, store.only_run(throughput=640.0), 1, [0.001] * 3, gpu_seconds=0.3)
+    assert store.figures()["step_seconds"] == pytest.approx(0.3)
+
+
 def test_a_step_in_ten_that_takes_three_times_as_long_shows_in_the_least_steady_rank(store: SyntheticStore) -> None:
     node = store.only_run()
     store.rows["steps"].clear()
