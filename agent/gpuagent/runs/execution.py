@@ -2,6 +2,8 @@
 
 import os
 import queue
+import re
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +19,7 @@ from gpuagent.runs.events import EventTailer
 from gpuagent.runs.planning import Interference, PlannedRun
 from gpuagent.runs.printed import PrintedSteps
 from gpuagent.runs.processes import SupervisedProcess
+from gpuagent.runs.redaction import redact_text
 from gpuagent.sources.source import Value
 from gpuagent.sources.support.files import parse_flat
 from gpuagent_common.limits import CpuChange
@@ -118,6 +121,8 @@ _ROOT_POLL_MOST_SECONDS = 5.0
 
 # Size of the end of stderr that is searched for a reason.
 _ENDING_BYTES = 4096
+# Most of a program's last line of errors that is quoted.
+_WORDS_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,8 +199,8 @@ class Execution:
             code = process.wait()
             outcome = _outcome(happened, plan.environment.exit_code(code), plan.timeout_seconds)
             if outcome.status is RunStatus.FAILED:
-                reason = self._explain(code, self.directory)
-                outcome = replace(outcome, reason=reason or outcome.reason)
+                reason = self._explain(code, self.directory) or self._with_last_words(outcome)
+                outcome = replace(outcome, reason=reason)
             return _as_changed(outcome, self.changes) if self.changes else outcome
 
     def _waits(self, process: SupervisedProcess, launch: Launch) -> Iterator[Callable[[], None]]:
@@ -244,6 +249,15 @@ class Execution:
             )
         )
 
+    def _with_last_words(self, outcome: Outcome) -> str | None:
+        """Return the reason of a failure, with the last line of the program's errors if it ended by itself."""
+        lines = _end_of(self.directory / "stderr").splitlines()
+        last = next((line for line in reversed(lines) if re.search(r"\w", line)), "")
+        words = textwrap.shorten(last, _WORDS_CHARACTERS, placeholder="…").removeprefix("error: ")
+        if not (words and outcome.exit_code and outcome.exit_code > 0):
+            return outcome.reason
+        return f"{outcome.reason}: {redact_text(words)}"
+
     def _start(self, launch: Launch, job: Job) -> SupervisedProcess:
         return SupervisedProcess(
             launch.command,
@@ -290,7 +304,7 @@ def _outcome(happened: RunStatus | None, exit_code: int, timeout_seconds: float 
     if exit_code < 0:
         return Outcome(status=RunStatus.FAILED, exit_code=exit_code, reason=f"ended by signal {-exit_code}")
     if exit_code > 0:
-        return Outcome(status=RunStatus.FAILED, exit_code=exit_code, reason=f"ended with exit code {exit_code}")
+        return Outcome(status=RunStatus.FAILED, exit_code=exit_code, reason=f"exit code {exit_code}")
     return Outcome(status=RunStatus.SUCCEEDED, exit_code=exit_code)
 
 

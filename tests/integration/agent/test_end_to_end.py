@@ -380,4 +380,4 @@ def test_a_node_has_one_part_and_a_failed_part_fails_the_run(nodes: tuple[Node, 
     assert [run["status"] for run in ask(first, "runs")] == ["running"]
     second.run(*joint, "exit 3", code=3)
     (run,) = ask(first, "runs")
-    assert (run["status"], run["exit_code"], run["reason"]) == ("failed", 3, "ended with exit code 3")
+    assert (run["status"], run["exit_code"], run["reason"]) == ("failed", 3, "exit code 3")

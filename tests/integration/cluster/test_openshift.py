@@ -46,7 +46,7 @@ def test_a_run_records_itself_as_any_other(site: Site) -> None:
     assert "the pod measures itself: this machine is no node of the cluster" in printed
     assert "$$(HOME) is literal" in printed
     found = last(site)
-    assert (found["status"], found["exit_code"], found["reason"]) == ("failed", 3, "ended with exit code 3")
+    assert (found["status"], found["exit_code"], found["reason"]) == ("failed", 3, "exit code 3")
     assert (found["platform"], found["environment"], found["image"]) == ("openshift", "kubernetes", TINY)
     assert found["limits"] == "cpus=0.5 memory=400M"
     (session,) = site.ask(f"SELECT * FROM sessions WHERE session_id = {found['session_id']}")

@@ -58,7 +58,7 @@ def test_a_command_runs_in_the_image_as_the_agents_user(node: Node, runtime: Run
     node.serve()
     done = node.run("gpuagent", "run", "--environment", runtime.environment, "--", "python3", "-c", LOOK, code=3)
     assert done.stdout == f"{os.getuid()} True {node.folder}\n"
-    assert "ended with exit code 3" in done.stderr
+    assert "exit code 3" in done.stderr
     (directory,) = (node.folder / "spool" / "runs").iterdir()
     assert (directory / "mine").stat().st_uid == os.getuid()
     (row,) = node.ask(

@@ -133,7 +133,8 @@ def test_a_run_ended_when_its_container_did_whatever_had_to_be_deleted_after_it(
     ("code", "changes", "reason"),
     [
         ("time.sleep(60)", {"timeout_seconds": 0.2}, "0.2 s"),
-        ("sys.exit(3)", {}, "ended with exit code 3"),
+        ("sys.exit(3)", {}, "exit code 3"),
+        ("print('=\\n', file=sys.stderr); sys.exit('error: no such file')", {}, "exit code 1: no such file"),
         ("os.kill(os.getpid(), 9)", {}, "ended by signal 9"),
         ("", {"required_results": ("throughput",)}, "it reported no throughput"),
         ("", {"program": ("/missing/program",)}, "no program"),
@@ -205,7 +206,7 @@ while not (os.path.exists(changes) and len(open(changes).readlines()) == 2):
     [
         ("false", "time.sleep(60)", 0, "its change cpus=1@0s was not made"),
         ("true", "", 1e9, "it ended before its change cpus=1@1000000000s"),
-        ("true", "sys.exit(3)", 1e9, "ended with exit code 3"),
+        ("true", "sys.exit(3)", 1e9, "exit code 3"),
     ],
 )
 def test_a_run_without_all_its_changes_fails(node: Node, program: str, code: str, seconds: float, reason: str) -> None:
@@ -216,8 +217,8 @@ def test_a_run_without_all_its_changes_fails(node: Node, program: str, code: str
 def test_secrets_in_arguments_and_output_are_not_stored(node: Node) -> None:
     secret = "hunter2hunter2"
     node.runner.submit([plan(f"print('password={secret}')", program=("/bin/echo", f"--password={secret}"))])
-    node.runner.submit([plan(f"print('password={secret}')", "second")], node.updates.put)
-    node.until("succeeded")
+    node.runner.submit([plan(f"print('password={secret}'); sys.exit('password={secret}')", "second")], node.updates.put)
+    assert node.until("failed").reason == "exit code 1: password=[hidden]"
     node.pipeline.flush()
     stored = b"".join(message.records for message in node.spool.messages_after(0, limit=1000))
     assert secret.encode() not in stored

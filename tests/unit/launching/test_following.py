@@ -64,14 +64,14 @@ def follow_steps(launched: Sequence[AWork], steps: Sequence[Sequence[AWork] | Gp
 
 def test_a_line_is_printed_for_each_change_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     unknown = run("queued", is_known=False)
-    failed = run("failed", elapsed_seconds=75.0, reason="ended with exit code 3")
+    failed = run("failed", elapsed_seconds=75.0, reason="exit code 3")
     stages = [run("queued"), run(phase="measure"), run(phase="measure", steps=7), failed]
     (ended,) = follow_steps([unknown], [[unknown], *([stage] for stage in stages)])
     assert (ended.status, ended.has_succeeded) == ("failed", False)
     assert capsys.readouterr().err.splitlines() == [
         r"collector: mnist-1 on gpu-\x1b[2J7: queued",
         r"collector: mnist-1 on gpu-\x1b[2J7: running, measure",
-        r"collector: mnist-1 on gpu-\x1b[2J7: failed after 1 min 15 s: ended with exit code 3",
+        r"collector: mnist-1 on gpu-\x1b[2J7: failed after 1 min 15 s: exit code 3",
     ]
 
 
