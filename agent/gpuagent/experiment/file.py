@@ -5,22 +5,17 @@ import importlib.util
 import json
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from gpuagent.experiment.places import mark, place, read_yaml
 from gpuagent_common.connection import MAX_EXPERIMENT_BYTES
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import NO_LIMITS, Limits, make_limits
 
 SCHEMA = Path(__file__).with_name("schema.json")
-
-# An alias repeats its anchor: a short file can stand for more values than a program could visit.
-_MOST_VALUES = 100_000
-
-# Keys are texts, or `<<`.
-_KEYS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,99 +130,10 @@ def parse_experiment(content: bytes, name: str) -> Experiment:
     Raises:
         MisuseError: the content is too large, no YAML, or does not fit the schema; names the place.
     """
-    import yaml  # 20 ms, which no other command needs
-
     if len(content) > MAX_EXPERIMENT_BYTES:
         raise MisuseError(f"{name} is no experiment: it has more than {MAX_EXPERIMENT_BYTES} bytes")
-    try:
-        node = yaml.compose(content, yaml.SafeLoader)
-        if node is None:
-            raise MisuseError(f"{name} is empty")
-        _check_nodes(node, name)
-        data = yaml.load(content, _loader())  # noqa: S506 - a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        raise MisuseError(f"{name}{_place(error.problem_mark)}: {error.problem or error}") from error
-    # PyYAML raises any error for a value that does not fit its own tag, such as `!!bool 7` or `!!timestamp x`.
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
-        raise MisuseError(f"{name} is not YAML: {' '.join(str(error).split())}") from error
+    data, node = read_yaml(content, name)
     return _experiment(_fill_defaults(data, node, name))
-
-
-class _Integer(int):
-    """A whole number that keeps its text: 010 in a command is no 8."""
-
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
-
-
-class _Float(float):
-    """A number that keeps its text."""
-
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
-
-
-@functools.cache
-def _loader() -> Any:
-    """Return YAML's SafeLoader, with numbers that keep their texts."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        def construct_yaml_int(self, node: Any) -> _Integer:
-            number = _Integer(super().construct_yaml_int(node))
-            number.text = node.value
-            return number
-
-        def construct_yaml_float(self, node: Any) -> _Float:
-            number = _Float(super().construct_yaml_float(node))
-            number.text = node.value
-            return number
-
-    Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
-    Loader.add_constructor("tag:yaml.org,2002:float", Loader.construct_yaml_float)
-    return Loader
-
-
-def _place(mark: Any) -> str:
-    return f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-
-
-def _check_nodes(root: Any, name: str) -> None:
-    """Refuse values that YAML allows and no experiment can mean."""
-    for count, node in enumerate(_nodes(root)):
-        if count == _MOST_VALUES:
-            raise MisuseError(f"{name} is no experiment: it stands for more than {_MOST_VALUES:,} values")
-        if node.id == "mapping":
-            # YAML readers silently take the last one of equal keys.
-            seen: set[str] = set()
-            for key, _ in node.value:
-                if key.tag not in _KEYS or key.id != "scalar":
-                    raise MisuseError(f"{name}{_place(key.start_mark)}: this key is no text; write it between quotes")
-                if key.value in seen:
-                    raise MisuseError(f"{name}{_place(key.start_mark)}: {key.value} is given twice")
-                seen.add(key.value)
-        elif node.id == "scalar" and not _is_passable(node.value):
-            raise MisuseError(f"{name}{_place(node.start_mark)}: no program can take this text: {node.value!r:.100}")
-
-
-def _nodes(root: Any) -> Iterator[Any]:
-    """Yield a node and all below it in the file's order; an alias within its own anchor makes that endless."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        below = node.value if isinstance(node.value, list) else ()
-        parts = [part for child in below for part in (child if isinstance(child, tuple) else (child,))]
-        waiting.extend(reversed(parts))
-
-
-def _is_passable(text: str) -> bool:
-    """Return whether a text can be an argument or a variable: NUL ends those, and half a surrogate pair is no text."""
-    return not any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text)
 
 
 @functools.cache
@@ -243,7 +149,7 @@ def _fill_defaults(data: Any, node: Any, name: str) -> Mapping[str, Any]:
     import fastjsonschema
 
     def refuse(steps: Sequence[str], words: str) -> NoReturn:
-        raise MisuseError(f"{name}{_place(_mark(node, steps))}: {words}")
+        raise MisuseError(f"{name}{place(mark(node, steps))}: {words}")
 
     try:
         checked: Mapping[str, Any] = _validator()(data)
@@ -332,23 +238,6 @@ def _words(error: Any, steps: Sequence[str], unknown: Sequence[str]) -> str:
         kinds = error.rule_definition if isinstance(error.rule_definition, list) else [error.rule_definition]
         return f"{what} must be {' or '.join(_KINDS[kind] for kind in kinds)}"
     return f"{what} {error.message.partition(' ')[2]}"
-
-
-def _mark(node: Any, steps: Sequence[str]) -> Any:
-    """Return the place in the file of the value to which the steps lead."""
-    for step in steps:
-        if not isinstance(node.value, list):
-            break
-        if node.value and isinstance(node.value[0], tuple):
-            key, found = next(((key, value) for key, value in node.value if key.value == step), (None, None))
-            if key is None:
-                break
-            if step is steps[-1]:
-                return key.start_mark
-            node = found
-        else:
-            node = node.value[int(step)]
-    return node.start_mark
 
 
 def _experiment(data: Mapping[str, Any]) -> Experiment:

@@ -44,12 +44,7 @@ class Cell:
     @property
     def key(self) -> str:
         """The cell's identity, the same in every process."""
-        fields = asdict(self)
-        for name in ("options", "labels"):
-            # Journals of earlier versions have no such field.
-            if not fields[name]:
-                del fields[name]
-        return json.dumps(fields, sort_keys=True)
+        return json.dumps(asdict(self), sort_keys=True)
 
     def describe(self) -> str:
         """Return the cell in one line."""
@@ -250,9 +245,8 @@ def _count_runs(experiment: Experiment) -> int:
 def fingerprint(experiment: Experiment) -> str:
     """Return a digest of the name, the metric and the runs of an experiment."""
     runs = [(trial.cell.key, trial.repeat) for trial in all_trials(experiment)]
-    # Fingerprints of earlier versions have no rule.
-    rule = [f"{experiment.until:g}%"] if experiment.until is not None else []
-    return hashlib.sha256(json.dumps([experiment.name, experiment.metric, runs, *rule]).encode()).hexdigest()
+    identity = [experiment.name, experiment.metric, runs, experiment.until]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
 
 def _rule(experiment: Experiment) -> dict[str, str]:

@@ -93,8 +93,6 @@ workloads: [{command: [train]}]
 """
     here, there = plan.cells(experiment(text))
     assert (here.options, there.options) == ((), ("--gpus", "1", "--platform", "openshift"))
-    # Journals that were begun before there were options go on.
-    assert "options" not in here.key
     trial = plan.Trial(cell=there, repeat=1)
     assert list(plan.spec(trial, experiment(text), "").options) == list(there.options)
     with pytest.raises(MisuseError, match=r"cannot read options\.kubernetes: No closing quotation"):
