@@ -15,5 +15,9 @@ class StoreError(GpuAgentError):
     """The store cannot be opened, read or written."""
 
 
+class StoreIsReadError(StoreError):
+    """The store cannot be opened for writing as long as commands read its file, which found no collector to ask."""
+
+
 class RejectedRecordsError(GpuAgentError):
     """A message can never be stored, however often it is sent."""

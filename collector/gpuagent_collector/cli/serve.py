@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import click
 
 from gpuagent_collector.cli.options import parse_time, retention_options
 from gpuagent_collector.cli.printing import print_error
+from gpuagent_collector.errors import StoreIsReadError
 from gpuagent_collector.exchange.schedule import BackupPlan
 from gpuagent_collector.ingest.housekeeping import Intervals
 from gpuagent_collector.ingest.ingest import IngestSettings
@@ -30,6 +32,9 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import harmless
 
 _SHARED_COMMIT_SECONDS = 10.0
+
+# A command that reads a store's file takes seconds, and a restarted collector is waited for by the same ones.
+_READERS_SECONDS = 60.0
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -199,8 +204,24 @@ def command(
         # In one write: who reads a log for the first line finds the others too.
         click.echo("\n".join(lines))
 
-    with Store.open(spec, memory_bytes=None if memory_gib is None else int(memory_gib * 2**30)) as store:
+    with _open(spec, memory_bytes=None if memory_gib is None else int(memory_gib * 2**30)) as store:
         asyncio.run(serve(store, settings, announce))
+
+
+def _open(spec: StoreSpec, *, memory_bytes: int | None) -> Store:
+    """Open the store as soon as no command reads its file, such as one that came before the collector had started."""
+    deadline = time.monotonic() + _READERS_SECONDS
+    said = False
+    while True:
+        try:
+            return Store.open(spec, memory_bytes=memory_bytes)
+        except StoreIsReadError as error:
+            if time.monotonic() > deadline:
+                raise
+            if not said:
+                logging.warning("%s, or wait: the collector tries again for %.0f s", error, _READERS_SECONDS)
+            said = True
+            time.sleep(0.1)
 
 
 class LogFormatter(logging.Formatter):

@@ -1,5 +1,6 @@
 """Start and lockdown of the DuckDB instance that holds a store."""
 
+import fcntl
 import re
 import shutil
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 
-from gpuagent_collector.errors import StoreError
+from gpuagent_collector.errors import StoreError, StoreIsReadError
 from gpuagent_collector.store import shared
 from gpuagent_collector.store.columns import quoted
 from gpuagent_collector.store.extensions import NO_DOWNLOADS, load_extension
@@ -55,6 +56,7 @@ def start_instance(spec: StoreSpec, *, read_only: bool, create: bool = True, exa
     file for each insert of a lake.
 
     Raises:
+        StoreIsReadError: nothing but reading of its file keeps the store from being opened.
         StoreError: the store cannot be opened.
     """
     if spec.kind is not Kind.SHARED:
@@ -72,7 +74,8 @@ def start_instance(spec: StoreSpec, *, read_only: bool, create: bool = True, exa
             )
         return _start_lake(spec, read_only=read_only, create=create and not read_only, exact=exact)
     except duckdb.Error as error:
-        raise StoreError(_explain(spec, str(error), read_only=read_only)) from error
+        kind = StoreIsReadError if not read_only and _is_only_read(spec, str(error)) else StoreError
+        raise kind(_explain(spec, str(error), read_only=read_only)) from error
 
 
 def use_store(connection: duckdb.DuckDBPyConnection, spec: StoreSpec) -> None:
@@ -143,6 +146,18 @@ def _start_lake(spec: StoreSpec, *, read_only: bool, create: bool, exact: bool) 
             raise StoreError(f"cannot make the store's folder {spec.data_directory}: {error.strerror}") from error
         raise
     return Instance(connection=connection, data=data)
+
+
+def _is_only_read(spec: StoreSpec, message: str) -> bool:
+    """Return whether a message of DuckDB's is about a lock that others can share."""
+    if "Conflicting lock is held" not in message or spec.kind is Kind.SHARED:
+        return False
+    with spec.path.open("rb") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return False
+    return True
 
 
 def _explain(spec: StoreSpec, message: str, *, read_only: bool) -> str:

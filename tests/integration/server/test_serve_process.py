@@ -2,6 +2,8 @@ import asyncio
 import signal
 import socket
 import stat
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -100,6 +102,32 @@ def test_a_query_that_cannot_be_stopped_does_not_keep_the_collector(node: Node) 
             list(call)
     assert node.stop(collector) == 0
     assert "a query does not stop; exiting anyway" in (node.folder / "collector.log").read_text()
+
+
+@pytest.mark.parametrize("prefix", ["", "ducklake:"])
+def test_a_collector_waits_for_a_command_that_reads_the_store(node: Node, prefix: str) -> None:
+    name = f"{prefix}{node.store}"
+    Store.open(name).close()
+    with subprocess.Popen([sys.executable, "-c", _READ, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
+        assert reader.stdin
+        assert reader.stdout
+        assert reader.stdout.readline() == b"reading\n"
+        collector = node.start("collector", "serve", "--listen", "127.0.0.1:0", "--store", name, log="collector.log")
+        log = node.folder / "collector.log"
+        until(lambda: f"in use by process {reader.pid}; " in log.read_text(), "the word that it waits")
+        assert collector.poll() is None
+        reader.stdin.close()
+    until(lambda: "collector listens on" in log.read_text(), "the collector")
+    assert node.stop(collector) == 0
+
+
+_READ = """
+import sys
+from gpuagent_collector.store import Store
+with Store.open(sys.argv[1], read_only=True):
+    print("reading", flush=True)
+    sys.stdin.read()
+"""
 
 
 def test_a_second_collector_on_the_same_store_is_told_who_has_it(node: Node) -> None:
