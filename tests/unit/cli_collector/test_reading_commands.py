@@ -26,7 +26,8 @@ def test_every_command_has_help_with_examples(collector: Collector, path: tuple[
     assert path != ("runs",) or DEFAULT_STORE in outcome.out
     assert outcome.out.startswith(f"Usage: collector {' '.join(path)}")
     if path in READING:
-        assert f"collector {' '.join(path)}" in collector(*path, "-h").out.split("Examples:")[1]
+        assert f"collector {' '.join(path)}" in outcome.out.partition("Examples:")[2]
+    assert collector(*path, "-h") == outcome
 
 
 def test_every_command_is_listed_and_the_help_imports_nothing_heavy() -> None:
