@@ -29,18 +29,19 @@ def print_rows_of(table: str, rows: int) -> None:
 
 def asking(reader: "Reader", *, show_sql: bool) -> "Ask":
     """Return a callable that runs one SELECT on `reader`, and with `show_sql` prints each on stderr."""
+    from gpuagent_collector.query.literal import list_text, with_values
+
     keeper = find_keeper()
 
     def ask(sql: str, parameters: "Sequence[Parameter]" = ()) -> list[dict[str, Any]]:
         if show_sql or keeper:
-            from gpuagent_collector.query.literal import with_values
-
             statement = with_values(sql.strip(), parameters)
             if show_sql:
                 click.echo(f"{statement};\n", err=True)
             if keeper:
                 keeper.statements.append(statement)
-        return reader.sql(sql, parameters).to_pylist()
+        given = [list_text(value) if isinstance(value, list) else value for value in parameters]
+        return reader.sql(sql, given).to_pylist()
 
     return ask
 

@@ -236,11 +236,11 @@ def values_of_sides(facts: Facts, pairs_needed: int | None, block: Block, side: 
     """Return the values of the baseline and of a side: matched where enough pairs have the metric."""
     baseline, other = block.cell(block.baseline), block.cell(side)
     if pairs_needed is not None:
+        figures = facts.by_metric.get(metric.name, {})
         pairs = [
-            (before, after)
+            (figures[one.run_id], figures[two.run_id])
             for one, two in match_runs(baseline, other)
-            if (before := facts.value(one, metric.name)) is not None
-            and (after := facts.value(two, metric.name)) is not None
+            if one.run_id in figures and two.run_id in figures
         ]
         if len(pairs) >= pairs_needed:
             return Sides([before for before, _ in pairs], [after for _, after in pairs], matched=True)

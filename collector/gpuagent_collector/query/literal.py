@@ -26,3 +26,12 @@ def with_values(sql: str, parameters: Sequence[Parameter]) -> str:
     texts = [encoded[start:end].decode() for start, end in zip(starts, [*marks, len(encoded)], strict=True)]
     values = [harmless(literal(value)) for value in parameters]
     return "".join(text + value for text, value in zip(texts, [*values, ""], strict=True))
+
+
+def list_text(values: Iterable[str | int]) -> str:
+    """Return a list as a text for `CAST(? AS VARCHAR[])`.
+
+    DuckDB looks for pandas at each value of a list that it is given, which takes 40 µs where there is none.
+    """
+    texts = (str(value).replace("\\", "\\\\").replace('"', '\\"') for value in values)
+    return "[" + ", ".join(f'"{text}"' for text in texts) + "]"

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any
 
 from gpuagent_collector.errors import NothingToCompareError
@@ -37,7 +38,7 @@ def cancelled_caveat(counts: str) -> Caveat:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, for the cached property
 class Cell:
     """The runs of one side of a block.
 
@@ -49,6 +50,13 @@ class Cell:
     side: str
     runs: tuple[Run, ...]
     others: Mapping[str, int]
+
+    @cached_property
+    def by_repeat(self) -> Mapping[tuple[str | None, str | None, int | None], Run]:
+        """The runs by repeat; empty where a run belongs to none, or two to one."""
+        runs = {(run.experiment, run.nodes, run.repeat): run for run in self.runs}
+        complete = all(None not in repeat for repeat in runs) and len(runs) == len(self.runs)
+        return runs if complete else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,19 +141,12 @@ def match_runs(*cells: Cell) -> list[tuple[Run, ...]]:
     An experiment makes every cell once in each repeat, so that two such runs on one node are a pair. The design decides
     that, and not the values. Other runs are independent.
     """
-    first, *others = map(_by_repeat, cells)
+    first, *others = (cell.by_repeat for cell in cells)
     return [
         (run, *(other[repeat] for other in others))
         for repeat, run in first.items()
         if all(repeat in other for other in others)
     ]
-
-
-def _by_repeat(cell: Cell) -> dict[tuple[str | None, str | None, int | None], Run]:
-    """Return a cell's runs by repeat; empty where a run belongs to none, or two to one."""
-    runs = {(run.experiment, run.nodes, run.repeat): run for run in cell.runs}
-    complete = all(None not in repeat for repeat in runs) and len(runs) == len(cell.runs)
-    return runs if complete else {}
 
 
 def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseline: str | None) -> tuple[str, ...]:

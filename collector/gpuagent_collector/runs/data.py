@@ -1,10 +1,12 @@
 """The runs of a store and the facts about them: from run-level tables only, never from samples."""
 
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from gpuagent_collector.choices import Stat
@@ -54,7 +56,7 @@ class Run:
     ended_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, for the cached property
 class Facts:
     """The known facts about each run, by run_id.
 
@@ -89,7 +91,7 @@ class Facts:
 
     def value(self, run: Run, metric: str) -> float | None:
         """Return a figure of a run; None: absent."""
-        return self.metrics.get(run.run_id, {}).get(metric)
+        return self.by_metric.get(metric, {}).get(run.run_id)
 
     @property
     def known(self) -> tuple[Metric, ...]:
@@ -104,9 +106,17 @@ class Facts:
 
     def values(self, runs: Iterable[Run], metric: str) -> list[float]:
         """Return the figure of each run that has it."""
-        figures = self.metrics
-        found = [figures[run.run_id].get(metric) for run in runs if run.run_id in figures]
-        return [value for value in found if value is not None]
+        of_runs = self.by_metric.get(metric, {})
+        return [of_runs[run.run_id] for run in runs if run.run_id in of_runs]
+
+    @cached_property
+    def by_metric(self) -> Mapping[str, Mapping[str, float]]:
+        """The figures of each metric that some run has, by run."""
+        turned: dict[str, dict[str, float]] = defaultdict(dict)
+        for run_id, figures in self.metrics.items():
+            for name, value in figures.items():
+                turned[name][run_id] = value
+        return turned
 
     def has(self, runs: Iterable[Run], metric: str) -> bool:
         """Return whether any of these runs has the figure."""
@@ -164,15 +174,24 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
         ),
     }
     answers = {name: ask(query.format(**parts), [chosen]) for name, query in _FACTS.items()}
+    texts: dict[str, dict[str, str]] = defaultdict(dict)
+    for row in (*answers["texts"], *answers["energy_methods"]):
+        texts[row["run_id"]][row["name"]] = row["value"]
+    gpu_events: dict[str, list[Record]] = defaultdict(list)
+    for row in answers["gpu_events"]:
+        gpu_events[row["run_id"]].append(row)
     return Facts(
-        metrics=_nest_by_run(answers["metrics"], "metric"),
-        sessions=_group_by_run(answers["sessions"]),
-        devices=_group_by_run(answers["devices"]),
-        texts=_nest_by_run([*answers["texts"], *answers["energy_methods"]], "name"),
+        metrics={
+            row["run_id"]: dict(zip(map(sys.intern, row["names"]), row["values"], strict=True))
+            for row in answers["metrics"]
+        },
+        sessions=_by_run(answers["sessions"]),
+        devices=_by_run(answers["devices"]),
+        texts=texts,
         short=frozenset(row["run_id"] for row in answers["short"]),
         gap_seconds={row["run_id"]: row["value"] for row in answers["gaps"]},
         neighbours={row["run_id"]: row["value"] for row in answers["neighbours"]},
-        gpu_events=_group_by_run(answers["gpu_events"]),
+        gpu_events=gpu_events,
         units={row["run_id"]: row["value"] for row in answers["units"]},
         stats=stats,
     )
@@ -219,17 +238,13 @@ def _canonical(values: Record, facet: Facet) -> str:
 _PATH = "(path)"
 
 
-def _group_by_run(rows: Iterable[Record]) -> dict[str, list[Record]]:
+def _by_run(rows: Iterable[Record]) -> dict[str, list[Record]]:
+    """Return rows by each of the runs that have them; runs share a row, which thousands of them would have again."""
     groups: dict[str, list[Record]] = defaultdict(list)
     for row in rows:
-        groups[row["run_id"]].append(row)
-    return groups
-
-
-def _nest_by_run(rows: Iterable[Record], name: str) -> dict[str, dict[str, Any]]:
-    groups: dict[str, dict[str, Any]] = defaultdict(dict)
-    for row in rows:
-        groups[row["run_id"]][row[name]] = row["value"]
+        of_each = {name: value for name, value in row.items() if name != "run_ids"}
+        for run_id in row["run_ids"]:
+            groups[run_id].append(of_each)
     return groups
 
 
@@ -274,19 +289,21 @@ _CHOSEN = "(SELECT unnest(CAST(? AS VARCHAR[])))"
 # Name → query of the facts about the runs in {chosen}.
 _FACTS = {
     "metrics": """
-SELECT run_id, metric || each.suffix AS metric, each.value AS value
+SELECT run_id, list(metric || each.suffix) AS names, list(each.value) AS values
 FROM (SELECT run_id, metric, unnest([{values}]) AS each FROM metrics WHERE run_id IN {chosen})
-WHERE each.value IS NOT NULL""",
+WHERE each.value IS NOT NULL
+GROUP BY run_id""",
     "sessions": """
 WITH {takers}
-SELECT takers.run_id, sessions.*
+SELECT list(takers.run_id) AS run_ids, sessions.*
 FROM takers JOIN sessions USING (session_id)
 WHERE takers.run_id IN {chosen}
-ORDER BY takers.run_id, hostname""",
+GROUP BY ALL ORDER BY hostname""",
     "devices": """
-SELECT DISTINCT run_devices.run_id, session_devices.*
+SELECT list(DISTINCT run_devices.run_id) AS run_ids, session_devices.*
 FROM run_devices JOIN session_devices USING (session_id, device_id)
-WHERE run_devices.run_id IN {chosen}""",
+WHERE run_devices.run_id IN {chosen}
+GROUP BY ALL""",
     "texts": """
 SELECT run_id, name, string_agg(DISTINCT text, ', ' ORDER BY text) AS value
 FROM (

@@ -84,12 +84,15 @@ def _shorten(values: Sequence[str]) -> str:
 def _rows(
     sides: Sequence[Sequence[Run]], records: Callable[[Run], Iterable[Record]], properties: Mapping[str, Read]
 ) -> list[SpecRow]:
-    def values(side: Sequence[Run], read: Read) -> tuple[str, ...]:
-        found = (read(record) for run in side for record in records(run))
-        return tuple(sorted({str(value) for value in found if value is not None}))
+    # Runs share the records of their nodes and GPUs.
+    different = [{id(record): record for run in side for record in records(run)}.values() for side in sides]
+
+    def values(found: Iterable[Record], read: Read) -> tuple[str, ...]:
+        return tuple(sorted({str(value) for record in found if (value := read(record)) is not None}))
 
     return [
-        SpecRow(title=title, values=tuple(values(side, read) for side in sides)) for title, read in properties.items()
+        SpecRow(title=title, values=tuple(values(found, read) for found in different))
+        for title, read in properties.items()
     ]
 
 

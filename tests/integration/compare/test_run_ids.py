@@ -25,7 +25,7 @@ from tests.integration.profile.traced import add_traced, kernel
 from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32
 from tests.support.query_servers import serving_queries
 
-NAMES = {"run-1": "a,b", "run-2": 'c\'d, "e" [f]'}
+NAMES = {"run-1": "a,b", "run-2": 'c\'d, "e" [f]\\"'}
 
 
 def fill(store: SyntheticStore) -> None:
