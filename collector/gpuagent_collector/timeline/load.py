@@ -153,8 +153,10 @@ def _counters(ask: Ask, table: str, key: object, span: tuple[datetime, datetime]
     for row in ask(sql, [str(key), *map(str, span)]):
         for track, title in tracks.items():
             if row[track] is not None:
-                value = {"value": row[track]}
-                yield {"ph": "C", "name": title, "pid": pid, "tid": 0, "at_nano": row["at_nano"], "args": value}
+                # Perfetto shows a counter by its name and its value's.
+                name, unit = title.split(", ")
+                value = {unit: row[track]}
+                yield {"ph": "C", "name": name, "pid": pid, "tid": 0, "at_nano": row["at_nano"], "args": value}
 
 
 _RUN = """

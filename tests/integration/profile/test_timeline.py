@@ -73,17 +73,17 @@ def test_samples_are_counters_and_steps_and_phases_are_slices(recorded: Syntheti
     assert all(isinstance(event["pid"], int) and isinstance(event["tid"], int) for event in events)
     assert all(isinstance(event["ts"], float) for event in events if event["ph"] != "M")
     counters = [event for event in events if event["ph"] == "C"]
-    assert all(isinstance(event["args"]["value"], int | float) for event in counters)
-    titles = {event["name"] for event in counters}
-    assert {"GPU utilisation, %", "Power, W", "GPU memory used, bytes", "CPU, %", "Memory used, bytes"} <= titles
+    assert all(isinstance(value, int | float) for event in counters for value in event["args"].values())
+    titles = {(event["name"], *event["args"]) for event in counters}
+    assert {("GPU utilisation", "%"), ("Power", "W"), ("GPU memory used", "bytes"), ("CPU", "%")} <= titles
     named = {event["args"]["name"] for event in events if event["name"] == "process_name"}
     assert len([name for name in named if "GPU" in name]) == 1
     stored = recorded.ask(
         "SELECT epoch_us(time) / 1e6 AS seconds, utilization_percent FROM gpu_samples "
         "WHERE device_id IN (SELECT device_id FROM run_devices) ORDER BY time"
     )
-    drawn = [event for event in counters if event["name"] == "GPU utilisation, %"]
-    assert [event["args"]["value"] for event in drawn] == [row["utilization_percent"] for row in stored]
+    drawn = [event for event in counters if event["name"] == "GPU utilisation"]
+    assert [event["args"]["%"] for event in drawn] == [row["utilization_percent"] for row in stored]
     assert [unix_seconds(trace, event) for event in drawn] == pytest.approx(
         [row["seconds"] for row in stored], abs=1e-6
     )
