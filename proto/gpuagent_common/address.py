@@ -23,8 +23,10 @@ class Address:
         """
         host, separator, port = text.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
-        if not separator or not host or not port.isdecimal() or int(port) > 65535:
+        if not separator or not host or not port.isdecimal():
             raise MisuseError(f"{text!r} is not an address to listen on; write HOST:PORT, such as 127.0.0.1:50051")
+        if int(port) > 65535:
+            raise MisuseError(f"{text!r} is not an address to listen on: ports end at 65535")
         return cls(host=host, port=int(port))
 
     def is_loopback(self) -> bool:

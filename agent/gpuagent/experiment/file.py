@@ -1,5 +1,6 @@
 """Experiment files: YAML that fits schema.json. Mistakes are reported with line and column."""
 
+import difflib
 import functools
 import importlib.util
 import json
@@ -108,7 +109,9 @@ def find_file(given: Path) -> Path:
     known = {path.stem: path for path in studies()}
     if str(given) in known:
         return known[str(given)]
-    raise MisuseError(f"there is no file {given}, and no study of that name; studies: {', '.join(known)}")
+    close = difflib.get_close_matches(str(given), known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"studies: {', '.join(known)}"
+    raise MisuseError(f"there is no file {given}, and no study of that name; {hint}")
 
 
 def read_experiment(path: Path) -> Experiment:

@@ -129,3 +129,4 @@ def test_a_study_is_shown_with_its_comments_and_runs_under_another_name(node: No
     assert printed.startswith("mine: ")
     for words in (("--data", "/no/such"), ("--param", "stps=1")):
         assert words[1].partition("=")[0] in node.run("gpuagent", "experiment", "run", "layers", *words, code=2).stderr
+    assert node.run("gpuagent", "experiment", "show", "layer", code=2).stderr.endswith("; did you mean layers?\n")

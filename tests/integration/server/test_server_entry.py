@@ -85,9 +85,13 @@ def test_addresses_are_read_and_known_as_loopback_or_not(text: str, loopback: bo
     assert str(Address.parse(text)) == text
 
 
-@pytest.mark.parametrize("text", ["", "50051", "host", "host:", ":1", "host:port", "host:65536", "host:-1"])
-def test_what_is_no_address_is_misuse(text: str) -> None:
-    with pytest.raises(MisuseError, match="write HOST:PORT"):
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [(text, "write HOST:PORT") for text in ("", "50051", "host", "host:", ":1", "host:port", "host:-1")]
+    + [("host:65536", "ports end at 65535")],
+)
+def test_what_is_no_address_is_misuse(text: str, remedy: str) -> None:
+    with pytest.raises(MisuseError, match=remedy):
         Address.parse(text)
 
 
