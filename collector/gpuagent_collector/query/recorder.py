@@ -10,11 +10,12 @@ from gpuagent_collector.query.literal import with_values
 
 
 class Recorder:
-    """A recorder of queries, by topic."""
+    """A recorder of queries, by topic. A statement that several topics have is asked once."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
         self._statements: dict[str, list[str]] = defaultdict(list)
+        self._answers: dict[str, list[dict[str, Any]]] = {}
 
     @property
     def statements(self) -> Mapping[str, Sequence[str]]:
@@ -25,7 +26,10 @@ class Recorder:
         """Return a function that asks the store and keeps the statements under a topic."""
 
         def ask(sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
-            self._statements[topic].append(f"{with_values(sql.strip(), parameters)};")
-            return self._ask(sql, parameters)
+            statement = f"{with_values(sql.strip(), parameters)};"
+            self._statements[topic].append(statement)
+            if statement not in self._answers:
+                self._answers[statement] = self._ask(sql, parameters)
+            return self._answers[statement]
 
         return ask
