@@ -62,6 +62,7 @@ class Matrix:
     sides: tuple[str, ...]
     stat: Stat | None
     lines: tuple[Line, ...]
+    missing: tuple[str, ...]
 
 
 def tabulate(ask: Ask, request: Request, names: Sequence[str], rows: str) -> Matrix:
@@ -122,8 +123,12 @@ def tabulate_runs(ask: Ask, chosen: Selection, request: Request, names: Sequence
     counted = [run for run in chosen.runs if run.run_id in facts.metrics]
     parts = load_parts(ask, counted, facts, request.each) if request.each else {}
     lines = tuple(_lines(layout, facts, _metrics(names, facts, request.stats), parts))
+    found = {line.metric.name for line in lines}
+    missing = tuple(name for name in dict.fromkeys(names) if name not in found)
     sides = tuple(side for side in layout.sides if any(side in line.figures for line in lines))
-    return Matrix(rows=chosen.across, columns=layout.facet, sides=sides, stat=request.stat, lines=lines)
+    return Matrix(
+        rows=chosen.across, columns=layout.facet, sides=sides, stat=request.stat, lines=lines, missing=missing
+    )
 
 
 def _lines(layout: Layout, facts: Facts, metrics: Sequence[Metric], parts: Parts) -> Iterator[Line]:
@@ -257,7 +262,8 @@ def render(matrix: Matrix) -> Rendering:
         f"{matrix.rows.spoken.capitalize()} by {matrix.columns.spoken}: {name_sides(matrix.sides, matrix.columns)}"
     )
     joint = " A setting with | has one value for each side." if any(" | " in line.row for line in matrix.lines) else ""
-    section = Section(heading=heading, parts=(matrix_grid(matrix), Paragraph(text=LEGEND + joint)))
+    absent = f" Not in the table, because no run has it: {', '.join(matrix.missing)}." if matrix.missing else ""
+    section = Section(heading=heading, parts=(matrix_grid(matrix), Paragraph(text=LEGEND + joint + absent)))
     return Rendering(
         sections=lambda: [section],
         record=lambda: {
@@ -265,6 +271,7 @@ def render(matrix: Matrix) -> Rendering:
             "columns": matrix.columns.name,
             "sides": matrix.sides,
             "stat": matrix.stat.value if matrix.stat else None,
+            "missing": matrix.missing,
             "cells": list(_cells(matrix)),
         },
         lines=lambda: _cells(matrix),

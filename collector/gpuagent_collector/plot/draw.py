@@ -94,8 +94,7 @@ def _draw_metrics(ask: Ask, asked: PlotRequest) -> Picture:
         kind = Kind.MATRIX if _count_marks(matrix) > _MOST_MARKS else Kind.DOTS
     draw = {Kind.DOTS: draw_dots, Kind.BARS: draw_bars, Kind.MATRIX: draw_matrix}[kind]
     picture = draw(matrix, asked.width_mm)
-    known = {line.metric.name for line in matrix.lines}
-    picture.missing = [name for name in asked.names if name not in known]
+    picture.missing = matrix.missing
     return picture
 
 

@@ -56,6 +56,17 @@ def test_ten_sides_and_fifty_workloads_fit_into_80_columns_in_every_format(call:
         assert max(map(len, out.splitlines())) <= 80
 
 
+def test_metrics_that_no_run_has_are_named_below_the_table(call: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "few.duckdb"
+    with made_up(path) as store:
+        store.only_run()
+    asked = ("compare", "--table", "throughput,top5_accuracy,gpu_power_watts")
+    said = "Not in the table, because no run has it: top5_accuracy, gpu_power_watts."
+    assert said in " ".join(call(*asked, store=path)[1].split())
+    assert json.loads(call(*asked, "--json", store=path)[1])["missing"] == ["top5_accuracy", "gpu_power_watts"]
+    assert "Not in the table" not in call("compare", "--table", "throughput", store=path)[1]
+
+
 def test_any_facet_can_be_rows_or_columns(store: SyntheticStore) -> None:
     node = store.node("spruce", "laptop")
     for environment in ("bare", "docker"):
