@@ -136,7 +136,7 @@ def layers(store: SyntheticStore) -> None:
                 _train(store, node, "vgg16", throughput=rate + repeat / 10, parameters=parameters, gpus=gpus, **asked)
         for ranks, steps in ((1, 128), (2, 64)):
             settings = {"ranks": ranks, "batch-size": 64, "steps": steps, "device": "auto", "order": "normal"}
-            shares = {"communication_share": 20.0, "exposed_communication_share": 3.0, "ranks": float(ranks)}
+            shares = {"communication_share": 0.2, "exposed_communication_share": 0.03, "ranks": float(ranks)}
             _train(
                 store,
                 node,
@@ -154,16 +154,12 @@ def _stacks(store: SyntheticStore, node: Node) -> None:
     ended = store.next_run(node, workload="memory-limit", throughput=None, experiment="layers", parameters={"split": 2})
     for name, (conv, fc, fits) in _FRONTIER.items():
         figures: dict[str, float | None] = {"conv_layers": conv, "fc_layers": fc, "fits": fits}
+        measured = {"step_seconds": 0.05, "peak_reserved_bytes": 5e9} if fits != 0 else {}
         if fits != 0:
             figures |= {"step_seconds": 0.109, "peak_reserved_bytes": 11e9}
-            for gpu in (0, 1):
-                part = {
-                    "conv_layers": conv // 2,
-                    "fc_layers": fc // 2,
-                    "step_seconds": 0.05,
-                    "peak_reserved_bytes": 5e9,
-                }
-                figures |= {f"gpu{gpu}_{field}": value for field, value in part.items()}
+        for gpu in (0, 1):
+            part = {"conv_layers": conv // 2, "fc_layers": fc // 2, **measured}
+            figures |= {f"gpu{gpu}_{field}": value for field, value in part.items()}
         store.rows["results"] += [
             {**ended, "rank": 0, "name": f"{name}_{field}", "value": float(value)}
             for field, value in figures.items()
