@@ -1,6 +1,6 @@
 """Rooflines: both axes logarithmic, measured roofs drawn through, stated ones broken, points as letters."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import log
 
 from matplotlib.axes import Axes
@@ -20,8 +20,8 @@ from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import counted, harmless
 
 _PANEL_MM = {True: 80.0, False: 62.0}
-# Points nearer than this share of an axis have one label.
-_NEAR = 0.03
+# Points nearer than this have one label: across in print, and as a share of the axis upwards.
+_NEAR_MM, _NEAR = 4.0, 0.03
 
 
 def draw_rooflines(study: Study, width_mm: float) -> Picture:
@@ -36,8 +36,8 @@ def draw_rooflines(study: Study, width_mm: float) -> Picture:
             "no roofline to draw: run `gpuagent run ceilings` on the device; `collector roofline` has more"
         )
     errors = " ".join(f"Wrong: {caveat.text}." for caveat in find_errors(study))
-    picture = Picture(width_mm=width_mm, note=f"{_NOTE} {errors}".strip())
     drawn = [placed for roofline in known for placed in roofline.placed]
+    picture = Picture(width_mm=width_mm, note=f"{_note(known, drawn)} {errors}".strip())
     hidden = sum(len(roofline.placed) for roofline in study.rooflines) - len(drawn)
     if any(placed.point.intensity is None for placed in drawn):
         picture.note += " Dotted: the traffic is unknown, and so the place from left to right."
@@ -58,14 +58,24 @@ def draw_rooflines(study: Study, width_mm: float) -> Picture:
     ]
     panels = picture.panels([_PANEL_MM[picture.is_wide]] * len(known))
     for axes, roofline in zip(panels, known, strict=True):
-        _draw(axes, roofline, series, picture.size)
+        _draw(axes, roofline, series, picture)
     return picture
 
 
-_NOTE = (
-    "Solid: measured roofs; broken: those of the maker. ←: at most so far right, as only the least traffic is known. "
-    "Points are medians over runs."
-)
+def _note(known: Sequence[Roofline], drawn: Sequence[Placed]) -> str:
+    """Return what the lines, arrows and points mean that are there."""
+    is_measured = any(ridges(roofline.measured, roofline) for roofline in known)
+    is_of_maker = any(ridges(roofline.datasheet, roofline) for roofline in known)
+    notes = ["Points are medians over runs."]
+    if any(placed.point.traffic_by is Traffic.LEAST for placed in drawn):
+        notes.insert(0, "←: at most so far right, as only the least traffic is known.")
+    if is_of_maker:
+        notes.insert(
+            0, "Broken: roofs of the maker." if is_measured else "Broken: roofs of the maker; none is measured."
+        )
+    if is_measured:
+        notes.insert(0, "Solid: measured roofs.")
+    return " ".join(notes)
 
 
 def _name(placed: Placed, study: Study) -> str:
@@ -76,7 +86,8 @@ def _corners(roofline: Roofline) -> list[tuple[float, float]]:
     return [*ridges(roofline.measured, roofline), *ridges(roofline.datasheet, roofline)]
 
 
-def _draw(axes: Axes, roofline: Roofline, series: Mapping[int, int], size: float) -> None:
+def _draw(axes: Axes, roofline: Roofline, series: Mapping[int, int], picture: Picture) -> None:
+    size = picture.size
     points, corners = [*marked(roofline)], _corners(roofline)
     known = [placed.point.intensity for _, placed in points if placed.point.intensity is not None]
     left, right = limits([*known, *(x for x, _ in corners)])
@@ -104,7 +115,7 @@ def _draw(axes: Axes, roofline: Roofline, series: Mapping[int, int], size: float
             axes.axhline(point.flops_per_second, color=color(index), ls=(0, (1, 2)), lw=1.0)
         else:
             axes.plot(point.intensity, point.flops_per_second, marker=marker(index), color=color(index), ms=5)
-    for x, y, text in _labels(points, left, right, high / low):
+    for x, y, text in _labels(points, left, right, high / low, _NEAR_MM / picture.width_mm):
         axes.annotate(text, (x, y), (0, 4), textcoords="offset points", ha="center", va="bottom", fontsize=size)
     axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(low, high))
     axes.set_title(harmless(roofline.device))
@@ -119,7 +130,7 @@ def _draw(axes: Axes, roofline: Roofline, series: Mapping[int, int], size: float
 
 
 def _labels(
-    points: Iterable[tuple[str, Placed]], left: float, right: float, upwards: float
+    points: Iterable[tuple[str, Placed]], left: float, right: float, upwards: float, near: float
 ) -> Iterator[tuple[float, float, str]]:
     """Yield labels and their places; points that are near one another share one, near the left where it is unknown."""
     margin = (right / left) ** 0.05
@@ -127,7 +138,7 @@ def _labels(
     for mark, placed in points:
         x, y = placed.point.intensity or left * margin, placed.point.flops_per_second
         for other_x, other_y, members in groups:
-            if abs(log(x / other_x)) < 2 * _NEAR * log(right / left) and abs(log(y / other_y)) < _NEAR * log(upwards):
+            if abs(log(x / other_x)) < near * log(right / left) and abs(log(y / other_y)) < _NEAR * log(upwards):
                 members.append((mark, placed.point))
                 break
         else:

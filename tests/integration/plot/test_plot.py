@@ -190,6 +190,24 @@ def test_points_are_below_the_roofs_that_were_measured(filled_with: Filled, plot
     assert "Dotted: the traffic is unknown" in words_of(plot(filled_with(FILLS["roofline"]), "roofline"))
 
 
+def test_roofs_and_arrows_are_explained_only_where_they_are_drawn(
+    store: SyntheticStore, filled_with: Filled, plot: Plot
+) -> None:
+    both = words_of(plot(filled_with(FILLS["roofline"]), "roofline"))
+    assert "Solid: measured roofs. Broken: roofs of the maker. ←: " in both
+    roofs = {"datasheet_dram_bytes_per_second": 4.8e12, "datasheet_fp32_flops_per_second": 67e12}
+    work = {"model_flops_fp32_per_step": 1e12, "model_flops_per_step": 1e12, "dram_bytes_per_step": 1e10}
+    node = store.node("lab-1", "lab", gpus=["NVIDIA H200"])
+    ended = store.next_run(node)
+    store.rows["results"] += [
+        {**ended, "rank": 0, "name": name, "value": value} for name, value in (roofs | work).items()
+    ]
+    store.write()
+    alone = words_of(plot(store, "roofline"))
+    assert "Broken: roofs of the maker; none is measured. Points" in alone
+    assert "Solid" not in alone
+
+
 def _two_gpus(store: SyntheticStore) -> None:
     """Add a run of two ranks, of which the second takes twice as long, on two GPUs."""
     node = store.node("lab-1", "lab", gpus=["NVIDIA H200"] * 2)
