@@ -1,6 +1,6 @@
 """Figures over time: the median run of each row and side, or its parts, a panel for each quantity."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -100,8 +100,12 @@ def _lines(
                 ask, replace(run, side=name), chosen.facts, buckets=buckets, charts=charts, each=each
             )
             parts = [course for course in courses[1:] if course.curves]
+            # What has no such parts is drawn of the whole run, such as a node's CPU beside its GPUs.
+            own = frozenset[Chart]().union(*(part.curves for part in parts))
+            rest = {chart: curve for chart, curve in courses[0].curves.items() if chart not in own}
+            whole = [replace(courses[0], curves=rest)] if rest or not parts else []
             # A part has no phases of its own.
-            for course in parts or courses[:1]:
+            for course in (*whole, *parts):
                 yield _Line(name=course.side, of=len(cell.runs), course=replace(course, phases=courses[0].phases))
 
 
@@ -110,13 +114,28 @@ def _draw(axes: Axes, chart: Chart, lines: Sequence[_Line], *, room: float) -> N
     highest = max(reading.high for curve in curves.values() for stretch in curve for reading in stretch)
     scale = notation([highest], chart.unit)
     for index, curve in curves.items():
-        _draw_curve(axes, curve, index, scale.divisor, banded=len(curves) <= 3)
+        _draw_curve(axes, curve, index, scale.divisor, banded=_is_banded(curves.values()))
     top = 100.0 if chart.unit == "percent" and highest > 50 else highest / scale.divisor or 1.0
     axes.set_ylim(0, room * top)
     axes.set_title(chart.title if len(lines) > 1 else harmless(f"{chart.title}, {lines[0].name}"))
     axes.set_ylabel(scale.symbol)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axes.grid(axis="y")
+
+
+# More areas in one panel would cover one another.
+_MOST_AREAS = 3
+
+
+def _is_banded(curves: Collection[Curve]) -> bool:
+    """Return whether a panel's curves have areas: few curves, of which one has a range."""
+    readings = [reading for curve in curves for stretch in curve for reading in stretch]
+    return len(curves) <= _MOST_AREAS and any(reading.low < reading.high for reading in readings)
+
+
+def _curves_by_chart(lines: Sequence[_Line]) -> Iterator[list[Curve]]:
+    for chart in {chart for line in lines for chart in line.course.curves}:
+        yield [line.course.curves[chart] for line in lines if chart in line.course.curves]
 
 
 def _draw_curve(axes: Axes, curve: Curve, index: int, divisor: float, *, banded: bool) -> None:
@@ -183,9 +202,9 @@ def _note(lines: Sequence[_Line], each: PartKind | None, where: str, *, is_cut: 
         yielded = f"Run {lines[0].course.run.run_id}{f', the median of n = {counts[0]}' if counts[0] > 1 else ''}."
     else:
         number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        yielded = f"Median runs{where} of n = {number}." if counts[-1] > 1 else f"Runs{where}, n = 1."
+        yielded = f"Lines are median runs{where}, n = {number}." if counts[-1] > 1 else f"Runs{where}, n = 1."
     is_measured = any(phase.name == _MEASURE for line in lines for phase in line.course.phases)
     zero = "0 s: begin of the measured phase, which is shaded." if is_measured else "0 s: the start."
     means = "" if each else " Means over a run's GPUs or nodes."
-    bands = " Areas: from the least to the most." if len(lines) <= 3 else ""
+    bands = " Areas: from the least to the most." if any(map(_is_banded, _curves_by_chart(lines))) else ""
     return f"{yielded} {zero}{means}{bands}{f' Only the first {len(lines)} are drawn.' if is_cut else ''}"

@@ -160,7 +160,6 @@ class Course:
     Attributes:
         side: the run's; of a part with the part's name.
         phases: of the run; () of a part.
-        phases: of the run; () of a part.
     """
 
     side: str
