@@ -118,6 +118,9 @@ def _draw(upper: Axes, lower: Axes, series: Series, names: Sequence[str]) -> Non
         for point in (point for point in points if not point.stack.fits):
             layers = point.stack.conv + point.stack.fc
             lower.plot(point.percent, layers, marker="x", color=color(index), ms=6, mew=1.4)
+    if not upper.lines:
+        # Without a time there is no scale.
+        upper.set_axis_off()
     upper.set_ylabel("step (ms)")
     lower.set_ylabel("layers")
     for axes in (upper, lower):

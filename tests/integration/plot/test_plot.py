@@ -269,6 +269,16 @@ def test_stacks_of_layers_are_drawn_by_their_share_those_that_are_split_apart(fi
     assert split_lower.get_xlabel() == "layers on GPU 0 (%)"
 
 
+def test_stacks_of_which_none_fits_have_no_axis_of_time(store: SyntheticStore, plot: Plot) -> None:
+    node = store.node("lab-1", "lab")
+    ended = store.next_run(node, workload="memory-limit", throughput=None, parameters={"points": "62:62"})
+    for name, value in {"conv_layers": 62.0, "fc_layers": 62.0, "fits": 0.0}.items():
+        store.rows["results"].append({**ended, "rank": 0, "name": f"point_conv62_fc62_{name}", "value": value})
+    store.write()
+    (lower,) = axes_of(plot(store, "split"))
+    assert xs_of(lower.lines[0]) == [50]
+
+
 def test_a_figure_is_the_same_on_a_lake(any_store: SyntheticStore, plot: Plot) -> None:
     models(any_store, repeats=1)
     any_store.write()
