@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from gpuagent_collector.compare.matrix import Selection, label_row
-from gpuagent_collector.plot.picture import Picture
+from gpuagent_collector.plot.picture import Picture, name_side
 from gpuagent_collector.plot.style import color, dash
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Run
@@ -66,7 +66,8 @@ def _series(chosen: Selection) -> Mapping[str, Sequence[Run]]:
         for cell in block.cells:
             row = label_row(block, layout)
             several = len(layout.blocks) > 1 and cell.side != row
-            name = f"{row} · {cell.side}" if several and len(layout.sides) > 1 else row if several else cell.side
+            side = name_side(cell.side, layout.facet)
+            name = f"{row} · {side}" if several and len(layout.sides) > 1 else row if several else side
             found[name] += cell.runs
     return {name: runs for name, runs in found.items() if runs}
 

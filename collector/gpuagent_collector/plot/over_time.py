@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.matrix import Selection, label_row
 from gpuagent_collector.output.human import notation
-from gpuagent_collector.plot.picture import Picture, only_side
+from gpuagent_collector.plot.picture import Picture, name_side, only_side
 from gpuagent_collector.plot.style import QUIET, SHADE, WIDE_MM, color, dash
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.find import median_run
@@ -92,9 +92,10 @@ def _lines(
     for block in sorted(layout.blocks, key=lambda block: (block.row, block.workload)):
         for cell in (cell for cell in block.cells if cell.runs):
             row = label_row(block, layout)
-            name = cell.side if len(layout.blocks) == 1 else row
+            side = name_side(cell.side, layout.facet)
+            name = side if len(layout.blocks) == 1 else row
             if len(layout.blocks) > 1 and len(layout.sides) > 1 and cell.side != block.workload:
-                name = f"{row} · {cell.side}"
+                name = f"{row} · {side}"
             run = median_run(cell.runs, chosen.facts, "throughput")
             courses = load_courses(
                 ask, replace(run, side=name), chosen.facts, buckets=buckets, charts=charts, each=each

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from gpuagent_collector.output.files import appearing
 from gpuagent_collector.plot.style import MM_PER_INCH, QUIET, WIDE_MM, points, settings
+from gpuagent_collector.runs.arguments import NOT_GIVEN
 from gpuagent_collector.runs.facets import Facet
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import harmless
@@ -39,10 +40,28 @@ def shorten(texts: Sequence[str], most: int) -> list[str]:
     return cut if len(set(cut)) == len(set(safe)) else safe
 
 
+def fold(texts: Sequence[str], most: int) -> list[str]:
+    """Return texts in at most two lines of `most` characters, shortened as by `shorten` where two do not suffice."""
+    lines = [wrap(harmless(text).replace(" | ", _TIED), most, break_long_words=False) for text in texts]
+    if all(len(of_one) <= 2 and max(map(len, of_one), default=0) <= most for of_one in lines):
+        return ["\n".join(of_one) for of_one in lines]
+    return shorten(texts, most)
+
+
+# Values of the sides remain in one line.
+_TIED = "\N{NO-BREAK SPACE}|\N{NO-BREAK SPACE}"
+
+
+def name_side(side: str, facet: Facet) -> str:
+    """Return a side's name for a legend: a parameter's value has its key, as `2` alone names nothing."""
+    _, _, key = facet.name.partition(":")
+    return f"{key}={side}" if key and not facet.joined and side != NOT_GIVEN else side
+
+
 def only_side(sides: Sequence[str], facet: Facet) -> str:
     """Return the only side for a note, such as ` on satori`; '' for several, and where its name says nothing of it."""
     is_place = len(sides) == 1 and facet.name not in ("all", "run", "workload")
-    return f" {facet.preposition} {sides[0]}" if is_place else ""
+    return f" {facet.preposition} {name_side(sides[0], facet)}" if is_place else ""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -14,7 +15,7 @@ from gpuagent_collector.compare.figures import Figure
 from gpuagent_collector.compare.matrix import Line, Matrix
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.output.human import Notation, notation
-from gpuagent_collector.plot.picture import Picture, characters, only_side, shorten
+from gpuagent_collector.plot.picture import Picture, characters, fold, name_side, only_side, shorten
 from gpuagent_collector.plot.style import QUIET, WIDE_MM, color, hatch, marker
 from gpuagent_collector.statistics.summaries import median_interval
 
@@ -133,13 +134,15 @@ def _picture(matrix: Matrix, width_mm: float, line_mm: float, note: str) -> tupl
     for index, side in enumerate(() if slots.is_flat else matrix.sides):
         line = Line2D([], [], color=color(index), marker=marker(index), lw=1.2)
         patch = Patch(facecolor=color(index), hatch=hatch(index), edgecolor="white", linewidth=0)
-        picture.legend.append((patch if line_mm == _BAR_MM else line, side))
+        picture.legend.append((patch if line_mm == _BAR_MM else line, name_side(side, matrix.columns)))
     if slots.is_flat:
         line_mm = max(line_mm, picture.line_mm)
     axes = picture.panels([max(8.0, slots.lines * line_mm)] * -(-len(metrics) // columns), columns=columns)
     for spare in axes[len(metrics) :]:
         spare.set_axis_off()
-    names = shorten([name for _, name in slots.ticks], characters(width_mm * _NAMES_SHARE, picture.size))
+    closest = min((below - above for (above, _), (below, _) in pairwise(slots.ticks)), default=2.0)
+    name_rows = fold if closest * line_mm >= 2 * picture.line_mm else shorten
+    names = name_rows([name for _, name in slots.ticks], characters(width_mm * _NAMES_SHARE, picture.size - 1))
     panels = []
     for number, (one, metric) in enumerate(zip(axes, metrics, strict=False)):
         one.set_yticks([y for y, _ in slots.ticks], [""] * len(names) if number % columns else names)
@@ -214,10 +217,21 @@ def draw_matrix(matrix: Matrix, width_mm: float) -> Picture:
     )
     counts = [sum(line.metric is metric for line in matrix.lines) for metric in metrics]
     header_mm = _header_mm(matrix, picture)
-    axes = picture.panels([count * _CELL_MM + header_mm for count in counts])
+    most = _row_characters(picture)
+    is_long = any(len(name) > most for name in map(_row_name, matrix.lines))
+    cell_mm = max(_CELL_MM, 2.1 * picture.line_mm) if is_long else _CELL_MM
+    axes = picture.panels([count * cell_mm + header_mm for count in counts])
     for one, metric in zip(axes, metrics, strict=True):
         _shade(one, [line for line in matrix.lines if line.metric is metric], matrix, picture)
     return picture
+
+
+def _row_name(line: Line) -> str:
+    return ", ".join(filter(None, (line.row, line.part)))
+
+
+def _row_characters(picture: Picture) -> int:
+    return characters(picture.width_mm * _NAMES_SHARE, picture.size - 1)
 
 
 def _column_mm(matrix: Matrix, picture: Picture) -> float:
@@ -259,8 +273,7 @@ def _shade(axes: Axes, lines: Sequence[Line], matrix: Matrix, picture: Picture) 
     names = shorten(matrix.sides, 24)
     axes.set_xticks(range(len(names)), names, rotation=90 if upright else 0)
     axes.xaxis.tick_top()
-    rows = [", ".join(filter(None, (line.row, line.part))) for line in lines]
-    axes.set_yticks(range(len(lines)), shorten(rows, characters(picture.width_mm * _NAMES_SHARE, picture.size)))
+    axes.set_yticks(range(len(lines)), fold([_row_name(line) for line in lines], _row_characters(picture)))
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)

@@ -164,6 +164,47 @@ def test_each_gpu_has_a_line(filled_with: Filled, plot: Plot) -> None:
     assert names == ["resnet18", "resnet18, GPU 0", "resnet18, GPU 1"]
 
 
+def test_beside_each_gpu_a_node_s_quantities_are_drawn_of_the_whole_run(filled_with: Filled, plot: Plot) -> None:
+    asked: dict[str, Any] = {"workload": "resnet18", "values": ("vm",), "each": PartKind.GPU}
+    picture = plot(filled_with(models), "cpu_percent,gpu_utilization_percent", kind="time", **asked)
+    node, gpus = axes_of(picture)
+    assert ([name for _, name in picture.legend], picture.missing) == (["vm", "vm GPU 0", "vm GPU 1"], [])
+    (whole,) = [line for line in node.lines if len(xs_of(line)) > 2]
+    parts = [line for line in gpus.lines if len(xs_of(line)) > 2]
+    assert len({line.get_color() for line in (whole, *parts)}) == 3
+
+
+def test_areas_are_explained_only_where_they_are_drawn(store: SyntheticStore, plot: Plot) -> None:
+    store.only_run(on_gpus=1)
+    store.write()
+    assert "Areas" not in words_of(plot(store, "gpu_utilization_percent", kind="time"))
+
+
+def _two_settings(store: SyntheticStore) -> None:
+    node = store.node("lab-1", "lab", gpus=["NVIDIA A100"] * 2)
+    for number, steps in ((1, 128), (2, 64)):
+        for workload in ("vgg16", "sentiment"):
+            parameters = {"ranks": number, "steps": steps, "batch-size": 64}
+            store.next_run(node, workload=workload, gpus=node.gpus[:number], parameters=parameters)
+
+
+@pytest.mark.parametrize("kind", ["dots", "bars", "time"])
+def test_a_legend_names_the_parameter_of_its_values(filled_with: Filled, plot: Plot, kind: str) -> None:
+    asked = {"kind": kind, "by": "parameter:ranks", "workload": "vgg16"}
+    picture = plot(filled_with(_two_settings), "gpu_utilization_percent", each=PartKind.GPU, **asked)
+    assert {name.split(" · ")[-1].split(" GPU")[0] for _, name in picture.legend} == {"ranks=1", "ranks=2"}
+
+
+@pytest.mark.parametrize("kind", ["dots", "bars", "matrix"])
+def test_long_names_of_rows_have_two_lines_in_one_column(filled_with: Filled, plot: Plot, kind: str) -> None:
+    asked: dict[str, Any] = {"kind": kind, "by": "parameter:ranks", "each": PartKind.GPU, "width": 85.0}
+    picture = plot(filled_with(_two_settings), "gpu_utilization_percent,gpu_power_watts", **asked)
+    names = [label.get_text() for label in axes_of(picture)[0].get_yticklabels()]
+    assert max(name.count("\n") for name in names) == 1
+    assert "vgg16 steps=128 | 64, GPU 1" in [" ".join(name.split()) for name in names]
+    assert_clear(picture)
+
+
 def test_single_runs_are_drawn_over_time_with_the_names_of_their_phases(filled_with: Filled, plot: Plot) -> None:
     picture = plot(filled_with(models), "gpu_utilization_percent", by="run", values=("run-1",))
     assert {"setup", "measure"} <= set(words_of(picture).split())
