@@ -20,6 +20,8 @@ from gpuagent_common.errors import GpuAgentError
 WORKLOAD = "memory-limit"
 
 _PANEL_MM = {True: 42.0, False: 36.0}
+# Shares this close would cover one another on an axis from 0 to 100 %.
+_CLOSE_PERCENT = 20.0
 # Of GPU 0, GPU 1, …
 _PARTS = ("^", "v", "<", ">")
 _SHARES = {False: "convolutions among the layers (%)", True: "layers on GPU 0 (%)"}
@@ -123,8 +125,10 @@ def _draw(upper: Axes, lower: Axes, series: Series, names: Sequence[str]) -> Non
         upper.set_axis_off()
     upper.set_ylabel("step (ms)")
     lower.set_ylabel("layers")
+    shares = [point.percent for points in series.values() for point in points]
+    span = max(shares) - min(shares)
     for axes in (upper, lower):
-        axes.set_xlim(-4, 104)
+        axes.set_xlim(*((min(shares) - span, max(shares) + span) if 0 < span < _CLOSE_PERCENT else (-4, 104)))
         axes.set_ylim(0, 1.12 * axes.dataLim.y1 if axes.lines else 1)
         axes.grid()
 

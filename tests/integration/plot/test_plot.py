@@ -310,6 +310,19 @@ def test_stacks_of_layers_are_drawn_by_their_share_those_that_are_split_apart(fi
     assert split_lower.get_xlabel() == "layers on GPU 0 (%)"
 
 
+def test_stacks_of_nearly_the_same_share_are_drawn_apart(store: SyntheticStore, plot: Plot) -> None:
+    ended = store.next_run(store.node("lab-1", "lab"), workload="memory-limit", throughput=None, parameters={})
+    for conv, fc, fits in ((61, 62, 1), (62, 61, 1), (62, 62, 0)):
+        point = {"conv_layers": conv, "fc_layers": fc, "fits": fits} | ({"step_seconds": 0.11} if fits else {})
+        for name, value in point.items():
+            row = {**ended, "rank": 0, "name": f"point_conv{conv}_fc{fc}_{name}", "value": float(value)}
+            store.rows["results"].append(row)
+    store.write()
+    _, lower = axes_of(plot(store, "split"))
+    left, right = lower.get_xlim()
+    assert 48 < left < 49.6 < 50.4 < right < 52
+
+
 def test_stacks_of_which_none_fits_have_no_axis_of_time(store: SyntheticStore, plot: Plot) -> None:
     node = store.node("lab-1", "lab")
     ended = store.next_run(node, workload="memory-limit", throughput=None, parameters={"points": "62:62"})
