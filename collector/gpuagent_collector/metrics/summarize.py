@@ -30,7 +30,8 @@ def summarize_runs(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str]
     insert_energy(connection, wanted)
     window = {"from_time": bounds[0], "to_time": bounds[1]}
     connection.execute(_INSERT, wanted | window)
-    several = [run_id for (run_id,) in connection.execute(_SEVERAL, {"run_ids": list(run_ids)}).fetchall()]
+    lives = {name: wanted[name] for name in ("run_ids", "life_from", "life_to")}
+    several = [run_id for (run_id,) in connection.execute(_SEVERAL, lives).fetchall()]
     if several:
         connection.execute(_INSERT_PARTS, wanted | window | {"run_ids": several})
 
@@ -124,13 +125,16 @@ WHERE figure.value IS NOT NULL AND isfinite(figure.value)
 
 _INSERT = _INSERT_FIGURES.format(lives=LIVES, windows=WINDOWS, figures=" UNION ALL ".join(map(_figures, SOURCES)))
 
-# Runs with several GPUs, ranks or nodes.
+# Runs with several GPUs, ranks or nodes; ranks on CPUs have no devices, but results.
 _SEVERAL = """
 SELECT run_id
 FROM (
     SELECT run_id, device_id, rank, node_id FROM run_devices WHERE run_id IN (SELECT unnest($run_ids))
     UNION ALL
     SELECT run_id, NULL, NULL, node_id FROM run_requests WHERE run_id IN (SELECT unnest($run_ids))
+    UNION ALL
+    SELECT run_id, NULL, rank, NULL FROM results
+    WHERE run_id IN (SELECT unnest($run_ids)) AND time BETWEEN $life_from AND $life_to
 )
 GROUP BY run_id
 HAVING count(DISTINCT device_id) > 1 OR count(DISTINCT rank) > 1 OR count(DISTINCT node_id) > 1"""
