@@ -103,9 +103,11 @@ def _values(found: Iterable[Mapping[str, float]], field: str) -> tuple[float, ..
     return tuple(fields[field] for fields in found if field in fields)
 
 
-def _order(key: _Key) -> tuple[str, int, int, int, bool]:
+def _order(key: _Key) -> tuple[list[str | int], int, int, int, bool]:
     name, gpu, conv, fc, fits = key
-    return (name, -1 if gpu is None else gpu, conv, fc, fits)
+    # Numbers in names count as numbers: 6 convolutions before 30.
+    parts = [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+    return (parts, -1 if gpu is None else gpu, conv, fc, fits)
 
 
 # Such as frontier_conv1_fc1_step_seconds, and of one GPU's part point_conv84_fc0_conv54_fc62_gpu0_conv_layers.

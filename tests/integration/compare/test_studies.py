@@ -17,7 +17,7 @@ from gpuagent_collector.query.reader import open_reader
 from tests.integration.compare.filled import Fill
 from tests.integration.compare.studied import STUDIES, add_studies
 from tests.integration.profile.traced import add_traced, recorded
-from tests.support.commands import Printed, csv_rows, made_up
+from tests.support.commands import Collector, Printed, csv_rows, made_up
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "studies.md").read_text()
 FILES = {path.stem: path for path in studies() if path.stem in STUDIES}
@@ -77,6 +77,18 @@ def test_stacks_of_layers_are_shown_with_what_fits_and_the_part_of_each_gpu(run:
         (61, True),
         (62, False),
     ]
+
+
+def test_stacks_are_in_the_order_of_their_numbers(collector: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "stacks.duckdb"
+    with made_up(path) as store:
+        ended = store.next_run(store.node("lab-1", "lab"), workload="memory-limit", throughput=None, parameters={})
+        for count in (6, 30):
+            for field, value in {"conv_layers": count, "fc_layers": count, "fits": 1}.items():
+                name = f"point_conv{count}_fc{count}_{field}"
+                store.rows["results"].append({**ended, "rank": 0, "name": name, "value": float(value)})
+    stacks = json.loads(collector("show", path, "--workload", "memory-limit", "--json", columns=80)[1])["stacks"]
+    assert [each["conv"] for each in stacks] == [6, 30]
 
 
 def test_hardware_alone_has_the_datasheet_s_peaks(run: Callable[..., Printed]) -> None:
