@@ -137,12 +137,16 @@ def _picture(matrix: Matrix, width_mm: float, line_mm: float, note: str) -> tupl
         picture.legend.append((patch if line_mm == _BAR_MM else line, name_side(side, matrix.columns)))
     if slots.is_flat:
         line_mm = max(line_mm, picture.line_mm)
+    most = _row_characters(picture)
+    closest = min((below - above for (above, _), (below, _) in pairwise(slots.ticks)), default=slots.lines)
+    if not slots.is_flat and any(len(name) > most for _, name in slots.ticks):
+        # Room for names in two lines.
+        line_mm = max(line_mm, 2 * picture.line_mm / closest)
     axes = picture.panels([max(8.0, slots.lines * line_mm)] * -(-len(metrics) // columns), columns=columns)
     for spare in axes[len(metrics) :]:
         spare.set_axis_off()
-    closest = min((below - above for (above, _), (below, _) in pairwise(slots.ticks)), default=2.0)
-    name_rows = fold if closest * line_mm >= 2 * picture.line_mm else shorten
-    names = name_rows([name for _, name in slots.ticks], characters(width_mm * _NAMES_SHARE, picture.size - 1))
+    name_rows = shorten if slots.is_flat else fold
+    names = name_rows([name for _, name in slots.ticks], most)
     panels = []
     for number, (one, metric) in enumerate(zip(axes, metrics, strict=False)):
         one.set_yticks([y for y, _ in slots.ticks], [""] * len(names) if number % columns else names)
