@@ -1,17 +1,26 @@
-"""`collector import`: merge an export, a spool that was carried here, or a tracker's log."""
+"""`collector import`: merge an export, a spool that was carried here, a tracker's log, or results of other programs."""
 
 import os
+import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuagent_collector.cli.options import changed_store_option
 from gpuagent_collector.cli.printing import print_rows_of
+from gpuagent_common.cli import parse_pairs
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import counted
+
+if TYPE_CHECKING:
+    from gpuagent_collector.exchange.foreign.rows import Place
+
+# The formats of results; a test compares them with the registry, whose import takes a while.
+FORMATS = ("aiperf", "aiperf-csv", "guidellm", "vllm-bench", "nccl-tests", "mlperf-training", "mlperf-inference")
 
 _EXAMPLES = """\b
 Examples:
@@ -19,11 +28,12 @@ Examples:
   collector import satori-july --store both.duckdb
   collector import /media/stick/spool.sqlite
   collector import history.csv --run train-7f0a77487a
+  collector import profile_export_aiperf.json --platform satori --gpu "8 x NVIDIA H200"
 """
 
 
 @click.command(epilog=_EXAMPLES)
-@click.argument("source", metavar="DIR|SPOOL|LOG", type=click.Path(path_type=Path, exists=True))
+@click.argument("source", metavar="DIR|SPOOL|LOG|RESULT", type=click.Path(path_type=Path, exists=True))
 @changed_store_option
 @click.option("--run", "run_id", metavar="RUN", help="Take SOURCE as the log of this run's steps.")
 @click.option(
@@ -32,8 +42,18 @@ Examples:
     type=click.FloatRange(0, 1e15, min_open=True),
     help="With --run: samples or tokens of a step.",
 )
-def command(source: Path, store_name: str, run_id: str | None, items_per_step: float | None) -> None:
-    """Merge an export, a spool or a tracker's log into a store.
+@click.option("--platform", metavar="NAME", help="Of a result: where it was measured.")
+@click.option("--node", metavar="NAME", help="Of a result: the node.")
+@click.option("--gpu", metavar="[N x ]NAME", multiple=True, help="Of a result: the GPUs, such as '8 x NVIDIA H200'.")
+@click.option("--instance-type", metavar="NAME", help="Of a result: the cloud's machine type, for prices.")
+@click.option("--name", metavar="NAME", help="Of a result: the workload's name in comparisons.")
+@click.option("--label", "labels", metavar="KEY=VALUE", multiple=True, help="Of a result: a label of its runs.")
+@click.option(
+    "--param", "parameters", metavar="KEY=VALUE", multiple=True, help="Of a result: a parameter that it does not state."
+)
+@click.option("--format", "format_name", type=click.Choice(FORMATS), help="Of a result, instead of recognising it.")
+def command(source: Path, store_name: str, run_id: str | None, items_per_step: float | None, **place: Any) -> None:
+    """Merge an export, a spool, a log or a benchmark's result into a store.
 
     The store is made if it does not exist. Rows that it already has are skipped, so exports can be imported twice, or
     overlap, in any order. The folder of a `collector export` is checked first, then merged whole or not at all.
@@ -43,14 +63,23 @@ def command(source: Path, store_name: str, run_id: str | None, items_per_step: f
 
     With --run, steps and metrics come from a log: the history of Weights & Biases or another table with a column of
     steps, as CSV or JSON lines; a run's folder of MLflow; event files of TensorBoard, for which it must be installed.
+
+    Results of aiperf, guidellm, `vllm bench serve`, nccl-tests and MLPerf become runs. What a file does not state is
+    absent. A file's own platform, node and GPUs count unless options name others.
     """
     if items_per_step is not None and run_id is None:
         raise MisuseError("--items-per-step is for the log of a run; name the run with --run")
     with ended_by_ctrl_c():
+        importer = None if run_id is not None else _importer(source)
+        if run_id is None and importer is None:
+            _import_results(source, store_name, place)
+            return
+        if any(place.values()):
+            raise MisuseError(f"{source} is not taken as a result of another program: only --store fits it, or --run")
         if run_id is not None:
             _import_log(source, store_name, run_id, items_per_step)
-            return
-        _importer(source)(source, store_name)
+        elif importer is not None:
+            importer(source, store_name)
 
 
 @contextmanager
@@ -67,7 +96,8 @@ def ended_by_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _importer(source: Path) -> Callable[[Path, str], None]:
+def _importer(source: Path) -> Callable[[Path, str], None] | None:
+    """Return the importer of an export or a spool; None: it can only be a result of another program."""
     from gpuagent_collector.exchange.manifest import MANIFEST
     from gpuagent_collector.exchange.spool import SPOOL_FILE, is_spool
 
@@ -75,11 +105,44 @@ def _importer(source: Path) -> Callable[[Path, str], None]:
         return _import_export
     if source.is_dir() and (source / SPOOL_FILE).is_file():
         return lambda folder, store_name: _import_spool(folder / SPOOL_FILE, store_name)
-    if source.is_file() and is_spool(source):
-        return _import_spool
-    raise MisuseError(
-        f"{source} is neither a folder of `collector export` (no {MANIFEST}) nor an agent's spool; for a log add --run"
+    if source.is_dir():
+        raise MisuseError(
+            f"{source} is neither a folder of `collector export` (no {MANIFEST}) nor an agent's spool; for a log add "
+            "--run, and of a result name its file"
+        )
+    return _import_spool if source.is_file() and is_spool(source) else None
+
+
+def _import_results(source: Path, store_name: str, given: Mapping[str, Any]) -> None:
+    from gpuagent_collector.exchange.foreign.store import import_results, read_file
+    from gpuagent_collector.store import Store
+
+    place = _place(given)
+    runs, content = read_file(source, given["format_name"], place)
+    with Store.open(store_name) as store:
+        click.echo(f"{store.spec}: {import_results(source, runs, content, place, store)}")
+
+
+def _place(given: Mapping[str, Any]) -> "Place":
+    from gpuagent_collector.exchange.foreign.rows import Place
+
+    gpus: list[str] = []
+    for text in given["gpu"]:
+        matched = _GPUS.fullmatch(text)
+        gpus += [matched[2].strip()] * int(matched[1]) if matched else [text]
+    return Place(
+        platform=given["platform"],
+        node=given["node"],
+        gpus=tuple(gpus),
+        instance_type=given["instance_type"],
+        workload=given["name"],
+        labels=parse_pairs(given["labels"], "--label"),
+        parameters=parse_pairs(given["parameters"], "--param"),
     )
+
+
+# At most 999 of a kind.
+_GPUS = re.compile(r"(\d{1,3}) x (.+)")
 
 
 def _import_log(source: Path, store_name: str, run_id: str, items_per_step: float | None) -> None:

@@ -53,8 +53,9 @@ RUN_METRICS: tuple[StoredMetric, ...] = (
         over_parts="sum",
     ),
     _time("step_seconds", "Step, median", MEASURED_STEPS, "seconds", "median({})", "max", "Step"),
-    _time("run_seconds", "Run duration", LIFE, "epoch(ended_at - started_at)", "max({})", "max"),
-    _time("measure_seconds", "Measured phase", LIFE, "epoch(measure_to - measure_from)", "max({})", "max"),
+    # An imported run may have no times: its begin is then its end.
+    _time("run_seconds", "Run duration", LIFE, "nullif(epoch(ended_at - started_at), 0)", "max({})", "max"),
+    _time("measure_seconds", "Measured phase", LIFE, "nullif(epoch(measure_to - measure_from), 0)", "max({})", "max"),
     _start("process_start_seconds", "Start to process", "process_at"),
     _start("first_report_seconds", "Start to first report", "reported_at"),
     _time(

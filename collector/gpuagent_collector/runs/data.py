@@ -31,6 +31,7 @@ class Run:
         node_count: number of nodes that ran it together.
         nodes: names of its nodes; devices: names of its GPUs, with their count; None: no GPU.
         until: the rule by which its experiment may stop early, such as `2% at 8,12,18`; None: by none.
+        imported: the foreign program whose result it is; None: an agent ran it.
         started_at, ended_at: UTC; None: it did not start, or has not ended.
     """
 
@@ -52,6 +53,7 @@ class Run:
     parameters: str
     command: Command = ()
     until: str | None = None
+    imported: str | None = None
     started_at: datetime | None
     ended_at: datetime | None
 
@@ -276,7 +278,8 @@ SELECT run.run_id, {sides} AS sides, run.platform, run.workload, run.environment
        gpus.devices AS device, run.nodes AS node_count, places.nodes, run.experiment, run.repeat,
        if(run.is_excluded, 'excluded', run.status) AS status, run.reason, run.started_at, run.ended_at,
        CAST(run.parameters AS VARCHAR) AS parameters, CAST(run.command AS VARCHAR) AS command,
-       json_extract_string(run.labels, '$.until') AS until
+       json_extract_string(run.labels, '$.until') AS until,
+       json_extract_string(run.labels, '$.imported') AS imported
 FROM runs AS run
 LEFT JOIN sessions AS session USING (session_id)
 LEFT JOIN places USING (run_id)
@@ -309,8 +312,9 @@ SELECT run_id, name, string_agg(DISTINCT text, ', ' ORDER BY text) AS value
 FROM (
     SELECT run_id, name,
            if(name IN ('threads', 'tf32_matmul', 'tf32_cudnn'), value::BIGINT::VARCHAR, value_text) AS text
-    -- The place of a run's trace, or the reason for a missing one, is no property of what it ran on.
-    FROM results WHERE run_id IN {chosen} AND name NOT IN ('trace_file', 'trace_failed', 'counters_failed')
+    -- The place of a run's trace or result, or the reason for a missing one, is no property of what it ran on.
+    FROM results WHERE run_id IN {chosen}
+        AND name NOT IN ('trace_file', 'trace_failed', 'counters_failed', 'source_file', 'source_time')
 )
 WHERE text IS NOT NULL
 GROUP BY run_id, name""",

@@ -8,6 +8,7 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.condition import parenthesised
 from gpuagent_collector.runs.data import Facts, Run, load_runs
 from gpuagent_collector.runs.facets import Facet
+from gpuagent_collector.runs.imported import join_imported
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 # The workload that measures the roofs of a device: no work that is compared, unless it is asked for.
@@ -26,7 +27,7 @@ def find_runs(
     runs = load_runs(ask, facet, workload=workload, experiment=experiment)
     chosen = runs if where is None else _filter_by_sql(ask, runs, where)
     if chosen:
-        return chosen
+        return join_imported(chosen)
     if runs:
         raise MisuseError(f"no run satisfies --where {where}")
     for column, value in (("workload", workload), ("experiment", experiment)):

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from gpuagent_collector.compare.caveats.figures import client_limited_caveat
+from gpuagent_collector.compare.caveats.figures import client_limited_caveat, programs_caveat
 from gpuagent_collector.metrics import BY_NAME
 from gpuagent_collector.output.document import Caveat, Grid, Paragraph, Section, caveat_sections, read_warnings
 from gpuagent_collector.output.human import notation, ratio, significant
@@ -23,6 +23,9 @@ def find_caveats(study: Study) -> tuple[Caveat, ...]:
 
 
 def _caveats(study: Study) -> Iterator[Caveat]:
+    layout = study.chosen.layout
+    if programs := programs_caveat({side: layout.runs_of(side) for side in layout.sides}):
+        yield programs
     if limited := _places(study, lambda point: point.figures.get("client_limited", 0) > 0):
         yield client_limited_caveat(limited)
     if failed := _places(study, lambda point: point.figures.get("request_errors", 0) > 0):

@@ -48,7 +48,7 @@ def load_details(ask: Ask, layout: Layout) -> Details | None:
 def details_section(details: Details) -> Section:
     """Return the run as a table of two columns; without properties that it does not have."""
     row = details.row
-    took = (row["ended_at"] - row["started_at"]).total_seconds() if row["started_at"] and row["ended_at"] else None
+    took = (row["ended_at"] - row["started_at"]).total_seconds() if row["started_at"] and row["ended_at"] else 0
     command = json.loads(row["command"] or "[]")
     parameters = json.loads(row["parameters"] or "{}")
     labels = json.loads(row["labels"] or "{}")
@@ -60,7 +60,7 @@ def details_section(details: Details) -> Section:
         "Queued": _time(row["queued_at"]),
         "Started": _time(row["started_at"]),
         "Ended": _time(row["ended_at"]),
-        "Took": None if took is None else duration(took),
+        "Took": duration(took) if took else None,
         "Experiment": row["experiment"],
         "Repeat": _text(row["repeat"]),
         "Node": row["hostname"],

@@ -14,6 +14,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     figures.too_few,
     figures.mixed_units,
     runs.different_commands,
+    figures.different_programs,
     health.memory_errors,
     health.xid_errors,
     figures.untested,

@@ -1,12 +1,13 @@
 """Warnings about missing runs, figures and prices."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from gpuagent_collector.compare.figures import Evidence, throughput_units
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import significant
 from gpuagent_collector.prices.kinds import currencies_of
 from gpuagent_collector.runs.cells import tell_apart
+from gpuagent_collector.runs.data import Run
 from gpuagent_collector.statistics.shift import least_runs
 from gpuagent_collector.statistics.summaries import outliers
 from gpuagent_collector.statistics.verdicts import Verdict
@@ -109,6 +110,25 @@ def client_limited(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where the clients of a load, and not its server, set the pace."""
     if where := evidence.sides_above("client_limited", 0):
         yield client_limited_caveat(where)
+
+
+def programs_caveat(sides: Mapping[str, Iterable[Run]]) -> Caveat | None:
+    """Return the warning that several programs measured the runs, of imported results; None: one did."""
+    programs = {side: sorted({run.imported or "gpuagent" for run in runs}) for side, runs in sides.items()}
+    if len({name for names in programs.values() for name in names}) < 2:
+        return None
+    listed = "; ".join(f"{side}: {' and '.join(names)}" for side, names in programs.items())
+    return Caveat(
+        code="programs",
+        text=f"different programs measured the runs ({listed}), each by its own definitions",
+        remedy="measure both sides with one program before you trust a small difference",
+    )
+
+
+def different_programs(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where imported results are compared with those of another program."""
+    if found := programs_caveat(evidence.sides):
+        yield found
 
 
 def client_limited_caveat(where: str) -> Caveat:

@@ -77,7 +77,10 @@ def warming_up(evidence: Evidence) -> Iterator[Caveat]:
 
 def whole_run(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where start-up is part of the figures."""
-    where = evidence.sides_where(lambda run: evidence.facts.value(run, "measure_seconds") is None)
+    # The figures of an imported result are of what its program measured.
+    where = evidence.sides_where(
+        lambda run: run.imported is None and evidence.facts.value(run, "measure_seconds") is None
+    )
     if where:
         yield Caveat(
             code="whole_run",
@@ -172,7 +175,8 @@ def left_out(evidence: Evidence) -> Iterator[Caveat]:
 def one_node(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where a side is one node."""
     nodes = {side: {run.nodes for run in runs} for side, runs in evidence.sides.items()}
-    single = [side for side, names in nodes.items() if len(names) == 1]
+    # Of imported results the node may be unknown.
+    single = [side for side, names in nodes.items() if len(names) == 1 and None not in names]
     if "node" in evidence.layout.facet.names or not single:
         return
     if len(set().union(*nodes.values())) == 1:

@@ -1,0 +1,189 @@
+"""The result of a foreign program, and checked access to what its file says."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from gpuagent_common.errors import GpuAgentError
+
+# The workloads under which results are compared: that of gpuagent's own runs, where it has one.
+SERVING = "serve-load"
+COLLECTIVES = "collectives"
+
+_MOST_CHARACTERS = 1000
+
+# The store's times are microseconds in 64 bits.
+_FIRST, _LAST = datetime(1970, 1, 2), datetime(2200, 1, 1)  # noqa: DTZ001 - as the store holds times
+
+
+class ResultError(GpuAgentError):
+    """A file that is damaged, truncated, or of another program or version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A figure or a text that the file states, in the store's units.
+
+    Attributes:
+        unit: None: a plain number or a text.
+        phase: measure: of the measured phase; None: of the whole run.
+    """
+
+    name: str
+    value: float | str
+    unit: str | None = None
+    phase: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node with the names of its GPUs, in the order of their ranks; hostname None: it has no name."""
+
+    hostname: str | None
+    gpus: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignRun:
+    """One measurement.
+
+    Attributes:
+        program, version: the source; version None: the file does not say.
+        parameters: by the names of the workload's own, such as `rate`; one that is missing is unknown.
+        started_at, ended_at: UTC; None: the file does not say.
+        phases: name and UTC of the begin of each.
+        evaluations: UTC, name and detail of figures over time.
+        reason: why it did not succeed; None: it did.
+    """
+
+    program: str
+    version: str | None
+    workload: str
+    parameters: Mapping[str, Any]
+    figures: Sequence[Figure]
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    phases: Sequence[tuple[str, datetime]] = ()
+    evaluations: Sequence[tuple[datetime, str, Mapping[str, Any]]] = ()
+    platform: str | None = None
+    nodes: Sequence[Node] = ()
+    reason: str | None = None
+
+
+@dataclass(slots=True)
+class Figures:
+    """Figures that are collected; those that are absent are left out."""
+
+    found: list[Figure] = field(default_factory=list)
+
+    def add(self, name: str, value: float | str | None, unit: str | None = None, *, measured: bool = False) -> None:
+        """Add a figure of the measured phase or of the whole run; None: the file has none."""
+        if value is not None:
+            self.found.append(Figure(name=name, value=value, unit=unit, phase="measure" if measured else None))
+
+    def add_latencies(self, kind: str, milliseconds: Mapping[int, Any]) -> None:
+        """Add percentiles of ttft, tpot or e2e. 0 is absent: some programs write it where nothing was measured."""
+        for percent, value in milliseconds.items():
+            if read := number(value, f"{kind} p{percent}"):
+                self.add(f"{kind}_p{percent}_seconds", read / 1000, "s")
+
+
+def number(value: Any, name: str) -> float | None:
+    """Return a number that is not negative; None for null, NaN and infinity.
+
+    Raises:
+        ResultError: it is something else.
+    """
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e300:
+        raise ResultError(f"{name} is {value!r:.40}, not a number from 0 up")
+    return float(value)
+
+
+def whole(value: Any, name: str) -> int | None:
+    """Return a whole number; None for null. Raises ResultError."""
+    read = number(value, name)
+    if read is not None and read != int(read):
+        raise ResultError(f"{name} is {value!r:.40}, not a whole number")
+    return None if read is None else int(read)
+
+
+def text(value: Any, name: str) -> str | None:
+    """Return a text; None for null and ''. Raises ResultError."""
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or len(value) > _MOST_CHARACTERS:
+        raise ResultError(f"{name} is {value!r:.40}, not a text of at most {_MOST_CHARACTERS:,} characters")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ResultError(f"{name} is {value!r:.40}, which is no Unicode") from error
+    return value
+
+
+def part(value: Any, *names: str) -> Any:
+    """Return what nested objects have under these names; None: one is missing or null.
+
+    Raises:
+        ResultError: something on the way is no object.
+    """
+    for name in names:
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise ResultError(f"{name} is looked for in {value!r:.40}, which is no object")
+        value = value.get(name)
+    return value
+
+
+def utc(unix_seconds: Any, name: str) -> datetime | None:
+    """Return the time in UTC without a zone; None for null. Raises ResultError."""
+    seconds = number(unix_seconds, name)
+    return None if seconds is None else _checked(lambda: datetime.fromtimestamp(seconds, timezone.utc), name)
+
+
+def local(written: Any, form: str | None, name: str) -> datetime | None:
+    """Return a time by the form of strptime or, for None, of ISO 8601; without a zone it counts as UTC.
+
+    Raises:
+        ResultError: it has another form.
+    """
+    found = text(written, name)
+    if found is None:
+        return None
+    if form is None:
+        return _checked(lambda: datetime.fromisoformat(found), name)
+    return _checked(lambda: datetime.strptime(found, form).replace(tzinfo=timezone.utc), name)
+
+
+def _checked(read: Callable[[], datetime], name: str) -> datetime:
+    try:
+        moment = read()
+        moment = moment.astimezone(timezone.utc).replace(tzinfo=None) if moment.tzinfo else moment
+    except (ValueError, OverflowError, OSError) as error:
+        raise ResultError(f"{name} is no time: {error!s:.80}") from error
+    if not _FIRST < moment < _LAST:
+        raise ResultError(f"{name} is {moment}, which is no time of a measurement")
+    return moment
+
+
+def before(moment: datetime | None, seconds: float | None) -> datetime | None:
+    """Return the time so many seconds before another; None: one is unknown. Raises ResultError."""
+    if moment is None or seconds is None:
+        return None
+    return _checked(lambda: moment - timedelta(seconds=seconds), "the begin")
+
+
+def constant(mean: float | None, spread: float | None) -> str | None:
+    """Return a distribution of lengths as `serve-load` writes it; None: unknown."""
+    if mean is None:
+        return None
+    return f"normal:{mean:g}:{spread:g}" if spread else f"{mean:g}"
+
+
+def lines(content: str) -> Iterator[str]:
+    """Yield the lines that are not empty, without carriage returns."""
+    yield from (line for line in content.split("\n") if line.strip())

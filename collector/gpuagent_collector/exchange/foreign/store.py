@@ -1,0 +1,77 @@
+"""The import of a file of results into a store: all of its runs, once."""
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from gpuagent_collector.exchange.foreign.formats import load, read_results
+from gpuagent_collector.exchange.foreign.result import ForeignRun
+from gpuagent_collector.exchange.foreign.rows import Place, Rows, make_rows, run_id, with_all_columns
+from gpuagent_collector.metrics.summarize import summarize_runs
+from gpuagent_collector.store import Store
+from gpuagent_collector.times import utc_now
+from gpuagent_common.errors import MisuseError
+from gpuagent_common.text import counted
+
+
+def read_file(path: Path, format_name: str | None, place: Place) -> tuple[Sequence[ForeignRun], bytes]:
+    """Return the runs of a file, and its content.
+
+    Raises:
+        ResultError: the file is damaged or of no known format.
+        MisuseError: neither the file nor the user says on which platform it was measured.
+    """
+    content = load(path)
+    runs = read_results(path, content, format_name)
+    if not all(place.platform or run.platform for run in runs):
+        raise MisuseError(f"{path} does not say where it was measured; add --platform NAME")
+    return runs, content
+
+
+def import_results(path: Path, runs: Sequence[ForeignRun], content: bytes, place: Place, store: Store) -> str:
+    """Store the runs that the store lacks, in one transaction; return what was stored, in words.
+
+    A run is known by the content of its file and its number in it, whatever the file is called.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    digests = [hashlib.blake2b(content, person=str(number).encode()).hexdigest() for number in range(len(runs))]
+    file_time = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).replace(tzinfo=None)
+    news: list[str] = []
+    known = []
+    with store.transaction() as writing:
+        for run, digest in zip(runs, digests, strict=True):
+            if found := writing.execute(_KNOWN, [f"%-{digest[:10]}"]).fetchone():
+                known.append(found[0])
+                continue
+            _insert(writing, make_rows(run, digest, place, path.name, file_time))
+            news.append(run_id(run, digest, place))
+        if news:
+            summarize_runs(writing, news, utc_now())
+    words = f"{counted(len(news), 'run')} of {runs[0].program} stored, {len(known):,} were there already"
+    return f"{words}: {', '.join([*news, *known])}"
+
+
+_KNOWN = "SELECT run_id FROM run_requests WHERE run_id LIKE ?"
+
+
+def _insert(writing: duckdb.DuckDBPyConnection, tables: Rows) -> None:
+    # Sessions stay when their run is removed, which may then be imported again.
+    ids = [row["session_id"] for row in tables["sessions"]]
+    stored = {row[0] for row in writing.execute(_SESSIONS, [ids]).fetchall()}
+    for table, rows in tables.items():
+        news = [row for row in rows if table not in _OF_SESSIONS or row["session_id"] not in stored]
+        if news:
+            writing.register("incoming", pa.Table.from_pylist(with_all_columns(news)))
+            writing.execute(f'INSERT INTO "{table}" BY NAME SELECT * FROM incoming')  # noqa: S608 - ours
+            writing.unregister("incoming")
+
+
+_OF_SESSIONS = ("sessions", "session_devices")
+
+_SESSIONS = "SELECT session_id FROM sessions WHERE session_id IN (SELECT unnest(CAST(? AS BIGINT[])))"

@@ -1,0 +1,97 @@
+"""Results of `vllm bench serve --save-result`: a JSON object, or with `--append-result` one a line.
+
+Fields are those of vllm/benchmarks/serve.py of vLLM 0.8 to 0.11. The file has neither vLLM's version nor a time zone.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuagent_collector.exchange.foreign.result import (
+    SERVING,
+    Figures,
+    ForeignRun,
+    ResultError,
+    before,
+    local,
+    number,
+    text,
+    whole,
+)
+
+_REQUIRED = ("date", "model_id", "request_rate", "request_throughput", "duration", "completed")
+
+# vLLM's names of the latencies.
+_LATENCIES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2el"}
+
+
+def recognise(document: Any) -> bool:
+    """Return whether it is such a result, or lines of them."""
+    first = document[0] if isinstance(document, list) and document else document
+    return isinstance(first, Mapping) and all(name in first for name in _REQUIRED)
+
+
+def read(document: Any) -> Sequence[ForeignRun]:
+    """Return a run for each result. Raises ResultError."""
+    return [_run(result) for result in (document if isinstance(document, list) else [document])]
+
+
+def _run(result: Any) -> ForeignRun:
+    if missing := [name for name in _REQUIRED if not isinstance(result, Mapping) or name not in result]:
+        raise ResultError(f"a result lacks {missing[0]}")
+    completed, failed = whole(result["completed"], "completed"), whole(result.get("failed"), "failed")
+    seconds = number(result["duration"], "duration")
+    figures = Figures()
+    if completed:
+        _add(figures, result, seconds)
+        figures.add("requests", completed + (failed or 0))
+    figures.add("request_errors", failed)
+    figures.add("model", text(result["model_id"], "model_id"))
+    figures.add("tokenizer", text(result.get("tokenizer_id"), "tokenizer_id"))
+    figures.add("backend", text(result.get("backend"), "backend"))
+    ended = local(result["date"], "%Y%m%d-%H%M%S", "date")
+    began = before(ended, seconds)
+    return ForeignRun(
+        program="vllm bench serve",
+        version=None,
+        workload=SERVING,
+        parameters=_parameters(result),
+        figures=figures.found,
+        started_at=began,
+        ended_at=ended,
+        phases=[("measure", began), ("teardown", ended)] if began and ended else [],
+        reason=None if completed else "no request succeeded",
+    )
+
+
+def _add(figures: Figures, result: Mapping[str, Any], seconds: float | None) -> None:
+    for name, field, unit in (
+        ("throughput", "output_throughput", "tokens/s"),
+        ("requests_per_second", "request_throughput", "requests/s"),
+        ("goodput", "request_goodput", "requests/s"),
+    ):
+        figures.add(name, number(result.get(field), field), unit, measured=True)
+    read_tokens = number(result.get("total_input_tokens"), "total_input_tokens")
+    made_tokens = number(result.get("total_output_tokens"), "total_output_tokens")
+    if read_tokens is not None and seconds:
+        figures.add("input_tokens_per_second", read_tokens / seconds, "tokens/s", measured=True)
+    for name, tokens in (("input_tokens_mean", read_tokens), ("output_tokens_mean", made_tokens)):
+        figures.add(name, None if tokens is None else tokens / result["completed"])
+    for kind, theirs in _LATENCIES.items():
+        median = result.get(f"p50_{theirs}_ms", result.get(f"median_{theirs}_ms"))
+        rest = {percent: result.get(f"p{percent}_{theirs}_ms") for percent in (90, 99)}
+        figures.add_latencies(kind, {50: median, **rest})
+
+
+def _parameters(result: Mapping[str, Any]) -> dict[str, Any]:
+    rate = None if result["request_rate"] in ("inf", math.inf) else number(result["request_rate"], "request_rate")
+    most = whole(result.get("max_concurrency"), "max_concurrency")
+    backend = text(result.get("backend") or result.get("endpoint_type"), "backend")
+    # A cap on an open loop is no level of load of its own.
+    load = {"rate": rate, "concurrency": None if rate else most, **({"max_concurrency": most} if rate and most else {})}
+    return {
+        "model": text(result["model_id"], "model_id"),
+        **load,
+        **({"burstiness": number(result.get("burstiness"), "burstiness")} if rate and "burstiness" in result else {}),
+        **({"api": "chat" if "chat" in backend else "completions"} if backend else {}),
+    }
