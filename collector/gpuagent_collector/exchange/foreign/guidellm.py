@@ -1,10 +1,127 @@
-def recognise(d):
-    return False
+"""`benchmarks.json` of guidellm: a run for each benchmark, which is a level of load.
+
+Fields are those of report version 2, as guidellm 0.8.1 wrote it. A further token's time is its inter-token latency:
+its time per output token counts the first one too. Times are Unix seconds.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuagent_collector.exchange.foreign.result import (
+    SERVING,
+    Figures,
+    ForeignRun,
+    ResultError,
+    constant,
+    number,
+    part,
+    text,
+    utc,
+    whole,
+)
+
+_VERSION = 2
+
+# Arrivals that are no gamma distribution have their own name instead of its shape.
+_BURSTINESS = {"poisson": 1.0, "constant": "constant"}
+
+_SERVED = {"/v1/completions": "completions", "/v1/chat/completions": "chat"}
+
+_LIMITS = ("ttft", "tpot", "e2el")
+
+# guidellm's names of the latencies, with their units in milliseconds.
+_LATENCIES = {
+    "ttft": ("time_to_first_token_ms", 1),
+    "tpot": ("inter_token_latency_ms", 1),
+    "e2e": ("request_latency", 1000),
+}
 
 
-def read(d):
-    return []
+def recognise(document: Any) -> bool:
+    """Return whether it is such a report, of whatever version."""
+    if not isinstance(document, Mapping) or not isinstance(document.get("benchmarks"), list):
+        return False
+    return isinstance(document.get("metadata"), Mapping) and "guidellm_version" in document["metadata"]
 
 
-recognise_csv = recognise
-read_csv = read
+def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
+    """Return the run of each benchmark. Raises ResultError."""
+    if (version := document["metadata"].get("version")) != _VERSION:
+        raise ResultError(f"its report has version {version!r:.20}; version {_VERSION} of guidellm 0.8 can be read")
+    version = text(document["metadata"]["guidellm_version"], "guidellm_version")
+    lengths = _lengths(document)
+    return [_run(benchmark, version, lengths) for benchmark in document["benchmarks"]]
+
+
+def _run(benchmark: Any, version: str | None, lengths: Mapping[str, str | None]) -> ForeignRun:
+    metrics, config = part(benchmark, "metrics"), part(benchmark, "config")
+    made = {kind: whole(part(metrics, "request_totals", kind), kind) for kind in ("successful", "errored")}
+    if made["successful"] is None or part(config, "strategy", "type_") is None:
+        raise ResultError("a benchmark lacks its requests or its strategy")
+    figures = Figures()
+    if made["successful"]:
+        _add(figures, metrics)
+        figures.add("requests", made["successful"] + (made["errored"] or 0))
+    figures.add("request_errors", made["errored"])
+    figures.add("model", text(part(config, "backend", "model"), "model"))
+    began, ended = (utc(part(benchmark, name), name) for name in ("start_time", "end_time"))
+    if began is None or ended is None or ended < began:
+        raise ResultError("a benchmark lacks its times, or ends before it begins")
+    return ForeignRun(
+        program="guidellm",
+        version=version,
+        workload=SERVING,
+        parameters={**_parameters(config), **lengths},
+        figures=figures.found,
+        started_at=began,
+        ended_at=ended,
+        phases=[("measure", began), ("teardown", ended)],
+        reason=None if made["successful"] else "no request succeeded",
+    )
+
+
+def _add(figures: Figures, metrics: Any) -> None:
+    for name, field, requests, unit in (
+        # Tokens of requests that were cut off at the end arrived in the measured time too.
+        ("throughput", "output_tokens_per_second", "total", "tokens/s"),
+        ("input_tokens_per_second", "prompt_tokens_per_second", "successful", "tokens/s"),
+        ("requests_per_second", "requests_per_second", "successful", "requests/s"),
+        ("goodput", "request_goodput", "successful", "requests/s"),
+    ):
+        figures.add(name, number(part(metrics, field, requests, "mean"), field), unit, measured=True)
+    share = number(part(metrics, "slo_attainment"), "slo_attainment")
+    figures.add("goodput_percent", None if share is None else 100 * share, "%")
+    for name, field in (("input_tokens_mean", "prompt_token_count"), ("output_tokens_mean", "output_token_count")):
+        figures.add(name, number(part(metrics, field, "successful", "mean"), field))
+    for kind, (field, scale) in _LATENCIES.items():
+        found = {percent: part(metrics, field, "successful", "percentiles", f"p{percent}") for percent in (50, 90, 99)}
+        figures.add_latencies(kind, {percent: value and value * scale for percent, value in found.items()})
+
+
+def _parameters(config: Any) -> dict[str, Any]:
+    kind = text(part(config, "strategy", "type_"), "strategy")
+    streams = 1 if kind == "synchronous" else whole(part(config, "strategy", "streams"), "streams")
+    rate = number(part(config, "strategy", "rate"), "rate")
+    asked = part(config, "backend", "request_format")
+    limits = {name: number(part(config, "slo", f"{name}_ms"), name) for name in _LIMITS}
+    return {
+        "model": text(part(config, "backend", "model"), "model"),
+        "rate": rate,
+        "concurrency": None if rate else streams,
+        **({"burstiness": _BURSTINESS[kind]} if kind in _BURSTINESS else {}),
+        **({} if rate or streams else {"profile": kind}),
+        **({"api": _SERVED.get(asked, asked)} if asked else {}),
+        **{f"slo-{name.removesuffix('l')}": most for name, most in limits.items() if most is not None},
+    }
+
+
+def _lengths(document: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the distributions of lengths of made-up prompts; empty: the data are others."""
+    data = part(document, "config", "spec", "data")
+    if not (isinstance(data, list) and len(data) == 1 and part(data[0], "kind") == "synthetic_text"):
+        return {}
+    names = {"input": "prompt_tokens", "output": "output_tokens"}
+    return {
+        name: constant(number(data[0].get(field), field), number(data[0].get(f"{field}_stdev"), field))
+        for name, field in names.items()
+    }

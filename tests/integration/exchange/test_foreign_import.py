@@ -1,0 +1,215 @@
+"""Imports of results of foreign programs, by the command line, beside runs of gpuagent."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.compare.synthetic import SyntheticStore
+from tests.integration.exchange.conftest import BOTH_KINDS, NameStore, Run
+from tests.integration.exchange.sites import content, execute, write_site
+
+FILES = Path(__file__).parents[2] / "fixtures" / "imported"
+
+# As serve-load writes its parameters, with those that no foreign file states.
+OWN = {
+    "api": "completions",
+    "burstiness": 1.0,
+    "concurrency": None,
+    "duration": 60.0,
+    "model": None,
+    "rate": 4.0,
+    "seed": 1,
+    "server": None,
+}
+
+
+def add_own(store: SyntheticStore, platform: str, ttft: float, **parameters: Any) -> None:
+    at = store.next_run(
+        store.node(f"{platform}-1", platform), workload="serve-load", parameters={**OWN, **parameters}, throughput=200.0
+    )
+    for name in ("ttft_p50_seconds", "ttft_p90_seconds"):
+        store.rows["results"].append({**at, "rank": 0, "name": name, "value": ttft, "unit": "s"})
+
+
+@pytest.fixture
+def put(run: Run, name_store: NameStore) -> Callable[..., str]:
+    """Imports a file into a store of this name, and returns what was printed; the command must succeed."""
+
+    def put_one(name: str | Path, *options: str, store: str = "a") -> str:
+        code, printed = run("import", str(FILES / name), "--store", name_store(store), *options)
+        assert code == 0, printed
+        return printed
+
+    return put_one
+
+
+@BOTH_KINDS
+def test_a_file_is_stored_once_whatever_it_is_called(
+    put: Callable[..., str], name_store: NameStore, tmp_path: Path
+) -> None:
+    assert "1 run of vllm bench serve stored, 0 were there already" in put("vllm-rate4.json", "--platform", "a")
+    before = content(name_store("a"))
+    copy = shutil.copy(FILES / "vllm-rate4.json", tmp_path / "other.json")
+    assert "0 runs of vllm bench serve stored, 1 were there already" in put(copy, "--platform", "b", "--name", "x")
+    assert content(name_store("a")) == before
+
+
+def test_a_run_that_was_removed_can_be_imported_again(put: Callable[..., str], run: Run, name_store: NameStore) -> None:
+    put("nccl-all-reduce.txt", "--platform", "wrong")
+    ((run_id,),) = execute(name_store("a"), "SELECT run_id FROM runs")
+    assert run("delete", "--run", run_id, "--yes", "--store", name_store("a"))[0] == 0
+    put("nccl-all-reduce.txt", "--platform", "right")
+    assert execute(name_store("a"), "SELECT platform, status FROM runs") == [("right", "succeeded")]
+    put("nccl-all-reduce.txt", "--platform", "right")
+    assert execute(name_store("a"), "SELECT count(*) FROM session_devices WHERE name = 'NVIDIA H200'") == [(8,)]
+
+
+def test_metrics_are_those_of_the_file_and_nothing_else(put: Callable[..., str], name_store: NameStore) -> None:
+    put("vllm-rate4.json", "--platform", "a", "--gpu", "2 x NVIDIA H200", "--node", "n", "--label", "rack=7")
+    found = dict(execute(name_store("a"), "SELECT metric, value FROM metrics"))
+    assert found == {
+        "throughput": 243.712,
+        "items_per_gpu_second": 243.712 / 2,
+        "gpu_count": 2.0,
+        "ttft_p50_seconds": 0.0385,
+        "ttft_p90_seconds": 0.05225,
+        "ttft_p99_seconds": 0.081125,
+        "tpot_p50_seconds": 0.00725,
+        "tpot_p90_seconds": 0.008125,
+        "tpot_p99_seconds": 0.0095,
+        "e2e_p50_seconds": 0.49525,
+        "e2e_p90_seconds": 0.5615,
+        "e2e_p99_seconds": 0.64,
+        "goodput_requests_per_second": 3.52,
+        "requests_per_second": 3.808,
+        "input_tokens_per_second": 60928 / 62.5,
+        "requests": 240.0,
+        "request_errors": 2.0,
+        "run_seconds": 62.5,
+        "measure_seconds": 62.5,
+        "ranks": 1.0,
+    }
+    facts = "SELECT name, value_text FROM results WHERE name LIKE 'source%' ORDER BY name"
+    assert execute(name_store("a"), facts) == [("source_file", "vllm-rate4.json"), ("source_program", "vllm bench serve")]
+    assert execute(name_store("a"), "SELECT labels FROM runs") == [('{"rack": "7", "imported": "vllm bench serve"}',)]
+
+
+def test_without_a_time_a_run_has_no_duration(put: Callable[..., str], run: Run, name_store: NameStore) -> None:
+    put("nccl-all-reduce.txt", "--platform", "a")
+    found = dict(execute(name_store("a"), "SELECT metric, value FROM metrics"))
+    assert found.keys() == {"throughput", "items_per_gpu_second", "gpu_count", "ranks"}
+    code, printed = run("show", "collectives", "--store", name_store("a"))
+    assert code == 0
+    assert "all_reduce_33554432_bus_bytes_per_second" in printed
+    assert "last change of the file" in printed
+    assert "Took" not in printed
+
+
+def test_a_result_of_two_nodes_is_one_run_on_both(put: Callable[..., str], name_store: NameStore) -> None:
+    put("nccl-two-nodes.txt", "--platform", "a")
+    assert execute(name_store("a"), "SELECT nodes, status, reason FROM runs") == [(2, "failed", "3 wrong values")]
+    assert execute(name_store("a"), "SELECT count(*), count(DISTINCT node_id) FROM run_devices") == [(4, 2)]
+
+
+def test_a_log_of_mlperf_brings_its_platform_and_its_time(put: Callable[..., str], name_store: NameStore) -> None:
+    put("mlperf-training.log")
+    assert execute(name_store("a"), "SELECT platform, workload FROM runs") == [("1xExample8", "mlperf-llama2_70b_lora")]
+    metrics = dict(execute(name_store("a"), "SELECT metric, value FROM metrics"))
+    assert (metrics["measure_seconds"], metrics["run_seconds"]) == (1201.0, 1261.5)
+    events = "SELECT json_extract(detail, '$.value') FROM run_events WHERE event = 'metric' ORDER BY time"
+    assert execute(name_store("a"), events) == [("0.941",), ("0.924",)]
+
+
+def test_two_imported_files_are_compared(
+    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
+) -> None:
+    other = tmp_path / "slow.json"
+    other.write_text((FILES / "vllm-rate4.json").read_text().replace("52.25", "104.5"))
+    put("vllm-rate4.json", "--platform", "fast")
+    put(other, "--platform", "slow")
+    code, printed = run("compare", "--metric", "ttft_p90_seconds", "--store", name_store("a"), "--json")
+    assert code == 0, printed
+    (tested,) = json.loads(printed[printed.index("{") : printed.rindex("}") + 1])["comparisons"]
+    assert (tested["side"], tested["baseline"], tested["ratio"]) == ("slow", "fast", 2.0)
+
+
+def test_a_result_is_compared_with_the_run_of_gpuagent_that_agrees_with_it(
+    put: Callable[..., str], run: Run, name_store: NameStore
+) -> None:
+    def two_loads(store: SyntheticStore) -> None:
+        add_own(store, "here", 0.025)
+        add_own(store, "here", 0.5, rate=16.0)
+
+    write_site(name_store("a"), two_loads)
+    put("vllm-rate4.json", "--platform", "there")
+    code, printed = run("serving", "--by", "platform", "--ttft", "55", "--store", name_store("a"), "--json")
+    assert code == 0, printed
+    document = json.loads(printed[printed.index("{") : printed.rindex("}") + 1])
+    (curve,) = document["curves"]
+    points = {(point["side"], point["load"]): point["ttft_p90_seconds"] for point in curve["points"]}
+    assert points == {("here", 4.0): 0.025, ("here", 16.0): 0.5, ("there", 4.0): 0.05225}
+    assert curve["highest_load_kept"] == {"here": 4.0, "there": 4.0}
+    assert "here: gpuagent; there: vllm bench serve" in printed
+    assert run("compare", "here", "there", "--metric", "ttft_p90_seconds", "--store", name_store("a"))[0] == 0
+
+
+@pytest.mark.parametrize("differing", [{"seed": 2}, {"model": "other"}, {"burstiness": 0.5}])
+def test_a_result_that_fits_none_or_two_runs_stays_alone(
+    differing: dict[str, Any], put: Callable[..., str], run: Run, name_store: NameStore
+) -> None:
+    def fill(store: SyntheticStore) -> None:
+        add_own(store, "here", 0.025, **differing)
+        if "seed" in differing:
+            add_own(store, "here", 0.025)
+
+    write_site(name_store("a"), fill)
+    put("vllm-rate4.json", "--platform", "there")
+    code, printed = run("compare", "--metric", "ttft_p90_seconds", "--store", name_store("a"))
+    assert code == 1
+    assert "serve-load ran with other parameters on each side" in printed
+
+
+def test_options_complete_what_a_file_does_not_state(put: Callable[..., str], name_store: NameStore) -> None:
+    put("vllm-rate4.json", "--platform", "a", "--param", "input=256", "--param", "rate=8", "--param", "model=")
+    ((parameters,),) = execute(name_store("a"), "SELECT parameters FROM runs")
+    stated = json.loads(parameters)
+    assert (stated["input"], stated["rate"], stated["model"]) == ("256", 8, None)
+
+
+def test_a_bad_file_is_one_sentence_and_leaves_no_store(run: Run, name_store: NameStore, tmp_path: Path) -> None:
+    for name, written in (("a.json", b'{"date": "2026'), ("b.txt", b"hello\n"), ("c.json", b""), ("d.bin", b"\x00\xff")):
+        (tmp_path / name).write_bytes(written)
+        code, printed = run("import", str(tmp_path / name), "--store", name_store("none"), "--platform", "a")
+        assert (code, printed.count("\n")) == (1, 1), printed
+        assert printed.startswith("error: ")
+    assert not Path(name_store("none")).exists()
+
+
+def test_a_file_that_is_bad_in_its_second_result_stores_nothing(
+    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
+) -> None:
+    put("vllm-default.json", "--platform", "a")
+    before = content(name_store("a"))
+    whole = json.loads((FILES / "vllm-rate4.json").read_text())
+    lines = tmp_path / "lines.json"
+    lines.write_text(f"{json.dumps(whole)}\n{json.dumps({**whole, 'completed': 'many'})}\n")
+    code, printed = run("import", str(lines), "--store", name_store("a"), "--platform", "a")
+    assert code == 1
+    assert "completed is 'many', not a number from 0 up" in printed
+    assert content(name_store("a")) == before
+
+
+def test_misuse_is_reported_with_the_remedy(run: Run, name_store: NameStore, site: str, tmp_path: Path) -> None:
+    file = str(FILES / "vllm-rate4.json")
+    code, printed = run("import", file, "--store", name_store("none"))
+    assert (code, "add --platform NAME" in printed) == (2, True)
+    code, printed = run("import", file, "--run", "satori-first", "--platform", "a", "--store", site)
+    assert (code, "is not taken as a result" in printed) == (2, True)
+    code, printed = run("import", file, "--platform", "a", "--format", "nccl-tests", "--store", name_store("none"))
+    assert (code, "is no result of nccl-tests" in printed) == (1, True)
+    code, printed = run("import", str(tmp_path), "--platform", "a", "--store", name_store("none"))
+    assert (code, "of a result name its file" in printed) == (2, True)
