@@ -37,7 +37,9 @@ def _time(
 
 def _start(name: str, title: str, instant: str) -> StoredMetric:
     """Return the metric that is the time from a run's launch to one of its instants."""
-    return replace(_time(name, title, STARTS, f"epoch({instant} - launched_at)", "min({})", "min"), detail=True)
+    return replace(
+        _time(name, title, STARTS, f"nullif(epoch({instant} - launched_at), 0)", "min({})", "min"), detail=True
+    )
 
 
 RUN_METRICS: tuple[StoredMetric, ...] = (

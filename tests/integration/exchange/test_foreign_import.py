@@ -74,7 +74,7 @@ def test_metrics_are_those_of_the_file_and_nothing_else(put: Callable[..., str],
     assert found == {
         "throughput": 243.712,
         "items_per_gpu_second": 243.712 / 2,
-        "gpu_count": 2.0,
+        "gpus": 2.0,
         "ttft_p50_seconds": 0.0385,
         "ttft_p90_seconds": 0.05225,
         "ttft_p99_seconds": 0.081125,
@@ -91,17 +91,19 @@ def test_metrics_are_those_of_the_file_and_nothing_else(put: Callable[..., str],
         "request_errors": 2.0,
         "run_seconds": 62.5,
         "measure_seconds": 62.5,
-        "ranks": 1.0,
     }
     facts = "SELECT name, value_text FROM results WHERE name LIKE 'source%' ORDER BY name"
-    assert execute(name_store("a"), facts) == [("source_file", "vllm-rate4.json"), ("source_program", "vllm bench serve")]
+    assert execute(name_store("a"), facts) == [
+        ("source_file", "vllm-rate4.json"),
+        ("source_program", "vllm bench serve"),
+    ]
     assert execute(name_store("a"), "SELECT labels FROM runs") == [('{"rack": "7", "imported": "vllm bench serve"}',)]
 
 
 def test_without_a_time_a_run_has_no_duration(put: Callable[..., str], run: Run, name_store: NameStore) -> None:
     put("nccl-all-reduce.txt", "--platform", "a")
     found = dict(execute(name_store("a"), "SELECT metric, value FROM metrics"))
-    assert found.keys() == {"throughput", "items_per_gpu_second", "gpu_count", "ranks"}
+    assert found.keys() == {"throughput", "items_per_gpu_second", "gpus", "ranks"}
     code, printed = run("show", "collectives", "--store", name_store("a"))
     assert code == 0
     assert "all_reduce_33554432_bus_bytes_per_second" in printed
@@ -133,8 +135,8 @@ def test_two_imported_files_are_compared(
     put(other, "--platform", "slow")
     code, printed = run("compare", "--metric", "ttft_p90_seconds", "--store", name_store("a"), "--json")
     assert code == 0, printed
-    (tested,) = json.loads(printed[printed.index("{") : printed.rindex("}") + 1])["comparisons"]
-    assert (tested["side"], tested["baseline"], tested["ratio"]) == ("slow", "fast", 2.0)
+    (tested,) = json.loads(printed[printed.index("{") : printed.rindex("}") + 1])["tests"]
+    assert (tested["side"], tested["baseline"], tested["estimate"]) == ("slow", "fast", 2.0)
 
 
 def test_a_result_is_compared_with_the_run_of_gpuagent_that_agrees_with_it(
@@ -181,11 +183,16 @@ def test_options_complete_what_a_file_does_not_state(put: Callable[..., str], na
 
 
 def test_a_bad_file_is_one_sentence_and_leaves_no_store(run: Run, name_store: NameStore, tmp_path: Path) -> None:
-    for name, written in (("a.json", b'{"date": "2026'), ("b.txt", b"hello\n"), ("c.json", b""), ("d.bin", b"\x00\xff")):
+    for name, written in (
+        ("a.json", b'{"date": "2026'),
+        ("b.txt", b"hello\n"),
+        ("c.json", b""),
+        ("d.bin", b"\x00\xff"),
+    ):
         (tmp_path / name).write_bytes(written)
         code, printed = run("import", str(tmp_path / name), "--store", name_store("none"), "--platform", "a")
         assert (code, printed.count("\n")) == (1, 1), printed
-        assert printed.startswith("error: ")
+        assert printed.startswith("collector: ")
     assert not Path(name_store("none")).exists()
 
 

@@ -15,7 +15,7 @@ _MARK = ":::MLLOG"
 _TEXTS = ("submission_org", "submission_division", "submission_status", "submission_poc_name")
 _NUMBERS = (
     *("global_batch_size", "train_samples", "eval_samples", "seed", "max_steps", "gradient_accumulation_steps"),
-    *("number_of_ranks", "number_of_nodes", "accelerators_per_node"),
+    *("number_of_nodes", "accelerators_per_node"),
 )
 
 # Figures over time: the quality that training aims at.
@@ -51,6 +51,7 @@ def read(document: str) -> Sequence[ForeignRun]:
         figures.add(key, text(part(last, key, "value"), key))
     for key in _NUMBERS:
         figures.add(key, number(part(last, key, "value"), key))
+    figures.add("ranks", number(part(last, "number_of_ranks", "value"), "number_of_ranks"))
     status = part(last["run_stop"], "metadata", "status")
     benchmark = text(part(last, "submission_benchmark", "value"), "submission_benchmark")
     return [

@@ -83,7 +83,7 @@ def make_rows(run: ForeignRun, digest: str, place: Place, file_name: str, file_t
             )
             rows["run_devices"].append({**of_run, "time": started, **device, "found_by": "import"})
         for name, time in run.phases:
-            rows["run_events"].append({**of_run, "rank": 0, "time": time, "event": "phase", "name": name})
+            rows["run_events"].append({**of_run, "time": time, "event": "phase", "name": name})
     _add_reported(rows, run, ended, file_name)
     return rows
 
@@ -117,7 +117,7 @@ def _nodes(run: ForeignRun, place: Place) -> Sequence[Node]:
 
 def _add_reported(rows: dict[str, list[dict[str, Any]]], run: ForeignRun, ended: datetime, file_name: str) -> None:
     """Add what the program reported, on the first node."""
-    common = {name: rows["run_requests"][0][name] for name in ("session_id", "node_id", "run_id")} | {"rank": 0}
+    common = {name: rows["run_requests"][0][name] for name in ("session_id", "node_id", "run_id")}
     for time, name, detail in run.evaluations:
         rows["run_events"].append(
             {**common, "time": time, "event": "metric", "name": name, "detail": json.dumps(detail)}
