@@ -21,3 +21,7 @@ class PartKind(Enum):
     RANK = "rank"
     # One node: `part` is its node_id.
     NODE = "node"
+
+
+# The label of an imported run; its value is the program that made it.
+IMPORTED = "imported"

@@ -7,9 +7,6 @@ from typing import Any
 
 from gpuagent_collector.runs.data import Run
 
-# The label of an imported run; its value is the program that made it.
-LABEL = "imported"
-
 # Parameters of which null stands for what the server has, so that any value agrees with it.
 _OPEN = frozenset({"model"})
 

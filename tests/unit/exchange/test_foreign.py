@@ -81,6 +81,136 @@ def test_what_a_result_of_vllm_lacks_is_absent() -> None:
     assert not {"ttft_p90_seconds", "e2e_p50_seconds", "goodput", "request_errors"} & found.keys()
 
 
+def test_a_profile_of_aiperf_has_its_load_and_its_figures() -> None:
+    (run,) = read("aiperf-poisson.json")
+    assert (run.program, run.version, run.workload) == ("aiperf", "0.13.0", "serve-load")
+    assert run.parameters == {
+        "model": "tiny",
+        "rate": 4.0,
+        "concurrency": None,
+        "burstiness": 1.0,
+        "api": "completions",
+        "input": "32",
+        "output": "16",
+        "slo-ttft": 500.0,
+        "slo-tpot": 100.0,
+    }
+    assert (run.started_at, run.ended_at) == (
+        at(2026, 11, 23, 15, 38, 51, 381_783),
+        at(2026, 11, 23, 15, 38, 59, 20_302),
+    )
+    assert figures(run) == {
+        "throughput": 62.83940364584315,
+        "input_tokens_per_second": 125.6788072916863,
+        "requests_per_second": 3.927462727865197,
+        "goodput": 3.927462727865197,
+        "goodput_percent": 100.0,
+        "ttft_p50_seconds": 26.802778 / 1000,
+        "ttft_p90_seconds": 56.566256200000005 / 1000,
+        "ttft_p99_seconds": 75.17171397 / 1000,
+        "tpot_p50_seconds": 12.964934 / 1000,
+        "tpot_p90_seconds": 18.44454529333333 / 1000,
+        "tpot_p99_seconds": 20.89529316866667 / 1000,
+        "e2e_p50_seconds": 235.43072999999998 / 1000,
+        "e2e_p90_seconds": 298.9657713 / 1000,
+        "e2e_p99_seconds": 342.32314082000005 / 1000,
+        "client_lag_p99_seconds": 27.44972544000001 / 1000,
+        "requests": 30,
+        "request_errors": 0,
+        "input_tokens_mean": 32.0,
+        "output_tokens_mean": 16.0,
+        "model": "tiny",
+    }
+
+
+def test_a_closed_loop_of_aiperf_has_its_users_and_the_spread_of_its_lengths() -> None:
+    (run,) = read("aiperf-concurrency.json")
+    assert run.parameters == {
+        "model": "tiny",
+        "rate": None,
+        "concurrency": 2,
+        "api": "chat",
+        "input": "normal:32:8",
+        "output": "16",
+    }
+    assert "goodput" not in figures(run)
+
+
+def test_the_csv_of_aiperf_has_the_figures_of_its_json_to_two_digits() -> None:
+    (run,) = read("aiperf-poisson.csv")
+    whole = {name: value for name, value in figures(read("aiperf-poisson.json")[0]).items() if name != "model"}
+    found = figures(run)
+    assert found.keys() == whole.keys()
+    for name, value in found.items():
+        exact = whole[name] * (1000 if name.endswith("_seconds") else 1)
+        assert value * (1000 if name.endswith("_seconds") else 1) == pytest.approx(exact, abs=0.0051), name
+    assert (run.version, run.parameters, run.ended_at) == (None, {}, None)
+
+
+def test_what_aiperf_saw_of_gpus_and_of_its_end_is_taken_over() -> None:
+    document = json.loads((FILES / "aiperf-poisson.json").read_text())
+    gpus = {str(index): {"gpu_name": "NVIDIA H200", "hostname": "gpu-a"} for index in range(2)}
+    document["telemetry_data"]["endpoints"] = {"http://gpu-a:9400/metrics": {"gpus": gpus}}
+    (run,) = read_results(Path("a.json"), json.dumps({**document, "was_cancelled": True}).encode(), None)
+    assert run.nodes == [Node(hostname="gpu-a", gpus=("NVIDIA H200", "NVIDIA H200"))]
+    assert run.reason == "cancelled or incomplete"
+
+
+def test_a_report_of_guidellm_is_a_run_for_each_level_of_load() -> None:
+    runs = read("guidellm-concurrent.json")
+    assert [run.parameters["concurrency"] for run in runs] == [1, 2]
+    assert {run.version for run in runs} == {"0.8.1"}
+    assert runs[0].parameters == {
+        "model": "tiny",
+        "rate": None,
+        "concurrency": 1,
+        "api": "chat",
+        "input": "32",
+        "output": "16",
+        "slo-ttft": 200.0,
+        "slo-tpot": 50.0,
+    }
+    benchmark = json.loads((FILES / "guidellm-concurrent.json").read_text())["benchmarks"][0]["metrics"]
+    found = figures(runs[0])
+    assert (found["goodput_percent"], found["requests"], found["request_errors"]) == (100.0, 14, 0)
+    assert found["goodput"] == benchmark["request_goodput"]["successful"]["mean"]
+    further = benchmark["inter_token_latency_ms"]["successful"]["percentiles"]["p90"]
+    assert found["tpot_p90_seconds"] == further / 1000
+    assert further != benchmark["time_per_output_token_ms"]["successful"]["percentiles"]["p90"]
+
+
+def test_an_open_loop_of_guidellm_is_in_seconds() -> None:
+    (run,) = read("guidellm-poisson.json")
+    assert run.parameters["rate"] == 4.0
+    assert run.parameters["burstiness"] == 1.0
+    assert run.started_at == at(2026, 11, 23, 15, 29, 54, 670_432)
+    found = figures(run)
+    assert (found["ttft_p90_seconds"], found["e2e_p50_seconds"]) == (0.6340515613555908, 1.1499459743499756)
+    assert (found["throughput"], found["requests_per_second"], found["requests"]) == (103.25, 6.375, 51)
+    assert "goodput" not in found
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "other", "why"),
+    [
+        ("guidellm-poisson.json", ("metadata", "version"), 1, "its report has version 1; version 2 of guidellm"),
+        ("aiperf-poisson.json", ("schema_version",), "2.0", "it has schema 2.0; schema 1 of aiperf can be read"),
+        ("guidellm-poisson.json", ("benchmarks",), [], "has no results"),
+        ("guidellm-poisson.json", ("benchmarks",), [{}], "a benchmark lacks its requests or its strategy"),
+        ("aiperf-poisson.json", ("input_config",), {"phases": 7}, "damaged or of an unknown version of aiperf"),
+        ("aiperf-poisson.json", ("end_time",), "2020-01-01T00:00:00", "end_time is before start_time"),
+    ],
+)
+def test_another_version_is_refused(name: str, place: tuple[str, ...], other: object, why: str) -> None:
+    document = json.loads((FILES / name).read_text())
+    inner = document
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = other
+    with pytest.raises(ResultError, match=why):
+        read_results(Path(name), json.dumps(document).encode(), None)
+
+
 def test_lines_of_results_are_runs_each() -> None:
     one = json.loads((FILES / "vllm-rate4.json").read_text())
     content = "\n".join(json.dumps({**one, "request_rate": rate}) for rate in (1.0, 2.0))
@@ -170,6 +300,9 @@ def test_an_invalid_result_of_mlperf_inference_has_failed() -> None:
 
 # Name of a file → its format.
 KINDS = {
+    "aiperf-poisson.json": "aiperf",
+    "aiperf-poisson.csv": "aiperf-csv",
+    "guidellm-poisson.json": "guidellm",
     "vllm-rate4.json": "vllm-bench",
     "nccl-all-reduce.txt": "nccl-tests",
     "mlperf-training.log": "mlperf-training",

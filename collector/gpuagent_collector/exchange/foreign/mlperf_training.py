@@ -91,8 +91,9 @@ def _time(event: Mapping[str, Any]) -> Any:
 
 
 def _detail(event: Mapping[str, Any]) -> dict[str, Any]:
-    metadata = event.get("metadata") if isinstance(event.get("metadata"), dict) else {}
-    places = {name: number(metadata.get(name), name) for name in ("samples_count", "epoch_num", "step_num")}
+    metadata = event.get("metadata")
+    stated = metadata if isinstance(metadata, dict) else {}
+    places = {name: number(stated.get(name), name) for name in ("samples_count", "epoch_num", "step_num")}
     value = event.get("value")
     known = value if isinstance(value, int | float) and not isinstance(value, bool) else None
     return {"step": places["step_num"] or places["samples_count"] or places["epoch_num"], "value": known, **places}

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from gpuagent_collector.choices import IMPORTED
 from gpuagent_collector.exchange.foreign.result import ForeignRun, Node
-from gpuagent_collector.runs.imported import LABEL
 from gpuagent_common.keys import key
 
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -56,7 +56,7 @@ def make_rows(run: ForeignRun, digest: str, place: Place, file_name: str, file_t
     names = {"platform": place.platform or run.platform}
     hosts = _nodes(run, place)
     identity = run_id(run, digest, place)
-    labels = json.dumps({**place.labels, LABEL: run.program})
+    labels = json.dumps({**place.labels, IMPORTED: run.program})
     parameters = json.dumps(
         {name: _written(name, value) for name, value in {**run.parameters, **place.parameters}.items()}
     )
