@@ -175,6 +175,25 @@ def test_a_result_that_fits_none_or_two_runs_stays_alone(
     assert "serve-load ran with other parameters on each side" in printed
 
 
+def test_prices_find_the_place_that_the_options_name(
+    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
+) -> None:
+    place = ("--platform", "gke", "--gpu", "NVIDIA L4", "--instance-type", "g2-standard-4")
+    put("vllm-rate4.json", *place)
+    prices = tmp_path / "prices.yaml"
+    prices.write_text(
+        "- {platform: gke, device: NVIDIA L4, instance_type: g2-standard-8, currency: USD, instance_hour: 9}\n"
+        "- {platform: gke, device: NVIDIA L4, instance_type: g2-standard-4, currency: USD, instance_hour: 0.877363}\n"
+    )
+    store = ("--store", name_store("a"))
+    code, printed = run("serving", "--ttft", "200", "--prices", str(prices), *store, "--json")
+    assert code == 0, printed
+    ((point,),) = (
+        curve["points"] for curve in json.loads(printed[printed.index("{") : printed.rindex("}") + 1])["curves"]
+    )
+    assert point["cost_per_million_items_usd"] == pytest.approx(0.877363 / 3600 / 243.712 * 1e6)
+
+
 def test_options_complete_what_a_file_does_not_state(put: Callable[..., str], name_store: NameStore) -> None:
     put("vllm-rate4.json", "--platform", "a", "--param", "input=256", "--param", "rate=8", "--param", "model=")
     ((parameters,),) = execute(name_store("a"), "SELECT parameters FROM runs")

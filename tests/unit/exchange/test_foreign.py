@@ -44,7 +44,7 @@ def test_a_result_of_vllm_has_its_figures_in_seconds() -> None:
         "api": "completions",
     }
     assert (run.started_at, run.ended_at) == (at(2026, 11, 23, 14, 19, 28, 500_000), at(2026, 11, 23, 14, 20, 31))
-    assert run.phases == [("measure", run.started_at), ("teardown", run.ended_at)]
+    assert run.phases == [("measure", run.started_at), ("end", run.ended_at)]
     assert run.reason is None
     assert figures(run) == {
         "throughput": 243.712,
@@ -263,7 +263,7 @@ def test_a_log_of_mlperf_training_has_the_time_to_train_and_the_quality_over_tim
     (run,) = read("mlperf-training.log")
     assert (run.program, run.workload, run.platform) == ("mlperf-training", "mlperf-llama2_70b_lora", "1xExample8")
     assert (run.started_at, run.ended_at) == (at(2025, 10, 9, 16, 43, 20), at(2025, 10, 9, 17, 4, 21, 500_000))
-    assert [name for name, _ in run.phases] == ["setup", "measure", "teardown"]
+    assert [name for name, _ in run.phases] == ["setup", "measure", "end"]
     assert run.reason is None
     found = figures(run)
     assert found["time_to_train_seconds"] == 1201.0

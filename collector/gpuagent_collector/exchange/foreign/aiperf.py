@@ -85,7 +85,7 @@ def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
             figures=figures.found,
             started_at=began if ended else None,
             ended_at=ended,
-            phases=[("measure", began), ("teardown", ended)] if began and ended else [],
+            phases=[("measure", began), ("end", ended)] if began and ended else [],
             nodes=_nodes(document),
             reason=why if is_cut else None,
         )

@@ -75,7 +75,7 @@ def _run(benchmark: Any, version: str | None, lengths: Mapping[str, str | None])
         figures=figures.found,
         started_at=began,
         ended_at=ended,
-        phases=[("measure", began), ("teardown", ended)],
+        phases=[("measure", began), ("end", ended)],
         reason=None if made["successful"] else "no request succeeded",
     )
 

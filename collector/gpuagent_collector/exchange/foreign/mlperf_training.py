@@ -63,7 +63,7 @@ def read(document: str) -> Sequence[ForeignRun]:
             figures=figures.found,
             started_at=phases[0][1] if phases else began,
             ended_at=ended,
-            phases=[*phases, ("measure", began), ("teardown", ended)],
+            phases=[*phases, ("measure", began), ("end", ended)],
             evaluations=evaluations,
             platform=text(part(last, "submission_platform", "value"), "submission_platform"),
             reason=None if status in (None, "success") else f"run_stop: {text(status, 'status')}",

@@ -59,7 +59,7 @@ def _run(result: Any) -> ForeignRun:
         figures=figures.found,
         started_at=began,
         ended_at=ended,
-        phases=[("measure", began), ("teardown", ended)] if began and ended else [],
+        phases=[("measure", began), ("end", ended)] if began and ended else [],
         reason=None if completed else "no request succeeded",
     )
 
