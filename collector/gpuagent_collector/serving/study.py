@@ -170,9 +170,8 @@ def study_serving(ask: Ask, request: Request, *, percent: int | None, millisecon
         _curve(load, json.loads(rest), blocks, chosen, percent or 90, milliseconds)
         for (load, rest), blocks in groups.items()
     ]
-    curves = [curve for curve in curves if curve.points]
-    if not curves:
-        raise GpuAgentError(f"no run has p{percent or 90} of the limited latency; try another --at: 50, 90 or 99")
+    # Imported results may lack the percentile of the limit.
+    curves = [curve for curve in curves if curve.points] or curves
     stem = f"{COST_PER_MILLION_ITEMS.stem}_"
     costs = tuple(metric for metric in chosen.facts.derived if metric.name.startswith(stem))
     return Study(chosen=chosen, curves=tuple(curves), costs=costs if currencies_of(costs) else ())
