@@ -53,7 +53,7 @@ Examples:
 )
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="Of a result, instead of recognising it.")
 def command(source: Path, store_name: str, run_id: str | None, items_per_step: float | None, **place: Any) -> None:
-    """Merge an export, a spool, a log or a benchmark's result into a store.
+    """Merge an export, a spool, a log or a result into a store.
 
     The store is made if it does not exist. Rows that it already has are skipped, so exports can be imported twice, or
     overlap, in any order. The folder of a `collector export` is checked first, then merged whole or not at all.

@@ -17,7 +17,7 @@ Rows = Mapping[str, Sequence[Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What the user says of a measurement; None or empty: nothing, and the file's own statement counts.
+    """The place of a measurement as the user states it; None or empty: what the file states counts.
 
     Attributes:
         gpus: names of the GPUs, one for each.

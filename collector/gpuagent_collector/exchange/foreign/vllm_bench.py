@@ -1,6 +1,6 @@
 """Results of `vllm bench serve --save-result`: a JSON object, or with `--append-result` one a line.
 
-Fields are those of vllm/benchmarks/serve.py of vLLM 0.8 to 0.11. The file has neither vLLM's version nor a time zone.
+Fields are those of vllm/benchmarks/serve.py of vLLM 0.33.0. The file has neither vLLM's version nor a time zone.
 """
 
 import math
