@@ -7,7 +7,6 @@ import torch
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.ceilings import Config
-from gpuagent_workloads.suite.ceilings.all_reduce import bus_bandwidth
 from gpuagent_workloads.suite.ceilings.measure import QUICK, measure, report_matrix_products
 from gpuagent_workloads.training.timing import median_seconds, time_calls
 from tests.unit.workloads.runs import of_kind, phases_of, results_of, run_reporting
@@ -60,11 +59,6 @@ def test_measuring_leaves_the_flags_of_tf32_as_they_were() -> None:
     before = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
     report_matrix_products(QUICK, CPU, Reporter(None))
     assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == before
-
-
-@pytest.mark.parametrize(("ranks", "factor"), [(2, 1), (4, 1.5), (8, 1.75)])
-def test_bus_bandwidth_is_what_each_link_carries(ranks: int, factor: float) -> None:
-    assert bus_bandwidth(ranks, 1000, 0.5) == pytest.approx(factor * 2000)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

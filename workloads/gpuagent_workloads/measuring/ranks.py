@@ -1,0 +1,116 @@
+"""Processes that measure together, one for each device: their start, their meeting, and the results of the first."""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.multiprocessing.spawn import ProcessContext, ProcessException, spawn
+
+from gpuagent_workloads.errors import WorkloadError
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.training.device import report_device
+
+# By the type of device.
+BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
+
+_TIMEOUT = timedelta(minutes=2)
+
+# The file into which rank 0 writes its results, and how often they are passed on.
+_RESULTS = "results.jsonl"
+_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """This process among those that measure together."""
+
+    rank: int
+    ranks: int
+    device: torch.device
+
+    def total(self, value: float) -> float:
+        """Return the sum of all ranks' values; all must call it, and leave it at the same time.
+
+        It goes over gloo between the hosts, so that it uses neither the GPUs nor their links.
+        """
+        values = torch.tensor(value, dtype=torch.float64)
+        dist.all_reduce(values)
+        return values.item()
+
+
+# Measures on one rank, and reports it.
+Work = Callable[[Member, Reporter], None]
+
+
+def run_ranks(what: str, ranks: int, device: torch.device, work: Work, reporter: Reporter) -> None:
+    """Run `work` in a process for each rank, to their end.
+
+    Rank 0's results go to `reporter`, those of the others to their own files in the run directory.
+
+    Args:
+        what: the measurement, for errors.
+        ranks: number of processes, a GPU each.
+        device: its type is that of all ranks' devices.
+        work: can be pickled.
+        reporter: of this process.
+
+    Raises:
+        WorkloadError: a rank failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="gpuagent-ranks-") as folder:
+        results = Path(folder, _RESULTS)
+        results.touch()
+        with results.open(encoding="utf-8") as lines:
+            # As daemons, so that they end with this process.
+            started: ProcessContext = spawn(
+                _run_rank, (ranks, device.type, folder, work), nprocs=ranks, join=False, daemon=True
+            )
+            try:
+                while not started.join(timeout=_POLL_SECONDS):
+                    _pass_on(lines.readlines(), reporter)
+            except ProcessException as error:
+                cause = str(error).strip().splitlines()[-1].removeprefix(f"{WorkloadError.__module__}.WorkloadError: ")
+                raise WorkloadError(f"{what} over {ranks} ranks failed: {cause}") from error
+            finally:
+                for process in started.processes:
+                    process.kill()
+                    process.join()
+                _pass_on(lines.readlines(), reporter)
+
+
+def _pass_on(lines: list[str], reporter: Reporter) -> None:
+    for line in lines:
+        event = json.loads(line)
+        if event["event"] == "result":
+            reporter.result(event["name"], event["value"], unit=event.get("unit"), phase=event.get("phase"))
+    reporter.flush()
+
+
+def _run_rank(rank: int, ranks: int, device_type: str, folder: str, work: Work) -> None:
+    device = torch.device(device_type, rank) if device_type == "cuda" else torch.device(device_type)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    else:
+        # Ranks that share cores would wait for one another's threads.
+        torch.set_num_threads(max(1, torch.get_num_threads() // ranks))
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    meeting = f"file://{folder}/meeting"
+    dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=ranks, timeout=_TIMEOUT)
+    try:
+        # Rank 0 shares its run directory's file with the process that started the ranks, and that has reported the
+        # device.
+        reporter = (
+            Reporter.from_environment({**os.environ, "RANK": str(rank)}) if rank else Reporter(Path(folder, _RESULTS))
+        )
+        if rank:
+            report_device(device, reporter)
+        work(Member(rank=rank, ranks=ranks, device=device), reporter)
+        reporter.flush()
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,191 @@
+"""Measurement of each operation at each size, and of each pair of ranks."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from statistics import median
+
+import torch
+
+from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.errors import WorkloadError
+from gpuagent_workloads.measuring.bandwidth import bus_bandwidth
+from gpuagent_workloads.measuring.ranks import BACKENDS, Member, run_ranks
+from gpuagent_workloads.measuring.setup import free_gpu_bytes, set_up_device
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.suite.collectives import Config, parse_operations, parse_sizes
+from gpuagent_workloads.suite.collectives.operations import Prepared, exchange, least_bytes, prepare
+from gpuagent_workloads.suite.memory_burn import available_bytes
+from gpuagent_workloads.training.timing import time_calls
+
+GPU_SIZES = "1K,16K,256K,1M,4M,16M,64M,256M,1G"
+CPU_SIZES = "1K,16K,256K,1M,4M,16M"
+
+# Buffers, the values that must come out, and what making them takes.
+_COPIES = 8
+_WARMUP_CALLS = 5
+# Slow links make fewer calls a round, but at least two.
+_ROUND_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the ranks measure; the same for all of them."""
+
+    operations: Sequence[str]
+    sizes_bytes: Sequence[int]
+    pairs: bool
+    calls: int
+    rounds: int
+
+
+def measure(config: Config, reporter: Reporter) -> None:
+    """Run the workload from its devices to the last pair.
+
+    Raises:
+        MisuseError: there are fewer than two GPUs, or than ranks, or a size does not fit.
+        WorkloadError: a rank failed, or an operation gave wrong values.
+    """
+    device = set_up_device(config.device, reporter)
+    gpus = torch.cuda.device_count() if device.type == "cuda" else None
+    ranks = config.ranks or gpus or 2
+    if gpus is not None and ranks > gpus:
+        raise MisuseError(f"--ranks {ranks} is more than the {gpus} GPUs that torch finds")
+    if ranks < 2:
+        raise MisuseError("there is one GPU, and collectives need two: --device cpu --ranks 2 measures this host")
+    plan = Plan(
+        operations=parse_operations(config.operations),
+        sizes_bytes=_choose_sizes(config, ranks, device),
+        pairs=config.pairs and ranks > 2,
+        calls=config.calls,
+        rounds=config.rounds,
+    )
+    reporter.result("ranks", ranks)
+    reporter.result("backend", BACKENDS[device.type])
+    if device.type == "cuda":
+        reporter.result("nccl_version", ".".join(map(str, torch.cuda.nccl.version())))
+    settings = {name: value for name, value in sorted(os.environ.items()) if name.startswith(("NCCL_", "GLOO_"))}
+    if settings:
+        reporter.result("communication_settings", " ".join(f"{name}={value}" for name, value in settings.items()))
+    reporter.phase("measure")
+    run_ranks("collectives", ranks, device, partial(measure_rank, plan), reporter)
+    reporter.phase("teardown")
+
+
+def _choose_sizes(config: Config, ranks: int, device: torch.device) -> list[int]:
+    """Return the sizes: those that are asked for, or the usual ones that fit into memory.
+
+    Raises:
+        MisuseError: one that is asked for does not fit, or has no value for each rank.
+    """
+    # Half of what is free, since other programs may want some.
+    free_bytes = free_gpu_bytes(device) if device.type == "cuda" else available_bytes() // ranks
+    most_bytes = free_bytes // 2 // _COPIES
+    if config.sizes is None:
+        usual = parse_sizes(GPU_SIZES if device.type == "cuda" else CPU_SIZES)
+        return [size for size in usual if size <= most_bytes]
+    sizes = parse_sizes(config.sizes)
+    if sizes[-1] > most_bytes:
+        raise MisuseError(f"--sizes has {sizes[-1]} bytes, and with {_COPIES} such buffers {most_bytes} fit: give less")
+    for operation in parse_operations(config.operations):
+        if sizes[0] < least_bytes(operation, ranks):
+            least = least_bytes(operation, ranks)
+            raise MisuseError(f"--sizes has {sizes[0]} bytes: {operation} over {ranks} ranks needs {least} or more")
+    return sizes
+
+
+def measure_rank(plan: Plan, member: Member, reporter: Reporter) -> None:
+    """Measure and report everything on one rank, while all others do the same.
+
+    Raises:
+        WorkloadError: an operation gave wrong values.
+    """
+    for operation in plan.operations:
+        for size_bytes in plan.sizes_bytes:
+            prepared = prepare(operation, size_bytes, member)
+            _check(f"{operation} of {size_bytes} bytes", prepared, member)
+            seconds = time_call(prepared, member, calls=plan.calls, rounds=plan.rounds)
+            if member.rank == 0:
+                name = f"{operation.replace('-', '_')}_{size_bytes}_bytes"
+                reporter.result(f"{name}_seconds", seconds, unit="s")
+                rate = bus_bandwidth(operation, member.ranks, prepared.size_bytes, seconds)
+                reporter.result(f"{name}_bus_bytes_per_second", rate, unit="bytes/s")
+            # Before the next buffers are made.
+            del prepared
+    if plan.pairs:
+        _measure_pairs(plan, member, reporter)
+
+
+def _measure_pairs(plan: Plan, member: Member, reporter: Reporter) -> None:
+    """Report the exchange of each pair at the least and the greatest size, and of each rank the median over its pairs.
+
+    One pair after the other, so that none shares a link with another.
+    """
+    for size_bytes in dict.fromkeys((plan.sizes_bytes[0], plan.sizes_bytes[-1])):
+        mine = []
+        for pair in combinations(range(member.ranks), 2):
+            is_in = member.rank in pair
+            other = pair[pair[0] == member.rank]
+            prepared = exchange(size_bytes, member, other, other) if is_in else _nothing(member)
+            _check(f"the exchange of ranks {pair[0]} and {pair[1]}", prepared, member)
+            seconds = time_call(prepared, member, calls=plan.calls, rounds=plan.rounds, among=pair)
+            rate = bus_bandwidth("send-recv", 2, size_bytes // 4 * 4, seconds)
+            if is_in:
+                mine.append(rate)
+            if member.rank == 0:
+                name = f"pair_{pair[0]}_{pair[1]}_{size_bytes}_bytes"
+                reporter.result(f"{name}_seconds", seconds, unit="s")
+                reporter.result(f"{name}_bus_bytes_per_second", rate, unit="bytes/s")
+        reporter.result(f"pairs_{size_bytes}_bytes_bus_bytes_per_second", median(mine), unit="bytes/s")
+
+
+def _nothing(member: Member) -> Prepared:
+    """Return the part of a rank that is not in the pair."""
+    empty = torch.empty(0, device=member.device)
+    return Prepared(size_bytes=0, call=lambda: None, reset=lambda: None, output=empty, expected=empty)
+
+
+def _check(what: str, prepared: Prepared, member: Member) -> None:
+    """Check the values that come out of one call, on all ranks.
+
+    Raises:
+        WorkloadError: some are wrong.
+    """
+    wrong = prepared.wrong_values()
+    all_wrong = int(member.total(wrong))
+    if all_wrong:
+        raise WorkloadError(
+            f"{what} gave {all_wrong} wrong values, {wrong} of them on rank {member.rank}: "
+            "a link, a GPU or the library is faulty"
+        )
+
+
+def time_call(
+    prepared: Prepared, member: Member, *, calls: int, rounds: int, among: Sequence[int] | None = None
+) -> float:
+    """Return the seconds of one call: of each round the mean over calls and ranks, of the rounds the median.
+
+    All ranks must call it, and get the same. The mean over the ranks is what nccl-tests takes by default.
+
+    Args:
+        prepared: the operation.
+        member: this process.
+        calls: the most of them in a row; on slow links fewer, but two.
+        rounds: how often they are made.
+        among: the ranks whose time counts; None: all.
+    """
+    timed = range(member.ranks) if among is None else among
+
+    def run(number: int) -> float:
+        prepared.reset()
+        member.total(0)
+        row = time_calls(lambda: [prepared.call() for _ in range(number)], member.device, lambda made, _: made == 1)
+        seconds = row[0].device_seconds / number if member.rank in timed else 0.0
+        return member.total(seconds) / len(timed)
+
+    run(_WARMUP_CALLS)
+    # All ranks have the same time, and so choose the same number.
+    affordable = max(2, int(_ROUND_SECONDS / run(1)))
+    return median(run(min(calls, affordable)) for _ in range(rounds))
