@@ -20,6 +20,7 @@ from gpuagent_workloads.suite import (
     mnist,
     sentiment,
     serve_load,
+    storage,
 )
 from gpuagent_workloads.workload import Workload
 
@@ -36,6 +37,7 @@ WORKLOADS: tuple[Workload[Any], ...] = (
     serve_load.WORKLOAD,
     ceilings.WORKLOAD,
     collectives.WORKLOAD,
+    storage.WORKLOAD,
     cpu_burn.WORKLOAD,
     memory_burn.WORKLOAD,
     gpu_burn.WORKLOAD,
