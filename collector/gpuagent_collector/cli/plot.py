@@ -24,6 +24,7 @@ Examples:
   collector plot gpu_utilization_percent --each gpu --max -o gpus.pdf
   collector plot loss --kind steps --by environment -o loss.pdf
   collector plot roofline --workload resnet50 -o roofline.pdf
+  collector plot collectives --by node -o links.pdf
   collector plot frontier --by device --prices prices.yaml -o frontier.pdf
 """
 
@@ -100,8 +101,8 @@ def command(
 
     Of METRICs, dots are medians over runs with 95 % intervals, bars have values, a matrix has a row for each workload,
     time draws the median runs' curves, and steps what runs report by step, such as the loss. KIND is roofline, scaling,
-    serving, frontier (time against energy and cost) or split (of memory-limit). Sides and runs are chosen as in
-    `collector compare`.
+    serving, frontier (time against energy and cost), split (of memory-limit) or collectives. Sides and runs are chosen
+    as in `collector compare`.
     """
     try:
         from gpuagent_collector.plot.draw import Kind, PlotRequest, write_plot

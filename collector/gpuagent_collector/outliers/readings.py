@@ -8,7 +8,7 @@ from statistics import median
 from gpuagent_collector.metrics import BY_NAME, Better, Metric
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts, Record, Run
-from gpuagent_collector.runs.reported import load_reported
+from gpuagent_collector.runs.reported import is_of_node, load_reported
 
 # Of whole runs, of each GPU, and of each rank. A slow rank takes long and waits for nobody: the others wait for it.
 _OF_RUNS = ("throughput", "step_seconds", "gpu_energy_per_item_joules")
@@ -124,8 +124,8 @@ def _read(ask: Ask, runs: Sequence[Run], facts: Facts, metrics: dict[str, Metric
         device = ranks.get((one.run_id, one.rank))
         sessions = facts.sessions.get(one.run_id, [])
         unit = units.get(device) if device else units.get(sessions[0]["node_id"]) if len(sessions) == 1 else None
-        # An all-reduce is of all GPUs of the node.
-        if unit and one.metric.name.startswith("all_reduce") and len(sessions) == 1:
+        # A collective is of all GPUs of the node.
+        if unit and is_of_node(one.metric.name) and len(sessions) == 1:
             unit = units[sessions[0]["node_id"]]
         if unit:
             metrics.setdefault(one.metric.name, one.metric)

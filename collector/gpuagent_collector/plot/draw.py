@@ -11,6 +11,8 @@ from gpuagent_collector.compare.matrix import Matrix, Selection, choose_runs, st
 from gpuagent_collector.metrics import BY_NAME, hint_at
 from gpuagent_collector.plot.by_step import draw_by_step, names_by_step
 from gpuagent_collector.plot.frontier import draw_frontier
+from gpuagent_collector.plot.links import WORKLOAD as COLLECTIVES
+from gpuagent_collector.plot.links import draw_links
 from gpuagent_collector.plot.over_time import CURVES, MOST_LINES, draw_over_time, find_charts
 from gpuagent_collector.plot.picture import Picture, in_style
 from gpuagent_collector.plot.rooflines import draw_rooflines
@@ -150,6 +152,7 @@ _PARTS = {
     "frontier": ("energy and cost are of whole runs", "`plot gpu_power_watts --each gpu` has each GPU"),
     "serving": ("latencies are of whole runs", "`plot gpu_power_watts --each gpu` has each GPU"),
     "split": ("a stack is split over GPUs of one rank",),
+    "collectives": ("bandwidths are of all ranks together", "`show` has each pair of ranks"),
 }
 
 
@@ -178,6 +181,12 @@ def _draw_split(ask: Ask, asked: PlotRequest) -> Picture:
     return draw_split(ask, choose_runs(ask, request, find_facet(asked.rows)), asked.width_mm)
 
 
+def _draw_collectives(ask: Ask, asked: PlotRequest) -> Picture:
+    _parts_of(asked)
+    request = replace(asked.request, workload=asked.request.workload or COLLECTIVES)
+    return draw_links(ask, choose_runs(ask, request, find_facet(asked.rows)), asked.width_mm)
+
+
 def _draw_serving(ask: Ask, asked: PlotRequest) -> Picture:
     _parts_of(asked)
     return draw_serving(study_serving(ask, asked.request, percent=None, milliseconds={}), asked.width_mm)
@@ -190,4 +199,5 @@ WHOLE = {
     "serving": _draw_serving,
     "frontier": _draw_frontier,
     "split": _draw_split,
+    "collectives": _draw_collectives,
 }

@@ -12,6 +12,7 @@ from gpuagent_collector.output.document import Grid, Section, Verbatim
 from gpuagent_collector.output.human import duration
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Layout
+from gpuagent_collector.show.links import is_point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +75,14 @@ def details_section(details: Details) -> Section:
 
 
 def results_section(details: Details) -> Section | None:
-    """Return everything that the program reported: figures of its own, such as a frontier, and texts; None: nothing."""
+    """Return what the program reported: figures of its own, such as a frontier, and texts; None: nothing.
+
+    Collectives by size have a table of their own.
+    """
     rows = tuple(
         (row["name"], row["text"] or f"{_figure(row['value'])} {row['unit'] or ''}".rstrip())
         for row in details.results
-        if row["value"] is not None or row["text"] is not None
+        if (row["value"] is not None or row["text"] is not None) and not is_point(row["name"])
     )
     grid = Grid(header=("name", "value"), rows=rows, figures_from=2)
     return Section(heading="Results that the program reported", parts=(grid,)) if rows else None

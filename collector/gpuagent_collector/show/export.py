@@ -16,6 +16,7 @@ from gpuagent_collector.output.sections import is_wide, print_sections
 from gpuagent_collector.profile import export as profiling
 from gpuagent_collector.runs.series import Course
 from gpuagent_collector.show.details import details_section, output_section, record, results_section
+from gpuagent_collector.show.links import links_sections
 from gpuagent_collector.show.stacks import stacks_section
 from gpuagent_collector.show.study import Showing
 from gpuagent_common.text import counted
@@ -55,6 +56,7 @@ def _before_curves(showing: Showing, *, wide: bool) -> Iterator[Section]:
     yield from part_sections(comparison)
     if showing.stacks:
         yield stacks_section(showing.stacks)
+    yield from links_sections(showing.points)
     courses = [course for course in comparison.courses if course.phases]
     if courses:
         yield phases_section(courses[0])
@@ -109,5 +111,6 @@ def _record(showing: Showing) -> dict[str, Any]:
         ],
         "profile": profiling.render(showing.profile, top=_TOP).record() if showing.profile else None,
         "stacks": [asdict(stack) for stack in showing.stacks],
+        "collectives": [asdict(point) for point in showing.points],
         "sql": showing.statements,
     }

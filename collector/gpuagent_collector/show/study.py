@@ -12,6 +12,7 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.recorder import Recorder
 from gpuagent_collector.runs.find import median_run
 from gpuagent_collector.show.details import Details, load_details
+from gpuagent_collector.show.links import Point, load_points
 from gpuagent_collector.show.stacks import Stack, load_stacks
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
@@ -25,6 +26,7 @@ class Showing:
         details: of the only run; None: there are several.
         profile: the kernels of the median traced run of the first block; None: no run has a trace.
         stacks: what `memory-limit` found; empty: these are no runs of it.
+        points: what `collectives` measured; empty likewise.
         statements: what the store was asked.
     """
 
@@ -32,6 +34,7 @@ class Showing:
     details: Details | None
     profile: Profile | None
     stacks: tuple[Stack, ...]
+    points: tuple[Point, ...]
     statements: Sequence[str]
 
 
@@ -55,6 +58,7 @@ def study_show(ask: Ask, name: str | None, request: Request) -> Showing:
         details=load_details(asking, comparison.layout),
         profile=_profile(asking, comparison),
         stacks=load_stacks(asking, comparison.layout.run_ids),
+        points=load_points(asking, comparison.layout.run_ids),
         statements=recorder.statements["show"],
     )
 

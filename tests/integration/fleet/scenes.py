@@ -60,3 +60,45 @@ def add_ranks(store: SyntheticStore, gpus: int, slow: int | None) -> Node:
             result = {"name": "exposed_communication_share", "value": waits, "unit": "%"}
             store.rows["results"].append({**ended, "rank": rank, **result})
     return node
+
+
+def add_links(
+    store: SyntheticStore,
+    node: Node,
+    *,
+    rates: Mapping[tuple[str, int], float] | None = None,
+    slow_gpu: int | None = None,
+) -> dict[str, Any]:
+    """Add a run of `collectives` on all GPUs of a node, at two sizes, 0.5 % apart by chance.
+
+    `rates` are shares of the usual bandwidth of an operation at a size; the links of a slow GPU have half of it.
+    """
+    ended = store.next_run(node, workload="collectives", throughput=None, parameters={}, gpus=node.gpus[:1])
+    ranks = len(node.gpus)
+    at = {name: ended[name] for name in ("session_id", "node_id", "run_id")}
+    start = ended["time"] - timedelta(seconds=RUN_SECONDS)
+    for rank in range(1, ranks):
+        device = {"device_id": node.gpus[rank], "found_by": "workload"}
+        store.rows["run_devices"].append({**at, "time": start, "rank": rank, **device})
+
+    def add(rank: int, name: str, value: float, unit: str | None) -> None:
+        store.rows["results"].append({**ended, "rank": rank, "name": name, "value": value, "unit": unit})
+
+    def add_point(name: str, size: int, bus: float, factor: float) -> None:
+        add(0, f"{name}_{size}_bytes_seconds", size / (bus / factor), "s")
+        add(0, f"{name}_{size}_bytes_algorithm_bytes_per_second", bus / factor, "bytes/s")
+        add(0, f"{name}_{size}_bytes_bus_bytes_per_second", bus, "bytes/s")
+
+    add(0, "ranks", float(ranks), None)
+    for operation, factor in (("all_reduce", 2 * (ranks - 1) / ranks), ("broadcast", 1.0)):
+        for size, usual in ((1 << 10, 1e8), (1 << 20, 4e11)):
+            share = (rates or {}).get((operation, size), 1.0)
+            add_point(operation, size, usual * share * store.chance.gauss(1, 0.005), factor)
+    for first in range(ranks):
+        for second in range(first + 1, ranks):
+            share = 0.5 if slow_gpu in (first, second) else 1.0
+            add_point(f"pair_{first}_{second}", 1 << 20, 2e11 * share, 1.0)
+    for rank in range(ranks):
+        rate = 2e11 * (0.5 if rank == slow_gpu else 1.0) * store.chance.gauss(1, 0.005)
+        add(rank, f"pairs_{1 << 20}_bytes_bus_bytes_per_second", rate, "bytes/s")
+    return ended

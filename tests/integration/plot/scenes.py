@@ -62,3 +62,16 @@ def stacks(store: SyntheticStore) -> None:
                 store.rows["results"].append({**ended, "rank": 0, **named})
         for name, value in {"conv_layers": 62.0, "fc_layers": 62.0, "fits": 0.0}.items() if split == 1 else ():
             store.rows["results"].append({**ended, "rank": 0, "name": f"point_conv62_fc62_{name}", "value": value})
+
+
+def links(store: SyntheticStore) -> None:
+    """Add a run of `collectives` on each of two nodes with two and four GPUs, at nine sizes."""
+    for gpus in (2, 4):
+        node = store.node(f"lab-{gpus}", "lab", gpus=["NVIDIA H200"] * gpus)
+        ended = store.next_run(node, workload="collectives", throughput=None, parameters={})
+        figures = {"ranks": float(gpus)}
+        for operation in ("all_reduce", "all_gather", "send_recv"):
+            for size in (1 << power for power in range(10, 31, 3)):
+                figures[f"{operation}_{size}_bytes_bus_bytes_per_second"] = 4e11 * size / (size + 2e6) / gpus
+        for name, value in figures.items():
+            store.rows["results"].append({**ended, "rank": 0, "name": name, "value": value})

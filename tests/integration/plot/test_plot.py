@@ -20,7 +20,7 @@ from tests.integration.compare.filled import FILLS, HOSTILE_FILLS, Fill
 from tests.integration.compare.ranked import add_ranked
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.plot.looking import assert_clear, axes_of, words_of, xs_of, ys_of
-from tests.integration.plot.scenes import many, models, ranks, stacks
+from tests.integration.plot.scenes import links, many, models, ranks, stacks
 from tests.integration.recommend.scenes import gke
 from tests.integration.report.scenes import PRICES, everything
 from tests.support.commands import Collector, made_up
@@ -90,6 +90,7 @@ def fifty(store: SyntheticStore) -> None:
         (ranks, "scaling", {}),
         (gke, "frontier", {"by": "device"}),
         (stacks, "split", {}),
+        (links, "collectives", {"by": "node"}),
     ],
 )
 def test_no_text_covers_another_at_either_width(
@@ -333,6 +334,16 @@ def test_stacks_of_which_none_fits_have_no_axis_of_time(store: SyntheticStore, p
     assert xs_of(lower.lines[0]) == [50]
 
 
+def test_collectives_are_drawn_by_size_with_a_panel_for_each_operation(filled_with: Filled, plot: Plot) -> None:
+    picture = plot(filled_with(links), "collectives", by="node")
+    panels = axes_of(picture)[:3]
+    assert [axes.get_title(loc="left") for axes in panels] == ["all-reduce", "all-gather", "send-recv"]
+    first, second = panels[0].lines
+    assert xs_of(first) == [float(1 << power) for power in range(10, 31, 3)]
+    assert ys_of(first)[-1] == pytest.approx(2 * ys_of(second)[-1]) == pytest.approx(199.6, rel=0.001)
+    assert "lab-2, 2 ranks (n = 1)" in words_of(picture)
+
+
 def test_a_figure_is_the_same_on_a_lake(any_store: SyntheticStore, plot: Plot) -> None:
     models(any_store, repeats=1)
     any_store.write()
@@ -399,6 +410,7 @@ def test_files_have_the_size_and_the_format_of_their_names(command: Collector, t
         (("scaling",), 1, "no scaling to show"),
         (("frontier",), 1, "no frontier to draw"),
         (("split", "--workload", "mnist"), 1, "no run reports stacks of layers"),
+        (("collectives", "--workload", "mnist"), 1, "no run reports collectives by size"),
         (("loss", "--kind", "steps"), 1, "no run reports loss by step; these runs report nothing by step"),
         (("thruput",), 2, "thruput is neither a metric nor reported by step; did you mean throughput?"),
         (("run_seconds", "--kind", "time"), 2, "run_seconds has no curve over time"),

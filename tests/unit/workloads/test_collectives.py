@@ -90,13 +90,16 @@ def test_every_point_is_reported_with_time_and_bandwidth_and_every_pair(tmp_path
     pairs = [f"pair_{pair}_{size}_bytes" for size in (1000, 16384) for pair in ("0_1", "0_2", "1_2")]
     assert {name for name, unit in units.items() if unit == "s"} == {f"{name}_seconds" for name in (*points, *pairs)}
     assert {name for name, unit in units.items() if unit == "bytes/s"} == {
-        *(f"{name}_bus_bytes_per_second" for name in (*points, *pairs)),
+        *(f"{name}_{kind}_bytes_per_second" for name in (*points, *pairs) for kind in ("algorithm", "bus")),
         *(f"pairs_{size}_bytes_bus_bytes_per_second" for size in (1000, 16384)),
     }
     assert (results["ranks"], results["backend"]) == (3, "gloo")
     for operation, size, factor in (("all_reduce", 16384, 4 / 3), ("broadcast", 16384, 1), ("pair_0_1", 16384, 1)):
         name = f"{operation}_{size}_bytes"
         assert results[f"{name}_bus_bytes_per_second"] == pytest.approx(factor * size / results[f"{name}_seconds"])
+    assert results["all_reduce_16384_bytes_algorithm_bytes_per_second"] == pytest.approx(
+        16384 / results["all_reduce_16384_bytes_seconds"]
+    )
     # Three ranks share 250 values unequally, so one of them is left out: 996 bytes.
     rate = results["all_gather_1000_bytes_bus_bytes_per_second"]
     assert rate == pytest.approx(2 / 3 * 996 / results["all_gather_1000_bytes_seconds"])
@@ -112,7 +115,8 @@ def test_two_ranks_have_no_pairs_beside_send_recv() -> None:
     reporter = Reporter(None)
     measure(Config(device="cpu", ranks=2, operations="send_recv", sizes="4", calls=1, rounds=1), reporter)
     timed = {result.name for result in reporter.results if result.unit}
-    assert timed == {"send_recv_4_bytes_seconds", "send_recv_4_bytes_bus_bytes_per_second"}
+    figures = ("seconds", "algorithm_bytes_per_second", "bus_bytes_per_second")
+    assert timed == {f"send_recv_4_bytes_{figure}" for figure in figures}
 
 
 def corrupt(member: Member, reporter: Reporter) -> None:

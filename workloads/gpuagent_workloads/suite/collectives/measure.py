@@ -16,7 +16,7 @@ from gpuagent_workloads.measuring.ranks import BACKENDS, Member, run_ranks
 from gpuagent_workloads.measuring.setup import free_gpu_bytes, set_up_device
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.collectives import Config, parse_operations, parse_sizes
-from gpuagent_workloads.suite.collectives.operations import Prepared, exchange, least_bytes, prepare
+from gpuagent_workloads.suite.collectives.operations import ELEMENT_BYTES, Prepared, exchange, least_bytes, prepare
 from gpuagent_workloads.suite.memory_burn import available_bytes
 from gpuagent_workloads.training.timing import time_calls
 
@@ -109,9 +109,7 @@ def measure_rank(plan: Plan, member: Member, reporter: Reporter) -> None:
             seconds = time_call(prepared, member, calls=plan.calls, rounds=plan.rounds)
             if member.rank == 0:
                 name = f"{operation.replace('-', '_')}_{size_bytes}_bytes"
-                reporter.result(f"{name}_seconds", seconds, unit="s")
-                rate = bus_bandwidth(operation, member.ranks, prepared.size_bytes, seconds)
-                reporter.result(f"{name}_bus_bytes_per_second", rate, unit="bytes/s")
+                _report(name, operation, member.ranks, prepared.size_bytes, seconds, reporter)
             # Before the next buffers are made.
             del prepared
     if plan.pairs:
@@ -131,14 +129,20 @@ def _measure_pairs(plan: Plan, member: Member, reporter: Reporter) -> None:
             prepared = exchange(size_bytes, member, other, other) if is_in else _nothing(member)
             _check(f"the exchange of ranks {pair[0]} and {pair[1]}", prepared, member)
             seconds = time_call(prepared, member, calls=plan.calls, rounds=plan.rounds, among=pair)
-            rate = bus_bandwidth("send-recv", 2, size_bytes // 4 * 4, seconds)
+            exact_bytes = size_bytes // ELEMENT_BYTES * ELEMENT_BYTES
             if is_in:
-                mine.append(rate)
+                mine.append(bus_bandwidth("send-recv", len(pair), exact_bytes, seconds))
             if member.rank == 0:
                 name = f"pair_{pair[0]}_{pair[1]}_{size_bytes}_bytes"
-                reporter.result(f"{name}_seconds", seconds, unit="s")
-                reporter.result(f"{name}_bus_bytes_per_second", rate, unit="bytes/s")
+                _report(name, "send-recv", len(pair), exact_bytes, seconds, reporter)
         reporter.result(f"pairs_{size_bytes}_bytes_bus_bytes_per_second", median(mine), unit="bytes/s")
+
+
+def _report(name: str, operation: str, ranks: int, size_bytes: int, seconds: float, reporter: Reporter) -> None:
+    reporter.result(f"{name}_seconds", seconds, unit="s")
+    reporter.result(f"{name}_algorithm_bytes_per_second", size_bytes / seconds, unit="bytes/s")
+    rate = bus_bandwidth(operation, ranks, size_bytes, seconds)
+    reporter.result(f"{name}_bus_bytes_per_second", rate, unit="bytes/s")
 
 
 def _nothing(member: Member) -> Prepared:
