@@ -1,0 +1,183 @@
+"""The links of the node, read once: NVLink and PCIe of its GPUs, its network interfaces, and the paths between them."""
+
+import contextlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+
+from gpuagent.facts.surroundings import Surroundings
+from gpuagent.sources.support.nvml_api import Nvml, NvmlError
+from gpuagent_common.keys import key
+
+# NVML_NVLINK_MAX_LINKS of nvml.h, and its types of remote devices.
+_MOST_NVLINKS = 36
+_GPU, _SWITCH = 0, 2
+
+_PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A GPU's or network interface's place, as in the table session_links; None where nothing shows the value."""
+
+    device_id: int | None
+    name: str | None
+    pci_bus_id: str | None
+    numa_node: int | None
+    nvlinks_to_gpus: int | None = None
+    nvlinks_to_switches: int | None = None
+    network_bits_per_second: int | None = None
+    pcie_transfers_per_second: float | None = None
+    pcie_width: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """The way between a GPU and another one or a network interface, as in the table session_paths."""
+
+    device_id: int
+    peer_device_id: int | None
+    peer_name: str | None
+    pcie_path: str | None
+    nvlinks: int | None
+
+
+def collect_topology(surroundings: Surroundings) -> tuple[list[Link], list[Way]]:
+    """Return the links of GPUs and network interfaces, and the paths from each GPU; nothing is raised."""
+    gpus: list[tuple[Link, Counter[str] | None]] = []
+    with contextlib.suppress(NvmlError), contextlib.closing(surroundings.open_nvml()) as nvml:
+        gpus = [_read_gpu(surroundings, nvml, uuid) for uuid in nvml.devices()]
+    interfaces = list(_read_interfaces(surroundings))
+    paths = []
+    for (gpu, nvlinks), (other, _) in combinations(gpus, 2):
+        direct = None if nvlinks is None else nvlinks[other.pci_bus_id or ""]
+        paths.append(_path(surroundings, gpu, other, direct))
+    paths += [_path(surroundings, gpu, interface, None) for gpu, _ in gpus for interface in interfaces]
+    return [*(gpu for gpu, _ in gpus), *interfaces], paths
+
+
+def _read_gpu(surroundings: Surroundings, nvml: Nvml, uuid: str) -> tuple[Link, Counter[str] | None]:
+    """Return a GPU's link, and its NVLinks by the PCI address of the other end; None: it has none."""
+    bus_id = None
+    with contextlib.suppress(NvmlError):
+        bus_id = _sysfs_address(str(nvml.ask("nvmlDeviceGetPciInfo", uuid)["busId"]))
+    link = Link(device_id=key(uuid), name=None, pci_bus_id=bus_id, numa_node=_numa_node(surroundings, bus_id))
+    if (ends := _read_nvlinks(nvml, uuid)) is None:
+        return link, None
+    kinds = Counter(kind for kind, _ in ends)
+    link = replace(link, nvlinks_to_gpus=kinds[_GPU], nvlinks_to_switches=kinds[_SWITCH])
+    return link, Counter(address for kind, address in ends if kind == _GPU)
+
+
+def _read_nvlinks(nvml: Nvml, uuid: str) -> list[tuple[int, str]] | None:
+    """Return the other end of each active NVLink, its type and PCI address; None: the GPU has no NVLink."""
+    ends = []
+    for number in range(_MOST_NVLINKS):
+        try:
+            is_active = nvml.ask("nvmlDeviceGetNvLinkState", uuid, number)
+        except NvmlError:
+            # Beyond the last link, or there is none at all.
+            return ends if number else None
+        with contextlib.suppress(NvmlError):
+            if is_active:
+                kind = int(nvml.ask("nvmlDeviceGetNvLinkRemoteDeviceType", uuid, number))
+                remote = nvml.ask("nvmlDeviceGetNvLinkRemotePciInfo", uuid, number)
+                ends.append((kind, _sysfs_address(str(remote["busId"])) or ""))
+    return ends
+
+
+def _read_interfaces(surroundings: Surroundings) -> Iterator[Link]:
+    """Yield the network interfaces that are devices: no bridges, and none that containers share."""
+    for kind in ("net", "infiniband"):
+        for folder in sorted((surroundings.sys / "class" / kind).glob("*")):
+            # Of a virtual machine's interface the device is one below that of PCI.
+            found = [part for part in (folder / "device").resolve().parts if _PCI.fullmatch(part)]
+            if not found:
+                continue
+            yield Link(
+                device_id=None,
+                name=folder.name,
+                pci_bus_id=found[-1],
+                numa_node=_numa_node(surroundings, found[-1]),
+                network_bits_per_second=_network_rate(surroundings, kind, folder.name),
+                pcie_transfers_per_second=_pcie_rate(surroundings, found[-1]),
+                pcie_width=_number(surroundings.sys_text(f"bus/pci/devices/{found[-1]}/current_link_width")),
+            )
+
+
+def _network_rate(surroundings: Surroundings, kind: str, name: str) -> int | None:
+    """Return the bits a second of the interface's link; None: it is down, or virtual."""
+    if kind == "net":
+        megabits = _number(surroundings.sys_text(f"class/net/{name}/speed"))
+        return megabits * 10**6 if megabits else None
+    # Such as 400 Gb/sec (4X NDR).
+    match = re.match(r"([0-9.]+) Gb/sec", surroundings.sys_text(f"class/infiniband/{name}/ports/1/rate"))
+    return round(float(match[1]) * 10**9) if match else None
+
+
+def _pcie_rate(surroundings: Surroundings, bus_id: str) -> float | None:
+    """Return the transfers a second of a lane, as in 16.0 GT/s PCIe."""
+    match = re.match(r"([0-9.]+) GT/s", surroundings.sys_text(f"bus/pci/devices/{bus_id}/current_link_speed"))
+    return float(match[1]) * 1e9 if match else None
+
+
+def _number(text: str) -> int | None:
+    """Return a positive number; sysfs writes −1, 0 or nothing for what it does not know."""
+    return int(text) if text.isdecimal() and int(text) else None
+
+
+def _sysfs_address(bus_id: str) -> str | None:
+    """Return NVML's PCI address as sysfs has it: 0000:0f:00.0 for 00000000:0F:00.0."""
+    address = bus_id.lower()[-12:]
+    return address if _PCI.fullmatch(address) else None
+
+
+def _numa_node(surroundings: Surroundings, bus_id: str | None) -> int | None:
+    text = surroundings.sys_text(f"bus/pci/devices/{bus_id}/numa_node") if bus_id else ""
+    # −1: the firmware does not say.
+    return int(text) if text.isdecimal() else None
+
+
+def _path(surroundings: Surroundings, gpu: Link, peer: Link, nvlinks: int | None) -> Way:
+    bridges = [_bridges(surroundings.sys, link.pci_bus_id) for link in (gpu, peer)]
+    return Way(
+        device_id=gpu.device_id or 0,
+        peer_device_id=peer.device_id,
+        peer_name=peer.name,
+        pcie_path=_classify(bridges[0], bridges[1], gpu.numa_node, peer.numa_node),
+        nvlinks=nvlinks,
+    )
+
+
+def _bridges(sys: Path, bus_id: str | None) -> Sequence[str]:
+    """Return the host bridge, the bridges below it, and the device; empty where sysfs does not show it."""
+    device = sys / "bus/pci/devices" / bus_id if bus_id else None
+    if device is None or not device.exists():
+        return ()
+    parts = device.resolve().parts
+    root = next((number for number, part in enumerate(parts) if re.match(r"pci[0-9a-f]{4}:", part)), None)
+    return () if root is None else parts[root:]
+
+
+def _classify(
+    first: Sequence[str], second: Sequence[str], first_node: int | None, second_node: int | None
+) -> str | None:
+    """Return PIX, PXB, PHB, NODE or SYS, in the words of `nvidia-smi topo -m`; None: sysfs does not show it."""
+    if not first or not second:
+        return None
+    if first[0] != second[0]:
+        if first_node is None or second_node is None:
+            return None
+        return "NODE" if first_node == second_node else "SYS"
+    common = next(
+        (number for number, (a, b) in enumerate(zip(first, second, strict=False)) if a != b),
+        min(len(first), len(second)),
+    )
+    if common == 1:
+        return "PHB"
+    # A switch has a bridge above and one below for each device: together they count as one.
+    below = max(len(first), len(second)) - common - 1
+    return "PIX" if below <= 1 else "PXB"

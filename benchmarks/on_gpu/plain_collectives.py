@@ -1,0 +1,100 @@
+"""Collectives as anybody would time them with torch alone, and their ratio to those of the workload `collectives`.
+
+    torchrun --standalone --nproc-per-node 8 plain_collectives.py SIZE... > plain.txt
+    python3 plain_collectives.py --beside events.0.0.jsonl plain.txt
+
+A line has the operation, the bytes of the larger buffer, and the seconds of a call.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import torch
+import torch.distributed as dist
+
+CALLS, WARMUP, ROUNDS = 20, 5, 5
+
+
+def main() -> None:
+    """Measure, or print ratios."""
+    if sys.argv[1] == "--beside":
+        compare(Path(sys.argv[2]), Path(sys.argv[3]))
+    else:
+        measure([int(size) for size in sys.argv[1:]])
+
+
+def measure(sizes: list[int]) -> None:
+    """Print the seconds of each operation at each size on rank 0."""
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    on_gpu = torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
+    if on_gpu:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if on_gpu else "gloo")
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    for size in sizes:
+        whole, other = (torch.zeros(size // 4 // ranks * ranks, device=device) for _ in range(2))
+        part = torch.zeros(len(whole) // ranks, device=device)
+
+        def exchange(whole: torch.Tensor = whole, other: torch.Tensor = other) -> None:
+            sending = dist.P2POp(dist.isend, whole, (rank + 1) % ranks)
+            receiving = dist.P2POp(dist.irecv, other, (rank - 1) % ranks)
+            for work in dist.batch_isend_irecv([sending, receiving]):
+                work.wait()
+
+        calls: dict[str, Callable[[], object]] = {
+            "all_reduce": lambda whole=whole: dist.all_reduce(whole),
+            "all_gather": lambda whole=whole, part=part: gather(whole, part),
+            "reduce_scatter": lambda whole=whole, part=part: scatter(part, whole),
+            "all_to_all": lambda whole=whole, other=other: dist.all_to_all_single(other, whole),
+            "broadcast": lambda whole=whole: dist.broadcast(whole, src=0),
+            "send_recv": exchange,
+        }
+        for name, call in calls.items():
+            seconds = median(seconds_of(call, device) for _ in range(ROUNDS))
+            if rank == 0:
+                print(name, size, seconds, flush=True)
+    dist.destroy_process_group()
+
+
+def seconds_of(call: Callable[[], object], device: torch.device) -> float:
+    """Return the seconds of a call in a row of them, by the host's clock."""
+    for _ in range(WARMUP):
+        call()
+    dist.barrier()
+    wait(device)
+    began = time.perf_counter()
+    for _ in range(CALLS):
+        call()
+    wait(device)
+    return (time.perf_counter() - began) / CALLS
+
+
+def wait(device: torch.device) -> None:
+    """Wait until the GPU has done everything."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def compare(events: Path, plain: Path) -> None:
+    """Print both times of each operation and size, and their ratio."""
+    lines = (json.loads(line) for line in events.read_text(encoding="utf-8").splitlines())
+    ours = {event["name"]: event["value"] for event in lines if event["event"] == "result"}
+    ratios = []
+    for name, size, seconds in (line.split() for line in plain.read_text(encoding="utf-8").splitlines()):
+        own = ours[f"{name}_{size}_bytes_seconds"]
+        ratios.append(own / float(seconds))
+        rate = ours[f"{name}_{size}_bytes_bus_bytes_per_second"] / 1e9
+        times = f"{own * 1e6:12.1f} µs {float(seconds) * 1e6:12.1f} µs"
+        print(f"{name:15}{int(size):>12} B {times} {ratios[-1]:8.3f} {rate:10.2f} GB/s")
+    print(f"ratios: {min(ratios):.3f} to {max(ratios):.3f}, median {median(ratios):.3f}")
+
+
+if __name__ == "__main__":
+    main()

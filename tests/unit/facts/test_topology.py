@@ -1,0 +1,124 @@
+"""The links of a node, from a made-up sysfs and NVML's answers."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuagent.facts import Link, Surroundings, Way, collect_topology
+from gpuagent.facts.topology import _classify
+from gpuagent_common.keys import key
+from tests.support.nvml_replay import FIRST, NOT_SUPPORTED, SECOND, NvmlRecording
+
+ONE, TWO, CARD = "0000:0f:00.0", "0000:2d:00.0", "0000:10:00.0"
+Outcomes = dict[str, list[dict[str, Any]]]
+
+
+def add_device(sys: Path, address: str, way: str, **files: str) -> Path:
+    """Make a PCI device below the bridges of `way`, and its entry in the list of all."""
+    folder = sys / "devices" / way / address
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name).write_text(f"{text}\n")
+    listed = sys / "bus/pci/devices"
+    listed.mkdir(parents=True, exist_ok=True)
+    (listed / address).symlink_to(folder)
+    return folder
+
+
+def surround(tmp_path: Path, outcomes: Outcomes) -> Surroundings:
+    recording = NvmlRecording({"open()": [{"answer": None}], "*": [NOT_SUPPORTED], **outcomes})
+    return Surroundings(root=tmp_path, proc=tmp_path / "proc", sys=tmp_path / "sys", open_nvml=recording.open)
+
+
+def two_gpus() -> Outcomes:
+    """Return the answers of two GPUs with two NVLinks between them and one to an NVSwitch; a fourth is down."""
+    outcomes: Outcomes = {"devices()": [{"answer": [FIRST, SECOND]}]}
+    for uuid, own, other in ((FIRST, ONE, TWO), (SECOND, TWO, ONE)):
+        outcomes[f"nvmlDeviceGetPciInfo({uuid})"] = [{"answer": {"busId": f"0000{own.upper()}"}}]
+        for link, end, kind in ((0, other, 0), (1, other, 0), (2, "0000:c1:00.0", 2)):
+            outcomes[f"nvmlDeviceGetNvLinkState({uuid}, {link})"] = [{"answer": 1}]
+            outcomes[f"nvmlDeviceGetNvLinkRemoteDeviceType({uuid}, {link})"] = [{"answer": kind}]
+            outcomes[f"nvmlDeviceGetNvLinkRemotePciInfo({uuid}, {link})"] = [{"answer": {"busId": f"0000{end}"}}]
+        outcomes[f"nvmlDeviceGetNvLinkState({uuid}, 3)"] = [{"answer": 0}]
+    return outcomes
+
+
+def test_nvlinks_numa_nodes_interfaces_and_the_paths_between_them_are_read(tmp_path: Path) -> None:
+    sys = tmp_path / "sys"
+    switch = "pci0000:0c/0000:0c:01.0/0000:0d:00.0"
+    add_device(sys, ONE, f"{switch}/0000:0e:00.0", numa_node="0")
+    add_device(sys, TWO, "pci0000:2a/0000:2a:01.0", numa_node="1")
+    facts = {"numa_node": "0", "current_link_speed": "32.0 GT/s PCIe", "current_link_width": "16"}
+    card = add_device(sys, CARD, f"{switch}/0000:0e:01.0", **facts)
+    for kind, name, file, text in (
+        ("net", "ib0", "speed", "400000"),
+        ("infiniband", "mlx5_0", "ports/1/rate", "400 Gb/sec (4X NDR)"),
+        # Bridges have no device.
+        ("net", "docker0", "speed", "10000"),
+    ):
+        path = sys / "class" / kind / name / file
+        path.parent.mkdir(parents=True)
+        path.write_text(f"{text}\n")
+        if name != "docker0":
+            (sys / "class" / kind / name / "device").symlink_to(card)
+    links, ways = collect_topology(surround(tmp_path, two_gpus()))
+    of_card = {
+        "device_id": None,
+        "pci_bus_id": CARD,
+        "numa_node": 0,
+        "network_bits_per_second": 400 * 10**9,
+        "pcie_transfers_per_second": 32e9,
+        "pcie_width": 16,
+    }
+    nvlinks = {"nvlinks_to_gpus": 2, "nvlinks_to_switches": 1}
+    assert links == [
+        Link(device_id=key(FIRST), name=None, pci_bus_id=ONE, numa_node=0, **nvlinks),
+        Link(device_id=key(SECOND), name=None, pci_bus_id=TWO, numa_node=1, **nvlinks),
+        Link(name="ib0", **of_card),  # type: ignore[arg-type]
+        Link(name="mlx5_0", **of_card),  # type: ignore[arg-type]
+    ]
+    assert ways[0] == Way(device_id=key(FIRST), peer_device_id=key(SECOND), peer_name=None, pcie_path="SYS", nvlinks=2)
+    assert [(way.device_id, way.peer_name, way.pcie_path, way.nvlinks) for way in ways[1:]] == [
+        (key(FIRST), "ib0", "PIX", None),
+        (key(FIRST), "mlx5_0", "PIX", None),
+        (key(SECOND), "ib0", "SYS", None),
+        (key(SECOND), "mlx5_0", "SYS", None),
+    ]
+
+
+def test_what_nothing_shows_is_absent(tmp_path: Path) -> None:
+    links, ways = collect_topology(surround(tmp_path, {"devices()": [{"answer": [FIRST, SECOND]}]}))
+    assert links == [Link(device_id=key(uuid), name=None, pci_bus_id=None, numa_node=None) for uuid in (FIRST, SECOND)]
+    assert ways == [Way(device_id=key(FIRST), peer_device_id=key(SECOND), peer_name=None, pcie_path=None, nvlinks=None)]
+
+
+def test_a_node_without_a_driver_has_its_interfaces(tmp_path: Path) -> None:
+    card = add_device(tmp_path / "sys", CARD, "pci0000:00", numa_node="-1")
+    # Such as virtio's: the device is one below that of PCI. Its speed is unknown.
+    (card / "virtio0").mkdir()
+    (tmp_path / "sys/class/net/eth0").mkdir(parents=True)
+    (tmp_path / "sys/class/net/eth0/device").symlink_to(card / "virtio0")
+    (tmp_path / "sys/class/net/eth0/speed").write_text("-1\n")
+    links, ways = collect_topology(surround(tmp_path, {"open()": [{"error": 12, "words": "no library"}]}))
+    assert links == [Link(device_id=None, name="eth0", pci_bus_id=CARD, numa_node=None)]
+    assert ways == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "nodes", "path"),
+    [
+        ("a/b/c/d/gpu", "a/b/c/e/nic", (0, 0), "PIX"),
+        ("a/b/gpu.0", "a/b/gpu.1", (0, 0), "PIX"),
+        ("a/b/c/d/gpu", "a/b/c/e/f/g/nic", (0, 0), "PXB"),
+        ("a/b/gpu", "a/c/nic", (0, 0), "PHB"),
+        ("a/b/gpu", "z/c/nic", (0, 0), "NODE"),
+        ("a/b/gpu", "z/c/nic", (0, 1), "SYS"),
+        ("a/b/gpu", "z/c/nic", (0, None), None),
+        ("", "z/c/nic", (0, 1), None),
+    ],
+)
+def test_paths_are_named_as_nvidia_smi_does(
+    first: str, second: str, nodes: tuple[int | None, int | None], path: str | None
+) -> None:
+    assert _classify(*([part for part in way.split("/") if part] for way in (first, second)), *nodes) == path
