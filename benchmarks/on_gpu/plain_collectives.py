@@ -36,31 +36,36 @@ def measure(sizes: list[int]) -> None:
     if on_gpu:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if on_gpu else "gloo")
-    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
     for size in sizes:
-        whole, other = (torch.zeros(size // 4 // ranks * ranks, device=device) for _ in range(2))
-        part = torch.zeros(len(whole) // ranks, device=device)
-
-        def exchange(whole: torch.Tensor = whole, other: torch.Tensor = other) -> None:
-            sending = dist.P2POp(dist.isend, whole, (rank + 1) % ranks)
-            receiving = dist.P2POp(dist.irecv, other, (rank - 1) % ranks)
-            for work in dist.batch_isend_irecv([sending, receiving]):
-                work.wait()
-
-        calls: dict[str, Callable[[], object]] = {
-            "all_reduce": lambda whole=whole: dist.all_reduce(whole),
-            "all_gather": lambda whole=whole, part=part: gather(whole, part),
-            "reduce_scatter": lambda whole=whole, part=part: scatter(part, whole),
-            "all_to_all": lambda whole=whole, other=other: dist.all_to_all_single(other, whole),
-            "broadcast": lambda whole=whole: dist.broadcast(whole, src=0),
-            "send_recv": exchange,
-        }
-        for name, call in calls.items():
+        for name, call in calls_of(size, rank, ranks, device).items():
             seconds = median(seconds_of(call, device) for _ in range(ROUNDS))
             if rank == 0:
                 print(name, size, seconds, flush=True)
     dist.destroy_process_group()
+
+
+def calls_of(size: int, rank: int, ranks: int, device: torch.device) -> dict[str, Callable[[], object]]:
+    """Return each operation on buffers of that size."""
+    # torch 2.13 has new names for these.
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    whole, other = (torch.zeros(size // 4 // ranks * ranks, device=device) for _ in range(2))
+    part = torch.zeros(len(whole) // ranks, device=device)
+
+    def exchange() -> None:
+        sending = dist.P2POp(dist.isend, whole, (rank + 1) % ranks)
+        receiving = dist.P2POp(dist.irecv, other, (rank - 1) % ranks)
+        for work in dist.batch_isend_irecv([sending, receiving]):
+            work.wait()
+
+    return {
+        "all_reduce": lambda: dist.all_reduce(whole),
+        "all_gather": lambda: gather(whole, part),
+        "reduce_scatter": lambda: scatter(part, whole),
+        "all_to_all": lambda: dist.all_to_all_single(other, whole),
+        "broadcast": lambda: dist.broadcast(whole, src=0),
+        "send_recv": exchange,
+    }
 
 
 def seconds_of(call: Callable[[], object], device: torch.device) -> float:
