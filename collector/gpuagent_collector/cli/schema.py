@@ -59,11 +59,13 @@ def _print_metrics(name: str | None, output_format: OutputFormat) -> None:
     import pyarrow as pa
 
     from gpuagent_collector.metrics.definitions import define
+    from gpuagent_collector.metrics.measured import define_measured
     from gpuagent_collector.output.printing import print_table
 
-    rows = [asdict(one) for one in define() if name in (None, one.metric)]
+    known = [*define(), *define_measured()]
+    rows = [asdict(one) for one in known if name in (None, one.metric)]
     if not rows:
-        close = get_close_matches(str(name), [one.metric for one in define()], n=1)
+        close = get_close_matches(str(name), [one.metric for one in known], n=1)
         raise MisuseError(f"no metric is named {name}" + (f"; did you mean {close[0]}?" if close else ""))
     # In a terminal a list of all has room for names alone.
     of_list = ("metric", "unit", "title") if name is None and output_format is OutputFormat.TABLE else rows[0]

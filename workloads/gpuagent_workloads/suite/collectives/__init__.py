@@ -18,7 +18,8 @@ from gpuagent_workloads.workload import Workload
 OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send-recv")
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_MOST_BYTES = 64 << 30
+# Places within a message are numbered by 32 bits.
+_MOST_BYTES = 4 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,16 +60,14 @@ def parse_sizes(text: str) -> list[int]:
     """Return the bytes of a comma-separated list such as 4,1K,16M,1G, ascending; the letters are powers of 1024.
 
     Raises:
-        MisuseError: one is no size, below 4 bytes, or above 64G.
+        MisuseError: one is no size, below 4 bytes, or above 4G.
     """
     sizes = set()
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]{1,12})([KMG]?)(?:i?B)?", part.strip(), re.IGNORECASE)
         size = int(match[1]) * _UNITS[match[2].upper()] if match else 0
         if not 4 <= size <= _MOST_BYTES:
-            raise MisuseError(
-                f"--sizes has {part.strip() or 'an empty size'}: give sizes from 4 to 64G, such as 1K,16M"
-            )
+            raise MisuseError(f"--sizes has {part.strip() or 'an empty size'}: give sizes from 4 to 4G, such as 1K,16M")
         sizes.add(size)
     return sorted(sizes)
 

@@ -191,5 +191,5 @@ def time_call(
 
     run(_WARMUP_CALLS)
     # All ranks have the same time, and so choose the same number.
-    affordable = max(2, int(_ROUND_SECONDS / run(1)))
+    affordable = max(2, int(_ROUND_SECONDS / max(run(1), 1e-9)))
     return median(run(min(calls, affordable)) for _ in range(rounds))
