@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from gpuagent.clock import SystemClock
 from gpuagent.errors import SourceError
-from gpuagent.facts import Surroundings, collect_device_facts, collect_node_facts
+from gpuagent.facts import Surroundings, collect_device_facts, collect_node_facts, collect_topology
 from gpuagent.sources import open_sources
 from gpuagent.sources.source import SourceContext
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError, open_nvml
@@ -78,6 +78,7 @@ def main(out: Path, seconds: float) -> None:
     surroundings = Surroundings(open_nvml=recorder.open)
     collect_node_facts(surroundings)
     collect_device_facts(surroundings)
+    collect_topology(surroundings)
     opened, _ = open_sources(SourceContext(open_nvml=recorder.open))
     clock = SystemClock()
     for tick in range(round(seconds / TICK_SECONDS)):

@@ -38,7 +38,7 @@ class Link:
 class Way:
     """The way between a GPU and another one or a network interface, as in the table session_paths."""
 
-    device_id: int
+    device_id: int | None
     peer_device_id: int | None
     peer_name: str | None
     pcie_path: str | None
@@ -144,7 +144,7 @@ def _numa_node(surroundings: Surroundings, bus_id: str | None) -> int | None:
 def _path(surroundings: Surroundings, gpu: Link, peer: Link, nvlinks: int | None) -> Way:
     bridges = [_bridges(surroundings.sys, link.pci_bus_id) for link in (gpu, peer)]
     return Way(
-        device_id=gpu.device_id or 0,
+        device_id=gpu.device_id,
         peer_device_id=peer.device_id,
         peer_name=peer.name,
         pcie_path=_classify(bridges[0], bridges[1], gpu.numa_node, peer.numa_node),
