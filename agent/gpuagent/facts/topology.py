@@ -74,7 +74,7 @@ def _read_gpu(surroundings: Surroundings, nvml: Nvml, uuid: str) -> tuple[Link, 
 
 def _read_nvlinks(nvml: Nvml, uuid: str) -> list[tuple[int, str]] | None:
     """Return the other end of each active NVLink, its type and PCI address; None: the GPU has no NVLink."""
-    ends = []
+    ends: list[tuple[int, str]] = []
     for number in range(_MOST_NVLINKS):
         try:
             is_active = nvml.ask("nvmlDeviceGetNvLinkState", uuid, number)

@@ -121,4 +121,5 @@ def test_a_node_without_a_driver_has_its_interfaces(tmp_path: Path) -> None:
 def test_paths_are_named_as_nvidia_smi_does(
     first: str, second: str, nodes: tuple[int | None, int | None], path: str | None
 ) -> None:
-    assert _classify(*([part for part in way.split("/") if part] for way in (first, second)), *nodes) == path
+    ways = [[part for part in way.split("/") if part] for way in (first, second)]
+    assert _classify(ways[0], ways[1], *nodes) == path

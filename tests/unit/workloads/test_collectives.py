@@ -29,6 +29,9 @@ from tests.unit.workloads.runs import (
     run_reporting,
 )
 
+# Each rank is a process that imports torch, which takes long on a busy machine.
+pytestmark = pytest.mark.timeout(400)
+
 CPU = torch.device("cpu")
 FEW = ("--calls", "2", "--rounds", "1")
 

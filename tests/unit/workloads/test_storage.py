@@ -158,8 +158,9 @@ def test_the_next_run_deletes_what_is_left_but_nothing_that_is_in_use(tmp_path: 
         (used,) = tmp_path.iterdir()
         with scratch_folder(tmp_path) as own:
             assert {used, own} == set(tmp_path.iterdir())
-        for killed in (*guards, process):
-            killed.kill()
+        for guard in guards:
+            guard.kill()
+        process.kill()
     assert list(tmp_path.iterdir()) == [used]
     with scratch_folder(tmp_path) as own:
         assert list(tmp_path.iterdir()) == [own]
