@@ -86,12 +86,3 @@ def test_show_has_a_table_of_operations_and_one_of_pairs(call: Collector, path: 
 )
 def test_sizes_are_written_as_they_were_asked_for(size: int, text: str) -> None:
     assert size_text(size) == text
-
-
-def test_the_schema_defines_what_the_workloads_report(call: Collector) -> None:
-    code, out, _ = call("schema", "OPERATION_N_bytes_bus_bytes_per_second", "--metrics", "--format", "csv")
-    assert code == 0
-    assert "2 (n − 1) / n of n ranks (all_reduce)" in out
-    assert "results of the workload collectives" in out
-    _, out, _ = call("schema", "--metrics", "--format", "csv")
-    assert "checkpoint_read_cold_bytes_per_second" in out

@@ -242,6 +242,17 @@ def test_schema_needs_no_store_and_describes_every_column(collector: Collector) 
     assert all(row["definition"] and row["source"] and row["type"] for row in rows)
 
 
+def test_schema_defines_what_measuring_workloads_report(collector: Collector) -> None:
+    outcome = collector("schema", "OPERATION_N_bytes_bus_bytes_per_second", "--metrics", "--format", "csv")
+    assert outcome.code == 0
+    (row,) = csv.DictReader(io.StringIO(outcome.out))
+    assert (row["unit"], row["better"], row["source"]) == ("bytes/s", "higher", "results of the workload collectives")
+    assert "2 (n − 1) / n of n ranks (all_reduce)" in row["definition"]
+    rows = list(csv.DictReader(io.StringIO(collector("schema", "--metrics", "--format", "csv").out)))
+    assert {"throughput", "checkpoint_read_cold_bytes_per_second"} <= {row["metric"] for row in rows}
+    assert all(row["definition"] and row["source"] for row in rows)
+
+
 @pytest.mark.parametrize("width", [80, 160])
 def test_schema_fits_the_terminal_with_column_names_unbroken(
     collector: Collector, width: int, monkeypatch: pytest.MonkeyPatch
