@@ -10,8 +10,8 @@ here=$(dirname "$(readlink -f "$0")")
 export PYTHONPATH="$here/../../workloads:$here/../../proto${PYTHONPATH:+:$PYTHONPATH}"
 gpus=$(python3 -c 'import torch; print(torch.cuda.device_count())')
 ranks=${RANKS:-$((gpus > 0 ? gpus : 2))}
-sizes=(1048576 16777216)
-[ "$gpus" = 0 ] || sizes+=(268435456 1073741824)
+sizes=(65536 1048576)
+[ "$gpus" = 0 ] || sizes=(1048576 16777216 268435456 1073741824)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 

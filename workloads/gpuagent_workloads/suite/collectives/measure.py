@@ -32,7 +32,7 @@ _ROUND_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the ranks measure; the same for all of them."""
+    """The extent of the measurement, the same on all ranks."""
 
     operations: Sequence[str]
     sizes_bytes: Sequence[int]
