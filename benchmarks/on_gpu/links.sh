@@ -10,7 +10,7 @@ here=$(dirname "$(readlink -f "$0")")
 export PYTHONPATH="$here/../../workloads:$here/../../proto${PYTHONPATH:+:$PYTHONPATH}"
 gpus=$(python3 -c 'import torch; print(torch.cuda.device_count())')
 ranks=${RANKS:-$((gpus > 0 ? gpus : 2))}
-sizes=(65536 1048576)
+sizes=(65536)
 [ "$gpus" = 0 ] || sizes=(1048576 16777216 268435456 1073741824)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -18,10 +18,10 @@ trap 'rm -rf "$folder"' EXIT
 if [ "$ranks" -gt 1 ]; then
   joined=$(IFS=,; echo "${sizes[*]}")
   GPUAGENT_RUN_DIR=$folder timeout 70 python3 -m gpuagent_workloads run collectives --ranks "$ranks" --sizes "$joined"
-  timeout 50 python3 -m torch.distributed.run --standalone --nproc-per-node "$ranks" \
+  timeout 70 python3 -m torch.distributed.run --standalone --nproc-per-node "$ranks" \
     "$here/plain_collectives.py" "${sizes[@]}" >"$folder/plain.txt"
   python3 "$here/plain_collectives.py" --beside "$folder/events.0.0.jsonl" "$folder/plain.txt"
 else
   echo "one GPU: collectives need two" >&2
 fi
-timeout 50 python3 -m gpuagent_workloads run storage --folder "${FOLDER:-$PWD}" --bytes 1G --repeats 2
+timeout 40 python3 -m gpuagent_workloads run storage --folder "${FOLDER:-$PWD}" --repeats 2
