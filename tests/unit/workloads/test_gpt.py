@@ -10,10 +10,10 @@ import torch
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.suite.gpt import Config
 from gpuagent_workloads.suite.gpt.model import Gpt, step_flops
-from gpuagent_workloads.suite.gpt.train import PHRASE_TOKENS, PHRASES, batches_of, make_tokens
 from gpuagent_workloads.training.model import count_flops
 from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.progress import Progress
+from gpuagent_workloads.training.tokens import PHRASE_TOKENS, PHRASES, batches_of, make_tokens
 from tests.unit.workloads.runs import of_kind, phases_of, refusal, results_of, run_config, run_reporting
 
 SIZES: dict[str, Any] = {"layers": 2, "heads": 2, "width": 32, "context": 16, "vocabulary": 64}

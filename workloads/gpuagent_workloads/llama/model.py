@@ -7,6 +7,7 @@ and values, K features of a head, S tokens that the cache has room for, V tokens
 import torch
 from torch import nn
 from torch.nn.functional import linear, scaled_dot_product_attention, silu
+from torch.utils.checkpoint import checkpoint
 
 from gpuagent_workloads.llama.presets import Size
 
@@ -96,8 +97,10 @@ class Block(nn.Module):
 
     def __init__(self, size: Size, layer: int) -> None:
         super().__init__()
-        self.layer, self.heads, self.kv_heads = layer, size.heads, size.kv_heads
-        head = size.width // size.heads
+        self.layer, self.grouped = layer, size.heads != size.kv_heads
+        # Keep no activations but the input; compute them again in the backward pass.
+        self.recompute = False
+        self.head = head = size.width // size.heads
         self.attention_norm = nn.RMSNorm(size.width, eps=1e-5)
         self.queries = nn.Linear(size.width, size.heads * head, bias=False)
         self.keys = nn.Linear(size.width, size.kv_heads * head, bias=False)
@@ -118,15 +121,33 @@ class Block(nn.Module):
         end: int,
     ) -> torch.Tensor:
         """Return the input of the next block, shape (B, L, D); see `Llama.forward`."""
+        if self.recompute and torch.is_grad_enabled():
+            # torch's stubs lack the result's type.
+            kept: torch.Tensor = checkpoint(  # type: ignore[no-untyped-call]
+                self.compute, x_BLD, turns, positions_BL, cache, first, end, use_reentrant=False
+            )
+            return kept
+        return self.compute(x_BLD, turns, positions_BL, cache, first, end)
+
+    def compute(
+        self,
+        x_BLD: torch.Tensor,
+        turns: torch.Tensor,
+        positions_BL: torch.Tensor | None,
+        cache: Cache | None,
+        first: int,
+        end: int,
+    ) -> torch.Tensor:
+        """Return what `forward` does; only this is compiled, so that hooks of a sharded block stay outside."""
         normed_BLD = self.attention_norm(x_BLD)
+        # Under tensor parallelism these are the heads of this rank.
         q_BHLK, k_BGLK, v_BGLK = (
-            part(normed_BLD).unflatten(2, (heads, -1)).transpose(1, 2)
-            for part, heads in ((self.queries, self.heads), (self.keys, self.kv_heads), (self.values, self.kv_heads))
+            part(normed_BLD).unflatten(2, (-1, self.head)).transpose(1, 2)
+            for part in (self.queries, self.keys, self.values)
         )
         q_BHLK, k_BGLK = rotate(q_BHLK, turns), rotate(k_BGLK, turns)
         if cache is None or positions_BL is None:
-            grouped = self.heads != self.kv_heads
-            taken_BHLK = scaled_dot_product_attention(q_BHLK, k_BGLK, v_BGLK, is_causal=True, enable_gqa=grouped)
+            taken_BHLK = scaled_dot_product_attention(q_BHLK, k_BGLK, v_BGLK, is_causal=True, enable_gqa=self.grouped)
         else:
             k_BGSK, v_BGSK = cache.extend(self.layer, first, positions_BL, k_BGLK, v_BGLK, end)
             taken_BHLK = _attend(q_BHLK, k_BGSK, v_BGSK, positions_BL)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from gpuagent_common.errors import MisuseError
 
@@ -19,7 +20,7 @@ _TRITON_NEEDS_CAPABILITY = (7, 0)
 def compiled(model: nn.Module, wanted: bool, device: torch.device) -> Callable[..., torch.Tensor]:
     """Return the model's compiled form if `wanted`, which shares its weights, or the model itself.
 
-    The model is unchanged: test it and count its FLOPs without compiling it again. Compilation takes place in the first
+    A model with a method `compile_parts` does that itself, and is returned. Any other is unchanged: test it and count its FLOPs without compiling it again. Compilation takes place in the first
     step.
 
     Raises:
@@ -31,6 +32,10 @@ def compiled(model: nn.Module, wanted: bool, device: torch.device) -> Callable[.
     reason = refusal(capability, shutil.which)
     if reason:
         raise MisuseError(reason)
+    parts = getattr(model.module if isinstance(model, DistributedDataParallel) else model, "compile_parts", None)
+    if parts is not None:
+        parts()
+        return model
     # Shapes never change here, and kernels for fixed shapes are the fastest.
     forward: Callable[..., torch.Tensor] = torch.compile(model, dynamic=False)
     return forward

@@ -23,9 +23,16 @@ class Arithmetic:
 
 
 def report_mfu(
-    flops: StepFlops, measured: Window, precision: Precision, device: torch.device, reporter: Reporter
+    flops: StepFlops,
+    measured: Window,
+    precision: Precision,
+    device: torch.device,
+    reporter: Reporter,
+    palm: StepFlops | None = None,
 ) -> None:
     """Report the arithmetic and, where a peak is known, `mfu` in percent and its peak as `mfu_peak`.
+
+    With `palm` also `palm_flops_per_step` and, by these, `mfu_palm`.
 
     Args:
         flops: model FLOPs of a step.
@@ -33,15 +40,23 @@ def report_mfu(
         precision: of the steps.
         device: of the steps.
         reporter: where to report.
+        palm: FLOPs of a step by PaLM's formula; None: it is not for this model.
     """
+    if palm:
+        reporter.result("palm_flops_per_step", palm.total, unit="FLOP")
     arithmetic = report_arithmetic(flops, precision.dtype, device, reporter)
     if device.type != "cuda":
         return
     gpu = torch.cuda.get_device_name(device)
     peaks = peaks_of(gpu)
-    seconds = ideal_seconds(flops, arithmetic, peaks) if peaks else None
-    if peaks and seconds is not None and measured.steps:
-        reporter.result("mfu", 100 * seconds * len(measured.steps) / measured.seconds, unit="%", phase="measure")
+    if peaks is None or not measured.steps:
+        return
+    steps_per_second = len(measured.steps) / measured.seconds
+    for name, counted in (("mfu", flops), ("mfu_palm", palm)):
+        seconds = ideal_seconds(counted, arithmetic, peaks) if counted else None
+        if seconds is not None:
+            reporter.result(name, 100 * seconds * steps_per_second, unit="%", phase="measure")
+    if ideal_seconds(flops, arithmetic, peaks) is not None:
         reporter.result("mfu_peak", f"{gpu}: {describe(flops, arithmetic, peaks)}", phase="measure")
 
 

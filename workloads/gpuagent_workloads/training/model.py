@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from gpuagent_workloads.report import Reporter
@@ -57,7 +58,23 @@ def minimum_bytes(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Ite
     for weights, state in optimizer.state.items():
         # Counts of steps may be kept on the host.
         kept += (v for v in state.values() if isinstance(v, torch.Tensor) and v.device == weights.device)
-    return 2 * sum(tensor.nbytes for tensor in kept) + sum(tensor.nbytes for tensor in batch)
+    # Of what is divided among ranks, this one's part.
+    parts = (tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in kept)
+    return 2 * sum(tensor.nbytes for tensor in parts) + sum(tensor.nbytes for tensor in batch)
+
+
+def palm_flops(weights: int, *, layers: int, width: int, context: int) -> int:
+    """Return the floating-point operations of a token by PaLM's formula, 6 N + 12 L H Q T.
+
+    It is that of Chowdhery et al. 2022, appendix B: forward and backward, attention to all tokens of the sequence.
+
+    Args:
+        weights: parameters that multiply (N).
+        layers: their number (L).
+        width: features of all attention heads together (H Q).
+        context: tokens of a sequence (T).
+    """
+    return 6 * weights + 12 * layers * width * context
 
 
 def count_flops(forward_loss: Callable[[], torch.Tensor]) -> StepFlops:

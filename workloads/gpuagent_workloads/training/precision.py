@@ -8,7 +8,7 @@ import torch
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.report import Reporter
 
-_AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
+AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 # Compute capability from which the hardware has it. Emulation is refused: it would time something else.
 _NEEDS_CAPABILITY = {"tf32": (8, 0), "fp16": (5, 3), "bf16": (8, 0)}
@@ -39,7 +39,7 @@ class Precision:
             torch.backends.cudnn.allow_tf32 = name == "tf32"
         self.name = name
         self._device = device
-        self.dtype = _AUTOCAST.get(name)
+        self.dtype = AUTOCAST.get(name)
         # Half precision underflows without it; bfloat16 has the range of float32.
         self._scaler = torch.amp.GradScaler(device.type) if name == "fp16" else None
 

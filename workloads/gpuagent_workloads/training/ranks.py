@@ -14,6 +14,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from gpuagent_common.errors import MisuseError
@@ -85,11 +86,11 @@ class Ranks:
 def parallel(model: nn.Module, ranks: Ranks, device: torch.device) -> nn.Module:
     """Return the parallel form of the model, in which all ranks get the mean of their gradients.
 
-    With one rank that is `model` itself. All ranks start with rank 0's weights, and must build the same parallel models
+    With one rank, or of a model that is divided among the ranks, that is `model` itself. All ranks start with rank 0's weights, and must build the same parallel models
     in the same order. `model` is unchanged: test and save it, and use it where its gradients are unwanted, like those
     of a discriminator while its generator learns. Compile the parallel form.
     """
-    if ranks.size == 1:
+    if ranks.size == 1 or any(isinstance(weights, DTensor) for weights in model.parameters()):
         return model
     return DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
 

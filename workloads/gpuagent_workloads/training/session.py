@@ -103,13 +103,18 @@ class Session:
             step, config, steps_per_epoch, device, reporter, self._feed, self._progress, figures=figures
         )
 
-    def report(self, flops: StepFlops) -> None:
-        """Report the model's size, its FLOPs a step and, with batches, MFU and the least bytes a step."""
+    def report(self, flops: StepFlops, palm: StepFlops | None = None) -> None:
+        """Report the model's size, its FLOPs a step and, with batches, MFU and the least bytes a step.
+
+        Args:
+            flops: of a step.
+            palm: the same by PaLM's formula; None: it is not for this model.
+        """
         report_counts(self.model, flops, self._reporter)
         if self._feed is None:
             report_arithmetic(flops, self.precision.dtype, self.device, self._reporter)
             return
-        report_mfu(flops, self._measured, self.precision, self.device, self._reporter)
+        report_mfu(flops, self._measured, self.precision, self.device, self._reporter, palm)
         report_minimum_bytes(self.model, self._optimizer, next(self._feed), self._reporter)
 
     def _in_epochs(self, batches: Iterator[Batch], steps_per_epoch: int) -> Iterator[Batch]:

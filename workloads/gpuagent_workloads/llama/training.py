@@ -1,0 +1,129 @@
+"""The Llama network with its loss, as it is trained: whole or by adapters, with activations kept or computed again.
+
+Shapes: B sequences of a batch, L tokens of each, D features of a token, N tokens whose loss is computed at a time.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+
+from gpuagent_workloads.llama.model import INITIAL_DEVIATION, Llama, rotations
+from gpuagent_workloads.llama.presets import Size
+
+# The factor of adapters (alpha by rank), as in torchtune's recipes.
+LORA_SCALE = 2
+
+
+class LanguageModel(nn.Module):
+    """The network and its loss, which sharding needs in one module."""
+
+    def __init__(
+        self, size: Size, context: int, *, lora: int | None = None, recompute: bool = False, chunk: int | None = None
+    ) -> None:
+        """Make the network; `materialise` gives it its weights.
+
+        Args:
+            size: its shape.
+            context: the most tokens of a sequence.
+            lora: rank of adapters, which learn instead of the weights; None: all weights learn.
+            recompute: keep only the input of each block, and compute the others again in the backward pass.
+            chunk: tokens whose scores are computed at a time, again in the backward pass; None: all, once.
+        """
+        super().__init__()
+        self.llama = Llama(size, context)
+        self.chunk = chunk
+        # Set by tensor parallelism, whose loss has no compiled form.
+        self.divided_scores = False
+        for block in self.llama.blocks:
+            block.recompute = recompute
+            if lora is not None:
+                _adapt(block, lora)
+        if lora is not None:
+            for name, weights in self.named_parameters():
+                weights.requires_grad_(".lower." in name or ".raise_." in name)
+        self._sum_losses: Callable[..., torch.Tensor] = self.sum_losses
+
+    def forward(self, tokens_BL: torch.Tensor, targets_BL: torch.Tensor) -> torch.Tensor:
+        """Return the mean loss, in nats, of predicting each target from the tokens up to its place."""
+        x_ND, targets_N = self.llama(tokens_BL).flatten(0, 1), targets_BL.flatten()
+        if self.chunk is None:
+            loss = self._sum_losses(x_ND, targets_N)
+        else:
+            chunks = zip(x_ND.split(self.chunk), targets_N.split(self.chunk), strict=True)
+            # torch's stubs lack the result's type.
+            losses = [checkpoint(self._sum_losses, *both, use_reentrant=False) for both in chunks]  # type: ignore[no-untyped-call]
+            loss = torch.stack(losses).sum()
+        return loss / targets_N.numel()
+
+    def sum_losses(self, x_ND: torch.Tensor, targets_N: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the losses of some tokens, given their features."""
+        loss = cross_entropy(self.llama.logits(x_ND), targets_N, reduction="sum")
+        return loss.to_local() if isinstance(loss, DTensor) else loss
+
+    def compile_parts(self) -> None:
+        """Compile one block, whose code serves all of them, and the loss."""
+        # Blocks are small enough to overlap with the exchange of gradients as they are.
+        torch._dynamo.config.optimize_ddp = False  # noqa: SLF001 - the documented name of the setting
+        for block in self.llama.blocks:
+            block.compute = torch.compile(block.compute, dynamic=False)
+        if not self.divided_scores:
+            self._sum_losses = torch.compile(self.sum_losses, dynamic=False)
+
+
+class Adapter(nn.Module):
+    """A layer whose weights stay, and two small ones in a row beside it, which learn (LoRA, Hu et al. 2021)."""
+
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.lower = nn.Linear(layer.in_features, rank, bias=False)
+        self.raise_ = nn.Linear(rank, layer.out_features, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sum of what both do."""
+        out: torch.Tensor = self.layer(x) + LORA_SCALE * self.raise_(self.lower(x))
+        return out
+
+
+def _adapt(block: nn.Module, rank: int) -> None:
+    """Put adapters beside all linear layers of a block, as QLoRA does."""
+    for name, layer in list(block.named_children()):
+        if isinstance(layer, nn.Linear):
+            setattr(block, name, Adapter(layer, rank))
+
+
+@torch.no_grad()
+def materialise(model: LanguageModel, device: torch.device, seed: int, frozen: torch.dtype | None = None) -> None:
+    """Give a model on the meta device, sharded or not, its first weights: the same however it is sharded.
+
+    Matrices get normal ones and norms ones; adapters begin without effect.
+
+    Args:
+        model: the model.
+        device: where it trains.
+        seed: of the weights.
+        frozen: type of weights that do not learn; None: float32.
+    """
+    if frozen is not None:
+        for weights in model.parameters():
+            if not weights.requires_grad:
+                weights.data = weights.data.to(frozen)
+    model.to_empty(device=device)
+    random = torch.Generator(device).manual_seed(seed)
+    for name, weights in model.named_parameters():
+        if weights.dim() == 1:
+            weights.fill_(1)
+        elif ".raise_." in name:
+            weights.zero_()
+        else:
+            # Each rank draws all values of one matrix after the other, and keeps its own.
+            whole = torch.empty(weights.shape, device=device).normal_(std=INITIAL_DEVIATION, generator=random)
+            if isinstance(weights, DTensor):
+                whole = distribute_tensor(whole, weights.device_mesh, weights.placements, src_data_rank=None)
+            weights.copy_(whole)
+    turns, size = model.llama.turns_LK, model.llama.size
+    model.llama.turns_LK = rotations(len(turns), size.width // size.heads, size.rope_base).to(device)

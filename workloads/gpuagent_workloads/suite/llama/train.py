@@ -1,0 +1,126 @@
+"""Training of the llama workload.
+
+The optimizer is AdamW with the betas and the weight decay of Llama's training (Touvron et al. 2023), at a constant
+learning rate and without clipping. Sequences are windows of the token stream at random places. All ranks together take
+the same global batches whatever the strategy; under tensor parallelism each rank works on all of them.
+"""
+
+import dataclasses
+from contextlib import nullcontext
+
+import torch
+from torch import nn
+from torch.distributed.tensor.parallel import loss_parallel
+
+from gpuagent_workloads.llama.training import LanguageModel, materialise
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.suite.llama import Config
+from gpuagent_workloads.suite.llama.sharding import shard
+from gpuagent_workloads.training.adamw import make_adamw
+from gpuagent_workloads.training.device import choose_device
+from gpuagent_workloads.training.model import StepFlops, count_flops, palm_flops
+from gpuagent_workloads.training.order import Order
+from gpuagent_workloads.training.outline import LayerRow, outline
+from gpuagent_workloads.training.precision import AUTOCAST
+from gpuagent_workloads.training.progress import Progress
+from gpuagent_workloads.training.ranks import Ranks
+from gpuagent_workloads.training.session import Session
+from gpuagent_workloads.training.tokens import batches_of, load_tokens
+
+LEARNING_RATE, LORA_LEARNING_RATE, BETAS, WEIGHT_DECAY = 3e-4, 2e-4, (0.9, 0.95), 0.1
+
+# Of a synthetic stream, beside a sequence.
+SYNTHETIC_TOKENS = 1 << 21
+
+
+def train(config: Config, reporter: Reporter) -> None:
+    """Run the workload.
+
+    Raises:
+        MisuseError: the model cannot be divided among the ranks.
+        DataError: the data is missing or damaged.
+    """
+    ranks = Ranks.from_environment()
+    config.check_strategy(ranks.size)
+    size = config.size
+    tokens = load_tokens(
+        config.data,
+        vocabulary=size.vocabulary,
+        context=config.context,
+        count=SYNTHETIC_TOKENS + config.context + 1,
+        seed=config.seed,
+        reporter=reporter,
+    )
+    rate = LEARNING_RATE if config.lora is None else LORA_LEARNING_RATE
+    session = Session(
+        config,
+        reporter,
+        lambda: build(config, ranks),
+        lambda model, _ranks: make_adamw(model, rate, BETAS, WEIGHT_DECAY),
+    )
+    starts = len(tokens.train) - config.context
+    tensor_parallel = config.strategy == "tp" and ranks.size > 1
+    if tensor_parallel:
+        whole = dataclasses.replace(config, batch_size=config.batch_size * ranks.size)
+        order = Order(starts, whole, Progress(), drawn=True)
+    else:
+        order = session.order(starts, drawn=True)
+    steps_per_epoch = max(1, len(tokens.train) // (config.items_per_step * ranks.size))
+    # Also for the backward pass of scores that are divided by tokens of the vocabulary.
+    with loss_parallel() if tensor_parallel else nullcontext():
+        session.learn(session.forward, steps_per_epoch, batches_of(tokens.train, config.context, order, session.device))
+    report_size(session.model, config, reporter)
+    session.report(step_flops(config), None if config.lora else palm_step_flops(config))
+
+
+def build(config: Config, ranks: Ranks) -> LanguageModel:
+    """Return the model with new weights on the device of this rank, of which it has its part."""
+    device = choose_device(config.device)
+    narrow = AUTOCAST.get(config.precision)
+    model = _on_meta_device(config, recompute=config.recompute, chunk=config.loss_chunk)
+    frozen = narrow
+    if config.strategy != "ddp" and ranks.size > 1:
+        shard(model, config.strategy, ranks.size, device, narrow)
+        # FSDP2 wants one type of all weights, and gathers them in 16 bits anyway.
+        frozen = None
+    materialise(model, device, config.seed, frozen)
+    return model
+
+
+def report_size(model: nn.Module, config: Config, reporter: Reporter) -> None:
+    """Report the model, its strategy, and the weights that do not learn."""
+    reporter.result("model", config.model)
+    frozen = sum(weights.numel() for weights in model.parameters() if not weights.requires_grad)
+    if frozen:
+        reporter.result("frozen_parameters", frozen)
+
+
+def step_flops(config: Config) -> StepFlops:
+    """Return the counted floating-point operations of a step of a rank, without what is computed again."""
+    model = _on_meta_device(config)
+    tokens_BL = torch.empty(config.batch_size, config.context, dtype=torch.long, device="meta")
+    return count_flops(lambda: model(tokens_BL, tokens_BL))
+
+
+def palm_step_flops(config: Config) -> StepFlops:
+    """Return the floating-point operations of a step of a rank by PaLM's formula.
+
+    Of the weights, those of an embedding that is only looked up are left out.
+    """
+    size = config.size
+    weights = sum(weights.numel() for weights in _on_meta_device(config).parameters())
+    looked_up = 0 if size.tied else size.vocabulary * size.width
+    per_token = palm_flops(weights - looked_up, layers=size.layers, width=size.width, context=config.context)
+    return StepFlops(convolutions=0, products=per_token * config.items_per_step)
+
+
+def layers(config: Config) -> list[LayerRow]:
+    """Return the layers of the network, with its loss."""
+    model = _on_meta_device(config)
+    tokens_BL = torch.empty(config.batch_size, config.context, dtype=torch.long, device="meta")
+    return outline({"": model}, lambda: model(tokens_BL, tokens_BL))
+
+
+def _on_meta_device(config: Config, *, recompute: bool = False, chunk: int | None = None) -> LanguageModel:
+    with torch.device("meta"):
+        return LanguageModel(config.size, config.context, lora=config.lora, recompute=recompute, chunk=chunk)
