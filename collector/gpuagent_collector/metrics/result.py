@@ -73,6 +73,16 @@ WORK_METRICS: tuple[StoredMetric, ...] = (
     _rate("executed_flops_per_second", "Executed FLOP/s, each rank", "FLOP/s"),
     _rate("dram_bytes_per_second", "Device memory traffic, counted", "bytes/s"),
     reported("mfu_percent", "Model FLOPs utilisation", "percent", "avg", Better.HIGHER, result="mfu", group="Work"),
+    # The same by PaLM's formula, of which only some models know the terms.
+    reported(
+        "mfu_palm_percent",
+        "Model FLOPs utilisation by PaLM's formula",
+        "percent",
+        "avg",
+        Better.HIGHER,
+        result="mfu_palm",
+        group="Work",
+    ),
     reported(
         "data_wait_percent",
         "Host waiting for data",
