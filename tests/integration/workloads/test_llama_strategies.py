@@ -56,10 +56,8 @@ def losses_of(strategy, among, **options):
 
 made = {}
 for name, options in json.loads(sys.argv[2]).items():
-    for strategy in ("ddp",) if "lora" in options else ("ddp", "fsdp2", "tp"):
+    for strategy in ("ddp", "fsdp2") if "lora" in options else ("ddp", "fsdp2", "tp"):
         made[f"{name} {strategy}"] = losses_of(strategy, ranks, **options)
-    if "lora" in options:
-        made[f"{name} fsdp2"] = losses_of("fsdp2", ranks, **options)
     made[f"{name} alone"] = losses_of("ddp", Ranks(), **options)
 pathlib.Path(sys.argv[1], str(ranks.rank)).write_text(json.dumps(made))
 ranks.leave()
@@ -92,14 +90,13 @@ def losses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
     return dict(both[0])
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize(
+    ("options", "strategy"),
+    [(options, strategy) for options in OPTIONS for strategy in STRATEGIES if (options, strategy) != ("adapters", "tp")],
+)
 def test_two_ranks_have_the_losses_of_one_on_the_same_global_batches(
     options: str, strategy: str, losses: dict[str, list[float]]
 ) -> None:
-    if (options, strategy) == ("adapters", "tp"):
-        assert f"{options} {strategy}" not in losses
-        return
     alone = losses[f"{options} alone"]
     assert losses[f"{options} {strategy}"] == pytest.approx(alone, rel=TOLERANCES[options])
     # Otherwise equal losses would show only that the weights began alike.
