@@ -1,17 +1,12 @@
-"""The loop anybody would write, beside the workload llama: the same network and arithmetic, on tokens that stay on the device.
+"""The loop anybody would write, beside the workload llama: the same network, on tokens that stay on the device.
 
 Reports its throughput to gpuagent, and prints it. `python plain_llama.py --model 1b --context 2048 --batch-size 4`
 """
 
 import argparse
-import sys
 import time
-from pathlib import Path
 
 import torch
-
-for folder in ("workloads", "proto"):
-    sys.path.append(str(Path(__file__).resolve().parents[2] / folder))
 
 import gpuagent_report
 from gpuagent_workloads.llama.presets import PRESETS

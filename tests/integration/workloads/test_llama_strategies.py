@@ -11,8 +11,7 @@ from tests.unit.workloads.runs import environment_with, of_kind, read_events, re
 
 STRATEGIES = ("ddp", "fsdp2", "tp")
 
-# Losses of three steps by each strategy and, on rank 0, by one rank alone. Each rank takes 2 of 4 sequences, those of tp
-# all of them.
+# Losses of three steps by each strategy, and by one rank alone. Each rank takes 2 of 4 sequences, those of tp all.
 TRAIN = """
 import json, pathlib, sys
 from contextlib import nullcontext
@@ -92,7 +91,12 @@ def losses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
 
 @pytest.mark.parametrize(
     ("options", "strategy"),
-    [(options, strategy) for options in OPTIONS for strategy in STRATEGIES if (options, strategy) != ("adapters", "tp")],
+    [
+        (options, strategy)
+        for options in OPTIONS
+        for strategy in STRATEGIES
+        if (options, strategy) != ("adapters", "tp")
+    ],
 )
 def test_two_ranks_have_the_losses_of_one_on_the_same_global_batches(
     options: str, strategy: str, losses: dict[str, list[float]]

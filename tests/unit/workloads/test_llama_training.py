@@ -53,7 +53,9 @@ def test_recomputation_keeps_fewer_bytes_for_the_backward_pass() -> None:
     def kept_bytes(model: LanguageModel) -> int:
         sizes: list[int] = []
         tokens_BL = torch.zeros(2, 16, dtype=torch.long)
-        with torch.autograd.graph.saved_tensors_hooks(lambda kept: sizes.append(kept.nbytes) or kept, lambda kept: kept):
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda kept: sizes.append(kept.nbytes) or kept, lambda kept: kept
+        ):
             model(tokens_BL, tokens_BL)
         return sum(sizes)
 

@@ -122,11 +122,10 @@ class Block(nn.Module):
     ) -> torch.Tensor:
         """Return the input of the next block, shape (B, L, D); see `Llama.forward`."""
         if self.recompute and torch.is_grad_enabled():
-            # torch's stubs lack the result's type.
-            kept: torch.Tensor = checkpoint(  # type: ignore[no-untyped-call]
+            kept_BLD: torch.Tensor = checkpoint(
                 self.compute, x_BLD, turns, positions_BL, cache, first, end, use_reentrant=False
             )
-            return kept
+            return kept_BLD
         return self.compute(x_BLD, turns, positions_BL, cache, first, end)
 
     def compute(

@@ -3,7 +3,7 @@
 Shapes: B sequences of a batch, L tokens of each, D features of a token, N tokens whose loss is computed at a time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
-from gpuagent_workloads.llama.model import INITIAL_DEVIATION, Llama, rotations
+from gpuagent_workloads.llama.model import INITIAL_DEVIATION, Block, Llama, rotations
 from gpuagent_workloads.llama.presets import Size
 
 # The factor of adapters (alpha by rank), as in torchtune's recipes.
@@ -35,10 +35,10 @@ class LanguageModel(nn.Module):
         """
         super().__init__()
         self.llama = Llama(size, context)
-        self.chunk = chunk
+        self.context, self.chunk = context, chunk
         # Set by tensor parallelism, whose loss has no compiled form.
         self.divided_scores = False
-        for block in self.llama.blocks:
+        for block in self.blocks():
             block.recompute = recompute
             if lora is not None:
                 _adapt(block, lora)
@@ -54,8 +54,7 @@ class LanguageModel(nn.Module):
             loss = self._sum_losses(x_ND, targets_N)
         else:
             chunks = zip(x_ND.split(self.chunk), targets_N.split(self.chunk), strict=True)
-            # torch's stubs lack the result's type.
-            losses = [checkpoint(self._sum_losses, *both, use_reentrant=False) for both in chunks]  # type: ignore[no-untyped-call]
+            losses = [checkpoint(self._sum_losses, *both, use_reentrant=False) for both in chunks]
             loss = torch.stack(losses).sum()
         return loss / targets_N.numel()
 
@@ -64,12 +63,18 @@ class LanguageModel(nn.Module):
         loss = cross_entropy(self.llama.logits(x_ND), targets_N, reduction="sum")
         return loss.to_local() if isinstance(loss, DTensor) else loss
 
+    def blocks(self) -> Iterator[Block]:
+        """Yield the blocks of the network."""
+        for block in self.llama.blocks:
+            assert isinstance(block, Block)
+            yield block
+
     def compile_parts(self) -> None:
         """Compile one block, whose code serves all of them, and the loss."""
         # Blocks are small enough to overlap with the exchange of gradients as they are.
         torch._dynamo.config.optimize_ddp = False  # noqa: SLF001 - the documented name of the setting
-        for block in self.llama.blocks:
-            block.compute = torch.compile(block.compute, dynamic=False)
+        for block in self.blocks():
+            block.compute = torch.compile(block.compute, dynamic=False)  # type: ignore[method-assign]
         if not self.divided_scores:
             self._sum_losses = torch.compile(self.sum_losses, dynamic=False)
 
@@ -125,5 +130,5 @@ def materialise(model: LanguageModel, device: torch.device, seed: int, frozen: t
             if isinstance(weights, DTensor):
                 whole = distribute_tensor(whole, weights.device_mesh, weights.placements, src_data_rank=None)
             weights.copy_(whole)
-    turns, size = model.llama.turns_LK, model.llama.size
-    model.llama.turns_LK = rotations(len(turns), size.width // size.heads, size.rope_base).to(device)
+    size = model.llama.size
+    model.llama.turns_LK = rotations(model.context, size.width // size.heads, size.rope_base).to(device)

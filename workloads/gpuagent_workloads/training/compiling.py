@@ -20,8 +20,8 @@ _TRITON_NEEDS_CAPABILITY = (7, 0)
 def compiled(model: nn.Module, wanted: bool, device: torch.device) -> Callable[..., torch.Tensor]:
     """Return the model's compiled form if `wanted`, which shares its weights, or the model itself.
 
-    A model with a method `compile_parts` does that itself, and is returned. Any other is unchanged: test it and count its FLOPs without compiling it again. Compilation takes place in the first
-    step.
+    The model is unchanged: test it and count its FLOPs without compiling it again. Compilation takes place in the first
+    step. A model with a method `compile_parts` does that itself, and is returned.
 
     Raises:
         MisuseError: it cannot be compiled here.

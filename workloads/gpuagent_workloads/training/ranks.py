@@ -86,9 +86,10 @@ class Ranks:
 def parallel(model: nn.Module, ranks: Ranks, device: torch.device) -> nn.Module:
     """Return the parallel form of the model, in which all ranks get the mean of their gradients.
 
-    With one rank, or of a model that is divided among the ranks, that is `model` itself. All ranks start with rank 0's weights, and must build the same parallel models
-    in the same order. `model` is unchanged: test and save it, and use it where its gradients are unwanted, like those
-    of a discriminator while its generator learns. Compile the parallel form.
+    With one rank, or of a model that is divided among the ranks, that is `model` itself. All ranks start with rank 0's
+    weights, and must build the same parallel models in the same order. `model` is unchanged: test and save it, and use
+    it where its gradients are unwanted, like those of a discriminator while its generator learns. Compile the parallel
+    form.
     """
     if ranks.size == 1 or any(isinstance(weights, DTensor) for weights in model.parameters()):
         return model

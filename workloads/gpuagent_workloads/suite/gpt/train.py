@@ -22,6 +22,7 @@ LEARNING_RATE, BETAS, WEIGHT_DECAY = 3e-4, (0.9, 0.95), 0.1
 SYNTHETIC_SEQUENCES = 2_000
 VALIDATION_BATCHES = 4
 
+
 def train_and_validate(config: Config, reporter: Reporter) -> None:
     """Run the workload from its data to the loss on the held-back tokens."""
     tokens = load_tokens(

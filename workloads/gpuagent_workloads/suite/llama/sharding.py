@@ -51,7 +51,7 @@ def shard(model: LanguageModel, strategy: str, ranks: int, device: torch.device,
 
 
 def _divide_layers(model: LanguageModel, mesh: DeviceMesh) -> None:
-    """Divide each layer, and the scores, among the ranks, as Megatron-LM does with sequence parallelism (Korthikanti et al. 2022)."""
+    """Divide each layer, and the scores, as Megatron-LM with sequence parallelism (Korthikanti et al. 2022)."""
     gathered = PrepareModuleOutput(output_layouts=Shard(1), desired_output_layouts=Replicate(), use_local_output=False)
     for block in model.llama.blocks:
         parallelize_module(block, mesh, _BLOCK)
