@@ -65,9 +65,7 @@ class LanguageModel(nn.Module):
 
     def blocks(self) -> Iterator[Block]:
         """Yield the blocks of the network."""
-        for block in self.llama.blocks:
-            assert isinstance(block, Block)
-            yield block
+        yield from (block for block in self.llama.blocks if isinstance(block, Block))
 
     def compile_parts(self) -> None:
         """Compile one block, whose code serves all of them, and the loss."""

@@ -2,8 +2,9 @@
 
 import torch
 
-from gpuagent_workloads.suite.classification import ClassificationConfig, Vgg16Config, networks
+from gpuagent_workloads.suite.classification import ClassificationConfig, Vgg16Config, VitConfig, networks
 from gpuagent_workloads.suite.classification.train import Build
+from gpuagent_workloads.suite.classification.vit import Vit
 from gpuagent_workloads.training.outline import LayerRow, outline
 
 
@@ -25,6 +26,11 @@ def alexnet(config: ClassificationConfig) -> list[LayerRow]:
 def vgg16(config: Vgg16Config) -> list[LayerRow]:
     """Return the layers of VGG-16."""
     return _outline(lambda: networks.vgg16(config.classes, swapped=config.order == "swapped"), config)
+
+
+def vit(config: VitConfig) -> list[LayerRow]:
+    """Return the layers of ViT-B/16."""
+    return _outline(lambda: Vit(config.classes, config.image_size), config)
 
 
 def _outline(build: Build, config: ClassificationConfig) -> list[LayerRow]:

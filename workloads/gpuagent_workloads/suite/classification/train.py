@@ -1,8 +1,8 @@
 """Training of the image classification workloads.
 
-Optimizer and normalisation are those of pytorch/examples, imagenet/main.py. Its learning rates are for batches of 256
-and are scaled to others. Accuracy of the training's batches is reported beside their loss. Only --test-images tests:
-the studies stop after 15 batches, where accuracy means nothing.
+Optimizer and normalisation are those of pytorch/examples, imagenet/main.py; ViT's optimizer is that of torchvision's
+references. Learning rates are for batches of 256 and are scaled to others. Accuracy of the training's batches is
+reported beside their loss. Only --test-images tests: the studies stop after 15 batches, where accuracy means nothing.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,11 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.classification import ClassificationConfig, Vgg16Config, with_steps
+from gpuagent_workloads.suite.classification import ClassificationConfig, Vgg16Config, VitConfig, with_steps
 from gpuagent_workloads.suite.classification.networks import alexnet, resnet18, resnet50, vgg16
 from gpuagent_workloads.suite.classification.sources import open_source
+from gpuagent_workloads.suite.classification.vit import Vit
+from gpuagent_workloads.training.adamw import make_adamw
 from gpuagent_workloads.training.images import Normalisation, accuracies_of, hits, named_accuracies
 from gpuagent_workloads.training.model import count_flops
 from gpuagent_workloads.training.session import Session
@@ -50,7 +52,31 @@ def train_vgg16(config: Vgg16Config, reporter: Reporter) -> None:
     train_classifier(lambda: vgg16(config.classes, swapped=config.order == "swapped"), 0.01, config, reporter)
 
 
-def train_classifier(build: Build, learning_rate: float, config: ClassificationConfig, reporter: Reporter) -> None:
+def train_vit(config: VitConfig, reporter: Reporter) -> None:
+    """Train ViT-B/16."""
+    # 0.003 for batches of 4096.
+    rate = 0.003 * LEARNING_RATE_BATCH_SIZE / 4096
+    train_classifier(
+        lambda: Vit(config.classes, config.image_size),
+        rate,
+        config,
+        reporter,
+        lambda model, scaled: make_adamw(model, scaled, (0.9, 0.999), 0.3),
+    )
+
+
+def make_sgd(model: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
+    """Return the optimizer of the convolutional networks."""
+    return torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
+
+
+def train_classifier(
+    build: Build,
+    learning_rate: float,
+    config: ClassificationConfig,
+    reporter: Reporter,
+    make_optimizer: Callable[[nn.Module, float], torch.optim.Optimizer] = make_sgd,
+) -> None:
     """Train a network, (batch, 3, side, side) to scores (batch, classes).
 
     Args:
@@ -58,17 +84,15 @@ def train_classifier(build: Build, learning_rate: float, config: ClassificationC
         learning_rate: for batches of 256.
         config: how to train.
         reporter: where to report.
+        make_optimizer: returns the optimizer, given the scaled learning rate.
     """
     source = open_source(config, reporter)
     session = Session(
         with_steps(config),
         reporter,
         build,
-        lambda model, ranks: torch.optim.SGD(
-            model.parameters(),
-            lr=learning_rate * config.batch_size * ranks / LEARNING_RATE_BATCH_SIZE,
-            momentum=MOMENTUM,
-            weight_decay=WEIGHT_DECAY,
+        lambda model, ranks: make_optimizer(
+            model, learning_rate * config.batch_size * ranks / LEARNING_RATE_BATCH_SIZE
         ),
     )
     normalise = Normalisation(MEAN, DEVIATION, session.device, channels_last=config.channels_last)
