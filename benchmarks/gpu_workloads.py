@@ -23,6 +23,10 @@ WORKLOADS: tuple[tuple[str, ...], ...] = (
     ("biggan",),
     ("gpt", "--precision", "bf16"),
     ("gpt", "--precision", "bf16", "--compile"),
+    ("llama", "--model", "1b", "--precision", "bf16"),
+    ("llama", "--model", "1b", "--precision", "bf16", "--compile"),
+    ("vit", "--precision", "bf16"),
+    ("bert", "--precision", "bf16"),
     *(("layer", "--layer", layer) for layer in ("relu", "maxpool", "conv", "linear")),
 )
 

@@ -25,7 +25,7 @@ def test_it_learns_and_reports_tokens(tmp_path: Path) -> None:
     events = run_config("bert", tmp_path, **small, steps=151)
     assert {event["items"] for event in of_kind(events, "step")} == {16 * 32}
     losses = [event["value"] for event in of_kind(events, "metric") if event["name"] == "loss"]
-    assert losses[-1] < losses[0] - 0.2
+    assert losses[-1] < losses[0] - 0.05
     assert results_of(events)["model_flops_per_step"] == step_flops(Config(**small)).total  # type: ignore[arg-type]
 
 

@@ -7,6 +7,7 @@ without a second sentence. Of its masked tokens, 80 % become the mask, 10 % anot
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from gpuagent_workloads.report import Reporter
@@ -21,6 +22,9 @@ from gpuagent_workloads.training.session import Session
 from gpuagent_workloads.training.tokens import Stream, load_tokens
 
 LEARNING_RATE, BETAS, WEIGHT_DECAY = 1e-4, (0.9, 0.999), 0.01
+
+# Tokens or their places, as torch takes them.
+Places = npt.NDArray[np.int64]
 
 # Of a synthetic stream.
 SYNTHETIC_TOKENS = 1 << 20
@@ -76,7 +80,7 @@ def layers(config: Config) -> list[LayerRow]:
     return outline({"": model}, lambda: model(*batch))
 
 
-def _mask(sequence: Stream, start: int, config: Config) -> tuple[Stream, Stream, Stream]:
+def _mask(sequence: Places, start: int, config: Config) -> tuple[Places, Places, Places]:
     """Return the sequence with masks, their places, and the tokens that were there."""
     random = np.random.default_rng([config.seed, start])
     places = np.sort(random.permutation(config.context)[: config.masked])

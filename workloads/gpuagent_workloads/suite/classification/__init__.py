@@ -93,7 +93,7 @@ class VitConfig(ClassificationConfig):
             raise MisuseError(f"--image-size {self.image_size} must be a multiple of {VIT_PATCH}, a patch's side")
 
 
-_CONFIGS = {"vgg16": Vgg16Config, "vit": VitConfig}
+_CONFIGS: dict[str, type[ClassificationConfig]] = {"vgg16": Vgg16Config, "vit": VitConfig}
 
 
 def with_steps(config: ClassificationConfig) -> ClassificationConfig:

@@ -24,9 +24,10 @@ class Vit(nn.Module):
         self.class_token = nn.Parameter(torch.zeros(1, 1, WIDTH))
         self.conv_proj = nn.Conv2d(3, WIDTH, VIT_PATCH, VIT_PATCH)
         self.encoder = Encoder((side // VIT_PATCH) ** 2 + 1)
-        self.heads = nn.Sequential(OrderedDict(head=nn.Linear(WIDTH, classes)))
+        head = nn.Linear(WIDTH, classes)
+        self.heads = nn.Sequential(OrderedDict(head=head))
         nn.init.trunc_normal_(self.conv_proj.weight, std=math.sqrt(1 / (3 * VIT_PATCH**2)))
-        for weights in (self.conv_proj.bias, self.heads.head.weight, self.heads.head.bias):
+        for weights in (self.conv_proj.bias, head.weight, head.bias):
             nn.init.zeros_(weights)  # type: ignore[arg-type]
 
     def forward(self, images_B3SS: torch.Tensor) -> torch.Tensor:
