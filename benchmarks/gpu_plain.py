@@ -9,9 +9,11 @@ from tests.support.servers import Node
 
 
 def measure(node: Node) -> None:
-    """Print the ratios for ResNet-50's throughput and for the roofs."""
+    """Print the ratios for the throughput of ResNet-50 and Llama 1b, and for the roofs."""
     ours = run_on_gpu(node, ("resnet50", "--precision", "bf16", "--channels-last"))["results"]["throughput"]
     _print("resnet50 bf16 channels-last, images/s", ours, float(_plain("plain_loop")))
+    ours = run_on_gpu(node, ("llama", "--model", "1b", "--precision", "bf16"))["results"]["throughput"]
+    _print("llama 1b bf16, tokens/s", ours, float(_plain("on_gpu.plain_llama")))
     roofs = run_on_gpu(node, ("ceilings", "--ranks", "1"))["results"]
     for name, plain in json.loads(_plain("plain_roofs")).items():
         _print(name, roofs[name], plain)

@@ -69,6 +69,8 @@ class Config(TrainingConfig):
     def _check_tensor_parallel(self, ranks: int) -> None:
         if self.lora is not None:
             raise MisuseError("--strategy tp divides no adapters: omit --lora, or use ddp or fsdp2")
+        if self.compile:
+            raise MisuseError("--strategy tp cannot be compiled: omit --compile, or use ddp or fsdp2")
         size = self.size
         divided = {
             f"the {size.heads} heads of {self.model}": size.heads,

@@ -64,4 +64,3 @@ def _divide_layers(model: LanguageModel, mesh: DeviceMesh) -> None:
         outer["output"] = ColwiseParallel()
     parallelize_module(model.llama, mesh, outer)
     parallelize_module(model.llama, mesh, {"norm": gathered})
-    model.divided_scores = True
