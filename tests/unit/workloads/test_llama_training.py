@@ -145,6 +145,7 @@ def test_a_long_sequence_trains(tmp_path: Path) -> None:
         ({"ranks": 4, "strategy": "tp"}, "divide the 2 heads of keys and values of tiny; 4 ranks do not"),
         ({"ranks": 2, "strategy": "tp", "context": 15}, "divide --context 15; 2 ranks do not"),
         ({"ranks": 2, "strategy": "tp", "lora": 4}, "tp divides no adapters: omit --lora"),
+        ({"ranks": 2, "strategy": "tp", "compile": True}, "tp cannot be compiled: omit --compile"),
         ({"ranks": 2, "strategy": "fsdp2", "precision": "fp16"}, "use --precision bf16"),
         ({"strategy": "fsdp2", "elastic": "1:1", "steps": 1}, "--strategy fsdp2 must be ddp"),
         ({"context": 131_073}, "--context must be at least 2 and at most 131072"),

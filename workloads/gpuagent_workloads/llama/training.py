@@ -36,8 +36,6 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.llama = Llama(size, context)
         self.context, self.chunk = context, chunk
-        # Set by tensor parallelism, whose loss has no compiled form.
-        self.divided_scores = False
         for block in self.blocks():
             block.recompute = recompute
             if lora is not None:
@@ -73,8 +71,7 @@ class LanguageModel(nn.Module):
         torch._dynamo.config.optimize_ddp = False  # noqa: SLF001 - the documented name of the setting
         for block in self.blocks():
             block.compute = torch.compile(block.compute, dynamic=False)  # type: ignore[method-assign]
-        if not self.divided_scores:
-            self._sum_losses = torch.compile(self.sum_losses, dynamic=False)
+        self._sum_losses = torch.compile(self.sum_losses, dynamic=False)
 
 
 class Adapter(nn.Module):
