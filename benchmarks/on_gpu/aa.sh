@@ -33,7 +33,7 @@ hours() { python3 -c "print($1 / 3600)"; }
 lane() {
   local name=$1 file=$2 repeats=$3 number=$((${#lanes[@]} + 1))
   shift 3
-  # shellcheck disable=SC2086 - PARAM is several words
+  # shellcheck disable=SC2086  # PARAM is several words
   GPUAGENT_RUNTIME_DIR=$folder/$name-runtime gpuagent experiment run "$file" --name "$name" --repeats "$repeats" \
     --spool "$folder/$name-spool" --node-id "$(printf '00000000-0000-4000-8000-%012d' "$number")" --node-name "lane-$number" \
     --platform one-gpu --rate 1 --force --python "$here/turns.py" --output "$out/$name" ${PARAM:-} "$@" \
@@ -68,7 +68,7 @@ part_a() {
   sed "s/hours: 1/hours: $(hours "${SECONDS_A:-290}")/" "$here/aa.yaml" >"$folder/aa.yaml"
   for group in ${LANES_A:-resnet50,vgg16 resnet18,alexnet sentiment layer mnist,cifar10,gcn,gpt}; do
     names+=("aa-$((${#names[@]} + 1))")
-    # shellcheck disable=SC2046,SC2086 - an option for each workload
+    # shellcheck disable=SC2046,SC2086  # an option for each workload
     lane "${names[-1]}" "$folder/aa.yaml" "${REPEATS_A:-7}" $(printf -- ' --only workload=%s' ${group//,/ })
   done
   finish >"$out/a-tables.md"
@@ -106,6 +106,6 @@ export GPUAGENT_TURN_SECONDS=${TURN_BCD:-2}
 for parts in 'b c' d; do
   pids=("$serving") lanes=()
   for part in $parts; do [[ $asked != *" $part "* ]] || "part_$part"; done
-  [ ${#lanes[@]} = 0 ] || finish | tee "$out/${parts// /}.txt"
+  [ ${#lanes[@]} = 0 ] || { finish >"$out/${parts// /}.md" && cat "$out/${parts// /}.md"; }
 done
 echo "$((SECONDS - began)) s; everything is in $out/runs.duckdb"
