@@ -121,11 +121,13 @@ def _legend(peers: Peers) -> str:
     assumed = "; ".join(words[method] for method in Method if method in methods) or "from 8 peers on"
     tolerance = next((place.tolerance for place in peers.places if place.tolerance), None)
     content, confidence = (tolerance.content, tolerance.confidence) if tolerance else (0.95, 0.95)
-    of_each = f"each {peers.request.each.value} of " if peers.request.each else ""
+    kind = peers.request.each.value if peers.request.each else ""
+    of_each = f"each {kind} of " if kind else ""
+    once = f", from the {kind} at the same place of each node, since those of a node have much in common" if kind else ""
     return (
         f"Peers: {of_each}the newest like run of each other node ({counted(peers.nodes, 'node')}, "
         f"{counted(peers.runs, 'run')} in all): runs of one node do not count several times. Percentile: the share of "
-        f"peers below. Range: holds at least {percent(content)} of such nodes with {percent(confidence)} confidence, "
+        f"peers below. Range{once}: holds at least {percent(content)} of such nodes with {percent(confidence)} confidence, "
         f"{assumed}; !: outside. Like runs have the same workload, parameters, GPU model, environment, image, "
         "interference and limits."
     )

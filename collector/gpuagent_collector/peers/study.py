@@ -57,7 +57,7 @@ class Place:
     Attributes:
         part: the part of the run that it is of; '' is the whole run.
         peers: values of other nodes: of each its newest run; own: of other runs on the same nodes.
-        tolerance: the range of most of the peers; None: too few.
+        tolerance: the range of most of the peers, from one value of each node; None: too few nodes.
     """
 
     metric: Metric
@@ -178,14 +178,22 @@ def _kind(run: Run) -> tuple[object, ...]:
     return (run.workload, run.parameters, identify_command(run.command), *circumstances)
 
 
-def _make_place(metric: Metric, part: str, value: float, peers: Sequence[float], own: Sequence[float]) -> Place:
+def _make_place(
+    metric: Metric,
+    part: str,
+    value: float,
+    peers: Sequence[float],
+    own: Sequence[float],
+    of_nodes: Sequence[float] | None = None,
+) -> Place:
+    """Return a place; `of_nodes` has one value of each node where `peers` have more."""
     return Place(
         metric=metric,
         part=part,
         value=value,
         peers=tuple(peers),
         own=tuple(own),
-        tolerance=tolerance_interval(peers),
+        tolerance=tolerance_interval(peers if of_nodes is None else of_nodes),
     )
 
 
@@ -198,18 +206,28 @@ def _part_places(
     metrics: Iterable[Metric],
     kind: PartKind,
 ) -> list[Place]:
-    """Return the places of a run's parts among the parts of its peers."""
+    """Return the places of a run's parts among the parts of its peers.
+
+    Parts of a node have much in common, so a range counts one of each node: that at the same place in their order.
+    """
     parts = load_parts(ask, [run, *newest, *own], facts, kind)
     return [
-        _make_place(metric, part, figures[metric.name], _of(parts, newest, metric), _of(parts, own, metric))
+        _make_place(
+            metric,
+            part,
+            figures[metric.name],
+            _of(parts, newest, metric),
+            _of(parts, own, metric),
+            _of(parts, newest, metric, slice(place, place + 1)),
+        )
         for metric in _sort(metrics)
-        for part in label_parts(run, facts, kind).values()
+        for place, part in enumerate(label_parts(run, facts, kind).values())
         if metric.name in (figures := parts.get(run.run_id, {}).get(part, {}))
     ]
 
 
-def _of(parts: Parts, runs: Sequence[Run], metric: Metric) -> list[float]:
-    figures = (figures for run in runs for figures in parts.get(run.run_id, {}).values())
+def _of(parts: Parts, runs: Sequence[Run], metric: Metric, places: slice = slice(None)) -> list[float]:
+    figures = (figures for run in runs for figures in list(parts.get(run.run_id, {}).values())[places])
     return [each[metric.name] for each in figures if metric.name in each]
 
 

@@ -1,13 +1,14 @@
 """The place of a run among runs of other nodes."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.peers.export import answer
 from gpuagent_collector.peers.study import Peers, Request, find_peers
-from gpuagent_collector.statistics.tolerance import Method
+from gpuagent_collector.statistics.tolerance import Method, tolerance_interval
 from gpuagent_collector.store import Store
 from gpuagent_common.errors import MisuseError
 from tests.integration.compare.synthetic import SyntheticStore
@@ -58,6 +59,27 @@ def test_the_parts_of_a_run_have_places_of_their_own(store: SyntheticStore) -> N
     assert {place.part for place in peers.places} == {"GPU 0"}
     assert peers.places[0].metric.name == "gpu_power_watts"
     assert len(peers.places[0].peers) == 9
+
+
+@pytest.mark.parametrize(("nodes", "has_range"), [(4, False), (10, True)])
+def test_a_range_counts_one_gpu_of_each_node_because_those_of_a_node_are_alike(
+    tmp_path: Path, nodes: int, has_range: bool
+) -> None:
+    with Store.open(str(tmp_path / "runs.duckdb")) as opened:
+        store = SyntheticStore(opened.connect())
+        for number in range(nodes):
+            store.next_run(store.node(f"wide-{number}", "fleet", gpus=[GPU] * 3), throughput=1000.0)
+        write_fleet(store)
+        (third,) = (
+            place
+            for place in of_node(store, "wide-0", each=PartKind.GPU).places
+            if (place.metric.name, place.part) == ("gpu_power_watts", "GPU 2")
+        )
+        assert len(third.peers) == 3 * (nodes - 1)
+        # The parts of each node follow one another.
+        assert third.tolerance == tolerance_interval(third.peers[2::3])
+        assert (third.tolerance is not None) is has_range
+        store.connection.close()
 
 
 def test_a_run_of_other_parameters_has_no_peers(store: SyntheticStore) -> None:
