@@ -39,7 +39,10 @@ def answer(history: History) -> str:
         for time, series, before, after in changes[:_MOST_NAMED]
     ]
     rest = len(changes) - len(sentences)
-    return " ".join([*sentences, *([f"The tables have {rest} more."] if rest > 0 else []), seen])
+    few = [series for series in history.series if series.may_be_days]
+    doubt = f"Runs of fewer than {2 * LEAST_PART} days: a difference between days shows as a change." if few else ""
+    more = f"The tables have {rest} more." if rest > 0 else ""
+    return " ".join(filter(None, [*sentences, more, doubt, seen]))
 
 
 def _change(before: Level, after: Level) -> str:
@@ -82,6 +85,9 @@ def _section(series: Series, history: History) -> Section:
     if series.quiet:
         quiet = [f"{release.words}{f' ({release.time:%Y-%m-%d})' if release.time else ''}" for release in series.quiet]
         parts.append(Paragraph(text=f"Changed without a shown effect: {', '.join(quiet)}."))
+    if series.may_be_days:
+        text = f"Each run counts, since {series.days} days are too few: what a day has in common shows as a change too."
+        parts.append(Paragraph(text=text))
     if not series.is_tested:
         parts.append(Paragraph(text=f"Not tested: fewer than {2 * LEAST_PART} runs."))
     given = {name: value for name, value in json.loads(series.parameters).items() if value is not None}
@@ -96,8 +102,9 @@ def _legend(history: History) -> Section:
         f"p-value of random orders of the same values; each series is tested at {percent(history.level)}, so that at "
         f"most {percent(request.alpha)} of histories without any change show one. Where there are runs of "
         f"{2 * LEAST_PART} or more days, each day counts once, with its median: runs of a day have much in common. "
-        "Days that do too give more false changes. A fact that changed at the same time need not be the cause. Changes "
-        "have no intervals, because their places were chosen by their size: `collector compare --before EVENT` has."
+        "With fewer days each run counts, and a difference between days shows as a change. Days that resemble their "
+        "neighbours give more false changes. A fact that changed at the same time need not be the cause. Changes have "
+        "no intervals, because their places were chosen by their size: `collector compare --before EVENT` has."
     )
     return Section(heading="How to read this", parts=(Paragraph(text=text),))
 
@@ -123,6 +130,7 @@ def _record(history: History) -> dict[str, Any]:
                 "circumstances": series.circumstances,
                 "node": series.node,
                 "is_daily": series.is_daily,
+                "days": series.days,
                 "is_tested": series.is_tested,
                 "levels": [_level(level) for level in series.levels],
                 "changed_without_effect": [release.words for release in series.quiet],

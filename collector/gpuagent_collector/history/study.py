@@ -67,6 +67,7 @@ class Series:
         levels: at least one, in the order of time.
         quiet: facts that changed where no change of level is shown.
         is_daily: whether each value is the median of a day; otherwise each is a run's.
+        days: number of days with runs.
         is_tested: whether there are enough values for a change.
     """
 
@@ -77,7 +78,13 @@ class Series:
     levels: tuple[Level, ...]
     quiet: tuple[Release, ...]
     is_daily: bool
+    days: int
     is_tested: bool
+
+    @property
+    def may_be_days(self) -> bool:
+        """Return whether a change may be what the runs of a day have in common."""
+        return len(self.levels) > 1 and not self.is_daily and self.days > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,5 +207,6 @@ def _make_series(
         levels=tuple(levels),
         quiet=tuple(release for _, release in releases if release not in beside),
         is_daily=is_daily,
+        days=len({time.date() for time in times}),
         is_tested=is_tested,
     )

@@ -123,13 +123,15 @@ def _legend(peers: Peers) -> str:
     content, confidence = (tolerance.content, tolerance.confidence) if tolerance else (0.95, 0.95)
     kind = peers.request.each.value if peers.request.each else ""
     of_each = f"each {kind} of " if kind else ""
-    once = f", from the {kind} at the same place of each node, since those of a node have much in common" if kind else ""
+    once = (
+        f", from the {kind} at the same place of each node, since those of a node have much in common" if kind else ""
+    )
     return (
         f"Peers: {of_each}the newest like run of each other node ({counted(peers.nodes, 'node')}, "
         f"{counted(peers.runs, 'run')} in all): runs of one node do not count several times. Percentile: the share of "
-        f"peers below. Range{once}: holds at least {percent(content)} of such nodes with {percent(confidence)} confidence, "
-        f"{assumed}; !: outside. Like runs have the same workload, parameters, GPU model, environment, image, "
-        "interference and limits."
+        f"peers below. Range{once}: holds at least {percent(content)} of such nodes with {percent(confidence)} "
+        f"confidence, {assumed}; !: outside. Like runs have the same workload, parameters, GPU model, environment, "
+        "image, interference and limits."
     )
 
 

@@ -19,9 +19,14 @@ Floats = NDArray[np.float64]
 # A part of fewer values could not have a level of its own.
 LEAST_PART = 4
 
-# Random orders: so many for each unit of 1 / alpha that the p-value is known well enough at alpha, and at most so many.
+# Random orders: so many for each unit of 1 / alpha that the p-value is known well enough at alpha. At levels of many
+# series so many in all, but never so few that no p-value could be as low as alpha.
 _ORDERS_PER_LEVEL = 100
-_MOST_ORDERS = 20_000
+_MANY_ORDERS = 20_000
+_FEWEST_PER_LEVEL = 5
+
+# Made at once: all orders of a long series would take gigabytes.
+_PIECE = 500
 
 _SEED = 20260101
 
@@ -46,18 +51,25 @@ def find_changes(values: Sequence[float], *, alpha: float = 0.05) -> list[Change
         ranks = _ranks(np.asarray(values[start:end], dtype=np.float64))
         steps = _steps(ranks[None, :])[0]
         place = int(np.argmax(steps))
-        orders = min(_MOST_ORDERS, ceil(_ORDERS_PER_LEVEL / alpha))
-        # In pieces: all orders of a long series at once would take gigabytes.
-        as_large = sum(
-            int(np.count_nonzero(_steps(chance.permuted(np.tile(ranks, (500, 1)), axis=1)).max(axis=1) >= steps[place]))
-            for _ in range(ceil(orders / 500))
-        )
-        p_value = (1 + as_large) / (1 + 500 * ceil(orders / 500))
+        p_value = _p_value(ranks, float(steps[place]), alpha, chance)
         if p_value <= alpha:
             index = start + LEAST_PART + place
             found.append(Change(index=index, p_value=p_value))
             parts += [(start, index), (index, end)]
     return sorted(found, key=lambda change: change.index)
+
+
+def _p_value(ranks: Floats, largest: float, alpha: float, chance: np.random.Generator) -> float:
+    """Return the share of random orders with so large a step; above alpha a lower bound: counting stops there."""
+    orders = max(min(_MANY_ORDERS, ceil(_ORDERS_PER_LEVEL / alpha)), ceil(_FEWEST_PER_LEVEL / alpha))
+    made = _PIECE * ceil(orders / _PIECE)
+    as_large = 0
+    for _ in range(made // _PIECE):
+        drawn = chance.permuted(np.tile(ranks, (_PIECE, 1)), axis=1)
+        as_large += int(np.count_nonzero(_steps(drawn).max(axis=1) >= largest))
+        if 1 + as_large > alpha * (1 + made):
+            break
+    return (1 + as_large) / (1 + made)
 
 
 def _ranks(values: Floats) -> Floats:

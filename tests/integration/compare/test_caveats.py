@@ -33,6 +33,21 @@ def test_runs_that_did_not_take_turns_are_warned_of(store: SyntheticStore) -> No
     assert "not_interleaved" in warnings(store)
 
 
+@pytest.mark.parametrize(
+    ("repeats", "expected"), [(1, None), (3, "6 runs of 2 nodes for alder, 6 runs of 2 nodes for birch")]
+)
+def test_several_runs_of_each_of_a_few_nodes_are_warned_of(
+    store: SyntheticStore, repeats: int, expected: str | None
+) -> None:
+    nodes = [store.node(f"{name}-{number}", name) for number in range(2) for name in ("alder", "birch")]
+    for _ in range(repeats):
+        for node in nodes:
+            store.next_run(node)
+    found = warnings(store)
+    assert "one_node" not in found
+    assert (found["few_nodes"].split(":")[0] if expected else found.get("few_nodes")) == expected
+
+
 def test_throttled_idle_shared_and_short_runs_are_warned_of(store: SyntheticStore) -> None:
     alder, _ = alternate(store, first_node={"gpus": ["NVIDIA L4"]})
     for tick in range(60):

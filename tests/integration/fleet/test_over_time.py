@@ -130,6 +130,25 @@ def test_firmware_that_was_unknown_before_is_no_change(history: History) -> None
     assert "bios" not in {release.event for release in releases}
 
 
+def test_a_change_between_few_days_may_be_one_of_days(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "runs.duckdb")) as opened:
+        store = SyntheticStore(opened.connect())
+        node = store.node("new", "fleet")
+        for day, rate in enumerate((1000.0, 1000.0, 900.0)):
+            for number in range(6):
+                start_seconds = day * DAY_SECONDS + 60 * number
+                throughput = rate * store.chance.gauss(1, 0.004)
+                store.run(f"{day}-{number}", node, start_seconds=start_seconds, throughput=throughput)
+        store.write()
+        history = study_history(store.ask, HistoryRequest(workload="mnist"))
+        store.connection.close()
+    (series,) = history.series
+    assert (len(series.levels), series.is_daily, series.days) == (2, False, 3)
+    assert "Runs of fewer than 8 days: a difference between days shows as a change." in answer_history(history)
+    text = " ".join(str(part) for section in build_document(history) for part in section.parts)
+    assert "3 days are too few" in text
+
+
 @pytest.fixture
 def run(path: Path) -> Callable[..., Result]:
     def invoke(*arguments: str) -> Result:

@@ -39,6 +39,13 @@ def test_sound_values_have_small_p_values_at_most_as_often_as_they_say(units: in
         assert (found[:, 0] <= level).sum() <= binom.isf(UNLIKELY, trials, level)
 
 
+def test_a_clear_change_is_found_among_thousands_of_series() -> None:
+    values = np.random.default_rng(4).normal(0, 0.01, 40)
+    values[20:] += 1
+    (change,) = find_changes(values.tolist(), alpha=0.05 / 5000)
+    assert change.index == 20
+
+
 def test_a_far_value_has_a_small_p_value_whatever_the_scale() -> None:
     values = [1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.01, 2.0]
     for scaled in (values, [1e6 * value - 5 for value in values]):

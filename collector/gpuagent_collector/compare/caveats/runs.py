@@ -186,6 +186,22 @@ def one_node(evidence: Evidence) -> Iterator[Caveat]:
     yield Caveat(code="one_node", text=text, remedy="repeat on other nodes of the same kind")
 
 
+def few_nodes(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where sides of several nodes each have several runs of a node: the test counts every run."""
+    nodes = {side: {run.nodes for run in runs} for side, runs in evidence.sides.items()}
+    several = all(len(names) > 1 for names in nodes.values())
+    if "node" in evidence.layout.facet.names or not several or len(set(map(frozenset, nodes.values()))) == 1:
+        return
+    counts = {side: (len(runs), len(nodes[side])) for side, runs in evidence.sides.items()}
+    if any(runs > of_side for runs, of_side in counts.values()):
+        listed = ", ".join(f"{runs} runs of {of_side} nodes for {side}" for side, (runs, of_side) in counts.items())
+        yield Caveat(
+            code="few_nodes",
+            text=f"{listed}: what the runs of a node have in common counts once for each of them",
+            remedy="if nodes differ, a false 'differs' is likelier than stated: see `--by node`, or use more nodes",
+        )
+
+
 def not_interleaved(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where the sides did not take turns."""
     if evidence.layout.facet.in_time:
