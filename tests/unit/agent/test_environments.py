@@ -203,6 +203,16 @@ def test_docker_asks_for_no_gpus_where_site_options_name_their_devices(
     assert "--gpus" not in find_environment("docker").launch(job(node)).command
 
 
+@pytest.mark.parametrize("site", ["--network=host --ipc=host --label x", "--network host --ipc host --label x"])
+def test_a_runs_own_network_replaces_that_of_the_site(node: Path, monkeypatch: pytest.MonkeyPatch, site: str) -> None:
+    monkeypatch.setenv("GPUAGENT_PODMAN_ARGS", site)
+    podman = find_environment("podman")
+    command = podman.launch(replace(job(node), options=("--network=none",))).command
+    assert [word for word in command if word.startswith("--network")] == ["--network=none"]
+    ipc = site.split()[site.split().index("--label") - 1]
+    assert (ipc in command, "--label" in command) == (True, True)
+
+
 def test_a_path_with_a_comma_is_mounted_whole_and_a_container_has_a_name_that_engines_take() -> None:
     assert container_engine.mount_option(Path("/a,b")) == '--mount=type=bind,"source=/a,b","target=/a,b"'
     assert container_engine.container_name("größe.sh-1a") == "gpuagent-gr__e.sh-1a"

@@ -41,6 +41,9 @@ _GPU_REQUESTS = (
     "--device=/dev/nvidia",
 )
 
+# Engines refuse these twice: a run's own replaces the site's.
+_ONCE = ("--network", "--net", "--ipc", "--pid", "--shm-size")
+
 # The exit code when the engine failed before it started the program.
 _ENGINE_FAILED = 125
 
@@ -120,7 +123,7 @@ class Engine(Container):
         return super().explain_own(ending)
 
     def _options(self, job: Job) -> list[str]:
-        site = [*site_words(f"GPUAGENT_{self.name.upper()}_ARGS"), *job.options]
+        site = _replace_options(site_words(f"GPUAGENT_{self.name.upper()}_ARGS"), job.options)
         cache = cache_directory(self.name)
         options = ["--init", "--pull", "never", "--log-driver", "none", *self._user_options()]
         options += [f"--env={name}={value}" for name, value in variables(job, cache).items()]
@@ -155,6 +158,19 @@ class Engine(Container):
             return None
         pid = int(text) if text.strip().isdecimal() else 0
         return pid if pid and has_run(pid, run_id) else None
+
+
+def _replace_options(site: Sequence[str], own: Sequence[str]) -> list[str]:
+    """Return the site's options and a run's own, without those of the site that may be given once and the run has."""
+    given = {name for word in own if (name := word.partition("=")[0]) in _ONCE}
+    kept, words = [], iter(site)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name not in given:
+            kept.append(word)
+        elif not equals:
+            next(words, None)  # its value
+    return [*kept, *own]
 
 
 def container_name(run_id: str) -> str:
