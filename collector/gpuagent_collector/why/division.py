@@ -1,6 +1,6 @@
 """A ratio divided among the facts of a ladder, with what they leave unexplained."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log
@@ -28,7 +28,7 @@ class Part:
     """The effect of one fact, given those before it; the rungs' names are `test.baseline.side` and `test.other.side`.
 
     Attributes:
-        fact: its name.
+        fact: its name; of several rungs at once where those between have no runs that succeeded.
         share: of the sum of the parts' logarithms; None where the ladder is not shown to differ, or has no ratio.
     """
 
@@ -47,6 +47,7 @@ class Division:
         ladder: the top rung against the foot.
         original: the sides in the runs that raised the question; None: no such runs.
         rest: the original ratio by that of the ladder; None: no such runs, or no ratio.
+        outside: facts of rungs at the ladder's ends of which no run succeeded; they are in the rest.
     """
 
     sides: tuple[str, str]
@@ -57,6 +58,7 @@ class Division:
     ladder: Shift
     original: Shift | None
     rest: Shift | None
+    outside: tuple[str, ...]
 
 
 def has_ladder(ask: Ask, experiment: str) -> bool:
@@ -72,7 +74,8 @@ def divide_ratio(ask: Ask, request: Request, experiment: str) -> Division:
         MisuseError: a side, facet or metric is unknown.
         GpuAgentError: fewer than two rungs have runs that succeeded.
     """
-    layout, whole = _lay_out(ask, request, experiment)
+    layout, whole, every = _lay_out(ask, request, experiment)
+    facts_of, outside = _name_facts(every, layout.sides)
     # The foot is the ladder's, in whatever order the sides are asked for.
     if layout.sides[0].partition(" ")[2] == request.values[1]:
         request = replace(request, values=(request.values[1], request.values[0]))
@@ -93,7 +96,7 @@ def divide_ratio(ask: Ask, request: Request, experiment: str) -> Division:
         delta=request.delta,
         parts=tuple(
             Part(
-                fact=test.other.side.partition(" ")[2],
+                fact=facts_of[test.other.side],
                 test=test,
                 share=log(test.judgement.shift.estimate) / total if total and shift.is_shown else None,
             )
@@ -102,6 +105,7 @@ def divide_ratio(ask: Ask, request: Request, experiment: str) -> Division:
         ladder=shift,
         original=estimate_shift(*values) if original else None,
         rest=unexplained(values, ladder) if original else None,
+        outside=outside,
     )
 
 
@@ -125,13 +129,25 @@ def unexplained(original: Sides, ladder: Sides, *, alpha: float = 0.05) -> Shift
     )
 
 
-def _lay_out(ask: Ask, request: Request, experiment: str) -> tuple[Layout, Layout]:
-    """Return a layout with a block for each rung and the one before it, and one with the first and last rung."""
+def _name_facts(rungs: Sequence[str], made: Sequence[str]) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """Return the facts of each made rung against the made one before it, and those outside the made ones."""
+    places = [rungs.index(rung) for rung in made]
+    facts = [rung.partition(" ")[2] for rung in rungs]
+    named = {rungs[last]: " + ".join(facts[first + 1 : last + 1]) for first, last in pairwise(places)}
+    return named, (*facts[1 : places[0] + 1], *facts[places[-1] + 1 :])
+
+
+def _lay_out(ask: Ask, request: Request, experiment: str) -> tuple[Layout, Layout, Sequence[str]]:
+    """Return a layout with a block for each rung and the one before it, one with the first and last, and all rungs.
+
+    Rungs without a run that succeeded are in no layout.
+    """
     # The condition chooses the original runs.
     runs = find_runs(ask, _FACET, workload=request.workload, experiment=experiment)
     workload = next((run.workload for run in runs if run.side), "")
     of_rungs = [run for run in runs if run.side and run.workload == workload and run.status == "succeeded"]
-    names = sorted({run.side or "" for run in of_rungs}, key=_number)
+    every = sorted({run.side for run in runs if run.side and run.workload == workload}, key=_number)
+    names = [name for name in every if any(run.side == name for run in of_rungs)]
     if len(names) < 2:
         raise GpuAgentError(f"{experiment} has fewer than two rungs with runs that succeeded; see: collector runs")
     cells = [Cell(side=name, runs=tuple(run for run in of_rungs if run.side == name), others={}) for name in names]
@@ -141,7 +157,7 @@ def _lay_out(ask: Ask, request: Request, experiment: str) -> tuple[Layout, Layou
         sides = tuple(dict.fromkeys(cell.side for pair in pairs for cell in pair))
         return Layout(facet=_FACET, sides=sides, blocks=blocks, left_out=())
 
-    return layout(list(pairwise(cells))), layout([(cells[0], cells[-1])])
+    return layout(list(pairwise(cells))), layout([(cells[0], cells[-1])]), every
 
 
 def _number(rung: str) -> tuple[int, str]:

@@ -129,6 +129,8 @@ def _answer(division: Division) -> str:
         rest = f"The ladder leaves a ratio of {ratio(division.rest.estimate)} unexplained ({interval(division.rest)})."
     else:
         rest = f"No unexplained rest is shown ({interval(division.rest)})."
+    if division.outside:
+        rest += f" No run of these rungs succeeded, so the rest has their effect: {', '.join(division.outside)}."
     return (
         f"{said} {rest} Each fact counts as it adds to those before it; verdicts of all facts hold together "
         "(Holm), and shares are of the logarithm."

@@ -13,6 +13,7 @@ from gpuagent.experiment.plan import trials
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.why.division import divide_ratio
 from gpuagent_collector.why.experiment import write_experiment
+from gpuagent_collector.why.export import render_division
 from gpuagent_collector.why.ladder import Ladder, plan_ladder
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.filled import Fill
@@ -154,6 +155,20 @@ def test_a_ratio_is_divided_among_the_facts_and_what_they_leave(store: Synthetic
     assert log(divided.ladder.estimate) == pytest.approx(log(0.9 * 0.98), abs=0.002)
     assert divided.rest
     assert (divided.rest.low or 9) <= 0.8 / (0.9 * 0.98) <= (divided.rest.high or 0) < 1
+
+
+def test_rungs_without_runs_are_counted_with_the_next_one_and_at_the_ends_with_the_rest(store: SyntheticStore) -> None:
+    two_sides(store, ratio=0.8)
+    climb(store, EFFECTS)
+    for row in store.rows["run_states"]:
+        if row["run_id"].startswith(("rung-2-", "rung-4-")) and row["status"] == "succeeded":
+            row["status"] = "failed"
+    store.write()
+    divided = divide_ratio(store.ask, Request(by="environment", values=("bare", "docker")), "why")
+    assert [part.fact for part in divided.parts] == ["CPU limit", "container and image + shared memory"]
+    assert divided.outside == ("network",)
+    printed = " ".join(str(part) for section in render_division(divided).sections() for part in section.parts)
+    assert "No run of these rungs succeeded, so the rest has their effect: network." in printed
 
 
 def _climbed(store: SyntheticStore) -> None:
