@@ -20,8 +20,10 @@ SIMULATIONS: Mapping[str, Callable[[], Table]] = {
     "equal families": comparing.equal_families,
     "intervals": comparing.other_intervals,
     "plans": comparing.plans,
+    "nodes": comparing.nodes_as_runs,
     "order": designs.orders,
     "chances": comparing.chances,
+    "chances of nodes": comparing.chances_of_nodes,
     "ladders": designs.ladders,
     "sequential": designs.sequential,
     "peeking": designs.peeking,
@@ -29,7 +31,9 @@ SIMULATIONS: Mapping[str, Callable[[], Table]] = {
     "faults": fleets.faults_found,
     "false discoveries": fleets.false_discoveries,
     "tolerance": fleets.tolerances,
+    "tolerance of parts": fleets.tolerances_of_parts,
     "changes": fleets.changes,
+    "few days": fleets.few_days,
 }
 
 

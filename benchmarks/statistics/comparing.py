@@ -37,22 +37,56 @@ def pairs_under_drift() -> Table:
                     f"{100 * median(high - low for low, high in known):.1f}",
                 ]
             )
-    for matched in (True, False):
-        chance = np.random.default_rng(1)
-        walk = np.cumsum(chance.normal(0, 0.01, (_TRIALS, 14)), axis=1).reshape(_TRIALS, 7, 2)
-        walk = chance.permuted(walk, axis=2)  # the order within each repeat is random
-        one, two = np.moveaxis(np.exp(walk + chance.normal(0, 0.01, walk.shape)), 2, 0)
-        shifts = [estimate_shift(*pair, matched) for pair in zip(one, two, strict=True)]
-        known = [(shift.low or 0.0, shift.high or np.inf) for shift in shifts]
-        rows.append(
-            [
-                f"random walk of 1 × noise a run, {'paired' if matched else 'unpaired'}",
-                share(sum(shift.is_shown for shift in shifts), _TRIALS),
-                share(sum(low <= 1 <= high for low, high in known), _TRIALS),
-                f"{100 * median(high - low for low, high in known):.1f}",
-            ]
-        )
+    for label, series in (("random walk of 1 × noise a run", _walking), ("each run 0.5 of the last", _following)):
+        for matched in (True, False):
+            chance = np.random.default_rng(1)
+            one, two = np.moveaxis(np.exp(_by_side(chance, series(chance, (_TRIALS, 14)))), 2, 0)
+            shifts = [estimate_shift(*pair, matched) for pair in zip(one, two, strict=True)]
+            known = [(shift.low or 0.0, shift.high or np.inf) for shift in shifts]
+            rows.append(
+                [
+                    f"{label}, {'paired' if matched else 'unpaired'}",
+                    share(sum(shift.is_shown for shift in shifts), _TRIALS),
+                    share(sum(low <= 1 <= high for low, high in known), _TRIALS),
+                    f"{100 * median(high - low for low, high in known):.1f}",
+                ]
+            )
     return Table(header=["drift, analysis", "A/A called different, %", "coverage, %", "width, %"], rows=rows)
+
+
+def _walking(chance: np.random.Generator, size: tuple[int, int]) -> Floats:
+    walk: Floats = np.cumsum(chance.normal(0, 0.01, size), axis=1) + chance.normal(0, 0.01, size)
+    return walk
+
+
+def _following(chance: np.random.Generator, size: tuple[int, int]) -> Floats:
+    runs = chance.normal(0, 0.01, size)
+    for index in range(1, size[1]):
+        runs[:, index] = 0.5 * runs[:, index - 1] + np.sqrt(0.75) * runs[:, index]
+    return runs
+
+
+def _by_side(chance: np.random.Generator, runs: Floats) -> Floats:
+    """Return consecutive runs by repeat and side: odd repeats are shuffled, each even one has the reverse order."""
+    blocks = runs.reshape(len(runs), -1, 2)
+    odd = chance.integers(0, 2, (len(blocks), (blocks.shape[1] + 1) // 2))
+    turned = np.stack([odd, 1 - odd], axis=2).reshape(len(blocks), -1)[:, : blocks.shape[1]]
+    sided: Floats = np.where(turned[:, :, None], blocks[:, :, ::-1], blocks)
+    return sided
+
+
+def nodes_as_runs() -> Table:
+    """Equal sides on nodes of their own that differ, where each run counts: comparisons that are called different."""
+    trials, rows = 1500, []
+    for nodes, runs in ((2, 5), (4, 5), (8, 3), (8, 1)):
+        row = [f"{nodes} nodes, {runs} runs each" if runs > 1 else f"{nodes} nodes, one run each"]
+        for spread in (0, 0.5, 1):
+            chance = np.random.default_rng(9)
+            own = chance.normal(0, 0.01 * spread, (trials, 2, nodes, 1))
+            values = np.exp(own + chance.normal(0, 0.01, (trials, 2, nodes, runs))).reshape(trials, 2, -1)
+            row.append(share(sum(estimate_shift(*sides).is_shown for sides in values), trials))
+        rows.append(row)
+    return Table(header=["runs of a side", "nodes alike, %", "nodes differ by 0.5 × runs", "1 ×"], rows=rows)
 
 
 def false_alarms() -> Table:
@@ -151,6 +185,26 @@ def chances() -> Table:
             row.append(share(sum(found >= 0.95 for found in best), trials))
         rows.append(row)
     return Table(header=["noise", "3 runs: P(best) ≥ 95 %, %", "5", "7", "20"], rows=rows)
+
+
+def chances_of_nodes() -> Table:
+    """Equal sides on nodes of their own: how often one of the two is given P(best) of at least 95 %."""
+    trials, rows = 100, []
+    for nodes, runs in ((1, 5), (2, 5), (5, 2)):
+        row = [f"{nodes} nodes, {runs} runs each" if nodes > 1 else f"one node, {runs} runs"]
+        for spread in (0, 1):
+            chance = np.random.default_rng(10)
+            own = chance.normal(0, 0.01 * spread, (trials, 2, nodes, 1))
+            found = 0
+            for sides in np.exp(own + chance.normal(0, 0.01, (trials, 2, nodes, runs))):
+                named = {
+                    name: [(str(node), value) for node, values in enumerate(side) for value in values]
+                    for name, side in zip("ab", sides, strict=True)
+                }
+                found += max(share_best(draw_medians(named) or {}).values()) >= 0.95
+            row.append(share(found, trials))
+        rows.append(row)
+    return Table(header=["a side has", "nodes alike: P(best) ≥ 95 %, %", "nodes differ as runs do"], rows=rows)
 
 
 def other_intervals() -> Table:

@@ -1,7 +1,8 @@
 """Fleets and histories: outliers with a false discovery rate, tolerance intervals, changes of level."""
 
 from collections.abc import Callable, Mapping
-from math import log
+from math import log, sqrt
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,6 +96,35 @@ def tolerances() -> Table:
             row.append(share(held, trials))
         rows.append(row)
     return Table(header=["peers are", "8", "20", "50", "92", "93", "200"], rows=rows)
+
+
+def tolerances_of_parts() -> Table:
+    """Nodes that differ as much as their eight GPUs do: intervals that hold at least 95 % of all GPUs."""
+    trials, rows = 1500, []
+    population = NormalDist(0, 0.01 * sqrt(2))
+    for nodes in (8, 12, 20):
+        chance = np.random.default_rng(17)
+        fleets = chance.normal(0, 0.01, (trials, nodes, 1)) + chance.normal(0, 0.01, (trials, nodes, 8))
+        row = [str(nodes)]
+        for chosen in (fleets.reshape(trials, -1), fleets[:, :, 0]):
+            intervals = filter(None, (tolerance_interval(np.exp(sample).tolist()) for sample in chosen))
+            contents = (population.cdf(log(one.high)) - population.cdf(log(one.low)) for one in intervals)
+            row.append(share(sum(content >= 0.95 for content in contents), trials))
+        rows.append(row)
+    return Table(header=["nodes of 8 GPUs", "every GPU counts, %", "one of each node, %"], rows=rows)
+
+
+def few_days() -> Table:
+    """Series of a few days without a change, where each run counts: those that show one."""
+    trials, rows = 400, []
+    for days, runs in ((1, 20), (2, 10), (4, 5), (7, 3)):
+        row = [f"{days} days, {runs} runs each" if days > 1 else f"one day, {runs} runs"]
+        for spread in (0, 0.5, 1):
+            chance = np.random.default_rng(18)
+            series = chance.normal(0, spread, (trials, days, 1)) + chance.normal(0, 1, (trials, days, runs))
+            row.append(share(sum(bool(find_changes(one.ravel().tolist())) for one in series), trials))
+        rows.append(row)
+    return Table(header=["runs", "days alike: false, %", "days differ by 0.5 × runs", "1 ×"], rows=rows)
 
 
 def changes() -> Table:
