@@ -15,9 +15,9 @@ from statistics import median
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.prices.kinds import COST_PER_MILLION_ITEMS, COST_PER_RUN, Kind, currencies_of
 from gpuagent_collector.recommend.chances import Floats, draw_medians, least_certain, share_best
-from gpuagent_collector.runs.cells import Block, Cell
+from gpuagent_collector.runs.cells import Block, Cell, match_runs
 from gpuagent_collector.runs.data import Facts
-from gpuagent_collector.statistics.shift import Sides
+from gpuagent_collector.statistics.shift import Sides, least_pairs
 from gpuagent_collector.statistics.verdicts import Judgement, Verdict, judge
 
 # A run's figures, by metric.
@@ -132,8 +132,8 @@ class Ranking:
     unsettled: str | None
 
 
-# The values of each side's runs; every side has some.
-Values = Mapping[str, Sequence[float]]
+# Side → run_id → value; every side has some.
+Values = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +164,7 @@ def rank(
         alpha: the error rate over all rankings.
     """
     contests = [contest for block in blocks if (contest := _contest(block, facts, weights))]
-    by_score = _judge([contest.scores for contest in contests], delta, alpha)
+    by_score = _judge([(contest.block, contest.scores) for contest in contests], delta, alpha)
     return tuple(
         _ranking(contest, judged, _find_pareto_set(contest, delta, alpha), _draw(contest, facts, weights))
         for contest, judged in zip(contests, by_score, strict=True)
@@ -175,7 +175,7 @@ def _contest(block: Block, facts: Facts, weights: Weights) -> _Contest | None:
     criteria = find_criteria(block, facts)
     cells = [cell for cell in block.cells if cell.runs]
     weighed = [criterion for criterion in criteria if criterion.name in weights]
-    scores = {}
+    scores: Values = {}
     if len(weighed) == len(weights):
         scores = _values(cells, facts, lambda metrics: _score(metrics, weighed, weights))
     if len(scores) < 2:
@@ -184,14 +184,18 @@ def _contest(block: Block, facts: Facts, weights: Weights) -> _Contest | None:
     return _Contest(
         block=block,
         criteria=tuple(criterion for criterion in criteria if taken[criterion.name]),
-        scores=dict(sorted(scores.items(), key=lambda item: median(item[1]))),
+        scores=dict(sorted(scores.items(), key=lambda item: median(item[1].values()))),
         taken=taken,
     )
 
 
-def _values(cells: Sequence[Cell], facts: Facts, of: Callable[[Metrics], float | None]) -> dict[str, list[float]]:
-    found = {cell.side: [of(facts.metrics.get(run.run_id, {})) for run in cell.runs] for cell in cells}
-    known = {side: [value for value in values if value is not None] for side, values in found.items()}
+def _values(cells: Sequence[Cell], facts: Facts, of: Callable[[Metrics], float | None]) -> Values:
+    known = {
+        cell.side: {
+            run.run_id: value for run in cell.runs if (value := of(facts.metrics.get(run.run_id, {}))) is not None
+        }
+        for cell in cells
+    }
     return {side: values for side, values in known.items() if values}
 
 
@@ -200,16 +204,30 @@ def _score(metrics: Metrics, weighed: Sequence[Criterion], weights: Weights) -> 
     return exp(sum(logs) / sum(weights.values())) if len(logs) == len(weighed) else None
 
 
-def _judge(families: Sequence[Values], delta: float, alpha: float) -> Sequence[Judged]:
+def _judge(families: Sequence[tuple[Block, Values]], delta: float, alpha: float) -> Sequence[Judged]:
     """Return the verdicts over all pairs of sides of each, the one with the lower median first; all tested together."""
-    ranked = [sorted(values, key=lambda side: median(values[side])) for values in families]
+    ranked = [sorted(values, key=lambda side: median(values[side].values())) for _, values in families]
     pairs = [(number, pair) for number, sides in enumerate(ranked) for pair in combinations(sides, 2)]
-    tested = [Sides(families[n][better], families[n][other]) for n, (better, other) in pairs]
+    needed = least_pairs(max(1, len(pairs)), alpha)
+    tested = [_match_values(*families[number], pair, needed) for number, pair in pairs]
     verdicts = judge(tested, delta=delta, alpha=alpha)
     judged: list[dict[Pair, Judgement]] = [{} for _ in families]
     for (number, pair), judgement in zip(pairs, verdicts, strict=True):
         judged[number][pair] = judgement
     return judged
+
+
+def _match_values(block: Block, values: Values, sides: Pair, needed: int) -> Sides:
+    """Return the values of two sides: matched where so many pairs as needed have them, as `compare` does."""
+    first, second = (values[side] for side in sides)
+    matched = [
+        (first[one.run_id], second[two.run_id])
+        for one, two in match_runs(*map(block.cell, sides))
+        if one.run_id in first and two.run_id in second
+    ]
+    if len(matched) >= needed:
+        return Sides([one for one, _ in matched], [two for _, two in matched], matched=True)
+    return Sides(list(first.values()), list(second.values()))
 
 
 def _find_pareto_set(contest: _Contest, delta: float, alpha: float) -> Mapping[str, bool] | None:
@@ -220,9 +238,9 @@ def _find_pareto_set(contest: _Contest, delta: float, alpha: float) -> Mapping[s
         return None
     shared = [{side: values[side] for side in sides} for values in common]
     # Each criterion separately: with few repeats all of them together could show nothing.
-    judged = [each for values in shared for each in _judge([values], delta, alpha)]
+    judged = [each for values in shared for each in _judge([(contest.block, values)], delta, alpha)]
     differing = {pair for each in judged for pair, one in each.items() if one.verdict is Verdict.DIFFERS}
-    medians = {side: [median(values[side]) for values in shared] for side in sides}
+    medians = {side: [median(values[side].values()) for values in shared] for side in sides}
 
     def dominates(one: str, other: str) -> bool:
         is_nowhere_worse = all(own <= theirs for own, theirs in zip(medians[one], medians[other], strict=True))
@@ -272,7 +290,9 @@ def _ranking(contest: _Contest, judged: Judged, efficient: Mapping[str, bool] | 
                 side=side,
                 runs=len(contest.scores[side]),
                 place=1 + number if _is_behind(judgements[side]) else 1,
-                medians={name: median(values[side]) for name, values in contest.taken.items() if side in values},
+                medians={
+                    name: median(values[side].values()) for name, values in contest.taken.items() if side in values
+                },
                 judgement=judgements[side],
                 chances={name: of_name[side] for name, of_name in chances.items()},
                 is_efficient=efficient[side] if efficient else None,

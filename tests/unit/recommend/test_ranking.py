@@ -35,11 +35,13 @@ def taking(**figures: float) -> list[dict[str, float]]:
     ]
 
 
-def ranked(sides: Mapping[str, Sequence[Metrics]], *names: str, **weights: float) -> tuple[Ranking, ...]:
-    """Return the rankings by these criteria; a name counts once."""
+def ranked(
+    sides: Mapping[str, Sequence[Metrics]], *names: str, experiment: str | None = None, **weights: float
+) -> tuple[Ranking, ...]:
+    """Return the rankings by these criteria; a name counts once. In an experiment, each run is a repeat."""
     metrics = {f"{side}-{number}": run for side, runs in sides.items() for number, run in enumerate(runs)}
     cells = [
-        Cell(side=side, runs=tuple(_run(f"{side}-{number}") for number in range(len(runs))), others={})
+        Cell(side=side, runs=tuple(_run(side, number, experiment) for number in range(len(runs))), others={})
         for side, runs in sides.items()
     ]
     nothing = load_facts(lambda _sql, _parameters=(): [], [])
@@ -48,9 +50,10 @@ def ranked(sides: Mapping[str, Sequence[Metrics]], *names: str, **weights: float
     return rank([block], facts, {**dict.fromkeys(names, 1.0), **weights}, delta=0.02)
 
 
-def _run(run_id: str) -> Run:
+def _run(side: str, number: int, experiment: str | None) -> Run:
     absent: dict[str, Any] = dict.fromkeys(field.name for field in fields(Run))
-    return Run(**{**absent, "run_id": run_id})
+    made = {"experiment": experiment, "nodes": "node", "repeat": number} if experiment else {}
+    return Run(**{**absent, "run_id": f"{side}-{number}", **made})
 
 
 def standings(sides: Mapping[str, Sequence[Metrics]], *names: str, **weights: float) -> tuple[Standing, ...]:
@@ -77,6 +80,14 @@ def test_sides_that_differ_are_ranked_by_their_ratio_to_the_best() -> None:
     assert (second.side, second.place, judged(second).verdict) == ("c", 2, Verdict.DIFFERS)
     assert (third.side, third.place) == ("a", 3)
     assert [judged(one).shift.estimate for one in (second, third)] == pytest.approx([2, 3])
+
+
+@pytest.mark.parametrize(("experiment", "place"), [("one", 2), (None, 1)])
+def test_runs_of_one_repeat_are_pairs_so_that_drift_hides_no_difference(experiment: str | None, place: int) -> None:
+    drift = [1.3**repeat for repeat in range(7)]
+    sides = {"a": [{"throughput": each} for each in drift], "b": [{"throughput": 0.95 * each} for each in drift]}
+    ((best, other),) = (ranking.standings for ranking in ranked(sides, "time", experiment=experiment))
+    assert (best.side, other.place, judged(other).shift.matched) == ("a", place, experiment is not None)
 
 
 @pytest.mark.parametrize(
