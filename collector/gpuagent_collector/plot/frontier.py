@@ -70,7 +70,7 @@ def draw_frontier(chosen: Selection, width_mm: float, *, delta: float) -> Pictur
 def _panels(block: Block, chosen: Selection, delta: float) -> list[_Panel]:
     criteria = {criterion.name: criterion for criterion in find_criteria(block, chosen.facts)}
     time = criteria.pop("time")
-    ranked = rank([block], chosen.facts, {time.name: 1.0}, delta=delta)
+    ranked = rank([block], chosen.facts, {time.name: 1.0}, delta=delta, alpha=0.05 / chosen.layout.looks)
     standings = ranked[0].standings if ranked else ()
     panels = []
     for other in criteria.values():

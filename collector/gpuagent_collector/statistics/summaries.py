@@ -68,9 +68,9 @@ def _mean(ratios: Sequence[float | None]) -> float | None:
 def outliers(values: Sequence[float], *, least_share: float = 0.02) -> list[int]:
     """Return the indices of values that are far from their median.
 
-    Far is more than 5 + 50 / n robust standard deviations (1.4826 times the median absolute deviation), which one in
-    about a hundred sets of normal values of any size has, and more than the share `least_share` of the median. Fewer
-    than five values have no outliers.
+    Far is more than 5 + 50 / n robust standard deviations (1.4826 times the median absolute deviation), and more than
+    the share `least_share` of the median. Of sets of five normal values about one in sixty has such a value, of six to
+    nine about one in two hundred, of larger ones fewer. Fewer than five values have no outliers.
     """
     if len(values) < 5:
         return []
