@@ -57,7 +57,7 @@ def _run(side: str, number: int, experiment: str | None) -> Run:
 
 
 def standings(sides: Mapping[str, Sequence[Metrics]], *names: str, **weights: float) -> tuple[Standing, ...]:
-    (ranking,) = ranked(sides, *names, **weights)
+    (ranking,) = ranked(sides, *names, experiment=None, **weights)
     return ranking.standings
 
 
