@@ -23,7 +23,6 @@ SIMULATIONS: Mapping[str, Callable[[], Table]] = {
     "nodes": comparing.nodes_as_runs,
     "order": designs.orders,
     "chances": comparing.chances,
-    "chances of nodes": comparing.chances_of_nodes,
     "ladders": designs.ladders,
     "sequential": designs.sequential,
     "peeking": designs.peeking,

@@ -187,26 +187,6 @@ def chances() -> Table:
     return Table(header=["noise", "3 runs: P(best) ≥ 95 %, %", "5", "7", "20"], rows=rows)
 
 
-def chances_of_nodes() -> Table:
-    """Equal sides on nodes of their own: how often one of the two is given P(best) of at least 95 %."""
-    trials, rows = 100, []
-    for nodes, runs in ((1, 5), (2, 5), (5, 2)):
-        row = [f"{nodes} nodes, {runs} runs each" if nodes > 1 else f"one node, {runs} runs"]
-        for spread in (0, 1):
-            chance = np.random.default_rng(10)
-            own = chance.normal(0, 0.01 * spread, (trials, 2, nodes, 1))
-            found = 0
-            for sides in np.exp(own + chance.normal(0, 0.01, (trials, 2, nodes, runs))):
-                named = {
-                    name: [(str(node), value) for node, values in enumerate(side) for value in values]
-                    for name, side in zip("ab", sides, strict=True)
-                }
-                found += max(share_best(draw_medians(named) or {}).values()) >= 0.95
-            row.append(share(found, trials))
-        rows.append(row)
-    return Table(header=["a side has", "nodes alike: P(best) ≥ 95 %, %", "nodes differ as runs do"], rows=rows)
-
-
 def other_intervals() -> Table:
     """Coverage of the median's interval, and of the geometric mean of four ratios."""
     rows = []
