@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Does `compare` report differences that do not exist, and those that do? On the first GPU, into one DuckDB file.
 #
-#   benchmarks/on_gpu/aa.sh [a] [b] [c] [d]          by default a, b and c, in about 7 minutes on one H200
+#   benchmarks/on_gpu/aa.sh [a] [b] [c] [d]          by default a, b and c, in about 9 minutes on one H200
 #
 # a  twenty pairs of equal settings under two labels (aa.yaml), and how many of them are called different
-# b  a difference of 2 %: GPT with 48 and with 49 equal layers
+# b  a difference of about 2 %: GPT with 48 and with 49 equal layers
 # c  ResNet-50 twice with equal settings, to be shown equal to within 2 %
 # d  ResNet-50 until intervals are 1 % wide: equal settings, and batches of 256 and 259 images
 #
 # OUT                   folder of runs.duckdb, logs and tables; default: aa-data
-# SECONDS_A, SECONDS_D  no repeat of a (290) or d (240) begins that would end later
+# SECONDS_A, SECONDS_D  no repeat of a (330) or d (240) begins that would end later
 # TURN, TURN_BCD        seconds that a run of a (0.5) and of the others (2) measures
-# LANES_A               groups of a's workloads that are made side by side, such as "resnet50,vgg16 gpt"
+# LANES_A               groups of a's workloads that are made side by side, such as "resnet50,vgg16 sentiment=rnn,lstm"
 # REPEATS_A, B, C, D    repeats: 7, 8, 8, and at most 27
 # PARAM                 options for all parts, such as "--param precision=default --param gpt:batch-size=1"
 #
@@ -64,12 +64,15 @@ experiment() {
 resnet50() { printf 'channels-last: true, batch-size: %s' "$1"; }
 
 part_a() {
-  local group names=()
-  sed "s/hours: 1/hours: $(hours "${SECONDS_A:-290}")/" "$here/aa.yaml" >"$folder/aa.yaml"
-  for group in ${LANES_A:-resnet50,vgg16 resnet18,alexnet sentiment layer mnist,cifar10,gcn,gpt}; do
+  local group file names=()
+  for group in ${LANES_A:-resnet50 vgg16 resnet18 alexnet sentiment=rnn,lstm sentiment=gru,transformer layer=relu,maxpool layer=conv,linear mnist,cifar10 gcn,gpt}; do
     names+=("aa-$((${#names[@]} + 1))")
+    file=$folder/${names[-1]}.yaml
+    sed "s/hours: 1/hours: $(hours "${SECONDS_A:-330}")/" "$here/aa.yaml" >"$file"
+    [[ $group != *=* ]] || sed -i -E "/workload: ${group%%=*},/ s/(model|layer): \[[a-z, ]*\]/\1: [${group#*=}]/" "$file"
+    group=${group%%=*}
     # shellcheck disable=SC2046,SC2086  # an option for each workload
-    lane "${names[-1]}" "$folder/aa.yaml" "${REPEATS_A:-7}" $(printf -- ' --only workload=%s' ${group//,/ })
+    lane "${names[-1]}" "$file" "${REPEATS_A:-7}" $(printf -- ' --only workload=%s' ${group//,/ })
   done
   finish >"$out/a-tables.md"
   python3 "$here/false_alarms.py" "${names[@]}" | tee "$out/a.txt"
