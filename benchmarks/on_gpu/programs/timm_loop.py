@@ -12,7 +12,8 @@ class Pictures(torch.utils.data.Dataset):
     """Random images of one size: eight, again and again."""
 
     def __init__(self, count, side):
-        self.images = torch.randn(8, 3, side, side, generator=torch.Generator().manual_seed(1))
+        random = torch.Generator().manual_seed(1)
+        self.images = torch.randint(256, (8, 3, side, side), dtype=torch.uint8, generator=random)
         self.count = count
 
     def __len__(self):
@@ -45,7 +46,7 @@ def main():
     for step, (images, labels) in enumerate(loader, 1):
         images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
         with mixed:
-            loss = loss_function(model(images), labels)
+            loss = loss_function(model(images.float() / 255), labels)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
