@@ -39,6 +39,7 @@ def main():
             max_steps=args.steps,
             per_device_train_batch_size=args.batch_size,
             bf16=args.precision == "bf16",
+            use_cpu=not torch.cuda.is_available(),
             logging_steps=10,
             save_strategy="no",
             report_to=[],

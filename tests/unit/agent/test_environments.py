@@ -176,6 +176,16 @@ def test_a_program_that_cannot_be_started_is_refused_with_the_reason(tmp_path: P
         find_environment("bare").launch(replace(job(tmp_path, start=tmp_path), program=(program,)))
 
 
+def test_a_program_is_found_where_it_starts_if_that_is_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "own")
+    monkeypatch.chdir(tmp_path / "bin")
+    # As an experiment's check has it, before the first run.
+    started = find_environment("bare").launch(replace(job(tmp_path, start=Path()), program=("./own",)))
+    assert list(started.command) == ["./own"]
+
+
 @pytest.mark.parametrize("name", ["bare", "charliecloud"])
 def test_a_process_of_the_node_has_whole_cpus_and_no_memory_limit(name: str) -> None:
     with pytest.raises(MisuseError, match=f"{name} cannot limit memory"):
