@@ -28,7 +28,7 @@ class Bare(Environment):
         # A relative path counts from where the program starts, not from where the agent does.
         program = job.program[0]
         if os.sep in program and job.working_directory:
-            program = os.path.abspath(job.working_directory / program)
+            program = str((job.working_directory / program).absolute())
         if not shutil.which(program, path=job.variables.get("PATH")):
             if os.sep in program and Path(program).exists():
                 raise MisuseError(f"{job.program[0]!r} is not an executable file; make it one with chmod +x")

@@ -43,8 +43,8 @@ def main():
     )
     mixed = torch.autocast(device.type, getattr(torch, args.amp_dtype), enabled=args.amp_dtype != "float32")
     began = time.perf_counter()
-    for step, (images, labels) in enumerate(loader, 1):
-        images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+    for step, (read_images, read_labels) in enumerate(loader, 1):
+        images, labels = read_images.to(device, non_blocking=True), read_labels.to(device, non_blocking=True)
         with mixed:
             loss = loss_function(model(images.float() / 255), labels)
         loss.backward()
