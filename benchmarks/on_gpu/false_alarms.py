@@ -10,7 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from scipy.stats import beta
+from scipy.stats import binomtest
 
 
 def main(experiments: list[str]) -> int:
@@ -30,7 +30,7 @@ def main(experiments: list[str]) -> int:
     counted = [test for test in alone if test["verdict"] != "n too small"]
     alarms = sum(not test["low"] <= 1 <= test["high"] for test in counted)
     equal = sum(test["verdict"] == "=" for test in counted)
-    low, high = exact_interval(alarms, len(counted))
+    low, high = binomtest(alarms, len(counted)).proportion_ci(0.95, "exact") if counted else (0.0, 1.0)
     print(
         f"{len(counted)} of {len(alone)} comparisons count; intervals without 1: {alarms}, "
         f"{100 * low:.1f} to {100 * high:.1f} % (exact 95 % interval); shown equal: {equal}"
@@ -41,14 +41,6 @@ def main(experiments: list[str]) -> int:
 
 
 _VARIED = ("batch-size", "model", "layer")
-
-
-def exact_interval(found: int, of: int, alpha: float = 0.05) -> tuple[float, float]:
-    """Return the interval of a share by Clopper and Pearson (1934); 0 to 1 for nothing."""
-    if not of:
-        return 0.0, 1.0
-    low = float(beta.ppf(alpha / 2, found, of - found + 1)) if found else 0.0
-    return low, float(beta.ppf(1 - alpha / 2, found + 1, of - found)) if found < of else 1.0
 
 
 def _test_alone(experiment: str, test: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The loop anybody would write, beside the workload llama: the same network, on tokens that stay on the device.
+"""A plain torch loop beside the workload llama: the same network, on tokens that stay on the device.
 
 Reports its throughput to gpuagent, and prints it. `python plain_llama.py --model 1b --context 2048 --batch-size 4`
 """

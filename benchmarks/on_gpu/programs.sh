@@ -12,6 +12,7 @@ set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 programs=${PROGRAMS:-nanogpt mnist-example imagenet-example trainer lightning timm matrix}
 folder=${FOLDER:-$(mktemp -d)}
+[ -n "${FOLDER:-}" ] || trap 'rm -rf "$folder"' EXIT
 mkdir -p "$folder"
 cp -r "$PROGRAMS_DIR"/. "$here"/programs/* "$folder"
 

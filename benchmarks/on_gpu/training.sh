@@ -12,6 +12,7 @@ collector query sql "
   WITH medians AS (
     SELECT (labels->>'setting') AS setting, median(value) AS throughput
     FROM metrics JOIN runs USING (run_id)
-    WHERE metric = 'throughput' AND runs.workload IN ('llama', 'plain-llama') AND (labels->>'setting') IS NOT NULL
+    WHERE metric = 'throughput' AND (labels->>'setting') IS NOT NULL AND experiment = (
+      SELECT experiment FROM runs WHERE workload = 'plain-llama' ORDER BY started_at DESC LIMIT 1)
     GROUP BY ALL)
   SELECT setting, throughput, throughput / (SELECT throughput FROM medians WHERE setting = 'plain') AS ratio FROM medians"

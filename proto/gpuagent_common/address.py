@@ -26,7 +26,7 @@ class Address:
         if not separator or not host or not port.isdecimal():
             raise MisuseError(f"{text!r} is not an address to listen on; write HOST:PORT, such as 127.0.0.1:50051")
         if int(port) > 65535:
-            raise MisuseError(f"{text!r} is not an address to listen on: ports end at 65535")
+            raise MisuseError(f"{text!r} is not an address to listen on; use a port from 0 to 65535")
         return cls(host=host, port=int(port))
 
     def is_loopback(self) -> bool:

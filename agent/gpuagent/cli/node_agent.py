@@ -167,7 +167,7 @@ def _check_options(client: "AgentClient", config: "AgentConfig", given: Sequence
             "stop it, or omit --platform"
         )
     if "collector" in given and status and status.collector != config.collector:
-        where = f"{status.collector}, not {config.collector}; ask there, or stop that agent"
+        where = f"{status.collector}, not {config.collector}; query that collector, or stop the agent"
         click.echo(f"gpuagent: this node's agent is running already and delivers to {where}", err=True)
     settled = ("platform", "collector")
     ignored = [f"--{name.removesuffix('_hz').replace('_', '-')}" for name in given if name not in settled]

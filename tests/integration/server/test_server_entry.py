@@ -88,7 +88,7 @@ def test_addresses_are_read_and_known_as_loopback_or_not(text: str, loopback: bo
 @pytest.mark.parametrize(
     ("text", "remedy"),
     [(text, "write HOST:PORT") for text in ("", "50051", "host", "host:", ":1", "host:port", "host:-1")]
-    + [("host:65536", "ports end at 65535")],
+    + [("host:65536", "use a port from 0 to 65535")],
 )
 def test_what_is_no_address_is_misuse(text: str, remedy: str) -> None:
     with pytest.raises(MisuseError, match=remedy):

@@ -213,12 +213,14 @@ def test_docker_asks_for_no_gpus_where_site_options_name_their_devices(
     assert "--gpus" not in find_environment("docker").launch(job(node)).command
 
 
-@pytest.mark.parametrize("site", ["--network=host --ipc=host --label x", "--network host --ipc host --label x"])
+@pytest.mark.parametrize(
+    "site", ["--network=host --ipc=host --label x", "--network host --ipc host --label x", "--net=host --ipc=host --label x"]
+)
 def test_a_runs_own_network_replaces_that_of_the_site(node: Path, monkeypatch: pytest.MonkeyPatch, site: str) -> None:
     monkeypatch.setenv("GPUAGENT_PODMAN_ARGS", site)
     podman = find_environment("podman")
     command = podman.launch(replace(job(node), options=("--network=none",))).command
-    assert [word for word in command if word.startswith("--network")] == ["--network=none"]
+    assert [word for word in command if word.startswith("--net")] == ["--network=none"]
     ipc = site.split()[site.split().index("--label") - 1]
     assert (ipc in command, "--label" in command) == (True, True)
 

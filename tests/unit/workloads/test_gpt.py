@@ -68,7 +68,7 @@ def test_gpt_2_s_smallest_trains_on_a_gpu(parameters: dict[str, Any], tmp_path: 
     ("validation", "complaint"),
     [
         (np.zeros(16), "val.bin holds 16 tokens; with this --context it must hold 17"),
-        (np.full(17, 64), "val.bin has a token 64: give --vocabulary 65"),
+        (np.full(17, 64), "val.bin has a token 64, and the model a vocabulary of 64"),
     ],
 )
 def test_token_files_that_do_not_fit_are_refused(

@@ -146,8 +146,9 @@ def test_a_long_sequence_trains(tmp_path: Path) -> None:
         ({"ranks": 2, "strategy": "tp", "context": 15}, "divide --context 15; 2 ranks do not"),
         ({"ranks": 2, "strategy": "tp", "lora": 4}, "tp divides no adapters: omit --lora"),
         ({"ranks": 2, "strategy": "tp", "compile": True}, "tp cannot be compiled: omit --compile"),
+        ({"strategy": "fsdp2"}, "give --ranks 2 or more, or omit it"),
         ({"ranks": 2, "strategy": "fsdp2", "precision": "fp16"}, "use --precision bf16"),
-        ({"strategy": "fsdp2", "elastic": "1:1", "steps": 1}, "--strategy fsdp2 must be ddp"),
+        ({"ranks": 2, "strategy": "fsdp2", "elastic": "2:2", "steps": 1}, "--strategy fsdp2 must be ddp"),
         ({"context": 131_073}, "--context must be at least 2 and at most 131072"),
     ],
 )

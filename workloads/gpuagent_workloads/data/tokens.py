@@ -32,7 +32,10 @@ def read_tokens(path: Path, vocabulary: int, at_least: int) -> npt.NDArray[np.ui
         raise DataError(f"{path} holds {len(tokens)} tokens; with this --context it must hold {at_least}")
     greatest = max(int(tokens[i : i + _CHUNK_TOKENS].max()) for i in range(0, len(tokens), _CHUNK_TOKENS))
     if greatest >= vocabulary:
-        raise DataError(f"{path} has a token {greatest}: give --vocabulary {greatest + 1} or more")
+        raise DataError(
+            f"{path} has a token {greatest}, and the model a vocabulary of {vocabulary}: "
+            "choose a larger one, or encode the text with another tokenizer"
+        )
     return tokens
 
 

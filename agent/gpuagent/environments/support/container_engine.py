@@ -42,7 +42,7 @@ _GPU_REQUESTS = (
 )
 
 # Engines refuse these twice: a run's own replaces the site's.
-_ONCE = ("--network", "--net", "--ipc", "--pid", "--shm-size")
+_ONCE = {"--network": "network", "--net": "network", "--ipc": "ipc", "--pid": "pid", "--shm-size": "shm-size"}
 
 # The exit code when the engine failed before it started the program.
 _ENGINE_FAILED = 125
@@ -162,11 +162,11 @@ class Engine(Container):
 
 def _replace_options(site: Sequence[str], own: Sequence[str]) -> list[str]:
     """Return the site's options and a run's own, without those of the site that may be given once and the run has."""
-    given = {name for word in own if (name := word.partition("=")[0]) in _ONCE}
+    given = {_ONCE[name] for word in own if (name := word.partition("=")[0]) in _ONCE}
     kept, words = [], iter(site)
     for word in words:
         name, equals, _ = word.partition("=")
-        if name not in given:
+        if _ONCE.get(name) not in given:
             kept.append(word)
         elif not equals:
             next(words, None)  # its value

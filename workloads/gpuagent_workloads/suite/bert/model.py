@@ -32,9 +32,11 @@ class Bert(nn.Module):
         self.transform = nn.Linear(size.width, size.width)
         self.transform_norm = nn.LayerNorm(size.width, eps=_NORM_EPS)
         self.output_bias = nn.Parameter(torch.zeros(size.vocabulary))
-        for weights in self.parameters():
+        for name, weights in self.named_parameters():
             if weights.dim() >= 2:
                 nn.init.normal_(weights, std=_INITIAL_DEVIATION)
+            elif name.endswith("bias"):
+                nn.init.zeros_(weights)
 
     def forward(self, tokens_BL: torch.Tensor, places_BM: torch.Tensor, targets_BM: torch.Tensor) -> torch.Tensor:
         """Return the mean loss, in nats, of the tokens that were at the masked places."""

@@ -59,6 +59,8 @@ class Config(TrainingConfig):
         """
         if self.strategy == "ddp":
             return
+        if ranks == 1:
+            raise MisuseError(f"--strategy {self.strategy} divides the model among ranks: give --ranks 2 or more, or omit it")
         if self.elastic is not None:
             raise MisuseError(f"--elastic saves whole weights: with it, --strategy {self.strategy} must be ddp")
         if self.precision == "fp16":

@@ -88,7 +88,7 @@ def build(config: Config, ranks: Ranks) -> LanguageModel:
 
 
 def report_size(model: nn.Module, config: Config, reporter: Reporter) -> None:
-    """Report the model, its strategy, and the weights that do not learn."""
+    """Report the model's name and the number of frozen weights."""
     reporter.result("model", config.model)
     frozen = sum(weights.numel() for weights in model.parameters() if not weights.requires_grad)
     if frozen:
