@@ -148,7 +148,7 @@ def test_a_long_sequence_trains(tmp_path: Path) -> None:
         ({"ranks": 2, "strategy": "tp", "compile": True}, "tp cannot be compiled: omit --compile"),
         ({"strategy": "fsdp2"}, "give --ranks 2 or more, or omit it"),
         ({"ranks": 2, "strategy": "fsdp2", "precision": "fp16"}, "use --precision bf16"),
-        ({"ranks": 2, "strategy": "fsdp2", "elastic": "2:2", "steps": 1}, "--strategy fsdp2 must be ddp"),
+        ({"strategy": "fsdp2", "elastic": "1:1", "steps": 1}, "--strategy fsdp2 must be ddp"),
         ({"context": 131_073}, "--context must be at least 2 and at most 131072"),
     ],
 )

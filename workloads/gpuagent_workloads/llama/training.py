@@ -42,7 +42,7 @@ class LanguageModel(nn.Module):
                 _adapt(block, lora)
         if lora is not None:
             for name, weights in self.named_parameters():
-                weights.requires_grad_(".down." in name or ".up." in name)
+                weights.requires_grad_(".lora_a." in name or ".lora_b." in name)
         self._sum_losses: Callable[..., torch.Tensor] = self.sum_losses
 
     def forward(self, tokens_BL: torch.Tensor, targets_BL: torch.Tensor) -> torch.Tensor:
@@ -80,12 +80,12 @@ class Adapter(nn.Module):
     def __init__(self, layer: nn.Linear, rank: int) -> None:
         super().__init__()
         self.layer = layer
-        self.down = nn.Linear(layer.in_features, rank, bias=False)
-        self.up = nn.Linear(rank, layer.out_features, bias=False)
+        self.lora_a = nn.Linear(layer.in_features, rank, bias=False)
+        self.lora_b = nn.Linear(rank, layer.out_features, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the layer's output plus the adapter's."""
-        out: torch.Tensor = self.layer(x) + LORA_SCALE * self.up(self.down(x))
+        out: torch.Tensor = self.layer(x) + LORA_SCALE * self.lora_b(self.lora_a(x))
         return out
 
 
@@ -117,7 +117,7 @@ def materialise(model: LanguageModel, device: torch.device, seed: int, frozen: t
     for name, weights in model.named_parameters():
         if weights.dim() == 1:
             weights.fill_(1)
-        elif ".up." in name:
+        elif ".lora_b." in name:
             weights.zero_()
         else:
             # Each rank draws all values of one matrix after the other, and keeps its own.
