@@ -211,6 +211,8 @@ def _part_places(
     Parts of a node have much in common, so a range counts one of each node: that at the same place in their order.
     """
     parts = load_parts(ask, [run, *newest, *own], facts, kind)
+    # The parts in their order, also those without figures.
+    orders = {peer.run_id: list(label_parts(peer, facts, kind).values()) for peer in newest}
     return [
         _make_place(
             metric,
@@ -218,7 +220,7 @@ def _part_places(
             figures[metric.name],
             _of(parts, newest, metric),
             _of(parts, own, metric),
-            _of(parts, newest, metric, slice(place, place + 1)),
+            _at(place, parts, orders, metric),
         )
         for metric in _sort(metrics)
         for place, part in enumerate(label_parts(run, facts, kind).values())
@@ -226,8 +228,13 @@ def _part_places(
     ]
 
 
-def _of(parts: Parts, runs: Sequence[Run], metric: Metric, places: slice = slice(None)) -> list[float]:
-    figures = (figures for run in runs for figures in list(parts.get(run.run_id, {}).values())[places])
+def _of(parts: Parts, runs: Sequence[Run], metric: Metric) -> list[float]:
+    figures = (figures for run in runs for figures in parts.get(run.run_id, {}).values())
+    return [each[metric.name] for each in figures if metric.name in each]
+
+
+def _at(place: int, parts: Parts, orders: Mapping[str, Sequence[str]], metric: Metric) -> list[float]:
+    figures = (parts.get(run_id, {}).get(order[place], {}) for run_id, order in orders.items() if place < len(order))
     return [each[metric.name] for each in figures if metric.name in each]
 
 

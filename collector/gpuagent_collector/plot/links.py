@@ -43,17 +43,16 @@ def draw_links(ask: Ask, chosen: Selection, width_mm: float) -> Picture:
         raise GpuAgentError(f"no run reports collectives by size; run: gpuagent run {WORKLOAD}")
     picture = Picture(width_mm=width_mm, note="Medians over runs. Bus bandwidth as nccl-tests defines it.")
     for index, (side, ranks) in enumerate(curves):
-        name = f"{side}, {ranks} ranks (n = {runs[side, ranks]})"
+        name = f"{side}, {ranks} ranks" if ranks else side
+        name += f" (n = {runs[side, ranks]})"
         picture.legend.append((Line2D([], [], **line_style(index)), name))
     operations = list(dict.fromkeys(point.operation for points in curves.values() for point in points))
     columns = _COLUMNS if picture.is_wide and len(operations) > 1 else 1
     panels = picture.panels([_PANEL_MM] * -(-len(operations) // columns), columns=columns)
     for spare in panels[len(operations) :]:
         spare.set_axis_off()
+    scale = notation([median(point.bus_bytes_per_second) for points in curves.values() for point in points], "bytes/s")
     for axes, operation in zip(panels, operations, strict=False):
-        scale = notation(
-            [median(point.bus_bytes_per_second) for points in curves.values() for point in points], "bytes/s"
-        )
         sizes: set[int] = set()
         for index, points in enumerate(curves.values()):
             own = [point for point in points if point.operation == operation]

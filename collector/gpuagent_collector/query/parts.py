@@ -36,7 +36,7 @@ SELECT TRY(COLUMNS(*)) FROM {store}."{table}" WHERE {rule} LIMIT 922337203685477
 """
 
 # Tables that describe a run's nodes, shown with the run.
-_DESCRIPTIONS = frozenset({"sessions", "session_devices"})
+_DESCRIPTIONS = frozenset({"sessions", "session_devices", "session_links", "session_paths"})
 
 _OF_SESSION = "session_id IN (FROM {part}.shown.sessions)"
 _OF_DESCRIBED = "session_id IN (FROM {part}.shown.described)"

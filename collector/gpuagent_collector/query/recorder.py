@@ -15,7 +15,7 @@ class Recorder:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
         self._statements: dict[str, list[str]] = defaultdict(list)
-        self._answers: dict[str, list[dict[str, Any]]] = {}
+        self._answers: dict[tuple[str, str], list[dict[str, Any]]] = {}
 
     @property
     def statements(self) -> Mapping[str, Sequence[str]]:
@@ -26,10 +26,10 @@ class Recorder:
         """Return a function that asks the store and keeps the statements under a topic."""
 
         def ask(sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
-            statement = f"{with_values(sql.strip(), parameters)};"
-            self._statements[topic].append(statement)
-            if statement not in self._answers:
-                self._answers[statement] = self._ask(sql, parameters)
-            return self._answers[statement]
+            self._statements[topic].append(f"{with_values(sql.strip(), parameters)};")
+            asked = sql, repr(parameters)
+            if asked not in self._answers:
+                self._answers[asked] = self._ask(sql, parameters)
+            return self._answers[asked]
 
         return ask

@@ -82,7 +82,7 @@ def links_sections(points: Sequence[Point]) -> list[Section]:
                 _write(point.seconds, "seconds"),
                 _write(point.algorithm_bytes_per_second, "bytes/s"),
                 _write(point.bus_bytes_per_second, "bytes/s"),
-                str(len(point.seconds)),
+                str(max(map(len, (point.seconds, point.algorithm_bytes_per_second, point.bus_bytes_per_second)))),
             )
             for point in whole
         )
@@ -92,7 +92,7 @@ def links_sections(points: Sequence[Point]) -> list[Section]:
         sections.append(Section(heading="Collectives", parts=(grid, Paragraph(text=note))))
     by_size: dict[tuple[int | None, int], list[Point]] = defaultdict(list)
     for point in points:
-        if point.pair is not None:
+        if point.pair is not None and point.bus_bytes_per_second:
             by_size[point.ranks, point.size_bytes].append(point)
     sections += [_pairs_section(of_size) for of_size in by_size.values()]
     return sections

@@ -33,7 +33,7 @@ batches = torch.randint(0, 256, (3, 4, 17), generator=torch.Generator().manual_s
 
 
 def losses_of(strategy, among, **options):
-    config = Config(model="tiny", context=16, device="cpu", strategy=strategy, **options)
+    config = Config(model="tiny", context=16, device="cpu", strategy=strategy, ranks=among.size, **options)
     model = build(config, among)
     forward = parallel(model, among, CPU)
     precision, optimizer = Precision(config.precision, CPU), make_adamw(model, 1e-3, (0.9, 0.95), 0.1)

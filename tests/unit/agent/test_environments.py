@@ -214,7 +214,8 @@ def test_docker_asks_for_no_gpus_where_site_options_name_their_devices(
 
 
 @pytest.mark.parametrize(
-    "site", ["--network=host --ipc=host --label x", "--network host --ipc host --label x", "--net=host --ipc=host --label x"]
+    "site",
+    ["--network=host --ipc=host --label x", "--network host --ipc host --label x", "--net=host --ipc=host --label x"],
 )
 def test_a_runs_own_network_replaces_that_of_the_site(node: Path, monkeypatch: pytest.MonkeyPatch, site: str) -> None:
     monkeypatch.setenv("GPUAGENT_PODMAN_ARGS", site)

@@ -137,7 +137,7 @@ class Block(nn.Module):
         first: int,
         end: int,
     ) -> torch.Tensor:
-        """Compute the block without checkpointing; only this is compiled, so that hooks of a sharded block stay outside."""
+        """Compute the block without checkpointing; compiled alone, so that a sharded block's hooks stay outside."""
         normed_BLD = self.attention_norm(x_BLD)
         # Under tensor parallelism these are the heads of this rank.
         q_BHLK, k_BGLK, v_BGLK = (

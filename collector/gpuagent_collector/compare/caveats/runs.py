@@ -189,7 +189,7 @@ def one_node(evidence: Evidence) -> Iterator[Caveat]:
 def few_nodes(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where sides of several nodes each have several runs of a node: the test counts every run."""
     nodes = {side: {run.nodes for run in runs} for side, runs in evidence.sides.items()}
-    several = all(len(names) > 1 for names in nodes.values())
+    several = all(len(names) > 1 and None not in names for names in nodes.values())
     if "node" in evidence.layout.facet.names or not several or len(set(map(frozenset, nodes.values()))) == 1:
         return
     counts = {side: (len(runs), len(nodes[side])) for side, runs in evidence.sides.items()}

@@ -1,8 +1,9 @@
 """Training of the image classification workloads.
 
 Optimizer and normalisation are those of pytorch/examples, imagenet/main.py; ViT's optimizer is that of torchvision's
-references, but only matrices decay. Learning rates are for batches of 256 and are scaled to others. Accuracy of the training's batches is
-reported beside their loss. Only --test-images tests: the studies stop after 15 batches, where accuracy means nothing.
+references, but only matrices decay. Learning rates are for batches of 256 and are scaled to others. Accuracy of the
+training's batches is reported beside their loss. Only --test-images tests: the studies stop after 15 batches, where
+accuracy means nothing.
 """
 
 from collections.abc import Callable

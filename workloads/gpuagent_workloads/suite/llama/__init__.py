@@ -62,7 +62,9 @@ class Config(TrainingConfig):
         if self.elastic is not None:
             raise MisuseError(f"--elastic saves whole weights: with it, --strategy {self.strategy} must be ddp")
         if ranks == 1:
-            raise MisuseError(f"--strategy {self.strategy} divides the model among ranks: give --ranks 2 or more, or omit it")
+            raise MisuseError(
+                f"--strategy {self.strategy} divides the model among ranks: give --ranks 2 or more, or omit it"
+            )
         if self.precision == "fp16":
             raise MisuseError(f"--strategy {self.strategy} has no scaling of gradients: use --precision bf16")
         if self.strategy == "tp":
