@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gpuagent.runs.processes import SupervisedProcess
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.report import Reporter
@@ -151,6 +152,32 @@ def test_files_are_deleted_when_the_processes_are_stopped(stop: signal.Signals, 
         os.killpg(process.pid, stop)
     assert_gone(guards)
     assert list(tmp_path.iterdir()) == []
+
+
+FILL_AND_DIE = (
+    "import os, signal, sys\n"
+    "from pathlib import Path\n"
+    "from gpuagent_workloads.suite.storage.scratch import scratch_folder\n"
+    "with scratch_folder(Path(sys.argv[1])) as folder:\n"
+    "    for number in range(3000): (folder / f'{number}').touch()\n"
+    "    Path(sys.argv[1], 'written').touch()\n"
+    "    os.kill(os.getpid(), signal.SIGKILL)\n"
+)
+
+
+def test_the_supervisor_lets_the_files_of_a_killed_run_be_deleted(tmp_path: Path) -> None:
+    run, scratch = tmp_path / "run", tmp_path / "scratch"
+    run.mkdir()
+    scratch.mkdir()
+    process = SupervisedProcess(
+        [sys.executable, "-c", FILL_AND_DIE, str(scratch)],
+        run_directory=run,
+        environment=dict(os.environ),
+        working_directory=None,
+        grace_seconds=60.0,
+    )
+    assert process.wait() == -signal.SIGKILL
+    assert [path.name for path in scratch.iterdir()] == ["written"]
 
 
 def test_the_next_run_deletes_what_is_left_but_nothing_that_is_in_use(tmp_path: Path) -> None:

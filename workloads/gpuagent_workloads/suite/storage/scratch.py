@@ -5,6 +5,7 @@ import fcntl
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -47,14 +48,7 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     except OSError as error:
         raise MisuseError(f"--folder {parent}: {error.strerror}; name a folder that you may write to") from error
-    # In a session of its own, so that signals to the group of processes do not end it first.
-    guard = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _GUARD, folder],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    guard = _start_guard(folder)
     lock = _lock(folder)
     try:
         yield folder
@@ -63,6 +57,23 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
         guard.communicate()
         if lock is not None:
             os.close(lock)
+
+
+def _start_guard(folder: Path) -> "subprocess.Popen[bytes]":
+    """Start a process that deletes the folder once this one has ended."""
+    # It inherits the mask, and so outlives what ends the workload: gpuagent's supervisor sends SIGTERM to all
+    # descendants. Signals to the group of processes do not reach it either, since it has a session of its own.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _GUARD, folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _lock(folder: Path) -> int | None:
