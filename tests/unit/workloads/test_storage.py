@@ -201,6 +201,27 @@ def test_an_error_within_deletes_the_files_too(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+FORK_AND_FAIL = (
+    "import os, signal, sys\n"
+    "from pathlib import Path\n"
+    "from gpuagent_workloads.suite.storage.scratch import scratch_folder\n"
+    "with scratch_folder(Path(sys.argv[1])):\n"
+    "    if os.fork() == 0: signal.pause()\n"
+    "    raise SystemExit(7)\n"
+)
+
+
+def test_an_error_does_not_wait_for_the_workers_of_a_data_loader(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", FORK_AND_FAIL, str(tmp_path)], start_new_session=True)
+    try:
+        assert process.wait() == 7
+    finally:
+        # The forked worker, and this process if it still waits.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(("name", "words"), [("missing", "No such file or directory"), ("file", "Not a directory")])
 def test_a_folder_that_cannot_be_used_is_misuse(name: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()

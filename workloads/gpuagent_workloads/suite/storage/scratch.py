@@ -54,6 +54,8 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        # Its work is done, and workers of a data loader may still hold its pipe.
+        guard.kill()
         guard.communicate()
         if lock is not None:
             os.close(lock)
