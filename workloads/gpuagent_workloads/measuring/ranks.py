@@ -102,15 +102,13 @@ def _run_rank(rank: int, ranks: int, device_type: str, folder: str, work: Work) 
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     meeting = f"file://{folder}/meeting"
     dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=ranks, timeout=_TIMEOUT)
-    try:
-        # Rank 0 shares its run directory's file with the process that started the ranks, and that has reported the
-        # device.
-        reporter = (
-            Reporter.from_environment({**os.environ, "RANK": str(rank)}) if rank else Reporter(Path(folder, _RESULTS))
-        )
-        if rank:
-            report_device(device, reporter)
-        work(Member(rank=rank, ranks=ranks, device=device), reporter)
-        reporter.flush()
-    finally:
-        dist.destroy_process_group()
+    # Rank 0 shares its run directory's file with the process that started the ranks, and that has reported the device.
+    reporter = (
+        Reporter.from_environment({**os.environ, "RANK": str(rank)}) if rank else Reporter(Path(folder, _RESULTS))
+    )
+    if rank:
+        report_device(device, reporter)
+    work(Member(rank=rank, ranks=ranks, device=device), reporter)
+    reporter.flush()
+    # Only after success: NCCL waits here for all ranks of the node, and a failed one would hide its error.
+    dist.destroy_process_group()
