@@ -290,11 +290,11 @@ class Agent:
             self._buffer.add_record("session_devices", {"time": now, **asdict(device)})
         for firmware in facts.collect_firmware(surroundings):
             self._buffer.add_record("session_firmware", {"time": now, **asdict(firmware)})
-        links, ways = facts.collect_topology(surroundings)
+        links, paths = facts.collect_topology(surroundings)
         for link in links:
             self._buffer.add_record("session_links", {"time": now, **asdict(link)})
-        for way in ways:
-            self._buffer.add_record("session_paths", {"time": now, **asdict(way)})
+        for path in paths:
+            self._buffer.add_record("session_paths", {"time": now, **asdict(path)})
 
     def _say_goodbye(self) -> None:
         """Record the end of the session, after all its samples; a broken agent, like a killed one, records none."""

@@ -6,15 +6,15 @@ from gpuagent.facts.identity import node_uuid
 from gpuagent.facts.layers import slurm_labels
 from gpuagent.facts.node import NodeFacts, collect_node_facts
 from gpuagent.facts.surroundings import Surroundings
-from gpuagent.facts.topology import Link, Way, collect_topology
+from gpuagent.facts.topology import DevicePath, Link, collect_topology
 
 __all__ = [
     "DeviceFacts",
+    "DevicePath",
     "Firmware",
     "Link",
     "NodeFacts",
     "Surroundings",
-    "Way",
     "collect_device_facts",
     "collect_firmware",
     "collect_node_facts",

@@ -14,7 +14,10 @@ from gpuagent_common.keys import key
 
 # NVML_NVLINK_MAX_LINKS of nvml.h, and its types of remote devices.
 _MOST_NVLINKS = 36
-_GPU, _SWITCH = 0, 2
+_GPU, _SWITCH, _UNKNOWN = 0, 2, 0xFF
+
+# The other end of an NVLink, its type and PCI address; None where the driver does not answer.
+_End = tuple[int | None, str | None]
 
 _PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
@@ -35,8 +38,8 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """The way between a GPU and another one or a network interface, as in the table session_paths."""
+class DevicePath:
+    """The path between a GPU and another one or a network interface, as in the table session_paths."""
 
     device_id: int | None
     peer_device_id: int | None
@@ -45,48 +48,59 @@ class Way:
     nvlinks: int | None
 
 
-def collect_topology(surroundings: Surroundings) -> tuple[list[Link], list[Way]]:
+def collect_topology(surroundings: Surroundings) -> tuple[list[Link], list[DevicePath]]:
     """Return the links of GPUs and network interfaces, and the paths from each GPU; nothing is raised."""
-    gpus: list[tuple[Link, Counter[str] | None]] = []
+    gpus: list[tuple[Link, Sequence[_End] | None]] = []
     with contextlib.suppress(NvmlError), contextlib.closing(surroundings.open_nvml()) as nvml:
         gpus = [_read_gpu(surroundings, nvml, uuid) for uuid in nvml.devices()]
     interfaces = list(_read_interfaces(surroundings))
     paths = []
-    for (gpu, nvlinks), (other, _) in combinations(gpus, 2):
-        direct = None if nvlinks is None else nvlinks[other.pci_bus_id or ""]
-        paths.append(_path(surroundings, gpu, other, direct))
+    for (gpu, ends), (other, _) in combinations(gpus, 2):
+        paths.append(_path(surroundings, gpu, other, _count_direct(ends, other.pci_bus_id)))
     paths += [_path(surroundings, gpu, interface, None) for gpu, _ in gpus for interface in interfaces]
     return [*(gpu for gpu, _ in gpus), *interfaces], paths
 
 
-def _read_gpu(surroundings: Surroundings, nvml: Nvml, uuid: str) -> tuple[Link, Counter[str] | None]:
-    """Return a GPU's link, and its NVLinks by the PCI address of the other end; None: it has none."""
+def _read_gpu(surroundings: Surroundings, nvml: Nvml, uuid: str) -> tuple[Link, Sequence[_End] | None]:
+    """Return a GPU's link, and the other ends of its active NVLinks; None: it has no NVLink."""
     bus_id = None
     with contextlib.suppress(NvmlError):
         bus_id = _sysfs_address(str(nvml.ask("nvmlDeviceGetPciInfo", uuid)["busId"]))
     link = Link(device_id=key(uuid), name=None, pci_bus_id=bus_id, numa_node=_numa_node(surroundings, bus_id))
-    if (ends := _read_nvlinks(nvml, uuid)) is None:
-        return link, None
-    kinds = Counter(kind for kind, _ in ends)
-    link = replace(link, nvlinks_to_gpus=kinds[_GPU], nvlinks_to_switches=kinds[_SWITCH])
-    return link, Counter(address for kind, address in ends if kind == _GPU)
+    ends = _read_nvlinks(nvml, uuid)
+    kinds = Counter(kind for kind, _ in ends or ())
+    if ends is not None and not kinds[None]:
+        link = replace(link, nvlinks_to_gpus=kinds[_GPU], nvlinks_to_switches=kinds[_SWITCH])
+    return link, ends
 
 
-def _read_nvlinks(nvml: Nvml, uuid: str) -> list[tuple[int, str]] | None:
-    """Return the other end of each active NVLink, its type and PCI address; None: the GPU has no NVLink."""
-    ends: list[tuple[int, str]] = []
+def _read_nvlinks(nvml: Nvml, uuid: str) -> Sequence[_End] | None:
+    """Return the other end of each active NVLink; None: the GPU has no NVLink."""
+    ends: list[_End] = []
     for number in range(_MOST_NVLINKS):
         try:
             is_active = nvml.ask("nvmlDeviceGetNvLinkState", uuid, number)
         except NvmlError:
             # Beyond the last link, or there is none at all.
             return ends if number else None
+        if not is_active:
+            continue
+        kind = address = None
+        # Old drivers and virtual machines answer only one of the two, or none.
         with contextlib.suppress(NvmlError):
-            if is_active:
-                kind = int(nvml.ask("nvmlDeviceGetNvLinkRemoteDeviceType", uuid, number))
-                remote = nvml.ask("nvmlDeviceGetNvLinkRemotePciInfo", uuid, number)
-                ends.append((kind, _sysfs_address(str(remote["busId"])) or ""))
+            answer = int(nvml.ask("nvmlDeviceGetNvLinkRemoteDeviceType", uuid, number))
+            kind = None if answer == _UNKNOWN else answer
+        with contextlib.suppress(NvmlError):
+            address = _sysfs_address(str(nvml.ask("nvmlDeviceGetNvLinkRemotePciInfo", uuid, number)["busId"]))
+        ends.append((kind, address))
     return ends
+
+
+def _count_direct(ends: Sequence[_End] | None, peer: str | None) -> int | None:
+    """Return the number of NVLinks to the GPU at a PCI address; None: the GPU has no NVLink, or one may end there."""
+    if ends is None or peer is None or any(address is None and kind in (_GPU, None) for kind, address in ends):
+        return None
+    return sum(address == peer for _, address in ends)
 
 
 def _read_interfaces(surroundings: Surroundings) -> Iterator[Link]:
@@ -141,9 +155,9 @@ def _numa_node(surroundings: Surroundings, bus_id: str | None) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _path(surroundings: Surroundings, gpu: Link, peer: Link, nvlinks: int | None) -> Way:
+def _path(surroundings: Surroundings, gpu: Link, peer: Link, nvlinks: int | None) -> DevicePath:
     bridges = [_bridges(surroundings.sys, link.pci_bus_id) for link in (gpu, peer)]
-    return Way(
+    return DevicePath(
         device_id=gpu.device_id,
         peer_device_id=peer.device_id,
         peer_name=peer.name,

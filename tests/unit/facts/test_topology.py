@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuagent.facts import Link, Surroundings, Way, collect_topology
+from gpuagent.facts import DevicePath, Link, Surroundings, collect_topology
 from gpuagent.facts.topology import _classify
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import FIRST, NOT_SUPPORTED, SECOND, NvmlRecording
@@ -62,7 +62,7 @@ def test_nvlinks_numa_nodes_interfaces_and_the_paths_between_them_are_read(tmp_p
         path.write_text(f"{text}\n")
         if name != "docker0":
             (sys / "class" / kind / name / "device").symlink_to(card)
-    links, ways = collect_topology(surround(tmp_path, two_gpus()))
+    links, paths = collect_topology(surround(tmp_path, two_gpus()))
     of_card = {
         "device_id": None,
         "pci_bus_id": CARD,
@@ -78,8 +78,9 @@ def test_nvlinks_numa_nodes_interfaces_and_the_paths_between_them_are_read(tmp_p
         Link(name="ib0", **of_card),  # type: ignore[arg-type]
         Link(name="mlx5_0", **of_card),  # type: ignore[arg-type]
     ]
-    assert ways[0] == Way(device_id=key(FIRST), peer_device_id=key(SECOND), peer_name=None, pcie_path="SYS", nvlinks=2)
-    assert [(way.device_id, way.peer_name, way.pcie_path, way.nvlinks) for way in ways[1:]] == [
+    first = DevicePath(device_id=key(FIRST), peer_device_id=key(SECOND), peer_name=None, pcie_path="SYS", nvlinks=2)
+    assert paths[0] == first
+    assert [(path.device_id, path.peer_name, path.pcie_path, path.nvlinks) for path in paths[1:]] == [
         (key(FIRST), "ib0", "PIX", None),
         (key(FIRST), "mlx5_0", "PIX", None),
         (key(SECOND), "ib0", "SYS", None),
@@ -88,9 +89,42 @@ def test_nvlinks_numa_nodes_interfaces_and_the_paths_between_them_are_read(tmp_p
 
 
 def test_what_nothing_shows_is_absent(tmp_path: Path) -> None:
-    links, ways = collect_topology(surround(tmp_path, {"devices()": [{"answer": [FIRST, SECOND]}]}))
+    links, paths = collect_topology(surround(tmp_path, {"devices()": [{"answer": [FIRST, SECOND]}]}))
     assert links == [Link(device_id=key(uuid), name=None, pci_bus_id=None, numa_node=None) for uuid in (FIRST, SECOND)]
-    assert ways == [Way(device_id=key(FIRST), peer_device_id=key(SECOND), peer_name=None, pcie_path=None, nvlinks=None)]
+    nothing = DevicePath(device_id=key(FIRST), peer_device_id=key(SECOND), peer_name=None, pcie_path=None, nvlinks=None)
+    assert paths == [nothing]
+
+
+UNKNOWN_TYPE = {"answer": 0xFF}
+TYPE, ADDRESS = f"nvmlDeviceGetNvLinkRemoteDeviceType({FIRST}, ", f"nvmlDeviceGetNvLinkRemotePciInfo({FIRST}, "
+
+
+@pytest.mark.parametrize(
+    ("changes", "to_gpus", "to_switches", "direct"),
+    [
+        # A link of unknown type: only its address may show the GPU.
+        ({f"{TYPE}1)": NOT_SUPPORTED}, None, None, 2),
+        ({f"{TYPE}1)": UNKNOWN_TYPE}, None, None, 2),
+        ({f"{TYPE}2)": NOT_SUPPORTED, f"{ADDRESS}2)": NOT_SUPPORTED}, None, None, None),
+        # A link to a GPU of unknown address may be one to this GPU, a link to a switch never.
+        ({f"{ADDRESS}1)": NOT_SUPPORTED}, 2, 1, None),
+        ({f"{ADDRESS}2)": NOT_SUPPORTED}, 2, 1, 2),
+        ({f"nvmlDeviceGetPciInfo({SECOND})": NOT_SUPPORTED}, 2, 1, None),
+        # All are down.
+        ({f"nvmlDeviceGetNvLinkState({FIRST}, {link})": {"answer": 0} for link in range(3)}, 0, 0, 0),
+    ],
+)
+def test_nvlinks_that_the_driver_does_not_describe_are_unknown_not_missing(
+    changes: dict[str, dict[str, Any]],
+    to_gpus: int | None,
+    to_switches: int | None,
+    direct: int | None,
+    tmp_path: Path,
+) -> None:
+    outcomes = {**two_gpus(), **{call: [outcome] for call, outcome in changes.items()}}
+    links, paths = collect_topology(surround(tmp_path, outcomes))
+    assert (links[0].nvlinks_to_gpus, links[0].nvlinks_to_switches) == (to_gpus, to_switches)
+    assert [path.nvlinks for path in paths] == [direct]
 
 
 def test_a_node_without_a_driver_has_its_interfaces(tmp_path: Path) -> None:
@@ -100,9 +134,9 @@ def test_a_node_without_a_driver_has_its_interfaces(tmp_path: Path) -> None:
     (tmp_path / "sys/class/net/eth0").mkdir(parents=True)
     (tmp_path / "sys/class/net/eth0/device").symlink_to(card / "virtio0")
     (tmp_path / "sys/class/net/eth0/speed").write_text("-1\n")
-    links, ways = collect_topology(surround(tmp_path, {"open()": [{"error": 12, "words": "no library"}]}))
+    links, paths = collect_topology(surround(tmp_path, {"open()": [{"error": 12, "words": "no library"}]}))
     assert links == [Link(device_id=None, name="eth0", pci_bus_id=CARD, numa_node=None)]
-    assert ways == []
+    assert paths == []
 
 
 @pytest.mark.parametrize(
