@@ -1,5 +1,6 @@
 """Storage: real files on the test's disk and on a small tmpfs, too little space, and ends of every kind."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 from gpuagent.runs.processes import SupervisedProcess
 from gpuagent_common.errors import MisuseError
@@ -115,9 +117,36 @@ def test_a_disk_that_becomes_full_fails_in_words_and_is_emptied(
 ) -> None:
     # As if another program had taken the space after the check.
     monkeypatch.setattr(module, "require_space", lambda *_: None)
-    with pytest.raises(WorkloadError, match="disk failed: No space left on device; all are deleted"):
+    with pytest.raises(WorkloadError, match="disk failed: No space left on device; all are deleted: free space, or "):
         module.measure(Config(folder=str(small_disk), **{**LITTLE, "bytes": "16M"}), Reporter(None))  # type: ignore[arg-type]
     assert list(small_disk.iterdir()) == []
+
+
+def test_a_disk_that_becomes_full_during_a_checkpoint_fails_in_words_too(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("require_space", "_measure_large_file", "_measure_small_files"):
+        monkeypatch.setattr(module, name, lambda *_: None)
+    # torch raises RuntimeError here.
+    with pytest.raises(WorkloadError, match="disk failed: .+; all are deleted: free space, or give less --bytes or "):
+        module.measure(Config(folder=str(small_disk), **{**LITTLE, "bytes": "16M"}), Reporter(None))  # type: ignore[arg-type]
+    assert list(small_disk.iterdir()) == []
+
+
+class Unreadable(module.Files):
+    """Files on a disk that fails."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_a_worker_that_cannot_read_fails_the_run_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_measure_large_file", lambda *_: None)
+    monkeypatch.setattr(module, "Files", Unreadable)
+    with pytest.raises(WorkloadError, match=r"failed: OSError: \[Errno 5\] Input/output error; all") as failed:
+        module.measure(Config(folder=str(tmp_path), **LITTLE), Reporter(None))  # type: ignore[arg-type]
+    assert "\n" not in str(failed.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 HOLD = (

@@ -84,8 +84,11 @@ def measure(config: Config, reporter: Reporter) -> None:
             for part in (_measure_large_file, _measure_small_files, _measure_checkpoint):
                 part(extent, folder, found.kind, reporter)
                 reporter.flush()
-        except OSError as error:
-            raise WorkloadError(f"the files in {parent} failed: {error.strerror or error}; all are deleted") from error
+        except (OSError, RuntimeError) as error:
+            # torch raises RuntimeError where it cannot write, and brings workers' errors with their traceback.
+            cause = getattr(error, "strerror", None) or (str(error).strip() or repr(error)).splitlines()[-1]
+            remedy = "all are deleted: free space, or give less --bytes or --files"
+            raise WorkloadError(f"the files in {parent} failed: {cause}; {remedy}") from error
         reporter.phase("teardown")
 
 
