@@ -96,11 +96,8 @@ def _measure_large_file(extent: Extent, folder: Path, kind: str | None, reporter
     """Report writing and reading of one file in blocks of 1 MiB."""
     path, size, noise = folder / "large", extent.large_bytes, make_noise()
 
-    def write() -> None:
-        path.unlink(missing_ok=True)
-        write_file(path, size, noise)
-
-    _report_rate("sequential_write", size, _time(write, extent.repeats), reporter)
+    seconds = _time(lambda: write_file(path, size, noise), extent.repeats, before=lambda: path.unlink(missing_ok=True))
+    _report_rate("sequential_write", size, seconds, reporter)
     cold = _why_not_cold([path], kind)
     reporter.result(
         "cold_reads", cold or "yes: the node's page cache is dropped; caches of servers and devices are not"
@@ -191,7 +188,6 @@ def _measure_checkpoint(extent: Extent, folder: Path, kind: str | None, reporter
     path, size = folder / "checkpoint", _TENSORS * count * 4
 
     def save() -> None:
-        path.unlink(missing_ok=True)
         unfinished = path.with_suffix(".part")
         torch.save(state, unfinished)
         sync(unfinished)
@@ -202,7 +198,8 @@ def _measure_checkpoint(extent: Extent, folder: Path, kind: str | None, reporter
         loaded: dict[str, torch.Tensor] = torch.load(path, weights_only=True)
         return loaded
 
-    _report_rate("checkpoint_write", size, _time(save, extent.repeats), reporter)
+    seconds = _time(save, extent.repeats, before=lambda: path.unlink(missing_ok=True))
+    _report_rate("checkpoint_write", size, seconds, reporter)
     if _why_not_cold([path], kind) is None:
         _report_rate("checkpoint_read_cold", size, _time(load, extent.repeats, [path]), reporter)
     loaded = load()
@@ -225,18 +222,22 @@ def _why_not_cold(paths: Sequence[Path], kind: str | None) -> str | None:
     return f"no: {share:.0%} of the file stays in the page cache" if share > _COLD else None
 
 
-def _time(work: Callable[[], object], repeats: int, cold: Sequence[Path] = ()) -> float:
+def _time(
+    work: Callable[[], object], repeats: int, cold: Sequence[Path] = (), before: Callable[[], object] = lambda: None
+) -> float:
     """Return the median seconds of `work` over the rounds that fit into the budget, but of at least one.
 
     Args:
         work: the timed function.
         repeats: the most rounds.
         cold: files that are dropped from the page cache before each round.
+        before: called before each round, untimed.
     """
     times: list[float] = []
     until_seconds = time.perf_counter() + _BUDGET_SECONDS
     while not times or (len(times) < repeats and time.perf_counter() + times[-1] < until_seconds):
         drop_from_cache(cold)
+        before()
         began_seconds = time.perf_counter()
         work()
         times.append(time.perf_counter() - began_seconds)
