@@ -143,10 +143,13 @@ def test_wrong_values_fail_the_run_in_words() -> None:
 
 
 def die_after_a_result(member: Member, reporter: Reporter) -> None:
-    """Report, and let rank 1 be killed while rank 0 waits for it."""
+    """Report one result and half of another, and let rank 1 be killed while rank 0 waits for it."""
     if member.rank == 0:
         reporter.result("first", 1.0)
         reporter.flush()
+        assert reporter.directory is not None
+        with (reporter.directory / "results.jsonl").open("a") as file:
+            file.write('{"event": "result", "na')
     member.total(0)
     if member.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)

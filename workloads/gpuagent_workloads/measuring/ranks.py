@@ -63,6 +63,7 @@ def run_ranks(what: str, ranks: int, device: torch.device, work: Work, reporter:
     Raises:
         WorkloadError: a rank failed.
     """
+    rest = ""
     with tempfile.TemporaryDirectory(prefix="gpuagent-ranks-") as folder:
         results = Path(folder, _RESULTS)
         results.touch()
@@ -73,7 +74,7 @@ def run_ranks(what: str, ranks: int, device: torch.device, work: Work, reporter:
             )
             try:
                 while not started.join(timeout=_POLL_SECONDS):
-                    _pass_on(lines.readlines(), reporter)
+                    rest = _pass_on(rest + lines.read(), reporter)
             except ProcessException as error:
                 cause = str(error).strip().splitlines()[-1].removeprefix(f"{WorkloadError.__module__}.WorkloadError: ")
                 raise WorkloadError(f"{what} over {ranks} ranks failed: {cause}") from error
@@ -81,15 +82,18 @@ def run_ranks(what: str, ranks: int, device: torch.device, work: Work, reporter:
                 for process in started.processes:
                     process.kill()
                     process.join()
-                _pass_on(lines.readlines(), reporter)
+                _pass_on(rest + lines.read(), reporter)
 
 
-def _pass_on(lines: list[str], reporter: Reporter) -> None:
+def _pass_on(text: str, reporter: Reporter) -> str:
+    """Report the results in whole lines, and return the rest, which rank 0 is writing or did not finish."""
+    *lines, rest = text.split("\n")
     for line in lines:
         event = json.loads(line)
         if event["event"] == "result":
             reporter.result(event["name"], event["value"], unit=event.get("unit"), phase=event.get("phase"))
     reporter.flush()
+    return rest
 
 
 def _run_rank(rank: int, ranks: int, device_type: str, folder: str, work: Work) -> None:
