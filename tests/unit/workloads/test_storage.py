@@ -17,7 +17,7 @@ from gpuagent.runs.processes import SupervisedProcess
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.storage import Config
+from gpuagent_workloads.suite.storage import Config, scratch
 from gpuagent_workloads.suite.storage import measure as module
 from gpuagent_workloads.suite.storage.files import (
     BLOCK_BYTES,
@@ -128,7 +128,7 @@ def test_a_disk_that_becomes_full_during_a_checkpoint_fails_in_words_too(
     for name in ("require_space", "_measure_large_file", "_measure_small_files"):
         monkeypatch.setattr(module, name, lambda *_: None)
     # torch raises RuntimeError here.
-    with pytest.raises(WorkloadError, match="disk failed: .+; all are deleted: free space, or give less --bytes or "):
+    with pytest.raises(WorkloadError, match=r"disk failed: .+; all are deleted: free space, or give less --bytes or "):
         module.measure(Config(folder=str(small_disk), **{**LITTLE, "bytes": "16M"}), Reporter(None))  # type: ignore[arg-type]
     assert list(small_disk.iterdir()) == []
 
@@ -195,18 +195,18 @@ FILL_AND_DIE = (
 
 
 def test_the_supervisor_lets_the_files_of_a_killed_run_be_deleted(tmp_path: Path) -> None:
-    run, scratch = tmp_path / "run", tmp_path / "scratch"
+    run, files = tmp_path / "run", tmp_path / "files"
     run.mkdir()
-    scratch.mkdir()
+    files.mkdir()
     process = SupervisedProcess(
-        [sys.executable, "-c", FILL_AND_DIE, str(scratch)],
+        [sys.executable, "-c", FILL_AND_DIE, str(files)],
         run_directory=run,
         environment=dict(os.environ),
         working_directory=None,
         grace_seconds=60.0,
     )
     assert process.wait() == -signal.SIGKILL
-    assert [path.name for path in scratch.iterdir()] == ["written"]
+    assert [path.name for path in files.iterdir()] == ["written"]
 
 
 def test_the_next_run_deletes_what_is_left_but_nothing_that_is_in_use(tmp_path: Path) -> None:
@@ -221,6 +221,39 @@ def test_the_next_run_deletes_what_is_left_but_nothing_that_is_in_use(tmp_path: 
     with scratch_folder(tmp_path) as own:
         assert list(tmp_path.iterdir()) == [own]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_files_of_other_nodes_stay_since_their_locks_may_not_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(scratch, "_BOOT_ID", tmp_path / "missing")
+        other, lock = scratch._claim(tmp_path)
+    assert lock is not None
+    os.close(lock)
+    with scratch_folder(tmp_path) as own:
+        assert {other, own} == set(tmp_path.iterdir())
+
+
+def test_a_folder_that_another_run_deletes_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock_folder, locked = scratch._lock, []
+
+    def lock_late(folder: Path, *, wait: bool = False) -> int | None:
+        # The first is swept before it is opened, the second between opening and locking.
+        locked.append(folder)
+        if len(locked) == 1:
+            folder.rmdir()
+        lock = lock_folder(folder, wait=wait)
+        if len(locked) == 2:
+            folder.rmdir()
+        return lock
+
+    monkeypatch.setattr(scratch, "_lock", lock_late)
+    with scratch_folder(tmp_path) as own:
+        assert own == locked[2]
+        assert list(tmp_path.iterdir()) == [own]
 
 
 def test_an_error_within_deletes_the_files_too(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The folder for the files of a run: its file system, its free space, and its end, however the process ends."""
+"""The folder for the files of a run: its file system, its free space, and its deletion on exit."""
 
 import contextlib
 import fcntl
@@ -15,7 +15,8 @@ from pathlib import Path
 
 from gpuagent_common.errors import MisuseError
 
-_PREFIX = "gpuagent-storage-"
+# Differs between nodes, but not between the containers of a node, as their host names do.
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 # The rest of the free space is for everybody else.
 _SHARE_OF_FREE = 0.5
@@ -38,18 +39,18 @@ class FileSystem:
 def scratch_folder(parent: Path) -> Iterator[Path]:
     """Make a folder in `parent`, and delete it at the end, also when this process is killed.
 
-    Folders of earlier runs whose processes and guards were killed together, as with a container, are deleted too.
+    Folders of earlier runs on this node whose processes and guards were killed together, as with a container, are
+    deleted too, unless the node was restarted since.
 
     Raises:
         MisuseError: `parent` is no folder, or cannot be written to.
     """
     try:
         _sweep(parent)
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        folder, lock = _claim(parent)
     except OSError as error:
         raise MisuseError(f"--folder {parent}: {error.strerror}; name a folder that you may write to") from error
     guard = _start_guard(folder)
-    lock = _lock(folder)
     try:
         yield folder
     finally:
@@ -78,11 +79,32 @@ def _start_guard(folder: Path) -> "subprocess.Popen[bytes]":
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _lock(folder: Path) -> int | None:
+def _prefix() -> str:
+    """Return the start of the folders' names, this node's own: not all file systems show locks to other nodes."""
+    try:
+        node = _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        node = os.uname().nodename
+    return f"gpuagent-storage-{node}-"
+
+
+def _claim(parent: Path) -> tuple[Path, int | None]:
+    """Make a folder and mark it as used; another run may delete it in between."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_prefix(), dir=parent))
+        with contextlib.suppress(FileNotFoundError):
+            lock = _lock(folder, wait=True)
+            if folder.exists():
+                return folder, lock
+            if lock is not None:
+                os.close(lock)
+
+
+def _lock(folder: Path, *, wait: bool = False) -> int | None:
     """Return a descriptor that marks the folder as used; None: it is in use, or its file system has no locks."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
         return None
@@ -90,8 +112,8 @@ def _lock(folder: Path) -> int | None:
 
 
 def _sweep(parent: Path) -> None:
-    """Delete this user's folders that no process uses any more."""
-    for folder in parent.glob(f"{_PREFIX}*"):
+    """Delete this user's folders on this node that no process uses any more."""
+    for folder in parent.glob(f"{_prefix()}*"):
         # Another run may delete its own at this time.
         with contextlib.suppress(OSError):
             if folder.stat().st_uid == os.getuid() and (lock := _lock(folder)) is not None:
