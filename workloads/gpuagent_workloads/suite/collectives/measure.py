@@ -78,13 +78,17 @@ def _choose_sizes(config: Config, ranks: int, device: torch.device) -> list[int]
     """Return the sizes: those that are asked for, or the usual ones that fit into memory.
 
     Raises:
-        MisuseError: one that is asked for does not fit, or has no value for each rank.
+        MisuseError: one that is asked for does not fit, or has no value for each rank; or no usual one fits.
     """
     # Half of what is free, since other programs may want some.
     free_bytes = free_gpu_bytes(device) if device.type == "cuda" else available_bytes() // ranks
     most_bytes = free_bytes // 2 // _COPIES
     if config.sizes is None:
         usual = parse_sizes(GPU_SIZES if device.type == "cuda" else CPU_SIZES)
+        if usual[0] > most_bytes:
+            raise MisuseError(
+                f"not even {usual[0]} bytes fit into free memory: with {_COPIES} such buffers {most_bytes} do; free some"
+            )
         return [size for size in usual if size <= most_bytes]
     sizes = parse_sizes(config.sizes)
     if sizes[-1] > most_bytes:
@@ -126,7 +130,7 @@ def _measure_pairs(plan: Plan, member: Member, reporter: Reporter) -> None:
         for pair in combinations(range(member.ranks), 2):
             is_in = member.rank in pair
             other = pair[pair[0] == member.rank]
-            prepared = exchange(size_bytes, member, other, other) if is_in else _nothing(member)
+            prepared = exchange(size_bytes, member, other, other) if is_in else make_idle_part(member)
             _check(f"the exchange of ranks {pair[0]} and {pair[1]}", prepared, member)
             seconds = time_call(prepared, member, calls=plan.calls, rounds=plan.rounds, among=pair)
             exact_bytes = size_bytes // ELEMENT_BYTES * ELEMENT_BYTES
@@ -145,7 +149,7 @@ def _report(name: str, operation: str, ranks: int, size_bytes: int, seconds: flo
     reporter.result(f"{name}_bus_bytes_per_second", rate, unit="bytes/s")
 
 
-def _nothing(member: Member) -> Prepared:
+def make_idle_part(member: Member) -> Prepared:
     """Return the part of a rank that is not in the pair."""
     empty = torch.empty(0, device=member.device)
     return Prepared(size_bytes=0, call=lambda: None, reset=lambda: None, output=empty, expected=empty)
