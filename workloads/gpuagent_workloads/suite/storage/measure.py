@@ -148,7 +148,9 @@ def _measure_small_files(extent: Extent, folder: Path, kind: str | None, reporte
         seconds = _time(read_all, extent.repeats, paths)
         reporter.result("small_file_read_cold_seconds", seconds / extent.files, unit="s")
     read_all()
-    reporter.result("small_file_read_warm_seconds", _time(read_all, extent.repeats) / extent.files, unit="s")
+    is_warm = _fits_into_cache(paths)
+    if is_warm:
+        reporter.result("small_file_read_warm_seconds", _time(read_all, extent.repeats) / extent.files, unit="s")
     loader = DataLoader(
         Files(paths), batch_size=_BATCH_FILES, num_workers=extent.workers, persistent_workers=True, prefetch_factor=2
     )
@@ -162,8 +164,9 @@ def _measure_small_files(extent: Extent, folder: Path, kind: str | None, reporte
     reporter.result("loader_workers", extent.workers)
     if is_cold:
         _report_rate("loader_cold", size, _time(load_all, extent.repeats, paths), reporter)
-    load_all()
-    _report_rate("loader_warm", size, _time(load_all, extent.repeats), reporter)
+    if is_warm:
+        load_all()
+        _report_rate("loader_warm", size, _time(load_all, extent.repeats), reporter)
     for path in paths:
         path.unlink()
 
@@ -206,9 +209,14 @@ def _measure_checkpoint(extent: Extent, folder: Path, kind: str | None, reporter
     if any(not torch.equal(loaded[name], tensor) for name, tensor in state.items()):
         raise WorkloadError("the checkpoint came back with other values: the file system is faulty")
     del loaded
-    share = cached_share([path])
-    if share is None or share >= _WARM:
+    if _fits_into_cache([path]):
         _report_rate("checkpoint_read_warm", size, _time(load, extent.repeats), reporter)
+
+
+def _fits_into_cache(paths: Sequence[Path]) -> bool:
+    """Return whether files that were just read are in the page cache, or may be where the kernel does not show it."""
+    share = cached_share(paths)
+    return share is None or share >= _WARM
 
 
 def _why_not_cold(paths: Sequence[Path], kind: str | None) -> str | None:
