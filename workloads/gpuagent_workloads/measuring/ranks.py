@@ -1,4 +1,4 @@
-"""Processes that measure together, one for each device: their start, their meeting, and the results of the first."""
+"""Processes that measure together, one for each device: start, rendezvous and the results of rank 0."""
 
 import json
 import os
