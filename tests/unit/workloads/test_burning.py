@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
+from gpuagent_workloads.measuring.host_memory import available_bytes
 from gpuagent_workloads.suite.gpu_burn.burn import PERIOD_SECONDS, alternate, period_seconds, products_per_period
-from gpuagent_workloads.suite.memory_burn import BLOCK_BYTES, available_bytes, hold
+from gpuagent_workloads.suite.memory_burn import BLOCK_BYTES, hold
 from tests.unit.workloads.runs import (
     assert_gone,
     measuring,

@@ -233,7 +233,7 @@ def test_sizes_that_do_not_fit_are_misuse(sizes: str, words: str, monkeypatch: p
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_memory_in_which_no_size_fits_is_misuse(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuagent_workloads.suite.collectives.measure.available_bytes", lambda: ranks * 16 * 1023)
-    with pytest.raises(MisuseError, match="not even 1024 bytes fit into free memory: with 8 such buffers 1023 do"):
+    with pytest.raises(MisuseError, match="not even 1024 bytes fit into free memory: with 8 buffers, 1023 do"):
         measure(Config(device="cpu", ranks=ranks), Reporter(None))
 
 

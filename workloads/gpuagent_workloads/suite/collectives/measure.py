@@ -12,12 +12,12 @@ import torch
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.measuring.bandwidth import bus_bandwidth
+from gpuagent_workloads.measuring.host_memory import available_bytes
 from gpuagent_workloads.measuring.ranks import BACKENDS, Member, run_ranks
 from gpuagent_workloads.measuring.setup import free_gpu_bytes, set_up_device
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.collectives import Config, parse_operations, parse_sizes
 from gpuagent_workloads.suite.collectives.operations import ELEMENT_BYTES, Prepared, exchange, least_bytes, prepare
-from gpuagent_workloads.suite.memory_burn import available_bytes
 from gpuagent_workloads.training.timing import time_calls
 
 GPU_SIZES = "1K,16K,256K,1M,4M,16M,64M,256M,1G"
@@ -87,7 +87,7 @@ def _choose_sizes(config: Config, ranks: int, device: torch.device) -> list[int]
         usual = parse_sizes(GPU_SIZES if device.type == "cuda" else CPU_SIZES)
         if usual[0] > most_bytes:
             raise MisuseError(
-                f"not even {usual[0]} bytes fit into free memory: with {_COPIES} such buffers {most_bytes} do; free some"
+                f"not even {usual[0]} bytes fit into free memory: with {_COPIES} buffers, {most_bytes} do; free some"
             )
         return [size for size in usual if size <= most_bytes]
     sizes = parse_sizes(config.sizes)
