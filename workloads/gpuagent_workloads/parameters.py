@@ -1,6 +1,7 @@
 """Parameters of a workload: the fields of its Config, with their help and their limits."""
 
 import dataclasses
+import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpuagent_common.errors import MisuseError
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 Type = Literal["int", "float", "str", "bool", "choice", "path"]
 
@@ -66,6 +69,12 @@ class Checked:
         Raises:
             MisuseError: they contradict one another.
         """
+
+
+def parse_size(text: str) -> int | None:
+    """Return the bytes of a size such as 4, 512K, 16MiB or 1gb, in powers of 1024; None: it is no size."""
+    parts = re.fullmatch(r"([0-9]{1,12})([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    return int(parts[1]) * _UNITS[parts[2].upper()] if parts else None
 
 
 def parameters_of(config: type[Any]) -> list[Parameter]:

@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.suite.layer import LAYERS as NAMES
 from gpuagent_workloads.suite.layer import Config
-from gpuagent_workloads.suite.layer.cache import last_cache_bytes, parse_size
+from gpuagent_workloads.suite.layer.cache import last_cache_bytes
 from gpuagent_workloads.suite.layer.layers import build_layer, step_flops, step_minimum_bytes
 from gpuagent_workloads.suite.layer.measure import backward_step, forward_step
 from tests.unit.workloads.runs import Event, of_kind, phases_of, results_of, run_config
@@ -156,13 +156,6 @@ def test_a_step_backward_computes_every_gradient_and_keeps_none() -> None:
         step()
     assert [tuple(gradient.shape) for gradient in computed] in ([(2, 3), (2,)] * 2, [(2,), (2, 3)] * 2)
     assert all(weights.grad is None for weights in module.parameters())
-
-
-@pytest.mark.parametrize(
-    ("text", "size_bytes"), [("32768K\n", 32 << 20), ("2M", 2 << 20), ("512", 512), ("", None), ("lots", None)]
-)
-def test_sizes_of_caches_are_read_as_the_kernel_writes_them(text: str, size_bytes: int | None) -> None:
-    assert parse_size(text) == size_bytes
 
 
 def test_the_largest_cache_counts_and_none_is_none(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.command import WorkloadCommand
-from gpuagent_workloads.parameters import arguments_of, check, parameter, parameters_of
+from gpuagent_workloads.parameters import arguments_of, check, parameter, parameters_of, parse_size
 from gpuagent_workloads.workload import Workload
 
 
@@ -90,3 +90,20 @@ def test_a_misspelt_parameter_gets_the_right_one_suggested() -> None:
     with pytest.raises(click.NoSuchOption) as refused:
         parse("--param", "cont=3")
     assert "--count" in refused.value.format_message()
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        ("32768K\n", 32 << 20),
+        ("2M", 2 << 20),
+        ("512", 512),
+        (" 16mib ", 16 << 20),
+        ("1GB", 1 << 30),
+        ("", None),
+        ("1.5K", None),
+        ("lots", None),
+    ],
+)
+def test_sizes_are_in_powers_of_1024(text: str, size_bytes: int | None) -> None:
+    assert parse_size(text) == size_bytes

@@ -7,17 +7,15 @@ Some operations and sizes, on a CPU over gloo:
     python -m gpuagent_workloads run collectives --device cpu --ranks 2 --operations all-reduce,send-recv --sizes 4K,1M
 """
 
-import re
 from dataclasses import dataclass
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.parameters import Checked, parameter
+from gpuagent_workloads.parameters import Checked, parameter, parse_size
 from gpuagent_workloads.training.config import DEVICES
 from gpuagent_workloads.workload import Workload
 
 OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send-recv")
 
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # Places within a message are numbered by 32 bits.
 _MOST_BYTES = 4 << 30
 
@@ -64,9 +62,8 @@ def parse_sizes(text: str) -> list[int]:
     """
     sizes = set()
     for part in text.split(","):
-        match = re.fullmatch(r"([0-9]{1,12})([KMG]?)(?:i?B)?", part.strip(), re.IGNORECASE)
-        size = int(match[1]) * _UNITS[match[2].upper()] if match else 0
-        if not 4 <= size <= _MOST_BYTES:
+        size = parse_size(part)
+        if size is None or not 4 <= size <= _MOST_BYTES:
             raise MisuseError(f"--sizes has {part.strip() or 'an empty size'}: give sizes from 4 to 4G, such as 1K,16M")
         sizes.add(size)
     return sorted(sizes)

@@ -1,15 +1,15 @@
 """The size of the last cache before memory."""
 
-import re
 from pathlib import Path
 
 import torch
+
+from gpuagent_workloads.parameters import parse_size
 
 # Taken where the size is unknown: more than the last cache of nearly all processors of today.
 UNKNOWN_CACHE_BYTES = 512 << 20
 
 _CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def last_cache_bytes(device: torch.device, cpu_caches: Path = _CPU_CACHES) -> int | None:
@@ -20,9 +20,3 @@ def last_cache_bytes(device: torch.device, cpu_caches: Path = _CPU_CACHES) -> in
         return size_bytes
     sizes = [parse_size(path.read_text(encoding="ascii")) for path in cpu_caches.glob("index*/size")]
     return max((size for size in sizes if size is not None), default=None)
-
-
-def parse_size(text: str) -> int | None:
-    """Return the bytes of a size in sysfs such as `32768K`, None if it is not a size."""
-    parts = re.fullmatch(r"([0-9]+)([KMG]?)\n?", text)
-    return int(parts[1]) * _UNITS[parts[2]] if parts else None

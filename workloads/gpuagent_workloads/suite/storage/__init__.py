@@ -7,14 +7,12 @@ Less, and faster:
     python -m gpuagent_workloads run storage --bytes 64M --files 200 --repeats 1
 """
 
-import re
 from dataclasses import dataclass
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.parameters import Checked, parameter
+from gpuagent_workloads.parameters import Checked, parameter, parse_size
 from gpuagent_workloads.workload import Workload
 
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MIB = 1 << 20
 MOST_FILE_BYTES = 32 << 20
 
@@ -35,19 +33,18 @@ class Config(Checked):
 
     def check_together(self) -> None:
         """Check the sizes."""
-        parse_size("bytes", self.bytes, _MIB, 64 << 30)
-        parse_size("file-bytes", self.file_bytes, 1 << 10, MOST_FILE_BYTES)
+        size_within("bytes", self.bytes, _MIB, 64 << 30)
+        size_within("file-bytes", self.file_bytes, 1 << 10, MOST_FILE_BYTES)
 
 
-def parse_size(name: str, text: str, least: int, most: int) -> int:
+def size_within(name: str, text: str, least: int, most: int) -> int:
     """Return the bytes of a text such as 512M; the letters are powers of 1024.
 
     Raises:
         MisuseError: it is no size, or outside its limits.
     """
-    match = re.fullmatch(r"([0-9]{1,12})([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    size = int(match[1]) * _UNITS.get(match[2].upper(), 1) if match else 0
-    if not least <= size <= most:
+    size = parse_size(text)
+    if size is None or not least <= size <= most:
         raise MisuseError(f"--{name} must be from {least:,} to {most:,} bytes, such as {least >> 10}K, not {text}")
     return size
 

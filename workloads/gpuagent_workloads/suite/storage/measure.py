@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.storage import MOST_FILE_BYTES, Config, parse_size
+from gpuagent_workloads.suite.storage import MOST_FILE_BYTES, Config, size_within
 from gpuagent_workloads.suite.storage.files import (
     BLOCK_BYTES,
     cached_share,
@@ -66,9 +66,9 @@ def measure(config: Config, reporter: Reporter) -> None:
         WorkloadError: the disk became full or failed, or a file came back with other contents.
     """
     extent = Extent(
-        large_bytes=parse_size("bytes", config.bytes, 1 << 20, 64 << 30) // BLOCK_BYTES * BLOCK_BYTES,
+        large_bytes=size_within("bytes", config.bytes, 1 << 20, 64 << 30) // BLOCK_BYTES * BLOCK_BYTES,
         files=config.files,
-        file_bytes=parse_size("file-bytes", config.file_bytes, 1 << 10, MOST_FILE_BYTES),
+        file_bytes=size_within("file-bytes", config.file_bytes, 1 << 10, MOST_FILE_BYTES),
         workers=config.workers or min(_MOST_WORKERS, len(os.sched_getaffinity(0))),
         repeats=config.repeats,
     )
