@@ -58,6 +58,46 @@ def test_a_file_is_stored_once_whatever_it_is_called(
     assert content(name_store("a")) == before
 
 
+def test_a_line_that_is_appended_to_a_file_is_the_only_new_run(
+    put: Callable[..., str], name_store: NameStore, tmp_path: Path
+) -> None:
+    one = json.loads((FILES / "vllm-rate4.json").read_text())
+    first, other = json.dumps(one), json.dumps({**one, "request_rate": 8.0})
+    file = tmp_path / "all.json"
+    # As --append-result writes it; the same line twice is two runs.
+    for written, news in ((first, 1), (f"{first}\n{other}", 1), (f"{first}\n{other}\n{first}\n", 1), (f"{other}", 0)):
+        file.write_text(written)
+        assert f"{news} run{'' if news == 1 else 's'} of vllm bench serve stored" in put(file, "--platform", "a")
+    rates = "SELECT json_extract(CAST(parameters AS JSON), '$.rate') AS rate FROM runs ORDER BY rate"
+    assert execute(name_store("a"), rates) == [("4",), ("4",), ("8",)]
+
+
+def test_counts_of_any_size_are_stored(put: Callable[..., str], name_store: NameStore, tmp_path: Path) -> None:
+    one = json.loads((FILES / "vllm-rate4.json").read_text())
+    large = tmp_path / "large.json"
+    large.write_text(json.dumps({**one, "completed": 2**53 - 1, "failed": 2**53 - 1}))
+    put(large, "--platform", "a")
+    requests = "SELECT value FROM results WHERE name = 'requests'"
+    assert execute(name_store("a"), requests) == [(float(2**54 - 2),)]
+
+
+def test_a_loss_that_is_no_number_is_stored_as_absent(
+    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
+) -> None:
+    log = tmp_path / "result_0.txt"
+    log.write_text((FILES / "mlperf-training.log").read_text().replace('"value": 0.924', '"value": NaN'))
+    put(log)
+    events = "SELECT detail FROM run_events WHERE event = 'metric' ORDER BY time"
+    assert [
+        json.loads(detail, parse_constant=pytest.fail)["value"] for (detail,) in execute(name_store("a"), events)
+    ] == [
+        0.941,
+        None,
+    ]
+    code, printed = run("show", "mlperf-llama2_70b_lora", "--store", name_store("a"))
+    assert (code, "Traceback" in printed) == (0, False), printed
+
+
 def test_a_run_that_was_removed_can_be_imported_again(put: Callable[..., str], run: Run, name_store: NameStore) -> None:
     put("nccl-all-reduce.txt", "--platform", "wrong")
     ((run_id,),) = execute(name_store("a"), "SELECT run_id FROM runs")

@@ -1,6 +1,8 @@
 """The import of a file of results into a store: all of its runs, once."""
 
+import codecs
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -35,12 +37,12 @@ def read_file(path: Path, format_name: str | None, place: Place) -> tuple[Sequen
 def import_results(path: Path, runs: Sequence[ForeignRun], content: bytes, place: Place, store: Store) -> str:
     """Store the runs that the store lacks, in one transaction; return what was stored, in words.
 
-    A run is known by the content of its file and its number in it, whatever the file is called.
+    A run is known by its line of JSON lines, and in other files by their content and its number in it.
 
     Raises:
         StoreError: the store cannot be written.
     """
-    digests = [hashlib.blake2b(content, person=str(number).encode()).hexdigest() for number in range(len(runs))]
+    digests = _digests(content, len(runs))
     file_time = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).replace(tzinfo=None)
     news: list[str] = []
     known = []
@@ -55,6 +57,23 @@ def import_results(path: Path, runs: Sequence[ForeignRun], content: bytes, place
             summarize_runs(writing, news, utc_now())
     words = f"{counted(len(news), 'run')} of {runs[0].program} stored, {len(known):,} were there already"
     return f"{words}: {', '.join([*news, *known])}"
+
+
+def _digests(content: bytes, runs: int) -> list[str]:
+    """Return a digest for each run, which lines that are appended to JSON lines later do not change."""
+    lines = [line.strip() for line in content.removeprefix(codecs.BOM_UTF8).split(b"\n") if line.strip()]
+    # No object over several lines has only lines that begin and end like this.
+    if len(lines) == runs and all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
+        parts = lines
+    else:
+        whole = hashlib.blake2b(content).digest()
+        parts = [whole] * runs
+    earlier: Counter[bytes] = Counter()
+    digests = []
+    for part in parts:
+        digests.append(hashlib.blake2b(part, person=str(earlier[part]).encode()).hexdigest())
+        earlier[part] += 1
+    return digests
 
 
 _KNOWN = "SELECT run_id FROM run_requests WHERE run_id LIKE ?"
