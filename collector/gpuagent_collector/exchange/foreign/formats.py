@@ -1,5 +1,6 @@
 """The registry of formats, and the choice of the one that a file's content has."""
 
+import csv
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -87,7 +88,7 @@ def read_results(path: Path, content: bytes, name: str | None) -> Sequence[Forei
         raise ResultError(f"{path}: {error}") from error
     except GpuAgentError:
         raise
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, csv.Error) as error:
         raise ResultError(f"{path} is damaged or of an unknown version of {chosen.name}: {error!r:.80}") from error
     if not runs:
         raise ResultError(f"{path} has no results")

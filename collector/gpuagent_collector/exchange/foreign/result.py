@@ -81,7 +81,9 @@ class Figures:
     def add(self, name: str, value: float | str | None, unit: str | None = None, *, measured: bool = False) -> None:
         """Add a figure of the measured phase or of the whole run; None: the file has none."""
         if value is not None:
-            self.found.append(Figure(name=name, value=value, unit=unit, phase="measure" if measured else None))
+            # Arrow refuses a column of fractions with an integer that no double holds, such as a sum of two counts.
+            figure = value if isinstance(value, str) else float(value)
+            self.found.append(Figure(name=name, value=figure, unit=unit, phase="measure" if measured else None))
 
     def add_latencies(self, kind: str, milliseconds: Mapping[int, Any]) -> None:
         """Add percentiles of ttft, tpot or e2e. 0 is absent: some programs write it where nothing was measured."""
@@ -104,10 +106,10 @@ def number(value: Any, name: str) -> float | None:
 
 
 def whole(value: Any, name: str) -> int | None:
-    """Return a whole number; None for null. Raises ResultError."""
+    """Return a whole number below 2^53, which a double holds exactly; None for null. Raises ResultError."""
     read = number(value, name)
-    if read is not None and read != int(read):
-        raise ResultError(f"{name} is {value!r:.40}, not a whole number")
+    if read is not None and (read != int(read) or read >= 2**53):
+        raise ResultError(f"{name} is {value!r:.40}, not a whole number below 2^53")
     return None if read is None else int(read)
 
 
@@ -186,4 +188,4 @@ def constant(mean: float | None, spread: float | None) -> str | None:
 
 def lines(content: str) -> Iterator[str]:
     """Yield the lines that are not empty, without carriage returns."""
-    yield from (line for line in content.split("\n") if line.strip())
+    yield from (line.rstrip("\r") for line in content.split("\n") if line.strip())
