@@ -112,7 +112,7 @@ def _text(value: object) -> str | None:
 
 def _figure(value: float) -> str:
     # Counts are whole, and mostly wanted in full.
-    return f"{value:,.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:,.6g}"
+    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:,.6g}"
 
 
 def _time(value: datetime | None) -> str | None:

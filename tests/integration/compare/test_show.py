@@ -1,11 +1,14 @@
 """`collector show`: everything about a run or a side."""
 
 import json
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpuagent_collector.output.document import Grid
+from gpuagent_collector.show.details import Details, results_section
 from tests.integration.compare.ranked import add_ranked
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.profile.traced import add_traced, kernel, recorded
@@ -64,6 +67,15 @@ def test_a_platform_is_shown_with_median_range_and_number_of_runs(call: Collecto
     rows = csv_rows(call("show", "lab", "--workload", "mnist", "--format", "csv", store=recordings)[1])
     throughput = next(row for row in rows if row["metric"] == "throughput")
     assert (throughput["n"], throughput["median"], throughput["side"]) == ("3", "1000", "lab")
+
+
+def test_a_result_that_is_no_number_is_shown_as_reported() -> None:
+    results = [{"name": f"loss_{value}", "value": value, "text": None, "unit": None} for value in (nan, inf, -inf, 2.0)]
+    section = results_section(Details(row={}, outputs={}, results=results))
+    assert section is not None
+    (grid,) = section.parts
+    assert isinstance(grid, Grid)
+    assert [value for _, value in grid.rows] == ["nan", "inf", "-inf", "2"]
 
 
 def test_a_failed_run_is_shown_with_the_end_of_its_output(call: Collector, recordings: Path) -> None:
