@@ -1,6 +1,7 @@
 """Results of foreign programs, read from tests/fixtures/imported."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -298,6 +299,48 @@ def test_an_invalid_result_of_mlperf_inference_has_failed() -> None:
     assert run.reason == "loadgen: invalid; TTFT constrain not met: Reduce target QPS to improve latency."
 
 
+@pytest.mark.parametrize("written", ["NaN", "Infinity", "1e400", "1" + "0" * 400, '"high"', "true", "null"])
+def test_a_quality_that_is_no_number_is_absent(written: str) -> None:
+    content = (FILES / "mlperf-training.log").read_text().replace('"value": 0.9', f'"value": {written}, "was": 0.9')
+    (run,) = read_results(Path("result_0.txt"), content.encode(), None)
+    assert [detail["value"] for _, _, detail in run.evaluations] == [None, None]
+    assert "eval_accuracy" not in figures(run)
+
+
+def test_a_loss_may_be_negative() -> None:
+    content = (FILES / "mlperf-training.log").read_text().replace('"value": 0.9', '"value": -0.9')
+    (run,) = read_results(Path("result_0.txt"), content.encode(), None)
+    assert [detail["value"] for _, _, detail in run.evaluations] == [-0.941, -0.924]
+
+
+def test_a_long_line_of_a_summary_is_read_at_once() -> None:
+    # With a regex that goes back over the spaces, this takes hours.
+    spaces = " " * 100_000
+    content = (FILES / "mlperf_log_summary.txt").read_text() + f"{spaces}x{spaces}x\n"
+    assert list(read_results(Path("summary.txt"), content.encode(), None)) == read("mlperf_log_summary.txt")
+
+
+def _changed_summary(line: str, value: str) -> bytes:
+    content = (FILES / "mlperf_log_summary.txt").read_text()
+    return re.sub(rf"(?m)^({re.escape(line)} *): .*$", rf"\1: {value}", content).encode()
+
+
+@pytest.mark.parametrize(
+    ("line", "figure"),
+    [
+        ("Completed samples per second", "requests_per_second"),
+        ("Completed tokens per second", "throughput"),
+        ("90.00 percentile first token latency (ns)", "ttft_p90_seconds"),
+    ],
+)
+def test_a_summary_has_no_figure_that_is_negative_or_no_number(line: str, figure: str) -> None:
+    with pytest.raises(ResultError, match="is -5.0, not a number from 0 up"):
+        read_results(Path("summary.txt"), _changed_summary(line, "-5"), None)
+    (run,) = read_results(Path("summary.txt"), _changed_summary(line, "nan"), None)
+    found = figures(run)
+    assert found.get(figure) == (103.5 if figure == "throughput" else None)
+
+
 # Name of a file → its format.
 KINDS = {
     "aiperf-poisson.json": "aiperf",
@@ -345,6 +388,8 @@ HOSTILE: Mapping[str, bytes] = {
     "text for a number": _damaged(lambda one: {**one, "duration": "long"}),
     "list for a number": _damaged(lambda one: {**one, "completed": []}),
     "part of a request": _damaged(lambda one: {**one, "completed": 1.5}),
+    "more requests than a double holds": _damaged(lambda one: {**one, "completed": 2**63}),
+    "long field": (FILES / "aiperf-poisson.csv").read_bytes() + b"x" * 131_073 + b",1\n",
     "year 0": _damaged(lambda one: {**one, "date": "00000101-000000"}),
     "before time": _damaged(lambda one: {**one, "duration": 1e200}),
     "long name": _damaged(lambda one: {**one, "model_id": "x" * 5000}),

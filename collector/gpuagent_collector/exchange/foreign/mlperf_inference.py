@@ -10,7 +10,6 @@ from typing import Any
 
 from gpuagent_collector.exchange.foreign.result import Figures, ForeignRun, ResultError, lines, number
 
-_LINE = re.compile(r"\s*([^:]+?)\s*:\s*(.*?)\s*")
 _RECOMMENDATION = re.compile(r" \* (.+)")
 
 # Loadgen's names of percentiles of latencies.
@@ -28,13 +27,15 @@ def recognise(document: Any) -> bool:
 
 def read(document: str) -> Sequence[ForeignRun]:
     """Return the run of a summary; one that loadgen calls invalid has failed. Raises ResultError."""
-    stated = {match[1]: match[2] for line in lines(document) if (match := _LINE.fullmatch(line.rstrip("\r")))}
+    pairs = (line.partition(":") for line in lines(document))
+    stated = {name.strip(): value.strip() for name, colon, value in pairs if colon}
     for name in ("SUT name", "Scenario", "Mode", "Result is", "performance_sample_count"):
         if name not in stated:
             raise ResultError(f"damaged or truncated: it has no line {name!r}")
     figures = Figures()
     samples, tokens = (
-        next((float(stated[name]) for name in names if name in stated), None) for names in (_SAMPLES, _TOKENS)
+        next((number(float(stated[name]), name) for name in names if name in stated), None)
+        for names in (_SAMPLES, _TOKENS)
     )
     figures.add("throughput", tokens or samples, "tokens/s" if tokens else "samples/s", measured=True)
     figures.add("requests_per_second", samples, "requests/s", measured=True)
@@ -63,8 +64,9 @@ def read(document: str) -> Sequence[ForeignRun]:
 
 
 def _milliseconds(stated: Mapping[str, str], percent: int, latency: str) -> float | None:
-    found = stated.get(f"{percent}.00 percentile {latency} (ns)")
-    return None if found is None else float(found) / 1e6
+    name = f"{percent}.00 percentile {latency} (ns)"
+    nanoseconds = number(float(stated[name]), name) if name in stated else None
+    return None if nanoseconds is None else nanoseconds / 1e6
 
 
 def _reason(document: str) -> str:
