@@ -5,27 +5,46 @@ bandwidths 10^9 bytes a second. The output has no time of day.
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from gpuagent_collector.exchange.foreign.result import COLLECTIVES, Figures, ForeignRun, Node, ResultError, lines
+from gpuagent_collector.exchange.foreign.result import (
+    COLLECTIVES,
+    Figures,
+    ForeignRun,
+    Node,
+    ResultError,
+    lines,
+    number,
+)
 
-# Names of the results: the one place to change them. {} are the operation and the size in bytes.
+# Names of the results: those of the workload `collectives`. {} are the operation and the size in bytes.
 BEST = "{0}_bus_bytes_per_second"
 AVERAGE = "{0}_average_bus_bytes_per_second"
-POINTS = {"time": "{0}_{1}_seconds", "algbw": "{0}_{1}_bytes_per_second", "busbw": "{0}_{1}_bus_bytes_per_second"}
 
-_UNITS = {"time": ("s", 1e-6), "algbw": ("bytes/s", 1e9), "busbw": ("bytes/s", 1e9)}
+# Of each column of a size: the name, the unit and the column's unit in it.
+_COLUMNS = {
+    "time": ("{0}_{1}_bytes_seconds", "s", 1e-6),
+    "algbw": ("{0}_{1}_bytes_algorithm_bytes_per_second", "bytes/s", 1e9),
+    "busbw": ("{0}_{1}_bytes_bus_bytes_per_second", "bytes/s", 1e9),
+}
+
+# Operations that the workload `collectives` spells otherwise.
+_OPERATIONS = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
 
 _VERSION = re.compile(r"# nccl-tests version (\S+)(?:.* nccl-library=(\d+))?")
 _PROGRAM = re.compile(r"(?:# Collective test starting: |(?:^|/|\s))(\w+)_perf(?:_mpi)?\b")
-_SETTINGS = re.compile(r"#.* warmup iters: (\d+) iters: (\d+) .*graph: (\d+)")
+_GRAPH = re.compile(r"^# nThread .* graph: (\d+)")
 _DEVICE = re.compile(r"#\s+Rank\s+\d+ (?:Group\s+\d+ )?Pid\s+\d+ on\s+(\S+)\s+device\s+\d+ \[[0-9a-fx:.]+\] (.+)")
-_AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*([\d.e+-]+)[^\n]*\n")
+_AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*([\d.e+-]+)")
 _WRONG = re.compile(r"# Out of bounds values\s*:\s*(\d+) (\w+)")
 
-# size, count, type, redop, root; then time, algbw, busbw and wrong values, out of place and in place.
-_POINT = re.compile(r"\s*(\d+)\s+\d+\s+(\w+)\s+(\w+)\s+(-?\d+)\s+([\d.e+]+)\s+([\d.e+]+)\s+([\d.e+]+)\s+(\S+)(.*)")
+# Size, count, type, redop, root; then time, algbw, busbw and wrong values out of place; the same in place is not read.
+_POINT = re.compile(
+    r"\s*(?P<size>\d+)\s+\d+\s+(?P<type>\w+)\s+(?P<redop>\w+)\s+-?\d+"
+    r"\s+(?P<time>[\d.e+]+)\s+(?P<algbw>[\d.e+]+)\s+(?P<busbw>[\d.e+]+)\s+\S.*"
+)
 
 
 def recognise(document: Any) -> bool:
@@ -34,34 +53,38 @@ def recognise(document: Any) -> bool:
 
 
 def read(document: str) -> Sequence[ForeignRun]:
-    """Return the run of an output; its throughput is the highest bus bandwidth, out of place. Raises ResultError."""
-    found = [line.rstrip("\r") for line in lines(document)]
-    # Without the end of its line, the number may be cut off.
-    average = _AVERAGE.search(document)
+    """Return the run of an output, whose best bus bandwidth is the highest out of place. Raises ResultError."""
+    # Without the end of its line, a number may be cut off.
+    found = list(lines(document[: document.rfind("\n") + 1]))
+    average = _first(_AVERAGE, found)
     points = [match for line in found if (match := _POINT.fullmatch(line))]
     if average is None or not points:
         raise ResultError("truncated: it has no average bus bandwidth" if points else "it has no sizes")
+    sizes = Counter(int(match["size"]) for match in points)
+    for size, times in sizes.items():
+        if times > 1:
+            raise ResultError(f"it measures {size} bytes {times} times; a file must have one run of one operation")
     program = _first(_PROGRAM, found)
-    name = program[1] if program else "unknown"
+    name = _OPERATIONS.get(program[1], program[1]) if program else "unknown"
     figures = Figures()
     for match in points:
-        _, *measured, _, _ = match.group(1, 5, 6, 7, 8, 9)
-        for (column, (unit, scale)), value in zip(_UNITS.items(), measured, strict=True):
-            figures.add(POINTS[column].format(name, match[1]), float(value) * scale, unit, measured=True)
-    best = max(float(match[7]) for match in points) * 1e9
-    figures.add("throughput", best, "bytes/s", measured=True)
+        for column, (title, unit, scale) in _COLUMNS.items():
+            figures.add(
+                title.format(name, int(match["size"])), _scaled(match[column], column, scale), unit, measured=True
+            )
+    best = max((_scaled(match["busbw"], "busbw", 1e9) or 0.0) for match in points)
     figures.add(BEST.format(name), best, "bytes/s", measured=True)
-    figures.add(AVERAGE.format(name), float(average[1]) * 1e9, "bytes/s", measured=True)
+    figures.add(AVERAGE.format(name), _scaled(average[1], "the average", 1e9), "bytes/s", measured=True)
     nodes = _nodes(found)
     figures.add("ranks", sum(len(node.gpus) for node in nodes) or None)
     version, wrong = _first(_VERSION, found), _first(_WRONG, found)
-    figures.add("nccl_version", version[2] if version else None)
+    figures.add("nccl_version", _nccl_version(version[2]) if version and version[2] else None)
     return [
         ForeignRun(
             program="nccl-tests",
             version=version[1] if version else None,
             workload=COLLECTIVES,
-            parameters={"collective": name if program else None, **_parameters(points, found)},
+            parameters={"collective": name if program else None, **_parameters(points, sorted(sizes), found)},
             figures=figures.found,
             nodes=nodes,
             reason=f"{wrong[1]} wrong values" if wrong and wrong[2] != "OK" else None,
@@ -73,6 +96,17 @@ def _first(pattern: re.Pattern[str], found: Sequence[str]) -> re.Match[str] | No
     return next((match for line in found if (match := pattern.search(line))), None)
 
 
+def _scaled(written: str, name: str, scale: float) -> float | None:
+    value = number(float(written), name)
+    return None if value is None else value * scale
+
+
+def _nccl_version(code: str) -> str:
+    """Return 2.28.7 for 22807. Up to 2.8 the code had a digit less: 2708 is 2.7.8."""
+    major, rest = divmod(int(code), 1_000 if len(code) < 5 else 10_000)
+    return f"{major}.{rest // 100}.{rest % 100}"
+
+
 def _nodes(found: Sequence[str]) -> list[Node]:
     gpus: dict[str, list[str]] = {}
     for line in found:
@@ -81,14 +115,13 @@ def _nodes(found: Sequence[str]) -> list[Node]:
     return [Node(hostname=hostname, gpus=tuple(names)) for hostname, names in gpus.items()]
 
 
-def _parameters(points: Sequence[re.Match[str]], found: Sequence[str]) -> dict[str, Any]:
-    sizes = [int(match[1]) for match in points]
-    settings = _first(_SETTINGS, found)
+def _parameters(points: Sequence[re.Match[str]], sizes: Sequence[int], found: Sequence[str]) -> dict[str, Any]:
+    graph = _first(_GRAPH, found)
     return {
-        "dtype": points[0][2],
-        "operation": None if points[0][3] == "none" else points[0][3],
-        "min_bytes": min(sizes),
-        "max_bytes": max(sizes),
+        "dtype": points[0]["type"],
+        "operation": None if points[0]["redop"] == "none" else points[0]["redop"],
+        "min_bytes": sizes[0],
+        "max_bytes": sizes[-1],
         "sizes": len(sizes),
-        **({"graph": int(settings[3])} if settings else {}),
+        **({"graph": int(graph[1])} if graph else {}),
     }
