@@ -311,6 +311,50 @@ def test_an_aborted_training_has_failed() -> None:
     assert run.reason == "run_stop: aborted"
 
 
+@pytest.mark.parametrize("status", [', "status": ""', ', "status": null', ""])
+def test_a_training_without_a_status_has_failed(status: str) -> None:
+    content = (FILES / "mlperf-training.log").read_text().replace(', "status": "success"', status)
+    (run,) = read_results(Path("result_0.txt"), content.encode(), None)
+    assert run.reason == "run_stop: no status"
+
+
+@pytest.mark.parametrize("benchmark", ["null", '""'])
+def test_a_training_of_no_benchmark_is_refused(benchmark: str) -> None:
+    content = (FILES / "mlperf-training.log").read_text().replace('"llama2_70b_lora"', benchmark)
+    with pytest.raises(ResultError, match="submission_benchmark has no value"):
+        read_results(Path("result_0.txt"), content.encode(), None)
+
+
+def test_two_trainings_in_a_file_are_refused() -> None:
+    content = (FILES / "mlperf-training.log").read_text()
+    with pytest.raises(ResultError, match="it has 2 runs; import the result file of each run"):
+        read_results(Path("results.txt"), (content + content).encode(), None)
+
+
+@pytest.mark.parametrize(
+    ("backend", "api"),
+    [
+        ("openai", "completions"),
+        ("vllm", "completions"),
+        ("openai-chat", "chat"),
+        ("openai-embeddings", None),
+        ("openai-embeddings-chat", None),
+    ],
+)
+def test_the_api_of_vllm_is_that_of_its_backend_or_unknown(backend: str, api: str | None) -> None:
+    one = json.loads((FILES / "vllm-rate4.json").read_text())
+    (run,) = read_results(Path("one.json"), json.dumps({**one, "backend": backend}).encode(), None)
+    assert run.parameters.get("api") == api
+    assert ("api" in run.parameters) == (api is not None)
+
+
+def test_aiperf_cannot_have_more_successes_than_requests() -> None:
+    document = json.loads((FILES / "aiperf-poisson.json").read_text())
+    document["completed_request_count"]["avg"] = 29
+    with pytest.raises(ResultError, match="request_count is 30, more than the 29 of completed_request_count"):
+        read_results(Path("a.json"), json.dumps(document).encode(), None)
+
+
 def test_a_summary_of_mlperf_inference_is_in_seconds() -> None:
     (run,) = read("mlperf_log_summary.txt")
     assert (run.program, run.workload) == ("mlperf-inference", "mlperf-inference")

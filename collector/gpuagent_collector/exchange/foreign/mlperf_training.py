@@ -35,6 +35,11 @@ def read(document: str) -> Sequence[ForeignRun]:
     for key in ("submission_benchmark", "run_start", "run_stop"):
         if key not in last:
             raise ResultError(f"damaged or truncated: it has no {key}")
+    if (starts := sum(event.get("key") == "run_start" for event in events)) > 1:
+        raise ResultError(f"it has {starts} runs; import the result file of each run")
+    benchmark = text(part(last, "submission_benchmark", "value"), "submission_benchmark")
+    if benchmark is None:
+        raise ResultError("submission_benchmark has no value")
     began, ended = _time(first["run_start"]), _time(last["run_stop"])
     if ended < began:
         raise ResultError("run_stop is before run_start")
@@ -52,8 +57,7 @@ def read(document: str) -> Sequence[ForeignRun]:
     for key in _NUMBERS:
         figures.add(key, number(part(last, key, "value"), key))
     figures.add("ranks", number(part(last, "number_of_ranks", "value"), "number_of_ranks"))
-    status = part(last["run_stop"], "metadata", "status")
-    benchmark = text(part(last, "submission_benchmark", "value"), "submission_benchmark")
+    status = text(part(last["run_stop"], "metadata", "status"), "status")
     return [
         ForeignRun(
             program="mlperf-training",
@@ -66,7 +70,7 @@ def read(document: str) -> Sequence[ForeignRun]:
             phases=[*phases, ("measure", began), ("end", ended)],
             evaluations=evaluations,
             platform=text(part(last, "submission_platform", "value"), "submission_platform"),
-            reason=None if status in (None, "success") else f"run_stop: {text(status, 'status')}",
+            reason=None if status == "success" else f"run_stop: {status or 'no status'}",
         )
     ]
 
