@@ -52,12 +52,12 @@ _LINES = {
 
 
 def recognise(document: Any) -> bool:
-    """Return whether it is such JSON."""
+    """Return whether it is JSON of aiperf."""
     return isinstance(document, Mapping) and "input_config" in document and "request_throughput" in document
 
 
 def recognise_csv(document: Any) -> bool:
-    """Return whether it is such a CSV."""
+    """Return whether it is a CSV of aiperf."""
     return isinstance(document, str) and document.startswith("Metric,avg,") and "\nRequest Throughput (" in document
 
 
@@ -122,6 +122,8 @@ def _add(figures: Figures, metrics: Mapping[str, Any]) -> None:
     good, all_of_them = (
         whole(part(metrics, name, "avg"), name) for name in ("request_count", "completed_request_count")
     )
+    if good is not None and all_of_them is not None and all_of_them < good:
+        raise ResultError(f"request_count is {good}, more than the {all_of_them} of completed_request_count")
     figures.add("requests", good if all_of_them is None else all_of_them)
     figures.add("request_errors", None if good is None or all_of_them is None else all_of_them - good)
     for name, field in (

@@ -21,6 +21,9 @@ from gpuagent_collector.exchange.foreign.result import (
 
 _REQUIRED = ("date", "model_id", "request_rate", "request_throughput", "duration", "completed")
 
+# The API by vLLM's backend; others serve no text, or their own API.
+_SERVED = {"openai": "completions", "vllm": "completions", "openai-chat": "chat"}
+
 # vLLM's names of the latencies.
 _LATENCIES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2el"}
 
@@ -93,5 +96,5 @@ def _parameters(result: Mapping[str, Any]) -> dict[str, Any]:
         "model": text(result["model_id"], "model_id"),
         **load,
         **({"burstiness": number(result.get("burstiness"), "burstiness")} if rate and "burstiness" in result else {}),
-        **({"api": "chat" if "chat" in backend else "completions"} if backend else {}),
+        **({"api": _SERVED[backend]} if backend in _SERVED else {}),
     }
