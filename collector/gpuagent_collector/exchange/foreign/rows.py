@@ -61,7 +61,8 @@ def make_rows(run: ForeignRun, digest: str, place: Place, file_name: str, file_t
         {name: _written(name, value) for name, value in {**run.parameters, **place.parameters}.items()}
     )
     for number, node in enumerate(hosts):
-        node_uuid = json.dumps(["imported", names["platform"], node.hostname])
+        # Runs on unknown nodes are no neighbours of one another.
+        node_uuid = json.dumps(["imported", names["platform"], node.hostname or digest])
         session_uuid = json.dumps([node_uuid, digest, number, node.gpus, place.instance_type])
         ids = {"session_id": key(session_uuid), "node_id": key(node_uuid)}
         uuids = {"session_uuid": session_uuid, "node_uuid": node_uuid, "hostname": node.hostname}
