@@ -129,6 +129,8 @@ def _place(given: Mapping[str, Any]) -> "Place":
     gpus: list[str] = []
     for text in given["gpu"]:
         matched = _GPUS.fullmatch(text)
+        if matched is None and _COUNTED.match(text):
+            raise MisuseError(f"--gpu {text!r:.80} is not N x NAME with N from 1 to 999, such as '8 x NVIDIA H200'")
         gpus += [matched[2].strip()] * int(matched[1]) if matched else [text]
     return Place(
         platform=given["platform"],
@@ -142,7 +144,8 @@ def _place(given: Mapping[str, Any]) -> "Place":
 
 
 # At most 999 of a kind.
-_GPUS = re.compile(r"(\d{1,3}) x (.+)")
+_GPUS = re.compile(r"([1-9][0-9]{0,2}) x (\S.*)")
+_COUNTED = re.compile(r"\s*[0-9]+ x( |$)")
 
 
 def _import_log(source: Path, store_name: str, run_id: str, items_per_step: float | None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuagent_collector.runs.data import Run
 
-# Parameters of which null stands for what the server has, so that any value agrees with it.
+# Parameters of which null, on either side, stands for what the server has: it agrees with any value.
 _OPEN = frozenset({"model"})
 
 
@@ -33,6 +33,6 @@ def _join(run: Run, candidates: Mapping[str, Mapping[str, Any]]) -> Run:
 
 def _agree(stated: Mapping[str, Any], parameters: Mapping[str, Any]) -> bool:
     return all(
-        parameters.get(name) == value or (name in _OPEN and parameters.get(name) is None)
+        parameters.get(name) == value or (name in _OPEN and None in (value, parameters.get(name)))
         for name, value in stated.items()
     )

@@ -230,6 +230,26 @@ def test_a_result_that_fits_none_or_two_runs_stays_alone(
     assert "serve-load ran with other parameters on each side" in printed
 
 
+def test_a_model_that_is_left_open_agrees_with_any(put: Callable[..., str], run: Run, name_store: NameStore) -> None:
+    write_site(name_store("a"), lambda store: add_own(store, "here", 0.025, model="other"))
+    put("vllm-rate4.json", "--platform", "there", "--param", "model=")
+    code, printed = run("compare", "here", "there", "--metric", "ttft_p90_seconds", "--store", name_store("a"))
+    assert code == 0, printed
+
+
+def test_runs_on_unknown_nodes_are_no_neighbours(
+    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.json"
+    other.write_text((FILES / "vllm-rate4.json").read_text().replace("52.25", "104.5"))
+    for store, node in (("unknown", ()), ("known", ("--node", "n"))):
+        for file in ("vllm-rate4.json", other):
+            put(file, "--platform", "a", *node, store=store)
+        code, printed = run("show", "serve-load", "--store", name_store(store))
+        assert code == 0, printed
+        assert ("on the same node at the same time" in " ".join(printed.split())) == bool(node), printed
+
+
 def test_prices_find_the_place_that_the_options_name(
     put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
 ) -> None:
@@ -292,5 +312,13 @@ def test_misuse_is_reported_with_the_remedy(run: Run, name_store: NameStore, sit
     assert (code, "is not taken as a result" in printed) == (2, True)
     code, printed = run("import", file, "--platform", "a", "--format", "nccl-tests", "--store", name_store("none"))
     assert (code, "is no result of nccl-tests" in printed) == (1, True)
+    two = ("import", str(FILES / "nccl-two-nodes.txt"), "--store", name_store("none"), "--platform", "a")
+    for option in (("--node", "n"), ("--gpu", "2 x NVIDIA H200")):
+        code, printed = run(*two, *option)
+        assert (code, "names 2 nodes; leave out --node and --gpu" in printed) == (2, True)
+    for gpus in ("0 x NVIDIA H200", "1000 x NVIDIA H200", "8 x ", "8 x"):
+        code, printed = run("import", file, "--store", name_store("none"), "--platform", "a", "--gpu", gpus)
+        assert (code, "is not N x NAME with N from 1 to 999" in printed) == (2, True)
+    assert not Path(name_store("none")).exists()
     code, printed = run("import", str(tmp_path), "--platform", "a", "--store", name_store("none"))
     assert (code, "of a result name its file" in printed) == (2, True)

@@ -25,12 +25,15 @@ def read_file(path: Path, format_name: str | None, place: Place) -> tuple[Sequen
 
     Raises:
         ResultError: the file is damaged or of no known format.
-        MisuseError: neither the file nor the user says on which platform it was measured.
+        MisuseError: neither the file nor the user says on which platform it was measured, or the user names one node
+            of a file that states several.
     """
     content = load(path)
     runs = read_results(path, content, format_name)
     if not all(place.platform or run.platform for run in runs):
         raise MisuseError(f"{path} does not say where it was measured; add --platform NAME")
+    if (nodes := max(len(run.nodes) for run in runs)) > 1 and (place.node or place.gpus):
+        raise MisuseError(f"{path} names {nodes} nodes; leave out --node and --gpu")
     return runs, content
 
 
