@@ -99,7 +99,8 @@ def _detail(event: Mapping[str, Any]) -> dict[str, Any]:
     stated = metadata if isinstance(metadata, dict) else {}
     places = {name: number(stated.get(name), name) for name in ("samples_count", "epoch_num", "step_num")}
     value = event.get("value")
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    known = None
     # A loss can be negative. JSON has neither NaN nor infinity.
-    known = float(value) if is_number and -1e300 < value < 1e300 else None
+    if isinstance(value, int | float) and not isinstance(value, bool) and -1e300 < value < 1e300:
+        known = float(value)
     return {"step": places["step_num"] or places["samples_count"] or places["epoch_num"], "value": known, **places}

@@ -48,7 +48,7 @@ _POINT = re.compile(
 
 
 def recognise(document: Any) -> bool:
-    """Return whether it is such an output."""
+    """Return whether it is an output of nccl-tests."""
     return isinstance(document, str) and "# Using devices" in document and "busbw" in document
 
 
@@ -68,12 +68,11 @@ def read(document: str) -> Sequence[ForeignRun]:
     name = _OPERATIONS.get(program[1], program[1]) if program else "unknown"
     figures = Figures()
     for match in points:
+        size = int(match["size"])
         for column, (title, unit, scale) in _COLUMNS.items():
-            figures.add(
-                title.format(name, int(match["size"])), _scaled(match[column], column, scale), unit, measured=True
-            )
-    best = max((_scaled(match["busbw"], "busbw", 1e9) or 0.0) for match in points)
-    figures.add(BEST.format(name), best, "bytes/s", measured=True)
+            figures.add(title.format(name, size), _scaled(match[column], column, scale), unit, measured=True)
+    rates = [rate for match in points if (rate := _scaled(match["busbw"], "busbw", 1e9)) is not None]
+    figures.add(BEST.format(name), max(rates, default=None), "bytes/s", measured=True)
     figures.add(AVERAGE.format(name), _scaled(average[1], "the average", 1e9), "bytes/s", measured=True)
     nodes = _nodes(found)
     figures.add("ranks", sum(len(node.gpus) for node in nodes) or None)
