@@ -157,13 +157,21 @@ def test_what_only_the_store_finds_wrong_leaves_it_as_it_was(folder: Path, tmp_p
     assert content(store) == before
 
 
-@pytest.mark.parametrize("source", ["empty", "text.txt"])
-def test_something_that_is_neither_export_nor_spool_is_a_misuse(tmp_path: Path, source: str, run: Run) -> None:
+@pytest.mark.parametrize(
+    ("source", "code", "words"),
+    [
+        ("empty", 2, "neither a folder of `collector export` (no manifest.json) nor an agent's spool"),
+        ("text.txt", 1, "is of no known format; it can be aiperf, "),
+    ],
+)
+def test_something_that_cannot_be_imported_is_one_sentence(
+    tmp_path: Path, source: str, code: int, words: str, run: Run
+) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.txt").write_text("hello")
-    code, said = run("import", str(tmp_path / source), "--store", str(tmp_path / "s.duckdb"))
-    assert code == 2
-    assert "neither a folder of `collector export` (no manifest.json) nor an agent's spool" in said
+    ended, said = run("import", str(tmp_path / source), "--store", str(tmp_path / "s.duckdb"))
+    assert (ended, len(said.splitlines())) == (code, 1)
+    assert words in said
 
 
 def test_a_lake_is_as_it_was_after_a_failure_too(folder: Path, tmp_path: Path) -> None:
