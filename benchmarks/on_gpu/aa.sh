@@ -13,7 +13,7 @@
 # TURN, TURN_BCD        seconds that a run of a (0.5) and of the others (2) measures
 # LANES_A               groups of a's workloads that are made side by side, such as "resnet50,vgg16 sentiment=rnn,lstm"
 # REPEATS_A, B, C, D    repeats: 7, 8, 8, and at most 27
-# PARAM                 options for all parts, such as "--param precision=default --param gpt:batch-size=1"
+# PARAM                 options for all lanes, such as "--param precision=default"; each lane must have the parameter
 #
 # Runs start side by side and measure in turns (turns.py): the GPU has one measured process at a time.
 # `gpuagent`, `collector` and `python3` are those that have gpuagent.
