@@ -107,25 +107,30 @@ def run(
     path = find_file(file)
     wanted = read_experiment(path)
     wanted = replace(wanted, until=parse_width(until)) if until else wanted
-    experiment = plan.narrowed(wanted, only, name=name, repeats=repeats)
+    # What has begun is the whole file: a part of it continues it, and so does the rest.
+    whole = plan.narrowed(wanted, (), name=name, repeats=repeats)
+    experiment = plan.narrowed(whole, only)
     config = agent_config(options, allow_commands=True)
     catalogue = Catalogue(config.python)
     if texts := [*parameters, *_data_parameters(data)]:
-        experiment = plan.with_parameters(experiment, texts, lambda *named: catalogue.find(named[0]).has(named[1]))
+        experiment, whole = (
+            plan.with_parameters(one, texts, lambda *named: catalogue.find(named[0]).has(named[1]))
+            for one in (experiment, whole)
+        )
     answer = _Answer.of(experiment, str(file) if path != file else str(path.resolve()), name, output)
     answer.check()
     gpus = NodeGpus()
     lacking = check_cells(experiment, Planner(catalogue, allow_commands=True).plan, gpus, may_lack_all=dry_run)
     journal_path = find_place(config)[0] / "experiments" / f"{experiment.name}.jsonl"
     if dry_run:
-        _print_plan(experiment, Journal(journal_path, plan.fingerprint(experiment)), lacking)
+        _print_plan(experiment, Journal(journal_path, plan.fingerprint(whole)), lacking)
         return 0
     interrupt_on_signals()
     for line in _skipped(lacking):
         click.echo(f"gpuagent: {line}", err=True)
     journal_path.parent.mkdir(parents=True, exist_ok=True)
     with lock(journal_path.with_suffix(".lock"), held=f"another command makes the runs of {experiment.name} here"):
-        journal = Journal(journal_path, plan.fingerprint(experiment))
+        journal = Journal(journal_path, plan.fingerprint(whole))
         is_stored, has_stopped = _conduct(experiment, journal, lacking, config, given_to_agent(ctx), gpus, force=force)
     answer.print(config, is_stored=is_stored)
     has_failed = any(done.status != "succeeded" for done in journal.done)
@@ -261,7 +266,7 @@ def _conduct(
         try:
             conductor.run()
         except KeyboardInterrupt:
-            made = len(journal.done)
+            made = len(every) - len(journal.left(every))
             click.echo(f"gpuagent: {made} of {len(every)} runs are made; the same command resumes", err=True)
             raise
         _await_delivery(agent.waiting)

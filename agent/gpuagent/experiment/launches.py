@@ -224,12 +224,9 @@ class Launches:
             MisuseError: the file is no experiment, with the place, or one of its runs makes no sense here.
             GpuAgentError: it is not allowed or already running, other processes use the GPUs, or the agent is stopping.
         """
-        experiment = plan.narrowed(
-            parse_experiment(file.content, file.file_name),
-            file.only,
-            name=file.name or None,
-            repeats=file.repeats or None,
-        )
+        parsed = parse_experiment(file.content, file.file_name)
+        whole = plan.narrowed(parsed, (), name=file.name or None, repeats=file.repeats or None)
+        experiment = plan.narrowed(whole, file.only)
         lacking = check_cells(experiment, self._plan, NodeGpus(self._open_nvml))
         # During a run of ours, that run is the one that computes.
         if not self._runner.processes():
@@ -240,7 +237,7 @@ class Launches:
             path.parent.mkdir(parents=True, exist_ok=True)
             with ExitStack() as undo:
                 opened = undo.enter_context(lock(path.with_suffix(".lock"), held=held))
-                journal = Journal(path, plan.fingerprint(experiment))
+                journal = Journal(path, plan.fingerprint(whole))
                 path.with_suffix(".yaml").write_bytes(file.content)
                 launched = LaunchedExperiment(experiment, journal, opened, force=file.force, lacking=lacking)
                 with self._guard:

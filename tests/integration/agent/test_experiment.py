@@ -87,6 +87,25 @@ def test_the_same_runs_are_made_once_and_continue_after_ctrl_c(node: Node) -> No
     assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]
 
 
+def test_a_part_of_the_cells_is_continued_by_the_rest_and_a_changed_file_is_refused(node: Node) -> None:
+    node.serve()
+    path = written(node)
+    named = path.read_text().replace("- command", "- name: first\n    command", 1)
+    path.write_text(named.replace("- command", "- name: second\n    command"))
+    given = ("gpuagent", "experiment", "run", str(path))
+    part = node.run(*given, "--only", "workload=first").stderr
+    assert "[3/3]" in part
+    assert succeeded(node) == [(1, 1), (2, 1), (3, 1)]
+    dry = (*given, "--dry-run", "--only", "workload=first")
+    assert node.run(*dry).stdout.startswith("study: 0 runs left of 3, in turns\n")
+    assert node.run(*given, "--dry-run").stdout.startswith("study: 3 runs left of 6, in turns\n")
+    node.run(*given)
+    assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]
+    path.write_text(path.read_text().replace("print('other')", "print('changed')"))
+    for only in ((), ("--only", "workload=first")):
+        assert "has begun here with other runs" in node.run(*given, *only, code=2).stderr
+
+
 def test_a_plan_is_checked_and_printed_without_a_run(node: Node) -> None:
     path = written(node)
     path.write_text(
