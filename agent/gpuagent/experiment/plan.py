@@ -8,10 +8,10 @@ import random
 import re
 import shlex
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from gpuagent.environments import split_name
-from gpuagent.experiment.file import SCHEMA, Experiment
+from gpuagent.experiment.file import SCHEMA, Entry, Experiment
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import Limits
 from gpuagent_common.naming import check_name
@@ -40,15 +40,17 @@ class Cell:
     items_per_step: float | None
     options: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
+    # For display: words of the command that others of this name lack.
+    words_apart: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def key(self) -> str:
         """The cell's identity, the same in every process."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps({name: value for name, value in asdict(self).items() if name != "words_apart"}, sort_keys=True)
 
     def describe(self) -> str:
         """Return the cell in one line."""
-        name = self.workload or shlex.join(self.command)
+        name = self.workload or (shlex.join([self.name, *self.words_apart]) if self.name else shlex.join(self.command))
         # A server's command would fill a line; its name says which it is.
         parameters = [f"{key}={value}" for key, value in self.parameters if key != "serve"]
         beside = [f"with {'+'.join(self.interference)}"] if self.interference else []
@@ -87,6 +89,7 @@ def cells(experiment: Experiment) -> list[Cell]:
             items_per_step=entry.items_per_step,
             options=tuple(entry.options.get(environment.partition(":")[0], ())),
             labels=tuple(entry.labels.items()),
+            words_apart=_words_apart(entry, experiment.entries),
         )
         for entry in experiment.entries
         for values, server, environment, beside, limits in itertools.product(
@@ -98,6 +101,12 @@ def cells(experiment: Experiment) -> list[Cell]:
         )
     )
     return list(dict.fromkeys(every))
+
+
+def _words_apart(entry: Entry, entries: Sequence[Entry]) -> tuple[str, ...]:
+    """Return the words of an entry's command that not all commands of its name have."""
+    shared = [set(other.command) for other in entries if other.name == entry.name]
+    return tuple(word for word in entry.command if not all(word in words for words in shared))
 
 
 def trials(experiment: Experiment, without: Collection[str] = ()) -> list[list[Trial]]:

@@ -84,6 +84,26 @@ def test_a_command_has_its_name_in_the_request_and_is_chosen_by_it() -> None:
         assert plan.cells(plan.narrowed(wanted, [f"workload={name}"])) == [cell]
 
 
+def test_a_named_command_is_described_by_its_name_and_the_words_that_others_of_the_name_lack() -> None:
+    wanted = experiment(
+        "name: x\nrepeats: 1\nworkloads:\n"
+        "  - {command: [python3, train.py, --seed, '1', --dtype=bfloat16], name: wide}\n"
+        "  - {command: [python3, train.py, --seed, '1'], name: wide}\n"
+        "  - {command: [/opt/tools/train, --seed, '1'], name: narrow}\n"
+        "  - {command: [python3, -m, other.mod]}\n"
+    )
+    cells = plan.cells(wanted)
+    assert [cell.describe() for cell in cells] == [
+        "wide --dtype=bfloat16 · bare",
+        "wide · bare",
+        "narrow · bare",
+        "python3 -m other.mod · bare",
+    ]
+    # A part of the file has the same cells, so that the rest continues it.
+    part = plan.narrowed(wanted, ["workload=wide"])
+    assert [cell.key for cell in plan.cells(part)] == [cell.key for cell in cells[:2]]
+
+
 def test_options_of_a_site_belong_to_its_cells() -> None:
     text = """
 name: places
