@@ -32,11 +32,10 @@ from gpuagent.runs.tails import Tails
 from gpuagent.sampling.latest import LatestGpus
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent.sampling.sampler import Health, Sampler
-from gpuagent.service import AgentServicer, serve, socket_path
+from gpuagent.service import AgentServicer, find_socket, serve
 from gpuagent.sources import open_sources
 from gpuagent.sources.source import Lane, SourceContext, Value
 from gpuagent.sources.support.nvml_api import OpenNvml, open_nvml
-from gpuagent_common.keys import key
 from gpuagent_proto.v1.agent_service_pb2 import StatusResponse
 
 _LOG = logging.getLogger(__name__)
@@ -74,7 +73,7 @@ class Agent:
         self._cleanup = ExitStack()
         with ExitStack() as undo:
             self.spool_directory, self.node_uuid = find_place(config)
-            self._socket = socket_path(locations.runtime_directory(os.environ), key(self.node_uuid))
+            self._socket = find_socket(self.node_uuid, config.beside)
             held = "another agent of yours samples this node already; `gpuagent run` uses it"
             undo.enter_context(locations.lock(self._socket.with_suffix(".lock"), held=held))
             held = f"another agent uses the spool {self.spool_directory}; choose another with --spool"

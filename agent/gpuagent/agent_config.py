@@ -36,6 +36,8 @@ class AgentConfig:
     delivery: Delivery = field(default_factory=Delivery)
     per_core: bool = False
     allow_commands: bool = False
+    # The collector of an agent beside the node's own, which delivers to another; None: this is the node's own.
+    beside: str | None = None
     # Whether this agent records the image of a run and when it was asked for, or the machine that asked for it does.
     records_requests: bool = True
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import grpc
 
 from gpuagent.event_loop import EventLoop
+from gpuagent.locations import runtime_directory
 from gpuagent.runs.planning import Planner
 from gpuagent.runs.runner import Runner, has_ended
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.keys import key
 from gpuagent_proto.v1 import agent_service_pb2 as messages
 from gpuagent_proto.v1.agent_service_pb2_grpc import (
     AgentServiceServicer,
@@ -24,9 +26,10 @@ SubmitContext = grpc.aio.ServicerContext[messages.SubmitRequest, RunUpdate]
 StatusContext = grpc.aio.ServicerContext[messages.StatusRequest, messages.StatusResponse]
 
 
-def socket_path(runtime_directory: Path, node_id: int) -> Path:
-    """Return the socket of the agent of node `node_id`."""
-    return runtime_directory / f"{node_id & 0xFFFF_FFFF_FFFF_FFFF:016x}.sock"
+def find_socket(node_uuid: str, beside: str | None) -> Path:
+    """Return the socket of the node's agent, or of the one beside it that delivers to the collector `beside`."""
+    identity = node_uuid if beside is None else f"{node_uuid} {beside}"
+    return runtime_directory(os.environ) / f"{key(identity) & 0xFFFF_FFFF_FFFF_FFFF:016x}.sock"
 
 
 class AgentServicer(AgentServiceServicer):

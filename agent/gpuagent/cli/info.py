@@ -1,7 +1,6 @@
 """`gpuagent info`: the hardware, environments and sources of this node."""
 
 import json
-import os
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -76,11 +75,9 @@ def _entry(name: str, reason: str | None = None, remedy: str | None = None) -> d
 
 def _running_agent(node_uuid: str) -> dict[str, Any] | None:
     """Return the state of this user's agent on the node; None: no agent runs."""
-    from gpuagent import locations
-    from gpuagent.service import find_agent, socket_path
-    from gpuagent_common.keys import key
+    from gpuagent.service import find_agent, find_socket
 
-    client = find_agent(socket_path(locations.runtime_directory(os.environ), key(node_uuid)))
+    client = find_agent(find_socket(node_uuid, None))
     status = client.status() if client else None
     if not client or not status:
         return None

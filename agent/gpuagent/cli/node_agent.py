@@ -1,10 +1,9 @@
 """The agent that does a command's work: the node's running one, or one that lasts as long as the command."""
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,14 +54,19 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
         given: names of the agent's own options on the command line.
         first: the first run: an agent of our own does not start for a run that cannot be planned.
     """
-    from gpuagent import locations
     from gpuagent.agent_config import find_place
-    from gpuagent.service import AgentClient, socket_path
-    from gpuagent_common.keys import key
+    from gpuagent.service import AgentClient, find_socket
 
-    _, node_uuid = find_place(config)
-    socket = socket_path(locations.runtime_directory(os.environ), key(node_uuid))
-    agent: Agent | AgentClient = _agent_or_client(config, socket)
+    spool, node_uuid = find_place(config)
+    agent: Agent | AgentClient = _agent_or_client(config, find_socket(node_uuid, None))
+    if isinstance(agent, AgentClient) and "collector" in given and (other := _other_collector(agent, config)):
+        agent.close()
+        click.echo(
+            f"gpuagent: this node's agent delivers to {other}; an agent beside it delivers to {config.collector}",
+            err=True,
+        )
+        config = _beside(config, given, spool, node_uuid)
+        agent = _agent_or_client(config, find_socket(node_uuid, config.beside))
     if isinstance(agent, AgentClient):
         with contextlib.closing(agent):
             _check_options(agent, config, given)
@@ -128,10 +132,12 @@ def report_undelivered(agent: "Agent") -> bool:
         click.echo(f"gpuagent: messages lost: {agent.lost}; cannot write to {agent.spool_directory}", err=True)
     if agent.undelivered:
         # The uplink has printed its error already.
+        later = "the next agent on this node delivers them"
+        if agent.config.beside:
+            later = f"`collector import {agent.spool_directory}` where the store is takes them"
         late = "" if agent.uplink.last_error else f": {agent.config.collector} did not take them in time"
         click.echo(
-            f"gpuagent: {agent.undelivered} messages wait in {agent.spool_directory}{late}; "
-            "the next agent on this node delivers them",
+            f"gpuagent: {agent.undelivered} messages wait in {agent.spool_directory}{late}; {later}",
             err=True,
         )
     return bool(agent.lost or agent.undelivered)
@@ -166,13 +172,29 @@ def _check_options(client: "AgentClient", config: "AgentConfig", given: Sequence
             f"the agent that runs on this node samples as platform {status.platform!r}, not {config.platform!r}; "
             "stop it, or omit --platform"
         )
-    if "collector" in given and status and status.collector != config.collector:
-        where = f"{status.collector}, not {config.collector}; query that collector, or stop the agent"
+    if status and _other_collector(client, config):
+        where = f"{status.collector}, not {config.collector}; --collector sends a run elsewhere"
         click.echo(f"gpuagent: this node's agent is running already and delivers to {where}", err=True)
     settled = ("platform", "collector")
     ignored = [f"--{name.removesuffix('_hz').replace('_', '-')}" for name in given if name not in settled]
     if ignored:
         click.echo(f"gpuagent: this node's agent is running already and ignores {', '.join(ignored)}", err=True)
+
+
+def _other_collector(client: "AgentClient", config: "AgentConfig") -> str | None:
+    """Return the collector of a running agent if it is not that of `config`; None: it is, or the agent is ending."""
+    status = client.status()
+    return status.collector if status and _places(status.collector) != _places(config.collector) else None
+
+
+def _places(addresses: str) -> set[str]:
+    return {one.replace("localhost:", "127.0.0.1:") for one in addresses.split(",")}
+
+
+def _beside(config: "AgentConfig", given: Sequence[str], spool: Path, node_uuid: str) -> "AgentConfig":
+    """Return the settings of an agent beside the node's own: the same node, and a spool for each collector."""
+    folder = config.spool if "spool" in given else spool / "beside" / config.collector.replace(":", "-")
+    return replace(config, beside=config.collector, spool=folder, node_id=node_uuid)
 
 
 def _agent_or_client(config: "AgentConfig", socket: Path) -> "Agent | AgentClient":

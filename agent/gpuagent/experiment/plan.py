@@ -46,7 +46,9 @@ class Cell:
     @property
     def key(self) -> str:
         """The cell's identity, the same in every process."""
-        return json.dumps({name: value for name, value in asdict(self).items() if name != "words_apart"}, sort_keys=True)
+        return json.dumps(
+            {name: value for name, value in asdict(self).items() if name != "words_apart"}, sort_keys=True
+        )
 
     def describe(self) -> str:
         """Return the cell in one line."""

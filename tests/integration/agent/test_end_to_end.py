@@ -181,11 +181,32 @@ def test_an_agent_with_a_relative_spool_serves_callers_in_other_folders(node: No
     assert done.stderr.count("hello") == 1
     assert Path(run["run_directory"]).is_relative_to(node.folder / "relative")
     node.stop(collector)
-    node.without_collector()
+    del node.environment["GPUAGENT_COLLECTOR"]
     until(lambda: "no collector answers" in (node.folder / "agent.log").read_text(), "the lost connection")
     late = node.run("gpuagent", "run", "--", *QUIET).stderr
     assert "running already and delivers to 127.0.0.1:" in late
     assert re.search(r"\d+ messages wait in this node's agent: no collector answers at", late), late
+
+
+def test_the_collector_that_a_run_names_gets_it_though_the_node_s_agent_has_another(
+    node: Node, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    node.serve()
+    start_agent(node)
+    agent_collector = node.environment["GPUAGENT_COLLECTOR"]
+    with Node(tmp_path_factory.mktemp("other")) as other:
+        other.serve()
+        names = ("GPUAGENT_COLLECTOR", "GPUAGENT_TOKEN_FILE")
+        node.environment |= {name: other.environment[name] for name in names}
+        said = node.run("gpuagent", "run", "--name", "elsewhere", "--", *QUIET).stderr
+        wanted = other.environment["GPUAGENT_COLLECTOR"]
+        assert f"this node's agent delivers to {agent_collector}; an agent beside it delivers to {wanted}\n" in said
+        assert f"gpuagent: stored by the collector at {wanted}\n" in said
+        assert [row["workload"] for row in other.ask("SELECT workload FROM runs")] == ["elsewhere"]
+        del node.environment["GPUAGENT_COLLECTOR"]
+        said = node.run("gpuagent", "run", "--name", "here", "--", *QUIET).stderr
+        assert f"running already and delivers to {agent_collector}, not 127.0.0.1:50051; --collector" in said
+        assert len(other.ask("SELECT 1 FROM runs")) == 1
 
 
 def test_a_full_disk_under_the_spool_is_reported(node: Node) -> None:
