@@ -13,7 +13,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_common.naming import check_name
+from gpuagent_common.naming import check_label
 from gpuagent_common.text import harmless
 
 
@@ -237,11 +237,11 @@ def parse_labels(texts: Iterable[str]) -> dict[str, str]:
     """Return the labels that --label gives.
 
     Raises:
-        MisuseError: a text is not NAME=VALUE, or a part of it is no printable name.
+        MisuseError: a text is not NAME=VALUE, a part of it is no printable name, or the label is gpuagent's own.
     """
     labels = parse_pairs(texts, "--label")
-    for text in (*labels, *labels.values()):
-        check_name(text, "--label")
+    for name, value in labels.items():
+        check_label(name, value, "--label")
     return labels
 
 

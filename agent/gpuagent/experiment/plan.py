@@ -14,7 +14,7 @@ from gpuagent.environments import split_name
 from gpuagent.experiment.file import SCHEMA, Entry, Experiment
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import Limits
-from gpuagent_common.naming import check_name
+from gpuagent_common.naming import check_label
 from gpuagent_common.program_name import name_program
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
@@ -178,8 +178,8 @@ def narrowed(
     if not entries:
         raise MisuseError(f"--only {' '.join(only)} leaves no cell; it takes names that the file has")
     for labels in (experiment.labels, *(entry.labels for entry in experiment.entries)):
-        for text in (*labels, *labels.values()):
-            check_name(text, "a label of the file")
+        for label, value in labels.items():
+            check_label(label, value, "labels of the file")
     # The journal's file has this name.
     if name and not re.fullmatch(json.loads(SCHEMA.read_text())["properties"]["name"]["pattern"], name):
         raise MisuseError(f"an experiment's name has up to 100 letters, digits, '.', '_' and '-'; not {name!r}")
@@ -200,8 +200,6 @@ def _check_until(experiment: Experiment) -> None:
         raise MisuseError(f"until needs more than {_FIRST_LOOK} repeats, such as repeats: 40; it may need fewer")
     if not any(answer.startswith("compare") for answer in experiment.answers):
         raise MisuseError("until needs a `compare` in the answer: its intervals decide")
-    if any(RULE_LABEL in labels for labels in (experiment.labels, *(entry.labels for entry in experiment.entries))):
-        raise MisuseError(f"the label {RULE_LABEL} is made by the key of that name; remove it")
 
 
 def with_parameters(experiment: Experiment, texts: Sequence[str], takes: Callable[[str, str], bool]) -> Experiment:

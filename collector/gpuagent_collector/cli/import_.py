@@ -12,7 +12,7 @@ import click
 
 from gpuagent_collector.cli.options import changed_store_option
 from gpuagent_collector.cli.printing import print_rows_of
-from gpuagent_common.cli import parse_pairs
+from gpuagent_common.cli import parse_labels, parse_pairs
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import counted
 
@@ -138,7 +138,7 @@ def _place(given: Mapping[str, Any]) -> "Place":
         gpus=tuple(gpus),
         instance_type=given["instance_type"],
         workload=given["name"],
-        labels=parse_pairs(given["labels"], "--label"),
+        labels=parse_labels(given["labels"]),
         parameters=parse_pairs(given["parameters"], "--param"),
     )
 

@@ -9,7 +9,7 @@ import duckdb
 
 from gpuagent_collector.store import Store
 from gpuagent_common.errors import MisuseError
-from gpuagent_common.naming import check_name
+from gpuagent_common.naming import check_label
 from gpuagent_common.program_name import check_program_name
 
 _LABELS = "SELECT run_id, CAST(labels AS VARCHAR) FROM runs WHERE run_id = ANY(?)"
@@ -36,8 +36,9 @@ def edit_runs(store: Store, run_ids: Sequence[str], edit: RunEdit, now: datetime
     """
     if edit.workload is not None:
         check_program_name(edit.workload)
-    for text in (text for pair in edit.labels.items() for text in pair if text):
-        check_name(text, "--label")
+    for name, value in edit.labels.items():
+        # An empty value removes the label.
+        check_label(name, value or "-", "--label")
     if edit.note and (len(edit.note) > MAX_NOTE_CHARACTERS or not edit.note.isprintable()):
         raise MisuseError(f"--note takes up to {MAX_NOTE_CHARACTERS} printable characters on one line")
     with store.transaction() as connection:

@@ -60,7 +60,13 @@ def test_excluded_runs_are_in_no_figure_and_a_warning_counts_them(
 
     site = name_store("other")
     write_site(site, fill)
-    for wrong in (("--name", "bad name"), ("--note", "two\nlines"), ("--label", f"k={'x' * 200}")):
+    for wrong in (
+        ("--name", "bad name"),
+        ("--note", "two\nlines"),
+        ("--label", f"k={'x' * 200}"),
+        ("--label", "imported=vllm"),
+        ("--label", "imported="),
+    ):
         assert run("run", "edit", "left-1", *wrong, "--store", site)[0] == 2
     assert run("run", "edit", "left-1", "--exclude", "--store", site)[0] == 0
     printed = run("compare", "left", "right", "--store", site, "--json")[1]

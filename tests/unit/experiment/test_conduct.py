@@ -237,7 +237,7 @@ def test_an_experiment_that_may_stop_is_another_one_than_that_which_may_not(tmp_
     [
         (sequential("repeats: 8\n"), "more than 8 repeats"),
         (replace(sequential(), answers=()), "its intervals decide"),
-        (replace(sequential(), labels={"until": "x"}), "the label until"),
+        (replace(sequential(), labels={"until": "x"}), "the label 'until'"),
     ],
 )
 def test_an_experiment_that_could_not_stop_by_its_rule_is_refused(wanted: Experiment, words: str) -> None:

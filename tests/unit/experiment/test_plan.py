@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuagent.experiment import plan
+from gpuagent_common.cli import parse_labels
 from gpuagent_common.errors import MisuseError
 from tests.unit.experiment.experiments import experiment
 
@@ -102,6 +103,15 @@ def test_a_named_command_is_described_by_its_name_and_the_words_that_others_of_t
     # A part of the file has the same cells, so that the rest continues it.
     part = plan.narrowed(wanted, ["workload=wide"])
     assert [cell.key for cell in plan.cells(part)] == [cell.key for cell in cells[:2]]
+
+
+@pytest.mark.parametrize("label", ["imported", "until"])
+def test_a_label_that_gpuagent_makes_is_refused_from_users(label: str) -> None:
+    with pytest.raises(MisuseError, match=f"the label '{label}' is made by"):
+        parse_labels([f"{label}=x"])
+    for labels in (f"labels: {{{label}: x}}\n", f"  - {{workload: gpt, labels: {{{label}: x}}}}\n"):
+        with pytest.raises(MisuseError, match=f"labels of the file: the label '{label}' is made by"):
+            plan.narrowed(experiment(more=labels), [])
 
 
 def test_options_of_a_site_belong_to_its_cells() -> None:
