@@ -115,7 +115,7 @@ def _evidence(test: Test) -> str:
     kind, figure = ("ratio", ratio) if shift.scale is Scale.RATIO else ("difference", significant)
     return (
         f"medians {write(medians[0])} and {write(medians[1])}, {kind} {figure(shift.estimate)}, {interval(shift)}, "
-        + (f"{test.pairs} pairs of runs" if test.pairs else f"{test.other.runs} and {test.baseline.runs} runs")
+        + (f"{test.pairs:,} pairs of runs" if test.pairs else f"{test.other.runs:,} and {test.baseline.runs:,} runs")
     )
 
 

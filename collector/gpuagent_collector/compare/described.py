@@ -34,7 +34,7 @@ def describe_sides(comparison: Comparison, *, most: int) -> str:
             scale = notation([figure.median], row.unit if row else "")
             spread = ""
             if figure.runs > 1:
-                spread = f", the median of {figure.runs} runs from {scale.write_bare(figure.lowest)}"
+                spread = f", the median of {figure.runs:,} runs from {scale.write_bare(figure.lowest)}"
                 spread += f" to {scale.write_bare(figure.highest)}"
             title = spoken(primary, comparison.request.stat)
             sentences.append(f"{name}: {title} is {scale.write(figure.median)}{where}{spread}.")
@@ -66,7 +66,7 @@ def _runs(cell: Cell) -> str:
     """Return the number of runs that count, and of the others by status."""
     counted_here = {run.run_id for run in cell.runs}
     others = "" if len(counted_here) == sum(cell.others.values()) else statuses(cell.others)
-    return ", ".join(filter(None, (str(len(cell.runs)) if cell.runs else "", others)))
+    return ", ".join(filter(None, (f"{len(cell.runs):,}" if cell.runs else "", others)))
 
 
 def _written(row: Row | None, side: str) -> str:
@@ -99,7 +99,7 @@ def _in_columns(figure: Figure, scale: Notation) -> tuple[str, ...]:
     if figure.runs == 1:
         return (scale.write(figure.median), "", "", "1")
     bounds = (figure.lowest, figure.highest)
-    return (scale.write(figure.median), *map(scale.write_bare, bounds), str(figure.runs))
+    return (scale.write(figure.median), *map(scale.write_bare, bounds), f"{figure.runs:,}")
 
 
 def write_figure(figure: Figure | None, scale: Notation, *, unit: bool = True) -> str:
@@ -109,7 +109,7 @@ def write_figure(figure: Figure | None, scale: Notation, *, unit: bool = True) -
     middle = (scale.write if unit else scale.write_bare)(figure.median)
     if figure.runs == 1:
         return f"{middle} (1)"
-    return f"{middle} [{scale.write_bare(figure.lowest)}, {scale.write_bare(figure.highest)}] ({figure.runs})"
+    return f"{middle} [{scale.write_bare(figure.lowest)}, {scale.write_bare(figure.highest)}] ({figure.runs:,})"
 
 
 def value_legend(comparison: Comparison, block: BlockFigures) -> str:

@@ -319,7 +319,7 @@ class Evidence:
     def sides_where(self, concerns: Callable[[Run], bool]) -> str:
         """Return the number of runs of each side for which `concerns` is true, in words; '' for none."""
         counts = {side: (sum(map(concerns, runs)), len(runs)) for side, runs in self.sides.items()}
-        return ", ".join(f"{number} of {runs} {side}" for side, (number, runs) in counts.items() if number)
+        return ", ".join(f"{number:,} of {runs:,} {side}" for side, (number, runs) in counts.items() if number)
 
     def sides_above(self, metric: str, bound: float) -> str:
         """Return the number of runs of each side whose figure is above a bound, in words; '' for none."""

@@ -41,7 +41,7 @@ def verdict_rows(comparison: Comparison) -> Iterator[tuple[tuple[str, ...], Test
             reference = (scale.write_bare if bare else scale.write)(test.baseline.median)
             cells = (
                 name,
-                f"{test.pairs} pairs" if test.pairs else f"{test.other.runs} / {test.baseline.runs}",
+                f"{test.pairs:,} pairs" if test.pairs else f"{test.other.runs:,} / {test.baseline.runs:,}",
                 f"{scale.write_bare(test.other.median)} / {reference}",
                 write_shift(test.judgement.shift, scale),
                 test.judgement.verdict.value,
@@ -132,15 +132,15 @@ def count_rows(block: BlockFigures, side: str, comparison: Comparison) -> Iterat
     primary = comparison.figures.primary
     both = [count(cells[name], comparison.facts, primary) for name in (block.block.baseline, side)]
     for title, written in (
-        ("Runs that succeeded", [str(counts.succeeded) for counts in both]),
+        ("Runs that succeeded", [f"{counts.succeeded:,}" for counts in both]),
         (
             f"{_INDENT}without {spoken(primary, comparison.request.stat)}",
-            [str(each.missing or "") for each in both],
+            [f"{each.missing:,}" if each.missing else "" for each in both],
         ),
         ("Failed", [statuses(counts.failed) for counts in both]),
-        ("Cancelled", [str(counts.cancelled or "") for counts in both]),
-        ("Not ended", [str(counts.unfinished or "") for counts in both]),
-        ("Nodes", [str(counts.nodes) for counts in both]),
+        ("Cancelled", [f"{counts.cancelled:,}" if counts.cancelled else "" for counts in both]),
+        ("Not ended", [f"{counts.unfinished:,}" if counts.unfinished else "" for counts in both]),
+        ("Nodes", [f"{counts.nodes:,}" for counts in both]),
         ("Different GPUs", [str(counts.devices or "") for counts in both]),
     ):
         if any(written):
@@ -166,7 +166,7 @@ def _median(figure: Figure | None, scale: Notation, block: BlockFigures) -> str:
     if figure is None:
         return ABSENT
     runs = next(len(cell.runs) for cell in block.block.cells if cell.side == figure.side)
-    fewer = f" (n {figure.runs})" if figure.runs != runs else ""
+    fewer = f" (n {figure.runs:,})" if figure.runs != runs else ""
     return scale.write(figure.median) + fewer
 
 

@@ -75,4 +75,4 @@ def telling(own: Mapping[str, object], others: Iterable[Mapping[str, object]]) -
 
 def statuses(counts: Mapping[str, int]) -> str:
     """Return numbers of runs by status: 2 failed, 1 timed out."""
-    return ", ".join(f"{number} {status.replace('_', ' ')}" for status, number in counts.items())
+    return ", ".join(f"{number:,} {status.replace('_', ' ')}" for status, number in counts.items())

@@ -93,3 +93,17 @@ def test_throughput_has_the_unit_that_the_runs_report(store: SyntheticStore) -> 
         if row.metric.name == "throughput"
     }
     assert units == {"mnist": "images/s", "gpt": "tokens/s"}
+
+
+def test_counts_of_runs_have_thousands_separators(call: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "many.duckdb"
+    with made_up(path) as store:
+        for platform in ("laptop", "satori"):
+            node = store.node(f"{platform}-1", platform)
+            for repeat in range(1001):
+                store.next_run(node, throughput=1000.0 + repeat % 5, repeat=repeat + 1)
+    code, out, _ = call("compare", store=path)
+    assert code == 0
+    assert "1,001 / 1,001" in out
+    assert "1,001 and 1,001 runs" in " ".join(out.split())
+    assert "1001" not in out

@@ -122,7 +122,7 @@ def cancelled(evidence: Evidence) -> Iterator[Caveat]:
     numbers: Counter[str] = Counter()
     for block in evidence.layout.blocks:
         numbers.update({cell.side: cell.others.get(CANCELLED, 0) for cell in block.cells})
-    counts = ", ".join(f"{number} {side}" for side, number in numbers.items() if number)
+    counts = ", ".join(f"{number:,} {side}" for side, number in numbers.items() if number)
     if counts:
         yield cancelled_caveat(counts)
 
@@ -166,7 +166,7 @@ def left_out(evidence: Evidence) -> Iterator[Caveat]:
         more = f" and {counted(len(settings) - 1, 'other setting')}" if len(settings) > 1 else ""
         yield Caveat(
             code="left_out",
-            text=f"{', '.join(f'{number} {side}' for side, number in runs.items())} left out, "
+            text=f"{', '.join(f'{number:,} {side}' for side, number in runs.items())} left out, "
             f"without a counterpart on another side: {settings[0]}{more}",
             remedy="run the same workload with the same parameters on each side",
         )
@@ -194,7 +194,7 @@ def few_nodes(evidence: Evidence) -> Iterator[Caveat]:
         return
     counts = {side: (len(runs), len(nodes[side])) for side, runs in evidence.sides.items()}
     if any(runs > of_side for runs, of_side in counts.values()):
-        listed = ", ".join(f"{runs} runs of {of_side} nodes for {side}" for side, (runs, of_side) in counts.items())
+        listed = ", ".join(f"{runs:,} runs of {of_side:,} nodes for {side}" for side, (runs, of_side) in counts.items())
         yield Caveat(
             code="few_nodes",
             text=f"{listed}: what the runs of a node have in common counts once for each of them",
