@@ -206,6 +206,8 @@ def _print_plan(experiment: "Experiment", journal: "Journal", lacking: Mapping[s
         click.echo("\n".join(_columns(*columns)))
     for line in _skipped(lacking):
         click.echo("\n".join(textwrap.wrap(line, _width(), subsequent_indent="  ")))
+    if not left:
+        return
     seconds = journal.expected_seconds(left)
     click.echo(f"about {_duration(seconds)}, going by earlier runs" if seconds else "no earlier run to estimate from")
 

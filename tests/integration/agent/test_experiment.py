@@ -97,7 +97,9 @@ def test_a_part_of_the_cells_is_continued_by_the_rest_and_a_changed_file_is_refu
     assert "[3/3]" in part
     assert succeeded(node) == [(1, 1), (2, 1), (3, 1)]
     dry = (*given, "--dry-run", "--only", "workload=first")
-    assert node.run(*dry).stdout.startswith("study: 0 runs left of 3, in turns\n")
+    planned = node.run(*dry).stdout
+    assert planned.startswith("study: 0 runs left of 3, in turns\n")
+    assert "earlier run" not in planned
     assert node.run(*given, "--dry-run").stdout.startswith("study: 3 runs left of 6, in turns\n")
     node.run(*given)
     assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]
