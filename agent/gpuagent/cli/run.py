@@ -65,7 +65,10 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
         close = get_close_matches(
             words[0], [name for each in ctx.command.params for name in each.opts], n=1, cutoff=0.85
         )
-        hint = f"did you mean {close[0]}?" if close else "give either a workload or `-- PROGRAM`"
+        hint = "give either a workload or `-- PROGRAM`"
+        if words[0].startswith("-"):
+            hint = "it is no option; what the program takes comes after it"
+        hint = f"did you mean {close[0]}?" if close else hint
         raise MisuseError(f"unexpected {words[0]!r} before `--`; {hint}")
     if not words and not program:
         raise MisuseError("give either a workload or `-- PROGRAM`; `gpuagent workloads` lists the workloads")
