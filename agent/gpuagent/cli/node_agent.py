@@ -150,9 +150,11 @@ def raise_failure(agent: "Agent") -> None:
 
 
 def _report_waiting(client: "AgentClient") -> None:
-    """Print why what a running agent has measured is not stored yet, if it is not connected."""
+    """Print where a running agent delivers, or why what it has measured is not stored yet."""
     status = client.status()
-    if status and not status.connected:
+    if status and status.connected:
+        click.echo(f"gpuagent: this node's agent delivers to the collector at {status.collector}", err=True)
+    elif status:
         reason = status.last_error or f"it is not connected to {status.collector}"
         click.echo(f"gpuagent: {status.waiting_messages} messages wait in this node's agent: {reason}", err=True)
 
