@@ -1,6 +1,6 @@
 """`make bench` and `make bench-agent`: measure and print; names choose parts.
 
-With --write a table goes into docs/benchmarks.md too.
+With --write the table goes into docs/benchmarks.md too: in the place of `make bench-agent` if that part is chosen.
 """
 
 import sys
@@ -8,14 +8,10 @@ import tempfile
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks.figures import HEADER
+from benchmarks.figures import HEADER, write_table
 from benchmarks.load import run as load
 from benchmarks.machine import describe
 from tests.support.servers import Node
-
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
-BEGIN, END = "<!-- make bench -->", "<!-- end of make bench -->"
-
 
 # The module of each part, imported when it is wanted: some need torch.
 _PARTS = {
@@ -50,13 +46,7 @@ def main() -> None:
         finally:
             node.close()
     if "--write" in sys.argv:
-        _write("\n".join(lines))
-
-
-def _write(table: str) -> None:
-    text = DOCUMENT.read_text()
-    before, _, rest = text.partition(BEGIN)
-    DOCUMENT.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}")
+        write_table("bench-agent" if "agent" in wanted else "bench", "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -2,13 +2,20 @@
 
 import json
 import shutil
+import statistics
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 
-from benchmarks.figures import Figure
+from benchmarks.agent_states import MOST_MIB, most_percent
+from benchmarks.agent_states import RATE_HZ as GOAL_RATE_HZ
+from benchmarks.figures import Figure, documented, short
+from benchmarks.ingest.http import get
+from benchmarks.machine import count_gpus
 from benchmarks.watching import Use, watch
 from tests.support.servers import Node, until
 
@@ -16,8 +23,19 @@ RATES_HZ = (1.0, 10.0, 50.0)
 WINDOW_SECONDS = 8.0
 WINDOWS = 3
 
-# Only installed ones are measured.
+_EXPORTER_PORT = 15051
+# The same figures of a host as the agent's, ten times a second, and kept nowhere.
+_PSUTIL_LOOP = """
+import psutil, time
+while True:
+    psutil.cpu_times(percpu=True), psutil.virtual_memory(), psutil.disk_io_counters(), psutil.net_io_counters()
+    time.sleep(0.1)
+"""
+
+# Only installed ones are measured. An exporter is scraped every second.
 PEERS: tuple[tuple[str, ...], ...] = (
+    (sys.executable, "-c", _PSUTIL_LOOP),
+    ("prometheus-node-exporter", f"--web.listen-address=127.0.0.1:{_EXPORTER_PORT}", "--log.level=error"),
     ("nvidia-smi", "-l", "1"),
     ("nvidia-smi", "-lms", "100"),
     ("nvidia-smi", "dmon"),
@@ -38,21 +56,32 @@ WHERE session_id = (SELECT arg_max(session_id, started_at) FROM sessions) ORDER 
 
 def measure(node: Node) -> Iterator[Figure]:
     """Yield the cost of the agent at several rates, and of its peers at theirs."""
-    for rate_hz in RATES_HZ:
-        yield from _at_rate(node, rate_hz)
+    beside: dict[str, list[str]] = {}
     for command in PEERS:
         if shutil.which(command[0]):
-            yield from _peer(command)
+            for figure in _peer(command):
+                name, _, what = figure.name.rpartition(": ")
+                beside.setdefault(what, []).append(f"{name} {short(statistics.median(figure.values))}")
+                yield figure
+    peers = {what: ", ".join(figures) for what, figures in beside.items()}
+    for rate_hz in RATES_HZ:
+        yield from _at_rate(node, rate_hz, peers)
+    if not count_gpus():
+        for row, unit, goal in (("CPU", "% of a core", most_percent(1)), ("memory", "MiB RSS", MOST_MIB)):
+            note = f"no GPU here; one GPU: {documented('The agent on a GPU node', f'agent at 10 Hz: {row}')}"
+            yield Figure(name=f"agent at 10 Hz with a GPU: {row}", unit=unit, values=(), goal=goal, note=note)
 
 
-def _at_rate(node: Node, rate_hz: float) -> Iterator[Figure]:
+def _at_rate(node: Node, rate_hz: float, peers: Mapping[str, str]) -> Iterator[Figure]:
     process = node.start("gpuagent", "start", "--platform", "bench", "--rate", f"{rate_hz:g}", log="agent.log")
     log = node.folder / "agent.log"
     until(lambda: "sampling" in log.read_text(), "the agent's first line")
     uses = _watched(process.pid)
     node.stop(process)
     name = f"agent at {rate_hz:g} Hz"
-    yield from _figures(name, uses, f"`gpuagent start --rate {rate_hz:g}`")
+    # The goals are those of 10 Hz.
+    goals = {"CPU": most_percent(count_gpus()), "memory": MOST_MIB} if rate_hz == GOAL_RATE_HZ else {}
+    yield from _figures(name, uses, f"`gpuagent start --rate {rate_hz:g}`", goals, peers)
     yield from _lateness(node, name)
 
 
@@ -82,17 +111,29 @@ def _period_ms(times_ms: Sequence[float]) -> float:
 
 
 def _peer(command: Sequence[str]) -> Iterator[Figure]:
-    name = f"`{' '.join(command[:3])}`"
+    name = "psutil loop" if _PSUTIL_LOOP in command else f"`{' '.join(command[:3])}`"
+    exporter = command[0] == "prometheus-node-exporter"
+    name = "node exporter" if exporter else name
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    ended = threading.Event()
     try:
+        if exporter:
+            threading.Thread(target=_scrape, args=(ended,), daemon=True).start()
         uses = _watched(process.pid)
     except (FileNotFoundError, KeyError):
         print(f"{name} ended by itself", file=sys.stderr)
         return
     finally:
+        ended.set()
         process.kill()
         process.wait()
-    yield from _figures(name, uses, "its own process")
+    yield from _figures(name, uses, "its own process", {}, {})
+
+
+def _scrape(ended: threading.Event) -> None:
+    while not ended.wait(1.0):
+        with suppress(OSError):  # it is not up yet, or has just ended
+            get(f"http://127.0.0.1:{_EXPORTER_PORT}/metrics")
 
 
 def _watched(pid: int) -> list[Use]:
@@ -101,7 +142,9 @@ def _watched(pid: int) -> list[Use]:
     return [watch(pid, WINDOW_SECONDS) for _ in range(WINDOWS)]
 
 
-def _figures(name: str, uses: Sequence[Use], how: str) -> Iterator[Figure]:
+def _figures(
+    name: str, uses: Sequence[Use], how: str, goals: Mapping[str, float], peers: Mapping[str, str]
+) -> Iterator[Figure]:
     note = f"{how}, windows of {WINDOW_SECONDS:.0f} s"
     quantities = (
         ("CPU", "% of a core", [use.cpu_percent for use in uses]),
@@ -109,4 +152,11 @@ def _figures(name: str, uses: Sequence[Use], how: str) -> Iterator[Figure]:
         ("context switches", "/s", [use.switches_per_second for use in uses]),
     )
     for what, unit, values in quantities:
-        yield Figure(name=f"{name}: {what}", unit=unit, values=values, note=note)
+        yield Figure(
+            name=f"{name}: {what}",
+            unit=unit,
+            values=values,
+            note=note,
+            goal=goals.get(what),
+            peers=peers.get(what, ""),
+        )

@@ -1,43 +1,102 @@
-"""Time and memory of `collector compare` over 1,000 runs in a store of 100 M GPU samples."""
+"""Time and memory of answers over 10,000 runs in a store of 100 M GPU samples."""
 
+import statistics
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import duckdb
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, short
+from benchmarks.ingest.http import free_port
 from gpuagent_collector.metrics import METRICS
 from gpuagent_collector.store import Store
+from gpuagent_common.address import Address
+from tests.support.http import basic, fetch
 from tests.support.servers import BIN, Node
 
 NODES = 20
 GPUS_A_NODE = 8
-RUNS_A_NODE = 50
+RUNS_A_NODE = 500
 RUN_SECONDS = 1250
 RATE_HZ = 10
-# Each run has eight GPUs of its own, so that all 100 million samples belong to a run.
-SAMPLES = NODES * GPUS_A_NODE * RUNS_A_NODE * RUN_SECONDS * RATE_HZ
+# From the first run on: those of the first tenth of the runs.
+SAMPLES = 100_000_000
 
-REPEATS = 5
+REPEATS = 3
+
+# In seconds, of an answer at this size and of opening a store.
+MOST_SECONDS, MOST_OPENING_SECONDS = 2.0, 1.0
+
+# Medians by platform of every metric, by DuckDB without anything else: no interval, no test, no warning, no curve.
+_DUCKDB_ALONE = """
+import sys, duckdb
+with duckdb.connect(sys.argv[1], read_only=True) as connection:
+    print(connection.execute(
+        "SELECT metric, platform, count(*), median(value) FROM run_metrics JOIN run_requests USING (run_id) "
+        "JOIN sessions USING (session_id) GROUP BY ALL ORDER BY ALL").fetchall())
+"""
 
 
-def measure(_node: Node | None = None) -> list[Figure]:
-    """Return wall time and peak memory of the command, with and without the curves, which read samples."""
-    with TemporaryDirectory(prefix="gpuagent-bench-compare-") as folder:
-        store = Path(folder) / "runs.duckdb"
+def measure(_node: Node | None = None) -> Iterator[Figure]:
+    """Yield wall time and peak memory of answers, beside plain medians of the same figures by DuckDB alone."""
+    with TemporaryDirectory(prefix="gpuagent-bench-compare-") as folder, Node(Path(folder)) as node:
+        store = node.store
         fill(str(store), SAMPLES)
         how = f"{NODES * RUNS_A_NODE:,} runs, {SAMPLES / 1e6:.0f} M GPU samples, {store.stat().st_size / 1e9:.1f} GB"
-        figures = []
+        alone = [timed([sys.executable, "-c", _DUCKDB_ALONE, str(store)]) for _ in range(REPEATS)]
+        seconds, mebibytes = map(statistics.median, zip(*alone, strict=True))
         written = ("report", str(Path(folder) / "report.html"), "--force")
-        for words in (("compare",), ("compare", "--no-series"), ("plan",), written):
+        for words in (("compare",), ("compare", "--no-series"), ("plan",), ("runs",), ("watch", "--once"), written):
             taken = [timed([str(BIN / "collector"), *words, "--store", str(store)]) for _ in range(REPEATS)]
-            seconds, mebibytes = zip(*taken, strict=True)
             title = f"`collector {' '.join(words[:1] if words is written else words)}`"
-            figures.append(Figure(name=title, unit="s", values=seconds, note=f"{how}; start included"))
-            figures.append(Figure(name=f"{title}: memory", unit="MiB RSS", values=mebibytes, note="highest"))
-        return figures
+            compares = words[0] in {"compare", "report"}
+            yield Figure(
+                name=title,
+                unit="s",
+                values=[each for each, _ in taken],
+                note=f"{how}; start included",
+                goal=MOST_SECONDS,
+                peers=f"medians by DuckDB alone {short(seconds)} s" if compares else "",
+            )
+            yield Figure(
+                name=f"{title}: memory",
+                unit="MiB RSS",
+                values=[each for _, each in taken],
+                note="highest",
+                peers=f"medians by DuckDB alone {short(mebibytes)} MiB" if compares else "",
+            )
+        yield _opening(str(store))
+        yield _page(node)
+
+
+def _opening(store: str) -> Figure:
+    """Return the time until a collector has opened the store; one of 100 GB is not made here."""
+    values = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        Store.open(store, create=False).close()
+        values.append(time.perf_counter() - started)
+    return Figure(name="opening the store", unit="s", values=values, goal=MOST_OPENING_SECONDS)
+
+
+def _page(node: Node) -> Figure:
+    """Return the time of the web page with all runs, of a collector that changes nothing meanwhile."""
+    address = Address(host="127.0.0.1", port=free_port())
+    never = [f"--{name}=never" for name in ("keep", "keep-raw", "keep-seconds")]
+    node.serve(options=[f"--http={address}", *never])
+    password = basic((node.folder / "token").read_text().strip())
+    values = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        answer = fetch(address, "/", password)
+        values.append(time.perf_counter() - started)
+        assert answer.status == HTTPStatus.OK, answer.status
+    return Figure(name="web page `/`", unit="s", values=values, goal=MOST_SECONDS, note="whole page, no cache")
 
 
 # In a small process of its own, since a child's peak memory is at least that of the process that starts it.

@@ -1,14 +1,21 @@
 """The age of a sample when a query can first see it."""
 
+import shutil
+import statistics
+import tempfile
 import time
+from pathlib import Path
 
 import pyarrow as pa
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, short
+from benchmarks.ingest.http import get
+from benchmarks.ingest.victoria_metrics import JSON_LINES
 from gpuagent_collector.query.reader import open_reader
 from tests.support.servers import Node, until
 
 QUERIES = 200
+VICTORIA_QUERIES = 20
 
 
 def measure(node: Node) -> list[Figure]:
@@ -41,6 +48,26 @@ def measure(node: Node) -> list[Figure]:
             unit="s",
             values=ages,
             note="age of the oldest sample that a commit made visible",
+            peers=_victoria_metrics(),
         ),
         Figure(name="sample to queryable, 99th percentile", unit="s", values=[ages[int(0.99 * len(ages))]]),
     ]
+
+
+def _victoria_metrics() -> str:
+    """Return the median age of a sample that VictoriaMetrics exports, of samples that are sent as they are made.
+
+    Its flush alone, each second; gpuagent's figure has the agent's flush as well.
+    """
+    if not shutil.which(JSON_LINES.program or ""):
+        return "VictoriaMetrics not installed"
+    ages = []
+    with tempfile.TemporaryDirectory(prefix="gpuagent-bench-") as folder, JSON_LINES.serve(Path(folder)) as server:
+        url = f"http://127.0.0.1:{server.sender(0).port}/api/v1"  # type: ignore[attr-defined]  # a Post
+        for number in range(VICTORIA_QUERIES):
+            made = time.time()
+            line = f'{{"metric":{{"__name__":"age_{number}"}},"values":[1],"timestamps":[{1000 * made:.0f}]}}'
+            get(f"{url}/import", line.encode())
+            until(lambda name=f"age_{number}": get(f"{url}/export?match[]={name}"), "the sample")  # type: ignore[misc]
+            ages.append(time.time() - made)
+    return f"VictoriaMetrics {short(statistics.median(ages))} s"

@@ -104,13 +104,13 @@ class MemorySpool:
 
 
 class SimulatedAgent:
-    """An agent that makes samples at a rate, and delivers them."""
+    """An agent that makes samples at a rate, and delivers them every `flush_seconds` or less often, as it is asked."""
 
-    def __init__(self, node: SimulatedNode, access: "NodeAccess", drawn: DrawnValues) -> None:
+    def __init__(self, node: SimulatedNode, access: "NodeAccess", drawn: DrawnValues, *, flush_seconds: float) -> None:
         self.node = node
         self.tally = Tally()
         self._spool = MemorySpool(node, drawn, self.tally)
-        self._interval_seconds = 1.0
+        self._flush_seconds = self._interval_seconds = flush_seconds
         self._uplink = Uplink(
             access=Access(address=access.address, token_file=access.token_file, tls=access.tls),
             spool=cast("Spool", self._spool),  # it has what an uplink asks of one
@@ -158,7 +158,8 @@ class SimulatedAgent:
             allows_commands=False,
         )
 
-    def _pace(self, seconds: float, _idle_seconds: float) -> None:
+    def _pace(self, busy_seconds: float, _idle_seconds: float) -> None:
+        seconds = max(busy_seconds, self._flush_seconds)
         if seconds != self._interval_seconds:
             self._interval_seconds = seconds
             self.tally.paces.append((time.monotonic(), seconds))

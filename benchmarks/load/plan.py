@@ -1,5 +1,6 @@
 """The plan of a load run: its agents, their faults, and the times of these."""
 
+import math
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ class Timeline:
     """The schedule, in seconds from the moment at which all agents are connected."""
 
     seconds: float
+    # Nothing happens: no fault and no restart.
+    calm: bool = False
 
     @property
     def settled(self) -> float:
@@ -60,12 +63,24 @@ class Timeline:
     @property
     def trouble(self) -> float:
         """Until here all agents are healthy."""
-        return self.seconds / 3
+        return math.inf if self.calm else self.seconds / 3
 
     @property
     def restart(self) -> float:
         """The collector is killed here, and started again at once."""
-        return self.seconds / 2
+        return math.inf if self.calm else self.seconds / 2
+
+    @property
+    def stretches(self) -> dict[str, tuple[float, float]]:
+        """The stretches of the report, from and to; without faults the quarters."""
+        if self.calm:
+            quarter = self.seconds / 4
+            return {f"quarter {place + 1}": (place * quarter, (place + 1) * quarter) for place in range(4)}
+        return {
+            "all healthy": (self.settled, self.trouble),
+            "some slow, some stalled": (self.trouble, self.restart),
+            "after the restart": (self.restart + self.settled, self.seconds),
+        }
 
     @property
     def stall_seconds(self) -> float:
@@ -78,10 +93,13 @@ class Timeline:
         return in_trouble and int((second - self.trouble) // self.stall_seconds) % 2 == 0
 
 
-def draw_nodes(count: int, *, seed: int, rate_hz: float, start_unix_micros: int) -> Sequence[SimulatedNode]:
-    """Draw nodes with 1 to 8 GPUs each, a twentieth of them slow and a twentieth stalled."""
+def draw_nodes(
+    count: int, *, seed: int, rate_hz: float, start_unix_micros: int, calm: bool = False
+) -> Sequence[SimulatedNode]:
+    """Draw nodes with 1 to 8 GPUs each, a twentieth of them slow and a twentieth stalled, unless all stay calm."""
     random = Random(seed)
     troubled = [Kind.SLOW] * round(_SLOW_SHARE * count) + [Kind.STALLED] * round(_STALLED_SHARE * count)
+    troubled = [] if calm else troubled
     kinds = troubled + [Kind.HEALTHY] * (count - len(troubled))
     random.shuffle(kinds)
     return [

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -67,12 +67,7 @@ class Measured:
 
 def table(measured: Measured) -> Table:
     """Return the table: a column for each stretch of the run."""
-    timeline = measured.timeline
-    stretches = {
-        "all healthy": (timeline.settled, timeline.trouble),
-        "some slow, some stalled": (timeline.trouble, timeline.restart),
-        "after the restart": (timeline.restart + timeline.settled, timeline.seconds),
-    }
+    stretches = measured.timeline.stretches
     shown = Table(show_edge=False)
     for name in (_title(measured), *stretches):
         shown.add_column(name, justify="right" if name in stretches else "left")
@@ -104,6 +99,7 @@ def _column(measured: Measured, start: float, stop: float) -> dict[str, str]:
         "the others: 99th percentile": _seconds(troubled, 0.99),
         "collector: CPU, of one core": _cpu(readings),
         "collector: memory, median": f"{median(each.rss_mib for each in readings):,.0f} MiB" if readings else "–",
+        "collector: memory, mean": f"{fmean(each.rss_mib for each in readings):,.1f} MiB" if readings else "–",
         "collector: memory a minute": _slope(readings),
         "collector: files open, most": f"{max((each.files for each in readings), default=0):,}",
         "told to flush more seldom": f"{sum(pace > 1 for pace in measured.paces(start, stop)):,} times",
@@ -134,8 +130,8 @@ def remarks(measured: Measured, verdict: Verdict) -> Sequence[str]:
     """Return the figures of the whole run, one per line."""
     rejected = sum(len(each.rejections) for each in measured.tallies.values())
     return [
-        f"All agents connected in {measured.connected_seconds:.1f} s, and again "
-        f"{measured.reconnected_seconds:.1f} s after the collector was killed.",
+        f"All agents connected in {measured.connected_seconds:.1f} s"
+        + ("." if measured.timeline.calm else f", and again {measured.reconnected_seconds:.1f} s after the kill."),
         f"Everything was acknowledged {measured.drained_seconds:.1f} s after the last sample.",
         f"{verdict.rows:,} rows acknowledged: {verdict.lost:,} lost, {verdict.duplicated:,} duplicated, "
         f"{verdict.gaps:,} gaps, {rejected:,} rejected.",

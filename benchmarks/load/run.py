@@ -47,6 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, default=1, help="seed of faults, GPUs and values (default: 1)")
     parser.add_argument("--memory", type=float, default=1.0, help="memory limit of the store in GiB (default: 1)")
+    parser.add_argument("--calm", action="store_true", help="no faults, and figures by quarter: is memory flat?")
+    parser.add_argument("--flush", type=float, default=1.0, help="seconds between messages of an agent (default: 1)")
     parser.add_argument("--folder", type=Path, help="folder of the store (default: the system's)")
     return parser
 
@@ -54,10 +56,12 @@ def _parser() -> argparse.ArgumentParser:
 def _run(folder: Path, chosen: argparse.Namespace) -> bool:
     """Run the load; return whether everything acknowledged is stored once, and nothing was given up."""
     start_unix_micros = time.time_ns() // 1000
-    nodes = draw_nodes(chosen.agents, seed=chosen.seed, rate_hz=chosen.rate, start_unix_micros=start_unix_micros)
-    measured = Measured(timeline=Timeline(seconds=chosen.minutes * 60), nodes=nodes)
+    nodes = draw_nodes(
+        chosen.agents, seed=chosen.seed, rate_hz=chosen.rate, start_unix_micros=start_unix_micros, calm=chosen.calm
+    )
+    measured = Measured(timeline=Timeline(seconds=chosen.minutes * 60, calm=chosen.calm), nodes=nodes)
     with closing(LoadSite(folder, memory_gib=chosen.memory)) as site:
-        site.connect(nodes, processes=chosen.processes, seed=chosen.seed)
+        site.connect(nodes, processes=chosen.processes, seed=chosen.seed, flush_seconds=chosen.flush)
         _Run(site, measured).go()
         site.stop_collector()
         verdict = verify(site.node.store, nodes, measured.tallies)
@@ -111,7 +115,7 @@ class _Run:
         self._measured.readings.append(reading)
         if second >= self._told_seconds:
             self._told_seconds += _TOLD_SECONDS
-            _tell(f"{second:,.0f} s: collector {reading.rss_mib:,.0f} MiB, {reading.files:,} files")
+            _tell(f"{second:,.0f} s: collector {reading.rss_mib:,.1f} MiB, {reading.files:,} files")
 
     def _restart(self) -> None:
         killed_seconds = time.monotonic()

@@ -30,6 +30,8 @@ class Task:
     # By the node's index.
     accesses: Mapping[int, NodeAccess]
     seed: int
+    # Between two messages of an agent.
+    flush_seconds: float
 
 
 class Sender:
@@ -97,9 +99,13 @@ class _Senders:
     def __init__(self, task: Task, pipe: Connection) -> None:
         self._pipe = pipe
         self._random = Random(task.seed)
+        self._flush_seconds = task.flush_seconds
         self._ends = asyncio.Event()
         drawn = DrawnValues(task.seed)
-        self._agents = [SimulatedAgent(node, task.accesses[node.index], drawn) for node in task.nodes]
+        self._agents = [
+            SimulatedAgent(node, task.accesses[node.index], drawn, flush_seconds=task.flush_seconds)
+            for node in task.nodes
+        ]
         self._tasks: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
@@ -131,7 +137,7 @@ class _Senders:
     def _begin(self) -> None:
         """Let agents flush at moments of their own, as those do that were started at different times."""
         for agent in self._agents:
-            begins_seconds = time.monotonic() + self._random.uniform(0.0, 1.0)
+            begins_seconds = time.monotonic() + self._random.uniform(0.0, self._flush_seconds)
             self._tasks.append(asyncio.create_task(agent.sample(begins_seconds, self._ends)))
 
     def _raise_failures(self) -> None:

@@ -52,12 +52,13 @@ class LoadSite:
         self._senders: list[Sender] = []
         self._stalled: list[Sender] = []
 
-    def connect(self, nodes: Sequence[SimulatedNode], *, processes: int, seed: int) -> None:
+    def connect(self, nodes: Sequence[SimulatedNode], *, processes: int, seed: int, flush_seconds: float) -> None:
         """Make a token for each node, and start the processes that are the nodes' agents."""
         self._make_tokens(nodes)
         for place, part in enumerate(_split(nodes, processes)):
             accesses = {each.index: self._access(each) for each in part}
-            self._senders.append(Sender(Task(nodes=part, accesses=accesses, seed=seed + place)))
+            task = Task(nodes=part, accesses=accesses, seed=seed + place, flush_seconds=flush_seconds)
+            self._senders.append(Sender(task))
             if part[0].kind is Kind.STALLED:
                 self._stalled.append(self._senders[-1])
 
