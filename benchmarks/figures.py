@@ -24,7 +24,7 @@ class Figure:
     peers: str = ""
 
     def row(self) -> str:
-        """Return the figure as a row of a Markdown table: name, median, goal, peers, lowest to highest, repeats, note."""
+        """Return a row of a Markdown table: name, median, goal, peers, lowest to highest, repeats, note."""
         goal = "–" if self.goal is None else f"at most {short(self.goal)}"
         median, spread = "not measured here", "–"
         if self.values:

@@ -16,7 +16,7 @@ from tests.support.servers import Node, until
 
 SECONDS = float(os.environ.get("GPUAGENT_SOAK_SECONDS", "1800"))
 WINDOW_SECONDS = 10.0
-# The most that the last quarter may have more than the second: the first is the start, with caches, buffers, first runs.
+# The most that the last quarter may have more than the second; the first is the start: caches, buffers, first runs.
 MOST_GROWTH_PERCENT = 2.0
 
 

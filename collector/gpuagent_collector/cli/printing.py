@@ -30,6 +30,7 @@ def print_rows_of(table: str, rows: int) -> None:
 def asking(reader: "Reader", *, show_sql: bool) -> "Ask":
     """Return a callable that runs one SELECT on `reader`, and with `show_sql` prints each on stderr."""
     from gpuagent_collector.query.literal import list_text, with_values
+    from gpuagent_collector.query.rows import rows_of
 
     keeper = find_keeper()
 
@@ -41,7 +42,7 @@ def asking(reader: "Reader", *, show_sql: bool) -> "Ask":
             if keeper:
                 keeper.statements.append(statement)
         given = [list_text(value) if isinstance(value, list) else value for value in parameters]
-        return reader.sql(sql, given).to_pylist()
+        return rows_of(reader.sql(sql, given))
 
     return ask
 

@@ -142,6 +142,8 @@ def match_runs(*cells: Cell) -> list[tuple[Run, ...]]:
     that, and not the values. Other runs are independent.
     """
     first, *others = (cell.by_repeat for cell in cells)
+    if any(first.keys().isdisjoint(other.keys()) for other in others):
+        return []
     return [
         (run, *(other[repeat] for other in others))
         for repeat, run in first.items()

@@ -1,12 +1,13 @@
 """The runs of a store and the facts about them: from run-level tables only, never from samples."""
 
 import json
-import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from gpuagent_collector.choices import Stat
@@ -108,12 +109,14 @@ class Facts:
 
     def values(self, runs: Iterable[Run], metric: str) -> list[float]:
         """Return the figure of each run that has it."""
-        of_runs = self.by_metric.get(metric, {})
-        return [of_runs[run.run_id] for run in runs if run.run_id in of_runs]
+        figures = map(self.by_metric.get(metric, {}).get, map(_RUN_ID, runs))
+        return [figure for figure in figures if figure is not None]
 
     @cached_property
     def by_metric(self) -> Mapping[str, Mapping[str, float]]:
         """The figures of each metric that some run has, by run."""
+        if isinstance(self.metrics, FiguresByRun):
+            return self.metrics.by_metric
         turned: dict[str, dict[str, float]] = defaultdict(dict)
         for run_id, figures in self.metrics.items():
             for name, value in figures.items():
@@ -122,7 +125,35 @@ class Facts:
 
     def has(self, runs: Iterable[Run], metric: str) -> bool:
         """Return whether any of these runs has the figure."""
-        return any(self.value(run, metric) is not None for run in runs)
+        figures = self.by_metric.get(metric, {})
+        return bool(figures) and any(run.run_id in figures for run in runs)
+
+
+class FiguresByRun(Mapping[str, Mapping[str, float]]):
+    """The figures of each run, made of those of each metric when a run is first asked for.
+
+    Comparing thousands of runs asks by metric alone.
+    """
+
+    def __init__(self, by_metric: Mapping[str, Mapping[str, float]]) -> None:
+        self.by_metric = by_metric
+        self._made: dict[str, Mapping[str, float] | None] = dict.fromkeys(chain.from_iterable(by_metric.values()))
+
+    def __getitem__(self, run_id: str) -> Mapping[str, float]:
+        figures = self._made[run_id]
+        if figures is None:
+            figures = {name: of_runs[run_id] for name, of_runs in self.by_metric.items() if run_id in of_runs}
+            self._made[run_id] = figures
+        return figures
+
+    def __contains__(self, run_id: object) -> bool:
+        return run_id in self._made
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
 
 
 def load_runs(
@@ -143,14 +174,26 @@ def load_runs(
         values.append(list(run_ids))
     sides = f"[{', '.join(part.expression for part in facet.parts)}]"
     rows = ask(_RUNS.format(takers=_TAKERS, sides=sides, where=conditions), values)
-    runs = [_run(row, facet) for row in rows]
+
+    @cache  # thousands of runs have the same
+    def program(parameters: str | None, command: str | None, node_count: int) -> tuple[Command, str]:
+        return _program(parameters, command, node_count, facet)
+
+    programs = [program(row["parameters"], row["command"], row["node_count"]) for row in rows]
+    workloads = [row["workload"] or "unknown workload" for row in rows]
     commands: dict[str, set[Command]] = defaultdict(set)
-    for run in runs:
-        commands[run.workload].add(run.command)
+    for workload, (command, _) in zip(workloads, programs, strict=True):
+        commands[workload].add(command)
     names = {workload: name_commands(sorted(of_one)) for workload, of_one in commands.items()}
     return [
-        replace(run, side=_side(row["sides"], facet, run.command, names[run.workload]))
-        for row, run in zip(rows, runs, strict=True)
+        Run(
+            **{name: row[name] for name in _AS_STORED},
+            workload=workload,
+            command=command,
+            parameters=parameters,
+            side=_side(row["sides"], facet, command, names[workload]),
+        )
+        for row, workload, (command, parameters) in zip(rows, workloads, programs, strict=True)
     ]
 
 
@@ -183,10 +226,12 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
     for row in answers["gpu_events"]:
         gpu_events[row["run_id"]].append(row)
     return Facts(
-        metrics={
-            row["run_id"]: dict(zip(map(sys.intern, row["names"]), row["values"], strict=True))
-            for row in answers["metrics"]
-        },
+        metrics=FiguresByRun(
+            {
+                row["name"]: dict(zip([chosen[place - 1] for place in row["places"]], row["values"], strict=True))
+                for row in answers["metrics"]
+            }
+        ),
         sessions=_by_run(answers["sessions"]),
         devices=_by_run(answers["devices"]),
         texts=texts,
@@ -199,15 +244,14 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
     )
 
 
-def _run(row: Record, facet: Facet) -> Run:
-    known = {field.name: row[field.name] for field in fields(Run) if field.name in row}
-    known["workload"] = known["workload"] or "unknown workload"
-    values = json.loads(row["parameters"] or "{}")
+def _program(parameters: str | None, command: str | None, node_count: int, facet: Facet) -> tuple[Command, str]:
+    """Return a run's command and canonical parameters, of those that are stored."""
+    values = json.loads(parameters or "{}")
     # A program of the user's own is identified by its name alone.
-    known["command"] = () if values else tuple(map(str, json.loads(row["command"] or "[]")))
-    if not values and row["node_count"] > 1:
-        values = {"nodes": row["node_count"]}
-    return Run(**known | {"side": None, "parameters": _canonical(values, facet)})
+    words = () if values else tuple(map(str, json.loads(command or "[]")))
+    if not values and node_count > 1:
+        values = {"nodes": node_count}
+    return words, _canonical(values, facet)
 
 
 def _side(values: Sequence[str | None], facet: Facet, command: Command, names: Mapping[Command, str]) -> str | None:
@@ -235,6 +279,11 @@ def _canonical(values: Record, facet: Facet) -> str:
 
     return json.dumps({name: _PATH if is_path(value) else value for name, value in alike.items()}, sort_keys=True)
 
+
+_RUN_ID = attrgetter("run_id")
+_AS_STORED = tuple(
+    field.name for field in fields(Run) if field.name not in {"side", "workload", "command", "parameters"}
+)
 
 # Replaces the value of every parameter that is a path.
 _PATH = "(path)"
@@ -292,10 +341,13 @@ _CHOSEN = "(SELECT unnest(CAST(? AS VARCHAR[])))"
 # Name → query of the facts about the runs in {chosen}.
 _FACTS = {
     "metrics": """
-SELECT run_id, list(metric || each.suffix) AS names, list(each.value) AS values
-FROM (SELECT run_id, metric, unnest([{values}]) AS each FROM metrics WHERE run_id IN {chosen})
+WITH chosen AS (
+    SELECT unnest(ids) AS run_id, generate_subscripts(ids, 1) AS place FROM (SELECT CAST(? AS VARCHAR[]) AS ids)
+)
+SELECT metric || each.suffix AS name, list(place) AS places, list(each.value) AS values
+FROM (SELECT place, metric, unnest([{values}]) AS each FROM metrics JOIN chosen USING (run_id))
 WHERE each.value IS NOT NULL
-GROUP BY run_id""",
+GROUP BY name ORDER BY name""",
     "sessions": """
 WITH {takers}
 SELECT list(takers.run_id) AS run_ids, sessions.*

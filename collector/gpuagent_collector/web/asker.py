@@ -8,6 +8,7 @@ import duckdb
 
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.execute import Execution, Limits, Parameter
+from gpuagent_collector.query.rows import rows_of
 from gpuagent_common.errors import GpuAgentError
 
 # Prometheus waits for 10 s by default.
@@ -47,7 +48,7 @@ class Asker:
             rows = execution.start(sql, parameters).read_all()
             if execution.truncated:
                 raise GpuAgentError("the answer is larger than the collector gives")
-            return rows.to_pylist()
+            return rows_of(rows)
         finally:
             execution.close()
             self._running.discard(execution)
