@@ -8,14 +8,17 @@ Needs root, to mount.
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from random import Random
 
 import duckdb
 
@@ -36,6 +39,12 @@ HEADER = """\
 | operation | disks | trials | done | refused | silent losses |
 |---|---|--:|--:|--:|--:|"""
 
+KILL_HEADER = """\
+| operation | trials | killed before its end | silent losses |
+|---|--:|--:|--:|"""
+
+# Of sorting, so that a store has several.
+SLICE_ROWS = 10_000
 # Samples in a store, of random bits that no compression shortens: some 5 MB.
 ROWS = 100_000
 KINDS = ("", "ducklake:")
@@ -285,14 +294,56 @@ def small_disk(folder: Path) -> Iterator[Path]:
         folder.rmdir()
 
 
-def run_alone(operation: Operation, disk: Path, inputs: Path) -> tuple[bool, str]:
-    """Run an operation in a process of its own; return whether it exited with 0, and its last line."""
+def command_of(operation: Operation, disk: Path, inputs: Path) -> list[str]:
+    """Return the command that runs an operation in a process of its own; it prints a line when it begins."""
     code = (
         "import sys; from pathlib import Path; from benchmarks.space_trials import OPERATIONS; "
-        "name, *places = sys.argv[1:]; "
+        "from gpuagent_collector.store import sorting; "
+        f"sorting.SLICE_ROWS = {SLICE_ROWS}; name, *places = sys.argv[1:]; print('begins', flush=True); "
         "next(each for each in OPERATIONS if each.name == name).run(*map(Path, places))"
     )
-    command = [sys.executable, "-c", code, operation.name, str(disk), str(inputs)]
+    return [sys.executable, "-c", code, operation.name, str(disk), str(inputs)]
+
+
+def try_kills(operation: Operation, folder: Path, inputs: Path, *, trials: int) -> bool:
+    """Kill an operation at a moment drawn from the time that it takes, many times; return whether no rows were lost.
+
+    After each kill it runs again, to its end.
+    """
+    random, killed, seconds = Random(1), 0, 0.0
+    losses: list[str] = []
+    for trial in range(trials + 1):
+        disk = folder / f"killed-{operation.name.replace(' ', '-')}-{trial}"
+        disk.mkdir()
+        operation.prepare(disk)
+        with subprocess.Popen(command_of(operation, disk, inputs), stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout
+            process.stdout.readline()
+            began = time.monotonic()
+            after = random.uniform(0, seconds) if trial else None  # the first shows how long it takes
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(after)
+            process.kill()
+        seconds = seconds or time.monotonic() - began
+        killed += process.returncode == -signal.SIGKILL
+        try:
+            operation.verify(disk, inputs, process.returncode == 0)
+            is_done, words = run_alone(operation, disk, inputs)
+            assert is_done, words
+            operation.verify(disk, inputs, True)
+        except Exception as error:  # noqa: BLE001 - a store that cannot be read is lost
+            losses.append(f"after {after:.3f} s" if after else "never killed")
+            losses[-1] += f": {error}"
+        shutil.rmtree(disk)
+    print(f"| {operation.name} | {trials} | {killed} | {len(losses)} |", flush=True)
+    for loss in losses:
+        print(f"  {loss}", file=sys.stderr, flush=True)
+    return not losses
+
+
+def run_alone(operation: Operation, disk: Path, inputs: Path) -> tuple[bool, str]:
+    """Run an operation in a process of its own; return whether it exited with 0, and its last line."""
+    command = command_of(operation, disk, inputs)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     return done.returncode == 0, (done.stderr.strip().splitlines() or [""])[-1]
 
@@ -329,14 +380,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Try commands that write stores on disks that are too small.")
     parser.add_argument("--only", metavar="TEXT", default="", help="Operations whose name contains this")
     parser.add_argument("--most", type=int, default=60, help="Trials of each operation (default: 60)")
+    parser.add_argument("--kills", type=int, default=0, help="Instead kill each so often, on a large disk")
     arguments = parser.parse_args()
-    print(describe_machine(), HEADER, sep="\n\n", flush=True)
+    print(describe_machine(), KILL_HEADER if arguments.kills else HEADER, sep="\n\n", flush=True)
     with tempfile.TemporaryDirectory(prefix="gpuagent-trials-") as name:
         folder = Path(name)
         (folder / "inputs").mkdir()
         make_inputs(folder / "inputs")
         chosen = [each for each in OPERATIONS if arguments.only in each.name]
-        results = [try_operation(each, folder, folder / "inputs", most=arguments.most) for each in chosen]
+        if arguments.kills:
+            results = [try_kills(each, folder, folder / "inputs", trials=arguments.kills) for each in chosen]
+        else:
+            results = [try_operation(each, folder, folder / "inputs", most=arguments.most) for each in chosen]
     sys.exit(not all(results))
 
 

@@ -1,12 +1,12 @@
 """Messages of simulated agents: columns of a host and its GPUs, cut from values drawn in advance."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.load.plan import SimulatedNode
+from benchmarks.load.plan import MAX_GPUS, SimulatedNode
 from gpuagent.sampling.rows import Row, encode_records
 from gpuagent_common.keys import key
 from gpuagent_proto.v1.records_pb2 import Records
@@ -69,6 +69,16 @@ class DrawnValues:
         stamps = {"time": np.repeat(times_nano, node.gpus), "device_id": np.tile(np.array(devices), len(ticks))}
         _add_table(records, "gpu_samples", stamps, self._gpus, place)
         return records.SerializeToString()
+
+    def series(
+        self, node: SimulatedNode, number: int, millis: NDArray[Any]
+    ) -> Iterator[tuple[int, str, NDArray[Any], NDArray[Any]]]:
+        """Yield GPU (-1: the host), column, times and values of a message with these times, for another database."""
+        start = (number * 977 + node.index) % (_DRAWN_ROWS - len(millis) * MAX_GPUS)
+        for gpu in range(-1, node.gpus):
+            for name, values in (self._host if gpu < 0 else self._gpus).items():
+                at = start + max(gpu, 0) * len(millis)
+                yield gpu, name, millis, values[at : at + len(millis)].astype(np.float64)
 
 
 def _draw(random: np.random.Generator, lowest: float, highest: float, digits: int) -> Column:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from benchmarks.load.agents import Tally
+from benchmarks.load.peer import SECONDS, Peer
 from benchmarks.load.plan import Kind, SimulatedNode, Timeline
 from benchmarks.load.site import Reading
 from benchmarks.load.verify import Verdict
@@ -65,15 +66,35 @@ class Measured:
         return total / (stop - start)
 
 
-def table(measured: Measured) -> Table:
-    """Return the table: a column for each stretch of the run."""
+# Of a core, and of memory: the goals of 1,000 agents at 1 Hz on two quiet cores.
+MOST_CPU_PERCENT = 70.0
+_GOALS = {
+    "messages a second": "one of each agent",
+    "collector: CPU, of one core": f"at most {MOST_CPU_PERCENT:.0f} %",
+    "collector: memory a minute": "0",
+}
+
+
+def table(measured: Measured, peer: Peer | None) -> Table:
+    """Return the table: goals, a column for each stretch of the run, and VictoriaMetrics under the same load."""
+    theirs = (
+        {
+            "messages a second": f"{peer.messages_per_second:,.0f}",
+            "collector: CPU, of one core": f"{peer.cpu_percent:.0f} %",
+            "collector: memory, median": f"{peer.rss_mib:,.0f} MiB",
+            "seconds": f"{SECONDS}",
+        }
+        if peer
+        else {"seconds": "not installed"}
+    )
     stretches = measured.timeline.stretches
     shown = Table(show_edge=False)
-    for name in (_title(measured), *stretches):
-        shown.add_column(name, justify="right" if name in stretches else "left")
+    titles = (_title(measured), "goal", *stretches, "VictoriaMetrics")
+    for name in titles:
+        shown.add_column(name, justify="left" if name == titles[0] else "right")
     columns = [_column(measured, *stretch) for stretch in stretches.values()]
     for name in columns[0]:
-        shown.add_row(name, *(column[name] for column in columns))
+        shown.add_row(name, _GOALS.get(name, "–"), *(column[name] for column in columns), theirs.get(name, "–"))
     return shown
 
 

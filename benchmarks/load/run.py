@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from benchmarks.load.peer import measure as measure_peer
 from benchmarks.load.plan import Timeline, draw_nodes
 from benchmarks.load.report import Measured, remarks, table
 from benchmarks.load.site import LoadSite
@@ -65,8 +66,9 @@ def _run(folder: Path, chosen: argparse.Namespace) -> bool:
         _Run(site, measured).go()
         site.stop_collector()
         verdict = verify(site.node.store, nodes, measured.tallies)
+    peer = measure_peer(folder / "peer", nodes, chosen.seed)
     print(f"{describe()}\n")
-    show(table(measured))
+    show(table(measured, peer))
     print("", *remarks(measured, verdict), sep="\n")
     return _is_good(verdict, measured)
 

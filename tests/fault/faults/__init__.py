@@ -7,7 +7,7 @@ from random import Random
 from typing import Protocol, TypeVar
 
 from tests.fault.agent_site import AgentSite
-from tests.fault.faults import clocks, damage, network, processes
+from tests.fault.faults import clocks, damage, network, processes, sorting
 from tests.fault.invariants import Findings
 from tests.fault.site import Site
 
@@ -77,4 +77,6 @@ FAULTS: tuple[Fault, ...] = (
     fault(damage.spool_cloned, Site),
     fault(damage.spool_restored, Site),
     fault(processes.collector_downgraded, Site),
+    fault(sorting.kill_collector_in_mid_sort, sorting.SortingSite),
+    fault(sorting.store_disk_full_in_mid_sort, sorting.SortingOnSmallDisk),
 )
