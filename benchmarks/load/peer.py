@@ -1,6 +1,6 @@
-"""VictoriaMetrics, where it is installed, under the same load: each node's samples of a second as a request of their own.
+"""VictoriaMetrics, where it is installed, under the same load: a request a second for each node.
 
-By remote write, uncompressed and without TLS, on a connection for each node, as from an agent of its own. All are healthy.
+By remote write, uncompressed and without TLS, on a connection for each node. All are healthy.
 """
 
 import http.client
@@ -45,9 +45,8 @@ class _Second:
     def series(self) -> Iterator[tuple[int, str, Integers, Floats]]:
         micros = self.simulated.period_micros
         ticks = np.arange(1_000_000 // micros) + self.number * (1_000_000 // micros)
-        return self.drawn.series(
-            self.simulated, self.number, (self.simulated.start_unix_micros + micros * ticks) // 1000
-        )
+        millis = (self.simulated.start_unix_micros + micros * ticks) // 1000
+        return self.drawn.series(self.simulated, self.number, millis)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

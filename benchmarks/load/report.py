@@ -135,7 +135,8 @@ def _cpu(readings: Sequence[Reading]) -> str:
     if len(readings) < 2:
         return "–"
     first, last = readings[0], readings[-1]
-    return f"{100 * (last.cpu_seconds - first.cpu_seconds) / (last.at_seconds - first.at_seconds):.0f} %"
+    percent = 100 * (last.cpu_seconds - first.cpu_seconds) / (last.at_seconds - first.at_seconds)
+    return f"{percent:.0f} %{', **missed**' if percent > MOST_CPU_PERCENT else ''}"
 
 
 def _slope(readings: Sequence[Reading]) -> str:
