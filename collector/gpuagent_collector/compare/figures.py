@@ -201,7 +201,8 @@ def compute_figures(
 
 def throughput_units(layout: Layout, facts: Facts) -> list[str]:
     """Return the different units of the runs' throughputs, such as items/s and steps/s."""
-    runs = [run_id for run_id in layout.run_ids if "throughput" in facts.metrics.get(run_id, {})]
+    figures = facts.by_metric.get("throughput", {})
+    runs = [run_id for run_id in layout.run_ids if run_id in figures]
     return sorted({facts.units.get(run_id) or ITEMS for run_id in runs})
 
 
