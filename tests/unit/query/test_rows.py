@@ -12,7 +12,7 @@ def test_lists_of_numbers_become_what_arrow_makes_of_them() -> None:
         {
             "name": ["a", None, "c"],
             "sliced": lists.slice(1),
-            "chunked": pa.chunked_array([[[1, 2]], [[3], []]], pa.list_(pa.int64())),
+            "chunked": pa.chunked_array([pa.array(part, pa.list_(pa.int64())) for part in ([[1, 2]], [[3], []])]),
             "absent": pa.array([[1, None], None, [2]], pa.list_(pa.int64())),
         }
     )
