@@ -47,7 +47,6 @@ def start_agent(node: Node) -> "subprocess.Popen[str]":
     return agent
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_either_side_can_be_killed_again_and_again(node: Node, seed: int) -> None:
     fill_spool(node, first=0)

@@ -23,7 +23,6 @@ def shell_blocks(text: str) -> list[list[str]]:
     return [[line.partition("  #")[0].rstrip() for line in block.splitlines()] for block in blocks]
 
 
-@pytest.mark.timeout(240)
 def test_readme_s_commands_work_as_written(node: Node) -> None:
     commands = [shlex.split(line) for block in shell_blocks(README) for line in block]
     ours = [command for command in commands if command[0] in ("gpuagent", "collector")]

@@ -16,7 +16,7 @@ from gpuagent_collector.query.reader import open_reader
 BIN = Path(sys.executable).parent
 
 # How long to wait for something that has to come; only a broken program needs it.
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = 240.0
 
 Found = TypeVar("Found")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import duckdb
 import pyarrow as pa
@@ -56,7 +57,8 @@ def newest_version() -> int:
     return load_migrations()[-1].version
 
 
-def exchanged_tables(version: int) -> dict[str, ExchangedTable]:
+@cache
+def exchanged_tables(version: int) -> Mapping[str, ExchangedTable]:
     """Return the exchanged tables of a version of the schema, without a store."""
     with duckdb.connect() as connection:
         migrate(connection, [each for each in load_migrations() if each.version <= version], utc_now())

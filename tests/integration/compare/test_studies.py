@@ -50,7 +50,6 @@ def run(
 
 
 @pytest.mark.parametrize("study", sorted(STUDIES))
-@pytest.mark.timeout(300)
 def test_every_command_of_the_page_answers(study: str, run: Callable[..., Printed], tmp_path: Path) -> None:
     commands = [words for words in page_commands("collector") if study in words]
     assert len(commands) > 5

@@ -56,7 +56,6 @@ def left_by_runs(node: Node) -> list[object]:
     ]
 
 
-@pytest.mark.timeout(600)
 def test_one_file_compares_all_environments_and_leaves_nothing(
     node: Node,
     docker: Runtime,

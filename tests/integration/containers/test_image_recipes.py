@@ -80,7 +80,6 @@ def container(engine: Engine, *words: str) -> list[str]:
     return [*client, "run", "--rm", "--network=host", "--read-only", *RUN_OPTIONS[name], *words]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("engine", ["podman", pytest.param("docker", marks=EVERYTHING)], indirect=True)
 def test_the_agent_in_its_small_image_streams_to_a_collector(engine: Engine, context: Path, node: Node) -> None:
     build(engine, "agent", context)
@@ -108,7 +107,6 @@ def test_the_agent_in_its_small_image_streams_to_a_collector(engine: Engine, con
 
 
 @EVERYTHING
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("engine", ["podman", "docker"], indirect=True)
 def test_the_collector_in_its_image_refuses_the_network_without_a_certificate(engine: Engine, context: Path) -> None:
     build(engine, "collector", context)
@@ -125,7 +123,6 @@ def test_the_collector_in_its_image_refuses_the_network_without_a_certificate(en
 
 
 @EVERYTHING
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("engine", ["podman", "docker"], indirect=True)
 def test_the_workloads_train_in_their_image(engine: Engine, context: Path) -> None:
     build(engine, "workloads", context)
@@ -142,7 +139,6 @@ DEFINED = {
 }
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("image", ["agent", *(pytest.param(name, marks=EVERYTHING) for name in list(DEFINED)[1:])])
 def test_a_definition_file_is_built_on_a_folder_without_a_network_and_runs(
     image: str, node: Node, context: Path, python_base: Path

@@ -17,7 +17,7 @@ from tests.support.manifests import Container, containers
 from tests.support.pods import FOLDERS, LOOPBACK, Pod
 from tests.support.servers import until
 
-pytestmark = [pytest.mark.needs("kubectl"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("kubectl")]
 
 # The manifests' fsGroup.
 GROUP = 65532

@@ -14,7 +14,6 @@ FACTS = {
 }
 
 
-@pytest.mark.timeout(600)
 @on("podman", "charliecloud")
 def test_the_file_of_a_ladder_into_a_container_runs_and_divides_the_ratio(node: Node, runtime: Runtime) -> None:
     node.serve()

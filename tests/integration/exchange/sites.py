@@ -20,12 +20,12 @@ Content = Mapping[str, "Counter[tuple[Any, ...]]"]
 
 
 def content(store_name: str) -> Content:
-    with closing(FileReader(StoreSpec.parse(store_name))) as reader:
-        tables = {name: reader.sql(f"FROM {name}") for name in exchanged_tables(newest_version())}
-    return {
-        name: Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
-        for name, table in tables.items()
-    }
+    with Store.open(store_name, read_only=True) as store, store.connect() as connection:
+        # In one transaction: a lake reads its catalog once for each.
+        connection.begin()
+        return {
+            name: Counter(connection.execute(f"FROM {name}").fetchall()) for name in exchanged_tables(newest_version())
+        }
 
 
 def execute(store_name: str, sql: str) -> list[Any]:

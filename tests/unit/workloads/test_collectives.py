@@ -30,7 +30,6 @@ from tests.unit.workloads.runs import (
 )
 
 # Each rank is a process that imports torch, which takes long on a busy machine.
-pytestmark = pytest.mark.timeout(400)
 
 CPU = torch.device("cpu")
 FEW = ("--calls", "2", "--rounds", "1")

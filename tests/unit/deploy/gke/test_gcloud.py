@@ -47,7 +47,6 @@ def shown_commands(text: str, before: str = "") -> set[str]:
     return set(re.findall(rf"^{before}(gcloud .+)$", text, re.MULTILINE))
 
 
-@pytest.mark.timeout(300)
 def test_gcloud_accepts_every_command_that_the_scripts_run_or_print(
     cloud: GoogleCloud, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
