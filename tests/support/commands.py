@@ -11,6 +11,7 @@ from gpuagent_collector.query.reader import open_reader
 from gpuagent_collector.store import Store
 from gpuagent_common.text import is_dangerous
 from tests.integration.compare.synthetic import SyntheticStore
+from tests.support.stores import put_empty
 
 # A text that would act on a terminal, on rich's markup, in a table of Markdown and in a page.
 HOSTILE = "\x1b[31m\x9b2J\u202e[red]|x|[/]`<b>"
@@ -24,7 +25,7 @@ Collector = Callable[..., Printed]
 @contextmanager
 def made_up(path: Path) -> Iterator[SyntheticStore]:
     """Make a store at `path`; what was added to it is written when the block ends."""
-    with Store.open(str(path)) as opened:
+    with Store.open(str(put_empty(path))) as opened:
         store = SyntheticStore(opened.connect())
         yield store
         store.write()

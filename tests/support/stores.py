@@ -1,5 +1,7 @@
 """A small store with two nodes and a few runs, one of them with hostile text."""
 
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,21 @@ def on_both_kinds(fixture: str) -> pytest.MarkDecorator:
     A lake takes a second to make: only tests of what DuckLake may do in another way have this mark.
     """
     return pytest.mark.parametrize(fixture, ["", "ducklake:"], ids=["file", "lake"], indirect=True)
+
+
+def put_empty(path: Path) -> Path:
+    """Put the file of an empty store at `path`, unless there is one, and return that; to copy one takes no time."""
+    if not path.exists():
+        path.write_bytes(_empty())
+    return path
+
+
+@cache
+def _empty() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "empty.duckdb"
+        Store.open(str(path)).close()
+        return path.read_bytes()
 
 
 _SESSION = """
@@ -73,7 +90,7 @@ def _end_runs(store: Store) -> None:
 
 
 def make_store(folder: Path) -> Path:
-    path = folder / "runs.duckdb"
+    path = put_empty(folder / "runs.duckdb")
     with Store.open(str(path)) as store:
         fill(store)
     return path

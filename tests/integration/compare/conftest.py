@@ -11,6 +11,7 @@ from gpuagent_collector.store import Store
 from tests.integration.compare.filled import FILLS, Fill
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.support.commands import Collector, Printed, made_up
+from tests.support.stores import put_empty
 
 
 @pytest.fixture(params=["", "ducklake:"], ids=["file", "lake"])
@@ -22,7 +23,7 @@ def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Synthe
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SyntheticStore]:
     """An empty store in a DuckDB file."""
-    yield from _open(str(tmp_path / "runs.duckdb"))
+    yield from _open(str(put_empty(tmp_path / "runs.duckdb")))
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Run ids hold any text: answers find such runs in a file, in a lake and through a collector."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -42,9 +41,9 @@ def fill(store: SyntheticStore) -> None:
     store.connection.close()
 
 
-@pytest.fixture(params=["file", "lake", "remote"])
-def ask(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ask]:
-    spec = f"{'ducklake:' if request.param == 'lake' else ''}{tmp_path / 'runs.store'}"
+@pytest.fixture(scope="module", params=["file", "lake", "remote"])
+def ask(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    spec = f"{'ducklake:' if request.param == 'lake' else ''}{tmp_path_factory.mktemp('ids') / 'runs.store'}"
     with Store.open(spec) as store:
         fill(SyntheticStore(store.connect()))
         if request.param == "remote":
