@@ -3,7 +3,7 @@
 Reading every row is part of the check: DuckDB compares each block that it reads with the checksum beside it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,7 +115,7 @@ def _check_marks(reader: Reader) -> Iterator[Remark]:
         yield Remark(text=f"{counted(bad, 'mark')} without session, number or time", is_damage=True)
 
 
-def _check_orphans(reader: Reader, tables: dict[str, ExchangedTable]) -> Iterator[Remark]:
+def _check_orphans(reader: Reader, tables: Mapping[str, ExchangedTable]) -> Iterator[Remark]:
     for table in tables.values():
         for noun, described_in in (("run", "run_requests"), ("session", "sessions")):
             column = f"{noun}_id"
