@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.support.containers import Runtime, on
 from tests.support.servers import Node
 
