@@ -29,8 +29,6 @@ from tests.unit.workloads.runs import (
     run_reporting,
 )
 
-# Each rank is a process that imports torch, which takes long on a busy machine.
-
 CPU = torch.device("cpu")
 FEW = ("--calls", "2", "--rounds", "1")
 
