@@ -133,8 +133,9 @@ def run(
         journal = Journal(journal_path, plan.fingerprint(whole))
         is_stored, has_stopped = _conduct(experiment, journal, lacking, config, given_to_agent(ctx), gpus, force=force)
     answer.print(config, is_stored=is_stored)
-    has_failed = any(done.status != "succeeded" for done in journal.done)
-    return int(has_failed or not (has_stopped or not journal.left(plan.all_trials(experiment, lacking))))
+    every = plan.all_trials(experiment, lacking)
+    has_failed = any(done.status != "succeeded" for done in journal.ended(every))
+    return int(has_failed or not (has_stopped or not journal.left(every)))
 
 
 @command.command(epilog="\b\nExample:\n  gpuagent experiment show containers > mine.yaml")
@@ -268,7 +269,7 @@ def _conduct(
         try:
             conductor.run()
         except KeyboardInterrupt:
-            made = len(every) - len(journal.left(every))
+            made = len(journal.ended(every))
             click.echo(f"gpuagent: {made} of {len(every)} runs are made; the same command resumes", err=True)
             raise
         _await_delivery(agent.waiting)

@@ -65,6 +65,11 @@ class Journal:
         """Return the runs that have not ended. Failed runs have: repeating them until they succeed would bias."""
         return [trial for trial in trials if (trial.cell.key, trial.repeat) not in self._ended]
 
+    def ended(self, trials: Iterable[Trial]) -> list[Done]:
+        """Return those of these runs that have ended; the journal may have other cells of the experiment too."""
+        wanted = {(trial.cell.key, trial.repeat) for trial in trials}
+        return [done for done in self._done if (done.cell, done.repeat) in wanted]
+
     def failures(self, cell: str) -> int:
         """Return the number of runs of a cell that did not succeed."""
         return sum(1 for done in self._done if done.cell == cell and done.status != "succeeded")

@@ -164,12 +164,12 @@ class LaunchedExperiment:
             raise _CancelledError
 
     def _count(self) -> None:
-        done = self._journal.done
+        done = self._journal.ended(self._every)
         left_seconds = self._journal.expected_seconds(self._journal.left(self._every))
         with self._guard:
             self._state.ended_runs = len(done)
-            self._state.failed_runs = sum(1 for each in done if each.status != "succeeded")
-            if done:
+            self._state.failed_runs = sum(each.status != "succeeded" for each in done)
+            if self._journal.done:
                 self._state.left_seconds = left_seconds
 
     def _end(self, status: str, reason: str = "") -> None:

@@ -136,6 +136,18 @@ def test_an_experiment_has_a_state_and_releases_its_lock_at_its_end(tmp_path: Pa
     assert one.cancel() is None
 
 
+def test_runs_of_other_cells_do_not_count_among_those_of_a_part(tmp_path: Path) -> None:
+    whole = experiment("name: x\nrepeats: 2\nworkloads: [{workload: mnist}, {workload: gpt}]\n")
+    journal = Journal(tmp_path / "journal.jsonl", plan.fingerprint(whole))
+    for name in ("mnist", "gpt"):
+        part = plan.narrowed(whole, [f"workload={name}"])
+        one = LaunchedExperiment(part, journal, lock(tmp_path / "lock", held="held"), force=True)
+        before = one.state()
+        carry_out(one, Runs())
+        assert (before.ended_runs, one.state().ended_runs, one.state().planned_runs) == (0, 2, 2)
+    assert len(journal.done) == 4
+
+
 def test_cancelling_stops_the_current_run_which_does_not_count_as_made(tmp_path: Path) -> None:
     one, runs = launched(tmp_path), Runs(held="run-3")
     with carried_out(one, runs):
