@@ -1,6 +1,7 @@
 """The agent that does a command's work: the node's running one, or one that lasts as long as the command."""
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -62,7 +63,8 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
     if isinstance(agent, AgentClient) and "collector" in given and (other := _other_collector(agent, config)):
         agent.close()
         click.echo(
-            f"gpuagent: this node's agent delivers to {other}; an agent beside it delivers to {config.collector}",
+            f"gpuagent: this node's agent delivers to {other}; an agent beside it delivers to {config.collector} "
+            "and does not wait for the other's runs",
             err=True,
         )
         config = _beside(config, given, spool, node_uuid)
@@ -134,7 +136,7 @@ def report_undelivered(agent: "Agent") -> bool:
         # The uplink has printed its error already.
         later = "the next agent on this node delivers them"
         if agent.config.beside:
-            later = f"`collector import {agent.spool_directory}` where the store is takes them"
+            later = f"run `collector import {agent.spool_directory}` on the collector's machine"
         late = "" if agent.uplink.last_error else f": {agent.config.collector} did not take them in time"
         click.echo(
             f"gpuagent: {agent.undelivered} messages wait in {agent.spool_directory}{late}; {later}",
@@ -184,19 +186,25 @@ def _check_options(client: "AgentClient", config: "AgentConfig", given: Sequence
 
 
 def _other_collector(client: "AgentClient", config: "AgentConfig") -> str | None:
-    """Return the collector of a running agent if it is not that of `config`; None: it is, or the agent is ending."""
+    """Return the collector of a running agent if `config` names another; None: it does not, or the agent is ending.
+
+    Several addresses are those of one fleet: one in common is enough.
+    """
     status = client.status()
-    return status.collector if status and _places(status.collector) != _places(config.collector) else None
+    if status is None or not _addresses(status.collector).isdisjoint(_addresses(config.collector)):
+        return None
+    return status.collector
 
 
-def _places(addresses: str) -> set[str]:
-    return {one.replace("localhost:", "127.0.0.1:") for one in addresses.split(",")}
+def _addresses(collector: str) -> set[str]:
+    return {re.sub("^localhost:", "127.0.0.1:", one) for one in collector.split(",")}
 
 
 def _beside(config: "AgentConfig", given: Sequence[str], spool: Path, node_uuid: str) -> "AgentConfig":
     """Return the settings of an agent beside the node's own: the same node, and a spool for each collector."""
-    folder = config.spool if "spool" in given else spool / "beside" / config.collector.replace(":", "-")
-    return replace(config, beside=config.collector, spool=folder, node_id=node_uuid)
+    beside = ",".join(sorted(_addresses(config.collector)))
+    folder = config.spool if "spool" in given else spool / "beside" / beside.replace(":", "-")
+    return replace(config, beside=beside, spool=folder, node_id=node_uuid)
 
 
 def _agent_or_client(config: "AgentConfig", socket: Path) -> "Agent | AgentClient":

@@ -200,13 +200,15 @@ def test_the_collector_that_a_run_names_gets_it_though_the_node_s_agent_has_anot
         node.environment |= {name: other.environment[name] for name in names}
         said = node.run("gpuagent", "run", "--name", "elsewhere", "--", *QUIET).stderr
         wanted = other.environment["GPUAGENT_COLLECTOR"]
-        assert f"this node's agent delivers to {agent_collector}; an agent beside it delivers to {wanted}\n" in said
+        assert f"this node's agent delivers to {agent_collector}; an agent beside it delivers to {wanted} and" in said
         assert f"gpuagent: stored by the collector at {wanted}\n" in said
         assert [row["workload"] for row in other.ask("SELECT workload FROM runs")] == ["elsewhere"]
         del node.environment["GPUAGENT_COLLECTOR"]
         said = node.run("gpuagent", "run", "--name", "here", "--", *QUIET).stderr
         assert f"gpuagent: this node's agent delivers to the collector at {agent_collector}\n" in said
         assert f"running already and delivers to {agent_collector}, not 127.0.0.1:50051; --collector" in said
+        node.environment["GPUAGENT_COLLECTOR"] = f"{agent_collector.replace('127.0.0.1', 'localhost')},127.0.0.1:9"
+        assert "beside" not in node.run("gpuagent", "run", "--name", "here", "--", *QUIET).stderr
         assert len(other.ask("SELECT 1 FROM runs")) == 1
 
 
@@ -277,7 +279,7 @@ def test_the_exit_code_is_that_of_the_workload(node: Node, program: str, code: i
 
 MISUSE: list[tuple[list[str], str]] = [
     (["run"], "give either a workload or"),
-    (["run", "--ranks", "2", "--", "true"], "unexpected '--ranks' before `--`; it is no option"),
+    (["run", "--ranks", "2", "--", "true"], "unexpected '--ranks' before `--`; there is no such option"),
     (["run", "--repeats", "2", "--", "true"], "unexpected '--repeats' before `--`; did you mean --repeat?"),
     (["run", "nmist"], "did you mean 'mnist'"),
     (["run", "cnn"], "unknown workload 'cnn'; that is mnist or cifar10;"),
