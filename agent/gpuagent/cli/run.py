@@ -67,7 +67,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
         )
         hint = "give either a workload or `-- PROGRAM`"
         if words[0].startswith("-"):
-            hint = "it is no option; what the program takes comes after it"
+            hint = "there is no such option; the program's own come after `--`"
         hint = f"did you mean {close[0]}?" if close else hint
         raise MisuseError(f"unexpected {words[0]!r} before `--`; {hint}")
     if not words and not program:
