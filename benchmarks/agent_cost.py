@@ -111,9 +111,9 @@ def _period_ms(times_ms: Sequence[float]) -> float:
 
 
 def _peer(command: Sequence[str]) -> Iterator[Figure]:
-    name = "psutil loop" if _PSUTIL_LOOP in command else f"`{' '.join(command[:3])}`"
+    name = "psutil loop at 10 Hz" if _PSUTIL_LOOP in command else f"`{' '.join(command[:3])}`"
     exporter = command[0] == "prometheus-node-exporter"
-    name = "node exporter" if exporter else name
+    name = "node exporter at 1 Hz" if exporter else name
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     ended = threading.Event()
     try:

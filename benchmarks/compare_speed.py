@@ -29,7 +29,7 @@ SAMPLES = 100_000_000
 
 REPEATS = 3
 
-# In seconds, of an answer at this size and of opening a store.
+# In seconds, of an answer at this size and of opening a store of 100 GB.
 MOST_SECONDS, MOST_OPENING_SECONDS = 2.0, 1.0
 
 # Medians by platform of every metric, by DuckDB without anything else: no interval, no test, no warning, no curve.
@@ -70,18 +70,19 @@ def measure(_node: Node | None = None) -> Iterator[Figure]:
                 note="highest",
                 peers=f"medians by DuckDB alone {short(mebibytes)} MiB" if compares else "",
             )
-        yield _opening(str(store))
+        yield _opening(store)
         yield _page(node)
 
 
-def _opening(store: str) -> Figure:
-    """Return the time until a collector has opened the store; one of 100 GB is not made here."""
+def _opening(store: Path) -> Figure:
+    """Return the time until a collector has opened the store; without a goal, which is of 100 GB."""
     values = []
     for _ in range(REPEATS):
         started = time.perf_counter()
-        Store.open(store, create=False).close()
+        Store.open(str(store), create=False).close()
         values.append(time.perf_counter() - started)
-    return Figure(name="opening the store", unit="s", values=values, goal=MOST_OPENING_SECONDS)
+    note = f"{store.stat().st_size / 1e9:.1f} GB, page cache warm; the goal, {MOST_OPENING_SECONDS:g} s, is of 100 GB"
+    return Figure(name="opening the store", unit="s", values=values, note=note)
 
 
 def _page(node: Node) -> Figure:

@@ -66,7 +66,7 @@ class Measured:
         return total / (stop - start)
 
 
-# Of a core, and of memory: the goals of 1,000 agents at 1 Hz on two quiet cores.
+# The goals of 1,000 agents with a message a second each, on two quiet cores.
 MOST_CPU_PERCENT = 70.0
 _GOALS = {
     "messages a second": "one of each agent",
@@ -76,7 +76,7 @@ _GOALS = {
 
 
 def table(measured: Measured, peer: Peer | None) -> Table:
-    """Return the table: goals, a column for each stretch of the run, and VictoriaMetrics under the same load."""
+    """Return the table: goals, a column for each stretch, and VictoriaMetrics at a message a second of each agent."""
     theirs = (
         {
             "messages a second": f"{peer.messages_per_second:,.0f}",
@@ -89,7 +89,7 @@ def table(measured: Measured, peer: Peer | None) -> Table:
     )
     stretches = measured.timeline.stretches
     shown = Table(show_edge=False)
-    titles = (_title(measured), "goal", *stretches, "VictoriaMetrics")
+    titles = (_title(measured), "goal of 1,000 agents", *stretches, "VictoriaMetrics")
     for name in titles:
         shown.add_column(name, justify="left" if name == titles[0] else "right")
     columns = [_column(measured, *stretch) for stretch in stretches.values()]
