@@ -145,8 +145,12 @@ class Ingest:
         """From now on, cancel waiting messages when the store fails, instead of retrying."""
         self._writer.give_up_on_failure()
 
+    def abandon(self) -> None:
+        """Begin no further commit: `close` cancels queued messages, which their agents still have."""
+        self._writer.abandon()
+
     async def close(self) -> None:
-        """Commit queued messages and stop the writer."""
+        """Commit queued messages, unless abandoned, and stop the writer."""
         await asyncio.to_thread(self._writer.stop)
         self._cancel_waiting()
         self._connection.close()

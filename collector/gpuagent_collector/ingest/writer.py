@@ -45,12 +45,17 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathering:
-    """Limits of one group of messages; fewer commits cost a lake's catalog less."""
+    """Limits of one group of messages; fewer commits cost a lake's catalog less.
+
+    They bound the memory of a commit, and the time that a stopping collector needs for the last one.
+    """
 
     # From the first message on.
     seconds: float = 0.0
     # Size of records that ends a group. The queue holds more, so that agents are not slowed by gathering.
     size_bytes: int = 16 * 1024 * 1024
+    # Messages that end a group: a decoded one takes some 25 KiB beside its records, whatever its size.
+    messages: int = 1024
     # Messages of one agent that end a group: half of its unacknowledged ones, so that a backlog is not held up.
     messages_of_session: int = 32
 
@@ -77,11 +82,15 @@ class _Gathered:
         else:
             self.ends = True
 
+    @property
+    def is_full(self) -> bool:
+        """True when nothing more may be added."""
+        return self._size_bytes >= self._gathering.size_bytes or len(self.entries) >= self._gathering.messages
+
     def seconds_left(self, tick_seconds: float) -> float:
         """Return the time left for gathering: a claim or the end does not wait."""
         most = max(self._of_session.values(), default=0)
-        is_full = self._size_bytes >= self._gathering.size_bytes or most >= self._gathering.messages_of_session
-        if self.claims or self.ends or is_full:
+        if self.claims or self.ends or self.is_full or most >= self._gathering.messages_of_session:
             return 0.0
         patience_seconds = self._gathering.seconds if self.entries else tick_seconds
         return self._since_seconds + patience_seconds - time.monotonic()
@@ -108,6 +117,7 @@ class Writer:
         self._queue: SimpleQueue[Entry | Claim | None] = SimpleQueue()
         self._last = False
         self._stopping = threading.Event()
+        self._abandoned = threading.Event()
         # Why the last commit failed, for people; empty: it did not.
         self.trouble = ""
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
@@ -124,8 +134,12 @@ class Writer:
         """Stop at the next failure of the store, instead of retrying."""
         self._stopping.set()
 
+    def abandon(self) -> None:
+        """Begin no further group."""
+        self._abandoned.set()
+
     def stop(self) -> None:
-        """Commit queued messages and end the thread; give up on a store that fails."""
+        """Commit queued messages, unless abandoned, and end the thread; give up on a store that fails."""
         self.give_up_on_failure()
         self._queue.put(None)
         self._thread.join()
@@ -133,7 +147,7 @@ class Writer:
     def _run(self) -> None:
         try:
             self.housekeeping.catch_up()
-            while not self._last:
+            while not (self._last or self._abandoned.is_set()):
                 self._turn()
         except StoreError as error:
             self.failed(error)
@@ -165,7 +179,7 @@ class Writer:
             with suppress(Empty):
                 gathered.add(self._queue.get(timeout=min(seconds, _TICK_SECONDS)))
         with suppress(Empty):
-            while True:
+            while not (gathered.is_full or gathered.ends):
                 gathered.add(self._queue.get_nowait())
         return gathered
 

@@ -77,6 +77,8 @@ _OPTIONS = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ("grpc.max_connection_age_grace_ms", 10_000),  # agents send unacknowledged messages again
+    # Windows stay at 64 KiB a stream: probed ones grow until every unread message of an agent is in our memory.
+    ("grpc.http2.bdp_probe", 0),
     ("grpc.server_handshake_timeout_ms", 10_000),  # a silent connection is closed
     ("grpc.max_connection_idle_ms", 60_000),  # so is one without calls; commands reconnect
 )
@@ -235,8 +237,12 @@ class Collector:
         return WebServer(listen, pages(sources), limited=limited, tokens=self._tokens, tls=self._settings.http_tls)
 
     async def stop(self) -> bool:
-        """Commit and acknowledge queued messages, and close; return whether all queries have ended."""
+        """Commit and acknowledge queued messages, and close; return whether all queries have ended.
+
+        After `stop_grace_seconds` no further commit begins: agents send the rest again.
+        """
         grace_seconds = self._settings.stop_grace_seconds
+        abandoning = asyncio.get_running_loop().call_later(grace_seconds, self.ingest.abandon)
         self._is_serving = False
         if self._revoking is not None:
             self._revoking.cancel()
@@ -253,6 +259,7 @@ class Collector:
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._registry.drain(), grace_seconds)
         await self.ingest.close()
+        abandoning.cancel()
         await closing
         return await self._queries.close(self._settings.last_interrupt_seconds)
 

@@ -1,4 +1,5 @@
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -12,6 +13,7 @@ from gpuagent_collector.errors import StoreError
 from gpuagent_collector.ingest.housekeeping import Intervals
 from gpuagent_collector.ingest.ingest import Ingest, IngestSettings
 from gpuagent_collector.ingest.messages import Message, Verdict
+from gpuagent_collector.ingest.writer import Gathering
 from gpuagent_collector.store import Store
 from tests.unit.collector_store.conftest import ON_BOTH_KINDS
 from tests.unit.collector_store.faults import failing
@@ -88,6 +90,38 @@ async def test_closing_commits_what_is_queued(store: Store) -> None:
         futures = [await ingest.submit(message(number)) for number in range(1, 101)]
     assert [(await future).verdict for future in futures] == [Verdict.COMMITTED] * 100
     assert count(store, "core_samples") == 100
+
+
+@pytest.mark.parametrize("limit", ["messages", "size_bytes"])
+async def test_a_long_queue_is_committed_in_groups_of_a_limited_size(store: Store, limit: str) -> None:
+    gathering = Gathering(messages=2) if limit == "messages" else Gathering(size_bytes=2 * len(message(1).records))
+    ingest = Ingest(store=store, summarize=Summaries(), settings=IngestSettings(gathering=gathering))
+    futures = [await ingest.submit(message(number)) for number in range(1, 6)]
+    ingest.start()
+    await ingest.close()
+    assert [(await future).verdict for future in futures] == [Verdict.COMMITTED] * 5
+    assert ask(store, "SELECT count(*) FROM marks") == [(3,)]
+
+
+async def test_closing_ends_after_the_present_group_when_the_rest_is_abandoned(store: Store) -> None:
+    class Holding(Summaries):
+        """Holds up the writer's thread after its first group, until the test lets it go."""
+
+        def __call__(self, connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str], now: datetime) -> None:
+            loop.call_soon_threadsafe(held.set)
+            go.wait()
+            super().__call__(connection, run_ids, now)
+
+    loop, held, go = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    async with running(store, Holding(), IngestSettings(gathering=Gathering(messages=1))) as ingest:
+        first = await ingest.submit(run_message(1, "a", "succeeded"))
+        queued = [await ingest.submit(message(number)) for number in range(2, 5)]
+        await held.wait()
+        ingest.abandon()
+        go.set()
+    assert (await first).verdict is Verdict.COMMITTED
+    assert [future.cancelled() for future in queued] == [True] * 3
+    assert count(store, "core_samples") == 0
 
 
 async def test_who_submits_waits_while_the_queue_is_full(store: Store) -> None:
