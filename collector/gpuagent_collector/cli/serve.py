@@ -33,9 +33,6 @@ from gpuagent_common.text import harmless
 
 _SHARED_COMMIT_SECONDS = 10.0
 
-# Of one commit where commits are spaced out: each costs a file of each large table.
-_GATHERED_MESSAGES = 8192
-
 # A command that reads a store's file takes seconds, and a restarted collector is waited for by the same ones.
 _READERS_SECONDS = 60.0
 
@@ -278,5 +275,4 @@ def _ingest_settings(spec: StoreSpec, commit_seconds: float | None, given: Reten
     retention = Retention() if shared else DEFAULT_RETENTION if given is None else given
     # A run's nodes may use several collectors, which commit independently.
     settle = timedelta(seconds=2 * seconds if shared else 0)
-    gathering = Gathering(seconds=seconds, messages=_GATHERED_MESSAGES) if seconds else Gathering()
-    return IngestSettings(gathering=gathering, intervals=Intervals(settle=settle), retention=retention)
+    return IngestSettings(gathering=Gathering(seconds=seconds), intervals=Intervals(settle=settle), retention=retention)
