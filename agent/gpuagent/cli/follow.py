@@ -1,6 +1,7 @@
 """Runs on the terminal during their execution: their output as it comes, and a line at each end."""
 
 import contextlib
+import math
 import sys
 import threading
 import time
@@ -90,6 +91,8 @@ class Follower:
         self._quiet_stdout = quiet_stdout
         self._by_id: dict[str, FollowedRun] = {}
         self._output: OutputCopy | None = None
+        # Since then the next run waits for no other of these.
+        self._free_since = math.inf
 
     @property
     def runs(self) -> list[FollowedRun]:
@@ -122,15 +125,19 @@ class Follower:
     def _take(self, update: RunUpdate) -> None:
         new = FollowedRun(run_id=update.run_id, repeat=update.repeat, directory=Path(update.run_directory))
         run = self._by_id.setdefault(update.run_id, new)
+        self._free_since = min(self._free_since, time.monotonic())
         run.status, run.reason = update.status, update.reason
         run.exit_code = update.exit_code if update.HasField("exit_code") else None
         if update.status == "running":
             run.started = time.monotonic()
-            self._print(run, "runs")
+            waited_seconds = run.started - self._free_since
+            is_late = waited_seconds >= _QUEUE_SECONDS
+            self._print(run, f"runs, after it waited {waited_seconds:.0f} s behind other runs" if is_late else "runs")
             self._output = OutputCopy(run.directory, self._progress(run), quiet_stdout=self._quiet_stdout)
         elif update.status != "queued":
             self._finish_output()
-            run.seconds = time.monotonic() - run.started if run.started else None
+            self._free_since = time.monotonic()
+            run.seconds = None if run.started is None else self._free_since - run.started
             digest = EventTailer(run.run_id, run.directory).read_all()
             run.results, run.units, run.steps = digest.results, digest.units, str(digest.steps)
             line = run.status.replace("_", " ")

@@ -23,7 +23,7 @@ from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """One run that has ended; its seconds include the cool-down."""
+    """One run that has ended; its seconds include the cool-down, not a wait behind other runs."""
 
     cell: str
     repeat: int
@@ -115,6 +115,9 @@ def _whole_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 _CHECK_TIMEOUT_SECONDS = 120.0
 
+# A run that is first in its queue starts sooner.
+QUEUED_SECONDS = 5.0
+
 # Has the node's agent execute a run, and yields the run's updates.
 Submit = Callable[[RunSpec], Iterator[RunUpdate]]
 
@@ -186,7 +189,10 @@ class Conductor:
         self.gpus.cool_down(self.experiment.cool_down, partial(self.observer.wait, trial), self.sleep)
         begins_seconds = time.monotonic()
         self.observer.begin(trial)
-        *_, update = self.submit(spec(trial, self.experiment, self.working_directory))
+        started_seconds = begins_seconds
+        for update in self.submit(spec(trial, self.experiment, self.working_directory)):
+            if update.status == "running":
+                started_seconds = time.monotonic()
         ended_seconds, after_joules = time.monotonic(), self.gpus.joules()
         self.journal.add(
             Done(
@@ -194,11 +200,13 @@ class Conductor:
                 repeat=trial.repeat,
                 run_id=update.run_id,
                 status=update.status,
-                seconds=ended_seconds - waits_seconds,
+                seconds=ended_seconds - started_seconds + begins_seconds - waits_seconds,
                 gpu_joules=None if before_joules is None or after_joules is None else after_joules - before_joules,
             )
         )
-        self.observer.end(trial, update, ended_seconds - begins_seconds, begins_seconds - waits_seconds)
+        if (queued_seconds := started_seconds - begins_seconds) >= QUEUED_SECONDS:
+            self.observer.wait(trial, f"waited {queued_seconds:.0f} s behind other runs")
+        self.observer.end(trial, update, ended_seconds - started_seconds, begins_seconds - waits_seconds)
 
     def _exceeded_budget(self, left: Sequence[Trial]) -> str | None:
         """Return in words the budget that the rest of a repeat would exceed, from the runs before; None: no budget."""

@@ -28,3 +28,28 @@ def test_a_run_that_waits_for_another_program_says_so(monkeypatch: pytest.Monkey
     monkeypatch.setattr(follow, "_QUEUE_SECONDS", 0)
     Follower(runs=1, quiet_stdout=False).follow(updates())
     assert "another program" in printed[0]
+
+
+def test_a_wait_behind_other_runs_is_said_apart_from_the_run_s_own_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seconds = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: seconds)
+
+    def updates() -> Iterator[RunUpdate]:
+        nonlocal seconds
+        for run_id in ("first", "second"):
+            yield RunUpdate(run_id=run_id, status="queued", run_directory=str(tmp_path))
+        for run_id, waits in (("first", 60), ("second", 0)):
+            seconds += waits
+            yield RunUpdate(run_id=run_id, status="running", run_directory=str(tmp_path))
+            seconds += 2
+            yield RunUpdate(run_id=run_id, status="succeeded", run_directory=str(tmp_path))
+
+    Follower(runs=2, quiet_stdout=False).follow(updates())
+    assert capsys.readouterr().err.splitlines() == [
+        "gpuagent: [1/2] first runs, after it waited 60 s behind other runs",
+        "gpuagent: [1/2] first succeeded in 2.0 s",
+        "gpuagent: [2/2] second runs",
+        "gpuagent: [2/2] second succeeded in 2.0 s",
+    ]

@@ -1,5 +1,5 @@
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.runs.catalogue import Catalogue
 from gpuagent.runs.planning import PlannedRun, Planner
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_proto.v1.run_pb2 import RunSpec
+from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 from tests.support.nvml_replay import NO_DRIVER, NvmlRecording
 from tests.unit.experiment.experiments import TWO_BY_TWO, InstantRuns, Recorded, experiment
 
@@ -243,3 +243,23 @@ def test_an_experiment_that_may_stop_is_another_one_than_that_which_may_not(tmp_
 def test_an_experiment_that_could_not_stop_by_its_rule_is_refused(wanted: Experiment, words: str) -> None:
     with pytest.raises(MisuseError, match=words):
         plan.narrowed(wanted, [])
+
+
+def test_a_wait_behind_other_runs_is_not_part_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: seconds)
+
+    def queued_for_a_minute(_: RunSpec) -> Iterator[RunUpdate]:
+        nonlocal seconds
+        yield RunUpdate(run_id="r", status="queued")
+        seconds += 60
+        yield RunUpdate(run_id="r", status="running")
+        seconds += 2
+        yield RunUpdate(run_id="r", status="succeeded")
+
+    recorded, wanted = Recorded(), experiment()
+    one = conductor(wanted, tmp_path, InstantRuns(), recorded)
+    one.submit = queued_for_a_minute
+    assert one.run()
+    assert {done.seconds for done in one.journal.done} == {2}
+    assert recorded.lines[:2] == ["1 waited 60 s behind other runs", "1 succeeded"]
