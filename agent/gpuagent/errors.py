@@ -7,6 +7,10 @@ class LockedError(GpuAgentError):
     """An error because another process holds the node or the spool."""
 
 
+class AgentEndedError(GpuAgentError):
+    """An error because the node's agent has ended, or is ending; another can be started."""
+
+
 class SourceUnavailableError(GpuAgentError):
     """An error of a source that cannot work on this node; `remedy` is its fix (None: there is none)."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc
 
+from gpuagent.errors import AgentEndedError
 from gpuagent.event_loop import EventLoop
 from gpuagent.locations import runtime_directory
 from gpuagent.runs.planning import Planner
@@ -57,6 +58,8 @@ class AgentServicer(AgentServiceServicer):
             run_ids = self._runner.submit(plans, listen)
         except MisuseError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except AgentEndedError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         except GpuAgentError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         try:
@@ -124,7 +127,8 @@ class AgentClient:
 
         Raises:
             MisuseError: the spec is invalid.
-            GpuAgentError: the agent refused the runs, or ended.
+            AgentEndedError: the agent ended, or is ending.
+            GpuAgentError: the agent refused the runs.
         """
         updates: queue.SimpleQueue[RunUpdate | None] = queue.SimpleQueue()
         call = self._loop.start(self._submit(spec, updates.put))
@@ -137,7 +141,7 @@ class AgentClient:
                 raise MisuseError(error.details()) from error
             if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
                 raise GpuAgentError(error.details()) from error
-            raise GpuAgentError(
+            raise AgentEndedError(
                 f"the agent on this node ended before the run: {error.details()}; start it again"
             ) from error
         finally:

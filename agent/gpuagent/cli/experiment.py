@@ -10,6 +10,7 @@ import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +132,8 @@ def run(
     journal_path.parent.mkdir(parents=True, exist_ok=True)
     with lock(journal_path.with_suffix(".lock"), held=f"another command makes the runs of {experiment.name} here"):
         journal = Journal(journal_path, plan.fingerprint(whole))
-        is_stored, has_stopped = _conduct(experiment, journal, lacking, config, given_to_agent(ctx), gpus, force=force)
+        begin = partial(_conduct, experiment, journal, lacking, config, given_to_agent(ctx), gpus, force=force)
+        is_stored, has_stopped = _go_on(begin, journal)
     answer.print(config, is_stored=is_stored)
     every = plan.all_trials(experiment, lacking)
     has_failed = any(done.status != "succeeded" for done in journal.ended(every))
@@ -227,6 +229,24 @@ def _skipped(lacking: Mapping[str, str]) -> list[str]:
     """Return a line for each reason to skip cells."""
     counts = collections.Counter(lacking.values())
     return [f"skipped {counted(number, 'cell')}: {reason}" for reason, number in counts.items()]
+
+
+def _go_on(begin: Callable[[], tuple[bool, bool]], journal: "Journal") -> tuple[bool, bool]:
+    """Return what `begin` does; begin again if another's agent ends first, unless no run was made since the last time.
+
+    An agent that lasts as long as another command ends between two runs, when that command has no run left.
+    """
+    from gpuagent.errors import AgentEndedError
+
+    made_before = -1
+    while True:
+        try:
+            return begin()
+        except AgentEndedError:
+            if len(journal.done) == made_before:
+                raise
+            made_before = len(journal.done)
+            click.echo("gpuagent: the agent on this node has ended; another makes the runs that are left", err=True)
 
 
 def _conduct(

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpuagent.clock import Clock
+from gpuagent.errors import AgentEndedError
 from gpuagent.images.records import ImageRecords
 from gpuagent.runs.elsewhere import Report, read_report, write_shown
 from gpuagent.runs.events import Digest
@@ -95,14 +96,15 @@ class Runner:
         """Queue `plans`, report each change to `listener`, and return the runs' identities.
 
         Raises:
-            GpuAgentError: the agent is stopping, or a run directory cannot be made.
+            AgentEndedError: the agent is stopping.
+            GpuAgentError: a run directory cannot be made.
         """
         executions = [Execution(plan, self._directory / plan.run_id) for plan in plans]
         for execution in executions:
             _make_directory(execution.directory)
         with self._lock:
             if self._closed:
-                raise GpuAgentError("the agent on this node is stopping; try again")
+                raise AgentEndedError("the agent on this node is stopping; try again")
             for execution in executions:
                 plan = execution.plan
                 if not plan.elsewhere:

@@ -151,3 +151,18 @@ def test_a_study_is_shown_with_its_comments_and_runs_under_another_name(node: No
     for words in (("--data", "/no/such"), ("--param", "stps=1")):
         assert words[1].partition("=")[0] in node.run("gpuagent", "experiment", "run", "layers", *words, code=2).stderr
     assert node.run("gpuagent", "experiment", "show", "layer", code=2).stderr.endswith("; did you mean layers?\n")
+
+
+def test_an_experiment_goes_on_by_itself_when_the_command_whose_agent_it_uses_ends(node: Node) -> None:
+    node.serve()
+    other = node.start("gpuagent", "run", "--", "sleep", "600", log="other.log")
+    until(lambda: node.ask("SELECT 1 FROM runs WHERE status = 'running'"), "the other command's run")
+    process = node.start("gpuagent", "experiment", "run", str(written(node)), log="study.log")
+    until(lambda: node.ask("SELECT 1 FROM runs WHERE experiment = 'study'"), "the experiment's run to wait")
+    node.stop(other, signal.SIGKILL)
+    assert process.wait(300) == 0
+    assert (
+        "the agent on this node has ended; another makes the runs that are left"
+        in (node.folder / "study.log").read_text()
+    )
+    assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]
