@@ -25,7 +25,9 @@ class FixedCatalogue(Catalogue):
         return {workload.name: workload for workload in parse_list(json.dumps(self._entries))}
 
 
-def make_runner(folder: Path, buffer: RecordBuffer, tails: Tails, flush: Callable[[], None]) -> Runner:
+def make_runner(
+    folder: Path, buffer: RecordBuffer, tails: Tails, flush: Callable[[], None], *, node_lock: Path | None = None
+) -> Runner:
     return Runner(
         directory=folder / "runs",
         images=ImageRecords(folder / "images"),
@@ -34,6 +36,7 @@ def make_runner(folder: Path, buffer: RecordBuffer, tails: Tails, flush: Callabl
         clock=SystemClock(),
         flush=flush,
         deliver_for=lambda _node, _name, _rows: None,
+        node_lock=node_lock,
     )
 
 

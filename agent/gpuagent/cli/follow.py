@@ -111,7 +111,10 @@ class Follower:
         notice.daemon = True
         try:
             for update in updates:
-                if update.status != "queued":
+                if update.status == "queued" and update.reason:
+                    notice.cancel()
+                    click.echo(f"gpuagent: waits: {update.reason}; Ctrl-C cancels", err=True)
+                elif update.status != "queued":
                     notice.cancel()
                 elif notice.ident is None:  # not started yet; planning before this may take long
                     notice.start()

@@ -193,6 +193,8 @@ class Conductor:
         for update in self.submit(spec(trial, self.experiment, self.working_directory)):
             if update.status == "running":
                 started_seconds = time.monotonic()
+            elif update.status == "queued" and update.reason:
+                self.observer.wait(trial, f"waits: {update.reason}")
         ended_seconds, after_joules = time.monotonic(), self.gpus.joules()
         self.journal.add(
             Done(

@@ -5,13 +5,15 @@ import logging
 import queue
 import shutil
 import threading
+import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from gpuagent.clock import Clock
-from gpuagent.errors import AgentEndedError
+from gpuagent.errors import AgentEndedError, LockedError
 from gpuagent.images.records import ImageRecords
+from gpuagent.locations import lock
 from gpuagent.runs.elsewhere import Report, read_report, write_shown
 from gpuagent.runs.events import Digest
 from gpuagent.runs.execution import Execution, Outcome
@@ -31,6 +33,9 @@ KEPT_RUNS = 100
 
 # Limit of all run directories together; the last run's always stays.
 KEPT_BYTES = 1024**3
+
+# Between two looks whether another agent's run has ended.
+_NODE_POLL_SECONDS = 0.2
 
 Listener = Callable[[RunUpdate], None]
 
@@ -56,8 +61,16 @@ class Runner:
         clock: Clock,
         flush: Callable[[], None],
         deliver_for: DeliverFor,
+        node_lock: Path | None = None,
     ) -> None:
-        """`images` None: who asked for the runs records their images, and when."""
+        """Make the parts.
+
+        Args:
+            images: None: who asked for the runs records their images, and when.
+            node_lock: file that is locked during a run, by every agent of this user on this node; None: no other
+                agent's runs are waited for.
+        """
+        self._node_lock = node_lock
         self._directory = directory
         self._clock = clock
         self._deliver_for = deliver_for
@@ -183,17 +196,37 @@ class Runner:
 
     def _execute(self, execution: Execution, listener: Listener) -> None:
         run_id = execution.plan.run_id
-        with self._lock:
-            if self._waiting.pop(run_id, None) is None:
-                return  # it was cancelled while it waited
-        if execution.plan.elsewhere:
-            self._execute_elsewhere(execution, listener)
-        else:
-            self._execute_here(execution, listener)
+        with self._acquire_node(execution, listener):
+            with self._lock:
+                if self._waiting.pop(run_id, None) is None:
+                    return  # it was cancelled while it waited
+            if execution.plan.elsewhere:
+                self._execute_elsewhere(execution, listener)
+            else:
+                self._execute_here(execution, listener)
         self._flush()
         self.tidy()
         with self._lock:
             del self._executions[run_id]
+
+    def _acquire_node(self, execution: Execution, listener: Listener) -> contextlib.AbstractContextManager[object]:
+        """Wait until no other agent of the node has a run under way, or the run is cancelled; return what to release.
+
+        A run that is made elsewhere disturbs no other, and locks nothing: its own agent does.
+        """
+        is_reported = False
+        while self._node_lock and not execution.plan.elsewhere and execution.plan.run_id in self._waiting:
+            try:
+                return lock(self._node_lock, held="another agent of this node has a run under way")
+            except LockedError as error:
+                if not is_reported:
+                    self._notify(execution, Outcome(status=RunStatus.QUEUED, reason=str(error)), listener)
+                is_reported = True
+                time.sleep(_NODE_POLL_SECONDS)
+            except GpuAgentError as error:
+                _LOG.warning("runs of other agents on this node are not waited for: %s", error)
+                break
+        return contextlib.nullcontext()
 
     def _execute_here(self, execution: Execution, listener: Listener) -> None:
         run_id = execution.plan.run_id

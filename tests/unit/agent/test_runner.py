@@ -53,7 +53,8 @@ def plan(code: str, run_id: str = "r", **changes: Any) -> PlannedRun:
 
 
 class Node:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, node_lock: Path | None = None) -> None:
+        folder.mkdir(exist_ok=True)
         self.folder = folder
         self.spool = Spool(folder / "spool.sqlite", node_uuid="n", limit_bytes=1 << 30)
         buffer = RecordBuffer()
@@ -66,7 +67,7 @@ class Node:
             on_spooled=lambda: None,
             interval_seconds=1,
         )
-        self.runner = make_runner(folder, buffer, tails, self.pipeline.flush)
+        self.runner = make_runner(folder, buffer, tails, self.pipeline.flush, node_lock=node_lock)
         self.updates: queue.SimpleQueue[RunUpdate] = queue.SimpleQueue()
 
     def states(self, run_id: str = "r") -> list[str]:
@@ -105,6 +106,31 @@ def node(tmp_path: Path) -> Iterator[Node]:
     with executing(node.runner):
         yield node
     node.spool.close()
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_run_waits_for_that_of_another_agent_on_the_node(tmp_path: Path, *, is_cancelled: bool) -> None:
+    first, second = (Node(tmp_path / name, tmp_path / "node.run") for name in ("first", "second"))
+    go, ended = tmp_path / "go", tmp_path / "ended"
+    until_go = f"while not os.path.exists('{go}'): time.sleep(.05)\nopen('{ended}', 'w').close()"
+    with executing(first.runner), executing(second.runner):
+        first.runner.submit([plan(until_go)], first.updates.put)
+        first.until("running")
+        second.runner.submit([plan(f"assert os.path.exists('{ended}')", "s")], second.updates.put)
+        while not (waits := second.until("queued")).reason:
+            pass
+        assert waits.reason == f"another agent of this node has a run under way (process {os.getpid()})"
+        if is_cancelled:
+            second.runner.cancel(["s"])
+            second.until("cancelled")
+        go.touch()
+        first.until("succeeded")
+        if not is_cancelled:
+            second.until("succeeded")
+    second.pipeline.flush()
+    assert second.states("s")[-1] == ("cancelled" if is_cancelled else "succeeded")
+    for one in (first, second):
+        one.spool.close()
 
 
 def test_a_run_is_stored_with_its_events_and_states(node: Node) -> None:
