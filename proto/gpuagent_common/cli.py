@@ -178,7 +178,10 @@ def _describe_permitted(error: click.BadParameter) -> str | None:
         return None
     name, kind = max(error.param.opts, key=len), error.param.type
     if isinstance(kind, click.Choice):
-        return f"{name} takes {', '.join(kind.choices)}; not {given}"
+        from difflib import get_close_matches
+
+        close = get_close_matches(given.strip("'"), kind.choices, n=1)
+        return f"{name} takes {', '.join(kind.choices)}; not {given}{f'; did you mean {close[0]}?' if close else ''}"
     if isinstance(kind, click.IntRange | click.FloatRange):
         least = [] if kind.min is None else [f"{'above' if kind.min_open else 'at least'} {kind.min:g}"]
         most = [] if kind.max is None else [f"{'below' if kind.max_open else 'at most'} {kind.max:g}"]

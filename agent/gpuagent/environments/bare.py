@@ -29,8 +29,14 @@ class Bare(Environment):
         program = job.program[0]
         if os.sep in program and job.working_directory:
             program = str((job.working_directory / program).absolute())
-        if not shutil.which(program, path=job.variables.get("PATH")):
+        path = job.variables.get("PATH")
+        if not shutil.which(program, path=path):
+            python = next((name for name in ("python", "python3") if shutil.which(name, path=path)), None)
+            is_script = program.endswith(".py") and (job.working_directory or Path()).joinpath(program).is_file()
+            hint = f"did you mean: {python} {job.program[0]}" if python and is_script else None
             if os.sep in program and Path(program).exists():
-                raise MisuseError(f"{job.program[0]!r} is not an executable file; make it one with chmod +x")
-            raise MisuseError(f"this node has no program {job.program[0]!r}; give the path of one, or install it")
+                hint = hint or "make it one with chmod +x"
+                raise MisuseError(f"{job.program[0]!r} is not an executable file; {hint}")
+            hint = hint or "give the path of one, or install it"
+            raise MisuseError(f"this node has no program {job.program[0]!r}; {hint}")
         return Launch(command=[*pin_command(job.limits), *job.program])

@@ -37,6 +37,12 @@ _FOUND = """
 SELECT DISTINCT name FROM run_events
 WHERE event = 'found' AND run_id IN (SELECT unnest(CAST($1 AS VARCHAR[]))) AND time >= CAST($2 AS TIMESTAMP)"""
 
+# Programs that did not even start.
+_SILENT = """
+SELECT run_id FROM runs
+WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) AND status = 'failed' AND exit_code IS NULL
+    AND run_id NOT IN (SELECT run_id FROM run_events WHERE event = 'output')"""
+
 # The first facet in which runs of the workload differ is the one to compare.
 _FACETS = """
 SELECT count(DISTINCT interference) > 1 AS interference, count(DISTINCT environment) > 1 AS environment,
@@ -48,7 +54,7 @@ FROM runs WHERE workload = ? AND status = 'succeeded'"""
 def describe_runs(ask: Ask, runs: Sequence[Run], facts: Facts) -> str:
     """Return a paragraph on one run, or on several of a workload with medians over those that succeeded.
 
-    The last line is the command to go on with.
+    The last line is the command to go on with, if there is one.
     """
     succeeded = [run for run in runs if run.status == "succeeded"]
     sentences = [_ending(runs, succeeded)]
@@ -57,7 +63,7 @@ def describe_runs(ask: Ask, runs: Sequence[Run], facts: Facts) -> str:
         sentences.append(f"{'Medians: ' if len(succeeded) > 1 else ''}{', '.join(figures)}.")
     if succeeded and succeeded[0].command and not facts.values(succeeded, "throughput"):
         sentences.append("No steps: --observe finds those of torch, --pattern those that are printed.")
-    return "\n".join([" ".join(sentences), _next(ask, runs)])
+    return "\n".join(filter(None, [" ".join(sentences), _next(ask, runs)]))
 
 
 def _ending(runs: Sequence[Run], succeeded: Sequence[Run]) -> str:
@@ -100,10 +106,11 @@ def _figures(ask: Ask, runs: Sequence[Run], facts: Facts) -> Iterator[str]:
 
 
 def _next(ask: Ask, runs: Sequence[Run]) -> str:
-    """Return where to look next."""
-    failed = [run for run in runs if run.status not in ("succeeded", "queued", "running")]
+    """Return where to look next; empty: there is nothing to see."""
+    failed = [run.run_id for run in runs if run.status not in ("succeeded", "queued", "running")]
     if failed:
-        return f"Its output: collector logs {failed[-1].run_id}"
+        silent = {row["run_id"] for row in ask(_SILENT, [failed])}
+        return next((f"Its output: collector logs {name}" for name in reversed(failed) if name not in silent), "")
     workload = runs[0].workload
     (differs,) = ask(_FACETS, [workload])
     facet = next((name for name, does in differs.items() if does and (name != "command" or runs[0].command)), None)

@@ -1,6 +1,7 @@
 """A certificate authority for one site: it signs the collector's certificate, and those of clients for mutual TLS."""
 
 import ipaddress
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,6 +25,9 @@ _CLOCK_SKEW = timedelta(hours=1)
 
 # Of a common name: RFC 5280, ub-common-name.
 _MAX_NAME_CHARACTERS = 64
+
+# RFC 1123, and underscores, which some sites have.
+_HOST_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,12 +185,9 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         pass
-    try:
-        if not host or set(host) & set(" /:[]*@"):
-            raise ValueError
-        return x509.DNSName(host)
-    except ValueError:
-        raise MisuseError(f"--host takes a name or an address without a port; not {host!r}") from None
+    if len(host) > 253 or not all(_HOST_PART.fullmatch(part) for part in host.split(".")):
+        raise MisuseError(f"--host takes a name or an address without a port; not {host!r}")
+    return x509.DNSName(host)
 
 
 def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:

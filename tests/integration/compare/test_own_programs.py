@@ -179,6 +179,13 @@ def test_runs_are_described_in_a_paragraph_with_the_command_to_go_on_with(store:
     assert command == "Its output: collector logs second-1"
 
 
+def test_a_program_that_never_started_has_no_output_to_look_at(store: SyntheticStore) -> None:
+    alternate(store, first=own("a", status="failed"), second=own("a"))
+    for row in store.rows["run_states"]:
+        row["exit_code"] = None
+    assert "collector logs" not in described(store, "first-0")
+
+
 def test_the_command_to_go_on_with_compares_what_differs_between_runs_of_the_name(store: SyntheticStore) -> None:
     alternate(store, first=own("a"), second=own("a", interference="cpu-burn"))
     assert described(store, "first-0").endswith("Next: collector compare --workload nanogpt --by interference")

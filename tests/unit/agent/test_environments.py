@@ -168,10 +168,14 @@ def test_a_process_of_the_node_is_bound_to_the_first_cpus(node: Path, monkeypatc
         ("/no/such/program", "this node has no program '/no/such/program'"),
         ("/etc/passwd", "'/etc/passwd' is not an executable file; make it one with chmod"),
         ("./plain", "'./plain' is not an executable file"),
+        ("./train.py", "'./train.py' is not an executable file; did you mean: python3 ./train.py"),
+        ("train.py", "this node has no program 'train.py'; did you mean: python3 train.py"),
     ],
 )
 def test_a_program_that_cannot_be_started_is_refused_with_the_reason(tmp_path: Path, program: str, words: str) -> None:
     (tmp_path / "plain").touch()
+    (tmp_path / "train.py").touch()
+    install(tmp_path, "python3")
     with pytest.raises(MisuseError, match=words):
         find_environment("bare").launch(replace(job(tmp_path, start=tmp_path), program=(program,)))
 

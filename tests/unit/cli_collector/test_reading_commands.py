@@ -83,6 +83,7 @@ def test_a_query_needs_no_subcommand_and_takes_parameters_by_options(collector: 
     ("arguments", "code", "words"),
     [
         (("nope",), 2, "no command 'nope'; did you mean 'nodes'?"),
+        (("tokens", "create", "agnt"), 2, "scope takes agent, viewer, operator; not 'agnt'; did you mean agent?"),
         (("tokens", "lst"), 2, "no command 'lst'; did you mean 'list'?"),
         (("query", "sqll"), 2, "no command 'sqll'; did you mean 'sql'?"),
         (("runs", "--platfrom", "x"), 2, "no option --platfrom; did you mean --platform?"),

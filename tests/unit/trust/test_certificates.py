@@ -56,7 +56,9 @@ def test_a_ca_is_never_replaced_and_rotating_keeps_it_and_adds_names(folder: Cer
     assert folder.server.key.read_bytes() != before
 
 
-@pytest.mark.parametrize("host", ["", "a b", "host:1", "http://host", "ümlaut", "*.example.org"])
+@pytest.mark.parametrize(
+    "host", ["", "a b", "host:1", "http://host", "ümlaut", "*.example.org", "nosuch..host", "-a.b", "a.", "a" * 64]
+)
 def test_what_is_no_host_is_misuse(host: str) -> None:
     with pytest.raises(MisuseError, match="--host takes a name or an address"):
         Authority.create().issue_server(["ok", host])
