@@ -26,6 +26,8 @@ def restore(file: Path, spec: StoreSpec, now: datetime, progress: Progress) -> P
     target = spec.path
     if target.exists() and target.samefile(file):
         raise MisuseError(f"{file} is the store itself; name a backup")
+    if target.exists():
+        _check_free(spec)
     reader = FileReader(StoreSpec.parse(str(file)))
     try:
         verdict = check(reader, progress)
@@ -50,16 +52,21 @@ def restore(file: Path, spec: StoreSpec, now: datetime, progress: Progress) -> P
 
 
 def _set_aside(spec: StoreSpec, now: datetime) -> Path:
-    """Rename the store, with its write-ahead log; raise StoreError where a collector holds it."""
+    """Rename the store, with its write-ahead log; raise StoreError if a collector holds it by now."""
     aside = spec.path.with_name(f"{spec.path.name}.before-{now:%Y%m%dT%H%M%SZ}")
+    _check_free(spec)
+    log = spec.path.with_name(f"{spec.path.name}.wal")
+    if log.exists():
+        log.replace(aside.with_name(f"{aside.name}.wal"))
+    spec.path.replace(aside)
+    return aside
+
+
+def _check_free(spec: StoreSpec) -> None:
+    """Raise StoreError where a collector holds the store."""
     try:
         Store.open(spec, create=False).close()
     except StoreError as error:
         if "in use by process" in str(error):
             raise
         # A damaged store is a reason to restore.
-    log = spec.path.with_name(f"{spec.path.name}.wal")
-    if log.exists():
-        log.replace(aside.with_name(f"{aside.name}.wal"))
-    spec.path.replace(aside)
-    return aside

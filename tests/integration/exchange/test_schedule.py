@@ -57,6 +57,7 @@ def test_a_collector_makes_backups_and_one_is_restored(node: Node, site: str) ->
     node.run("collector", "delete", "--experiment", "gan", "--yes")
     said = node.run("collector", "restore", str(copy), "--store", str(node.store), code=1).stderr
     assert "is in use by process" in said
+    assert "rows" not in said
     node.stop(collector)
     done = node.run("collector", "restore", str(copy), "--store", str(node.store))
     assert done.stdout == f"{node.store}: restored from {copy}\n"
