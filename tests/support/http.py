@@ -65,8 +65,12 @@ def served(pages: Sequence[Page]) -> Iterator[WebServer]:
 
 
 @contextmanager
-def served_store(store: Store, is_ready: Callable[[], bool] = lambda: True) -> Iterator[Address]:
+def served_store(
+    store: Store, is_ready: Callable[[], bool] = lambda: True, trouble: Callable[[], str] = str
+) -> Iterator[Address]:
     """Serve all pages of a store on a free port."""
-    sources = Sources(ask=Asker(store.connect, Limits()), store="runs.duckdb", instruments=(), is_ready=is_ready)
+    sources = Sources(
+        ask=Asker(store.connect, Limits()), store="runs.duckdb", instruments=(), is_ready=is_ready, trouble=trouble
+    )
     with served(pages_of(sources)) as server:
         yield server.address

@@ -299,5 +299,5 @@ def parse_time(option: str, text: str) -> timedelta:
     """
     match = re.fullmatch(r"([0-9]{1,5})([hdw])", text)
     if match is None or not int(match[1]):
-        raise MisuseError(f"{option} takes a number above 0 and h, d or w, such as 90d; not {text!r}")
+        raise MisuseError(f"{option} takes a whole number above 0 and h, d or w, such as 90d; not {text!r}")
     return timedelta(**{_UNITS[match[2]]: int(match[1])})

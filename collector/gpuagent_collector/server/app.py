@@ -227,6 +227,7 @@ class Collector:
             store=self._source,
             instruments=(*self.ingest.instruments.collectors(), self._registry.connected),
             is_ready=lambda: self._is_serving and not self.ingest.failed.done(),
+            trouble=lambda: self.ingest.trouble,
         )
 
         def limited(reach: Reach) -> "Sequence[Page]":

@@ -56,17 +56,19 @@ class Sources:
         store: the store's name for people.
         instruments: metrics of the collector itself; None: they are not shown.
         is_ready: returns whether the collector accepts what agents send.
+        trouble: returns why nothing can be stored at present; empty: it can.
     """
 
     ask: Ask
     store: str
     instruments: Iterable[Collector] | None
     is_ready: Callable[[], bool]
+    trouble: Callable[[], str] = str
 
 
 def pages(sources: Sources) -> Sequence[Page]:
     """Return every page, one line each."""
-    snapshot = Cached(lambda: take_snapshot(sources.ask), keep_seconds=_KEEP_SECONDS)
+    snapshot = Cached(lambda: take_snapshot(sources.ask, lambda: sources.trouble() or None), keep_seconds=_KEEP_SECONDS)
     return (
         Page(path="/", answer=Overview(snapshot.get, source=sources.store).answer),
         Page(path="/report", answer=Reports(sources.ask, source=sources.store).answer),

@@ -55,8 +55,8 @@ def test_compact_believes_the_clock_only_as_far_as_samples_agree(name_store: Nam
 def test_compact_and_serve_refuse_what_cannot_be_meant(name_store: NameStore, run: Run) -> None:
     name = name_store("site")
     for wrong, words in (
-        (("--keep-raw", "7"), "--keep-raw takes a number above 0 and h, d or w, such as 90d; not '7'"),
-        (("--keep", "0d"), "--keep takes a number above 0 and h, d or w, such as 90d; not '0d'"),
+        (("--keep-raw", "7"), "--keep-raw takes a whole number above 0 and h, d or w, such as 90d; not '7'"),
+        (("--keep", "0d"), "--keep takes a whole number above 0 and h, d or w, such as 90d; not '0d'"),
         (("--keep-raw", "9w", "--keep", "60d"), "--keep-raw must be less than --keep"),
     ):
         for command in ("compact", "serve"):

@@ -59,6 +59,13 @@ def test_a_filter_and_an_order_are_in_the_address(site: Address) -> None:
     assert 'aria-sort="ascending"' in ordered
 
 
+def test_the_page_says_why_nothing_is_stored(store: Store) -> None:
+    with served_store(store, trouble=lambda: "nothing is stored: the disk is full") as address:
+        assert "nothing is stored: the disk is full" in fetch(address, "/").text
+    with served_store(store) as address:
+        assert "nothing is stored" not in fetch(address, "/").text
+
+
 def test_probes_answer_everybody(store: Store) -> None:
     ready = [True]
     with served_store(store, lambda: ready[0]) as address:
