@@ -89,7 +89,12 @@ def ended_by_ctrl_c() -> Iterator[None]:
     A KeyboardInterrupt might not: DuckDB imports Python modules on its own, and ignores any error of that.
     Uncommitted rows are not stored; the import can be repeated.
     """
-    before = signal.signal(signal.SIGINT, lambda _number, _frame: os._exit(130))
+
+    def end(_number: int, _frame: object) -> None:
+        os.write(2, b"\ncollector: interrupted; the same import can be repeated\n")
+        os._exit(130)
+
+    before = signal.signal(signal.SIGINT, end)
     try:
         yield
     finally:

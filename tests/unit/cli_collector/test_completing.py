@@ -77,3 +77,4 @@ with ended_by_ctrl_c():
 def test_ctrl_c_ends_an_import_also_where_a_library_would_swallow_it() -> None:
     done = subprocess.run([sys.executable, "-c", _IMPORTS_IN_THE_DARK], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (130, ""), done.stderr
+    assert done.stderr == "\ncollector: interrupted; the same import can be repeated\n"
