@@ -1,6 +1,5 @@
 """Definitions of the metrics in words, made of what computes them."""
 
-import re
 from dataclasses import dataclass
 
 from gpuagent_collector.metrics import METRICS, StoredMetric
@@ -17,9 +16,6 @@ class MetricDoc:
     definition: str
     source: str
 
-
-# The reading of a result, as `metric.reported` makes it.
-_REPORTED = re.compile(r"CASE WHEN name = '(\w+)' (?:AND is_measured )?THEN")
 
 _OVER_PARTS = {"avg": "mean over", "sum": "sum over", "max": "highest of", "min": "lowest of"}
 
@@ -41,9 +37,9 @@ def define() -> tuple[MetricDoc, ...]:
 
 def _definition(metric: StoredMetric) -> str:
     """Return the aggregate of the reading in each part, and that over the parts."""
-    if reported := _REPORTED.match(metric.reading):
+    if metric.result:
         return (
-            f"the result {reported[1]} as each rank reported it last; {_OVER_PARTS[metric.over_parts]} the run's ranks"
+            f"the result {metric.result} as each rank reported it last; {_OVER_PARTS[metric.over_parts]} the run's ranks"
         )
     in_part = metric.in_part.format(" ".join(metric.reading.split()))
     if metric.source.part_kind is None:

@@ -62,13 +62,15 @@ class StoredMetric(Metric):
         source: of its readings.
         reading: SQL expression of one reading; NULL is no reading.
         in_part: SQL aggregate that makes one figure of a part's readings, with {} for the reading.
-        over_parts: name of the SQL aggregate over the parts' figures.
+        over_parts: name of the SQL aggregate over the parts' figures: avg, max, min or sum.
+        result: the only result whose rows are read, by its name; None: all rows of the source.
     """
 
     source: Source
     reading: str
     in_part: str
     over_parts: str
+    result: str | None = None
 
 
 def reported(
@@ -94,9 +96,10 @@ def reported(
         group=group,
         better=better,
         source=RESULTS,
-        reading=f"CASE WHEN name = '{result or name}' THEN {value} END",
+        reading=value,
         in_part="arg_max({}, time)",
         over_parts=over_parts,
+        result=result or name,
         detail=detail,
     )
 

@@ -9,18 +9,28 @@ from gpuagent_collector.choices import PartKind
 class Source:
     """A source of readings.
 
-    `relation` is a SELECT over the tables `windows` (run_id, node_id, from_time, to_time, measured: the time in which a
-    run counts on each of its nodes), `lives` (run_id, started_at, ended_at) and `run_gpus` (run_id, node_id,
-    device_id). It gives `run_id`, `part` and the columns that metrics use. $from_time and $to_time enclose all windows,
+    `relation` is a SELECT over the tables of the store and those of `run_windows`: `windows` (run_id, node_id, from_time,
+    to_time, measured: the time in which a run counts on each of its nodes), `lives` (run_id, started_at, ended_at) and
+    `run_gpus` (run_id, node_id, device_id). It gives `run_id`, `part` and the columns that metrics use. $from_time and $to_time enclose all windows,
     $life_from and $life_to all lives, so that old rows are never read. $computed_at selects the rows of run_energy
     that were computed for this summary. `tables` names those that it reads, for people. `part_kind` is the kind of its
-    parts; None: they are of no interest.
+    parts; None: they are of no interest. `needs` are relations without whose rows it has none, so that it need not be
+    planned.
     """
 
     name: str
     tables: str
     relation: str
     part_kind: PartKind | None = None
+    needs: tuple[str, ...] = ()
+
+
+_IN_LIFE = "WHERE time BETWEEN $life_from AND $life_to"
+_IN_WINDOW = "WHERE time BETWEEN $from_time AND $to_time"
+_GPU_SAMPLES = f"gpu_samples {_IN_LIFE}"
+_RESULTS = f"results {_IN_LIFE}"
+_STEPS = f"steps {_IN_LIFE} AND phase = 'measure'"
+_ENERGIES = "run_energy WHERE computed_at = $computed_at"
 
 
 LIFE = Source(
@@ -36,6 +46,7 @@ STARTS = Source(
     name="starts",
     tables="run_events",
     # The start of a run's launch, if it was reported: until then it waits for the runs beside it.
+    needs=(f"run_events {_IN_LIFE}",),
     relation="""
         SELECT run_id, any_value(lives.node_id) AS part,
                coalesce(min(time) FILTER (event = 'start' AND name = 'launch'), any_value(started_at)) AS launched_at,
@@ -49,6 +60,7 @@ FIRST_STEPS = Source(
     name="first_steps",
     tables="steps, run_events",
     part_kind=PartKind.RANK,
+    needs=(f"steps {_IN_LIFE}",),
     relation=f"""
         SELECT run_id, rank AS part, steps.time, coalesce(launched_at, lives.started_at) AS launched_at
         FROM steps JOIN lives USING (run_id) LEFT JOIN ({STARTS.relation}) AS starts USING (run_id)
@@ -58,6 +70,7 @@ IMAGES = Source(
     name="images",
     tables="images",
     part_kind=PartKind.NODE,
+    needs=("images",),
     relation="""
         SELECT run_id, images.node_id AS part, size_bytes, layers, build_seconds, push_seconds, pull_seconds
         FROM images JOIN lives USING (run_id)""",
@@ -67,6 +80,7 @@ MEASURED_STEPS = Source(
     name="measured_steps",
     tables="steps",
     part_kind=PartKind.RANK,
+    needs=(_STEPS,),
     relation="""
         SELECT run_id, rank AS part, coalesce(gpu_seconds, wall_seconds) AS seconds
         FROM steps JOIN lives USING (run_id)
@@ -78,6 +92,7 @@ STEADY_STEPS = Source(
     name="steady_steps",
     tables="steps",
     part_kind=PartKind.RANK,
+    needs=(_STEPS,),
     relation="""
         SELECT run_id, part, 5 * batch AS steps_before, rest_items / rest_seconds AS items_per_second,
                all_items / all_seconds AS timed_items_per_second
@@ -116,6 +131,7 @@ RESULTS = Source(
     name="results",
     tables="results",
     part_kind=PartKind.RANK,
+    needs=(_RESULTS,),
     relation="""
         SELECT run_id, rank AS part, results.time, name, phase, value, unit,
                phase = 'measure' OR phase IS NULL AND NOT coalesce(
@@ -127,6 +143,7 @@ RESULTS = Source(
 RATES = Source(
     name="rates",
     tables="results, run_devices",
+    needs=("run_gpus", _RESULTS),
     relation=f"""
         SELECT run_id, part, time, value AS throughput, gpus
         FROM ({RESULTS.relation})
@@ -137,6 +154,7 @@ HOST = Source(
     name="host",
     tables="host_samples, sessions",
     part_kind=PartKind.NODE,
+    needs=(f"host_samples {_IN_WINDOW}",),
     relation="""
         SELECT windows.run_id, samples.node_id AS part, samples.*, sessions.cpu_threads
         FROM host_samples AS samples
@@ -148,6 +166,7 @@ PROCESSES = Source(
     name="processes",
     tables="process_samples",
     part_kind=PartKind.NODE,
+    needs=(f"process_samples {_IN_WINDOW}",),
     relation="""
         SELECT samples.*, samples.node_id AS part
         FROM process_samples AS samples
@@ -159,6 +178,7 @@ CGROUPS = Source(
     name="cgroups",
     tables="cgroup_samples",
     part_kind=PartKind.NODE,
+    needs=(f"cgroup_samples {_IN_WINDOW}",),
     relation="""
         SELECT samples.*, samples.node_id AS part
         FROM cgroup_samples AS samples
@@ -171,6 +191,7 @@ WORK_RATES = Source(
     tables="results, steps",
     part_kind=PartKind.RANK,
     # Work of a step by the mean time of a measured step: by CUDA events where the workload has them.
+    needs=(_RESULTS, _STEPS),
     relation="""
         SELECT run_id, part, model_flops / seconds AS model_flops_per_second,
                executed_flops / seconds AS executed_flops_per_second,
@@ -195,6 +216,7 @@ OPERATIONS = Source(
     tables="op_times",
     part_kind=PartKind.RANK,
     # All rows of a rank are of the same traced steps.
+    needs=(f"op_times {_IN_LIFE}",),
     relation="""
         SELECT run_id, rank AS part, sum(gpu_seconds) FILTER (kind = 'kernel') / max(steps) AS kernel_seconds,
                sum(cpu_self_seconds) FILTER (kind = 'operator') / max(steps) AS operator_seconds
@@ -206,6 +228,7 @@ GPUS = Source(
     name="gpus",
     tables="gpu_samples, session_devices, results",
     part_kind=PartKind.GPU,
+    needs=("run_gpus", _GPU_SAMPLES),
     relation="""
         SELECT windows.run_id, samples.device_id AS part, samples.*, sm_clock_max_mhz,
                peaks.dram_bytes_per_second AS dram_peak_bytes_per_second
@@ -230,6 +253,7 @@ HEALTH = Source(
     tables="gpu_health_samples",
     part_kind=PartKind.GPU,
     # Read every 10 s: readings just before or after a short run count too. The health of a MIG instance is its GPU's.
+    needs=("run_gpus", f"gpu_health_samples {_IN_LIFE}"),
     relation="""
         SELECT boards.run_id, samples.device_id AS part, samples.*
         FROM gpu_health_samples AS samples
@@ -242,7 +266,8 @@ HEALTH = Source(
         WHERE samples.time BETWEEN $life_from AND $life_to""",
 )
 RUN_GPUS = Source(
-    name="run_gpus", tables="run_devices", relation="SELECT run_id, node_id AS part, device_id FROM run_gpus"
+    name="run_gpus", tables="run_devices", needs=("run_gpus",),
+    relation="SELECT run_id, node_id AS part, device_id FROM run_gpus"
 )
 GPU_HOLDERS = Source(
     name="gpu_holders",
@@ -250,6 +275,7 @@ GPU_HOLDERS = Source(
     part_kind=PartKind.GPU,
     # One row each time that all processes on a GPU were seen: the use by those of others. Another agent of the node
     # does not know the run: its processes are those that the run's agent named, or of the pod that measures itself.
+    needs=("run_gpus", f"{_GPU_SAMPLES} AND process_count IS NOT NULL"),
     relation="""
         SELECT run_id, part, count(pid) FILTER (is_other) AS other_processes,
                CASE WHEN count(*) FILTER (is_other AND memory_used_bytes IS NULL) = 0
@@ -287,6 +313,7 @@ HELD_GPUS = Source(
     tables="gpu_process_samples, gpu_samples",
     part_kind=PartKind.GPU,
     # From the first to the last time that a process of the run was seen on the GPU.
+    needs=(f"gpu_process_samples {_IN_LIFE}",),
     relation="""
         SELECT held.run_id, samples.device_id AS part, samples.utilization_percent
         FROM gpu_samples AS samples
@@ -304,6 +331,7 @@ CPU_ENERGY = Source(
     part_kind=PartKind.NODE,
     # A sample has the mean power since the one before. For all nodes of the run or not at all, and only where at most a
     # fiftieth of the window is not covered.
+    needs=(f"host_samples {_IN_LIFE} AND cpu_power_watts IS NOT NULL",),
     relation="""
         SELECT run_id, node_id AS part, energy_joules
         FROM (
@@ -335,6 +363,7 @@ ENERGY = Source(
     tables="run_energy, steps, results",
     # For all GPUs of the run or not at all. Where a node reported no measured phase, its whole run counts. Items are
     # those of the steps; a run without any, such as of a server, has those of its throughput.
+    needs=(_ENERGIES,),
     relation="""
         SELECT run_id, 0 AS part, CASE WHEN bool_and(measured) THEN any_value(items) END AS items,
                CASE WHEN count(counted_joules) = any_value(gpus) THEN sum(counted_joules) END AS counted_joules,
@@ -371,6 +400,7 @@ STEP_ENERGY = Source(
     name="step_energy",
     tables="run_energy",
     part_kind=PartKind.GPU,
+    needs=(f"{_ENERGIES} AND step IS NOT NULL",),
     relation="""
         SELECT run_id, device_id AS part, energy_joules
         FROM run_energy

@@ -50,9 +50,10 @@ RUN_METRICS: tuple[StoredMetric, ...] = (
         group="Throughput",
         better=Better.HIGHER,
         source=RESULTS,
-        reading="CASE WHEN name = 'throughput' AND is_measured THEN value END",
+        reading="CASE WHEN is_measured THEN value END",
         in_part="arg_max({}, time)",
         over_parts="sum",
+        result="throughput",
     ),
     _time("step_seconds", "Step, median", MEASURED_STEPS, "seconds", "median({})", "max", "Step"),
     # An imported run may have no times: its begin is then its end.

@@ -1,4 +1,4 @@
-"""The windows of a run, and the energy of its GPUs: of the whole run, of each phase and of each measured step.
+"""The energy of a run's GPUs: of the whole run, of each phase and of each measured step.
 
 An energy is the difference of a GPU's consumption at the end and at the beginning of a span. Three curves measure it,
 the best one first: the driver's own power readings, polled power, and the energy counter. Power between two readings
@@ -11,55 +11,15 @@ from collections.abc import Mapping
 
 import duckdb
 
-# The time of each run.
-LIVES = """
-lives AS MATERIALIZED (
-    SELECT run_id, node_id, started_at, ended_at FROM runs
-    WHERE run_id IN (SELECT unnest($run_ids)) AND started_at IS NOT NULL AND ended_at IS NOT NULL
-)"""
-
-# The time in which each run counts on each of its nodes: from the first measure phase of its ranks there to the end
-# of the last, or the whole run where no phase was reported; then `measured` is false. A rank that restarts measures
-# again, and one that is killed does not report the end of its phase: then the others do, or the run ends it.
-WINDOWS = """
-phases AS (
-    SELECT run_id, node_id, rank, name, time, ended_at,
-           lead(time) OVER (PARTITION BY run_id, rank ORDER BY time) AS until
-    FROM (
-        SELECT run_events.run_id, run_events.node_id, rank, name, time, ended_at
-        FROM run_events JOIN lives USING (run_id)
-        WHERE event = 'phase' AND run_events.time BETWEEN $life_from AND $life_to
-    )
-),
-measured AS (
-    SELECT run_id, node_id, min(time) AS from_time,
-           CASE WHEN max(until) > max(time) THEN max(until) ELSE max(ended_at) END AS to_time
-    FROM phases WHERE name = 'measure' GROUP BY run_id, node_id
-),
-run_nodes AS (
-    SELECT run_id, run_requests.node_id FROM run_requests JOIN lives USING (run_id)
-    UNION
-    SELECT run_id, run_devices.node_id FROM run_devices JOIN lives USING (run_id)
-),
-windows AS MATERIALIZED (
-    SELECT run_nodes.run_id, run_nodes.node_id, measured.run_id IS NOT NULL AS measured,
-           coalesce(from_time, started_at) AS from_time, coalesce(to_time, ended_at) AS to_time
-    FROM run_nodes JOIN lives ON lives.run_id = run_nodes.run_id
-    LEFT JOIN measured ON measured.run_id = run_nodes.run_id AND measured.node_id = run_nodes.node_id
-),
-run_gpus AS MATERIALIZED (
-    SELECT DISTINCT run_id, run_devices.node_id, device_id
-    FROM run_devices JOIN lives USING (run_id)
-    WHERE device_id IS NOT NULL
-)"""
+from gpuagent_collector.metrics.run_windows import execute
 
 
 def insert_energy(connection: duckdb.DuckDBPyConnection, wanted: Mapping[str, object]) -> None:
     """Append the energies of runs that have ended to run_energy.
 
-    `wanted` has run_ids, computed_at (naive, UTC), and life_from and life_to, which enclose the runs.
+    `wanted` has computed_at (naive, UTC), and life_from and life_to, which enclose the runs of the temporary tables.
     """
-    connection.execute(_INSERT, wanted)
+    execute(connection, _INSERT, wanted)
 
 
 # Spans of time of one GPU. `usual_seconds` decides whether a span is long enough: for steps all or none are.
@@ -174,4 +134,4 @@ QUALIFY row_number() OVER (
 
 _COLUMNS = "run_id, computed_at, node_id, device_id, phase, step, seconds, energy_joules, method"
 
-_INSERT = f"INSERT INTO run_energy ({_COLUMNS})\nWITH " + ",".join((LIVES, WINDOWS, _SPANS, _CURVES, _ENERGIES))
+_INSERT = f"INSERT INTO run_energy ({_COLUMNS})\nWITH " + ",".join((_SPANS, _CURVES, _ENERGIES))

@@ -1,0 +1,61 @@
+"""Temporary tables of the runs that are summarised: their lives, nodes, phases, windows and GPUs.
+
+One statement with all of this and every figure takes DuckDB longer to plan than to execute, so each part is made once.
+"""
+
+import re
+from collections.abc import Mapping
+
+import duckdb
+
+
+def execute(connection: duckdb.DuckDBPyConnection, sql: str, wanted: Mapping[str, object]) -> duckdb.DuckDBPyConnection:
+    """Execute a statement with those of the wanted parameters that it has."""
+    return connection.execute(sql, {name: wanted[name] for name in set(_PARAMETER.findall(sql))})
+
+
+_PARAMETER = re.compile(r"\$([a-z]\w*)")
+
+# The time of each run.
+LIVES = """
+CREATE OR REPLACE TEMP TABLE lives AS
+SELECT run_id, node_id, started_at, ended_at FROM runs
+WHERE run_id IN (SELECT unnest($run_ids)) AND started_at IS NOT NULL AND ended_at IS NOT NULL"""
+
+_PHASES = """
+CREATE OR REPLACE TEMP TABLE phases AS
+SELECT run_events.run_id, run_events.node_id, rank, name, time, ended_at,
+       lead(time) OVER (PARTITION BY run_events.run_id, rank ORDER BY time) AS until
+FROM run_events JOIN lives USING (run_id)
+WHERE event = 'phase' AND run_events.time BETWEEN $life_from AND $life_to"""
+
+_RUN_NODES = """
+CREATE OR REPLACE TEMP TABLE run_nodes AS
+SELECT run_id, run_requests.node_id FROM run_requests JOIN lives USING (run_id)
+UNION
+SELECT run_id, run_devices.node_id FROM run_devices JOIN lives USING (run_id)"""
+
+# The time in which each run counts on each of its nodes: from the first measure phase of its ranks there to the end
+# of the last, or the whole run where no phase was reported; then `measured` is false. A rank that restarts measures
+# again, and one that is killed does not report the end of its phase: then the others do, or the run ends it.
+_WINDOWS = """
+CREATE OR REPLACE TEMP TABLE windows AS
+SELECT run_nodes.run_id, run_nodes.node_id, measured.run_id IS NOT NULL AS measured,
+       coalesce(from_time, started_at) AS from_time, coalesce(to_time, ended_at) AS to_time
+FROM run_nodes JOIN lives ON lives.run_id = run_nodes.run_id
+LEFT JOIN (
+    SELECT run_id, node_id, min(time) AS from_time,
+           CASE WHEN max(until) > max(time) THEN max(until) ELSE max(ended_at) END AS to_time
+    FROM phases WHERE name = 'measure' GROUP BY run_id, node_id
+) AS measured ON measured.run_id = run_nodes.run_id AND measured.node_id = run_nodes.node_id"""
+
+_RUN_GPUS = """
+CREATE OR REPLACE TEMP TABLE run_gpus AS
+SELECT DISTINCT run_id, run_devices.node_id, device_id
+FROM run_devices JOIN lives USING (run_id)
+WHERE device_id IS NOT NULL"""
+
+# In this order: the windows are made of the others.
+WINDOWS = (_PHASES, _RUN_NODES, _WINDOWS, _RUN_GPUS)
+
+TABLES = ("lives", "phases", "run_nodes", "windows", "run_gpus")
