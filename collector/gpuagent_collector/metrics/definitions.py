@@ -39,7 +39,8 @@ def _definition(metric: StoredMetric) -> str:
     """Return the aggregate of the reading in each part, and that over the parts."""
     if metric.result:
         return (
-            f"the result {metric.result} as each rank reported it last; {_OVER_PARTS[metric.over_parts]} the run's ranks"
+            f"the result {metric.result} as each rank reported it last; "
+            f"{_OVER_PARTS[metric.over_parts]} the run's ranks"
         )
     in_part = metric.in_part.format(" ".join(metric.reading.split()))
     if metric.source.part_kind is None:

@@ -9,13 +9,13 @@ from gpuagent_collector.choices import PartKind
 class Source:
     """A source of readings.
 
-    `relation` is a SELECT over the tables of the store and those of `run_windows`: `windows` (run_id, node_id, from_time,
-    to_time, measured: the time in which a run counts on each of its nodes), `lives` (run_id, started_at, ended_at) and
-    `run_gpus` (run_id, node_id, device_id). It gives `run_id`, `part` and the columns that metrics use. $from_time and $to_time enclose all windows,
-    $life_from and $life_to all lives, so that old rows are never read. $computed_at selects the rows of run_energy
-    that were computed for this summary. `tables` names those that it reads, for people. `part_kind` is the kind of its
-    parts; None: they are of no interest. `needs` are relations without whose rows it has none, so that it need not be
-    planned.
+    `relation` is a SELECT over the tables of the store and those of `run_windows`: `windows` (run_id, node_id,
+    from_time, to_time, measured: the time in which a run counts on each of its nodes), `lives` (run_id, started_at,
+    ended_at) and `run_gpus` (run_id, node_id, device_id). It gives `run_id`, `part` and the columns that metrics use.
+    $from_time and $to_time enclose all windows, $life_from and $life_to all lives, so that old rows are never read.
+    $computed_at selects the rows of run_energy that were computed for this summary. `tables` names those that it
+    reads, for people. `part_kind` is the kind of its parts; None: they are of no interest. `needs` are relations: if
+    one of them has no rows, the source has none, and is skipped.
     """
 
     name: str
@@ -266,8 +266,10 @@ HEALTH = Source(
         WHERE samples.time BETWEEN $life_from AND $life_to""",
 )
 RUN_GPUS = Source(
-    name="run_gpus", tables="run_devices", needs=("run_gpus",),
-    relation="SELECT run_id, node_id AS part, device_id FROM run_gpus"
+    name="run_gpus",
+    tables="run_devices",
+    needs=("run_gpus",),
+    relation="SELECT run_id, node_id AS part, device_id FROM run_gpus",
 )
 GPU_HOLDERS = Source(
     name="gpu_holders",
