@@ -23,9 +23,9 @@ Collector = Callable[..., Printed]
 
 
 @contextmanager
-def made_up(path: Path) -> Iterator[SyntheticStore]:
-    """Make a store at `path`; what was added to it is written when the block ends."""
-    with Store.open(str(put_empty(path))) as opened:
+def made_up(path: Path | str) -> Iterator[SyntheticStore]:
+    """Make a store at `path`, a lake's as text; what was added to it is written when the block ends."""
+    with Store.open(path if isinstance(path, str) else str(put_empty(path))) as opened:
         store = SyntheticStore(opened.connect())
         yield store
         store.write()
