@@ -128,10 +128,7 @@ class Agent:
             clock=self._clock,
             flush=self._pipeline.flush,
             deliver_for=couriers.deliver,
-            # A run that starts another one, which an agent beside this one makes, must not wait for it for ever.
-            node_lock=None
-            if "GPUAGENT_RUN_ID" in os.environ
-            else find_socket(self.node_uuid, None).with_suffix(".run"),
+            node_lock=find_socket(self.node_uuid, None).with_suffix(".run"),
         )
         self._launches = Launches(
             directory=self.spool_directory / "experiments",

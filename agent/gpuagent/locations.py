@@ -1,5 +1,6 @@
 """Folders of the agent: the spool on a local disk, lock and socket where only its user may look."""
 
+import contextlib
 import fcntl
 import os
 import stat
@@ -114,7 +115,7 @@ def lock(file: Path, *, held: str) -> IO[str]:
         owner = opened.read().strip()
         opened.close()
         raise LockedError(f"{held} (process {owner or 'unknown'})") from error
-    opened.truncate(0)
-    opened.write(f"{os.getpid()}\n")
-    opened.flush()
+    with contextlib.suppress(OSError):  # a full disk: the number is only for messages
+        os.ftruncate(opened.fileno(), 0)
+        os.write(opened.fileno(), f"{os.getpid()}\n".encode())
     return opened

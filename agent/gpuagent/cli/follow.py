@@ -91,7 +91,7 @@ class Follower:
         self._quiet_stdout = quiet_stdout
         self._by_id: dict[str, FollowedRun] = {}
         self._output: OutputCopy | None = None
-        # Since then the next run waits for no other of these.
+        # Time since which none of these runs is under way.
         self._free_since = math.inf
 
     @property

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _CONNECTION = ("collector", "token_file", "ca_file", "client_cert", "client_key")
 _AGENT_S_OWN = ("platform", *_CONNECTION, "rate_hz", "spool", "per_core")
 
-# A starting or stopping agent may take this long to listen or to release the node.
-_AGENT_STARTS_SECONDS = 15.0
+# A starting or stopping agent may take this long to listen or to release the node: more than its last delivery.
+_AGENT_STARTS_SECONDS = 45.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
         agent.close()
         click.echo(
             f"gpuagent: this node's agent delivers to {other}; an agent beside it delivers to {config.collector} "
-            "and does not wait for the other's runs",
+            "and waits while the other has a run under way",
             err=True,
         )
         config = _beside(config, given, spool, node_uuid)

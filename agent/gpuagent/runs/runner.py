@@ -34,7 +34,7 @@ KEPT_RUNS = 100
 # Limit of all run directories together; the last run's always stays.
 KEPT_BYTES = 1024**3
 
-# Between two looks whether another agent's run has ended.
+# Interval between checks whether another agent's run has ended.
 _NODE_POLL_SECONDS = 0.2
 
 Listener = Callable[[RunUpdate], None]
@@ -63,12 +63,12 @@ class Runner:
         deliver_for: DeliverFor,
         node_lock: Path | None = None,
     ) -> None:
-        """Make the parts.
+        """Prepare; nothing runs before `run`.
 
         Args:
             images: None: who asked for the runs records their images, and when.
-            node_lock: file that is locked during a run, by every agent of this user on this node; None: no other
-                agent's runs are waited for.
+            node_lock: file that is locked during a run, by every agent of this user on this node; None: do not
+                wait for other agents.
         """
         self._node_lock = node_lock
         self._directory = directory
@@ -212,10 +212,13 @@ class Runner:
     def _acquire_node(self, execution: Execution, listener: Listener) -> contextlib.AbstractContextManager[object]:
         """Wait until no other agent of the node has a run under way, or the run is cancelled; return what to release.
 
-        A run that is made elsewhere disturbs no other, and locks nothing: its own agent does.
+        A run that is made elsewhere disturbs no other, and locks nothing: its own agent does. Nor does one that
+        another run starts, which may wait for it.
         """
+        plan = execution.plan
+        is_free = plan.elsewhere or "GPUAGENT_RUN_ID" in plan.variables
         is_reported = False
-        while self._node_lock and not execution.plan.elsewhere and execution.plan.run_id in self._waiting:
+        while self._node_lock and not is_free and plan.run_id in self._waiting:
             try:
                 return lock(self._node_lock, held="another agent of this node has a run under way")
             except LockedError as error:
@@ -224,7 +227,7 @@ class Runner:
                 is_reported = True
                 time.sleep(_NODE_POLL_SECONDS)
             except GpuAgentError as error:
-                _LOG.warning("runs of other agents on this node are not waited for: %s", error)
+                _LOG.warning("cannot wait for runs of other agents on this node: %s", error)
                 break
         return contextlib.nullcontext()
 

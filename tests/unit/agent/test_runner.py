@@ -13,6 +13,7 @@ from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Spool
 from gpuagent.environments import Job, Launch
 from gpuagent.environments.bare import Bare
+from gpuagent.locations import lock
 from gpuagent.runs.execution import read_oom_kills
 from gpuagent.runs.planning import Interference, PlannedRun
 from gpuagent.runs.tails import Tails
@@ -131,6 +132,20 @@ def test_a_run_waits_for_that_of_another_agent_on_the_node(tmp_path: Path, *, is
     assert second.states("s")[-1] == ("cancelled" if is_cancelled else "succeeded")
     for one in (first, second):
         one.spool.close()
+
+
+def test_a_run_that_another_one_starts_does_not_wait_for_it(tmp_path: Path) -> None:
+    node_lock = tmp_path / "node.run"
+    node = Node(tmp_path, node_lock)
+    with lock(node_lock, held="the run around it"), executing(node.runner):
+        node.runner.submit([plan("", variables={"GPUAGENT_RUN_ID": "around"})], node.updates.put)
+        node.until("succeeded")
+    node.spool.close()
+
+
+def test_the_lock_of_a_node_needs_no_space_on_the_disk() -> None:
+    with lock(Path("/dev/full"), held="another test"):
+        pass
 
 
 def test_a_run_is_stored_with_its_events_and_states(node: Node) -> None:
