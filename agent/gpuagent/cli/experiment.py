@@ -98,7 +98,7 @@ def run(
     """
     from gpuagent.agent_config import find_place
     from gpuagent.experiment import plan
-    from gpuagent.experiment.conduct import Journal, check_cells
+    from gpuagent.experiment.conduct import Journal, check_cells, check_concerns, torch_concerns
     from gpuagent.experiment.file import find_file, parse_width, read_experiment
     from gpuagent.experiment.gpus import NodeGpus
     from gpuagent.locations import lock
@@ -132,7 +132,9 @@ def run(
     journal_path.parent.mkdir(parents=True, exist_ok=True)
     with lock(journal_path.with_suffix(".lock"), held=f"another command makes the runs of {experiment.name} here"):
         journal = Journal(journal_path, plan.fingerprint(whole))
-        begin = partial(_conduct, experiment, journal, lacking, config, given_to_agent(ctx), gpus, force=force)
+        if journal.left(plan.all_trials(experiment, lacking)):
+            check_concerns((*gpus.occupants(), *torch_concerns(experiment, config.python, gpus)), force=force)
+        begin = partial(_conduct, experiment, journal, lacking, config, given_to_agent(ctx), gpus)
         is_stored, has_stopped = _go_on(begin, journal)
     answer.print(config, is_stored=is_stored)
     every = plan.all_trials(experiment, lacking)
@@ -246,7 +248,7 @@ def _go_on(begin: Callable[[], tuple[bool, bool]], journal: "Journal") -> tuple[
             if len(journal.done) == made_before:
                 raise
             made_before = len(journal.done)
-            click.echo("gpuagent: the agent on this node has ended; another makes the runs that are left", err=True)
+            click.echo("gpuagent: the agent on this node has ended; another one makes the remaining runs", err=True)
 
 
 def _conduct(
@@ -256,8 +258,6 @@ def _conduct(
     config: "AgentConfig",
     given: Sequence[str],
     gpus: "NodeGpus",
-    *,
-    force: bool,
 ) -> tuple[bool, bool]:
     """Make the runs that are left.
 
@@ -265,14 +265,13 @@ def _conduct(
         Whether the collector has the samples of an agent of our own, and whether a planned look ended the experiment.
     """
     from gpuagent.experiment import plan
-    from gpuagent.experiment.conduct import Conductor, check_concerns, torch_concerns
+    from gpuagent.experiment.conduct import Conductor
 
     every = plan.all_trials(experiment, lacking)
     left = journal.left(every)
     if not left:
         click.echo(f"gpuagent: all {len(every)} runs of {experiment.name} have been made", err=True)
         return True, False
-    check_concerns((*gpus.occupants(), *torch_concerns(experiment, config.python, gpus)), force=force)
     with node_agent(config, given, plan.spec(left[0], experiment, str(Path.cwd()))) as agent:
         conductor = Conductor(
             experiment=experiment,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gpuagent.environments import EnvironmentUnavailableError, ImageUnavailableError
 from gpuagent.experiment.file import Experiment
@@ -23,7 +23,7 @@ from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """One run that has ended; its seconds include the cool-down, not a wait behind other runs."""
+    """One run that has ended; its seconds and joules include the cool-down, not a wait behind other runs."""
 
     cell: str
     repeat: int
@@ -138,6 +138,12 @@ class Observer(Protocol):
         """Show something else that is worth a line."""
 
 
+class _Meters(NamedTuple):
+    seconds: float
+    # Energy of all GPUs since their driver was loaded; None: they do not count it.
+    joules: float | None
+
+
 @dataclass(slots=True, kw_only=True)
 class Conductor:
     """The execution of one experiment."""
@@ -184,31 +190,37 @@ class Conductor:
         return True
 
     def _make(self, trial: Trial) -> None:
-        before_joules = self.gpus.joules()
-        waits_seconds = time.monotonic()
+        cools = self._read_meters()
         self.gpus.cool_down(self.experiment.cool_down, partial(self.observer.wait, trial), self.sleep)
-        begins_seconds = time.monotonic()
+        queued = self._read_meters()
         self.observer.begin(trial)
-        started_seconds = begins_seconds
+        started, has_waited = None, False
         for update in self.submit(spec(trial, self.experiment, self.working_directory)):
-            if update.status == "running":
-                started_seconds = time.monotonic()
-            elif update.status == "queued" and update.reason:
+            if update.status == "queued" and update.reason:
                 self.observer.wait(trial, f"waits: {update.reason}")
-        ended_seconds, after_joules = time.monotonic(), self.gpus.joules()
+                has_waited = True
+            elif update.status == "running":
+                started = self._read_meters()
+                if has_waited or started.seconds - queued.seconds >= QUEUED_SECONDS:
+                    self.observer.wait(trial, f"waited {started.seconds - queued.seconds:.0f} s behind other runs")
+                    self.observer.begin(trial)
+        ended = self._read_meters()
+        started = started or ended
+        joules = [each.joules for each in (ended, started, queued, cools) if each.joules is not None]
         self.journal.add(
             Done(
                 cell=trial.cell.key,
                 repeat=trial.repeat,
                 run_id=update.run_id,
                 status=update.status,
-                seconds=ended_seconds - started_seconds + begins_seconds - waits_seconds,
-                gpu_joules=None if before_joules is None or after_joules is None else after_joules - before_joules,
+                seconds=ended.seconds - started.seconds + queued.seconds - cools.seconds,
+                gpu_joules=joules[0] - joules[1] + joules[2] - joules[3] if len(joules) == 4 else None,
             )
         )
-        if (queued_seconds := started_seconds - begins_seconds) >= QUEUED_SECONDS:
-            self.observer.wait(trial, f"waited {queued_seconds:.0f} s behind other runs")
-        self.observer.end(trial, update, ended_seconds - started_seconds, begins_seconds - waits_seconds)
+        self.observer.end(trial, update, ended.seconds - started.seconds, queued.seconds - cools.seconds)
+
+    def _read_meters(self) -> _Meters:
+        return _Meters(time.monotonic(), self.gpus.joules())
 
     def _exceeded_budget(self, left: Sequence[Trial]) -> str | None:
         """Return in words the budget that the rest of a repeat would exceed, from the runs before; None: no budget."""

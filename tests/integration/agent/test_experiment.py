@@ -162,7 +162,7 @@ def test_an_experiment_goes_on_by_itself_when_the_command_whose_agent_it_uses_en
     node.stop(other, signal.SIGKILL)
     assert process.wait(300) == 0
     assert (
-        "the agent on this node has ended; another makes the runs that are left"
+        "the agent on this node has ended; another one makes the remaining runs"
         in (node.folder / "study.log").read_text()
     )
     assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]

@@ -23,15 +23,16 @@ def experiment(text: str = TWO_BY_TWO, more: str = "") -> Experiment:
 
 @dataclass(slots=True)
 class Recorded:
-    """An observer that records lines."""
+    """An observer that records lines, and counts how often a run was shown to begin."""
 
     lines: list[str] = field(default_factory=list)
+    begun: int = 0
 
     def wait(self, trial: Trial, reason: str) -> None:
         self.lines.append(f"{trial.repeat} {reason}")
 
     def begin(self, trial: Trial) -> None:
-        pass
+        self.begun += 1
 
     def end(self, trial: Trial, update: RunUpdate, seconds: float, cool_down_seconds: float) -> None:
         self.lines.append(f"{trial.repeat} {update.status}")

@@ -1,5 +1,5 @@
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -245,21 +245,28 @@ def test_an_experiment_that_could_not_stop_by_its_rule_is_refused(wanted: Experi
         plan.narrowed(wanted, [])
 
 
-def test_a_wait_behind_other_runs_is_not_part_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("ends", "took"), [(("running", "succeeded"), 2), (("cancelled",), 0)])
+def test_a_wait_behind_other_runs_is_not_part_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: Sequence[str], took: float
+) -> None:
     seconds = 0.0
     monkeypatch.setattr("time.monotonic", lambda: seconds)
+    monkeypatch.setattr(NodeGpus, "joules", lambda _: 100 * seconds)
 
     def queued_for_a_minute(_: RunSpec) -> Iterator[RunUpdate]:
         nonlocal seconds
-        yield RunUpdate(run_id="r", status="queued")
+        yield RunUpdate(run_id="r", status="queued", reason="another agent's run")
         seconds += 60
-        yield RunUpdate(run_id="r", status="running")
-        seconds += 2
-        yield RunUpdate(run_id="r", status="succeeded")
+        for status in ends[:-1]:
+            yield RunUpdate(run_id="r", status=status)
+            seconds += 2
+        yield RunUpdate(run_id="r", status=ends[-1])
 
     recorded, wanted = Recorded(), experiment()
     one = conductor(wanted, tmp_path, InstantRuns(), recorded)
     one.submit = queued_for_a_minute
     assert one.run()
-    assert {done.seconds for done in one.journal.done} == {2}
-    assert recorded.lines[:2] == ["1 waited 60 s behind other runs", "1 succeeded"]
+    assert {(done.seconds, done.gpu_joules) for done in one.journal.done} == {(took, 100 * took)}
+    assert recorded.begun == len(one.journal.done) * (2 if took else 1)
+    waited = ["1 waited 60 s behind other runs"] if took else []
+    assert recorded.lines[: len(waited) + 2] == ["1 waits: another agent's run", *waited, f"1 {ends[-1]}"]
