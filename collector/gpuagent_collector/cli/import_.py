@@ -4,7 +4,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +91,8 @@ def ended_by_ctrl_c() -> Iterator[None]:
     """
 
     def end(_number: int, _frame: object) -> None:
-        os.write(2, b"\ncollector: interrupted; the same import can be repeated\n")
+        with suppress(OSError):
+            os.write(2, b"\ncollector: interrupted; the same import can be repeated\n")
         os._exit(130)
 
     before = signal.signal(signal.SIGINT, end)

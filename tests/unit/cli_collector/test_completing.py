@@ -77,4 +77,7 @@ with ended_by_ctrl_c():
 def test_ctrl_c_ends_an_import_also_where_a_library_would_swallow_it() -> None:
     done = subprocess.run([sys.executable, "-c", _IMPORTS_IN_THE_DARK], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (130, ""), done.stderr
+    with Path("/dev/full").open("w") as full:
+        deaf = subprocess.run([sys.executable, "-c", _IMPORTS_IN_THE_DARK], stdout=full, stderr=full, check=False)
+    assert deaf.returncode == 130
     assert done.stderr == "\ncollector: interrupted; the same import can be repeated\n"
