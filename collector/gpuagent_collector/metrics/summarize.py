@@ -45,14 +45,7 @@ def _summarize_lives(connection: duckdb.DuckDBPyConnection, wanted: dict[str, ob
         if present.issuperset(source.needs):
             for statement in statements:
                 execute(connection, statement, wanted)
-    found = {name for (name,) in connection.execute("SELECT DISTINCT metric FROM part_figures").fetchall()}
-    metrics = [metric for metric in METRICS if metric.name in found]
-    over_parts = {
-        "metrics": [metric.name for metric in metrics],
-        "units": [metric.unit for metric in metrics],
-        "aggregates": [metric.over_parts for metric in metrics],
-    }
-    execute(connection, _INSERT, wanted | over_parts)
+    execute(connection, _INSERT, wanted | _OVER_PARTS)
     execute(connection, _INSERT_PARTS, wanted)
 
 
@@ -175,6 +168,12 @@ def _over_parts(column: str) -> str:
     cases = (f"WHEN '{each}' THEN {each}({column})" for each in sorted({metric.over_parts for metric in METRICS}))
     return f"CASE over_parts {' '.join(cases)} END AS {column}"
 
+
+_OVER_PARTS = {
+    "metrics": [metric.name for metric in METRICS],
+    "units": [metric.unit for metric in METRICS],
+    "aggregates": [metric.over_parts for metric in METRICS],
+}
 
 _INSERT = f"""
 INSERT INTO run_metrics BY NAME
