@@ -156,9 +156,9 @@ def command(
 ) -> None:
     """Receive from agents, store, and answer queries.
 
-    Runs until Ctrl-C, which stores the received data first; a second Ctrl-C stops at once. Nothing is lost either way:
-    agents keep data until it is stored, and send it again. TIME is such as 12h, 7d or 52w. Without --keep…, samples
-    are kept as read for 7 days, by the second for 30 days, and then by the minute.
+    Runs until Ctrl-C, which stores received data first, for up to 10 s; a second Ctrl-C stops at once. Nothing is lost
+    either way: agents keep data until it is stored, and send it again. TIME is such as 12h, 7d or 52w. Without
+    --keep…, samples are kept as read for 7 days, by the second for 30 days, and then by the minute.
     """
     _log_to_stderr(logging.INFO if verbose else logging.WARNING)
     if audit_log:

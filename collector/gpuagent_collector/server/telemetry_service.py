@@ -168,7 +168,10 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
         stream.in_flight.discard(future)
         stream.share.give_back(len(message.records))
         if future.cancelled():
-            stream.end(grpc.StatusCode.UNAVAILABLE, "the collector ends before it has stored every message")
+            stream.end(
+                grpc.StatusCode.UNAVAILABLE,
+                "the collector cannot write its store" if self.ingest.failed.done() else "the collector is stopping",
+            )
             return
         if future.result().verdict is Verdict.DISOWNED:
             stream.end(grpc.StatusCode.ABORTED, "another collector has taken over")
