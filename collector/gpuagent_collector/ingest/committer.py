@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpuagent_collector.errors import RejectedRecordsError
-from gpuagent_collector.ingest.decode import Decoded, Decoder
+from gpuagent_collector.ingest.decode import Decoded, Decoder, Piece, join
 from gpuagent_collector.ingest.messages import COMMITTED, DISOWNED, DUPLICATE, Message, Outcome, Verdict
 from gpuagent_collector.ingest.names import check_names
 from gpuagent_collector.ingest.owners import RunOwners
@@ -167,11 +167,11 @@ class Committer:
 
     def _write(self, checked: Sequence[_Checked]) -> Receipt:
         news = [each for each in checked if each.outcome.verdict in (Verdict.COMMITTED, Verdict.REJECTED)]
-        pieces: dict[str, list[pa.Table]] = {}
+        pieces: dict[str, list[Piece]] = {}
         for decoded in (each.decoded for each in news if each.decoded is not None):
             for name, rows in decoded.tables.items():
                 pieces.setdefault(name, []).extend(rows)
-        tables = {name: concatenate(rows) for name, rows in pieces.items()}
+        tables = {name: join(rows) for name, rows in pieces.items()}
         if news:
             self._transact(tables, news)
         return Receipt(
@@ -226,17 +226,6 @@ def load_marks(connection: duckdb.DuckDBPyConnection, session_ids: Iterable[int]
     where, wanted = ("", []) if session_ids is None else ("WHERE session_id = ANY(?)", [list(session_ids)])
     sql = f"SELECT session_id, max(number) FROM marks {where} GROUP BY session_id"  # noqa: S608 - constant texts
     return dict(connection.execute(sql, wanted).fetchall())
-
-
-def concatenate(tables: Sequence[pa.Table]) -> pa.Table:
-    """Concatenate rows of one table; a column that some rows lack is NULL there.
-
-    DuckDB reads one long chunk ten times faster than many short ones. Times are cast to microseconds here, not message
-    by message, because a cast costs as much as decoding ten columns.
-    """
-    joined = pa.concat_tables(tables, promote_options="default").combine_chunks()
-    fields = (field.with_type(_TIME) if pa.types.is_timestamp(field.type) else field for field in joined.schema)
-    return joined.cast(pa.schema(list(fields)), safe=False)
 
 
 def _find_ended_runs(states: pa.Table | None) -> list[str]:

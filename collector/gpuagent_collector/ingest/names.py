@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpuagent_collector.errors import RejectedRecordsError
-from gpuagent_collector.ingest.decode import Decoded
+from gpuagent_collector.ingest.decode import Decoded, join
 from gpuagent_common.keys import key
 
 MAX_LABELS = 64
@@ -30,14 +30,16 @@ def check_names(decoded: Decoded) -> None:
         RejectedRecordsError: a session claims to be another, a name is too long, or there are too many labels.
     """
     for name, columns in _NAMES.items():
-        for table in decoded.tables.get(name, ()):
+        if pieces := decoded.tables.get(name):
+            table = join(pieces)
             for column in set(columns) & set(table.column_names):
                 longest = pc.max(pc.utf8_length(table[column])).as_py()
                 if longest is not None and longest > MAX_NAME_CHARACTERS:
                     raise RejectedRecordsError(f"{name}.{column} is longer than {MAX_NAME_CHARACTERS} characters")
             if any(_count_labels(labels) > MAX_LABELS for labels in _texts(table, "labels")):
                 raise RejectedRecordsError(f"{name}.labels has more than {MAX_LABELS} labels")
-    for table in decoded.tables.get("sessions", ()):
+    if pieces := decoded.tables.get("sessions"):
+        table = join(pieces)
         for uuid_column, id_column in _IDENTITIES.items():
             stamped = table[id_column][0].as_py()
             if any(key(uuid) != stamped for uuid in _texts(table, uuid_column)):

@@ -7,7 +7,7 @@ import duckdb
 import pyarrow as pa
 
 from gpuagent_collector.errors import RejectedRecordsError
-from gpuagent_collector.ingest.decode import Decoded
+from gpuagent_collector.ingest.decode import Decoded, join
 from gpuagent_common.invitation import is_invited
 
 # Runs whose nodes are kept in memory; others are looked up in the store again.
@@ -43,17 +43,18 @@ class RunOwners:
         """
         named = {
             run_id
-            for tables in decoded.tables.values()
-            for table in tables
-            if "run_id" in table.column_names
-            for run_id in table["run_id"].unique().to_pylist()
+            for pieces in decoded.tables.values()
+            for piece in pieces
+            if "run_id" in piece.texts
+            for run_id in piece.texts["run_id"].unique().to_pylist()
             if run_id is not None
         }
         if not named:
             return
         if unknown := list(named - self._members.keys()):
             self._keep(self._load(unknown))
-        asked = dict(run for table in decoded.tables.get("run_requests", ()) for run in _places(table))
+        requests = decoded.tables.get("run_requests")
+        asked = dict(_places(join(requests))) if requests else {}
         for run_id in sorted(named):
             self._admit(run_id, asked, node_id, decoded.invitations)
 

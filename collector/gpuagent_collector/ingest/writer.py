@@ -55,7 +55,7 @@ class Gathering:
     # Size of records that ends a group. The queue holds more, so that agents are not slowed by gathering.
     # Some 250,000 rows of GPUs; DuckDB compresses 122,880 at once.
     size_bytes: int = 32 * 1024 * 1024
-    # Messages that end a group: a decoded one takes some 25 KiB beside its records, whatever its size.
+    # Messages that end a group: a decoded one takes some 10 KiB and the size of its records again.
     messages: int = 4096
     # Messages of one agent that end a group: half of its unacknowledged ones, so that a backlog is not held up.
     messages_of_session: int = 32

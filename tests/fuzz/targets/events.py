@@ -27,7 +27,7 @@ def opened(folder: Path) -> Iterator[Attempt]:
         rows = list(EventTailer("run", folder).read_new())
         decoded = decoder.decode(encode_records(_by_table(rows)), session_id=1, node_id=1)
         assert not decoded.unknown
-        assert sum(table.num_rows for tables in decoded.tables.values() for table in tables) == len(rows)
+        assert sum(piece.rows for pieces in decoded.tables.values() for piece in pieces) == len(rows)
 
     yield attempt
 

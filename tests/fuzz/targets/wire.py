@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpuagent_collector.errors import RejectedRecordsError
-from gpuagent_collector.ingest.decode import Decoded, Decoder
+from gpuagent_collector.ingest.decode import Decoded, Decoder, join
 from gpuagent_collector.ingest.names import check_names
 from tests.fuzz.records import made_records, newest_tables
 from tests.fuzz.tally import Attempt
@@ -34,10 +34,10 @@ def opened(folder: Path) -> Iterator[Attempt]:
 
 
 def _check(decoded: Decoded) -> None:
-    for tables in decoded.tables.values():
-        for table in tables:
-            table.validate(full=True)
-            for name, value in _STAMPED.items():
-                assert set(table[name].to_pylist()) == {value}
-            for column in table.columns:
-                assert not (pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py())
+    for pieces in decoded.tables.values():
+        table = join(pieces)
+        table.validate(full=True)
+        for name, value in _STAMPED.items():
+            assert set(table[name].to_pylist()) == {value}
+        for column in table.columns:
+            assert not (pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py())

@@ -12,7 +12,7 @@ from benchmarks.column_bytes import column_bytes
 from benchmarks.fleet.model import COLLECTOR_CORES, fit, predict
 from benchmarks.fleet.simulate import Observed
 from benchmarks.gpu_series import COLUMNS, FAST, GPM, INTEGERS, ROWS_A_SECOND, VALUES_A_SECOND, node_rows, records
-from gpuagent_collector.ingest.decode import Decoder
+from gpuagent_collector.ingest.decode import Decoder, join
 
 EPOCH_MS = 1_795_312_800_000.0
 
@@ -104,7 +104,7 @@ def test_figures_that_move_on_a_gpu_move() -> None:
 
 def test_the_collector_reads_the_same_values_from_a_message() -> None:
     rows = node_rows(2, 3, 10**18)
-    (table,) = Decoder(STORED).decode(records(rows), session_id=1, node_id=2).tables["gpu_samples"]
+    table = join(Decoder(STORED).decode(records(rows), session_id=1, node_id=2).tables["gpu_samples"])
     assert table.num_rows == len(rows)
     for name in (*FAST, *GPM):
         decoded = table[name].to_numpy(zero_copy_only=False).astype(float)

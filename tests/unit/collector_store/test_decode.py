@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.errors import RejectedRecordsError
-from gpuagent_collector.ingest.committer import concatenate
-from gpuagent_collector.ingest.decode import MAX_ROWS, Decoded, Decoder
+from gpuagent_collector.ingest.decode import MAX_ROWS, Decoded, Decoder, join
 from gpuagent_proto.v1.records_pb2 import Column, Records, Table, Texts
 
 TABLES = {
@@ -31,7 +30,7 @@ def one_column(column: Column, rows: int = 2) -> Records:
 
 
 def values(column: Column, rows: int = 2) -> list[object]:
-    (table,) = decode(one_column(column, rows)).tables["readings"]
+    table = join(decode(one_column(column, rows)).tables["readings"])
     return list(table[column.name].to_pylist())
 
 
@@ -60,8 +59,8 @@ CELLS = {
 
 @given(rows=st.lists(st.fixed_dictionaries(CELLS), min_size=1, max_size=20))
 def test_what_an_agent_encodes_is_what_is_decoded(rows: list[dict[str, int | float | str | None]]) -> None:
-    tables = decode(encode_records({"readings": rows})).tables.get("readings", [])
-    decoded = [row for table in tables for row in table.to_pylist()]
+    pieces = decode(encode_records({"readings": rows})).tables.get("readings")
+    decoded = join(pieces).to_pylist() if pieces else []
     stamps = {"session_id": -7, "node_id": 9}
     assert [{**dict.fromkeys(CELLS), **row} for row in decoded] in ([{**row, **stamps} for row in rows], [])
     assert decoded or not any(value is not None for row in rows for value in row.values())
@@ -69,13 +68,13 @@ def test_what_an_agent_encodes_is_what_is_decoded(rows: list[dict[str, int | flo
 
 def test_rows_belong_to_the_session_of_the_stream_whatever_they_say() -> None:
     decoded = decode(encode_records({"states": [{"name": "a", "session_id": 1, "node_id": 1}]}))
-    assert decoded.tables["states"][0].to_pylist() == [{"name": "a", "session_id": -7, "node_id": 9}]
+    assert join(decoded.tables["states"]).to_pylist() == [{"name": "a", "session_id": -7, "node_id": 9}]
     assert decoded.unknown == {"states.session_id", "states.node_id"}
 
 
 def test_columns_that_the_store_lacks_are_left_out_and_counted() -> None:
     decoded = decode(encode_records({"states": [{"name": "a", "mood": "good"}], "readings": [{"mood": "bad"}]}))
-    assert decoded.tables["states"][0].column_names == ["name", "session_id", "node_id"]
+    assert join(decoded.tables["states"]).column_names == ["name", "session_id", "node_id"]
     assert decoded.tables.keys() == {"states"}
     assert decoded.unknown == {"states.mood", "readings.mood"}
 
@@ -102,21 +101,61 @@ def test_numbers_fit_their_column_and_what_is_no_number_is_absent(column: Column
 
 
 def test_times_are_nanoseconds_on_the_wire_and_microseconds_in_the_store() -> None:
-    (table,) = decode(encode_records({"readings": [{"time": 1_700_000_000_123_456_789}]})).tables["readings"]
-    assert concatenate([table])["time"].cast(pa.int64()).to_pylist() == [1_700_000_000_123_456]
+    pieces = decode(encode_records({"readings": [{"time": 1_700_000_000_123_456_789}]})).tables["readings"]
+    assert join(pieces)["time"].cast(pa.int64()).to_pylist() == [1_700_000_000_123_456]
 
 
 def test_the_earliest_and_the_latest_nanosecond_are_times_and_not_infinities() -> None:
-    (table,) = decode(one_column(Column(name="time", integers=integers(-(2**63), 2**63 - 1)))).tables["readings"]
+    pieces = decode(one_column(Column(name="time", integers=integers(-(2**63), 2**63 - 1)))).tables["readings"]
     with duckdb.connect() as connection:
-        connection.register("readings", concatenate([table]))
+        connection.register("readings", join(pieces))
         assert connection.execute("SELECT isfinite(time) FROM readings").fetchall() == [(True,), (True,)]
 
 
 def test_a_table_may_come_in_pieces_with_different_columns() -> None:
     decoded = decode(encode_records({"readings": [{"count": 1}]}) + encode_records({"readings": [{"share": 0.5}]}))
-    joined = concatenate(decoded.tables["readings"])
+    joined = join(decoded.tables["readings"])
     assert joined.select(["count", "share"]).to_pylist() == [{"count": 1, "share": None}, {"count": None, "share": 0.5}]
+
+
+PARTS = st.lists(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "count": st.none() | st.integers(-5, 5),
+                "share": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+                "name": st.none() | st.text(max_size=3),
+            }
+        ),
+        min_size=1,
+        max_size=19,
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(messages=PARTS)
+def test_messages_of_any_length_are_joined_row_by_row(
+    messages: list[list[dict[str, int | float | str | None]]],
+) -> None:
+    """Bits of validity end within a byte, and columns are missing."""
+    pieces = [
+        piece for each in messages for piece in decode(encode_records({"readings": each})).tables.get("readings", ())
+    ]
+    written = [
+        row for each in messages if any(value is not None for row in each for value in row.values()) for row in each
+    ]
+    joined = join(pieces).to_pylist() if pieces else []
+    for name in ("count", "share", "name"):
+        assert [row.get(name) for row in joined] == [row[name] for row in written]
+
+
+def test_nan_is_absent_also_beside_null() -> None:
+    some = Column(name="share", doubles=struct.pack("<3d", 1, 2, math.nan), validity=b"\x05")
+    all_there = Column(name="share", doubles=struct.pack("<2d", math.nan, 4))
+    pieces = [*decode(one_column(some, 3)).tables["readings"], *decode(one_column(all_there)).tables["readings"]]
+    assert join(pieces)["share"].to_pylist() == [1, None, None, None, 4]
 
 
 REFUSED: Mapping[str, tuple[Records | bytes, str]] = {
@@ -190,8 +229,8 @@ def test_any_bytes_are_rejected_or_become_rows_that_duckdb_can_read(raw: bytes) 
         decoded = decode(raw)
     except RejectedRecordsError:
         return
-    for tables in decoded.tables.values():
-        rows = concatenate(tables)
+    for pieces in decoded.tables.values():
+        rows = join(pieces)
         rows.validate(full=True)
         with duckdb.connect() as connection:
             connection.register("incoming", rows)
