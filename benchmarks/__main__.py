@@ -32,7 +32,9 @@ def main() -> None:
     if sys.argv[1:2] == ["load"]:
         load.main(sys.argv[2:])
         return
-    wanted = [name for name in sys.argv[1:] if name in _PARTS] or _USUAL
+    wanted = [name for name in sys.argv[1:] if name != "--write"] or _USUAL
+    if unknown := [name for name in wanted if name not in _PARTS]:
+        sys.exit(f"python -m benchmarks: no part {', '.join(unknown)}; there are {', '.join(_PARTS)} and load")
     lines = [describe(), "", HEADER]
     print("\n".join(lines), flush=True)
     with tempfile.TemporaryDirectory(prefix="gpuagent-bench-") as folder:

@@ -55,7 +55,8 @@ def _results(comparison: Comparison, *, most: int) -> list[str]:
 
 def _sentence(comparison: Comparison, test: Test) -> str:
     facet, metric = comparison.layout.facet, comparison.figures.primary
-    workload, where = tell_apart(test.block, comparison.layout.blocks), facet.preposition
+    workload = tell_apart(test.block, comparison.layout.blocks, briefly=True)
+    where = facet.preposition
     this, that = f"{where} {test.other.side}".lstrip(), f"{where} {test.baseline.side}".lstrip()
     title, delta = spoken(metric, comparison.request.stat), percent(comparison.figures.delta)
     between = f"between {test.other.side} and {test.baseline.side}"

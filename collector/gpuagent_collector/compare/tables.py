@@ -36,7 +36,7 @@ def verdict_rows(comparison: Comparison) -> Iterator[tuple[tuple[str, ...], Test
         if several:
             yield (sides,), None
         for test in tests:
-            name = f"{_INDENT}{tell_apart(test.block, comparison.layout.blocks)}" if several else sides
+            name = f"{_INDENT}{tell_apart(test.block, comparison.layout.blocks, briefly=True)}" if several else sides
             scale = _scale(test)
             reference = (scale.write_bare if bare else scale.write)(test.baseline.median)
             cells = (

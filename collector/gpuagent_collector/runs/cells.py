@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from gpuagent_collector.errors import NothingToCompareError
@@ -25,6 +25,9 @@ CANCELLED = "cancelled"
 # More names are not listed in a message.
 _MOST_NAMES = 20
 
+_REPEAT = attrgetter("experiment", "nodes", "repeat")
+_REPEAT_OF_COMMAND = attrgetter("experiment", "nodes", "repeat", "command")
+
 # Replaces the status of a run that an operator keeps out of comparisons.
 EXCLUDED = "excluded"
 
@@ -38,7 +41,7 @@ def cancelled_caveat(counts: str) -> Caveat:
     )
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots, for the cached property
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """The runs of one side of a block.
 
@@ -50,13 +53,6 @@ class Cell:
     side: str
     runs: tuple[Run, ...]
     others: Mapping[str, int]
-
-    @cached_property
-    def by_repeat(self) -> Mapping[tuple[str | None, str | None, int | None], Run]:
-        """The runs by repeat; empty where a run belongs to none, or two to one."""
-        runs = {(run.experiment, run.nodes, run.repeat): run for run in self.runs}
-        complete = all(None not in repeat for repeat in runs) and len(runs) == len(self.runs)
-        return runs if complete else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,17 +134,20 @@ class Layout:
 def match_runs(*cells: Cell) -> list[tuple[Run, ...]]:
     """Return the runs of the cells that were made together, one of each cell; empty: they were not.
 
-    An experiment makes every cell once in each repeat, so that two such runs on one node are a pair. The design decides
-    that, and not the values. Other runs are independent.
+    An experiment makes every cell once in each repeat, so that two such runs on one node are a pair. Where a cell has
+    several commands, a pair has the same. The design decides that, and not the values. Other runs are independent.
     """
-    first, *others = (cell.by_repeat for cell in cells)
-    if any(first.keys().isdisjoint(other.keys()) for other in others):
-        return []
-    return [
-        (run, *(other[repeat] for other in others))
-        for repeat, run in first.items()
-        if all(repeat in other for other in others)
-    ]
+    for place_of in (_REPEAT, _REPEAT_OF_COMMAND):
+        indexes = [{place_of(run): run for run in cell.runs} for cell in cells]
+        unique = all(len(index) == len(cell.runs) for index, cell in zip(indexes, cells, strict=True))
+        if unique and not any(None in place for index in indexes for place in index):
+            first, *others = indexes
+            return [
+                (run, *(other[place] for other in others))
+                for place, run in first.items()
+                if all(place in other for other in others)
+            ]
+    return []
 
 
 def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseline: str | None) -> tuple[str, ...]:

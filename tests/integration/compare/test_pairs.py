@@ -1,5 +1,6 @@
 """Runs that an experiment made in pairs, compared as pairs."""
 
+import json
 from typing import Any
 
 import pytest
@@ -113,3 +114,28 @@ def test_intervals_of_an_experiment_that_could_stop_early_hold_at_every_look(sto
     assert comparison.figures.alpha == pytest.approx(0.01)
     assert comparison.figures.tests[0].judgement.shift.alpha == pytest.approx(0.01)
     assert "sequential" in codes(comparison)
+
+
+def test_runs_of_several_commands_are_paired_by_repeat_and_command(store: SyntheticStore) -> None:
+    """The second command is half as fast, which would hide everything else among independent runs."""
+    node = store.node("alder-node", "alder")
+    for repeat, cost in enumerate(COST[:4]):
+        for command, of_command in (("fast", 1.0), ("slow", 0.5)):
+            for environment, of_environment in (("bare", 1.0), ("docker", cost)):
+                store.run(
+                    f"{environment}-{command}-{repeat}",
+                    node,
+                    start_seconds=len(store.rows["run_requests"]) * 20,
+                    throughput=1000.0 * of_command * of_environment,
+                    workload="mine",
+                    parameters={},
+                    command=json.dumps(["train", f"--mode={command}"]),
+                    environment=environment,
+                    experiment="cost",
+                    repeat=repeat + 1,
+                )
+    comparison = by_environment(store)
+    assert verdict(comparison) == (Verdict.DIFFERS, 8)
+    (warning,) = (caveat for caveat in comparison.caveats if caveat.code == "different_commands")
+    assert warning.text == "≠ command within each side: --mode fast, slow"
+    assert warning.remedy.startswith("a pair has one command, so its ratio is a middle of theirs")

@@ -280,12 +280,15 @@ def different_commands(evidence: Evidence) -> Iterator[Caveat]:
             of = f" of {block.workload}" if len(blocks) > 1 else ""
             named = next((name for name, _ in shown if name), None)
             by = f"argument:{named}" if named else "command"
+            separates = f"`--by {facet.name},{by}` separates these runs"
             yield Caveat(
                 code="different_commands",
                 text=f"{MARK} command{of}{'' if between else ' within each side'}: {listed}{more}",
                 remedy=f"that may be the difference; `--by {by}` compares it"
                 if between
-                else f"that adds to the spread; `--by {facet.name},{by}` separates these runs",
+                else f"a pair has one command, so its ratio is a middle of theirs; {separates}"
+                if any(test.block is block and test.pairs for test in evidence.figures.tests)
+                else f"that adds to the spread; {separates}",
             )
 
 
