@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpuagent_collector.errors import RejectedRecordsError
-from gpuagent_collector.ingest.decode import Decoded, Decoder, Piece, join
+from gpuagent_collector.ingest.decode import STORED_TIME, Decoded, Decoder, Piece, join
 from gpuagent_collector.ingest.messages import COMMITTED, DISOWNED, DUPLICATE, Message, Outcome, Verdict
 from gpuagent_collector.ingest.names import check_names
 from gpuagent_collector.ingest.owners import RunOwners
@@ -25,8 +25,6 @@ _LOG = logging.getLogger(__name__)
 
 # After this many names of unknown tables and columns no more are reported.
 _REPORTED_NAMES = 1000
-
-_TIME = pa.timestamp("us")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +195,7 @@ class Committer:
                 columns = {
                     "session_id": pa.array(list(marks.keys()), pa.int64()),
                     "number": pa.array(list(marks.values()), pa.uint64()),
-                    "committed_at": pa.array([now] * len(marks), _TIME),
+                    "committed_at": pa.array([now] * len(marks), STORED_TIME),
                 }
                 self._insert("marks", pa.table(columns))
         except (duckdb.Error, _LostSessionsError) as error:
@@ -242,7 +240,7 @@ def _make_gaps(refused: Sequence[_Checked], now: datetime) -> pa.Table:
         {
             "session_id": pa.array([each.message.session_id for each in refused], pa.int64()),
             "node_id": pa.array([each.message.node_id for each in refused], pa.int64()),
-            "time": pa.array([now] * count, _TIME),
+            "time": pa.array([now] * count, STORED_TIME),
             "reason": pa.array(["rejected"] * count),
             "messages": pa.array([1] * count, pa.int64()),
             "detail": pa.array([f"message {each.message.number}: {each.outcome.reason}" for each in refused]),

@@ -50,11 +50,11 @@ _ON_THE_WIRE: Mapping[str, pa.DataType] = {
     "texts": pa.string(),
 }
 
-_STORED_TIME = pa.timestamp("us")
+STORED_TIME = pa.timestamp("us")
 
 
 class _Numbers(NamedTuple):
-    """One number of 64 bits for each row, and one bit for each row that has one; no such bits: every row has one."""
+    """The numbers of a column, 64 bits a row, and a bit a row, 1 where there is one; no bits: all rows have one."""
 
     data_type: pa.DataType
     content: bytes
@@ -134,34 +134,39 @@ def join(pieces: Sequence[Piece]) -> pa.Table:
     skipped = np.cumsum(8 * sizes - rows) - (8 * sizes - rows)
     bits_of_rows = np.arange(rows.sum()) + np.repeat(skipped, rows)
     columns: dict[str, pa.Array[Any]] = {}
-    for name in dict.fromkeys(name for piece in pieces for name in piece.numbers):
-        numbers = [piece.numbers.get(name) or _no_numbers(piece.rows) for piece in pieces]
-        columns[name] = _join_numbers(numbers, sizes.tolist(), bits_of_rows)
+    for name, data_type in {name: each.data_type for piece in pieces for name, each in piece.numbers.items()}.items():
+        numbers = [
+            piece.numbers.get(name) or _Numbers(data_type, bytes(8 * piece.rows), bytes(size))
+            for piece, size in zip(pieces, sizes, strict=True)
+        ]
+        columns[name] = _join_numbers(numbers, sizes, bits_of_rows)
     for name in dict.fromkeys(name for piece in pieces for name in piece.texts):
-        columns[name] = pa.concat_arrays([piece.texts.get(name, pa.nulls(piece.rows, pa.string())) for piece in pieces])
+        texts = (piece.texts.get(name) for piece in pieces)
+        columns[name] = pa.concat_arrays(
+            [
+                pa.nulls(piece.rows, pa.string()) if each is None else each
+                for piece, each in zip(pieces, texts, strict=True)
+            ]
+        )
     for name in STAMPED:
         columns[name] = pa.array(np.repeat([getattr(piece, name) for piece in pieces], rows), pa.int64())
     return pa.table(columns)
 
 
-def _no_numbers(rows: int) -> _Numbers:
-    return _Numbers(pa.null(), bytes(8 * rows), bytes((rows + 7) // 8))
-
-
 def _join_numbers(
-    numbers: Sequence[_Numbers], sizes: Sequence[int], bits_of_rows: NDArray[np.int64]
+    numbers: Sequence[_Numbers], sizes: NDArray[np.int64], bits_of_rows: NDArray[np.int64]
 ) -> "pa.Array[Any]":
-    data_type = next(each.data_type for each in numbers if each.data_type != pa.null())
+    data_type = numbers[0].data_type
     content = b"".join(each.content for each in numbers)
     has_value: NDArray[np.bool_] | None = None
     if any(each.validity for each in numbers):
-        bits = b"".join(each.validity or b"\xff" * size for each, size in zip(numbers, sizes, strict=True))
+        bits = b"".join(each.validity or b"\xff" * int(size) for each, size in zip(numbers, sizes, strict=True))
         has_value = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")[bits_of_rows].view(np.bool_)
     if pa.types.is_floating(data_type) and (is_nan := np.isnan(np.frombuffer(content, "<f8"))).any():
         has_value = ~is_nan if has_value is None else has_value & ~is_nan
     validity = None if has_value is None else pa.py_buffer(np.packbits(has_value, bitorder="little").tobytes())
     joined = pa.Array.from_buffers(data_type, bits_of_rows.size, [validity, pa.py_buffer(content)])
-    return joined.cast(_STORED_TIME, safe=False) if pa.types.is_timestamp(data_type) else joined
+    return joined.cast(STORED_TIME, safe=False) if pa.types.is_timestamp(data_type) else joined
 
 
 def _decode_columns(
@@ -194,9 +199,8 @@ def _read(column: records_pb2.Column, member: str, rows: int) -> tuple[bytes, by
     validity = column.validity
     if validity and len(validity) != (rows + 7) // 8:
         raise ValueError(f"{len(validity)} bytes of validity for {rows} rows")
-    content, size_bytes = column.doubles if member == "doubles" else column.integers, 8 * rows
-    if member == "texts":
-        content, size_bytes = column.texts.offsets, 4 * (rows + 1)
+    content = column.texts.offsets if member == "texts" else getattr(column, member)
+    size_bytes = 4 * (rows + 1) if member == "texts" else 8 * rows
     if len(content) != size_bytes:
         raise ValueError(f"{len(content)} bytes where the rows need {size_bytes}")
     return content, validity

@@ -3,11 +3,8 @@
 import json
 from collections.abc import Iterator, Mapping
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from gpuagent_collector.errors import RejectedRecordsError
-from gpuagent_collector.ingest.decode import Decoded, join
+from gpuagent_collector.ingest.decode import Decoded, Piece
 from gpuagent_common.keys import key
 
 MAX_LABELS = 64
@@ -30,19 +27,15 @@ def check_names(decoded: Decoded) -> None:
         RejectedRecordsError: a session claims to be another, a name is too long, or there are too many labels.
     """
     for name, columns in _NAMES.items():
-        if pieces := decoded.tables.get(name):
-            table = join(pieces)
-            for column in set(columns) & set(table.column_names):
-                longest = pc.max(pc.utf8_length(table[column])).as_py()
-                if longest is not None and longest > MAX_NAME_CHARACTERS:
+        for piece in decoded.tables.get(name, ()):
+            for column in set(columns) & piece.texts.keys():
+                if any(len(text) > MAX_NAME_CHARACTERS for text in _texts(piece, column)):
                     raise RejectedRecordsError(f"{name}.{column} is longer than {MAX_NAME_CHARACTERS} characters")
-            if any(_count_labels(labels) > MAX_LABELS for labels in _texts(table, "labels")):
+            if any(_count_labels(labels) > MAX_LABELS for labels in _texts(piece, "labels")):
                 raise RejectedRecordsError(f"{name}.labels has more than {MAX_LABELS} labels")
-    if pieces := decoded.tables.get("sessions"):
-        table = join(pieces)
-        for uuid_column, id_column in _IDENTITIES.items():
-            stamped = table[id_column][0].as_py()
-            if any(key(uuid) != stamped for uuid in _texts(table, uuid_column)):
+    for piece in decoded.tables.get("sessions", ()):
+        for uuid_column, stamped in _IDENTITIES.items():
+            if any(key(uuid) != getattr(piece, stamped) for uuid in _texts(piece, uuid_column)):
                 raise RejectedRecordsError(f"sessions.{uuid_column} is not that of the stream it came on")
 
 
@@ -54,6 +47,6 @@ def _count_labels(labels: str) -> int:
     return len(parsed) if isinstance(parsed, dict) else 0
 
 
-def _texts(table: pa.Table, column: str) -> Iterator[str]:
-    if column in table.column_names:
-        yield from (text for text in table[column].to_pylist() if text is not None)
+def _texts(piece: Piece, column: str) -> Iterator[str]:
+    if column in piece.texts:
+        yield from (text for text in piece.texts[column].to_pylist() if text is not None)

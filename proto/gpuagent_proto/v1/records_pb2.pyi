@@ -46,7 +46,7 @@ Global___Texts: _TypeAlias = Texts  # noqa: Y015
 
 @_typing.final
 class Column(_message.Message):
-    """One column of consecutive rows, in Arrow's memory layout, so that the collector copies nothing."""
+    """One column of consecutive rows, in Arrow's memory layout, so that the collector converts nothing."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
