@@ -192,32 +192,41 @@ class Conductor:
     def _make(self, trial: Trial) -> None:
         cools = self._read_meters()
         self.gpus.cool_down(self.experiment.cool_down, partial(self.observer.wait, trial), self.sleep)
-        queued = self._read_meters()
+        cooled = self._read_meters()
         self.observer.begin(trial)
-        started, has_waited = None, False
+        queued: _Meters | None = None
+        started: _Meters | None = None
+        has_waited = False
         for update in self.submit(spec(trial, self.experiment, self.working_directory)):
+            queued = queued or self._read_meters()  # it was planned before, which is no wait
             if update.status == "queued" and update.reason:
                 self.observer.wait(trial, f"waits: {update.reason}")
                 has_waited = True
             elif update.status == "running":
                 started = self._read_meters()
-                if has_waited or started.seconds - queued.seconds >= QUEUED_SECONDS:
-                    self.observer.wait(trial, f"waited {started.seconds - queued.seconds:.0f} s behind other runs")
+                waited_seconds = started.seconds - queued.seconds
+                if has_waited or waited_seconds >= QUEUED_SECONDS:
+                    self.observer.wait(trial, f"waited {waited_seconds:.3g} s behind other runs")
                     self.observer.begin(trial)
         ended = self._read_meters()
         started = started or ended
-        joules = [each.joules for each in (ended, started, queued, cools) if each.joules is not None]
+        worked = [(cools, queued or ended), (started, ended)]
+        joules = [
+            after.joules - before.joules
+            for before, after in worked
+            if before.joules is not None and after.joules is not None
+        ]
         self.journal.add(
             Done(
                 cell=trial.cell.key,
                 repeat=trial.repeat,
                 run_id=update.run_id,
                 status=update.status,
-                seconds=ended.seconds - started.seconds + queued.seconds - cools.seconds,
-                gpu_joules=joules[0] - joules[1] + joules[2] - joules[3] if len(joules) == 4 else None,
+                seconds=sum(after.seconds - before.seconds for before, after in worked),
+                gpu_joules=sum(joules) if len(joules) == len(worked) else None,
             )
         )
-        self.observer.end(trial, update, ended.seconds - started.seconds, queued.seconds - cools.seconds)
+        self.observer.end(trial, update, ended.seconds - started.seconds, cooled.seconds - cools.seconds)
 
     def _read_meters(self) -> _Meters:
         return _Meters(time.monotonic(), self.gpus.joules())

@@ -22,7 +22,7 @@ from gpuagent.runs.planning import PlannedRun
 from gpuagent.runs.recording import RunRecorder
 from gpuagent.runs.tails import Tails
 from gpuagent.sampling.rows import RecordBuffer
-from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.statuses import FINAL_STATUSES, RunStatus
 from gpuagent_proto.v1.run_pb2 import RunUpdate
 
@@ -110,8 +110,15 @@ class Runner:
 
         Raises:
             AgentEndedError: the agent is stopping.
+            MisuseError: a run of this agent, which makes one at a time, started these, and would wait for them.
             GpuAgentError: a run directory cannot be made.
         """
+        around = {plan.variables.get("GPUAGENT_RUN_ID") for plan in plans} & self.active()
+        if around:
+            raise MisuseError(
+                f"{around.pop()} is under way and started this run, which would wait for its end: an agent makes one "
+                "run at a time; start the program itself"
+            )
         executions = [Execution(plan, self._directory / plan.run_id) for plan in plans]
         for execution in executions:
             _make_directory(execution.directory)
@@ -212,13 +219,13 @@ class Runner:
     def _acquire_node(self, execution: Execution, listener: Listener) -> contextlib.AbstractContextManager[object]:
         """Wait until no other agent of the node has a run under way, or the run is cancelled; return what to release.
 
-        A run that is made elsewhere disturbs no other, and locks nothing: its own agent does. Nor does one that
-        another run starts, which may wait for it.
+        A run that is made elsewhere disturbs no other, and locks nothing: its own agent does. One that was started
+        inside another agent's run locks nothing either, because that run may wait for it.
         """
         plan = execution.plan
-        is_free = plan.elsewhere or "GPUAGENT_RUN_ID" in plan.variables
+        needs_no_lock = plan.elsewhere or "GPUAGENT_RUN_ID" in plan.variables
         is_reported = False
-        while self._node_lock and not is_free and plan.run_id in self._waiting:
+        while self._node_lock and not needs_no_lock and plan.run_id in self._waiting:
             try:
                 return lock(self._node_lock, held="another agent of this node has a run under way")
             except LockedError as error:

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import queue
@@ -18,6 +19,7 @@ from gpuagent.runs.execution import read_oom_kills
 from gpuagent.runs.planning import Interference, PlannedRun
 from gpuagent.runs.tails import Tails
 from gpuagent.sampling.rows import RecordBuffer
+from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import CpuChange, Limits
 from gpuagent_proto.v1.records_pb2 import Records, Table
 from gpuagent_proto.v1.run_pb2 import RunUpdate
@@ -143,8 +145,21 @@ def test_a_run_that_another_one_starts_does_not_wait_for_it(tmp_path: Path) -> N
     node.spool.close()
 
 
-def test_the_lock_of_a_node_needs_no_space_on_the_disk() -> None:
-    with lock(Path("/dev/full"), held="another test"):
+def test_a_run_that_a_run_of_the_same_agent_starts_is_refused(node: Node) -> None:
+    node.runner.submit([around := plan("import time; time.sleep(60)")], node.updates.put)
+    node.until("running")
+    with pytest.raises(MisuseError, match="one run at a time"):
+        node.runner.submit([plan("", "inner", variables={"GPUAGENT_RUN_ID": around.run_id})], node.updates.put)
+    node.runner.cancel([around.run_id])
+    node.until("cancelled")
+
+
+def test_the_lock_of_a_node_needs_no_space_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(_file: int, _content: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", write)
+    with lock(tmp_path / "node.run", held="another test"):
         pass
 
 
