@@ -4,15 +4,17 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import log, log1p
 from statistics import median
 
 from gpuagent_collector.metrics import ITEMS, Metric
+from gpuagent_collector.runs.arguments import identify_command
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, match_runs
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.specs import SpecRow
-from gpuagent_collector.statistics.shift import Shift, Sides, estimate_shift, least_pairs
+from gpuagent_collector.statistics.shift import Scale, Shift, Sides, estimate_shift, least_pairs
 from gpuagent_collector.statistics.summaries import GeometricMean, geometric_mean
-from gpuagent_collector.statistics.verdicts import Judgement, judge
+from gpuagent_collector.statistics.verdicts import Judgement, Verdict, judge
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 # Returns the values of a block's baseline and of another of its sides.
@@ -179,7 +181,7 @@ def compute_figures(
             baseline=_figure(block, block.baseline, facts, primary),
             other=_figure(block, side, facts, primary),
             pairs=len(sides.other) if sides.matched else None,
-            judgement=judgement,
+            judgement=_settle(judgement, block, side, facts.by_metric.get(primary.name, {}), delta),
         )
         for (block, side), sides, judgement in zip(
             contests, families, judge(families, delta=delta, alpha=alpha), strict=True
@@ -197,6 +199,21 @@ def compute_figures(
             for block in layout.blocks
         ),
     )
+
+
+def _settle(judgement: Judgement, block: Block, side: str, figures: Mapping[str, float], delta: float) -> Judgement:
+    """Take equality back where one command's own pairs are further apart, which the middle of all commands hides."""
+    if judgement.verdict is not Verdict.EQUAL:
+        return judgement
+    by_command: dict[object, tuple[list[float], list[float]]] = {}
+    for one, two in match_runs(block.cell(block.baseline), block.cell(side)):
+        if one.run_id in figures and two.run_id in figures:
+            of_command = by_command.setdefault(identify_command(one.command), ([], []))
+            of_command[0].append(figures[one.run_id])
+            of_command[1].append(figures[two.run_id])
+    middles = [estimate_shift(*pairs, matched=True) for pairs in by_command.values()] if len(by_command) > 1 else []
+    apart = any(abs(log(each.estimate)) > log1p(delta) for each in middles if each.scale is Scale.RATIO)
+    return replace(judgement, verdict=Verdict.NOT_SHOWN) if apart else judgement
 
 
 def throughput_units(layout: Layout, facts: Facts) -> list[str]:

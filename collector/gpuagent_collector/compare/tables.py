@@ -58,7 +58,9 @@ def verdict_legend(comparison: Comparison) -> str:
     tests = len(figures.tests)
     sentences = [f"Verdicts: differs, = (the same to within {percent(figures.delta)}), ~ (neither shown), n too small."]
     if any(test.pairs for test in figures.tests):
-        sentences.append("Pairs: two runs of one repeat on the same node.")
+        sentences.append(
+            "Pairs: two runs of one repeat on the same node, with the same command where there are several."
+        )
     if tests > 1:
         sentences.append(f"All {tests} are tested together (Holm), so intervals are wider than one at 95 %.")
     if figures.overall:

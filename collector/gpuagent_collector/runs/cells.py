@@ -2,15 +2,21 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from operator import attrgetter
+from functools import cached_property
 from typing import Any
 
 from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.output.document import Caveat
-from gpuagent_collector.runs.arguments import NOT_GIVEN, find_argument, parse_arguments, write_argument
+from gpuagent_collector.runs.arguments import (
+    NOT_GIVEN,
+    find_argument,
+    identify_command,
+    parse_arguments,
+    write_argument,
+)
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import CONDITIONS, JOINT, Facet
 from gpuagent_collector.runs.words import distinguishing, statuses, telling
@@ -25,8 +31,8 @@ CANCELLED = "cancelled"
 # More names are not listed in a message.
 _MOST_NAMES = 20
 
-_REPEAT = attrgetter("experiment", "nodes", "repeat")
-_REPEAT_OF_COMMAND = attrgetter("experiment", "nodes", "repeat", "command")
+# Experiment, nodes, repeat, and what else tells runs apart.
+Place = tuple[str | None, str | None, int | None, object]
 
 # Replaces the status of a run that an operator keeps out of comparisons.
 EXCLUDED = "excluded"
@@ -41,7 +47,7 @@ def cancelled_caveat(counts: str) -> Caveat:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, for the cached properties
 class Cell:
     """The runs of one side of a block.
 
@@ -53,6 +59,21 @@ class Cell:
     side: str
     runs: tuple[Run, ...]
     others: Mapping[str, int]
+
+    @cached_property
+    def by_repeat(self) -> Mapping[Place, Run]:
+        """The runs by repeat; empty where a run belongs to none, or two to one."""
+        return self._index(lambda _run: None)
+
+    @cached_property
+    def by_command(self) -> Mapping[Place, Run]:
+        """The runs by repeat and command; empty where a run belongs to none, or two to one."""
+        return self._index(lambda run: identify_command(run.command))
+
+    def _index(self, identify: Callable[[Run], object]) -> Mapping[Place, Run]:
+        runs = {(run.experiment, run.nodes, run.repeat, identify(run)): run for run in self.runs}
+        complete = all(None not in place[:-1] for place in runs) and len(runs) == len(self.runs)
+        return runs if complete else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,20 +155,18 @@ class Layout:
 def match_runs(*cells: Cell) -> list[tuple[Run, ...]]:
     """Return the runs of the cells that were made together, one of each cell; empty: they were not.
 
-    An experiment makes every cell once in each repeat, so that two such runs on one node are a pair. Where a cell has
-    several commands, a pair has the same. The design decides that, and not the values. Other runs are independent.
+    An experiment makes every cell once in each repeat, so that two such runs on one node are a pair. Where all
+    cells have the same commands, so has a pair. The design decides that, and not the values. Other runs are
+    independent.
     """
-    for place_of in (_REPEAT, _REPEAT_OF_COMMAND):
-        indexes = [{place_of(run): run for run in cell.runs} for cell in cells]
-        unique = all(len(index) == len(cell.runs) for index, cell in zip(indexes, cells, strict=True))
-        if unique and not any(None in place for index in indexes for place in index):
-            first, *others = indexes
-            return [
-                (run, *(other[place] for other in others))
-                for place, run in first.items()
-                if all(place in other for other in others)
-            ]
-    return []
+    first, *others = (cell.by_command for cell in cells)
+    if len({frozenset(command for *_, command in index) for index in (first, *others)}) > 1:
+        first, *others = (cell.by_repeat for cell in cells)
+    return [
+        (run, *(other[place] for other in others))
+        for place, run in first.items()
+        if all(place in other for other in others)
+    ]
 
 
 def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseline: str | None) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Runs that an experiment made in pairs, compared as pairs."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ def verdict(comparison: Comparison) -> tuple[Verdict, int | None]:
 
 
 def by_environment(store: SyntheticStore, **request: Any) -> Comparison:
-    return compared(store, by="environment", delta=0.001, **request)
+    return compared(store, by="environment", **{"delta": 0.001, **request})
 
 
 def test_pairs_show_a_difference_that_drift_hides_from_independent_runs(store: SyntheticStore) -> None:
@@ -116,17 +117,17 @@ def test_intervals_of_an_experiment_that_could_stop_early_hold_at_every_look(sto
     assert "sequential" in codes(comparison)
 
 
-def test_runs_of_several_commands_are_paired_by_repeat_and_command(store: SyntheticStore) -> None:
-    """The second command is half as fast, which would hide everything else among independent runs."""
+def several_commands(store: SyntheticStore, costs: Sequence[float], **command_costs: float) -> None:
+    """Add bare and docker, whose speed has a factor for the repeat and one for the command; `slow` is half as fast."""
     node = store.node("alder-node", "alder")
-    for repeat, cost in enumerate(COST[:4]):
-        for command, of_command in (("fast", 1.0), ("slow", 0.5)):
-            for environment, of_environment in (("bare", 1.0), ("docker", cost)):
+    for repeat, cost in enumerate(costs):
+        for command, of_command in command_costs.items():
+            for environment, of_environment in (("bare", 1.0), ("docker", cost * of_command)):
                 store.run(
                     f"{environment}-{command}-{repeat}",
                     node,
                     start_seconds=len(store.rows["run_requests"]) * 20,
-                    throughput=1000.0 * of_command * of_environment,
+                    throughput=(500.0 if command == "slow" else 1000.0) * of_environment,
                     workload="mine",
                     parameters={},
                     command=json.dumps(["train", f"--mode={command}"]),
@@ -134,8 +135,30 @@ def test_runs_of_several_commands_are_paired_by_repeat_and_command(store: Synthe
                     experiment="cost",
                     repeat=repeat + 1,
                 )
+
+
+def test_runs_of_several_commands_are_paired_by_repeat_and_command(store: SyntheticStore) -> None:
+    several_commands(store, COST[:4], fast=1.0, slow=1.0)
     comparison = by_environment(store)
     assert verdict(comparison) == (Verdict.DIFFERS, 8)
+    assert "joined" not in codes(comparison)
     (warning,) = (caveat for caveat in comparison.caveats if caveat.code == "different_commands")
-    assert warning.text == "≠ command within each side: --mode fast, slow"
-    assert warning.remedy.startswith("a pair has one command, so its ratio is a middle of theirs")
+    assert warning.remedy.startswith("pairs have one command each")
+
+
+def test_sides_are_not_equal_if_a_command_is_faster_and_another_slower(store: SyntheticStore) -> None:
+    several_commands(store, [1 + repeat / 10_000 for repeat in range(14)], fast=1.03, slow=0.97, usual=1.0)
+    comparison = by_environment(store, delta=0.02)
+    shift = comparison.figures.tests[0].judgement.shift
+    assert verdict(comparison) == (Verdict.NOT_SHOWN, 42)
+    assert shift.low is not None
+    assert shift.high is not None
+    assert 1 / 1.02 < shift.low < shift.high < 1.02
+
+
+def test_experiments_that_are_joined_are_named_also_where_only_paths_differ(store: SyntheticStore) -> None:
+    several_commands(store, COST[:4], fast=1.0, slow=1.0)
+    for row in store.rows["run_requests"]:
+        row["command"] = json.dumps([*json.loads(row["command"]), f"--log=/logs/{row['repeat']}"])
+        row["repeat"] = 1 + row["repeat"] % 2
+    assert "joined" in codes(by_environment(store))

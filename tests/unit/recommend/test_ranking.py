@@ -53,7 +53,7 @@ def ranked(
 def _run(side: str, number: int, experiment: str | None) -> Run:
     absent: dict[str, Any] = dict.fromkeys(field.name for field in fields(Run))
     made = {"experiment": experiment, "nodes": "node", "repeat": number} if experiment else {}
-    return Run(**{**absent, "run_id": f"{side}-{number}", **made})
+    return Run(**{**absent, "command": (), "run_id": f"{side}-{number}", **made})
 
 
 def standings(sides: Mapping[str, Sequence[Metrics]], *names: str, **weights: float) -> tuple[Standing, ...]:

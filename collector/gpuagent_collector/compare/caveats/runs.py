@@ -8,7 +8,7 @@ from itertools import pairwise
 from gpuagent_collector.compare.figures import Evidence
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import significant
-from gpuagent_collector.runs.arguments import differing_arguments, write_argument
+from gpuagent_collector.runs.arguments import differing_arguments, identify_command, write_argument
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, cancelled_caveat
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import CONDITIONS
@@ -231,7 +231,7 @@ def _is_sequential(block: Block) -> bool:
 
 
 def joined(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn where a side has the same repeat of a node more than once: then several experiments are joined."""
+    """Warn where a side repeats a command on a node: then several experiments are joined."""
     # No data shows whether somebody looked at the runs in between.
     again = [(cell.side, _again(cell)) for block in evidence.layout.blocks for cell in block.cells]
     sides = dict.fromkeys(side for side, runs in again if runs)
@@ -247,9 +247,9 @@ def joined(evidence: Evidence) -> Iterator[Caveat]:
 
 
 def _again(cell: Cell) -> int:
-    """Return the number of runs of a cell with the number of another repeat on the same nodes."""
-    numbers = Counter((run.nodes, run.repeat) for run in cell.runs if run.repeat is not None)
-    return sum(number - 1 for number in numbers.values())
+    """Return the number of runs of a cell that have the nodes, repeat and command of another."""
+    made = [(run.nodes, run.repeat, identify_command(run.command)) for run in cell.runs if run.repeat is not None]
+    return len(made) - len(set(made))
 
 
 def confounded(evidence: Evidence) -> Iterator[Caveat]:
@@ -286,7 +286,7 @@ def different_commands(evidence: Evidence) -> Iterator[Caveat]:
                 text=f"{MARK} command{of}{'' if between else ' within each side'}: {listed}{more}",
                 remedy=f"that may be the difference; `--by {by}` compares it"
                 if between
-                else f"a pair has one command, so its ratio is a middle of theirs; {separates}"
+                else f"pairs have one command each, of which one may be faster and another slower; {separates}"
                 if any(test.block is block and test.pairs for test in evidence.figures.tests)
                 else f"that adds to the spread; {separates}",
             )
