@@ -6,7 +6,8 @@
 # PROGRAMS_DIR holds the programs of others, unchanged: nanogpt/ with train.py, model.py, configurator.py and
 # config/train_shakespeare_char.py of karpathy/nanoGPT; mnist/main.py and imagenet/main.py of pytorch/examples. Ours are
 # in programs/. A program that is missing is left out and named; so is matrix.cu without nvcc.
-# PROGRAMS="nanogpt trainer" and REPEATS=4 choose a part. PYTHON makes the data: it has numpy and Pillow.
+# PROGRAMS="nanogpt trainer" and REPEATS=4 choose a part; for a verdict in each of three environments it takes five
+# repeats. PYTHON makes the data: it has numpy and Pillow.
 # A collector runs already. In the environments `python3` has torch, torchvision, transformers, lightning and timm.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
@@ -56,4 +57,4 @@ changes=(-e "s|ENVIRONMENTS|[${listed#, }]|")
 for word in "${!sizes[@]}"; do changes+=(-e "s|\\b$word\\b|${sizes[$word]}|"); done
 sed "${changes[@]}" "$here/programs.yaml" >"$folder/programs.yaml"
 cd "$folder"
-gpuagent experiment run programs.yaml --repeats "${REPEATS:-4}" "${only[@]}" "$@"
+gpuagent experiment run programs.yaml --repeats "${REPEATS:-5}" "${only[@]}" "$@"
