@@ -70,7 +70,7 @@ def _sentence(comparison: Comparison, test: Test) -> str:
 
 
 def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
-    """Return a geometric mean, and the number of each verdict on its tests."""
+    """Return a geometric mean with its interval, and the number of each verdict on its tests."""
     metric, mean = comparison.figures.primary, overall.mean
     verdicts = Counter(
         test.judgement.verdict
@@ -78,12 +78,21 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
         if (test.other.side, test.baseline.side) == (overall.side, overall.baseline)
     )
     counts = ", ".join(f"{number} {verdict.value}" for verdict, number in verdicts.items())
-    where = comparison.layout.facet.preposition
+    where, title = comparison.layout.facet.preposition, spoken(metric, comparison.request.stat)
     this, that = (f"{where} {side}".lstrip() for side in (overall.side, overall.baseline))
+    if mean.low is None or mean.high is None:
+        is_shown, bounds = Verdict.DIFFERS in verdicts, ""
+    else:
+        is_shown = not mean.low <= 1 <= mean.high
+        bounds = f", {percent(1 - mean.alpha)} interval {ratio(mean.low)} to {ratio(mean.high)}"
+    statement = (
+        f"{title} is {_by_ratio(mean.ratio, metric)} {this} than {that}"
+        if is_shown
+        else f"no difference in {title} is shown between {overall.side} and {overall.baseline}"
+    )
     return (
-        f"Over {mean.pairs} workloads or settings, {spoken(metric, comparison.request.stat)} is "
-        f"{_by_ratio(mean.ratio, metric)} {this} than {that} "
-        f"(geometric mean of the ratios {ratio(mean.ratio)}; verdicts: {counts})."
+        f"Over {mean.pairs} workloads or settings, {statement} "
+        f"(geometric mean of the ratios {ratio(mean.ratio)}{bounds}; verdicts: {counts})."
     )
 
 

@@ -5,6 +5,7 @@ from math import exp, log
 
 import pytest
 
+from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.export import render
 from gpuagent_collector.compare.figures import Counts, count
@@ -76,29 +77,36 @@ def test_details_are_shown_on_request_or_when_they_are_tested_and_one_workload_h
     assert f"{detail} *" in text(compared(store, metric="process_rss_peak_bytes"))
 
 
-def test_several_workloads_have_a_geometric_mean_with_an_interval_that_holds(store: SyntheticStore) -> None:
+@pytest.mark.parametrize(
+    ("of_alexnet", "said"),
+    [(0.5, "throughput is 29 % lower (worse)"), (2.0, "no difference in throughput is shown between birch and alder")],
+)
+def test_several_workloads_have_a_geometric_mean_with_an_interval_that_holds(
+    store: SyntheticStore, of_alexnet: float, said: str
+) -> None:
     nodes = [store.node(f"{name}-node", name) for name in ("alder", "birch")]
-    ratios = {"mnist": 0.5, "gcn": 0.8, "resnet18": 1.25}
+    ratios = {"mnist": 0.5, "gcn": 0.8, "resnet18": 1.25, "alexnet": of_alexnet}
     for repeat in range(7):
         for index, (workload, ratio) in enumerate(ratios.items()):
             for turn, node in enumerate(nodes):
                 store.run(
                     f"{workload}-{repeat}-{turn}",
                     node,
-                    start_seconds=20 * (6 * repeat + 2 * index + turn),
+                    start_seconds=20 * (8 * repeat + 2 * index + turn),
                     workload=workload,
                     repeat=repeat + 1,
                     throughput=1000.0 * (ratio if turn else 1) * (1 + 0.001 * (repeat * (3 + turn) % 7)),
                 )
     comparison = compared(store)
     (overall,) = comparison.figures.overall
-    assert (overall.side, overall.baseline, overall.mean.pairs) == ("birch", "alder", 3)
-    expected = exp(sum(map(log, ratios.values())) / 3)
+    assert (overall.side, overall.baseline, overall.mean.pairs) == ("birch", "alder", 4)
+    expected = exp(sum(map(log, ratios.values())) / 4)
     assert overall.mean.ratio == pytest.approx(expected, rel=0.005)
     assert overall.mean.low is not None
     assert overall.mean.high is not None
     assert overall.mean.low < expected < overall.mean.high
-    assert " geometric mean of 3" in text(comparison)
+    assert " geometric mean of 4" in text(comparison)
+    assert f"Over 4 workloads or settings, {said}" in answer(comparison)
     assert json.loads(render(comparison).json())["geometric_means"][0]["ratio"] == overall.mean.ratio
 
 
