@@ -179,18 +179,13 @@ def cluster(*, openshift: bool) -> Iterator[Cluster]:
                 found.down()
 
 
-def _load(found: Cluster, images: Sequence[Path]) -> None:
+def _load(found: Cluster, images: Path) -> None:
     """Give images to every node, unless a cluster that was kept has them."""
-    loaded, now = found.state / "loaded", str([image.stat().st_mtime_ns for image in images])
+    loaded, now = found.state / "loaded", str(images.stat().st_mtime_ns)
     if loaded.exists() and loaded.read_text() == now:
         return
-
-    def load(node: str) -> None:
-        for image in images:
-            found.ctr(node, "images", "import", image)
-
     with ThreadPoolExecutor() as pool:
-        list(pool.map(load, NODES))
+        list(pool.map(lambda node: found.ctr(node, "images", "import", images), NODES))
     loaded.write_text(now)
 
 
@@ -205,11 +200,11 @@ def _unpacked(scripts: Path) -> Path:
 
 
 @cache
-def _images(programs: Path) -> Sequence[Path]:
-    """Return the archives of the project's images and of the tiny one, built as `make images` does."""
+def _images(programs: Path) -> Path:
+    """Return an archive of the project's images and of the tiny one, built as `make images` does."""
     folder = _PLACE / "images"
-    made = [folder / f"{name}.tar" for name in ("tiny", "agent", "workloads", "collector")]
-    if os.environ.get(KEEP_VARIABLE) and all(path.exists() for path in made):
+    made = folder / "images.tar"
+    if os.environ.get(KEEP_VARIABLE) and made.exists():
         return made
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -239,11 +234,14 @@ def _images(programs: Path) -> Sequence[Path]:
             recipe = (context if name == "workloads" else REPOSITORY / "deploy/docker") / f"{name}.Dockerfile"
             tag = f"docker.io/library/gpuagent-{name}:0.1.0"
             _call([*client, "build", *options, f"--file={recipe}", f"--tag={tag}", context])
-            _call([*client, "save", "--output", folder / f"{name}.tar", tag])
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda names: build(*names), [["collector"], ["agent", "workloads"]]))
-    _call([*client, "save", "--output", folder / "tiny.tar", f"docker.io/library/{TINY}"])
+    tags = [TINY, WORKLOADS, "gpuagent-agent:0.1.0", "gpuagent-collector:0.1.0"]
+    # Layers that images share are in it once.
+    part, names = made.with_suffix(".part"), [f"docker.io/library/{tag}" for tag in tags]
+    _call([*client, "save", "--multi-image-archive", "--output", part, *names])
+    part.rename(made)
     subprocess.run(["umount", f"{folder}/data/overlay"], capture_output=True, check=False)
     _remove(folder / "data")
     return made
