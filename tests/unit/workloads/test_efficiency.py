@@ -45,6 +45,7 @@ def _set_tf32(*, convolutions: bool, products: bool) -> None:
         ("NVIDIA A100-SXM4-80GB", 19.5, 2039),
         ("A100-PCIE-40GB", 19.5, 1555),
         ("NVIDIA L4", 30.3, 300),
+        ("NVIDIA L40S", 91.6, 864),
         ("Tesla T4", 8.1, 320),
         ("Tesla V100-SXM2-32GB", 15.7, 900),
         ("Tesla P100-PCIE-16GB", 9.3, None),
@@ -67,7 +68,7 @@ def test_a_gpu_that_is_not_in_the_table_has_no_peak(name: str) -> None:
 
 def test_narrower_types_are_never_slower() -> None:
     for peaks in PEAKS:
-        known = [peak for peak in (peaks.fp32, peaks.tf32, peaks.fp16) if peak is not None]
+        known = [peak for peak in (peaks.fp32, peaks.tf32, peaks.fp16, peaks.fp8) if peak is not None]
         assert known == sorted(known)
         assert peaks.bf16 in (None, peaks.fp16)
 
@@ -110,6 +111,17 @@ def test_peaks_are_weighted_by_flops_and_one_for_both_kinds_is_named_once(
     arithmetic = Arithmetic(convolutions=convolutions, products=products)
     assert ideal_seconds(FLOPS, arithmetic, GPU) == pytest.approx(seconds)
     assert describe(FLOPS, arithmetic, GPU) == text
+
+
+def test_products_in_fp8_take_their_time_at_its_own_peak() -> None:
+    gpu = Peaks(gpu="Example", fp32=10, bf16=100, fp8=200, source="a datasheet")
+    flops = StepFlops(convolutions=0, products=25 * 10**12, float8=75 * 10**12)
+    arithmetic = Arithmetic(convolutions="bf16", products="bf16")
+    assert ideal_seconds(flops, arithmetic, gpu) == pytest.approx(0.25 + 0.375)
+    shares = "BF16 100 TFLOPS for 25.0 % of the FLOPs, FP8 200 TFLOPS for 75.0 % of the FLOPs (a datasheet)"
+    assert describe(flops, arithmetic, gpu) == shares
+    # This example has no FP8, so there is no MFU.
+    assert ideal_seconds(flops, Arithmetic(convolutions="fp16", products="fp16"), GPU) is None
 
 
 def test_a_type_without_a_known_peak_has_no_ideal_time_unless_nothing_is_computed_in_it() -> None:

@@ -32,6 +32,8 @@ def report_mfu(
 ) -> None:
     """Report the arithmetic and, where a peak is known, `mfu` in percent and its peak as `mfu_peak`.
 
+    The denominator is the time that the FLOPs of each arithmetic take at its own peak: those in FP8 at that of FP8.
+
     With `palm` also `palm_flops_per_step` and, by these, `mfu_palm`.
 
     Args:
@@ -120,4 +122,5 @@ def _flops_by_column(flops: StepFlops, arithmetic: Arithmetic) -> Counter[str]:
     by_column: Counter[str] = Counter()
     by_column[arithmetic.convolutions] += flops.convolutions
     by_column[arithmetic.products] += flops.products
+    by_column["fp8"] += flops.float8
     return +by_column

@@ -15,18 +15,20 @@ from gpuagent_workloads.report import Reporter
 class StepFlops:
     """Floating-point operations of a step, forward and backward; a multiplication and an addition count as two.
 
-    The two kinds are separate since torch chooses their arithmetic separately (`Precision`).
+    The kinds are separate since their arithmetic is chosen separately: by torch (`Precision`), or by layer for FP8.
     """
 
     # Computed by cuDNN on a GPU.
     convolutions: int
-    # Of matrix products.
+    # Of matrix products, except those in FP8.
     products: int
+    # Of matrix products in FP8.
+    float8: int = 0
 
     @property
     def total(self) -> int:
-        """Of both kinds."""
-        return self.convolutions + self.products
+        """Of all kinds."""
+        return self.convolutions + self.products + self.float8
 
 
 def report_counts(model: nn.Module, flops: StepFlops, reporter: Reporter) -> None:
@@ -77,13 +79,30 @@ def palm_flops(weights: int, *, layers: int, width: int, context: int) -> int:
     return 6 * weights + 12 * layers * width * context
 
 
-def count_flops(forward_loss: Callable[[], torch.Tensor]) -> StepFlops:
+def count_flops(forward_loss: Callable[[], torch.Tensor], float8: Iterable[nn.Linear] = ()) -> StepFlops:
     """Return the floating-point operations of matrix products and convolutions, forward and backward.
 
     The optimizer's are not counted. A device may execute others, as with Winograd's convolutions.
+
+    Args:
+        forward_loss: returns the loss of a step.
+        float8: layers whose products are in FP8 in training; here they must still be torch's own.
     """
+    narrow = 0
+
+    def add(layer: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        nonlocal narrow
+        (weight,), (values,) = layer.parameters(), inputs
+        # One product forward, and one for each gradient.
+        products = 1 + values.requires_grad + weight.requires_grad
+        narrow += products * 2 * output.numel() * values.shape[-1]
+
+    hooks = [layer.register_forward_hook(add) for layer in float8]
     with FlopCounterMode(display=False) as counter:
         forward_loss().backward()
+    for hook in hooks:
+        hook.remove()
     flops = counter.get_flop_counts().get("Global", {})
     convolutions = sum(count for operation, count in flops.items() if "convolution" in str(operation))
-    return StepFlops(convolutions=int(convolutions), products=int(counter.get_total_flops() - convolutions))
+    products = int(counter.get_total_flops() - convolutions) - narrow
+    return StepFlops(convolutions=int(convolutions), products=products, float8=narrow)

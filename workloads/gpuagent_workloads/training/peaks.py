@@ -12,7 +12,7 @@ from gpuagent_workloads.report import Reporter
 GIGA, TERA = 10**9, 10**12
 
 # The columns of `Peaks` that are floating-point operations.
-ARITHMETICS = ("fp32", "tf32", "fp16", "bf16")
+ARITHMETICS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,7 @@ class Peaks:
     # On tensor cores, or at the double rate of the P100's CUDA cores.
     fp16: float | None = None
     bf16: float | None = None
+    fp8: float | None = None
     # Bandwidth of the device's memory, in 10⁹ bytes a second, reading and writing together.
     memory: float | None = None
     # Source of all figures. Those with sparsity (from the L4 on) were halved.
@@ -51,7 +52,8 @@ PEAKS = (
     Peaks(gpu=r"Tesla V100-PCIE-(16|32)GB", fp32=14.0, fp16=112, memory=900, source=_V100),
     Peaks(gpu=r"Tesla V100-SXM2-(16|32)GB", fp32=15.7, fp16=125, memory=900, source=_V100),
     Peaks(gpu=r"Tesla T4", fp32=8.1, fp16=65, memory=320, source="T4 datasheet (t4-tensor-core-datasheet-951643.pdf)"),
-    Peaks(gpu=r"NVIDIA L4", fp32=30.3, tf32=60, fp16=121, bf16=121, memory=300, source="L4 datasheet"),
+    Peaks(gpu=r"NVIDIA L4", fp32=30.3, tf32=60, fp16=121, bf16=121, fp8=242.5, memory=300, source="L4 datasheet"),
+    Peaks(gpu=r"NVIDIA L40S", fp32=91.6, tf32=183, fp16=362, bf16=362, fp8=733, memory=864, source="L40S datasheet"),
     # Its TF32 peak was found in one weak source only.
     Peaks(gpu=r"NVIDIA A10", fp32=31.2, fp16=125, bf16=125, memory=600, source="A10 datasheet (a10-datasheet.pdf)"),
     *(
@@ -62,9 +64,9 @@ PEAKS = (
             (r"(NVIDIA )?A100(-PCIE-80GB| 80GB PCIe)", 1935),
         )
     ),
-    Peaks(gpu=r"NVIDIA H100 PCIe", fp32=51, tf32=378, fp16=756, bf16=756, memory=2000, source=_H100),
-    Peaks(gpu=r"NVIDIA H100 80GB HBM3", fp32=67, tf32=494.7, fp16=989, bf16=989, memory=3350, source=_H100),
-    Peaks(gpu=r"NVIDIA H200", fp32=67, tf32=494.7, fp16=989, bf16=989, memory=4800, source="H200 datasheet"),
+    Peaks(gpu=r"NVIDIA H100 PCIe", fp32=51, tf32=378, fp16=756, bf16=756, fp8=1513, memory=2000, source=_H100),
+    Peaks(gpu=r"NVIDIA H100 80GB HBM3", fp32=67, tf32=494.7, fp16=989, bf16=989, fp8=1979, memory=3350, source=_H100),
+    Peaks(gpu=r"NVIDIA H200", fp32=67, tf32=494.7, fp16=989, bf16=989, fp8=1979, memory=4800, source="H200 datasheet"),
     Peaks(gpu=r"(NVIDIA )?GeForce GTX 1080 Ti", fp32=11.3, memory=484, source="2 × 3584 CUDA cores × boost clock"),
 )
 
