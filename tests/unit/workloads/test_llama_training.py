@@ -146,6 +146,8 @@ def test_a_long_sequence_trains(tmp_path: Path) -> None:
         ({"ranks": 2, "strategy": "tp", "context": 15}, "divide --context 15; 2 ranks do not"),
         ({"ranks": 2, "strategy": "tp", "lora": 4}, "tp divides no adapters: omit --lora"),
         ({"ranks": 2, "strategy": "tp", "compile": True}, "tp cannot be compiled: omit --compile"),
+        ({"ranks": 2, "strategy": "tp", "precision": "fp8"}, "tp divides no layers in FP8: use --precision bf16"),
+        ({"context": 15, "precision": "fp8"}, "multiple of 16 tokens a step, not --batch-size 2 × --context 15"),
         ({"strategy": "fsdp2"}, "give --ranks 2 or more, or omit it"),
         ({"ranks": 2, "strategy": "fsdp2", "precision": "fp16"}, "use --precision bf16"),
         ({"strategy": "fsdp2", "elastic": "1:1", "steps": 1}, "--strategy fsdp2 must be ddp"),

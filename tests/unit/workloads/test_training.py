@@ -159,6 +159,10 @@ def test_a_torch_that_does_not_tell_the_uuid_is_no_failure() -> None:
         ("tf32", (7, 5), True),
         ("bf16", (8, 0), False),
         ("tf32", (9, 0), False),
+        ("fp8", None, True),
+        ("fp8", (8, 6), True),
+        ("fp8", (8, 9), False),
+        ("fp8", (9, 0), False),
     ],
 )
 def test_a_precision_that_the_hardware_does_not_have_is_refused(

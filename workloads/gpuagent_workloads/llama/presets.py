@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+# Tensor cores sum products in FP8 over multiples of this many numbers: features, or the tokens of a step.
+FLOAT8_MULTIPLE = 16
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:

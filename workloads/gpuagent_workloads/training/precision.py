@@ -8,30 +8,33 @@ import torch
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.report import Reporter
 
-AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
+# With fp8 that of all but the layers in FP8.
+AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
 
 # Compute capability from which the hardware has it. Emulation is refused: it would time something else.
-_NEEDS_CAPABILITY = {"tf32": (8, 0), "fp16": (5, 3), "bf16": (8, 0)}
+_NEEDS_CAPABILITY = {"tf32": (8, 0), "fp16": (5, 3), "bf16": (8, 0), "fp8": (8, 9)}
 
 
 class Precision:
     """A precision: torch's flags, autocast and the scaling of gradients.
 
-    `name` is one of `config.PRECISIONS`; `dtype` is the type of autocast, None where it is off.
+    `name` is one of `config.PRECISIONS` or fp8; `dtype` is the type of autocast, None where it is off.
     """
 
     def __init__(self, name: str, device: torch.device) -> None:
         """Set the flags.
 
         Args:
-            name: one of `config.PRECISIONS`.
+            name: one of `config.PRECISIONS` or fp8.
             device: where the training runs.
 
         Raises:
             MisuseError: the device lacks it.
         """
-        capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
-        reason = refusal(name, capability)
+        if device.type == "cuda":
+            reason = refusal(name, torch.cuda.get_device_capability(device), torch.cuda.get_device_name(device))
+        else:
+            reason = refusal(name, None)
         if reason:
             raise MisuseError(reason)
         if name in ("fp32", "tf32"):
@@ -84,21 +87,22 @@ class Precision:
             reporter.result("tf32_cudnn", int(torch.backends.cudnn.allow_tf32))
 
 
-def refusal(name: str, capability: tuple[int, int] | None) -> str | None:
+def refusal(name: str, capability: tuple[int, int] | None, device: str = "this GPU") -> str | None:
     """Return the reason why a device lacks a precision, None if it has it.
 
     Args:
-        name: one of `config.PRECISIONS`.
+        name: one of `config.PRECISIONS` or fp8.
         capability: compute capability of the GPU; None: it is a CPU.
+        device: its name.
     """
     if capability is None:
-        missing = name in ("tf32", "fp16")
+        missing = name in ("tf32", "fp16", "fp8")
         return f"--precision {name} needs a GPU; default, fp32 and bf16 run on a CPU" if missing else None
     needed = _NEEDS_CAPABILITY.get(name, (0, 0))
     if capability >= needed:
         return None
     major, minor = capability
     return (
-        f"--precision {name} needs compute capability {needed[0]}.{needed[1]}; this GPU has {major}.{minor}: "
-        "use default or fp32"
+        f"--precision {name} needs compute capability {needed[0]}.{needed[1]}; {device} has {major}.{minor}: "
+        f"use {'bf16' if capability >= _NEEDS_CAPABILITY['bf16'] else 'default or fp32'}"
     )

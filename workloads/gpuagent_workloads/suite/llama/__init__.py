@@ -6,6 +6,10 @@ Weights, gradients and optimizer divided among eight GPUs:
 
     python -m gpuagent_workloads run llama --model 8b --precision bf16 --ranks 8 --strategy fsdp2 --recompute true
 
+Matrix products of the blocks in FP8, by torchao:
+
+    python -m gpuagent_workloads run llama --model 8b --precision fp8 --compile true
+
 Adapters beside frozen weights:
 
     python -m gpuagent_workloads run llama --model 8b --precision bf16 --lora 16
@@ -15,9 +19,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.llama.presets import PRESETS, Size
+from gpuagent_workloads.llama.presets import FLOAT8_MULTIPLE, PRESETS, Size
 from gpuagent_workloads.parameters import parameter
-from gpuagent_workloads.training.config import SYNTHETIC, TrainingConfig
+from gpuagent_workloads.training.config import PRECISIONS, SYNTHETIC, TrainingConfig
 from gpuagent_workloads.workload import Workload
 
 STRATEGIES = ("ddp", "fsdp2", "tp")
@@ -29,6 +33,11 @@ class Config(TrainingConfig):
 
     item: ClassVar[str] = "tokens"
 
+    precision: str = parameter(
+        "default",
+        help="torch's own flags, TF32 off or on, mixed precision, or fp8 (torchao)",
+        choices=(*PRECISIONS, "fp8"),
+    )
     model: str = parameter("60m", help="size of the model", choices=tuple(PRESETS))
     context: int = parameter(2048, help="tokens of a sequence", minimum=2, maximum=131_072)
     strategy: str = parameter(
@@ -46,9 +55,14 @@ class Config(TrainingConfig):
     data: str = parameter(SYNTHETIC, help="directory with train.bin and val.bin, or synthetic", path=True)
 
     def check_together(self) -> None:
-        """Check also what the strategy needs."""
+        """Check also what FP8 and the strategy need."""
         # Named, since super() does not find the class that slots=True makes of this one.
         TrainingConfig.check_together(self)
+        if self.precision == "fp8" and self.items_per_step % FLOAT8_MULTIPLE:
+            raise MisuseError(
+                f"--precision fp8 needs a multiple of {FLOAT8_MULTIPLE} tokens a step, not --batch-size "
+                f"{self.batch_size} × --context {self.context}: change one, or use bf16"
+            )
         self.check_strategy(self.ranks * self.nodes)
 
     def check_strategy(self, ranks: int) -> None:
@@ -73,6 +87,8 @@ class Config(TrainingConfig):
     def _check_tensor_parallel(self, ranks: int) -> None:
         if self.lora is not None:
             raise MisuseError("--strategy tp divides no adapters: omit --lora, or use ddp or fsdp2")
+        if self.precision == "fp8":
+            raise MisuseError("--strategy tp divides no layers in FP8: use --precision bf16, or ddp or fsdp2")
         if self.compile:
             raise MisuseError("--strategy tp cannot be compiled: omit --compile, or use ddp or fsdp2")
         size = self.size

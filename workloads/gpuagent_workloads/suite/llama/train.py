@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor.parallel import loss_parallel
 
+from gpuagent_workloads.llama.float8 import convert_blocks, count_converted, float8_layers
 from gpuagent_workloads.llama.training import LanguageModel, materialise
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.llama import Config
@@ -74,10 +75,18 @@ def train(config: Config, reporter: Reporter) -> None:
 
 
 def build(config: Config, ranks: Ranks) -> LanguageModel:
-    """Return the model with new weights on the device of this rank, of which it has its part."""
+    """Return the model with new weights on the device of this rank, of which it has its part.
+
+    On a CPU, which `Precision` refuses for runs, FP8 is emulated.
+
+    Raises:
+        MisuseError: the precision is fp8, and torchao is missing.
+    """
     device = choose_device(config.device)
     narrow = AUTOCAST.get(config.precision)
     model = _on_meta_device(config, recompute=config.recompute, chunk=config.loss_chunk)
+    if config.precision == "fp8":
+        convert_blocks(model, emulate=device.type == "cpu")
     frozen = narrow
     if config.strategy != "ddp" and ranks.size > 1:
         shard(model, config.strategy, ranks.size, device, narrow)
@@ -88,18 +97,21 @@ def build(config: Config, ranks: Ranks) -> LanguageModel:
 
 
 def report_size(model: nn.Module, config: Config, reporter: Reporter) -> None:
-    """Report the model's name and the number of frozen weights."""
+    """Report the model's name, the number of frozen weights, and that of layers in FP8."""
     reporter.result("model", config.model)
     frozen = sum(weights.numel() for weights in model.parameters() if not weights.requires_grad)
     if frozen:
         reporter.result("frozen_parameters", frozen)
+    if config.precision == "fp8":
+        reporter.result("float8_layers", count_converted(model))
 
 
 def step_flops(config: Config) -> StepFlops:
     """Return the counted floating-point operations of a step of a rank, without what is computed again."""
     model = _on_meta_device(config)
     tokens_BL = torch.empty(config.batch_size, config.context, dtype=torch.long, device="meta")
-    return count_flops(lambda: model(tokens_BL, tokens_BL))
+    float8 = float8_layers(model).values() if config.precision == "fp8" else ()
+    return count_flops(lambda: model(tokens_BL, tokens_BL), float8)
 
 
 def palm_step_flops(config: Config) -> StepFlops:
@@ -108,10 +120,14 @@ def palm_step_flops(config: Config) -> StepFlops:
     Of the weights, those of an embedding that is only looked up are left out.
     """
     size = config.size
-    weights = sum(weights.numel() for weights in _on_meta_device(config).parameters())
+    model = _on_meta_device(config)
+    weights = sum(weights.numel() for weights in model.parameters())
     looked_up = 0 if size.tied else size.vocabulary * size.width
     per_token = palm_flops(weights - looked_up, layers=size.layers, width=size.width, context=config.context)
-    return StepFlops(convolutions=0, products=per_token * config.items_per_step)
+    total, float8 = per_token * config.items_per_step, 0
+    if config.precision == "fp8":
+        float8 = 6 * sum(layer.weight.numel() for layer in float8_layers(model).values()) * config.items_per_step
+    return StepFlops(convolutions=0, products=total - float8, float8=float8)
 
 
 def layers(config: Config) -> list[LayerRow]:
