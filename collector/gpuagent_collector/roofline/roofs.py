@@ -111,7 +111,7 @@ SELECT run_id, {rank}, 'steps', avg(steps) FROM of_ranks GROUP BY ALL"""
 
 
 # Each has its own peak, and this name in the results of runs.
-ARITHMETICS = ("fp64", "fp32", "tf32", "fp16", "bf16")
+ARITHMETICS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")
 
 # FLOPs of a step by arithmetic; only those above 0.
 Mix = Mapping[str, float]

@@ -14,8 +14,9 @@ def test_measured_roofs_are_the_best_product_of_each_arithmetic_and_the_better_b
 
 
 def test_datasheet_roofs_are_gathered_from_what_runs_stored() -> None:
-    roofs = datasheet_roofs([{}, DATASHEET, {"datasheet_bf16_flops_per_second": 400e12}])
-    assert roofs.flops_per_second == {"fp32": 20e12, "tf32": 200e12, "bf16": 400e12}
+    narrow = {"datasheet_bf16_flops_per_second": 400e12, "datasheet_fp8_flops_per_second": 800e12}
+    roofs = datasheet_roofs([{}, DATASHEET, narrow])
+    assert roofs.flops_per_second == {"fp32": 20e12, "tf32": 200e12, "bf16": 400e12, "fp8": 800e12}
     assert roofs.bytes_per_second == 2e12
 
 
