@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Llama 1b in training: eager, checkpointed, compiled and, with two GPUs, by DDP, FSDP2 and tensor parallelism, beside a plain loop.
+# Llama 1b in training: eager, checkpointed, compiled, in FP8 and, with two GPUs, by DDP, FSDP2 and tensor parallelism, beside a plain loop.
 #
 #   benchmarks/on_gpu/training.sh [OPTIONS OF gpuagent experiment run]
 #
