@@ -29,6 +29,8 @@ from tests.support.servers import BIN, Node, until
 
 # A folder with up.sh, down.sh, and the binaries in bin/ or bin.tar.xz.
 VARIABLE = "GPUAGENT_TEST_KUBERNETES"
+# The state of a running cluster of up.sh whose node n1 has NVIDIA GPUs, and whose images are loaded.
+GPU_VARIABLE = "GPUAGENT_TEST_KUBERNETES_GPU"
 # Set to leave the cluster as it is after the tests, for the next call of them.
 KEEP_VARIABLE = "GPUAGENT_TEST_KUBERNETES_KEEP"
 
@@ -179,6 +181,17 @@ def cluster(*, openshift: bool) -> Iterator[Cluster]:
                 found.down()
 
 
+def cluster_with_gpus() -> Cluster:
+    """Return the cluster with GPUs that somebody has brought up; its programs are on the PATH."""
+    state = os.environ.get(GPU_VARIABLE)
+    if not state:
+        pytest.skip(f"{GPU_VARIABLE} names no state of a cluster with GPUs")
+    kubectl = shutil.which("kubectl")
+    assert kubectl, "kubectl of the cluster is not on the PATH"
+    openshift = (Path(state) / "openshift.yaml").exists()
+    return Cluster(scripts=Path(state), programs=Path(kubectl).parent, state=Path(state), openshift=openshift)
+
+
 def _load(found: Cluster, images: Path) -> None:
     """Give images to every node, unless a cluster that was kept has them."""
     loaded, now = found.state / "loaded", str(images.stat().st_mtime_ns)
@@ -311,11 +324,11 @@ def read_all(text: str) -> list[dict[str, Any]]:
 
 
 def on(kind: str) -> pytest.MarkDecorator:
-    """Return the mark of tests in a cluster of this kind, plain or openshift, which all of one kind share."""
+    """Return the mark of tests in a cluster of this kind, plain, openshift or gpu, which all of one kind share."""
     return pytest.mark.parametrize("cluster", [kind], indirect=True, scope="session")
 
 
-def mount_torch(found: Cluster, project: str) -> None:
+def mount_torch(found: Cluster, project: str, packages: Path = SITE_PACKAGES) -> None:
     """Make the claim `torch` in a project: the packages of this machine's Python, as a node's disk would have them."""
     size = {"storage": "1Gi"}
     volume = {
@@ -326,7 +339,7 @@ def mount_torch(found: Cluster, project: str) -> None:
             "capacity": size,
             "accessModes": ["ReadOnlyMany"],
             "storageClassName": "",
-            "hostPath": {"path": str(SITE_PACKAGES)},
+            "hostPath": {"path": str(packages)},
         },
     }
     bound = {"volumeName": "torch", "storageClassName": "", "accessModes": ["ReadOnlyMany"]}

@@ -70,6 +70,8 @@ def _configure(folder: Path, nodes: Sequence[str], settings: Sequence[str]) -> P
     for node, port in zip(nodes, ports, strict=True):
         has = f"CPUs={os.cpu_count()} RealMemory={MEMORY_MB} State=UNKNOWN"
         text += f"NodeName={node} NodeAddr=127.0.0.1 Port={port} {has}\n"
+    # Nothing here uses control groups, but the daemon loads a plug-in for them; that of v2 needs systemd.
+    (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
     path = folder / "slurm.conf"
     path.write_text("\n".join([text, *settings, ""]))
     return path
