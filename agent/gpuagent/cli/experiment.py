@@ -98,7 +98,7 @@ def run(
     """
     from gpuagent.agent_config import find_place
     from gpuagent.experiment import plan
-    from gpuagent.experiment.conduct import Journal, check_cells, check_concerns, torch_concerns
+    from gpuagent.experiment.conduct import Journal, check_cells, check_concerns, occupant_concerns, torch_concerns
     from gpuagent.experiment.file import find_file, parse_width, read_experiment
     from gpuagent.experiment.gpus import NodeGpus
     from gpuagent.locations import lock
@@ -133,7 +133,8 @@ def run(
     with lock(journal_path.with_suffix(".lock"), held=f"another command makes the runs of {experiment.name} here"):
         journal = Journal(journal_path, plan.fingerprint(whole))
         if journal.left(plan.all_trials(experiment, lacking)):
-            check_concerns((*gpus.occupants(), *torch_concerns(experiment, config.python, gpus)), force=force)
+            busy = occupant_concerns(experiment, gpus)
+            check_concerns((*busy, *torch_concerns(experiment, config.python, gpus)), force=force)
         begin = partial(_conduct, experiment, journal, lacking, config, given_to_agent(ctx), gpus)
         is_stored, has_stopped = _go_on(begin, journal)
     answer.print(config, is_stored=is_stored)

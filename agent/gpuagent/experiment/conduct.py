@@ -312,6 +312,12 @@ def check_concerns(concerns: Iterable[str], *, force: bool) -> None:
         raise GpuAgentError(f"{'; '.join(reasons)}. --force starts nevertheless")
 
 
+def occupant_concerns(experiment: Experiment, gpus: NodeGpus) -> Iterator[str]:
+    """Yield the GPUs that are busy already, except those of running servers that the experiment puts load on."""
+    named = (dict(cell.parameters).get("gpus") for cell in cells(experiment) if cell.workload == "serve-load")
+    return gpus.occupants({uuid.strip() for each in named if each for uuid in each.split(",")})
+
+
 def torch_concerns(experiment: Experiment, python: str, gpus: NodeGpus) -> Iterator[str]:
     """Yield why the torch of this Python cannot use the GPUs that the experiment's workloads would want."""
     if not (any(cell.workload for cell in cells(experiment)) and gpus.temperatures()):

@@ -2,12 +2,13 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from math import inf
 
 from gpuagent.experiment.file import CoolDown
 from gpuagent.sources.nvml_processes import running_processes
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError, OpenNvml, open_nvml
+from gpuagent_common.text import counted
 
 _TEMPERATURE_GPU = 0
 _POLL_SECONDS = 1.0
@@ -31,11 +32,11 @@ class NodeGpus:
         )
         return sum(counts.values()) if counts and len(counts) == len(self.temperatures()) else None
 
-    def occupants(self) -> Iterator[str]:
-        """Yield, in words, each GPU that other processes compute on."""
+    def occupants(self, measured: Collection[str] = ()) -> Iterator[str]:
+        """Yield, in words, each GPU that other processes compute on, except GPUs whose processes are `measured`."""
         for uuid, count in self._read(lambda nvml, uuid: float(len(running_processes(nvml, uuid)))):
-            if count:
-                yield f"{uuid} has {count:.0f} compute processes already"
+            if count and uuid not in measured:
+                yield f"{uuid} is in use: {counted(int(count), 'program')}"
 
     def cool_down(
         self, wanted: CoolDown, report: Callable[[str], None], sleep: Callable[[float], None] = time.sleep

@@ -11,7 +11,14 @@ from types import MappingProxyType
 from typing import IO
 
 from gpuagent.experiment import plan
-from gpuagent.experiment.conduct import Conductor, Journal, check_cells, check_concerns, torch_concerns
+from gpuagent.experiment.conduct import (
+    Conductor,
+    Journal,
+    check_cells,
+    check_concerns,
+    occupant_concerns,
+    torch_concerns,
+)
 from gpuagent.experiment.file import Experiment, parse_experiment
 from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.experiment.plan import Trial
@@ -230,7 +237,7 @@ class Launches:
         lacking = check_cells(experiment, self._plan, NodeGpus(self._open_nvml))
         # During a run of ours, that run is the one that computes.
         if not self._runner.processes():
-            check_concerns(NodeGpus(self._open_nvml).occupants(), force=file.force)
+            check_concerns(occupant_concerns(experiment, NodeGpus(self._open_nvml)), force=file.force)
         path = self._directory / f"{experiment.name}.jsonl"
         held = f"the runs of {experiment.name} are being made on this node already"
         try:

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from gpuagent.environments import EnvironmentUnavailableError, ImageUnavailableError
 from gpuagent.experiment import plan
-from gpuagent.experiment.conduct import Conductor, Done, Journal, check_cells
+from gpuagent.experiment.conduct import Conductor, Done, Journal, check_cells, occupant_concerns
 from gpuagent.experiment.file import CoolDown, Experiment
 from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.runs.catalogue import Catalogue
 from gpuagent.runs.planning import PlannedRun, Planner
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
-from tests.support.nvml_replay import NO_DRIVER, NvmlRecording
+from tests.support.nvml_replay import FIRST, NO_DRIVER, NvmlRecording
 from tests.unit.experiment.experiments import TWO_BY_TWO, InstantRuns, Recorded, experiment
 
 
@@ -133,6 +133,22 @@ def test_a_cool_gpu_causes_no_wait_and_a_warm_one_a_wait_up_to_the_limit_and_one
 def test_a_node_without_gpus_has_no_energy_and_no_occupants() -> None:
     gpus = NodeGpus(NO_DRIVER)
     assert (gpus.joules(), list(gpus.occupants()), gpus.temperatures()) == (None, [], {})
+
+
+SERVED = """
+name: served
+workloads:
+  - workload: serve-load
+    parameters: {url: "http://127.0.0.1:8000", rate: [1, 2], gpus: "GPUS"}
+"""
+
+
+def test_a_gpu_of_the_server_that_is_measured_is_not_busy() -> None:
+    gpus = NodeGpus(NvmlRecording.load("busy").open)
+    (reason,) = occupant_concerns(experiment(CELLS), gpus)
+    assert reason == f"{FIRST} is in use: 1 program"
+    assert not list(occupant_concerns(experiment(SERVED.replace("GPUS", f"GPU-other, {FIRST}")), gpus))
+    assert list(occupant_concerns(experiment(SERVED.replace("GPUS", "GPU-other")), gpus)) == [reason]
 
 
 CELLS = """
