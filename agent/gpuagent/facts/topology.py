@@ -55,8 +55,11 @@ def collect_topology(surroundings: Surroundings) -> tuple[list[Link], list[Devic
         gpus = [_read_gpu(surroundings, nvml, uuid) for uuid in nvml.devices()]
     interfaces = list(_read_interfaces(surroundings))
     paths = []
-    for (gpu, ends), (other, _) in combinations(gpus, 2):
-        paths.append(_path(surroundings, gpu, other, _count_direct(ends, other.pci_bus_id)))
+    for (gpu, ends), (other, other_ends) in combinations(gpus, 2):
+        there, back = _count_towards(ends, other.pci_bus_id), _count_towards(other_ends, gpu.pci_bus_id)
+        # Through NVSwitches, the GPU with fewer links to them is the limit.
+        nvlinks = None if there is None or back is None else min(there, back)
+        paths.append(_path(surroundings, gpu, other, nvlinks))
     paths += [_path(surroundings, gpu, interface, None) for gpu, _ in gpus for interface in interfaces]
     return [*(gpu for gpu, _ in gpus), *interfaces], paths
 
@@ -96,11 +99,17 @@ def _read_nvlinks(nvml: Nvml, uuid: str) -> Sequence[_End] | None:
     return ends
 
 
-def _count_direct(ends: Sequence[_End] | None, peer: str | None) -> int | None:
-    """Return the number of NVLinks to the GPU at a PCI address; None: the GPU has no NVLink, or one may end there."""
-    if ends is None or peer is None or any(address is None and kind in (_GPU, None) for kind, address in ends):
+def _count_towards(ends: Sequence[_End] | None, peer: str | None) -> int | None:
+    """Return the number of NVLinks that lead to the GPU at a PCI address, straight or through NVSwitches.
+
+    None: the GPU has no NVLink, or nothing shows where one ends.
+    """
+    if ends is None or peer is None:
         return None
-    return sum(address == peer for _, address in ends)
+    others = [(kind, address) for kind, address in ends if address != peer]
+    if any(kind is None or (kind == _GPU and address is None) for kind, address in others):
+        return None
+    return len(ends) - len(others) + sum(kind == _SWITCH for kind, _ in others)
 
 
 def _read_interfaces(surroundings: Surroundings) -> Iterator[Link]:

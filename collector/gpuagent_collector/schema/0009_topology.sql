@@ -23,5 +23,5 @@ CREATE TABLE session_paths (
     peer_device_id BIGINT,                -- | the other GPU; NULL: a network interface | agent
     peer_name VARCHAR,                    -- | the network interface; NULL: a GPU | sysfs
     pcie_path VARCHAR,                    -- | where they meet: PIX one PCIe switch, PXB several, PHB the host bridge, NODE the NUMA node, SYS beyond it; NULL: not shown | sysfs
-    nvlinks BIGINT                        -- | active NVLinks straight between the two GPUs; NULL: has no NVLink, not shown, or a network interface | NVML
+    nvlinks BIGINT                        -- | active NVLinks between the two GPUs, straight or through NVSwitches, as in nvidia-smi topo -m (NV18); NULL: has no NVLink, not shown, or a network interface | NVML
 );

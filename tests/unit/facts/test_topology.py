@@ -78,7 +78,7 @@ def test_nvlinks_numa_nodes_interfaces_and_the_paths_between_them_are_read(tmp_p
         Link(name="ib0", **of_card),  # type: ignore[arg-type]
         Link(name="mlx5_0", **of_card),  # type: ignore[arg-type]
     ]
-    first = DevicePath(device_id=key(FIRST), peer_device_id=key(SECOND), peer_name=None, pcie_path="SYS", nvlinks=2)
+    first = DevicePath(device_id=key(FIRST), peer_device_id=key(SECOND), peer_name=None, pcie_path="SYS", nvlinks=3)
     assert paths[0] == first
     assert [(path.device_id, path.peer_name, path.pcie_path, path.nvlinks) for path in paths[1:]] == [
         (key(FIRST), "ib0", "PIX", None),
@@ -100,15 +100,17 @@ TYPE, ADDRESS = f"nvmlDeviceGetNvLinkRemoteDeviceType({FIRST}, ", f"nvmlDeviceGe
 
 
 @pytest.mark.parametrize(
-    ("changes", "to_gpus", "to_switches", "direct"),
+    ("changes", "to_gpus", "to_switches", "between"),
     [
         # A link of unknown type: only its address may show the GPU.
-        ({f"{TYPE}1)": NOT_SUPPORTED}, None, None, 2),
-        ({f"{TYPE}1)": UNKNOWN_TYPE}, None, None, 2),
+        ({f"{TYPE}1)": NOT_SUPPORTED}, None, None, 3),
+        ({f"{TYPE}1)": UNKNOWN_TYPE}, None, None, 3),
         ({f"{TYPE}2)": NOT_SUPPORTED, f"{ADDRESS}2)": NOT_SUPPORTED}, None, None, None),
         # A link to a GPU of unknown address may be one to this GPU, a link to a switch never.
         ({f"{ADDRESS}1)": NOT_SUPPORTED}, 2, 1, None),
-        ({f"{ADDRESS}2)": NOT_SUPPORTED}, 2, 1, 2),
+        ({f"{ADDRESS}2)": NOT_SUPPORTED}, 2, 1, 3),
+        # The other GPU has no link to a switch.
+        ({f"nvmlDeviceGetNvLinkState({SECOND}, 2)": {"answer": 0}}, 2, 1, 2),
         ({f"nvmlDeviceGetPciInfo({SECOND})": NOT_SUPPORTED}, 2, 1, None),
         # All are down.
         ({f"nvmlDeviceGetNvLinkState({FIRST}, {link})": {"answer": 0} for link in range(3)}, 0, 0, 0),
@@ -118,13 +120,13 @@ def test_nvlinks_that_the_driver_does_not_describe_are_unknown_not_missing(
     changes: dict[str, dict[str, Any]],
     to_gpus: int | None,
     to_switches: int | None,
-    direct: int | None,
+    between: int | None,
     tmp_path: Path,
 ) -> None:
     outcomes = {**two_gpus(), **{call: [outcome] for call, outcome in changes.items()}}
     links, paths = collect_topology(surround(tmp_path, outcomes))
     assert (links[0].nvlinks_to_gpus, links[0].nvlinks_to_switches) == (to_gpus, to_switches)
-    assert [path.nvlinks for path in paths] == [direct]
+    assert [path.nvlinks for path in paths] == [between]
 
 
 def test_a_node_without_a_driver_has_its_interfaces(tmp_path: Path) -> None:
