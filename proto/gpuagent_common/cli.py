@@ -130,9 +130,18 @@ def run_command_line(group: click.Group) -> NoReturn:
             error.__cause__, KeyboardInterrupt
         ):
             raise
+        _end_at_once_on_signals()
         click.echo(f"{group.name}: interrupted", err=True)
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end_at_once_on_signals() -> None:
+    """Let a second Ctrl-C end what is left of the exit, where Python would print a traceback."""
+    import signal  # as in interrupt_on_signals
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _describe_failure(error: GpuAgentError | OSError) -> str:

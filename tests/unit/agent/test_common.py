@@ -1,3 +1,7 @@
+import signal
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,3 +104,31 @@ def test_jitter_shortens_a_delay(drawn: float, delay: float) -> None:
 def test_an_outage_of_any_length_has_a_delay() -> None:
     backoff = Backoff(first_seconds=0.5, longest_seconds=30, failures=100_000)
     assert backoff.next_delay_seconds() == 30
+
+
+# Its thread never ends, so that Python waits for it on exit.
+_STUCK = """
+import threading
+import click
+from gpuagent_common.cli import run_command_line
+
+@click.group()
+def tool(): ...
+
+@tool.command()
+def stick():
+    threading.Thread(target=threading.Event().wait).start()
+    raise KeyboardInterrupt
+
+run_command_line(tool)
+"""
+
+
+def test_a_second_interrupt_ends_an_exit_without_a_traceback() -> None:
+    with subprocess.Popen([sys.executable, "-c", _STUCK, "stick"], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        lines = [process.stderr.readline(), process.stderr.readline()]
+        process.send_signal(signal.SIGINT)
+        lines.append(process.stderr.read())
+    assert lines == ["\n", "tool: interrupted\n", ""]
+    assert process.returncode == -signal.SIGINT
