@@ -19,9 +19,14 @@ _OLDEST_KUBECTL = (1, 27)
 _ANSWERS_WITHIN = "10s"
 
 # How often pods are looked at while a workload comes up, and how often the same trouble is seen before it is hopeless.
+# The first look finds pods that an earlier deployment left.
+_FIRST_LOOK_SECONDS = 1.0
 _LOOK_SECONDS = 5.0
 _LOOKS = 4
-_FAILURES = {"CrashLoopBackOff", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RunContainerError"}
+# A second attempt to pull follows 10 to 25 s after the first.
+_PULL_LOOKS = 7
+_PULL_BACK_OFF = "ImagePullBackOff"
+_FAILURES = {"CrashLoopBackOff", _PULL_BACK_OFF, "ErrImageNeverPull", "InvalidImageName", "RunContainerError"}
 _FAILURES |= {"CreateContainerConfigError", "CreateContainerError"}
 
 
@@ -81,6 +86,7 @@ class Trouble:
 
     Attributes:
         is_hopeless: waiting alone will not help.
+        looks: how often it is seen before it is hopeless.
     """
 
     pod: str
@@ -88,6 +94,7 @@ class Trouble:
     reason: str
     words: str
     is_hopeless: bool
+    looks: int
 
     @property
     def key(self) -> str:
@@ -100,7 +107,8 @@ def troubles(pod: dict[str, Any]) -> Iterator[Trouble]:
     status = pod.get("status", {})
     for each in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
         waiting, ended = each["state"].get("waiting", {}), each.get("lastState", {}).get("terminated", {})
-        reason = waiting.get("reason", "")
+        # The kubelet shows one of them after an attempt, and the other while it waits for the next.
+        reason = str(waiting.get("reason", "")).replace("ErrImagePull", _PULL_BACK_OFF)
         if reason not in _FAILURES:
             continue
         # In a back-off, the last attempt has the cause.
@@ -108,8 +116,14 @@ def troubles(pod: dict[str, Any]) -> Iterator[Trouble]:
         words = " ".join((cause or waiting.get("message") or "no reason is given").split())
         # An attempt or two may fail for what comes later, such as a database.
         is_hopeless = reason != "CrashLoopBackOff" or "exec" in words or each.get("restartCount", 0) > 2
-        name = pod["metadata"]["name"]
-        yield Trouble(pod=name, container=each["name"], reason=reason, words=words[:300], is_hopeless=is_hopeless)
+        yield Trouble(
+            pod=pod["metadata"]["name"],
+            container=each["name"],
+            reason=reason,
+            words=words[:300],
+            is_hopeless=is_hopeless,
+            looks=_PULL_LOOKS if reason == _PULL_BACK_OFF else _LOOKS,
+        )
 
 
 class Cluster:
@@ -192,10 +206,12 @@ class Cluster:
         labels = json.loads(self.field(workload, "{.spec.selector.matchLabels}"))
         selector = "--selector=" + ",".join(f"{name}={value}" for name, value in labels.items())
         seen: dict[str, int] = {}
+        seconds = _FIRST_LOOK_SECONDS
         while True:
             with suppress(subprocess.TimeoutExpired):
-                rollout.wait(_LOOK_SECONDS)
+                rollout.wait(seconds)
                 return
+            seconds = _LOOK_SECONDS
             pods = json.loads(self._need(["get", "pods", selector, "--output=json"]))["items"]
             if workload.startswith("statefulset/"):
                 pods = self._replace_stuck(workload, pods)
@@ -204,7 +220,7 @@ class Cluster:
                 words = f"{trouble.key}: {trouble.words}"
                 if seen[trouble.key] == 1:
                     print(words, flush=True)
-                if trouble.is_hopeless and seen[trouble.key] >= _LOOKS:
+                if trouble.is_hopeless and seen[trouble.key] >= trouble.looks:
                     raise DeployError(f"{workload} cannot become ready: {words}{self._last_words(trouble)}")
 
     def _replace_stuck(self, workload: str, pods: list[dict[str, Any]]) -> list[dict[str, Any]]:

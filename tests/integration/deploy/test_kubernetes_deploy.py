@@ -265,10 +265,13 @@ def test_what_keeps_a_pod_from_running_is_found_in_its_status() -> None:
     assert not list(troubles(pod("ContainerCreating")))
     (missing,) = troubles(pod("ImagePullBackOff"))
     assert (missing.words, missing.is_hopeless) == ("back-off", True)
+    # Its two reasons alternate, and are one trouble, which lasts until a second attempt has failed.
+    assert list(troubles(pod("ErrImagePull"))) == [missing]
     (first,), (fourth,) = troubles(pod("CrashLoopBackOff", 1)), troubles(pod("CrashLoopBackOff", 4))
     assert (first.words, first.is_hopeless, fourth.is_hopeless) == ("it ended with exit code 1", False, True)
     (program,) = troubles(pod("CrashLoopBackOff", 1, "exec /opt/gpuagent/bin/gpuagent: no such file or directory"))
     assert program.is_hopeless
+    assert missing.looks > program.looks
 
 
 def test_undeploying_leaves_the_namespace_with_the_store_and_says_so(make: Make, asked: Asked) -> None:
