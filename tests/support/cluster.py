@@ -1,8 +1,10 @@
 """A real Kubernetes on this machine, from a folder of binaries: plain, or with OpenShift's admission."""
 
+import compileall
 import fcntl
 import json
 import os
+import py_compile
 import re
 import shutil
 import signal
@@ -10,7 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -22,7 +24,7 @@ import pytest
 import yaml
 
 from gpuagent.images.recipe import write_wheel
-from tests.support.containers import REPOSITORY, SITE_PACKAGES, ULIMITS, import_image, short_folder
+from tests.support.containers import LIBRARY, REPOSITORY, SITE_PACKAGES, ULIMITS, import_image, short_folder
 from tests.support.images import make_base, make_tiny_base, write_wheels
 from tests.support.programs import need
 from tests.support.servers import BIN, Node, until
@@ -229,6 +231,10 @@ def _images(programs: Path) -> Path:
         (root / "bin" / name).symlink_to("busybox")
     import_image(client, root, f"docker.io/library/{TINY}")
     base = make_base(folder / "base")
+    # Every start in a pod, whose root is read-only, would compile Python's library again: most of a second of a core.
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    library = base / LIBRARY.relative_to("/")
+    compileall.compile_dir(library, quiet=2, workers=0, stripdir=str(base), prependdir="/", invalidation_mode=unchecked)
     # For `kubectl cp`.
     (base / "bin/tar").symlink_to("busybox")
     import_image(client, base, "gpuagent-base")
@@ -286,6 +292,38 @@ class Site:
         """Let the commands act as a user in a project."""
         self.node.environment["GPUAGENT_KUBERNETES"] = f"kubectl --as={user} --namespace={project}"
         self.node.environment["GPUAGENT_KUBERNETES_ARGS"] = options
+
+    @contextmanager
+    def beside(self, name: str) -> Iterator["Site"]:
+        """Yield the site with an agent of its own, for a run at the same time as others; no two have one name."""
+        (self.node.folder / name).mkdir()
+        with Node(self.node.folder / name) as node:
+            own = {variable: node.environment[variable] for variable in ("GPUAGENT_SPOOL_DIR", "GPUAGENT_RUNTIME_DIR")}
+            node.environment = self.node.environment | own
+            yield replace(self, node=node)
+
+    def find(self, name: str) -> dict[str, object]:
+        """Return the one run with this name."""
+        (found,) = self.ask(f"SELECT * FROM runs WHERE workload = '{name}'")
+        return found
+
+    def end_each(self, namespace: str, *numbers: signal.Signals, options: Sequence[str] = ()) -> None:
+        """Start a run for each signal, named after it; send it once the program has begun; wait for the end of all."""
+        script = ("--", "sh", "-c", "echo begun; sleep 600")
+        with ExitStack() as stack:
+            processes = {}
+            for number in numbers:
+                node = stack.enter_context(self.beside(number.name)).node
+                words = (f"--environment=kubernetes:{TINY}", f"--name={number.name}", *options, *script)
+                processes[number] = (node.start("gpuagent", "run", *words, log="run.log"), node.folder / "run.log")
+            for process, log in processes.values():
+                until(lambda: "begun" in log.read_text() or process.poll() is not None, "the program's first line")  # noqa: B023
+                assert process.poll() is None, log.read_text()
+            for number, (process, _) in processes.items():
+                os.kill(process.pid, number)
+            for process, _ in processes.values():
+                process.wait(timeout=60)
+        self.cluster.wait_until_clear(namespace)
 
     def ask(self, sql: str) -> list[dict[str, object]]:
         rows: list[dict[str, object]] = json.loads(

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,8 @@ _COUNTS = (
     "SELECT (SELECT count(*) - count(DISTINCT (session_id, time)) FROM host_samples) AS twice, "
     "(SELECT count(*) FROM gaps) AS lost"
 )
+# Each question starts a program in the pod, so both are asked at once.
+_STATE = f"SELECT * FROM ({NEWEST}), ({_COUNTS})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,23 +77,20 @@ class Deployment:
         node, uid, container = self.kubectl("get", "pod", self.pod, f"--output=jsonpath={path}").split()
         return node, uid, container.removeprefix("containerd://")
 
-    def newest(self) -> dict[str, int]:
-        """Return the time of the newest sample of each node's agent, in µs; empty: not both are known now."""
-        try:
-            found = {str(row["hostname"]): int(str(row["newest"])) for row in self.ask(NEWEST)}
-        except (AssertionError, ValueError):  # the collector does not answer yet
-            return {}
-        return found if found.keys() == set(NODES) else {}
-
-    def goes_on_after(self, unix_us: int) -> None:
-        """Wait until each node has delivered a sample of a later time."""
-        until(lambda: min(self.newest().values(), default=0) > unix_us, "samples of both nodes", LOADED_SECONDS)
-
     def goes_on(self) -> None:
-        """Wait until each node has delivered a newer sample than now; check that each is stored once."""
-        before = until(self.newest, "an answer for both nodes", LOADED_SECONDS)
-        self.goes_on_after(max(before.values()))
-        self.check_counts()
+        """Wait until each node has delivered a sample of a later time than now; check that each is stored once."""
+        now = time.time_ns() // 1000
+
+        def answer() -> list[dict[str, object]]:
+            try:
+                rows = self.ask(_STATE)
+            except (AssertionError, ValueError):  # the collector does not answer yet
+                return []
+            late = {row["hostname"] for row in rows if int(str(row["newest"])) > now}
+            return rows if late == set(NODES) else []
+
+        rows = until(answer, "samples of both nodes", LOADED_SECONDS)
+        assert all((row["twice"], row["lost"]) == (0, 0) for row in rows), rows
 
     def check_counts(self) -> None:
         """Check that each sample is stored once."""

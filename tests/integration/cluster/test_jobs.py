@@ -1,9 +1,9 @@
 """Runs as Jobs in a real Kubernetes: followed by their node's agent, launched by the DaemonSet, and over two nodes."""
 
 import json
-import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,6 @@ import pytest
 from tests.support.cluster import TINY, WORKLOADS, Cluster, Site, mount_torch, on, open_site, read_all
 from tests.support.containers import REPOSITORY
 from tests.support.deployment import Deployment, launch
-from tests.support.servers import until
 
 pytestmark = [pytest.mark.timeout(1500), on("plain")]
 
@@ -25,21 +24,20 @@ def site(cluster: Cluster) -> Iterator[Site]:
         yield found
 
 
-def run(site: Site, *words: str, code: int = 0, options: tuple[str, ...] = ()) -> str:
-    done = site.node.run("gpuagent", "run", f"--environment=kubernetes:{TINY}", *options, "--", *words, code=code)
+def run(site: Site, name: str, *words: str, code: int = 0, options: tuple[str, ...] = ()) -> str:
+    with site.beside(name) as own:
+        named = (f"--environment=kubernetes:{TINY}", f"--name={name}", *options)
+        done = own.node.run("gpuagent", "run", *named, "--", *words, code=code)
     site.cluster.wait_until_clear("default")
     return done.stdout + done.stderr
 
 
-def last(site: Site) -> dict[str, object]:
-    return site.ask("SELECT * FROM runs ORDER BY queued_at DESC LIMIT 1")[0]
-
-
 def test_the_agent_of_a_node_follows_a_job_whose_program_is_the_container_s_first_process(site: Site) -> None:
-    printed = run(site, "sh", "-c", "echo '$$ $(HOME)'; sleep 3; exit 3", code=3, options=("--cpus=1", "--memory=64M"))
+    script = "echo '$$ $(HOME)'; sleep 3; exit 3"
+    printed = run(site, "first", "sh", "-c", script, code=3, options=("--cpus=1", "--memory=64M"))
     assert "the pod measures itself" not in printed
     assert "$$ $(HOME)" in printed
-    found = last(site)
+    found = site.find("first")
     assert (found["status"], found["exit_code"]) == ("failed", 3)
     (row,) = site.ask(f"SELECT max(processes) AS most FROM process_samples WHERE run_id = '{found['run_id']}'")
     assert int(str(row["most"])) >= 2  # the shell and its sleep
@@ -47,24 +45,22 @@ def test_the_agent_of_a_node_follows_a_job_whose_program_is_the_container_s_firs
 
 
 def test_the_limits_and_the_ends_of_a_followed_job(site: Site) -> None:
-    run(site, "dd", "if=/dev/zero", "of=/dev/shm/x", "bs=1M", "count=200", code=137, options=("--memory=64M",))
-    assert last(site)["reason"] == "its memory limit (64M) ran out, and the kernel ended it"
-    run(site, "no-such-program", code=127)
-    assert 'cannot start the program: "no-such-program"' in str(last(site)["reason"])
-    run(site, "sleep", "600", code=1, options=("--timeout=5",))
-    assert last(site)["status"] == "timed_out"
+    fill = ("dd", "if=/dev/zero", "of=/dev/shm/x", "bs=1M", "count=200")
+    with ThreadPoolExecutor() as pool:
+        ended = [
+            pool.submit(run, site, "memory", *fill, code=137, options=("--memory=64M",)),
+            pool.submit(run, site, "absent", "no-such-program", code=127),
+            pool.submit(run, site, "late", "sleep", "600", code=1, options=("--timeout=5",)),
+        ]
+    for each in ended:
+        each.result()
+    assert site.find("memory")["reason"] == "its memory limit (64M) ran out, and the kernel ended it"
+    assert 'cannot start the program: "no-such-program"' in str(site.find("absent")["reason"])
+    assert site.find("late")["status"] == "timed_out"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_nothing_is_left_of_a_followed_job(site: Site, number: signal.Signals) -> None:
-    words = ("--environment", f"kubernetes:{TINY}", "--", "sh", "-c", "echo begun; sleep 600")
-    process = site.node.start("gpuagent", "run", *words, log="run.log")
-    log = site.node.folder / "run.log"
-    until(lambda: "begun" in log.read_text() or process.poll() is not None, "the program's first line")
-    assert process.poll() is None, log.read_text()
-    os.kill(process.pid, number)
-    process.wait(timeout=60)
-    site.cluster.wait_until_clear("default")
+def test_nothing_is_left_of_a_followed_job(site: Site) -> None:
+    site.end_each("default", signal.SIGINT, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -110,16 +106,12 @@ def project(cluster: Cluster) -> Iterator[str]:
 
 
 def test_one_command_trains_on_two_nodes_whose_pods_measure_themselves(site: Site, project: str) -> None:
-    del site.node.environment["GPUAGENT_NODE_NAME"]
-    site.be("ada", project, "--volume torch:/torch:ro --platform lab")
     words = ("mnist", "--nodes=2", "--steps=5", "--warmup=1", "--batch-size=8", f"--environment=kubernetes:{WORKLOADS}")
-    try:
-        site.node.run("gpuagent", "run", *words)
-    finally:
-        site.node.environment["GPUAGENT_NODE_NAME"] = "n1"
-        site.be("admin", "default")
-        site.node.environment["GPUAGENT_KUBERNETES"] = "kubectl"
-    found = last(site)
+    with site.beside("project") as own:
+        del own.node.environment["GPUAGENT_NODE_NAME"]
+        own.be("ada", project, "--volume torch:/torch:ro --platform lab")
+        own.node.run("gpuagent", "run", *words)
+    found = site.find("mnist")
     assert (found["workload"], found["status"], found["nodes"]) == ("mnist", "succeeded", 2)
     asked = f"FROM run_requests JOIN sessions USING (session_id) WHERE run_id = '{found['run_id']}'"
     assert site.ask(f"SELECT count(*) AS n, count(DISTINCT hostname) AS nodes {asked}") == [{"n": 2, "nodes": 2}]

@@ -1,10 +1,10 @@
 """OpenShift: runs in a project, by somebody without any other right, and the overlay with all that it deploys."""
 
 import json
-import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -28,24 +28,22 @@ def site(cluster: Cluster) -> Iterator[Site]:
         yield found
 
 
-def run(site: Site, *words: str, code: int = 0, options: Sequence[str] = ()) -> str:
-    """Run a command in the tiny image; return what was printed."""
-    environment = f"--environment=kubernetes:{TINY}"
-    done = site.node.run("gpuagent", "run", environment, "--platform=openshift", *options, "--", *words, code=code)
+def run(site: Site, name: str, *words: str, code: int = 0, options: Sequence[str] = (), pod: str = "") -> str:
+    """Run a command in the tiny image, with options of its pod; return what was printed."""
+    named = (f"--environment=kubernetes:{TINY}", "--platform=openshift", f"--name={name}", *options)
+    with site.beside(name) as own:
+        own.be(USER, PROJECT, pod)
+        done = own.node.run("gpuagent", "run", *named, "--", *words, code=code)
     site.cluster.wait_until_clear(PROJECT)
     return done.stdout + done.stderr
 
 
-def last(site: Site) -> dict[str, object]:
-    return site.ask("SELECT * FROM runs ORDER BY queued_at DESC LIMIT 1")[0]
-
-
 def test_a_run_records_itself_as_any_other(site: Site) -> None:
     script = "echo '$$(HOME) is literal'; id; sleep 2; exit 3"
-    printed = run(site, "sh", "-c", script, code=3, options=["--cpus=0.5", "--memory=400M", "--label=a=b"])
+    printed = run(site, "first", "sh", "-c", script, code=3, options=["--cpus=0.5", "--memory=400M", "--label=a=b"])
     assert "the pod measures itself: this machine is no node of the cluster" in printed
     assert "$$(HOME) is literal" in printed
-    found = last(site)
+    found = site.find("first")
     assert (found["status"], found["exit_code"], found["reason"]) == ("failed", 3, "exit code 3")
     assert (found["platform"], found["environment"], found["image"]) == ("openshift", "kubernetes", TINY)
     assert found["limits"] == "cpus=0.5 memory=400M"
@@ -64,25 +62,25 @@ def test_a_run_records_itself_as_any_other(site: Site) -> None:
 
 
 def test_what_ends_a_run_is_said_in_plain_words(site: Site) -> None:
-    fill = "dd if=/dev/zero of=/dev/shm/x bs=1M count=600"
-    printed = run(site, "sh", "-c", f"sleep 1; {fill}; sleep 60", code=1, options=["--memory=300M"])
-    assert "its memory limit (300M) ran out, and the kernel ended it" in printed
-    assert (last(site)["status"], last(site)["reason"]) == (
-        "failed",
-        "its memory limit (300M) ran out, and the kernel ended it",
-    )
-    printed = run(site, "sleep", "600", code=1, options=["--timeout=2"])
-    assert last(site)["status"] == "timed_out"
-    assert "stopped after 2 s, its timeout" in printed
-    printed = run(site, "no-such-program", code=127)
-    assert "the image cannot start the program: cannot start no-such-program" in printed
-    assert str(last(site)["reason"]).startswith("the image cannot start the program")
+    fill = "sleep 1; dd if=/dev/zero of=/dev/shm/x bs=1M count=600; sleep 60"
+    with ThreadPoolExecutor() as pool:
+        memory = pool.submit(run, site, "memory", "sh", "-c", fill, code=1, options=["--memory=300M"])
+        late = pool.submit(run, site, "late", "sleep", "600", code=1, options=["--timeout=2"])
+        absent = pool.submit(run, site, "absent", "no-such-program", code=127)
+        without = pool.submit(run, site, "without-image", "true", code=1, pod="--agent-image=localhost:1/none:1")
+    assert "its memory limit (300M) ran out, and the kernel ended it" in memory.result()
+    found = site.find("memory")
+    assert (found["status"], found["reason"]) == ("failed", "its memory limit (300M) ran out, and the kernel ended it")
+    assert "stopped after 2 s, its timeout" in late.result()
+    assert site.find("late")["status"] == "timed_out"
+    assert "the image cannot start the program: cannot start no-such-program" in absent.result()
+    assert str(site.find("absent")["reason"]).startswith("the image cannot start the program")
+    found = site.find("without-image")
+    assert "kubernetes: ErrImage" in without.result() or "ImagePullBackOff" in str(found["reason"])
+    assert found["status"] == "failed"
 
 
-def test_a_run_that_cannot_begin_is_refused_or_recorded(site: Site) -> None:
-    site.be(USER, PROJECT, "--agent-image=localhost:1/none:1")
-    assert "kubernetes: ErrImage" in run(site, "true", code=1) or "ImagePullBackOff" in last_reason(site)
-    assert last(site)["status"] == "failed"
+def test_a_run_that_cannot_begin_is_refused(site: Site) -> None:
     site.be("eve", PROJECT)
     printed = site.node.run("gpuagent", "run", f"--environment=kubernetes:{TINY}", "--", "true", code=1).stderr
     assert "this user may not create Jobs" in printed
@@ -92,26 +90,16 @@ def test_a_run_that_cannot_begin_is_refused_or_recorded(site: Site) -> None:
     site.be(USER, PROJECT)
 
 
-def last_reason(site: Site) -> str:
-    return str(last(site)["reason"])
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_an_end_from_outside_leaves_nothing(site: Site, number: signal.Signals) -> None:
-    words = ("--environment", f"kubernetes:{TINY}", "--platform=openshift", "--", "sh", "-c", "echo begun; sleep 600")
-    process = site.node.start("gpuagent", "run", *words, log="run.log")
-    log = site.node.folder / "run.log"
-    until(lambda: "begun" in log.read_text() or process.poll() is not None, "the program's first line")
-    assert process.poll() is None, log.read_text()
-    os.kill(process.pid, number)
-    process.wait(timeout=60)
-    site.cluster.wait_until_clear(PROJECT)
-    until(lambda: last(site)["status"] == "cancelled", "the run's end in the store")
+def test_an_end_from_outside_leaves_nothing(site: Site) -> None:
+    site.end_each(PROJECT, signal.SIGINT, signal.SIGKILL, options=["--platform=openshift"])
+    until(lambda: site.find("SIGINT")["status"] == "cancelled", "the run's end in the store")
+    until(lambda: site.find("SIGKILL")["status"] == "cancelled", "the run's end in the store")
 
 
 def test_a_pod_that_others_end_says_who(site: Site) -> None:
-    words = ("--environment", f"kubernetes:{TINY}", "--platform=openshift", "--", "sh", "-c", "echo begun; sleep 600")
-    process = site.node.start("gpuagent", "run", *words, log="run.log")
+    words = (f"--environment=kubernetes:{TINY}", "--platform=openshift", "--name=evicted")
+    script = ("--", "sh", "-c", "echo begun; sleep 600")
+    process = site.node.start("gpuagent", "run", *words, *script, log="run.log")
     log = site.node.folder / "run.log"
     until(lambda: "begun" in log.read_text() or process.poll() is not None, "the program's first line")
     (pod,) = site.cluster.kubectl("get", f"--namespace={PROJECT}", "pods", "--output=name").split()
@@ -124,7 +112,7 @@ def test_a_pod_that_others_end_says_who(site: Site) -> None:
     site.cluster.kubectl("create", "--raw", path, "--filename=-", text=json.dumps(eviction))
     assert process.wait(timeout=120) == 1
     assert "it was evicted: its node is being emptied" in log.read_text()
-    found = last(site)
+    found = site.find("evicted")
     assert found["status"] == "failed"
     assert "it was evicted" in str(found["reason"])
 
