@@ -313,9 +313,11 @@ def check_concerns(concerns: Iterable[str], *, force: bool) -> None:
 
 
 def occupant_concerns(experiment: Experiment, gpus: NodeGpus) -> Iterator[str]:
-    """Yield the GPUs that are busy already, except those of running servers that the experiment puts load on."""
-    named = (dict(cell.parameters).get("gpus") for cell in cells(experiment) if cell.workload == "serve-load")
-    return gpus.occupants({uuid.strip() for each in named if each for uuid in each.split(",")})
+    """Yield the GPUs that are busy already, except those of running servers where the experiment only loads servers."""
+    every = [dict(cell.parameters) for cell in cells(experiment)]
+    is_load_alone = all("url" in parameters and "gpus" in parameters for parameters in every)
+    served = ",".join(parameters["gpus"] for parameters in every) if is_load_alone else ""
+    return gpus.occupants({uuid.strip() for uuid in served.split(",")})
 
 
 def torch_concerns(experiment: Experiment, python: str, gpus: NodeGpus) -> Iterator[str]:

@@ -32,10 +32,10 @@ class NodeGpus:
         )
         return sum(counts.values()) if counts and len(counts) == len(self.temperatures()) else None
 
-    def occupants(self, measured: Collection[str] = ()) -> Iterator[str]:
-        """Yield, in words, each GPU that other processes compute on, except GPUs whose processes are `measured`."""
+    def occupants(self, served: Collection[str] = ()) -> Iterator[str]:
+        """Yield in words each GPU that other processes compute on, except `served`, the UUIDs of a server's GPUs."""
         for uuid, count in self._read(lambda nvml, uuid: float(len(running_processes(nvml, uuid)))):
-            if count and uuid not in measured:
+            if count and uuid not in served:
                 yield f"{uuid} is in use: {counted(int(count), 'program')}"
 
     def cool_down(

@@ -143,12 +143,21 @@ workloads:
 """
 
 
+STARTED = """serve: {command: "program {port}"}
+    parameters: {"""
+
+
 def test_a_gpu_of_the_server_that_is_measured_is_not_busy() -> None:
     gpus = NodeGpus(NvmlRecording.load("busy").open)
     (reason,) = occupant_concerns(experiment(CELLS), gpus)
     assert reason == f"{FIRST} is in use: 1 program"
     assert not list(occupant_concerns(experiment(SERVED.replace("GPUS", f"GPU-other, {FIRST}")), gpus))
-    assert list(occupant_concerns(experiment(SERVED.replace("GPUS", "GPU-other")), gpus)) == [reason]
+    for unlike in (
+        SERVED.replace("GPUS", "GPU-other"),
+        SERVED.replace("GPUS", FIRST).replace('parameters: {url: "http://127.0.0.1:8000", ', STARTED),
+        SERVED.replace("GPUS", FIRST) + "  - {workload: mnist}\n",
+    ):
+        assert list(occupant_concerns(experiment(unlike), gpus)) == [reason]
 
 
 CELLS = """
