@@ -7,21 +7,15 @@ to E5M2. Weights that learn, their gradients and everything else keep their type
 from torch import nn
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.llama.presets import FLOAT8_MULTIPLE
 from gpuagent_workloads.llama.training import LanguageModel
 
 
 def float8_layers(model: LanguageModel) -> dict[str, nn.Linear]:
-    """Return the layers whose products can be in FP8, by their names in `model.llama.blocks`.
-
-    Adapters, and layers whose sides are no multiple of 16, are left out.
-    """
+    """Return the layers whose products can be in FP8, by their names in `model.llama.blocks`: all but adapters."""
     return {
         name: layer
         for name, layer in model.llama.blocks.named_modules()
-        if isinstance(layer, nn.Linear)
-        and not name.endswith((".lora_a", ".lora_b"))
-        and layer.in_features % FLOAT8_MULTIPLE == layer.out_features % FLOAT8_MULTIPLE == 0
+        if isinstance(layer, nn.Linear) and not name.endswith((".lora_a", ".lora_b"))
     }
 
 
@@ -38,13 +32,15 @@ def convert_blocks(model: LanguageModel, *, emulate: bool) -> None:
     # Only --precision fp8 needs it, and its import takes seconds.
     try:
         from torchao.float8 import Float8LinearConfig, convert_to_float8_training
-    except ModuleNotFoundError as error:
-        raise MisuseError("--precision fp8 needs torchao, which is missing: pip install torchao") from error
-    chosen = float8_layers(model)
+    except ImportError as error:
+        raise MisuseError(
+            f"--precision fp8 needs torchao that fits this torch ({error}): pip install torchao"
+        ) from error
+    names = float8_layers(model).keys()
     convert_to_float8_training(
         model.llama.blocks,
         config=Float8LinearConfig(emulate=emulate),
-        module_filter_fn=lambda _layer, name: name in chosen,
+        module_filter_fn=lambda _layer, name: name in names,
     )
 
 

@@ -88,14 +88,14 @@ def count_flops(forward_loss: Callable[[], torch.Tensor], float8: Iterable[nn.Li
         forward_loss: returns the loss of a step.
         float8: layers whose products are in FP8 in training; here they must still be torch's own.
     """
-    narrow = 0
+    float8_flops = 0
 
     def add(layer: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-        nonlocal narrow
+        nonlocal float8_flops
         (weight,), (values,) = layer.parameters(), inputs
         # One product forward, and one for each gradient.
         products = 1 + values.requires_grad + weight.requires_grad
-        narrow += products * 2 * output.numel() * values.shape[-1]
+        float8_flops += products * 2 * output.numel() * values.shape[-1]
 
     hooks = [layer.register_forward_hook(add) for layer in float8]
     with FlopCounterMode(display=False) as counter:
@@ -104,5 +104,5 @@ def count_flops(forward_loss: Callable[[], torch.Tensor], float8: Iterable[nn.Li
         hook.remove()
     flops = counter.get_flop_counts().get("Global", {})
     convolutions = sum(count for operation, count in flops.items() if "convolution" in str(operation))
-    products = int(counter.get_total_flops() - convolutions) - narrow
-    return StepFlops(convolutions=int(convolutions), products=products, float8=narrow)
+    products = int(counter.get_total_flops() - convolutions) - float8_flops
+    return StepFlops(convolutions=int(convolutions), products=products, float8=float8_flops)

@@ -25,7 +25,7 @@ class Precision:
         """Set the flags.
 
         Args:
-            name: one of `config.PRECISIONS` or fp8.
+            name: the precision.
             device: where the training runs.
 
         Raises:
