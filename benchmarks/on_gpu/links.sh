@@ -4,7 +4,7 @@
 #   [RANKS=8] [FOLDER=/scratch] benchmarks/on_gpu/links.sh
 #
 # `python3` is one that has the workloads. Without GPUs, RANKS processes use gloo. The times are ours and the plain loop's,
-# and the goal of their ratio is 0.97 to 1.03 from 256 MiB on: launching a smaller call takes a large part of its time.
+# and the goal of their ratio is 0.97 to 1.03 from 16 MiB on.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 export PYTHONPATH="$here/../../workloads:$here/../../proto${PYTHONPATH:+:$PYTHONPATH}"

@@ -4,19 +4,19 @@
 #   PRESET=1b FOREIGN=PYTHON VLLM=PYTHON benchmarks/on_gpu/serving.sh [OPTIONS OF gpuagent experiment run]
 #
 # FOREIGN is a Python with transformers[serving], VLLM one with vLLM; `gpuagent`, `collector` and `python3` are those that
-# have gpuagent. A collector runs already; its store is asked at the end (GPUAGENT_STORE), with PRICES if given.
+# have gpuagent. VLLM_OPTIONS are further options of vLLM; LOGS is a folder that keeps the servers' output. A collector runs already; its store is asked at the end (GPUAGENT_STORE), with PRICES if given.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 foreign=${FOREIGN:-python3}
 gpu=$(nvidia-smi --query-gpu=uuid --format=csv,noheader 2>/dev/null | head -n 1 || true)
 [ -z "$gpu" ] || { set -- --param gpus="$gpu" "$@" && export CUDA_VISIBLE_DEVICES=$gpu; }
 folder=$(mktemp -d) servers=()
-trap 'kill -- "${servers[@]}" 2>/dev/null || true; wait; cp "$folder"/*.log "${LOGS:-$folder}" 2>/dev/null || true; rm -rf "$folder"' EXIT
+trap 'kill -- "${servers[@]}" 2>/dev/null || true; wait; [ -z "${LOGS:-}" ] || cp "$folder"/*.log "$LOGS"; rm -rf "$folder"' EXIT
 
 wait_for() { # PORT
   for _ in $(seq 300); do
     curl -fs -o "$folder/health" "http://127.0.0.1:$1/health" && return
-    for server in "${servers[@]}"; do kill -0 -- "$server" || break 2; done
+    for server in "${servers[@]}"; do kill -0 "${server#-}" || break 2; done
     sleep 1
   done
   tail -n 20 "$folder"/*.log >&2
@@ -33,9 +33,10 @@ if [ -n "${VLLM:-}" ]; then
     --gpu-memory-utilization 0.3 --no-enable-prefix-caching ${VLLM_OPTIONS:-} >"$folder/vllm.log" 2>&1 &
   servers+=("-$!")
   ports+=(8103)
+  wait_for 8103
 fi
-# Both share out the memory that is free when they start, so transformers, which takes all of it, starts last.
-for port in "${ports[@]}"; do [ "$port" = 8102 ] || wait_for "$port"; done
+wait_for 8101
+# vLLM takes a share of the free memory, and transformers all of it, so transformers starts last.
 "$(dirname "$foreign")/transformers" serve "$folder/model" --port 8102 --dtype bfloat16 --continuous-batching >"$folder/transformers.log" 2>&1 &
 servers+=($!)
 wait_for 8102
