@@ -1,7 +1,7 @@
 """Collectives as anybody would time them with torch alone, and their ratio to those of the workload `collectives`.
 
     torchrun --standalone --nproc-per-node 8 plain_collectives.py SIZE... > plain.txt
-    python3 plain_collectives.py --beside events.0.0.jsonl plain.txt
+    python3 plain_collectives.py --beside FOLDER      # with ours.N.jsonl and plain.N.txt of each turn N
 
 A line has the operation, the bytes of the larger buffer, and the seconds of a call.
 """
@@ -23,7 +23,7 @@ CALLS, WARMUP, ROUNDS = 20, 5, 5
 def main() -> None:
     """Measure, or print ratios."""
     if sys.argv[1] == "--beside":
-        compare(Path(sys.argv[2]), Path(sys.argv[3]))
+        compare(Path(sys.argv[2]))
     else:
         measure([int(size) for size in sys.argv[1:]])
 
@@ -87,18 +87,21 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def compare(events: Path, plain: Path) -> None:
-    """Print both times of each operation and size, and their ratio."""
-    lines = (json.loads(line) for line in events.read_text(encoding="utf-8").splitlines())
-    ours = {event["name"]: event["value"] for event in lines if event["event"] == "result"}
-    ratios = []
-    for name, size, seconds in (line.split() for line in plain.read_text(encoding="utf-8").splitlines()):
-        own = ours[f"{name}_{size}_bytes_seconds"]
-        ratios.append(own / float(seconds))
-        rate = ours[f"{name}_{size}_bytes_bus_bytes_per_second"] / 1e9
-        times = f"{own * 1e6:12.1f} µs {float(seconds) * 1e6:12.1f} µs"
-        print(f"{name:15}{int(size):>12} B {times} {ratios[-1]:8.3f} {rate:10.2f} GB/s")
-    print(f"ratios: {min(ratios):.3f} to {max(ratios):.3f}, median {median(ratios):.3f}")
+def compare(folder: Path) -> None:
+    """Print both median times of each operation and size over all turns, their ratios, and our bus bandwidth."""
+    found: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
+    for plain in sorted(folder.glob("plain.*.txt")):
+        events = plain.with_name(f"ours.{plain.suffixes[0][1:]}.jsonl")
+        lines = (json.loads(line) for line in events.read_text(encoding="utf-8").splitlines())
+        ours = {event["name"]: event["value"] for event in lines if event["event"] == "result"}
+        for name, size, seconds in (line.split() for line in plain.read_text(encoding="utf-8").splitlines()):
+            own, rate = (ours[f"{name}_{size}_bytes_{what}"] for what in ("seconds", "bus_bytes_per_second"))
+            found.setdefault((name, int(size)), []).append((own, float(seconds), rate / 1e9))
+    for (name, size_bytes), turns in found.items():
+        own, other, rate = (median(column) for column in zip(*turns, strict=True))
+        ratios = [turn[0] / turn[1] for turn in turns]
+        span = f"{median(ratios):8.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+        print(f"{name:15}{size_bytes:>12} B {own * 1e6:10.1f} µs {other * 1e6:10.1f} µs {span} {rate:10.2f} GB/s")
 
 
 if __name__ == "__main__":
