@@ -1,4 +1,4 @@
-"""Write a folder with a Llama model of random weights, and a tokenizer for which a byte is a token, for other servers.
+"""Write a folder with a Llama model of random weights, and a tokenizer that reads a byte as a token, for other servers.
 
 Needs transformers: `python llama_folder.py PRESET FOLDER`.
 """
@@ -39,8 +39,11 @@ def main() -> None:
     torch.manual_seed(1)
     torch.set_default_dtype(torch.bfloat16)
     LlamaForCausalLM(config).save_pretrained(folder)
+    # Random weights choose any token, and servers send none without text: each has some, though no merge leads to it.
+    # Ġ stands for a space.
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE({byte: number for number, byte in enumerate(alphabet)}, merges=[]))
+    words = [*alphabet, *(f"Ġ{number}" for number in range(len(alphabet), size.vocabulary))]
+    tokenizer = Tokenizer(models.BPE({word: number for number, word in enumerate(words)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=_TEMPLATE).save_pretrained(folder)
