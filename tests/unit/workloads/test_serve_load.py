@@ -244,6 +244,17 @@ def test_a_load_of_which_nothing_succeeds_fails() -> None:
         results(log, window, load)
 
 
+@pytest.mark.parametrize(("counted", "why"), [(2, "its 2 tokens have none"), (0, "try the other --api")])
+def test_a_server_whose_answers_have_no_text_is_refused(counted: int, why: str) -> None:
+    async def without_text(connection: Connection, _body: dict[str, Any]) -> None:
+        await connection.head()
+        await connection.event({"choices": [{"text": ""}]})
+        await connection.end({"prompt_tokens": 8, "completion_tokens": counted})
+
+    with standing_in(without_text) as server, pytest.raises(WorkloadError, match=f"without any text.*{why}"):
+        run(config(url=server.url, model="m"), Reporter(None))
+
+
 def test_an_answer_is_the_same_however_its_bytes_arrive() -> None:
     events = [{"choices": [{"delta": {"content": "é"}}]}, {"choices": [], "usage": {"completion_tokens": 7}}]
     chunks = [f"data: {json.dumps(event)}\n\n".encode() for event in events] + [b"data: [DO", b"NE]\n\n"]

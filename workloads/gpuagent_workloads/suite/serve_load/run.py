@@ -119,4 +119,6 @@ def _check(answer: Answer, endpoint: Endpoint, config: Config) -> None:
         why = answer.error or f"status {answer.status}"
         raise WorkloadError(f"{endpoint.url} refuses {config.api}: {why:.300}")
     if not answer.token_seconds:
-        raise WorkloadError(f"{endpoint.url} answers {config.api} without any text; try the other --api")
+        counted = answer.usage.get("completion_tokens")
+        why = f"its {counted} tokens have none; does its tokenizer fit the model?" if counted else "try the other --api"
+        raise WorkloadError(f"{endpoint.url} answers {config.api} without any text; {why}")
