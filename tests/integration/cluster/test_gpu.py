@@ -149,7 +149,7 @@ options:
   kubernetes: {options}
 workloads:
   - workload: biggan
-    parameters: {{steps: 20, warmup: 3}}
+    parameters: {{steps: 10, warmup: 3}}
 answer: [compare --by platform]
 """
 
