@@ -39,8 +39,8 @@ def main() -> None:
     torch.manual_seed(1)
     torch.set_default_dtype(torch.bfloat16)
     LlamaForCausalLM(config).save_pretrained(folder)
-    # Random weights choose any token, and servers send none without text: each has some, though no merge leads to it.
-    # Ġ stands for a space.
+    # Random weights choose any token, and servers send no event for one without text. So each has some, though no merge
+    # leads to it; Ġ stands for a space.
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     words = [*alphabet, *(f"Ġ{number}" for number in range(len(alphabet), size.vocabulary))]
     tokenizer = Tokenizer(models.BPE({word: number for number, word in enumerate(words)}, merges=[]))

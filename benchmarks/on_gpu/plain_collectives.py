@@ -1,7 +1,7 @@
 """Collectives as anybody would time them with torch alone, and their ratio to those of the workload `collectives`.
 
     torchrun --standalone --nproc-per-node 8 plain_collectives.py SIZE... > plain.txt
-    python3 plain_collectives.py --beside FOLDER      # with ours.N.jsonl and plain.N.txt of each turn N
+    python3 plain_collectives.py --beside FOLDER      # with events.0.0.jsonl and plain.txt in a folder for each turn
 
 A line has the operation, the bytes of the larger buffer, and the seconds of a call.
 """
@@ -90,8 +90,8 @@ def wait(device: torch.device) -> None:
 def compare(folder: Path) -> None:
     """Print both median times of each operation and size over all turns, their ratios, and our bus bandwidth."""
     found: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
-    for plain in sorted(folder.glob("plain.*.txt")):
-        events = plain.with_name(f"ours.{plain.suffixes[0][1:]}.jsonl")
+    for plain in folder.glob("*/plain.txt"):
+        events = plain.with_name("events.0.0.jsonl")
         lines = (json.loads(line) for line in events.read_text(encoding="utf-8").splitlines())
         ours = {event["name"]: event["value"] for event in lines if event["event"] == "result"}
         for name, size, seconds in (line.split() for line in plain.read_text(encoding="utf-8").splitlines()):
