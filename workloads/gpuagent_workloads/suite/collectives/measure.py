@@ -175,7 +175,8 @@ def time_call(
 ) -> float:
     """Return the seconds of one call: of each round the mean over calls and ranks, of the rounds the median.
 
-    All ranks must call it, and get the same. The mean over the ranks is what nccl-tests takes by default.
+    All ranks must call it, and get the same. The mean over the ranks is what nccl-tests takes by default. Before each
+    round goes an untimed call.
 
     Args:
         prepared: the operation.
@@ -193,7 +194,7 @@ def time_call(
             lambda: [prepared.call() for _ in range(number)],
             member.device,
             lambda made, _: made == 1,
-            # Ranks do not begin at the same moment. A call that is not timed brings them together.
+            # Ranks come here at different times. An untimed call brings most of them together.
             between=prepared.call,
         )
         seconds = row[0].device_seconds / number if member.rank in timed else 0.0

@@ -120,5 +120,5 @@ def _check(answer: Answer, endpoint: Endpoint, config: Config) -> None:
         raise WorkloadError(f"{endpoint.url} refuses {config.api}: {why:.300}")
     if not answer.token_seconds:
         counted = answer.usage.get("completion_tokens")
-        why = f"its {counted} tokens have none; does its tokenizer fit the model?" if counted else "try the other --api"
+        why = f"its {counted} tokens have none: check that its tokenizer fits" if counted else "try the other --api"
         raise WorkloadError(f"{endpoint.url} answers {config.api} without any text; {why}")
