@@ -307,6 +307,8 @@ del sys.argv[0]
 runpy.run_path(sys.argv[0], None, "__main__")"""
 # Begins a command that does what the next word says, and then is the script that comes behind it.
 AFTER = (sys.executable, "-c", RUN)
+# Also where nohup started the tests.
+HEARS_HANG_UP = "signal.signal(signal.SIGHUP, signal.SIG_DFL)"
 
 
 def test_a_terminal_that_is_closed_during_creation_is_as_ctrl_c_and_a_file_tells_of_it(
@@ -317,7 +319,7 @@ def test_a_terminal_that_is_closed_during_creation_is_as_ctrl_c_and_a_file_tells
     cloud.answers("clusters delete", refuse(BUSY))
     ours, its = os.openpty()
     # The terminal of its session: the kernel tells by SIGHUP when it goes.
-    command = [*AFTER, "fcntl.ioctl(0, termios.TIOCSCTTY, 0)", *SCRIPT]
+    command = [*AFTER, f"{HEARS_HANG_UP}; fcntl.ioctl(0, termios.TIOCSCTTY, 0)", *SCRIPT]
     with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, start_new_session=True) as process:
         os.close(its)
         (cloud.folder / "hangs").read_text()
@@ -335,7 +337,8 @@ def test_a_home_that_cannot_be_written_keeps_nobody_from_cleaning_up(
 ) -> None:
     monkeypatch.setenv("HOME", "/no/such/home")
     cloud.answers("clusters create", HANG)
-    with subprocess.Popen([sys.executable, *SCRIPT], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    command = [*AFTER, HEARS_HANG_UP, *SCRIPT]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         (cloud.folder / "hangs").read_text()
         process.send_signal(signal.SIGHUP)
     assert process.returncode == 130
