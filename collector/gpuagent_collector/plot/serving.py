@@ -8,7 +8,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.plot.picture import Picture
-from gpuagent_collector.plot.style import QUIET, line_style
+from gpuagent_collector.plot.style import QUIET, color, line_style
 from gpuagent_collector.report.figures.serving import name_line
 from gpuagent_collector.serving.export import write_limits
 from gpuagent_collector.serving.study import LIMITED, LOADS, Curve, Point, Study
@@ -19,15 +19,20 @@ _LIMIT: dict[str, Any] = {"color": QUIET, "ls": (0, (1, 1.5)), "lw": 1.0}
 
 
 def draw_serving(study: Study, width_mm: float) -> Picture:
-    """Return time to the first token and for each further one, by tokens a second; numbers are loads."""
+    """Return time to the first token and for each further one, by tokens a second; numbers are loads.
+
+    The latency that is limited has the 95 % intervals of its medians.
+    """
     lines = [(curve, side) for curve in study.curves for side in curve.points][:_MOST_LINES]
     counts = sorted({point.runs for curve, side in lines for point in curve.points[side]})
     runs = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+    has_interval = any(point.low is not None for curve, side in lines for point in curve.points[side])
+    medians = "Medians over runs" + ", with 95 % intervals" * has_interval
     limits = dict.fromkeys(write_limits(curve) for curve in study.curves if curve.limits.milliseconds)
     units = dict.fromkeys(LOADS[curve.load] for curve in study.curves)
     picture = Picture(
         width_mm=width_mm,
-        note=f"Medians over runs; a number is the load in {' or '.join(units)}. n = {runs} runs a point."
+        note=f"{medians}; a number is the load in {' or '.join(units)}. n = {runs} runs a point."
         + "".join(f" Dotted: the limit, {words}." for words in limits),
     )
     picture.legend = [
@@ -56,6 +61,10 @@ def _draw(axes: Axes, kind: str, lines: list[tuple[Curve, str]]) -> None:
             axes.plot(xs, ys, **line_style(index))
             for x, y, load in zip(xs, ys, loads, strict=True):
                 axes.annotate(significant(load), (x, y), textcoords="offset points", xytext=(3, 3), color=QUIET)
+        for point in curve.points[side] if curve.limits.metric.startswith(kind) else ():
+            if point.low is not None and point.high is not None and "throughput" in point.figures:
+                ends = point.low / scale.divisor, point.high / scale.divisor
+                axes.vlines(point.figures["throughput"], *ends, color=color(index), lw=0.9)
     for limit in limits:
         axes.axhline(limit / scale.divisor, **_LIMIT)
     percent = lines[0][0].limits.percent

@@ -160,3 +160,7 @@ def test_a_figure_for_print_has_a_line_for_each_side_and_the_limit(served: Synth
     # A line of the limit beside those of the sides; there is none on the further tokens.
     assert (len(ttft.lines), len(tpot.lines)) == (3, 2)
     assert [name for _, name in picture.legend] == ["a", "b"]
+    # Of seven runs, so that the least and the largest are the interval of the median.
+    ends = [path.get_extents() for lines in ttft.collections for path in lines.get_paths()]
+    assert (ends[0].ymin, ends[0].ymax) == pytest.approx((50.5, 53.5))
+    assert (len(ends), len(tpot.collections)) == (6, 0)
