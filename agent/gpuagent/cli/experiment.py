@@ -367,7 +367,7 @@ class _Answer:
         elif not _await_figures(program, self.experiment, connection_words(config)) or (
             subprocess.run([program, *command], check=False).returncode
         ):
-            reason = "once that is mended, run this"
+            reason = "once that is fixed, run this"
         else:
             return
         click.echo(f"gpuagent: {reason}:\n  collector {shlex.join(command)}", err=True)

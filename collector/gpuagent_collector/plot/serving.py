@@ -19,9 +19,9 @@ _LIMIT: dict[str, Any] = {"color": QUIET, "ls": (0, (1, 1.5)), "lw": 1.0}
 
 
 def draw_serving(study: Study, width_mm: float) -> Picture:
-    """Return time to the first token and for each further one, by tokens a second; numbers are loads.
+    """Return two kinds of latency by tokens a second, those with limits first. Numbers are loads.
 
-    The latency that is limited has the 95 % intervals of its medians.
+    Points with six runs or more have the 95 % interval of the median of the first limited latency.
     """
     lines = [(curve, side) for curve in study.curves for side in curve.points][:_MOST_LINES]
     counts = sorted({point.runs for curve, side in lines for point in curve.points[side]})
@@ -39,9 +39,10 @@ def draw_serving(study: Study, width_mm: float) -> Picture:
         (Line2D([], [], **line_style(index)), name_line(curve, side, study))
         for index, (curve, side) in enumerate(lines)
     ]
-    kinds = ("ttft", "tpot")
     axes = picture.panels([_PANEL_MM[picture.is_wide]] * (1 if picture.is_wide else 2), columns=1 + picture.is_wide)
-    for one, kind in zip(axes, kinds, strict=True):
+    limited = [kind for curve in study.curves for kind in curve.limits.milliseconds]
+    kinds = list(dict.fromkeys([*limited, "ttft", "tpot"]))[: len(axes)]
+    for one, kind in zip(axes, sorted(kinds, key=list(LIMITED).index), strict=True):
         _draw(one, kind, lines)
     return picture
 

@@ -55,7 +55,7 @@ def test_without_a_collector_the_runs_are_made_and_the_later_commands_printed_on
     assert f"gpuagent: when the collector has the samples, run this:\n  {later}\n" in said
     again = node.run(*given).stderr
     assert again.count("collector: no collector listens at 127.0.0.1:1") == 1
-    assert f"gpuagent: once that is mended, run this:\n  {later}\n" in again
+    assert f"gpuagent: once that is fixed, run this:\n  {later}\n" in again
 
 
 def test_a_mistake_in_an_answer_is_reported_before_the_first_run(node: Node) -> None:

@@ -160,7 +160,21 @@ def test_a_figure_for_print_has_a_line_for_each_side_and_the_limit(served: Synth
     # A line of the limit beside those of the sides; there is none on the further tokens.
     assert (len(ttft.lines), len(tpot.lines)) == (3, 2)
     assert [name for _, name in picture.legend] == ["a", "b"]
-    # Of seven runs, so that the least and the largest are the interval of the median.
+    # The 95 % interval of the median of seven runs reaches from the smallest to the largest.
     ends = [path.get_extents() for lines in ttft.collections for path in lines.get_paths()]
-    assert (ends[0].ymin, ends[0].ymax) == pytest.approx((50.5, 53.5))
+    assert (ends[0].x0, ends[0].ymin, ends[0].ymax) == pytest.approx((100, 50.5, 53.5))
     assert (len(ends), len(tpot.collections)) == (6, 0)
+    assert ", with 95 % intervals;" in picture.note
+
+
+def test_a_figure_shows_the_latency_that_is_limited(store: SyntheticStore) -> None:
+    node = store.node("spruce", "lab")
+    for repeat in range(1, 8):
+        add_run(store, node, "a", 1, 0.1, repeat, e2e_p90_seconds=2.0)
+    store.write()
+    with in_style(180.0):
+        picture = draw_serving(study(store, milliseconds={"e2e": 5000.0}), 180.0)
+    ttft, whole = (axes for part in picture.figure.subfigs for axes in part.axes if axes.lines)
+    assert whole.get_ylabel().startswith("whole answer p90")
+    assert (len(whole.lines), len(whole.collections)) == (2, 1)
+    assert (len(ttft.lines), len(ttft.collections)) == (1, 0)
