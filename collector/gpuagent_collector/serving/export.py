@@ -12,7 +12,7 @@ from gpuagent_collector.output.human import notation, ratio, significant
 from gpuagent_collector.output.rendering import Rendering
 from gpuagent_collector.output.sections import print_sections
 from gpuagent_collector.output.values import ABSENT
-from gpuagent_collector.runs.words import distinguishing, interval, write_shift
+from gpuagent_collector.runs.words import REASONS, distinguishing, interval, write_shift
 from gpuagent_collector.serving.study import ENERGY, LIMITED, LOADS, Curve, Point, Study
 from gpuagent_collector.statistics.shift import Shift, least_runs
 
@@ -33,6 +33,12 @@ def _caveats(study: Study) -> Iterator[Caveat]:
             code="request_errors",
             text=f"requests failed in {failed}: percentiles are those of the others",
             remedy="see the results errors_… of these runs, and judge by goodput, which counts failures as missed",
+        )
+    if unsuccessful := _places(study, lambda point: point.failed > 0):
+        yield Caveat(
+            code="unsuccessful",
+            text=f"runs that ended without success are in no figure: {unsuccessful}",
+            remedy=f"a side that fails more often is worse than its figures; reasons: {REASONS}",
         )
     if any(point.shift and point.shift.low is None for curve in study.curves for point in _points(curve)):
         yield Caveat(
@@ -127,9 +133,18 @@ def tell_apart(curve: Curve, study: Study) -> str:
     return " ".join([*(f"{name}={value}" for name, value in telling.items()), *load])
 
 
+def measured_sides(study: Study) -> Iterator[tuple[Curve, str]]:
+    """Yield each curve and side with figures."""
+    for curve in study.curves:
+        for side, points in curve.points.items():
+            if any(point.figures for point in points):
+                yield curve, side
+
+
 def build_document(study: Study, caveats: Sequence[Caveat]) -> list[Section]:
     """Return the document."""
-    heading = f"Serving by {study.chosen.layout.facet.spoken}: {', '.join(study.chosen.layout.sides)}"
+    sides = dict.fromkeys([*study.chosen.layout.sides, *(side for curve in study.curves for side in curve.points)])
+    heading = f"Serving by {study.chosen.layout.facet.spoken}: {', '.join(sides)}"
     return [
         Section(heading=heading, parts=(Paragraph(text=answer(study, len(caveats))),)),
         *(_section(curve, study) for curve in study.curves),
@@ -183,7 +198,8 @@ def _rows(curve: Curve) -> Iterator[tuple[str, ...]]:
         times = [_seconds(point, f"{kind}_p{percent}_seconds") for kind in ("ttft", "tpot")]
         shift = write_shift(point.shift, notation([1.0], "")) if point.shift else ABSENT
         kept = ABSENT if point.is_kept is None else "yes" if point.is_kept else "no"
-        yield load, side, str(point.runs), *times, shift, kept
+        runs = f"{point.runs} of {point.runs + point.failed}" if point.failed else str(point.runs)
+        yield load, side, runs, *times, shift, kept
 
 
 def _seconds(point: Point, name: str) -> str:
@@ -235,7 +251,8 @@ def _lines(curve: Curve, study: Study) -> Iterator[dict[str, Any]]:
     for side, points in curve.points.items():
         for point in points:
             figures = {name: point.figures.get(name) for name in ("throughput", *names, ENERGY, *costs)}
-            line = {"side": side, "load": point.load, "load_unit": LOADS[curve.load], "runs": point.runs, **figures}
+            line = {"side": side, "load": point.load, "load_unit": LOADS[curve.load], "runs": point.runs}
+            line |= {"failed_runs": point.failed, **figures}
             yield {**line, "metric": curve.limits.metric, **_shift(point.shift), "is_kept": point.is_kept}
 
 

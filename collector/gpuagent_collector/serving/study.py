@@ -1,8 +1,8 @@
 """Curves of a server over its levels of load, by side: from the request to points, crossings and the limits kept."""
 
 import json
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log
@@ -15,7 +15,7 @@ from gpuagent_collector.compare.matrix import Selection, choose_runs
 from gpuagent_collector.metrics import BY_NAME, Metric
 from gpuagent_collector.prices.kinds import COST_PER_MILLION_ITEMS, currencies_of
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.cells import Block
+from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block
 from gpuagent_collector.runs.data import Facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.statistics.shift import Scale, Shift, estimate_shift, least_pairs
@@ -32,6 +32,9 @@ LIMITED = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "whole answer"}
 MEASURE = "ttft_p50_seconds"
 
 ENERGY = "gpu_energy_per_item_joules"
+
+# Number of failed runs by side and level of load, for each kind of load and other parameters.
+Failures = Mapping[tuple[str, str], Counter[tuple[str, float]]]
 
 _ALPHA = 0.05
 
@@ -69,15 +72,17 @@ class Point:
     """A side at a level of load.
 
     Attributes:
-        runs: their number.
-        figures: medians over the runs, by metric.
+        runs: number of those that succeeded; 0 where all failed.
+        failed: number of those that ended without success.
+        figures: medians over the runs, by metric; empty where all failed.
         low, high: 95 % interval of the median of the study's metric; None: too few runs.
-        shift: of that metric from the baseline's; None for the baseline, or where that has no runs.
-        is_kept: whether the medians keep the limits; None: there are none.
+        shift: of that metric from the baseline's; None for the baseline, or where one of the two has no runs.
+        is_kept: whether the medians keep the limits; False where all runs failed; None: there are none.
     """
 
     load: float
     runs: int
+    failed: int
     figures: Mapping[str, float]
     low: float | None
     high: float | None
@@ -160,14 +165,16 @@ def study_serving(ask: Ask, request: Request, *, percent: int | None, millisecon
     chosen = choose_runs(ask, request, find_facet("workload"))
     groups: dict[tuple[str, str], dict[float, Block]] = defaultdict(dict)
     for block in chosen.layout.blocks:
-        loads = [name for name in LOADS if block.parameters.get(name) is not None]
-        if len(loads) == 1 and any(chosen.facts.has(cell.runs, MEASURE) for cell in block.cells):
-            rest = {name: value for name, value in block.settings.items() if name != loads[0]}
-            groups[loads[0], json.dumps(rest, sort_keys=True)][float(block.parameters[loads[0]])] = block
+        found = _load(block.parameters)
+        if found and any(chosen.facts.has(cell.runs, MEASURE) for cell in block.cells):
+            load, level = found
+            rest = {name: value for name, value in block.settings.items() if name != load}
+            groups[load, json.dumps(rest, sort_keys=True)][level] = block
     if not groups:
         raise GpuAgentError("no run measured a server under load; make some: gpuagent run serve-load --help")
+    failures = _count_failures(chosen, {*request.values, request.baseline} if request.values else None)
     curves = [
-        _curve(load, json.loads(rest), blocks, chosen, percent or 90, milliseconds)
+        _curve(load, json.loads(rest), blocks, chosen, failures, percent or 90, milliseconds)
         for (load, rest), blocks in groups.items()
     ]
     # Imported results may lack the percentile of the limit.
@@ -177,23 +184,63 @@ def study_serving(ask: Ask, request: Request, *, percent: int | None, millisecon
     return Study(chosen=chosen, curves=tuple(curves), costs=costs if currencies_of(costs) else ())
 
 
+def _load(parameters: Mapping[str, Any]) -> tuple[str, float] | None:
+    """Return the parameter that is the level of load, and the level; None: there is none, or two."""
+    given = [(name, float(parameters[name])) for name in LOADS if parameters.get(name) is not None]
+    return given[0] if len(given) == 1 else None
+
+
+def _rest(parameters: Mapping[str, Any]) -> str:
+    """Return the parameters that are no load."""
+    rest = {name: value for name, value in parameters.items() if name not in LOADS and value is not None}
+    return json.dumps(rest, sort_keys=True)
+
+
+def _count_failures(chosen: Selection, sides: Collection[str | None] | None) -> Failures:
+    """Return the runs of sides, None: all, that ended without success."""
+    counts: dict[tuple[str, str], Counter[tuple[str, float]]] = defaultdict(Counter)
+    for run in chosen.runs:
+        parameters = json.loads(run.parameters)
+        if (
+            run.side is not None
+            and (sides is None or run.side in sides)
+            and run.status not in ("succeeded", *UNFINISHED, CANCELLED, EXCLUDED)
+            and (found := _load(parameters))
+        ):
+            load, level = found
+            counts[load, _rest(parameters)][run.side, level] += 1
+    return counts
+
+
 def _curve(
     load: str,
     settings: Mapping[str, Any],
     blocks: Mapping[float, Block],
     chosen: Selection,
+    failures: Failures,
     percent: int,
     milliseconds: Mapping[str, float],
 ) -> Curve:
     own = {kind: settings[f"slo-{kind}"] for kind in LIMITED if settings.get(f"slo-{kind}") is not None}
     limits = Limits(percent=percent, milliseconds=milliseconds or own)
-    points: dict[str, list[Point]] = defaultdict(list)
+    failed = failures.get((load, _rest(next(iter(blocks.values())).parameters)), Counter())
+    measured = {
+        (cell.side, level): block
+        for level, block in blocks.items()
+        for cell in block.cells
+        if chosen.facts.has(cell.runs, limits.metric)
+    }
+    sides = [side for side in chosen.layout.sides if any(side == one for one, _ in measured)]
+    sides += sorted({side for side, _ in failed}.difference(sides))
     alpha = _ALPHA / chosen.layout.looks
-    for level in sorted(blocks):
-        for cell in blocks[level].cells:
-            if chosen.facts.has(cell.runs, limits.metric):
-                points[cell.side].append(_point(level, blocks[level], cell.side, limits, chosen.facts, alpha))
-    sides = [side for side in chosen.layout.sides if side in points]
+    points: dict[str, list[Point]] = defaultdict(list)
+    for side, level in sorted({*measured, *failed}):
+        block, number = measured.get((side, level)), failed[side, level]
+        points[side].append(
+            _point(level, block, side, sides[0], number, limits, chosen.facts, alpha)
+            if block
+            else _failed_point(level, number, limits)
+        )
     crossings = [crossing for side in sides[1:] for crossing in _crossings(side, points[side])]
     return Curve(
         load=load,
@@ -204,16 +251,24 @@ def _curve(
     )
 
 
-def _point(level: float, block: Block, side: str, limits: Limits, facts: Facts, alpha: float) -> Point:
+def _failed_point(level: float, number: int, limits: Limits) -> Point:
+    is_kept = False if limits.milliseconds else None
+    return Point(load=level, runs=0, failed=number, figures={}, low=None, high=None, shift=None, is_kept=is_kept)
+
+
+def _point(
+    level: float, block: Block, side: str, baseline: str, failed: int, limits: Limits, facts: Facts, alpha: float
+) -> Point:
     runs = block.cell(side).runs
     names = {name for run in runs for name in facts.metrics.get(run.run_id, {})}
     figures = {name: median(facts.values(runs, name)) for name in names}
     low, high = median_interval(facts.values(runs, limits.metric)) or (None, None)
-    has_baseline = side != block.baseline and facts.has(block.cell(block.baseline).runs, limits.metric)
+    has_baseline = side != baseline == block.baseline and facts.has(block.cell(baseline).runs, limits.metric)
     sides = values_of_sides(facts, least_pairs(1, alpha), block, side, BY_NAME[limits.metric])
     return Point(
         load=level,
         runs=len(runs),
+        failed=failed,
         figures=figures,
         low=low,
         high=high,

@@ -12,6 +12,7 @@ from gpuagent_collector.plot.picture import in_style
 from gpuagent_collector.plot.serving import draw_serving
 from gpuagent_collector.prices.file import parse_prices
 from gpuagent_collector.report.chapters import serving
+from gpuagent_collector.report.figures.serving import serving_figure
 from gpuagent_collector.report.study import make_report
 from gpuagent_collector.serving.export import answer, find_caveats, render
 from gpuagent_collector.serving.study import Study, study_serving
@@ -126,6 +127,46 @@ def test_limits_of_the_client_and_failed_requests_are_warned_of(store: Synthetic
     assert "few_runs" in texts
     caveats = compare(store.ask, Request(by="parameter:server", series=False)).caveats
     assert "client_limited" in {caveat.code for caveat in caveats}
+
+
+def add_failure(store: SyntheticStore, node: Node, server: str, rate: float, repeat: int) -> None:
+    parameters = {"rate": rate, "server": server, "serve": f"start {server}", "input": "256", "slo-ttft": 200.0}
+    request = {"workload": "serve-load", "experiment": "e", "repeat": repeat, "parameters": parameters}
+    store.next_run(node, throughput=None, status="failed", **request)
+
+
+def test_a_load_at_which_a_server_fails_is_not_kept(store: SyntheticStore) -> None:
+    node = store.node("spruce", "lab")
+    for repeat in range(1, 8):
+        for server in "abc":
+            add_run(store, node, server, 1, 0.1 if server == "a" else 0.2, repeat)
+        for server in "bc":
+            add_run(store, node, server, 8, 0.19, repeat)
+        add_failure(store, node, "a", 8, repeat)
+        add_failure(store, node, "never", 1, repeat)
+    store.write()
+    found = study(store)
+    (curve,) = found.curves
+    assert list(curve.points) == ["a", "b", "c", "never"]
+    assert [(point.load, point.runs, point.failed, point.is_kept) for point in curve.points["a"]] == [
+        (1, 7, 0, True),
+        (8, 0, 7, False),
+    ]
+    # Ratios are to the first side alone, which has no figures there.
+    assert [point.shift is None for point in curve.points["c"]] == [False, True]
+    assert curve.crossings == ()
+    text = answer(found, 0)
+    assert "a takes 1 requests/s (" in text
+    assert "never keeps it at no measured load" in text
+    texts = {caveat.code: caveat.text for caveat in find_caveats(found)}
+    assert texts["unsuccessful"].endswith("in no figure: a at 8 requests/s, never at 1 requests/s")
+    lines = [(line["side"], line["load"], line["runs"], line["failed_runs"]) for line in render(found).lines()]
+    assert ("a", 8, 0, 7) in lines
+    # Only the asked sides.
+    assert list(study(store, values=("a", "b")).curves[0].points) == ["a", "b"]
+    with in_style(180.0):
+        assert "n = 7 runs a point" in draw_serving(found, 180.0).note
+    assert "never" not in serving_figure(found).description
 
 
 def test_every_format_has_every_point(served: SyntheticStore) -> None:
