@@ -1,6 +1,7 @@
 """Options that choose runs, and the metric to test, for all commands that compare."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
@@ -12,6 +13,8 @@ from gpuagent_collector.cli.completing import facets
 from gpuagent_common.errors import MisuseError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
 def side_options(command: Command) -> Command:
@@ -47,7 +50,14 @@ def _parameters(_context: click.Context, _option: click.Parameter, given: Sequen
         column = find_facet(f"parameter:{key}").expression.replace("run.parameters", "parameters", 1)
         # As JSON has it, not as Python prints it.
         values.setdefault(column, []).append(value.lower() if value in ("True", "False") else value)
-    return [f"{column} IN ({', '.join(map(literal, accepted))})" for column, accepted in values.items()]
+    conditions = []
+    for column, accepted in values.items():
+        ways = [f"{column} IN ({', '.join(map(literal, accepted))})"]
+        # 4 finds 4.0 too, which the progress of runs shows as 4.
+        if numbers := [value for value in accepted if _NUMBER.fullmatch(value)]:
+            ways.append(f"try_cast({column} AS DOUBLE) IN ({', '.join(numbers)})")
+        conditions.append(f"({' OR '.join(ways)})")
+    return conditions
 
 
 def tested_options(command: Command) -> Command:

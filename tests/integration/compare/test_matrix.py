@@ -98,6 +98,7 @@ def test_settings_that_follow_from_the_side_share_a_row(call: Collector, tmp_pat
         ("vgg16 steps=128 | 64", "1"),
         ("vgg16 steps=128 | 64", "2"),
     ]
+    assert csv_rows(call(*asked, "--param", "batch-size=64.0", store=path)[1]) == rows
     # One side has two settings, so that they do not follow from it.
     assert len({row["row"] for row in csv_rows(call(*asked, store=path)[1])}) == 3
     both = ("--param", "batch-size=64", "--param", "batch-size=32", "--where", "true -- all")
