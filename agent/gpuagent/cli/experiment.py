@@ -271,7 +271,9 @@ def _conduct(
     every = plan.all_trials(experiment, lacking)
     left = journal.left(every)
     if not left:
-        click.echo(f"gpuagent: all {len(every)} runs of {experiment.name} have been made", err=True)
+        failed = sum(done.status != "succeeded" for done in journal.ended(every))
+        again = f", {failed} without success; --name NAME makes them again, as another experiment" if failed else ""
+        click.echo(f"gpuagent: all {len(every)} runs of {experiment.name} have been made{again}", err=True)
         return True, False
     with node_agent(config, given, plan.spec(left[0], experiment, str(Path.cwd()))) as agent:
         conductor = Conductor(

@@ -51,7 +51,7 @@ class Journal:
         if plan.get("plan") != fingerprint:
             raise MisuseError(
                 f"an experiment with this name has begun here with other runs ({path}); "
-                "give this one another name, since runs of both would be compared as one"
+                "give this one another --name, since runs of both would be compared as one"
             )
         self._done = [Done(**line) for line in done]
         self._ended = {(done.cell, done.repeat) for done in self._done}

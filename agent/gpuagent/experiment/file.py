@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from gpuagent.environments import find_environment
 from gpuagent.experiment.places import mark, place, read_yaml
 from gpuagent_common.connection import MAX_EXPERIMENT_BYTES
 from gpuagent_common.errors import MisuseError
@@ -171,10 +172,8 @@ def _fill_defaults(data: Any, node: Any, name: str) -> Mapping[str, Any]:
         steps = ["workloads", str(index), "options"]
         options += [([*steps, name], words) for name, words in entry.get("options", {}).items()]
     for steps, words in (*answers, *options):
-        try:
-            shlex.split(words)
-        except ValueError as error:
-            refuse(steps, f"cannot read {'.'.join(steps)}: {error}")
+        if misuse := _misuse_in_words(steps, words):
+            refuse(steps, misuse)
     return checked
 
 
@@ -188,6 +187,19 @@ def _misuse_in_entry(entry: Mapping[str, Any]) -> tuple[list[str], str] | None:
         return ["serve"], "serve is for the workload serve-load, not for a command"
     if isinstance(servers, list) and len({one.get("name") for one in servers} - {None}) < len(servers):
         return ["serve"], "give each server a name of its own, to compare them by"
+    return None
+
+
+def _misuse_in_words(steps: Sequence[str], words: str) -> str | None:
+    """Return what is wrong with an answer, or with an environment's options; None: nothing."""
+    try:
+        if steps[-2] == "options":
+            find_environment(steps[-1])
+        shlex.split(words)
+    except MisuseError as error:
+        return str(error)
+    except ValueError as error:
+        return f"cannot read {'.'.join(steps)}: {error}"
     return None
 
 

@@ -128,7 +128,8 @@ def create(
         _create_all([each for each in nodes if each and not each.startswith("#")], output, expires, ca_file, token_file)
         return
     if not (name or node):
-        raise MisuseError(f"the token needs a name; give {'--node NODE' if scope == 'agent' else '--name NAME'}")
+        needed = "--node NODE" if scope == "agent" and not any_node else "--name NAME"
+        raise MisuseError(f"the token needs a name; give {needed}")
     if output and (output.is_symlink() or (output.exists() and not output.is_file())):
         raise MisuseError(f"--output takes a regular file; not {output}")
     lifetime, reach = parse_time("--expires", expires) if expires else None, Reach.parse(platforms, labels)

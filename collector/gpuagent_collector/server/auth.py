@@ -91,7 +91,7 @@ class Gate(grpc.aio.ServerInterceptor):
             article = "a" if holder.scope is Scope.VIEWER else "an"
             words = (
                 f"the token {holder.name} is {article} {holder.scope.value}'s, and this takes one of scope {wanted}; "
-                f"the collector's owner makes one: collector tokens create {wanted.partition(' ')[0]}"
+                f"the collector's owner makes one: collector tokens create {wanted.partition(' ')[0]} --name NAME"
             )
             return _refuse_with(method, holder, grpc.StatusCode.PERMISSION_DENIED, words)
         _CALLER.set(holder)

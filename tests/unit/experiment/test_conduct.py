@@ -43,7 +43,7 @@ def test_all_runs_are_made_in_the_planned_order_and_another_experiment_of_the_na
     wanted, runs = experiment(), InstantRuns()
     assert conductor(wanted, tmp_path, runs).run()
     assert runs.specs == planned(wanted)
-    with pytest.raises(MisuseError, match="another name"):
+    with pytest.raises(MisuseError, match="another --name"):
         conductor(experiment(more="seed: 2\n"), tmp_path, InstantRuns())
 
 
@@ -253,7 +253,7 @@ def test_an_experiment_stops_only_at_looks_that_were_planned_before_its_first_ru
 
 def test_an_experiment_that_may_stop_is_another_one_than_that_which_may_not(tmp_path: Path) -> None:
     assert conductor(sequential(), tmp_path, InstantRuns()).run()
-    with pytest.raises(MisuseError, match="another name"):
+    with pytest.raises(MisuseError, match="another --name"):
         conductor(replace(sequential(), until=None), tmp_path, InstantRuns())
 
 

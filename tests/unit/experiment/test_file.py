@@ -83,6 +83,7 @@ def test_a_file_defines_the_runs_and_omitted_fields_have_defaults() -> None:
         ("name: x\nbudget: {hours: .nan}\n" + MNIST, "f.yaml:2:10: budget.hours must be finite"),
         ("name: x\nlimits: [{memory: 8}]\n" + MNIST, "f.yaml:2:10: limits.0 cannot be"),
         ("name: x\nlimits: [{change: [cpus=2]}]\n" + MNIST, "f.yaml:2:10: limits.0 cannot be"),
+        ("name: x\noptions: {kubernets: --gpus 1}\n" + MNIST, "f.yaml:2:11: unknown environment 'kubernets'; did"),
         ("name: x\ncool_down: {seconds: .inf}\n" + MNIST, "f.yaml:2:13: cool_down.seconds must be s"),
     ],
 )
