@@ -72,7 +72,8 @@ def _check_complete(config: Config) -> None:
     if not (config.url or config.serve):
         raise MisuseError("give --url of a running server, or --serve COMMAND to start one")
     if not config.loads:
-        raise MisuseError("give a load: --rate, --concurrency or --trace")
+        # The agent's own --rate is that of samples.
+        raise MisuseError("give a load, such as --param rate=4: rate, concurrency or trace")
     next(schedule(config))
 
 
