@@ -94,6 +94,7 @@ class Figures:
         fell_back: no run reports the default primary metric, so another one was tested.
         delta: the share that counts as equal.
         alpha: the error rate over all tests together.
+        unpaired: whether matched runs too are taken as independent, because that was asked for.
         overall: for each side with the same baseline in several blocks, where all values are positive.
     """
 
@@ -101,6 +102,7 @@ class Figures:
     fell_back: bool
     delta: float
     alpha: float
+    unpaired: bool
     tests: tuple[Test, ...]
     overall: tuple[Overall, ...]
     blocks: tuple[BlockFigures, ...]
@@ -192,6 +194,7 @@ def compute_figures(
         fell_back=layout.is_compared and metric is None and primary.name != DEFAULT_PRIMARIES[0],
         delta=delta,
         alpha=alpha,
+        unpaired=unpaired,
         tests=tests,
         overall=_overall(tests, families, alpha),
         blocks=tuple(

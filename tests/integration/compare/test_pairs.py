@@ -95,6 +95,10 @@ def test_fewer_pairs_than_could_show_anything_are_tested_as_independent_runs(sto
     comparison = by_environment(store, where="repeat <= 5")
     assert verdict(comparison)[1] is None
     assert "unmatched" not in codes(comparison)
+    (caveat,) = [caveat for caveat in comparison.caveats if caveat.code == "few_pairs"]
+    assert "5 pairs of runs are too few" in caveat.text
+    assert caveat.remedy.endswith("at least 6 times")
+    assert "few_pairs" not in codes(by_environment(store, where="repeat <= 5", unpaired=True))
 
 
 def test_intervals_of_an_experiment_that_could_stop_early_hold_at_every_look(store: SyntheticStore) -> None:

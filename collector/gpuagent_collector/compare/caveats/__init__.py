@@ -34,6 +34,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     runs.one_node,
     runs.few_nodes,
     figures.sequential,
+    figures.few_pairs,
     figures.unmatched,
     figures.far_from_repeats,
     # Doubtful figures beside the primary one.

@@ -6,9 +6,9 @@ from gpuagent_collector.compare.figures import Evidence, throughput_units
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import significant
 from gpuagent_collector.prices.kinds import currencies_of
-from gpuagent_collector.runs.cells import tell_apart
+from gpuagent_collector.runs.cells import match_runs, tell_apart
 from gpuagent_collector.runs.data import Run
-from gpuagent_collector.statistics.shift import least_runs
+from gpuagent_collector.statistics.shift import least_pairs, least_runs
 from gpuagent_collector.statistics.summaries import outliers
 from gpuagent_collector.statistics.verdicts import Verdict
 
@@ -36,6 +36,26 @@ def too_few(evidence: Evidence) -> Iterator[Caveat]:
             text=f"no outcome of {few[0].baseline.runs} and {few[0].other.runs} runs could show a difference "
             f"at {100 * evidence.figures.alpha:.0f} %{together}",
             remedy=f"repeat the experiment with at least {needed} runs a side (7 is a good number)",
+        )
+
+
+def few_pairs(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn of pairs that are too few to be tested as such."""
+    figures = evidence.figures
+    few = [
+        pairs
+        for test in figures.tests
+        if test.pairs is None and test.judgement.verdict is not Verdict.TOO_FEW
+        if (pairs := match_runs(test.block.cell(test.baseline.side), test.block.cell(test.other.side)))
+    ]
+    if few and not figures.unpaired:
+        number = len(figures.tests)
+        together = f" in {number} comparisons tested together" if number > 1 else ""
+        yield Caveat(
+            code="few_pairs",
+            text=f"{len(few[0])} pairs of runs are too few to show a difference{together}, and were tested as "
+            "independent runs",
+            remedy=f"repeat the experiment at least {least_pairs(number, figures.alpha)} times",
         )
 
 
