@@ -20,6 +20,7 @@ from gpuagent.cli.collector_command import connection_words, find_collector_comm
 from gpuagent.cli.node_agent import given_to_agent, node_agent
 from gpuagent.cli.options import agent_config, agent_options
 from gpuagent_common.cli import interrupt_on_signals
+from gpuagent_common.connection import TokenError, read_token
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import counted
 
@@ -112,6 +113,7 @@ def run(
     whole = plan.narrowed(wanted, (), name=name, repeats=repeats)
     experiment = plan.narrowed(whole, only)
     config = agent_config(options, allow_commands=True)
+    _check_token(config.token_file)
     catalogue = Catalogue(config.python)
     if texts := [*parameters, *_data_parameters(data)]:
         experiment, whole = (
@@ -141,6 +143,16 @@ def run(
     every = plan.all_trials(experiment, lacking)
     has_failed = any(done.status != "succeeded" for done in journal.ended(every))
     return int(has_failed or not (has_stopped or not journal.left(every)))
+
+
+def _check_token(path: Path) -> None:
+    """Raise MisuseError for a token that nobody will accept, before hours of runs; it may still come."""
+    try:
+        read_token(path)
+    except FileNotFoundError:
+        pass
+    except TokenError as error:
+        raise MisuseError(str(error)) from error
 
 
 @command.command(epilog="\b\nExample:\n  gpuagent experiment show containers > mine.yaml")

@@ -71,6 +71,13 @@ def test_a_mistake_in_an_answer_is_reported_before_the_first_run(node: Node) -> 
     )
 
 
+def test_a_token_that_cannot_be_used_is_reported_before_the_first_run(node: Node) -> None:
+    node.without_collector()
+    (node.folder / "token").chmod(0o644)
+    said = node.run("gpuagent", "experiment", "run", str(written(node)), code=2).stderr
+    assert "can be read by others; run: chmod 600" in said
+
+
 def test_the_same_runs_are_made_once_and_continue_after_ctrl_c(node: Node) -> None:
     node.serve()
     path = written(node, "import os, time; os.path.exists('go') or time.sleep(600)")
