@@ -76,7 +76,8 @@ class Kubernetes(Container):
         try:
             ask_client(question)
         except ClientError as error:
-            remedy = f"see the output of `{shlex.join(question)}`; kubernetes needs a role for it"
+            asked = shlex.join(question)
+            remedy = f"see the output of `{asked}`: after `no` ask for a role, else log in or set KUBECONFIG"
             raise EnvironmentUnavailableError(f"this user may not create Jobs: {error}", remedy) from error
 
     def find_image(self, name: str | None) -> Image:

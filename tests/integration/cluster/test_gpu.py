@@ -140,7 +140,7 @@ def test_an_agent_that_is_restarted_while_a_job_runs_follows_it_again(site: Site
 
 
 STUDY = """
-name: hpc-cloud
+name: slurm-openshift
 question: What does BigGAN lose on OpenShift against a Slurm node with the same GPUs?
 environments: [slurm, "kubernetes:{image}"]
 repeats: 6
@@ -165,7 +165,8 @@ def test_one_file_compares_slurm_with_a_project_on_openshift(site: Site) -> None
         process = site.node.start("gpuagent", "experiment", "run", "study.yaml", "--platform=satori", log="study.log")
         assert process.wait(timeout=600) == 0, (site.node.folder / "study.log").read_text()
     sides = (
-        "SELECT platform, environment, count(*) AS n FROM runs WHERE experiment = 'hpc-cloud' AND status = 'succeeded'"
+        "SELECT platform, environment, count(*) AS n FROM runs "
+        "WHERE experiment = 'slurm-openshift' AND status = 'succeeded'"
     )
     assert site.ask(f"{sides} GROUP BY ALL ORDER BY ALL") == [
         {"platform": "openshift", "environment": "kubernetes", "n": 6},
@@ -176,7 +177,7 @@ def test_one_file_compares_slurm_with_a_project_on_openshift(site: Site) -> None
         "gpu_memory_used_percent,gpu_energy_per_item_joules,process_start_seconds"
     )
     for more in ((), ("--table", metrics), ("--specs",)):
-        asked = ("collector", "compare", "--by", "platform", "--experiment", "hpc-cloud", *more)
+        asked = ("collector", "compare", "--by", "platform", "--experiment", "slurm-openshift", *more)
         show(" ".join(asked), site.as_owner(*asked).stdout)
 
 

@@ -118,7 +118,7 @@ def test_a_pod_that_others_end_says_who(site: Site) -> None:
 
 
 STUDY = """
-name: hpc-cloud
+name: slurm-openshift
 environments: [slurm, "kubernetes:{image}"]
 repeats: 3
 metric: throughput
@@ -142,14 +142,14 @@ def test_one_file_compares_a_slurm_node_with_a_project_on_openshift(site: Site) 
         site.node.environment.update(runtime.variables)
         done = site.node.run("gpuagent", "experiment", "run", "study.yaml", "--platform=satori")
     runs = site.ask(
-        "SELECT platform, environment, count(*) AS n FROM runs WHERE experiment = 'hpc-cloud' AND status = 'succeeded' "
-        "GROUP BY ALL ORDER BY ALL"
+        "SELECT platform, environment, count(*) AS n FROM runs "
+        "WHERE experiment = 'slurm-openshift' AND status = 'succeeded' GROUP BY ALL ORDER BY ALL"
     )
     assert runs == [
         {"platform": "openshift", "environment": "kubernetes", "n": 3},
         {"platform": "satori", "environment": "slurm", "n": 3},
     ], done.stderr
-    compared = site.as_owner("collector", "compare", "--by", "platform", "--experiment", "hpc-cloud").stdout
+    compared = site.as_owner("collector", "compare", "--by", "platform", "--experiment", "slurm-openshift").stdout
     assert "openshift" in compared
     assert "satori" in compared
     assert "throughput" in compared
