@@ -10,7 +10,7 @@ from gpuagent_collector.cli.completing import facets, stored_workloads
 from gpuagent_collector.cli.keeper import output_path
 from gpuagent_collector.cli.options import ReaderOptions, check_option, prices_option, reader_options, show_sql_option
 from gpuagent_collector.cli.printing import asking, print_error
-from gpuagent_collector.cli.selection import each_option, run_options, side_options, stats_options
+from gpuagent_collector.cli.selection import each_option, limit_options, run_options, side_options, stats_options
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _ENDINGS = (".png", ".svg", ".pdf")
@@ -25,6 +25,7 @@ Examples:
   collector plot loss --kind steps --by environment -o loss.pdf
   collector plot roofline --workload resnet50 -o roofline.pdf
   collector plot collectives --by node -o links.pdf
+  collector plot serving --by parameter:server --ttft 200 -o serving.pdf
   collector plot frontier --by device --prices prices.yaml -o frontier.pdf
 """
 
@@ -81,6 +82,7 @@ def _millimetres(_context: click.Context, _option: click.Parameter, text: str) -
     help="Width in print, such as 85mm.",
 )
 @click.option("--force", is_flag=True, help="Replace an existing FILE.")
+@limit_options
 @prices_option
 @show_sql_option
 @check_option
@@ -95,6 +97,8 @@ def command(
     width: float,
     force: bool,
     show_sql: bool,
+    percent: int | None,
+    milliseconds: dict[str, float],
     **asked: Any,
 ) -> None:
     """Draw a figure for print into a file.
@@ -102,7 +106,7 @@ def command(
     Of METRICs, dots are medians over runs with 95 % intervals, bars have values, a matrix has a row for each workload,
     time draws the median runs' curves, and steps what runs report by step, such as the loss. KIND is roofline, scaling,
     serving, frontier (time against energy and cost), split (of memory-limit) or collectives. Sides and runs are chosen
-    as in `collector compare`.
+    as in `collector compare`. Limits of latency are for serving; without them, those of the runs count.
     """
     try:
         from gpuagent_collector.plot.draw import Kind, PlotRequest, write_plot
@@ -115,12 +119,17 @@ def command(
     path = output_path(path, force=force)
     names = tuple(dict.fromkeys(name.strip() for name in what.split(",")))
     request = Request(**{**asked, "by": columns or asked["by"]})
+    wanted = PlotRequest(
+        names=names,
+        kind=Kind(kind) if kind else None,
+        request=request,
+        rows=rows,
+        width_mm=width,
+        percent=percent,
+        milliseconds=milliseconds,
+    )
     with reader.open() as opened:
-        picture = write_plot(
-            asking(opened, show_sql=show_sql),
-            PlotRequest(names=names, kind=Kind(kind) if kind else None, request=request, rows=rows, width_mm=width),
-            path,
-        )
+        picture = write_plot(asking(opened, show_sql=show_sql), wanted, path)
     if picture.missing:
         print_error(f"not drawn, because no run has it: {', '.join(picture.missing)}")
     click.echo(f"{path}: {picture.width_mm:.0f} × {picture.height_mm:.0f} mm")

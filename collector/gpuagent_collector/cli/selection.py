@@ -76,8 +76,17 @@ def delta_option(command: Command) -> Command:
 
 
 def limit_options(command: Command) -> Command:
-    """Add --ttft, --tpot and --e2e in milliseconds, and --at; each is None where it is not given."""
-    return _with(command, _LIMITS)
+    """Add --ttft, --tpot, --e2e and --at.
+
+    The command gets `milliseconds: dict[str, float]`, the limits by kind of latency, and `percent: int | None`.
+    """
+
+    @wraps(command)
+    def with_limits(*args: Any, ttft: float | None, tpot: float | None, e2e: float | None, **rest: Any) -> object:
+        given = {"ttft": ttft, "tpot": tpot, "e2e": e2e}
+        return command(*args, milliseconds={kind: most for kind, most in given.items() if most is not None}, **rest)
+
+    return _with(with_limits, _LIMITS)  # type: ignore[return-value]
 
 
 def _with(command: Command, options: Sequence[Callable[[Command], Command]]) -> Command:

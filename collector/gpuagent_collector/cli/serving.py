@@ -30,9 +30,7 @@ def command(
     output_format: OutputFormat,
     show_sql: bool,
     percent: int | None,
-    ttft: float | None,
-    tpot: float | None,
-    e2e: float | None,
+    milliseconds: dict[str, float],
     **asked: Any,
 ) -> None:
     """Compare servers of language models by their load.
@@ -45,8 +43,7 @@ def command(
     from gpuagent_collector.serving.export import render
     from gpuagent_collector.serving.study import study_serving
 
-    given = {"ttft": ttft, "tpot": tpot, "e2e": e2e}
-    limits = {kind: most for kind, most in given.items() if most is not None}
     with reader.open() as opened:
-        study = study_serving(asking(opened, show_sql=show_sql), Request(**asked), percent=percent, milliseconds=limits)
+        ask = asking(opened, show_sql=show_sql)
+        study = study_serving(ask, Request(**asked), percent=percent, milliseconds=milliseconds)
         print_answer(render(study), output_format)

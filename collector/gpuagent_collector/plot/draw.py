@@ -1,7 +1,7 @@
 """Figures as requested: from what is asked to the kind of figure, and to its data."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
@@ -57,6 +57,7 @@ class PlotRequest:
         request: the runs; its facet separates the sides.
         rows: name of the facet that separates rows.
         width_mm: of the figure.
+        percent, milliseconds: limits of servers' latency, as for `study_serving`.
     """
 
     names: tuple[str, ...]
@@ -64,6 +65,8 @@ class PlotRequest:
     request: Request
     rows: str
     width_mm: float
+    percent: int | None = None
+    milliseconds: Mapping[str, float] = field(default_factory=dict)
 
 
 def write_plot(ask: Ask, asked: PlotRequest, path: Path) -> Picture:
@@ -189,7 +192,8 @@ def _draw_collectives(ask: Ask, asked: PlotRequest) -> Picture:
 
 def _draw_serving(ask: Ask, asked: PlotRequest) -> Picture:
     _parts_of(asked)
-    return draw_serving(study_serving(ask, asked.request, percent=None, milliseconds={}), asked.width_mm)
+    study = study_serving(ask, asked.request, percent=asked.percent, milliseconds=asked.milliseconds)
+    return draw_serving(study, asked.width_mm)
 
 
 # Figures that are of no metric, by their names on the command line.

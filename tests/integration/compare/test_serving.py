@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from gpuagent_collector.serving.export import answer, find_caveats, render
 from gpuagent_collector.serving.study import Study, study_serving
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.synthetic import Node, SyntheticStore
+from tests.support.commands import Collector, made_up
 
 # p90 of the time to the first token by load, in seconds: a is the quicker one while few ask.
 TTFT: Mapping[str, Mapping[float, float]] = {"a": {1: 0.05, 4: 0.10, 8: 0.90}, "b": {1: 0.10, 4: 0.15, 8: 0.18}}
@@ -206,6 +208,14 @@ def test_a_figure_for_print_has_a_line_for_each_side_and_the_limit(served: Synth
     assert (ends[0].x0, ends[0].ymin, ends[0].ymax) == pytest.approx((100, 50.5, 53.5))
     assert (len(ends), len(tpot.collections)) == (6, 0)
     assert ", with 95 % intervals;" in picture.note
+
+
+def test_a_figure_has_the_limits_of_the_command(call: Collector, tmp_path: Path) -> None:
+    with made_up(tmp_path / "served.duckdb") as store:
+        add_run(store, store.node("spruce", "lab"), "a", 1, 0.1, 1)
+    words = ("plot", "serving", "--by=parameter:server", "--ttft=70", "--at=50", f"--output={tmp_path / 'figure.svg'}")
+    assert call(*words, store=tmp_path / "served.duckdb")[0] == 0
+    assert "the limit, 70 ms TTFT (p50)" in (tmp_path / "figure.svg").read_text()
 
 
 def test_a_figure_shows_the_latency_that_is_limited(store: SyntheticStore) -> None:
