@@ -19,7 +19,7 @@ _LIMIT: dict[str, Any] = {"color": QUIET, "ls": (0, (1, 1.5)), "lw": 1.0}
 
 
 def draw_serving(study: Study, width_mm: float) -> Picture:
-    """Return two kinds of latency by tokens a second, those with limits first. Numbers are loads.
+    """Return two kinds of latency by tokens a second. Numbers are loads.
 
     Points with six runs or more have the 95 % interval of the median of the first limited latency.
     """
@@ -40,9 +40,7 @@ def draw_serving(study: Study, width_mm: float) -> Picture:
         for index, (curve, side) in enumerate(lines)
     ]
     axes = picture.panels([_PANEL_MM[picture.is_wide]] * (1 if picture.is_wide else 2), columns=1 + picture.is_wide)
-    limited = [kind for curve in study.curves for kind in curve.limits.milliseconds]
-    kinds = list(dict.fromkeys([*limited, "ttft", "tpot"]))[: len(axes)]
-    for one, kind in zip(axes, sorted(kinds, key=list(LIMITED).index), strict=True):
+    for one, kind in zip(axes, study.curves[0].limits.kinds, strict=False):
         _draw(one, kind, lines)
     return picture
 

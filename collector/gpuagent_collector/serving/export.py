@@ -157,7 +157,7 @@ def _section(curve: Curve, study: Study) -> Section:
         f"{name} {value}" for name, value in curve.settings.items() if name in ("model", "api", "input", "output")
     )
     load = LOADS[curve.load]
-    times = [f"{kind} p{curve.limits.percent}" for kind in ("TTFT", "TPOT")]
+    times = [f"{LIMITED[kind]} p{curve.limits.percent}" for kind in curve.limits.kinds]
     costs = [f"{metric.unit}/million" for metric in study.costs]
     notes = ["Medians over runs.", f"Ratios are of {_title(curve.limits.metric)} to the first side's [95 %]."]
     if curve.limits.milliseconds:
@@ -195,7 +195,7 @@ def _by_load(curve: Curve) -> Iterator[tuple[str, str, Point]]:
 def _rows(curve: Curve) -> Iterator[tuple[str, ...]]:
     percent = curve.limits.percent
     for load, side, point in _by_load(curve):
-        times = [_seconds(point, f"{kind}_p{percent}_seconds") for kind in ("ttft", "tpot")]
+        times = [_seconds(point, f"{kind}_p{percent}_seconds") for kind in curve.limits.kinds]
         shift = write_shift(point.shift, notation([1.0], "")) if point.shift else ABSENT
         kept = ABSENT if point.is_kept is None else "yes" if point.is_kept else "no"
         runs = f"{point.runs} of {point.runs + point.failed}" if point.failed else str(point.runs)

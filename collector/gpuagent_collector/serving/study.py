@@ -56,6 +56,12 @@ class Limits:
         """The metric that curves are drawn of: that of the first limit."""
         return f"{next(iter(self.milliseconds), 'ttft')}_p{self.percent}_seconds"
 
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of latency that are shown: those with limits, and others that make them two."""
+        kinds = list(dict.fromkeys([*self.milliseconds, "ttft", "tpot"]))[: max(2, len(self.milliseconds))]
+        return sorted(kinds, key=list(LIMITED).index)
+
     def are_kept(self, figures: Mapping[str, float]) -> bool | None:
         """Return whether figures keep all limits; None: there is no limit, or no figure."""
         bounds = {f"{kind}_p{self.percent}_seconds": most / 1000 for kind, most in self.milliseconds.items()}

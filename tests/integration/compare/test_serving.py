@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from gpuagent_collector.compare.comparison import Request, compare
+from gpuagent_collector.output.document import Grid
 from gpuagent_collector.plot.picture import in_style
 from gpuagent_collector.plot.serving import draw_serving
 from gpuagent_collector.prices.file import parse_prices
 from gpuagent_collector.report.chapters import serving
 from gpuagent_collector.report.figures.serving import serving_figure
 from gpuagent_collector.report.study import make_report
-from gpuagent_collector.serving.export import answer, find_caveats, render
+from gpuagent_collector.serving.export import answer, build_document, find_caveats, render
 from gpuagent_collector.serving.study import Study, study_serving
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.synthetic import Node, SyntheticStore
@@ -224,8 +225,11 @@ def test_a_figure_shows_the_latency_that_is_limited(store: SyntheticStore) -> No
         add_run(store, node, "a", 1, 0.1, repeat, e2e_p90_seconds=2.0)
     store.write()
     with in_style(180.0):
-        picture = draw_serving(study(store, milliseconds={"e2e": 5000.0}), 180.0)
+        found = study(store, milliseconds={"e2e": 5000.0})
+        picture = draw_serving(found, 180.0)
     ttft, whole = (axes for part in picture.figure.subfigs for axes in part.axes if axes.lines)
     assert whole.get_ylabel().startswith("whole answer p90")
     assert (len(whole.lines), len(whole.collections)) == (2, 1)
     assert (len(ttft.lines), len(ttft.collections)) == (1, 0)
+    printed = next(part for part in build_document(found, ())[1].parts if isinstance(part, Grid))
+    assert list(printed.header)[3:5] == ["TTFT p90", "whole answer p90"]
