@@ -241,6 +241,14 @@ def test_a_load_of_which_nothing_succeeds_fails() -> None:
         results(log, window, load)
 
 
+def test_the_reason_of_a_server_that_refuses_is_repeated() -> None:
+    with standing_in(_fail_within) as server:
+        load = config(rate=20.0, duration=0.3)
+        log, window = drive_here(server, load)
+    with pytest.raises(WorkloadError, match=r"× server_error; the server said: .*out of memory"):
+        results(log, window, load)
+
+
 @pytest.mark.parametrize(("counted", "why"), [(2, "its 2 tokens have none"), (0, "try the other --api")])
 def test_a_server_whose_answers_have_no_text_is_refused(counted: int, why: str) -> None:
     async def without_text(connection: Connection, _body: dict[str, Any]) -> None:

@@ -21,6 +21,9 @@ _PERCENTILES = (50, 90, 99)
 _LATE_SECONDS = 0.005
 _LATE_SHARE = 0.1
 
+# Of what a server says.
+_MOST_CHARACTERS = 300
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
@@ -88,7 +91,9 @@ def report_figures(log: Log, window: Window, config: Config, reporter: Reporter)
     errors = Counter(record.error for record in measured if record.error)
     if not latencies:
         kinds = ", ".join(f"{count} × {kind}" for kind, count in errors.most_common())
-        raise WorkloadError(f"no measured request succeeded: {kinds or 'none was sent; raise --duration or --rate'}")
+        said = next((record.answer.error for record in measured if record.answer and record.answer.error), "")
+        kinds += f"; the server said: {said[:_MOST_CHARACTERS]}" if said else ""
+        raise WorkloadError(f"no measured request succeeded: {kinds or 'none was sent; give more duration or rate'}")
     in_time = [record for record in log.records if window.measure_from <= record.ended < window.measure_to]
     answered = [latency for record in in_time if (latency := latency_of(record))]
     for name, value, unit in (
