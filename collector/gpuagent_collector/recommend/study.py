@@ -19,7 +19,7 @@ from gpuagent_collector.roofline.roofs import Trial, find_ceilings, load_trials
 from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, first_few, lay_out, tell_apart
 from gpuagent_collector.runs.data import Facts, Record, load_facts, load_runs
 from gpuagent_collector.runs.facets import Facet, find_facet
-from gpuagent_collector.runs.find import ROOFS, find_runs
+from gpuagent_collector.runs.find import ROOFS, SERVING, find_runs
 from gpuagent_collector.runs.specs import spec_rows
 from gpuagent_collector.statistics.shift import least_runs
 from gpuagent_collector.statistics.verdicts import Verdict
@@ -173,9 +173,14 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
     Raises:
         MisuseError: the workload, the facet or the experiment is unknown.
         OneSideError: there is only one side.
-        GpuAgentError: no two sides to choose from have every weighed criterion.
+        GpuAgentError: no two sides to choose from have every weighed criterion, or servers were measured.
     """
     facet = find_facet(request.by)
+    if request.workload == SERVING:
+        raise GpuAgentError(
+            f"{SERVING} sends what it is asked to, so its throughput ranks no server; its latency at each load does: "
+            f"collector serving --by {request.by}"
+        )
     runs = find_runs(ask, facet, workload=request.workload, experiment=request.experiment, where=request.where)
     sides = choose_sides(runs, facet, (), None)
     if len(sides) == 1:

@@ -112,6 +112,12 @@ def test_the_cores_of_a_run_on_two_nodes_are_those_of_both(store: SyntheticStore
     assert (host.sign, host.percent) == ("the run's own CPU, of what it may use", 50.0)
 
 
+def test_servers_are_not_ranked_by_the_load_that_they_were_asked_for(store: SyntheticStore) -> None:
+    alternate(store, first={"workload": "serve-load"}, second={"workload": "serve-load"})
+    with pytest.raises(GpuAgentError, match="collector serving --by platform"):
+        recommend(store.ask, Request(workload="serve-load", by="platform", weights={"time": 1.0}))
+
+
 def test_a_load_of_others_is_the_first_warning_and_bounds_no_run(store: SyntheticStore) -> None:
     busy = {"cpu_threads": 2}
     alternate(store, first={"cpu_percent": 100.0}, first_node=busy, second_node=busy)

@@ -14,6 +14,7 @@ from gpuagent_collector.output.human import significant
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.report.pieces import code, folded, heading, prose, table
 from gpuagent_collector.report.study import Missing, Report
+from gpuagent_collector.runs.find import SERVING
 from gpuagent_common.text import counted, harmless
 
 _USUAL = Request()
@@ -26,7 +27,8 @@ def commands(report: Report) -> Iterator[str]:
     workload, by = layout.blocks[0].workload, ["--by", request.by]
     yield _line("report", "report.html", *asked)
     yield _line("compare", *asked)
-    yield _line("recommend", workload, *by, *_options(request, ("--experiment", "--where", "--prices")))
+    if workload != SERVING:
+        yield _line("recommend", workload, *by, *_options(request, ("--experiment", "--where", "--prices")))
     if not isinstance(report.roofline, Missing):
         yield _line("roofline", *_distinct(block.workload for block in layout.blocks), *by)
     if not isinstance(report.profiles, Missing):
