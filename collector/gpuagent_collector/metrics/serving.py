@@ -4,6 +4,9 @@ from collections.abc import Iterator
 
 from gpuagent_collector.metrics.metric import Better, StoredMetric, reported
 
+# The workload that loads a server.
+SERVING = "serve-load"
+
 _GROUP = "Serving"
 
 PERCENTILES = (50, 90, 99)

@@ -10,7 +10,7 @@ from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.plot.picture import Picture
 from gpuagent_collector.plot.style import QUIET, color, line_style
 from gpuagent_collector.report.figures.serving import name_line
-from gpuagent_collector.serving.export import measured_sides, write_limits
+from gpuagent_collector.serving.export import write_limits
 from gpuagent_collector.serving.study import LIMITED, LOADS, Curve, Point, Study
 
 _MOST_LINES = 12
@@ -23,7 +23,7 @@ def draw_serving(study: Study, width_mm: float) -> Picture:
 
     Points with six runs or more have the 95 % interval of the median of the first limited latency.
     """
-    lines = list(measured_sides(study))[:_MOST_LINES]
+    lines = study.lines[:_MOST_LINES]
     counts = sorted({point.runs for curve, side in lines for point in curve.points[side] if point.runs})
     runs = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     has_interval = any(point.low is not None for curve, side in lines for point in curve.points[side])

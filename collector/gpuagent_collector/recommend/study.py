@@ -9,6 +9,7 @@ from gpuagent_collector.compare.caveats import find_caveats as find_caveats_of_c
 from gpuagent_collector.compare.figures import Evidence, compute_figures
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics.bounds import Bound, Surroundings, find_bounds
+from gpuagent_collector.metrics.serving import SERVING
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
@@ -19,7 +20,7 @@ from gpuagent_collector.roofline.roofs import Trial, find_ceilings, load_trials
 from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, first_few, lay_out, tell_apart
 from gpuagent_collector.runs.data import Facts, Record, load_facts, load_runs
 from gpuagent_collector.runs.facets import Facet, find_facet
-from gpuagent_collector.runs.find import ROOFS, SERVING, find_runs
+from gpuagent_collector.runs.find import ROOFS, find_runs
 from gpuagent_collector.runs.specs import spec_rows
 from gpuagent_collector.statistics.shift import least_runs
 from gpuagent_collector.statistics.verdicts import Verdict

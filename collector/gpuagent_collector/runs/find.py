@@ -14,9 +14,6 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 # The workload that measures the roofs of a device: no work that is compared, unless it is asked for.
 ROOFS = "ceilings"
 
-# The workload that loads a server.
-SERVING = "serve-load"
-
 
 def find_runs(
     ask: Ask, facet: Facet, *, workload: str | None, experiment: str | None, where: str | None = None

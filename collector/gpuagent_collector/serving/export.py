@@ -133,14 +133,6 @@ def tell_apart(curve: Curve, study: Study) -> str:
     return " ".join([*(f"{name}={value}" for name, value in telling.items()), *load])
 
 
-def measured_sides(study: Study) -> Iterator[tuple[Curve, str]]:
-    """Yield each curve and side with figures."""
-    for curve in study.curves:
-        for side, points in curve.points.items():
-            if any(point.figures for point in points):
-                yield curve, side
-
-
 def build_document(study: Study, caveats: Sequence[Caveat]) -> list[Section]:
     """Return the document."""
     sides = dict.fromkeys([*study.chosen.layout.sides, *(side for curve in study.curves for side in curve.points)])

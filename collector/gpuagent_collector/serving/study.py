@@ -154,6 +154,16 @@ class Study:
     curves: tuple[Curve, ...]
     costs: tuple[Metric, ...]
 
+    @property
+    def lines(self) -> list[tuple[Curve, str]]:
+        """Each curve and side with figures."""
+        return [
+            (curve, side)
+            for curve in self.curves
+            for side, points in curve.points.items()
+            if any(point.figures for point in points)
+        ]
+
 
 def study_serving(ask: Ask, request: Request, *, percent: int | None, milliseconds: Mapping[str, float]) -> Study:
     """Return the curves of the runs of a request.

@@ -134,6 +134,6 @@ def test_a_users_program_is_sampled_and_an_interrupt_or_a_killed_agent_ends_it(n
         sampled = f"SELECT 1 FROM process_samples JOIN runs USING (run_id) WHERE {label} LIMIT 1"
         until(functools.partial(node.ask, sampled), "a sample of the program")
         # The first samples can be of Apptainer alone.
-        until(programs, "the program")
+        assert until(programs, "the program")
         node.stop(run, number)
         until(lambda: not programs(), "the program's end")

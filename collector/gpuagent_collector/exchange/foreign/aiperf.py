@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuagent_collector.exchange.foreign.result import (
-    SERVING,
     Figures,
     ForeignRun,
     Node,
@@ -21,6 +20,7 @@ from gpuagent_collector.exchange.foreign.result import (
     text,
     whole,
 )
+from gpuagent_collector.metrics.serving import SERVING
 
 _LATENCIES = {"ttft": "time_to_first_token", "tpot": "inter_token_latency", "e2e": "request_latency"}
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuagent_collector.exchange.foreign.result import (
-    SERVING,
     Figures,
     ForeignRun,
     ResultError,
@@ -19,6 +18,7 @@ from gpuagent_collector.exchange.foreign.result import (
     utc,
     whole,
 )
+from gpuagent_collector.metrics.serving import SERVING
 
 _VERSION = 2
 

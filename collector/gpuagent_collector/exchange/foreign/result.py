@@ -9,7 +9,6 @@ from typing import Any
 from gpuagent_common.errors import GpuAgentError
 
 # The workloads under which results are compared: that of gpuagent's own runs, where it has one.
-SERVING = "serve-load"
 COLLECTIVES = "collectives"
 
 _MOST_CHARACTERS = 1000

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuagent_collector.exchange.foreign.result import (
-    SERVING,
     Figures,
     ForeignRun,
     ResultError,
@@ -18,6 +17,7 @@ from gpuagent_collector.exchange.foreign.result import (
     text,
     whole,
 )
+from gpuagent_collector.metrics.serving import SERVING
 
 _REQUIRED = ("date", "model_id", "request_rate", "request_throughput", "duration", "completed")
 

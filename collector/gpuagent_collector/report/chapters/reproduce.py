@@ -9,12 +9,12 @@ from markupsafe import Markup
 
 from gpuagent_collector import __version__
 from gpuagent_collector.compare.comparison import Request
+from gpuagent_collector.metrics.serving import SERVING
 from gpuagent_collector.output.document import Grid
 from gpuagent_collector.output.human import significant
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.report.pieces import code, folded, heading, prose, table
 from gpuagent_collector.report.study import Missing, Report
-from gpuagent_collector.runs.find import SERVING
 from gpuagent_common.text import counted, harmless
 
 _USUAL = Request()

@@ -2,7 +2,7 @@
 
 from gpuagent_collector.output.human import significant
 from gpuagent_collector.report.figures.base import Data, Figure, color, dash, safe, short, symbol
-from gpuagent_collector.serving.export import measured_sides, tell_apart
+from gpuagent_collector.serving.export import tell_apart
 from gpuagent_collector.serving.study import LOADS, Curve, Study
 
 _MOST_LINES = 6
@@ -10,7 +10,7 @@ _MOST_LINES = 6
 
 def serving_figure(study: Study) -> Figure:
     """Return the latency of each side at each load, beside the limit."""
-    lines = list(measured_sides(study))[:_MOST_LINES]
+    lines = study.lines[:_MOST_LINES]
     limits = {most / 1000 for curve, _ in lines for most in list(curve.limits.milliseconds.values())[:1]}
     title = lines[0][0].limits.metric.removesuffix("_seconds").replace("_", " ").upper()
     return Figure(
