@@ -1,0 +1,124 @@
+"""The answer of an experiment, by the collector: its commands, and whether its intervals are narrow enough to stop."""
+
+import json
+import math
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuagent.cli.collector_command import connection_words, find_collector_command
+from gpuagent_common.errors import MisuseError
+
+if TYPE_CHECKING:
+    from gpuagent.agent_config import AgentConfig
+    from gpuagent.experiment.file import Experiment
+
+# The last samples may take this long to reach the collector; then the answer is printed without them.
+_DELIVERED_SECONDS = 20.0
+
+# The figures of the last runs are left out of the answer if they take longer to compute.
+_FIGURES_SECONDS = 20.0
+_WITHOUT_FIGURES = """
+SELECT count(*) FILTER (started_at IS NOT NULL AND run_id NOT IN (SELECT run_id FROM metrics))
+    + greatest(0, {} - count(*))
+FROM runs WHERE experiment = '{}' AND ended_at IS NOT NULL"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The answer of an experiment, by `collector answer`; `words` are empty where the file has none."""
+
+    experiment: str
+    words: tuple[str, ...]
+
+    @classmethod
+    def of(cls, experiment: "Experiment", file: str, name: str | None, output: Path | None) -> "Answer":
+        """Return the answer of the experiment in a file, under another name if given, into the folder `output`."""
+        if not experiment.answers:
+            return cls(experiment=experiment.name, words=())
+        named = ["--name", name] if name else []
+        return cls(
+            experiment=experiment.name, words=("answer", file, *named, *(["--output", str(output)] if output else []))
+        )
+
+    def check(self) -> None:
+        """Check the commands of the answer, where `collector` is installed.
+
+        Raises:
+            MisuseError: one has an option, facet or metric that does not exist, or the folder cannot be made.
+        """
+        program = find_collector_command()
+        if program and self.words:
+            done = subprocess.run([program, *self.words, "--check"], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise MisuseError(done.stderr.strip().removeprefix("collector: "))
+
+    def print(self, config: "AgentConfig", *, is_stored: bool) -> None:
+        """Print and write the answer; if that is impossible now, print the command for later."""
+        if not self.words:
+            return
+        program = find_collector_command()
+        command = [*self.words, *connection_words(config)]
+        if program is None:
+            reason = "there is no `collector` here; run this where it is"
+        elif not is_stored:
+            reason = "when the collector has the samples, run this"
+        elif not _await_figures(program, self.experiment, connection_words(config)) or (
+            subprocess.run([program, *command], check=False).returncode
+        ):
+            reason = "once that is fixed, run this"
+        else:
+            return
+        click.echo(f"gpuagent: {reason}:\n  collector {shlex.join(command)}", err=True)
+
+
+def _await_figures(program: str, experiment: str, connection: Sequence[str], *, made: int | None = None) -> bool:
+    """Wait for the figures of all ended runs; return whether the collector answers. If not, its command prints why.
+
+    With the number of runs that were `made`, return whether it has the figures of all of these.
+    """
+    sql = _WITHOUT_FIGURES.format(made or 0, experiment.replace("'", "''"))
+    words = [program, "query", "sql", sql, "--format", "csv"]
+    deadline = time.monotonic() + _FIGURES_SECONDS
+    while True:
+        asked = subprocess.run([*words, *connection], stdout=subprocess.PIPE, text=True, check=False)
+        is_complete = not asked.returncode and asked.stdout.split()[-1] == "0"
+        if asked.returncode or is_complete or time.monotonic() > deadline:
+            return is_complete if made else not asked.returncode
+
+
+def await_delivery(is_waiting: Callable[[], object]) -> None:
+    """Wait a while for the collector to have what `is_waiting` says that it lacks."""
+    deadline = time.monotonic() + _DELIVERED_SECONDS
+    while is_waiting() and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def is_narrow(experiment: "Experiment", config: "AgentConfig", is_waiting: Callable[[], object], *, made: int) -> bool:
+    """Return whether every tested interval of the first comparison of the answer is narrow enough.
+
+    Without an answer of the collector it is not: the experiment goes on, which no error rate minds.
+    """
+    program, connection = find_collector_command(), connection_words(config)
+    await_delivery(is_waiting)
+    if program is None or not _await_figures(program, experiment.name, connection, made=made):
+        return False
+    first = next(answer for answer in experiment.answers if answer.startswith("compare"))
+    words = [program, *shlex.split(first), "--experiment", experiment.name, "--format", "json", *connection]
+    if not any(word.partition("=")[0] == "--metric" for word in words) and experiment.metric != "throughput":
+        words += ["--metric", experiment.metric]
+    asked = subprocess.run(words, capture_output=True, text=True, check=False)
+    tests = json.loads(asked.stdout)["tests"] if asked.returncode == 0 else []
+    widths = [
+        100 * (test["high"] / test["low"] - 1)
+        if test["scale"] == "ratio" and test["low"] and test["high"]
+        else math.inf
+        for test in tests
+    ]
+    return bool(widths) and max(widths) <= (experiment.until or 0)
