@@ -92,8 +92,8 @@ def test_a_run_that_cannot_begin_is_refused(site: Site) -> None:
 
 def test_an_end_from_outside_leaves_nothing(site: Site) -> None:
     site.end_each(PROJECT, signal.SIGINT, signal.SIGKILL, options=["--platform=openshift"])
-    until(lambda: site.find("SIGINT")["status"] == "cancelled", "the run's end in the store")
-    until(lambda: site.find("SIGKILL")["status"] == "cancelled", "the run's end in the store")
+    assert until(lambda: site.find("SIGINT")["status"] == "cancelled", "the run's end in the store")
+    assert until(lambda: site.find("SIGKILL")["status"] == "cancelled", "the run's end in the store")
 
 
 def test_a_pod_that_others_end_says_who(site: Site) -> None:
