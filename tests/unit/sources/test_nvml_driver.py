@@ -1,6 +1,8 @@
 """The access to NVML with the real pynvml, whose calls answer with its own structures."""
 
+import contextlib
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -178,3 +180,28 @@ def test_a_gpu_without_events_is_unsupported(nvml: Nvml, monkeypatch: pytest.Mon
     with pytest.raises(NvmlUnsupportedError):
         nvml.events(FIRST, XID)
     assert queue.open_sets == 0
+
+
+def test_first_calls_of_two_sessions_are_never_made_at_once(monkeypatch: pytest.MonkeyPatch, nvml: Nvml) -> None:
+    inside = threading.Barrier(2)
+    overlaps: list[str] = []
+
+    def answer_alone(*_arguments: object) -> int:
+        # Only a second call at the same time lets this one pass the barrier.
+        with contextlib.suppress(threading.BrokenBarrierError):
+            inside.wait(timeout=0.1)
+            overlaps.append("two calls at once")
+        return 1
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetTemperature", answer_alone)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetClockInfo", answer_alone)
+    other = open_nvml()
+    asked = [
+        threading.Thread(target=nvml.ask, args=("nvmlDeviceGetTemperature", FIRST, 0)),
+        threading.Thread(target=other.ask, args=("nvmlDeviceGetClockInfo", FIRST, 1)),
+    ]
+    for thread in asked:
+        thread.start()
+    for thread in asked:
+        thread.join()
+    assert overlaps == []

@@ -5,7 +5,8 @@ So a recording can replace a real GPU: a JSON object of call → answer or error
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -32,6 +33,11 @@ _REMEDIES = {
     18: "the driver was updated while loaded: reload the nvidia modules or reboot",
     999: "check that nvidia-smi works; in a container, restart it: it has lost the GPU",
 }
+
+# NVML asks the driver to publish a kind of figure in shared memory when it is first called for it. Of requests that two
+# threads make at once, the driver keeps one. The other figures then cost a call to the GPU's firmware, 0.3 to 3 ms
+# instead of 4 to 30 µs, until NVML is closed (docs/benchmarks.md).
+_FIRST_CALLS = threading.Lock()
 
 # A GPU that fails again and again would otherwise never be drained; the rest follows with the next reading.
 _MOST_EVENTS = 100
@@ -165,10 +171,22 @@ class _Driver:
         self._samples: dict[tuple[str, int], SampleBuffer] = {}
         self._counters: dict[str, Counters] = {}
         self._events: dict[str, DriverEvents] = {}
+        self._called: set[Hashable] = set()
         try:
-            pynvml.nvmlInit()
+            with _FIRST_CALLS:
+                pynvml.nvmlInit()
         except pynvml.NVMLError as error:
             raise nvml_error(error.value, str(error)) from error
+
+    @contextlib.contextmanager
+    def _alone_at_first(self, *call: Hashable) -> Iterator[None]:
+        """Let the session's first call of each kind run while no other session makes a first call."""
+        if call in self._called:
+            yield
+            return
+        with _FIRST_CALLS:
+            yield
+        self._called.add(call)
 
     def devices(self) -> Sequence[str]:
         found: list[str] = []
@@ -206,11 +224,12 @@ class _Driver:
 
     def ask(self, function: str, device: str | None = None, *arguments: int) -> Any:
         try:
-            if function == "nvmlDeviceGetSamples" and device is not None:
-                return self._read_samples(device, *arguments)
-            if device is None:
-                return _plain(self._function(function)(*arguments))
-            return _plain(self._function(function)(self._handle(device), *arguments))
+            with self._alone_at_first(function, device, *arguments):
+                if function == "nvmlDeviceGetSamples" and device is not None:
+                    return self._read_samples(device, *arguments)
+                if device is None:
+                    return _plain(self._function(function)(*arguments))
+                return _plain(self._function(function)(self._handle(device), *arguments))
         except self._pynvml.NVMLError as error:
             raise self._failure(device, error) from error
 
@@ -244,7 +263,8 @@ class _Driver:
             batch = self._batches.get((device, calls))
             if batch is None:
                 batch = self._batches[device, calls] = Batch(self._pynvml, self._handle(device), calls)
-            return partial(batch.decode, batch.read())
+            with self._alone_at_first(calls, device):
+                return partial(batch.decode, batch.read())
         except self._pynvml.NVMLError as error:
             raise self._failure(device, error) from error
 
@@ -253,7 +273,8 @@ class _Driver:
             if device not in self._counters:
                 handle = self._handle(device)
                 self._counters[device] = Counters(self._pynvml, handle, is_instance=is_instance(device))
-            answers = self._counters[device].read(metrics, now_nano)
+            with self._alone_at_first("gpm", device, tuple(metrics)):
+                answers = self._counters[device].read(metrics, now_nano)
         except self._pynvml.NVMLError as error:
             # Counters restart when a GPU is reset: samples from before cannot be compared with later ones.
             _release(self._counters, device)
