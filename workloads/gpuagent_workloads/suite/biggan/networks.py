@@ -46,10 +46,12 @@ LayerT = TypeVar("LayerT", nn.Conv2d, nn.Linear, nn.Embedding)
 def normalised(layer: LayerT) -> LayerT:
     """Return `layer` with orthogonal weights, which each use divides by their largest singular value.
 
-    One power iteration estimates that value anew each time.
+    One power iteration estimates that value anew each time. Weights of the meta device have no values: there the layer
+    stays as it is, since the 15 iterations at the start of each layer would take 10 s of Python for a network.
     """
-    nn.init.orthogonal_(layer.weight)
-    spectral_norm(layer, eps=EPSILON)
+    if not layer.weight.is_meta:
+        nn.init.orthogonal_(layer.weight)
+        spectral_norm(layer, eps=EPSILON)
     return layer
 
 
