@@ -25,7 +25,7 @@ from typing import Any
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import NonFiniteError
 
-PHASES = ("prepare", "setup", "warmup", "measure", "teardown", "end")
+PHASES = ("prepare", "setup", "warmup", "measure", "teardown", "counters", "end")
 
 # Phases in which nothing is written before they end, so that reporting does not disturb the timing.
 TIMED_PHASES = ("warmup", "measure")
@@ -102,6 +102,10 @@ class Reporter:
         if name not in PHASES:
             raise ValueError(f"{name} is not one of the phases {', '.join(PHASES)}")
         self.flush()
+        if name == "counters":
+            # What is counted from here on describes the run, which ends here.
+            ended_unix_nano = self._now_unix_nano()
+            self._now_unix_nano = lambda: ended_unix_nano
         self._phase = name
         self._steps = first_step
         self._add({"event": "phase", "name": name}, at_unix_nano)

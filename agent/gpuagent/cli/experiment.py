@@ -317,8 +317,10 @@ class _Lines:
         rest = f"; about {_duration(self._journal.expected_seconds(left))} left" if left else ""
         # Reading the temperatures takes less than a second.
         cool_down = f" after {cool_down_seconds:.1f} s of cool-down" if cool_down_seconds >= 1 else ""
-        took = f"in {seconds:.1f} s{cool_down}"
+        took = f"in {update.seconds if update.HasField('seconds') else seconds:.1f} s{cool_down}"
         self._print(trial, f"{update.run_id} {update.status.replace('_', ' ')} {took}{reason}{rest}")
+        if update.notice:
+            self._print(trial, update.notice)
 
     def note(self, words: str) -> None:
         """Print something else."""

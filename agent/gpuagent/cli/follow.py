@@ -41,7 +41,6 @@ class FollowedRun:
     status: str = "queued"
     exit_code: int | None = None
     reason: str = ""
-    started: float | None = None
     seconds: float | None = None
     results: Mapping[str, Value] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
@@ -132,15 +131,14 @@ class Follower:
         run.status, run.reason = update.status, update.reason
         run.exit_code = update.exit_code if update.HasField("exit_code") else None
         if update.status == "running":
-            run.started = time.monotonic()
-            waited_seconds = run.started - self._free_since
+            waited_seconds = time.monotonic() - self._free_since
             is_late = waited_seconds >= _QUEUE_SECONDS
             self._print(run, f"runs, after it waited {waited_seconds:.0f} s behind other runs" if is_late else "runs")
             self._output = OutputCopy(run.directory, self._progress(run), quiet_stdout=self._quiet_stdout)
         elif update.status != "queued":
             self._finish_output()
             self._free_since = time.monotonic()
-            run.seconds = None if run.started is None else self._free_since - run.started
+            run.seconds = update.seconds if update.HasField("seconds") else None
             digest = EventTailer(run.run_id, run.directory).read_all()
             run.results, run.units, run.steps = digest.results, digest.units, str(digest.steps)
             line = run.status.replace("_", " ")
@@ -163,6 +161,8 @@ class Follower:
                 words = self._no_steps if run.status == "succeeded" else ""
             if words:
                 self._print(run, words)
+            if update.notice:
+                self._print(run, update.notice)
             if digest.complaint:
                 click.echo(f"gpuagent: {digest.complaint}; docs/run-directory.md has the format", err=True)
 

@@ -17,6 +17,7 @@ from gpuagent.environments.environment import (
     ImageUnavailableError,
     Job,
     Launch,
+    Span,
 )
 from gpuagent.environments.kubernetes import Kubernetes
 from gpuagent.environments.podman import Podman
@@ -80,6 +81,7 @@ __all__ = [
     "ImageUnavailableError",
     "Job",
     "Launch",
+    "Span",
     "ask_client",
     "find_environment",
     "split_name",

@@ -1,9 +1,12 @@
 """Apptainer and its elder Singularity: an image is one file, and the container a process of the user's own."""
 
+import contextlib
 import os
 import re
 import uuid
 from pathlib import Path
+
+import psutil
 
 from gpuagent.environments.environment import Ending, Image, ImageUnavailableError, Job, Launch
 from gpuagent.environments.support.clients import need_program
@@ -26,6 +29,9 @@ _FATAL = re.compile(r"^FATAL:\s+(.+)$", re.MULTILINE)
 _FAILED = 255
 # There where control groups are those of version 2 alone.
 _CGROUPS_2 = Path("/sys/fs/cgroup/cgroup.controllers")
+
+# Set for every program inside.
+_CONTAINED = frozenset({"APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"})
 
 _SIF_HEADER_BYTES = 64
 _SIF_MAGIC = b"SIF_MAGIC\0"
@@ -93,6 +99,7 @@ class Apptainer(Container):
         return Launch(
             command=[*self._client(), "exec", *options, *site, image, *job.program],
             passes_signals=True,
+            find_program=find_contained,
         )
 
     def explain_own(self, ending: Ending) -> str | None:
@@ -102,6 +109,19 @@ class Apptainer(Container):
 
     def _client(self) -> list[str]:
         return site_words(f"GPUAGENT_{self.name.upper()}") or [self.name]
+
+
+def find_contained(ancestor: int) -> int | None:
+    """Return the program among the descendants of a process; None: it has not begun, or cannot be seen.
+
+    Before it, an image may be unpacked, and after it, that is deleted. A container's variables name it.
+    """
+    with contextlib.suppress(psutil.Error, OSError):
+        for process in psutil.Process(ancestor).children(recursive=True):
+            with contextlib.suppress(psutil.Error, OSError):
+                if not _CONTAINED.isdisjoint(process.environ()):
+                    return process.pid
+    return None
 
 
 def read_sif(path: Path) -> Image:

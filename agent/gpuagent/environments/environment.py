@@ -117,6 +117,14 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The begin and the end of a program in Unix time, as its environment reports them; None: it does not."""
+
+    started_unix_nano: int | None = None
+    ended_unix_nano: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """The command that starts a job, and the work after its end.
 
@@ -127,6 +135,8 @@ class Launch:
         find_root: returns the process whose descendants are the job's, None while it does not exist; None in its place:
             the job's processes descend from `command`.
         root_is_program: whether that process is the program, and not an init that started it.
+        find_program: returns the program among the descendants of a process, None while it does not exist; None in its
+            place: `command` becomes the program, or the environment reports its times.
         passes_signals: whether `command` passes SIGTERM on to the job.
         change_cpus: returns the command that gives the running job so many CPUs; None: they cannot change.
         grace_seconds: time from SIGTERM to SIGKILL.
@@ -137,6 +147,7 @@ class Launch:
     afterwards: Sequence[Sequence[str]] = ()
     find_root: Callable[[], int | None] | None = None
     root_is_program: bool = False
+    find_program: Callable[[int], int | None] | None = None
     passes_signals: bool = False
     change_cpus: Callable[[float], Sequence[str]] | None = None
     grace_seconds: float = GRACE_SECONDS
@@ -244,6 +255,10 @@ class Environment(ABC):
     def exit_code(self, code: int) -> int:
         """Return the program's exit code, negative for a signal, where `Launch.command` ended with `code`."""
         return code
+
+    def find_span(self, run_directory: Path) -> Span:  # noqa: ARG002
+        """Return the begin and the end of the job in this run directory, as far as `Launch.command` hides them."""
+        return Span()
 
     def explain(self, ending: Ending) -> str | None:
         """Return why the job failed; None: its exit code is all that is known."""

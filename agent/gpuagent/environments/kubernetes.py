@@ -26,6 +26,7 @@ from gpuagent.environments.environment import (
     Image,
     Job,
     Launch,
+    Span,
 )
 from gpuagent.environments.support import job_client
 from gpuagent.environments.support.clients import ClientError, ask_client, find_processes, has_run, need_program
@@ -127,6 +128,10 @@ class Kubernetes(Container):
     def launch_beside(self, job: Job) -> Launch:
         """Return the command that runs a neighbour as a Job without GPUs: they are handed out one by one."""
         return self._launch(job, replace(_site(_site_options(job.options), job), gpus=0))
+
+    def find_span(self, run_directory: Path) -> Span:
+        """Return when the end of the pod's program was seen: its Job is deleted some time later."""
+        return Span(ended_unix_nano=read_learned(run_directory / report_name()).get("ended_unix_nano"))
 
     def explain_own(self, ending: Ending) -> str | None:
         """Return the cluster's reason."""

@@ -2,11 +2,13 @@
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
-from gpuagent.environments.environment import Ending, Environment, EnvironmentUnavailableError, Image, Job, Launch
+from gpuagent.environments.environment import Ending, Environment, EnvironmentUnavailableError, Image, Job, Launch, Span
 from gpuagent.environments.support.clients import ClientError, ask_client, find_processes, need_program
 from gpuagent.environments.support.inside import Container, signal_of_shell_code, site_words, working_directory
 from gpuagent.environments.support.limits import refuse_changes, whole_cpus
@@ -15,6 +17,8 @@ from gpuagent_common.limits import NO_LIMITS, Limits
 
 # The line in which srun says that it got no job or step.
 _REFUSAL = re.compile(r"^srun: error: (Unable to (?:allocate resources|create step).*)$", re.MULTILINE)
+# Slurm runs a program right before the task, and one right after it.
+_NOTES = ("prolog", "epilog")
 _OUT_OF_MEMORY = ("oom_kill", "oom-kill", "Out Of Memory")
 
 
@@ -59,6 +63,7 @@ class Slurm(Environment):
         if job.limits.memory_bytes is not None:
             # In kilobytes, rounded up: Slurm has no smaller unit.
             options.append(f"--mem={-(-job.limits.memory_bytes // 1024)}K")
+        options += _note_times(job.run_directory)
         cancel = ["scancel", "--quiet", f"--name=gpuagent-{job.run_id}"]
         return Launch(
             command=["srun", *options, *site_words("GPUAGENT_SLURM_ARGS"), *job.options, *job.program],
@@ -70,6 +75,14 @@ class Slurm(Environment):
     def launch_beside(self, job: Job) -> Launch:
         """Return the program itself, on the node: where Slurm gives whole nodes, two jobs would wait for each other."""
         return Launch(command=job.program)
+
+    def find_span(self, run_directory: Path) -> Span:
+        """Return when the program's task began and ended: a job may wait, and srun ends later."""
+        try:
+            started, ended = (int((run_directory / f"slurm-{name}.time").read_text()) for name in _NOTES)
+        except (OSError, ValueError):
+            return Span()
+        return Span(started_unix_nano=started, ended_unix_nano=ended)
 
     def exit_code(self, code: int) -> int:
         """Return the program's exit code: srun reports a signal as 128 + its number."""
@@ -124,6 +137,22 @@ class SlurmContainer(Slurm):
     def explain_own(self, ending: Ending) -> str | None:
         """Return the reason that Slurm or the container gives."""
         return super().explain_own(ending) or self._container.explain_own(ending)
+
+
+def _note_times(run_directory: Path) -> list[str]:
+    """Return the options of srun that note the begin and the end of the task; none where programs cannot be put."""
+    options: list[str] = []
+    for name in _NOTES:
+        script = run_directory / f"slurm-{name}"
+        try:
+            script.write_text(f"#!/bin/sh\ndate +%s%N > {shlex.quote(f'{script}.time')}\nexit 0\n")
+            script.chmod(0o700)
+        except OSError:
+            return []
+        if not os.access(script, os.X_OK):  # Slurm would not start the task
+            return []
+        options.append(f"--task-{name}={script}")
+    return options
 
 
 def find_step(run_id: str, agent: int | None = None) -> int | None:

@@ -111,6 +111,7 @@ def main(folder: Path) -> int:
             status=last.status,
             exit_code=last.exit_code if last.HasField("exit_code") else None,
             reason=reason,
+            seconds=last.seconds if last.HasField("seconds") else None,
             undelivered=agent.undelivered + agent.lost,
             results=_results(plan.run_id, last.run_directory),
         )

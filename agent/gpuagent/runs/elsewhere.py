@@ -25,6 +25,7 @@ class SelfRecord:
         status: of the run: running, once the collector has stored the request; then the final one.
         exit_code: the program's; None: it has none.
         reason: why it did not succeed; None: it did, or runs.
+        seconds: the duration of the run; None: it runs, or never began.
         undelivered: messages that the collector did not take.
         results: name → (value, unit) of `SHOWN_RESULTS`.
     """
@@ -34,6 +35,7 @@ class SelfRecord:
     status: str
     exit_code: int | None = None
     reason: str | None = None
+    seconds: float | None = None
     undelivered: int = 0
     results: Mapping[str, tuple[float, str]] = field(default_factory=dict)
 

@@ -50,6 +50,8 @@ class Digest:
     """A summary of the events of a run, as far as the agent needs it."""
 
     phase: str | None = None
+    # When the program began to run again what is counted, which is no part of its run; None: it did not.
+    counted_unix_nano: int | None = None
     # Throughput summed over ranks; every other result from the first rank, as the collector does.
     results: dict[str, Value] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
@@ -127,6 +129,8 @@ class EventTailer:
         name = str(event.get("name"))
         if event["event"] == "phase":
             self.digest.phase = name
+            if name == "counters":
+                self.digest.counted_unix_nano = _integer(event, "t", required=True)
         elif event["event"] == "found":
             self.digest.steps.found_by = name
         elif event["event"] == "result":

@@ -1,8 +1,10 @@
 """The execution of one planned run: its interference first, then the program, to its end."""
 
+import contextlib
 import os
 import queue
 import re
+import select
 import textwrap
 import threading
 import time
@@ -34,10 +36,26 @@ class StartUp:
         launch_unix_nano: the environment was asked to start the program; whatever runs beside it carried its load.
         process_unix_nano: the program's process began, where others start it, or nothing contains it. A process that
             sets up a container and then becomes the program hides that moment.
+        command_unix_nano: the environment's command for that began, which may itself become the program.
+        ended_unix_nano: the program's process ended; what its container and the agent still do comes later.
     """
 
     launch_unix_nano: int | None = None
+    command_unix_nano: int | None = None
     process_unix_nano: int | None = None
+    ended_unix_nano: int | None = None
+
+    @property
+    def started_unix_nano(self) -> int | None:
+        """The begin of the run: of its process, or of the command for it where that is hidden."""
+        return self.process_unix_nano or self.command_unix_nano or self.launch_unix_nano
+
+    @property
+    def seconds(self) -> float | None:
+        """The duration of the run; None: it never began."""
+        if self.started_unix_nano is None or self.ended_unix_nano is None:
+            return None
+        return (self.ended_unix_nano - self.started_unix_nano) / 1e9
 
     def instants(self) -> Iterator[tuple[str, int]]:
         """Yield the name and the time of each that is known."""
@@ -152,6 +170,8 @@ class Execution:
         self.start_up = StartUp()
         # Changes of its limits while it runs; None: there are none.
         self.changes: Changes | None = None
+        # Processes that the program left running, and their names, each once.
+        self.left: tuple[int, Sequence[str]] = (0, ())
         self._oom_kills_before: int | None = None
 
     def cancel(self) -> None:
@@ -164,8 +184,8 @@ class Execution:
         """True once the run was asked to stop."""
         return self._cancelled.is_set()
 
-    def run(self) -> Outcome:
-        """Execute the run to its end."""
+    def run(self, on_launch: Callable[[int], None] = lambda _unix_nano: None) -> Outcome:
+        """Execute the run to its end; `on_launch` gets the time when its program is started, after those beside it."""
         self._oom_kills_before = read_oom_kills()
         with ExitStack() as beside:
             for interference in () if self.plan.elsewhere else self.plan.interference:
@@ -178,6 +198,7 @@ class Execution:
             # Elsewhere it counts from the program's start, which is not known here.
             timeout_seconds = None if plan.elsewhere else plan.timeout_seconds
             self.start_up.launch_unix_nano = time.time_ns()
+            on_launch(self.start_up.launch_unix_nano)
             job = plan.job(self.directory)
             launch = plan.environment.launch(job)
             self.root_is_program = launch.root_is_program
@@ -197,6 +218,8 @@ class Execution:
                 for thread in threads:
                     thread.join()
             code = process.wait()
+            self.left = process.left
+            self._note_times(process, launch)
             outcome = _outcome(happened, plan.environment.exit_code(code), plan.timeout_seconds)
             if outcome.status is RunStatus.FAILED:
                 reason = self._explain(code, self.directory) or self._with_last_words(outcome)
@@ -207,9 +230,11 @@ class Execution:
         """Yield a function for each thread that waits while the program runs."""
 
         def wait_for_end() -> None:
-            process.wait()
+            process.wait_for_program()
+            self.root_pid = None
             self._ended.set()
             self._happened.put(None)
+            process.wait()
 
         yield wait_for_end
         if self.plan.patterns:
@@ -220,20 +245,62 @@ class Execution:
             yield partial(self._wait_for_root, launch.find_root)
         else:
             self.root_pid = process.pid
-            if self.plan.image is None or launch.is_program:
-                self.start_up.process_unix_nano = time.time_ns()
+        if launch.find_program:
+            yield partial(self._follow_program, partial(launch.find_program, process.pid))
 
     def _wait_for_root(self, find_root: Callable[[], int | None]) -> None:
-        """Poll for the root process: a container takes a while to start, and few runtimes report when it has."""
-        poll_seconds = _ROOT_POLL_SECONDS
-        while (pid := find_root()) is None:
-            if self._ended.wait(poll_seconds):
-                return
-            poll_seconds = min(1.5 * poll_seconds, _ROOT_POLL_MOST_SECONDS)
+        pid = self._poll(find_root)
+        if pid is None:
+            return
         self.root_pid = pid
         self.start_up.process_unix_nano = process_start_unix_nano(pid)
         if self.changes and not self.changes.make(self.start_up.process_unix_nano or time.time_ns()):
             self._happened.put(None)  # the run would go on without the limits that were asked for
+        if self.root_is_program:
+            self._wait_for_end_of(pid)
+
+    def _follow_program(self, find_program: Callable[[], int | None]) -> None:
+        if pid := self._poll(find_program):
+            self.start_up.process_unix_nano = process_start_unix_nano(pid)
+            self._wait_for_end_of(pid)
+
+    def _poll(self, find: Callable[[], int | None]) -> int | None:
+        """Poll for a process: a container takes a while to start, and few runtimes report when it has."""
+        poll_seconds = _ROOT_POLL_SECONDS
+        while (pid := find()) is None:
+            if self._ended.wait(poll_seconds):
+                return None
+            poll_seconds = min(1.5 * poll_seconds, _ROOT_POLL_MOST_SECONDS)
+        return None if self._ended.is_set() else pid
+
+    def _wait_for_end_of(self, pid: int) -> None:
+        """Note when a process ends that is not this one's child; kernels before 5.3 cannot tell."""
+        with contextlib.suppress(OSError):
+            descriptor = os.pidfd_open(pid)
+            try:
+                while not self._ended.is_set():
+                    if select.select([descriptor], [], [], _ROOT_POLL_MOST_SECONDS)[0]:
+                        self.start_up.ended_unix_nano = time.time_ns()
+                        return
+            finally:
+                os.close(descriptor)
+
+    def _note_times(self, process: SupervisedProcess, launch: Launch) -> None:
+        """Note when the program began and ended, as exactly as its environment lets it be known."""
+        launched, client_ended = self.start_up.launch_unix_nano or 0, process.ended_unix_nano or time.time_ns()
+        span = self.plan.environment.find_span(self.directory)
+
+        def is_within(unix_nano: int | None) -> bool:
+            # The clock of a daemon on another machine may be another one.
+            return unix_nano is not None and launched <= unix_nano <= client_ended
+
+        self.start_up.command_unix_nano = process.started_unix_nano
+        if is_within(span.started_unix_nano):
+            self.start_up.process_unix_nano = span.started_unix_nano
+        elif not (launch.find_root or launch.find_program) and (self.plan.image is None or launch.is_program):
+            self.start_up.process_unix_nano = process.started_unix_nano
+        ends = (self.start_up.ended_unix_nano, span.ended_unix_nano)
+        self.start_up.ended_unix_nano = next(filter(is_within, ends), client_ended)
 
     def _explain(self, code: int, directory: Path) -> str | None:
         """Return the reason for the failure of the program in `directory`, if its environment knows one."""
@@ -263,6 +330,7 @@ class Execution:
             launch.command,
             afterwards=launch.afterwards,
             passes_signals=launch.passes_signals,
+            has_descendants=launch.find_root is None,
             grace_seconds=launch.grace_seconds,
             run_directory=job.run_directory,
             environment={**job.variables, "GPUAGENT_RUN_ID": self.plan.run_id},

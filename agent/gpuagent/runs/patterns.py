@@ -59,12 +59,12 @@ class Template:
             raise MisuseError(f"the pattern {text!r} has two fields without a text between them; put one there")
         literals = [word for literal in pieces[::2] for word in literal.split()]
         # A quick test before any expression; the longest word is the least common one.
-        self._sign = max(literals, key=len, default="")
+        self.sign = max(literals, key=len, default="")
         self._parts = _compile(pieces)
 
     def match(self, line: str) -> dict[str, float] | None:
         """Return the numbers in `line` by field, NaN and infinity included; None: it does not match."""
-        if self._sign not in line:
+        if self.sign not in line:
             return None
         found: dict[str, float] = {}
         at = 0

@@ -8,7 +8,7 @@ import os
 import re
 import statistics
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,12 @@ from gpuagent.runs.patterns import MAX_LINE_CHARACTERS, Pattern, Template, metri
 PRINTED_FILE = "printed.jsonl"
 
 _POLL_SECONDS = 0.25
-# Limit of one poll of one stream. A program that prints more is read in parts.
-_PIECE_BYTES = 64 * 1024
-# Beyond this every second one is dropped: a week of lines stays small.
+# Limit of one read. A program that prints more is read in parts.
+_PIECE_BYTES = 1024 * 1024
+# Beyond this every second one is dropped: a week of lines stays small. They are of steps, whose number is counted.
 _MAX_MARKS = 8192
+# Likewise of lines with metrics, whose dropping is reported.
+MAX_LINES = 32_768
 
 # Fewer lines may be chance.
 _MIN_MARKS = 3
@@ -33,16 +35,66 @@ _WARMUP_STEPS = 5
 _GAP_RATIO = 3.0
 _STEPS_PER_EVENT = 400
 
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x08")
+_ESCAPES = re.compile(rb"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x08")
 _LINE_ENDS = re.compile(rb"[\r\n]")
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A matched line: its time and its numbers."""
+    """A matched line: its time, its numbers, and how many lines like it came before."""
 
     unix_nano: int
     values: dict[str, float]
+    before: int
+
+    @property
+    def step(self) -> int:
+        """The number of its step: the printed one, or that of the line."""
+        step = self.values.get("step", math.nan)
+        return round(step) if math.isfinite(step) else self.before
+
+
+@dataclass(slots=True)
+class MetricLines:
+    """The lines of one kind that have metrics: all up to a bound; beyond it every second, fourth, … of them.
+
+    Steps count on where a program counts from 0 again, such as in each epoch.
+    """
+
+    # Each kept line with its step.
+    kept: list[tuple[int, Mark]] = field(default_factory=list)
+    every: int = 1
+    number: int = 0
+    # The last line with each metric.
+    last: dict[str, Mark] = field(default_factory=dict)
+    _steps_before: int = 0
+    _previous: int = 0
+
+    def add(self, mark: Mark) -> None:
+        """Add a line, if it has metrics."""
+        metrics = metrics_of(mark.values)
+        if not metrics:
+            return
+        if mark.step < self._previous:
+            total = mark.values.get("total", math.nan)
+            self._steps_before += round(total) if math.isfinite(total) else self._previous + 1
+        self._previous = mark.step
+        self.last.update(dict.fromkeys(metrics, mark))
+        if self.number % self.every == 0:
+            self.kept.append((self._steps_before + mark.step, mark))
+        self.number += 1
+        if len(self.kept) > MAX_LINES:
+            del self.kept[1::2]
+            self.every *= 2
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Yield the events of the metrics, and one that says how many lines were dropped, if any were."""
+        for step, mark in self.kept:
+            for name, value in metrics_of(mark.values).items():
+                yield {"t": mark.unix_nano, "event": "metric", "name": name, "step": step, "value": value}
+        if self.every > 1:
+            counts = {"every": self.every, "lines": self.number, "kept": len(self.kept), "metrics": sorted(self.last)}
+            yield {"t": self.kept[-1][1].unix_nano, "event": "thinned", "name": "metrics", **counts}
 
 
 @dataclass(slots=True)
@@ -50,17 +102,24 @@ class Series:
     """The lines of one pattern that belong together: one bar of several, or all."""
 
     pattern: Pattern
+    # For the steps' times.
     marks: list[Mark] = field(default_factory=list)
-    metrics: list[Mark] = field(default_factory=list)
+    # Number of its lines of progress.
+    lines: int = 0
+    # Metrics in lines of progress, and in others.
+    metrics: MetricLines = field(default_factory=MetricLines)
+    others: MetricLines = field(default_factory=MetricLines)
 
-    def add(self, mark: Mark, *, to_metrics: bool = False) -> None:
-        """Add a line. Of lines without a time of their own that were read together only the last counts."""
-        marks = self.metrics if to_metrics else self.marks
-        if marks and marks[-1].unix_nano == mark.unix_nano and not _own_seconds(mark.values):
-            marks.pop()
-        marks.append(mark)
-        if len(marks) > _MAX_MARKS:
-            del marks[1::2]
+    def add(self, unix_nano: int, values: dict[str, float]) -> None:
+        """Add a line of progress. Of those that were read together and state no time the last one's is known."""
+        mark = Mark(unix_nano, values, self.lines)
+        self.lines += 1
+        self.metrics.add(mark)
+        if self.marks and self.marks[-1].unix_nano == unix_nano and not _own_seconds(values):
+            self.marks.pop()
+        self.marks.append(mark)
+        if len(self.marks) > _MAX_MARKS:
+            del self.marks[1::2]
 
     @property
     def seconds(self) -> float:
@@ -95,6 +154,9 @@ class PrintedSteps:
         self._items_per_step = items_per_step
         self._offsets = dict.fromkeys(STREAMS, 0)
         self._series: dict[tuple[str, str], Series] = {}
+        # Only lines with one of these texts can match; most output has none, and is passed over without a look at it.
+        templates = [template for pattern in patterns for template in (*pattern.steps, *pattern.metrics)]
+        self._signs = re.compile(b"|".join(re.escape(template.sign.encode()) for template in templates))
 
     def run(self, ended: threading.Event) -> None:
         """Read until the run has ended, then write the events of what was found."""
@@ -115,28 +177,43 @@ class PrintedSteps:
     def _read_stream(self, stream: str) -> None:
         descriptor = os.open(self._directory / stream, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            # The kernel's time of the last write is better than that of reading.
+            # The kernel's time of the last write is better than that of reading, which must keep up for that.
             written_unix_nano = os.fstat(descriptor).st_mtime_ns
-            data = os.pread(descriptor, _PIECE_BYTES, self._offsets[stream])
+            while data := os.pread(descriptor, _PIECE_BYTES, self._offsets[stream]):
+                complete = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+                if not complete and len(data) == _PIECE_BYTES:
+                    complete = len(data)
+                if not complete:
+                    break
+                self._offsets[stream] += complete
+                for line in self._find_lines(data[:complete]):
+                    self._take(line, written_unix_nano)
+                written_unix_nano = os.fstat(descriptor).st_mtime_ns
         finally:
             os.close(descriptor)
-        complete = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-        if not complete and len(data) == _PIECE_BYTES:
-            complete = len(data)
-        self._offsets[stream] += complete
-        for line in _LINE_ENDS.split(data[:complete]):
-            if line:
-                self._take(line[: 4 * MAX_LINE_CHARACTERS].decode("utf-8", "replace"), written_unix_nano)
 
-    def _take(self, text: str, unix_nano: int) -> None:
-        line = _ESCAPES.sub("", text)[:MAX_LINE_CHARACTERS]
+    def _find_lines(self, data: bytes) -> Iterator[str]:
+        """Yield the lines in `data` that may match."""
+        if b"\x1b" in data or b"\b" in data:
+            data = _ESCAPES.sub(b"", data)
+        at = 0
+        while at < len(data) and (sign := self._signs.search(data, at)):
+            start = max(data.rfind(b"\n", at, sign.start()), data.rfind(b"\r", at, sign.start()), at - 1) + 1
+            end = _LINE_ENDS.search(data, sign.end())
+            at = end.end() if end else len(data)
+            line = data[start : end.start() if end else at]
+            if line:
+                yield line[: 4 * MAX_LINE_CHARACTERS].decode("utf-8", "replace")[:MAX_LINE_CHARACTERS]
+
+    def _take(self, line: str, unix_nano: int) -> None:
         for pattern in self._patterns:
             if (values := _first_match(pattern.steps, line)) is not None and math.isfinite(values.get("step", 0.0)):
                 # Bars of one description and one total are one work, such as the epochs of a training.
                 kind = f"{re.sub('[0-9]+', '', line.partition('%')[0])}/{values.get('total')}" if pattern.is_bar else ""
-                self._one(pattern, kind).add(Mark(unix_nano, values))
+                self._one(pattern, kind).add(unix_nano, values)
             elif (values := _first_match(pattern.metrics, line)) is not None:
-                self._one(pattern, "").add(Mark(unix_nano, values), to_metrics=True)
+                others = self._one(pattern, "").others
+                others.add(Mark(unix_nano, values, others.number))
 
     def _one(self, pattern: Pattern, kind: str) -> Series:
         return self._series.setdefault((pattern.name, kind), Series(pattern))
@@ -151,8 +228,8 @@ class PrintedSteps:
         # A program that reports its steps itself, or is observed, knows them better.
         reports = any(path.stat().st_size for path in self._directory.glob("events.*.jsonl"))
         events = [] if reports or not intervals else [*_step_events(best.pattern.name, intervals)]
-        others = self._series.get((best.pattern.name, ""))
-        events += _metric_events([*best.marks, *(others.metrics if others else [])])
+        others = self._one(best.pattern, "").others
+        events += [*best.metrics.events(), *others.events(), *_last_results(best.metrics.last | others.last)]
         with (self._directory / PRINTED_FILE).open("x", encoding="utf-8") as file:
             file.writelines(json.dumps(event, allow_nan=False) + "\n" for event in events)
 
@@ -173,22 +250,19 @@ def _own_seconds(values: dict[str, float]) -> float | None:
 
 def _intervals(marks: Sequence[Mark], items_per_step: float | None) -> list[Interval]:
     """Return the steps between each two lines; where the count begins anew, such as with an epoch, there is a cut."""
-    found = (
-        _interval(number, before, mark, items_per_step)
-        for number, (before, mark) in enumerate(itertools.pairwise(marks), start=1)
-    )
+    found = (_interval(before, mark, items_per_step) for before, mark in itertools.pairwise(marks))
     return [interval for interval in found if interval]
 
 
-def _interval(number: int, before: Mark, mark: Mark, items_per_step: float | None) -> Interval | None:
-    """Return the steps that end with line `number`, `mark`; None: the count began anew, or no time went by."""
+def _interval(before: Mark, mark: Mark, items_per_step: float | None) -> Interval | None:
+    """Return the steps that end with the line `mark`; None: the count began anew, or no time went by."""
     taken = _difference(before, mark, "items")
     if "step" in mark.values:
         steps = round(_difference(before, mark, "step") or 0)
     elif taken is not None:  # only samples are counted
         steps = round(taken / items_per_step) if items_per_step else 0
     else:
-        steps = 1
+        steps = mark.before - before.before  # one a line
     counts_samples = "step" not in mark.values and taken is not None and taken > 0
     own = _own_seconds(mark.values)
     seconds = own or (mark.unix_nano - before.unix_nano) / 1e9 / (steps or 1)
@@ -203,7 +277,7 @@ def _interval(number: int, before: Mark, mark: Mark, items_per_step: float | Non
         items = taken / (steps or 1)
     return Interval(
         unix_nano=mark.unix_nano,
-        number=round(mark.values.get("step", number)),
+        number=mark.step,
         steps=steps,
         seconds=seconds,
         items=items if items is not None and 0 < items < math.inf else None,
@@ -252,19 +326,10 @@ def _batches(phase: str, intervals: Sequence[Interval], usual: float) -> Iterato
         }
 
 
-def _metric_events(marks: Sequence[Mark]) -> list[dict[str, Any]]:
-    """Return the metrics of all lines, and the last loss and accuracy as results."""
-    events: list[dict[str, Any]] = []
-    last: dict[str, Mark] = {}
-    for number, mark in enumerate(marks):
-        step = mark.values.get("step", math.nan)
-        for name, value in metrics_of(mark.values).items():
-            last[name] = mark
-            at = round(step) if math.isfinite(step) else number
-            events.append({"t": mark.unix_nano, "event": "metric", "name": name, "step": at, "value": value})
+def _last_results(last: Mapping[str, Mark]) -> Iterator[dict[str, Any]]:
+    """Yield the last loss and accuracy as results."""
     for name in ("loss", "accuracy"):
         if name in last:
             unit = {"unit": "%"} if name == "accuracy" else {}
             result = {"event": "result", "name": name, "value": last[name].values[name], **unit}
-            events.append({"t": last[name].unix_nano, **result})
-    return events
+            yield {"t": last[name].unix_nano, **result}

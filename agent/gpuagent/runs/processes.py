@@ -14,6 +14,9 @@ from gpuagent.runs import supervisor
 # Set where this Python was carried into another image: the loader that starts it, with its options.
 LOADER_VARIABLE = "GPUAGENT_LOADER"
 
+# Helpers of a program, such as its data loaders, may end this much later than it does.
+_PATIENCE_SECONDS = 1.0
+
 
 class SupervisedProcess:
     """A running program; its output goes to `stdout` and `stderr` in its run directory.
@@ -24,6 +27,7 @@ class SupervisedProcess:
         afterwards: commands to run once the program has ended, or did not end when asked to, even if the agent was
             killed; their output goes to `afterwards` in the run directory.
         passes_signals: the program passes SIGTERM on to its children, so the supervisor sends them none.
+        has_descendants: the processes that the program starts descend from it, so those that outlive it are counted.
     """
 
     def __init__(
@@ -36,9 +40,19 @@ class SupervisedProcess:
         grace_seconds: float = GRACE_SECONDS,
         afterwards: Sequence[Sequence[str]] = (),
         passes_signals: bool = False,
+        has_descendants: bool = True,
     ) -> None:
         ended, self._lifeline = os.pipe()
-        options = [str(ended), str(grace_seconds), json.dumps(afterwards), "program" if passes_signals else "all"]
+        news, news_writer = os.pipe()
+        self._news = os.fdopen(news)
+        # Of the program, in Unix time; None: not known, as of a program that did not start.
+        self.started_unix_nano: int | None = None
+        self.ended_unix_nano: int | None = None
+        # Processes that the program left running, and their names, each once.
+        self.left: tuple[int, Sequence[str]] = (0, ())
+        patience_seconds = _PATIENCE_SECONDS if has_descendants else 0.0
+        options = [str(ended), str(news_writer), str(grace_seconds), str(patience_seconds)]
+        options += [json.dumps(afterwards), "program" if passes_signals else "all"]
         python = [*os.environ.get(LOADER_VARIABLE, "").split(), sys.executable]
         command = [*python, "-I", "-S", supervisor.__file__, *options, "--", *program]
         try:
@@ -50,14 +64,16 @@ class SupervisedProcess:
                     stderr=stderr,
                     env={**environment, "GPUAGENT_RUN_DIR": str(run_directory)},
                     cwd=working_directory,
-                    pass_fds=(ended,),
+                    pass_fds=(ended, news_writer),
                     start_new_session=True,
                 )
         except BaseException:
             os.close(self._lifeline)
+            self._news.close()
             raise
         finally:
             os.close(ended)
+            os.close(news_writer)
         # The supervisor; the program and what it starts are its descendants.
         self.pid = self._process.pid
         self._stopping = threading.Lock()
@@ -67,8 +83,26 @@ class SupervisedProcess:
         if self._stopping.acquire(blocking=False):
             os.close(self._lifeline)
 
+    def wait_for_program(self) -> None:
+        """Wait until the program itself has ended; its children, and the commands for afterwards, may still run."""
+        while self.ended_unix_nano is None and (line := self._news.readline()):
+            self._read_news(line)
+
     def wait(self) -> int:
         """Wait for the program and its children; return the exit code, negative for a signal."""
         code = self._process.wait()
+        if not self._news.closed:
+            for line in self._news:
+                self._read_news(line)
+            self._news.close()
         self.stop()
         return code
+
+    def _read_news(self, line: str) -> None:
+        what, number, *names = line.split()
+        if what == "started":
+            self.started_unix_nano = int(number)
+        elif what == "ended":
+            self.ended_unix_nano = int(number)
+        else:
+            self.left = (int(number), names)

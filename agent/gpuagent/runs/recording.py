@@ -76,17 +76,21 @@ class RunRecorder:
         self._buffer.add_record("run_states", row)
 
     def record_leftovers(self, execution: Execution, digest: Digest) -> None:
-        """Record its output's end, the load beside it, its start-up, changes, step figures and malformed events."""
-        run_id = execution.plan.run_id
+        """Record its output's end, the load beside it, its start-up, changes, step figures, and what was wrong.
+
+        They are of the time when it ended, however long it took to read them.
+        """
+        run_id, ended = execution.plan.run_id, execution.start_up.ended_unix_nano
         for figure in digest.steps.figures(digest.results):
-            row: dict[str, Value] = {"time": self._clock.now().unix_nano, "run_id": run_id, **figure._asdict()}
+            time = ended or self._clock.now().unix_nano
+            row: dict[str, Value] = {"time": time, "run_id": run_id, **figure._asdict()}
             self._buffer.add_record("results", row | {"phase": "measure"})
         for stream in STREAMS:
             tail = read_piece(execution.directory / stream, None, has_ended=True).text
             if tail:
-                self._record_event(run_id, "output", stream, {"tail": tail})
+                self._record_event(run_id, "output", stream, {"tail": tail}, ended)
         for name, results in execution.interference.items():
-            self._record_event(run_id, "interference", name, results)
+            self._record_event(run_id, "interference", name, results, ended)
         for name, unix_nano in execution.start_up.instants():
             if name == "launch" and self._images is None:
                 continue
@@ -96,7 +100,10 @@ class RunRecorder:
             self._record_event(run_id, "change", "cpus", detail, unix_nano)
         if digest.complaint:
             total = {"lines": digest.malformed, "message": digest.complaint}
-            self._record_event(run_id, "malformed", "total", total)
+            self._record_event(run_id, "malformed", "total", total, ended)
+        number, names = execution.left
+        if number:
+            self._record_event(run_id, "left", "processes", {"processes": number, "names": list(names)}, ended)
 
     def record_start(self, run_id: str, name: str, unix_nano: int) -> None:
         """Record an instant of a run's start-up."""

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from gpuagent.clock import Clock
@@ -241,13 +242,18 @@ class Runner:
     def _execute_here(self, execution: Execution, listener: Listener) -> None:
         run_id = execution.plan.run_id
         self._tails.open(run_id, execution.directory)
-        self._record(execution, Outcome(status=RunStatus.RUNNING), listener)
-        outcome = _run(execution)
+        running = Outcome(status=RunStatus.RUNNING)
+        self._notify(execution, running, listener)
+        outcome = _run(execution, partial(self._recorder.record_state, run_id, running))
         self._read_to_end(run_id)
-        digest = self._tails.digest(run_id)
+        digest, times = self._tails.digest(run_id), execution.start_up
+        if digest.counted_unix_nano and times.ended_unix_nano:
+            times.ended_unix_nano = min(times.ended_unix_nano, digest.counted_unix_nano)
         self._recorder.record_leftovers(execution, digest)
-        ended_unix_nano = read_report(execution.directory).ended_unix_nano
-        self._record(execution, _require_results(outcome, execution.plan, digest), listener, ended_unix_nano)
+        if times.ended_unix_nano:
+            # The program's own begin, which was not known when it was launched, replaces that.
+            self._recorder.record_state(run_id, running, times.started_unix_nano)
+        self._record(execution, _require_results(outcome, execution.plan, digest), listener, times.ended_unix_nano)
         self._tails.close(run_id)
 
     def _execute_elsewhere(self, execution: Execution, listener: Listener) -> None:
@@ -268,8 +274,9 @@ class Runner:
             self._recorder.record_request(plan)
             self._recorder.record_state(plan.run_id, Outcome(status=RunStatus.QUEUED), began)
             self._recorder.record_leftovers(execution, Digest())
-            self._recorder.record_state(plan.run_id, outcome)
-        self._notify(execution, outcome, listener)
+            self._recorder.record_state(plan.run_id, outcome, execution.start_up.ended_unix_nano)
+        took = [report.own.seconds for report in reports if report.own and report.own.seconds is not None]
+        self._notify(execution, outcome, listener, max(took, default=None))
 
     def _complete(self, plan: PlannedRun, report: Report, outcome: Outcome) -> None:
         """Deliver, as the run's own node, its image, when it was asked for, and an end that the node could not know."""
@@ -281,7 +288,7 @@ class Runner:
         if report.created_unix_nano:
             recorder.record_start(plan.run_id, "launch", report.created_unix_nano)
         if report.own.status != outcome.status.value or (outcome.reason or "") != (report.own.reason or ""):
-            recorder.record_state(plan.run_id, outcome)
+            recorder.record_state(plan.run_id, outcome, report.ended_unix_nano)
         self._deliver_for(report.own.node_uuid, report.own.hostname, buffer)
 
     def tidy(self) -> None:
@@ -322,9 +329,9 @@ class Runner:
     def _record(self, execution: Execution, outcome: Outcome, listener: Listener, unix_nano: int | None = None) -> None:
         if not execution.plan.elsewhere:
             self._recorder.record_state(execution.plan.run_id, outcome, unix_nano)
-        self._notify(execution, outcome, listener)
+        self._notify(execution, outcome, listener, execution.start_up.seconds)
 
-    def _notify(self, execution: Execution, outcome: Outcome, listener: Listener) -> None:
+    def _notify(self, execution: Execution, outcome: Outcome, listener: Listener, seconds: float | None = None) -> None:
         plan = execution.plan
         listener(
             RunUpdate(
@@ -334,6 +341,8 @@ class Runner:
                 exit_code=outcome.exit_code,
                 reason=outcome.reason or "",
                 run_directory=str(execution.directory),
+                seconds=seconds,
+                notice=_notice(execution),
             )
         )
 
@@ -350,15 +359,26 @@ def _make_directory(directory: Path) -> None:
         raise GpuAgentError(f"cannot make the run directory {directory}: {error.strerror}") from error
 
 
-def _run(execution: Execution) -> Outcome:
+def _run(execution: Execution, on_launch: Callable[[int], None] = lambda _unix_nano: None) -> Outcome:
     try:
-        return execution.run()
+        return execution.run(on_launch)
     except GpuAgentError as error:
         return Outcome(status=RunStatus.FAILED, reason=str(error))
     except Exception as error:  # noqa: BLE001
         # No failure of one run may stop the agent.
         _LOG.exception("run %s", execution.plan.run_id)
         return Outcome(status=RunStatus.FAILED, reason=f"{type(error).__name__}: {error}")
+
+
+def _notice(execution: Execution) -> str:
+    """Return what the user should know of processes that did not end with their program; empty: there were none."""
+    number, names = execution.left
+    if not number:
+        return ""
+    what = f"{number:,} processes ({', '.join(names)}) that it left in the background were"
+    if number == 1:
+        what = f"1 process ({names[0]}) that it left in the background was"
+    return f"{what} ended with it; let it wait for its processes, as a shell does with `wait`"
 
 
 def _require_results(outcome: Outcome, plan: PlannedRun, digest: Digest) -> Outcome:

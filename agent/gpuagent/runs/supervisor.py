@@ -1,8 +1,14 @@
-"""A supervisor that leaves no process behind: `supervisor.py LIFELINE_FD GRACE_SECONDS AFTERWARDS WHO -- PROGRAM …`.
+"""A supervisor that leaves no process behind: `supervisor.py SETTINGS -- PROGRAM …`.
+
+SETTINGS are LIFELINE_FD NEWS_FD GRACE_SECONDS PATIENCE_SECONDS AFTERWARDS WHO.
 
 The agent holds the other end of the lifeline, a pipe. It closes when the agent wants the run stopped, or was killed
 itself. Then the program and its descendants get SIGTERM, and after the grace SIGKILL. Orphans of the program become
 children of this process (a Linux "child subreaper"), so that none escapes.
+
+NEWS_FD is another pipe, in which the agent reads `started NANOSECONDS` and `ended NANOSECONDS` of the program, in Unix
+time, and `left NUMBER NAME …` if processes that it started are still there PATIENCE_SECONDS after its end; 0: these are
+of no interest.
 
 WHO gets SIGTERM is `all`, or `program` alone if the program passes it on: a program that receives SIGTERM twice may
 treat the second as a request to exit at once. AFTERWARDS is a JSON array of commands that end processes of others, such
@@ -24,6 +30,7 @@ import time
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_SECONDS = 0.05
+_ENDED = os.WEXITED | os.WNOHANG
 # A process that survives SIGKILL this long hangs in the kernel.
 _KILL_SECONDS = 30.0
 
@@ -31,6 +38,9 @@ _KILL_SECONDS = 30.0
 _AFTERWARDS_SECONDS = 60.0
 
 _RETRY_SECONDS = 0.2
+
+# Different names in the news of processes that were left.
+_MOST_NAMES = 5
 
 # 128 + SIGTERM: the exit code when the agent closed the lifeline.
 STOPPED_BY_AGENT = 143
@@ -41,7 +51,8 @@ CANNOT_START = 127
 
 def main(arguments: list[str]) -> int:
     """Run the program; return its exit code, or end by the same signal."""
-    lifeline, grace_seconds, afterwards, program = int(arguments[0]), float(arguments[1]), arguments[2], arguments[5:]
+    lifeline, news, (grace_seconds, patience_seconds) = int(arguments[0]), int(arguments[1]), map(float, arguments[2:4])
+    afterwards, program = arguments[4], arguments[7:]
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     wakeup = _wake_on_child_exit()
     try:
@@ -49,15 +60,21 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         print(f"cannot start {program[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201
         return CANNOT_START
-    agent_closed = _wait(child, lifeline, wakeup)
-    passes_on = arguments[3] == "program" and child.poll() is None
-    _ask_descendants(grace_seconds, child.pid if passes_on else None)
+    _report(news, f"started {time.time_ns()}")
+    family = _Family(child, news, wakeup)
+    agent_closed = family.wait(lifeline)
+    if not agent_closed and patience_seconds and (left := family.wait_for_rest(patience_seconds)):
+        names = sorted({"_".join(name.split()) for name in left.values()})
+        _report(news, " ".join(["left", str(len(left)), *names[:_MOST_NAMES]]))
+    passes_on = arguments[5] == "program" and child.poll() is None
+    if _signal(signal.SIGTERM, [child.pid] if passes_on else list(_descendants())):
+        family.wait_for_rest(grace_seconds)
     if afterwards != "[]":
         _run_afterwards(afterwards, grace_seconds if agent_closed else 0.0)
     deadline = time.monotonic() + _KILL_SECONDS
-    while _signal(signal.SIGKILL, _descendants()) and time.monotonic() < deadline:
-        _reap()
-        time.sleep(_POLL_SECONDS)
+    while _signal(signal.SIGKILL, list(_descendants())) and time.monotonic() < deadline:
+        family.wait_for_rest(_POLL_SECONDS)
+    family.has_ended()
     if agent_closed:
         return STOPPED_BY_AGENT
     if child.returncode < 0:
@@ -69,6 +86,11 @@ def main(arguments: list[str]) -> int:
     return child.returncode
 
 
+def _report(news: int, line: str) -> None:
+    with contextlib.suppress(OSError):  # the agent may have been killed
+        os.write(news, f"{line}\n".encode())
+
+
 def _die_with_parent() -> None:
     """Have the kernel kill the program if this process is killed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -77,6 +99,7 @@ def _die_with_parent() -> None:
 def _wake_on_child_exit() -> int:
     """Return a file descriptor that becomes readable once a child has ended."""
     readable, writable = os.pipe()
+    os.set_blocking(readable, False)
     os.set_blocking(writable, False)
     signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
@@ -86,26 +109,52 @@ def _wake_on_child_exit() -> int:
     return readable
 
 
-def _wait(child: "subprocess.Popen[bytes]", lifeline: int, wakeup: int) -> bool:
-    """Wait until the program ends (False) or the lifeline closes (True)."""
-    while child.poll() is None:
-        readable, _, _ = select.select([lifeline, wakeup], [], [])
-        if lifeline in readable:
-            return True
-        os.read(wakeup, 4096)
-        # Collect ended orphans, but not the program, whose exit code is asked for later.
-        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid != child.pid:
-            os.waitpid(ended.si_pid, 0)
-    return False
+class _Family:
+    """The program with the processes that it started; the program's own end is reported when it is seen."""
 
+    def __init__(self, child: "subprocess.Popen[bytes]", news: int, wakeup: int) -> None:
+        self._child, self._news, self._wakeup = child, news, wakeup
+        self._is_reported = False
 
-def _ask_descendants(grace_seconds: float, only: int | None) -> None:
-    """Send SIGTERM once to all descendants, or to `only` one, and wait until all have ended."""
-    deadline = time.monotonic() + grace_seconds
-    if _signal(signal.SIGTERM, _descendants() if only is None else [only]):
-        while _descendants() and time.monotonic() < deadline:
-            _reap()
-            time.sleep(_POLL_SECONDS)
+    def wait(self, lifeline: int) -> bool:
+        """Wait until the program ends (False) or the lifeline closes (True)."""
+        while not self.has_ended():
+            if lifeline in self._wait_for_child([lifeline], None):
+                return True
+            self._collect_orphans()
+        return False
+
+    def wait_for_rest(self, seconds: float) -> dict[int, str]:
+        """Wait until all have ended, for at most `seconds`; return the number and the name of each that is left."""
+        deadline = time.monotonic() + seconds
+        while (left := _descendants()) and time.monotonic() < deadline:
+            self._wait_for_child([], _POLL_SECONDS)
+            self.has_ended()
+            self._collect_orphans()
+        self.has_ended()
+        return left
+
+    def _collect_orphans(self) -> None:
+        """Collect the ended orphans, but not the program, whose exit code is asked for later."""
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitid(os.P_ALL, 0, _ENDED | os.WNOWAIT)) and ended.si_pid != self._child.pid:
+                os.waitpid(ended.si_pid, 0)
+
+    def has_ended(self) -> bool:
+        """Return whether the program itself has ended; report it the first time."""
+        if self._child.poll() is None:
+            return False
+        if not self._is_reported:
+            self._is_reported = True
+            _report(self._news, f"ended {time.time_ns()}")
+        return True
+
+    def _wait_for_child(self, others: list[int], seconds: "float | None") -> list[int]:
+        """Wait until a child ends, one of `others` is readable or `seconds` are over; return those of `others`."""
+        readable, _, _ = select.select([*others, self._wakeup], [], [], seconds)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wakeup, 4096)
+        return readable
 
 
 def _signal(number: signal.Signals, pids: list[int]) -> bool:
@@ -139,26 +188,24 @@ def _fails(command: list[str], output: int) -> bool:
     return False
 
 
-def _reap() -> None:
-    """Collect the children that have ended."""
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+def _descendants() -> dict[int, str]:
+    """Return the number and the name of each living process below this one.
 
-
-def _descendants() -> list[int]:
-    """Return the living processes below this one. Not every kernel lists the children of a process."""
+    Not every kernel lists the children of a process.
+    """
     # Not psutil: `-S` hides site-packages from this process, and importing it would take longer than the whole start.
-    parents = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
-        with contextlib.suppress(OSError, IndexError), open(f"/proc/{name}/stat") as file:  # noqa: PTH123
-            state, parent = file.read().rpartition(")")[2].split()[:2]
+    parents, names = {}, {}
+    for number in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
+        with contextlib.suppress(OSError, ValueError), open(f"/proc/{number}/stat", errors="replace") as file:  # noqa: PTH123
+            before, _, after = file.read().rpartition(")")
+            state, parent = after.split()[:2]
             if state != "Z":
-                parents[int(name)] = int(parent)
+                parents[int(number)] = int(parent)
+                names[int(number)] = before.partition("(")[2]
     found = [os.getpid()]
     for ancestor in found:
         found += [pid for pid, parent in parents.items() if parent == ancestor]
-    return found[1:]
+    return {pid: names[pid] for pid in found[1:]}
 
 
 if __name__ == "__main__":

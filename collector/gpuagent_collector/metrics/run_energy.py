@@ -33,7 +33,7 @@ phase_spans AS (  -- the measured window counts as measured, restarts included, 
     SELECT run_id, node_id, name, min(time),
            max(least(until, CASE WHEN measured AND time < from_time THEN from_time END))
     FROM (SELECT * REPLACE (coalesce(until, ended_at) AS until) FROM phases) JOIN windows USING (run_id, node_id)
-    WHERE name NOT IN ('measure', 'end') AND NOT (measured AND time >= from_time AND time < to_time)
+    WHERE name NOT IN ('measure', 'counters', 'end') AND NOT (measured AND time >= from_time AND time < to_time)
     GROUP BY run_id, node_id, name
 ),
 timed_steps AS (  -- a GPU's own time of a step, where known, until the host completed it

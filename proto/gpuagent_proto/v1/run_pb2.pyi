@@ -213,6 +213,8 @@ class RunUpdate(_message.Message):
     EXIT_CODE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     RUN_DIRECTORY_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    NOTICE_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     repeat: _builtins.int
     status: _builtins.str
@@ -223,6 +225,10 @@ class RunUpdate(_message.Message):
     """The reason of a failure, for people."""
     run_directory: _builtins.str
     """The run's directory on the node: events, stdout, stderr."""
+    seconds: _builtins.float
+    """From the program's start to its end; not set before that, and if it never started."""
+    notice: _builtins.str
+    """What its user should know although it may have succeeded, for people."""
     def __init__(
         self,
         *,
@@ -232,14 +238,21 @@ class RunUpdate(_message.Message):
         exit_code: _builtins.int | None = ...,
         reason: _builtins.str = ...,
         run_directory: _builtins.str = ...,
+        seconds: _builtins.float | None = ...,
+        notice: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_seconds", b"_seconds", "exit_code", b"exit_code", "seconds", b"seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code", "reason", b"reason", "repeat", b"repeat", "run_directory", b"run_directory", "run_id", b"run_id", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_seconds", b"_seconds", "exit_code", b"exit_code", "notice", b"notice", "reason", b"reason", "repeat", b"repeat", "run_directory", b"run_directory", "run_id", b"run_id", "seconds", b"seconds", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
+    _WhichOneofReturnType__seconds: _TypeAlias = _typing.Literal["seconds"]  # noqa: Y015
+    _WhichOneofArgType__seconds: _TypeAlias = _typing.Literal["_seconds", b"_seconds"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__exit_code) -> _WhichOneofReturnType__exit_code | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seconds) -> _WhichOneofReturnType__seconds | None: ...
 
 Global___RunUpdate: _TypeAlias = RunUpdate  # noqa: Y015
 

@@ -43,8 +43,8 @@ def test_a_wait_behind_other_runs_is_said_apart_from_the_run_s_own_time(
         for run_id, waits in (("first", 60), ("second", 0)):
             seconds += waits
             yield RunUpdate(run_id=run_id, status="running", run_directory=str(tmp_path))
-            seconds += 2
-            yield RunUpdate(run_id=run_id, status="succeeded", run_directory=str(tmp_path))
+            seconds += 7  # the agent reads and deletes for a while after the program's end
+            yield RunUpdate(run_id=run_id, status="succeeded", run_directory=str(tmp_path), seconds=2)
 
     Follower(runs=2, quiet_stdout=False).follow(updates())
     assert capsys.readouterr().err.splitlines() == [

@@ -4,6 +4,7 @@ import json
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -153,3 +154,66 @@ def test_no_output_stops_the_reader(tmp_path_factory: pytest.TempPathFactory, da
 
 def test_a_template_takes_not_a_number_as_a_step_without_that_metric() -> None:
     assert str(Template("step {step}: loss {loss}").match("step 3: loss nan")) == "{'step': 3.0, 'loss': nan}"
+
+
+def events_of(folder: Path, kind: str) -> list[dict[str, Any]]:
+    events = [json.loads(line) for line in (folder / PRINTED_FILE).read_text().splitlines()]
+    return [event for event in events if event["event"] == kind]
+
+
+def groups(lines: list[bytes], size: int) -> list[bytes]:
+    """Return lines as a reader finds them that looks less often than they are printed."""
+    return [b"".join(lines[at : at + size]) for at in range(0, len(lines), size)]
+
+
+def test_every_metric_is_kept_of_lines_that_were_read_together(tmp_path: Path) -> None:
+    lines = [b"step %d: loss %d\n" % (number, 100 - number) for number in range(40)]
+    read_slowly(tmp_path, groups(lines, 6), "step {step}: loss {loss}")
+    losses = {event["step"]: event["value"] for event in events_of(tmp_path, "metric")}
+    assert losses == {number: 100 - number for number in range(40)}
+    assert events_of(tmp_path, "thinned") == []
+
+
+def test_beyond_the_bound_lines_are_dropped_evenly_and_that_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuagent.runs.printed.MAX_LINES", 8)
+    lines = [b"step %d: loss %d\n" % (number, 100 - number) for number in range(40)]
+    tailer = read_slowly(tmp_path, groups(lines, 6), "step {step}: loss {loss}")
+    assert [event["step"] for event in events_of(tmp_path, "metric")] == [0, 8, 16, 24, 32]
+    (thinned,) = events_of(tmp_path, "thinned")
+    assert {name: thinned[name] for name in ("every", "lines", "kept", "metrics")} == {
+        "every": 8,
+        "lines": 40,
+        "kept": 5,
+        "metrics": ["loss"],
+    }
+    assert tailer.digest.results["loss"] == 61  # the last one
+
+
+def test_metrics_of_a_program_that_counts_each_epoch_from_0_have_steps_of_their_own(tmp_path: Path) -> None:
+    lines = [b"epoch %d step %d/4 loss %d\n" % (epoch, step, epoch) for epoch in range(3) for step in range(4)]
+    read_slowly(tmp_path, lines, "epoch {epoch} step {step}/{total} loss {loss}")
+    assert [event["step"] for event in events_of(tmp_path, "metric")] == list(range(12))
+
+
+def test_lines_without_a_number_are_a_step_each_however_many_were_read_together(tmp_path: Path) -> None:
+    chunks = groups([b"loss %d\n" % number for number in range(100)], 10)
+    assert str(read_slowly(tmp_path, chunks, "loss {loss}").digest.steps) == "90 steps, 100 ms each (pattern given)"
+
+
+def test_one_look_reads_all_that_was_printed(tmp_path: Path) -> None:
+    lines = b"".join(b"step %d: loss 1 %s\n" % (number, b"." * 4096) for number in range(1000))
+    printed = PrintedSteps(tmp_path, find_patterns("step {step}: loss {loss}"), None)
+    (tmp_path / "stderr").touch()
+    (tmp_path / "stdout").write_bytes(lines)
+    assert printed.read()
+    assert not printed.read()
+
+
+def test_output_without_a_text_of_any_pattern_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[str] = []
+    monkeypatch.setattr(Template, "match", lambda _self, line: looked_at.append(line))
+    debugging = b"DEBUG queue=17 latency=0.00123 status=ok\n" * 1000
+    read_slowly(tmp_path, [debugging + b"\x1b[1mst\x1b[0mep 7\r" + debugging], "step {step}")
+    assert looked_at == ["step 7"]

@@ -14,9 +14,12 @@ from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Spool
 from gpuagent.environments import Job, Launch
 from gpuagent.environments.bare import Bare
+from gpuagent.environments.kubernetes import Kubernetes
 from gpuagent.locations import lock
 from gpuagent.runs.execution import read_oom_kills
+from gpuagent.runs.patterns import find_patterns
 from gpuagent.runs.planning import Interference, PlannedRun
+from gpuagent.runs.printed import PRINTED_FILE
 from gpuagent.runs.tails import Tails
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_common.errors import MisuseError
@@ -168,7 +171,8 @@ def test_a_run_is_stored_with_its_events_and_states(node: Node) -> None:
     update = node.until("succeeded")
     assert (update.exit_code, update.reason) == (0, "")
     node.pipeline.flush()
-    assert node.states() == ["queued", "running", "succeeded"]
+    # The launch, then the program's own begin.
+    assert node.states() == ["queued", "running", "running", "succeeded"]
     assert [row["name"] for row in node.rows("results")] == ["throughput"]
     said = [json.loads(row["detail"]) for row in node.rows("run_events") if row["event"] == "output"]
     assert said == [{"tail": "hello\n"}]
@@ -176,13 +180,114 @@ def test_a_run_is_stored_with_its_events_and_states(node: Node) -> None:
     assert json.loads(request["parameters"]) == {"batch-size": 64}
 
 
-def test_a_run_ended_when_its_container_did_whatever_had_to_be_deleted_after_it(node: Node) -> None:
-    ended = 1_700_000_000 * 10**9
-    learned = f"open(os.environ['GPUAGENT_RUN_DIR'] + '/pod-0.json', 'w').write('{{\"ended_unix_nano\": {ended}}}')"
-    node.runner.submit([plan(learned)], node.updates.put)
-    node.until("succeeded")
+NOTE = "open(os.environ['GPUAGENT_RUN_DIR'] + '/{}', 'w').write(str(time.time_ns()))\n"
+
+
+class Tidied(Bare):
+    """An environment that has something to delete after each program, and notes when."""
+
+    def launch(self, job: Job) -> Launch:
+        tidy = [sys.executable, "-c", f"import os, time; {NOTE.format('tidied')}"]
+        return Launch(command=job.program, afterwards=[tidy])
+
+
+def life(node: Node) -> tuple[int, int]:
+    """Return the begin and the end of the run, as a collector reads them."""
     node.pipeline.flush()
-    assert [row["time"] for row in node.rows("run_states")][-1] == str(ended)
+    states = node.rows("run_states")
+    started = max(int(row["time"]) for row in states if row["status"] == "running")
+    return started, int(states[-1]["time"])
+
+
+def noted(update: RunUpdate, name: str) -> int:
+    return int(Path(update.run_directory, name).read_text())
+
+
+ALIVE = """
+file = os.open(os.environ["GPUAGENT_RUN_DIR"] + "/alive", os.O_CREAT | os.O_WRONLY)
+while True:
+    os.pwrite(file, str(time.time_ns()).encode(), 0)
+"""
+
+
+@pytest.mark.parametrize("ending", ["by itself", "timeout", "cancel"])
+def test_a_run_lasts_as_long_as_its_program_whatever_is_tidied_after_it(node: Node, ending: str) -> None:
+    code = NOTE.format("alive") if ending == "by itself" else ALIVE
+    timeout_seconds = 0.5 if ending == "timeout" else None
+    plans = [plan(code, environment=Tidied(), timeout_seconds=timeout_seconds)]
+    run_ids = node.runner.submit(plans, node.updates.put)
+    if ending == "cancel":
+        node.until("running")
+        node.runner.cancel(run_ids)
+    update = node.until({"timeout": "timed_out", "cancel": "cancelled"}.get(ending, "succeeded"))
+    started, ended = life(node)
+    assert started < ended < noted(update, "tidied")
+    if Path(update.run_directory, "alive").exists():  # a busy machine may stop it sooner
+        assert started < noted(update, "alive") < ended
+    assert update.seconds == pytest.approx((ended - started) / 1e9)
+
+
+def test_a_run_does_not_last_until_its_output_is_read(node: Node) -> None:
+    code = f"{NOTE.format('began')}for step in range(9): print('step', step, 'took 5ms')\n{NOTE.format('last')}"
+    patterns = find_patterns("step {step} took {step_milliseconds}ms")
+    node.runner.submit([plan(code, patterns=patterns)], node.updates.put)
+    update = node.until("succeeded")
+    started, ended = life(node)
+    read = Path(update.run_directory, PRINTED_FILE).stat().st_mtime_ns
+    assert started < noted(update, "began") < noted(update, "last") < ended < read
+    # What its output tells is of the run, so it is no later than that.
+    assert max(int(row["time"]) for row in (*node.rows("results"), *node.rows("run_events"))) <= ended
+
+
+def test_a_run_ended_when_its_pod_did_whatever_had_to_be_deleted_after_it(node: Node) -> None:
+    class InPod(Bare):
+        find_span = Kubernetes.find_span
+
+    learned = "open(os.environ['GPUAGENT_RUN_DIR'] + '/pod-0.json', 'w').write('{\"ended_unix_nano\": %d}' % seen)"
+    code = f"seen = time.time_ns(); {learned}\nwhile time.time_ns() == seen: pass"
+    node.runner.submit([plan(code, environment=InPod())], node.updates.put)
+    update = node.until("succeeded")
+    assert life(node)[1] == json.loads(Path(update.run_directory, "pod-0.json").read_text())["ended_unix_nano"]
+
+
+def test_what_is_counted_in_another_run_of_the_program_is_no_part_of_its_run(node: Node) -> None:
+    code = f"{NOTE.format('last')}report(event='phase', name='counters')\nreport(event='phase', name='end')"
+    node.runner.submit([plan(code)], node.updates.put)
+    update = node.until("succeeded")
+    phases = {row["name"]: int(row["time"]) for row in node.rows("run_events") if row["event"] == "phase"}
+    assert noted(update, "last") < life(node)[1] == phases["counters"] < phases["end"]
+
+
+LEAVES = f"""
+readable, writable = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGTERM}})
+    os.write(writable, b"up")
+    signal.sigwait({{signal.SIGTERM}})
+    {NOTE.format("told")}
+    os._exit(0)
+os.read(readable, 2)
+"""
+
+
+def test_processes_that_a_program_leaves_in_the_background_are_no_part_of_its_run_and_reported(node: Node) -> None:
+    node.runner.submit([plan(f"import signal\n{LEAVES}")], node.updates.put)
+    update = node.until("succeeded")
+    assert life(node)[1] < noted(update, "told")
+    (left,) = (json.loads(row["detail"]) for row in node.rows("run_events") if row["event"] == "left")
+    assert left == {"processes": 1, "names": [Path("/proc/self/comm").read_text().strip()]}
+    assert "1 process" in update.notice
+    assert "`wait`" in update.notice
+
+
+def test_a_process_that_ends_soon_after_its_program_was_not_left(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuagent.runs.processes._PATIENCE_SECONDS", 600.0)
+    code = "parent = os.getpid()\nif os.fork() == 0:\n    while os.getppid() == parent: pass\n    os._exit(0)\n"
+    node.runner.submit([plan(code)], node.updates.put)
+    assert node.until("succeeded").notice == ""
+    node.pipeline.flush()
+    assert not [row for row in node.rows("run_events") if row["event"] == "left"]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +318,7 @@ def test_runs_go_one_after_the_other_and_cancelling_reaches_running_and_queued_o
     node.runner.cancel(run_ids)
     assert {node.until("cancelled").run_id, node.until("cancelled").run_id} == {"first", "second"}
     node.pipeline.flush()
-    assert node.states("first") == ["queued", "running", "cancelled"]
+    assert node.states("first") == ["queued", "running", "running", "cancelled"]
     assert node.states("second") == ["queued", "cancelled"]
 
 
@@ -224,6 +329,8 @@ def test_interference_reaches_its_load_before_the_run_and_is_stored(node: Node) 
     update = node.until("succeeded")
     assert Path(update.run_directory, "stdout").read_text() == "1\n"
     node.pipeline.flush()
+    begun = Path(update.run_directory, "with-burn/events.0.0.jsonl").read_text().splitlines()
+    assert life(node)[0] > json.loads(begun[0])["t"]
     beside = [row for row in node.rows("run_events") if row["event"] == "interference"]
     assert [(row["name"], json.loads(row["detail"])) for row in beside] == [("burn", {"load": 100})]
 

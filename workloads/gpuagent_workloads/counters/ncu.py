@@ -67,6 +67,7 @@ def counting(workload: Workload[Any], config: Any, reporter: Reporter) -> Iterat
         return
     find_ncu()
     yield
+    reporter.phase("counters")
     try:
         report_counters(workload, config, reporter)
     except WorkloadError as error:

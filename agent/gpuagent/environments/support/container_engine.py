@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from gpuagent.environments.environment import (
     ImageUnavailableError,
     Job,
     Launch,
+    Span,
 )
 from gpuagent.environments.support.clients import ClientError, ask_client, has_run, last_line, need_program
 from gpuagent.environments.support.images import check_machine, machine_of, need_name
@@ -43,6 +45,12 @@ _GPU_REQUESTS = (
 
 # Engines refuse these twice: a run's own replaces the site's.
 _ONCE = {"--network": "network", "--net": "network", "--ipc": "ipc", "--pid": "pid", "--shm-size": "shm-size"}
+
+# What is asked of a container that has ended: whether memory ran out, and its times.
+_ENDING = "{{.State.OOMKilled}} {{json .State.StartedAt}} {{json .State.FinishedAt}}"
+_TIMES = re.compile(r'^(?:true|false) "([^"]+)" "([^"]+)"$', re.MULTILINE)
+
+_RFC_3339 = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[-+]\d\d:\d\d)")
 
 # The exit code when the engine failed before it started the program.
 _ENGINE_FAILED = 125
@@ -105,7 +113,7 @@ class Engine(Container):
         return Launch(
             command=[*client, "run", "--name", container, *self._options(job), *program],
             afterwards=[
-                [*client, "inspect", "--format", "{{.State.OOMKilled}}", container],
+                [*client, "inspect", "--format", _ENDING, container],
                 [*client, "rm", "--force", "--volumes", container],
             ],
             find_root=partial(self._find_root, container, job.run_id),
@@ -113,6 +121,15 @@ class Engine(Container):
             passes_signals=True,
             change_cpus=lambda cpus: [*client, "update", f"--cpus={cpus:g}", container],
         )
+
+    def find_span(self, run_directory: Path) -> Span:
+        """Return the times of the container's first process: its client ends some time later."""
+        try:
+            times = _TIMES.search((run_directory / "afterwards").read_text(errors="replace"))
+        except OSError:
+            times = None
+        started, ended = (read_time(text) for text in times.groups()) if times else (None, None)
+        return Span(started_unix_nano=started, ended_unix_nano=ended)
 
     def explain_own(self, ending: Ending) -> str | None:
         """Return why the kernel ended the container, or the engine did not start it."""
@@ -171,6 +188,15 @@ def _replace_options(site: Sequence[str], own: Sequence[str]) -> list[str]:
         elif not equals:
             next(words, None)  # its value
     return [*kept, *own]
+
+
+def read_time(text: str) -> int | None:
+    """Return a time of RFC 3339 in Unix nanoseconds; None: it is none."""
+    parts = _RFC_3339.fullmatch(text)
+    if parts is None:
+        return None
+    seconds = datetime.fromisoformat(f"{parts[1]}{parts[3].replace('Z', '+00:00')}").timestamp()
+    return int(seconds) * 1_000_000_000 + int((parts[2] or "").ljust(9, "0")[:9])
 
 
 def container_name(run_id: str) -> str:
