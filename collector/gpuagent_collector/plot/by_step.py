@@ -13,7 +13,7 @@ from gpuagent_collector.plot.style import color, dash
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Run
 from gpuagent_common.errors import GpuAgentError
-from gpuagent_common.text import harmless
+from gpuagent_common.text import counted, harmless
 
 _POINTS = 300
 _PANEL_MM = 34.0
@@ -32,20 +32,23 @@ def draw_by_step(ask: Ask, chosen: Selection, names: Sequence[str], width_mm: fl
     series = _series(chosen)
     lines = dict(list(series.items())[:_MOST_LINES])
     run_ids = [run.run_id for runs in lines.values() for run in runs]
-    found = {name: curves for name in names if (curves := _read(ask, run_ids, name))}
+    read = {name: _read(ask, run_ids, name) for name in names}
+    found = {name: answer for name, answer in read.items() if answer[0]}
     if not found:
         known = names_by_step(ask, run_ids)
         there = f"these are: {', '.join(known)}" if known else "these runs report nothing by step"
         raise GpuAgentError(f"no run reports {' or '.join(names)} by step; {there}")
     rest = f" The first {len(lines)} of {len(series)} lines are drawn." if len(series) > len(lines) else ""
-    note = f"Thin lines are runs, thick ones medians over runs.{rest}"
+    width = max(found_width for _, found_width in found.values())
+    means = f" Points are means over {width:,} steps." if width > 1 else ""
+    note = f"Thin lines are runs, thick ones medians over runs.{means}{_write_thinned(ask, run_ids, names)}{rest}"
     picture = Picture(width_mm=width_mm, note=note, missing=[name for name in names if name not in found])
     picture.legend = [
         (Line2D([], [], color=color(index), ls=dash(index), lw=1.4), f"{name} (n = {len(runs)})")
         for index, (name, runs) in enumerate(lines.items())
     ]
     panels = picture.panels([_PANEL_MM] * len(found), sharex=True)
-    for axes, (name, curves) in zip(panels, found.items(), strict=True):
+    for axes, (name, (curves, _)) in zip(panels, found.items(), strict=True):
         for index, runs in enumerate(lines.values()):
             _draw(axes, [curves[run.run_id] for run in runs if run.run_id in curves], index)
         axes.set_ylabel(harmless(name))
@@ -72,11 +75,22 @@ def _series(chosen: Selection) -> Mapping[str, Sequence[Run]]:
     return {name: runs for name, runs in found.items() if runs}
 
 
-def _read(ask: Ask, run_ids: Sequence[str], name: str) -> Curves:
+def _read(ask: Ask, run_ids: Sequence[str], name: str) -> tuple[Curves, int]:
+    """Return the curves of a figure, and the number of steps in each of their points."""
     curves: dict[str, dict[float, float]] = defaultdict(dict)
-    for row in ask(_VALUES.format(points=_POINTS), [name, list(run_ids)]):
+    rows = ask(_VALUES.format(points=_POINTS), [name, list(run_ids)])
+    for row in rows:
         curves[row["run_id"]][row["step"]] = row["value"]
-    return curves
+    return curves, rows[0]["width"] if rows else 1
+
+
+def _write_thinned(ask: Ask, run_ids: Sequence[str], names: Sequence[str]) -> str:
+    """Return the words on values that were printed and are not stored; empty: all are."""
+    rows = [row for row in ask(_THINNED, [list(run_ids)]) if not set(names).isdisjoint(row["metrics"])]
+    if not rows:
+        return ""
+    of = counted(len({row["run_id"] for row in rows}), "run")
+    return f" Of {of} one printed value in {max(row['every'] for row in rows)} is stored, and lines join those."
 
 
 def _draw(axes: Axes, curves: Sequence[Mapping[float, float]], index: int) -> None:
@@ -108,4 +122,9 @@ first AS (
     WHERE step IS NOT NULL AND isfinite(value) GROUP BY ALL
 ),
 width AS (SELECT greatest(1, (max(step) - min(step)) // {points}) AS width FROM first)
-SELECT run_id, step // width * width AS step, avg(value) AS value FROM first, width GROUP BY ALL ORDER BY step"""
+SELECT run_id, step // width * width AS step, avg(value) AS value, any_value(width) AS width
+FROM first, width GROUP BY ALL ORDER BY step"""
+
+_THINNED = """
+SELECT run_id, CAST(detail->>'every' AS BIGINT) AS every, CAST(detail->'metrics' AS VARCHAR[]) AS metrics
+FROM run_events WHERE event = 'thinned' AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))"""

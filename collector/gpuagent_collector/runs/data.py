@@ -3,7 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cache, cached_property
 from itertools import chain
@@ -73,6 +73,8 @@ class Facts:
         gap_seconds: length of the missing data within the run; 0: unknown length.
         neighbours: runs that ran on one of its nodes at the same time.
         gpu_events: number and text of the Xid errors of its GPUs while it ran, each once.
+        left: number of processes that it left in the background, which were ended with it.
+        thinned: of the lines with metrics that it printed, one in so many is stored.
         units: the unit in which each run reported its throughput.
         stats: further statistics of sampled quantities among the metrics.
         derived: metrics among them that are not stored, because they follow from prices.
@@ -88,6 +90,8 @@ class Facts:
     neighbours: Mapping[str, list[str]]
     gpu_events: Mapping[str, list[Record]]
     units: Mapping[str, str]
+    left: Mapping[str, int] = field(default_factory=dict)
+    thinned: Mapping[str, int] = field(default_factory=dict)
     stats: tuple[Stat, ...] = ()
     derived: tuple[Metric, ...] = ()
     prices: str | None = None
@@ -240,6 +244,8 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
         neighbours={row["run_id"]: row["value"] for row in answers["neighbours"]},
         gpu_events=gpu_events,
         units={row["run_id"]: row["value"] for row in answers["units"]},
+        left={row["run_id"]: row["processes"] for row in answers["notes"] if row["processes"]},
+        thinned={row["run_id"]: row["every"] for row in answers["notes"] if row["every"]},
         stats=stats,
     )
 
@@ -281,9 +287,7 @@ def _canonical(values: Record, facet: Facet) -> str:
 
 
 _RUN_ID = attrgetter("run_id")
-_AS_STORED = tuple(
-    field.name for field in fields(Run) if field.name not in {"side", "workload", "command", "parameters"}
-)
+_AS_STORED = tuple(one.name for one in fields(Run) if one.name not in {"side", "workload", "command", "parameters"})
 
 # Replaces the value of every parameter that is a path.
 _PATH = "(path)"
@@ -381,6 +385,10 @@ WHERE phase IS NOT DISTINCT FROM CASE WHEN measured THEN 'measure' END
 GROUP BY run_id""",
     "units": "SELECT run_id, any_value(unit) AS value FROM results "
     "WHERE name = 'throughput' AND unit IS NOT NULL AND run_id IN {chosen} GROUP BY run_id",
+    "notes": """
+SELECT run_id, sum(CAST(detail->>'processes' AS BIGINT)) FILTER (event = 'left') AS processes,
+       max(CAST(detail->>'every' AS BIGINT)) FILTER (event = 'thinned') AS every
+FROM run_events WHERE event IN ('left', 'thinned') AND run_id IN {chosen} GROUP BY run_id""",
     "short": "SELECT DISTINCT run_id FROM results WHERE name = 'measure_short' AND run_id IN {chosen}",
     "gaps": """
 WITH {takers},

@@ -85,6 +85,21 @@ def test_gaps_and_neighbours_are_warned_of(store: SyntheticStore, gaps: list[tup
     assert "other runs were on the same node at the same time in 1 of 5 alder" in said
 
 
+def test_processes_that_ended_with_their_program_and_metrics_that_were_dropped_are_warned_of(
+    store: SyntheticStore,
+) -> None:
+    alder, birch = alternate(store)
+    left = {"run_id": "first-0", "event": "left", "name": "processes", "detail": '{"processes": 2, "names": ["sh"]}'}
+    thinned = {"event": "thinned", "name": "metrics", "detail": '{"every": 4, "metrics": ["loss"]}'}
+    store.rows["run_events"] += [
+        {**alder.at(5), **left},
+        *({**birch.at(5), "run_id": f"second-{repeat}", **thinned} for repeat in range(2)),
+    ]
+    found = warnings(store)
+    assert found["left_processes"].endswith("in 1 of 5 alder")
+    assert found["thinned"].endswith("one in 4 is stored in 2 of 5 birch")
+
+
 def test_a_gap_without_bounds_is_warned_of_and_one_of_another_agent_on_the_node_is_not(store: SyntheticStore) -> None:
     alder, birch = alternate(store)
     for gap in (alder.at(5), {**birch.at(25), "session_id": 987}):

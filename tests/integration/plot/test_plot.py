@@ -218,8 +218,23 @@ def test_what_is_reported_by_step_is_found_by_its_name(filled_with: Filled, plot
     # Seven runs and their median, on each of two sides.
     assert len(axes.lines) == 16
     assert ys_of(axes.lines[7])[:2] == [2.0, 1.0]
+    assert "is stored" not in words_of(plot(store, "loss", kind="steps"))
     with pytest.raises(GpuAgentError, match="no run reports throughput by step; these are: loss"):
         plot(store, "throughput", kind="steps")
+
+
+def test_values_that_were_dropped_or_are_means_are_named_where_lines_join_them(
+    store: SyntheticStore, plot: Plot
+) -> None:
+    alder = store.node("alder-node", "alder")
+    of_run = store.next_run(alder)
+    metrics = [{"event": "metric", "name": "loss", "detail": f'{{"step": {4 * at}, "value": 1}}'} for at in range(600)]
+    thinned = {"event": "thinned", "name": "metrics", "detail": '{"every": 4, "metrics": ["loss"]}'}
+    store.rows["run_events"] += [{**of_run, "rank": 0, **event} for event in (*metrics, thinned)]
+    store.write()
+    words = words_of(plot(store, "loss", kind="steps"))
+    assert "Of 1 run one printed value in 4 is stored" in words
+    assert "means over 7 steps" in words
 
 
 def test_points_are_below_the_roofs_that_were_measured(filled_with: Filled, plot: Plot) -> None:

@@ -44,6 +44,28 @@ def gaps(evidence: Evidence) -> Iterator[Caveat]:
         )
 
 
+def left_processes(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where a program ended before the processes that it had started, which may have had the work to do."""
+    where = evidence.sides_where(lambda run: run.run_id in evidence.facts.left)
+    if where:
+        yield Caveat(
+            code="left_processes",
+            text=f"programs left processes in the background, which were ended with them, in {where}",
+            remedy="the work may not have been done: let the program wait for them, as a shell does with `wait`",
+        )
+
+
+def thinned(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where more metrics were printed than are stored."""
+    where = evidence.sides_where(lambda run: run.run_id in evidence.facts.thinned)
+    if where:
+        yield Caveat(
+            code="thinned",
+            text=f"of the lines with metrics only one in {max(evidence.facts.thinned.values())} is stored in {where}",
+            remedy="last values are exact, curves have fewer points: print fewer lines, or report metrics as events",
+        )
+
+
 def short(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where sensors are slower than the measured phase was long."""
     where = evidence.sides_where(lambda run: run.run_id in evidence.facts.short)
