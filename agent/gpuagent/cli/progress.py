@@ -6,18 +6,22 @@ import shutil
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from gpuagent.runs.events import EventTailer
 from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.text import counted
 from gpuagent_proto.v1.agent_service_pb2 import GpuNow
 
 _DRAW_SECONDS = 1.0
 # The rate is that of the steps of this time.
 _RATE_SECONDS = 10.0
+
+# Steps in words, by their phase.
+_PHASE_STEPS: Mapping[object, str] = {"warmup": "warm-up step", "measure": "measured step"}
 
 _CLEAR = "\r\x1b[K"
 
@@ -51,7 +55,9 @@ class ProgressLine:
         self._run_id, self._read_gpus, self._usual_seconds, self._clock = run_id, read_gpus, usual_seconds, clock
         self._tailer = EventTailer(run_id, directory)
         self._started = self._drawn = clock()
+        # Of each rank, in the present phase.
         self._steps: dict[int, int] = {}
+        self._phase: object = None
         # Time and number of steps at earlier readings.
         self._seen: deque[tuple[float, int]] = deque()
         self._is_shown, self._text = False, ""
@@ -81,6 +87,10 @@ class ProgressLine:
         parts = [_clock_time(elapsed)]
         for row in self._tailer.read_new():
             if row.table == "steps" and isinstance(rank := row.row["rank"], int):
+                if row.row["phase"] != self._phase:
+                    self._phase = row.row["phase"]
+                    self._steps.clear()
+                    self._seen.clear()
                 self._steps[rank] = self._steps.get(rank, 0) + 1
         if self._steps:
             steps = self._steps[min(self._steps)]
@@ -89,7 +99,7 @@ class ProgressLine:
                 self._seen.popleft()
             (before, first), seconds = self._seen[0], now - self._seen[0][0]
             rate = f", {(steps - first) / seconds:.3g} steps/s" if now > before and steps > first else ""
-            parts.append(f"{steps:,} {'step' if steps == 1 else 'steps'}{rate}")
+            parts.append(f"{counted(steps, _PHASE_STEPS.get(self._phase, 'step'))}{rate}")
         elif self._tailer.digest.phase:
             parts.append(self._tailer.digest.phase)
         if self._usual_seconds is not None and self._usual_seconds > elapsed:

@@ -153,11 +153,11 @@ class EventTailer:
         counts = event.get("counts")
         for index, row in enumerate(each.row for each in parsed):
             seconds = row["wall_seconds"]
-            if event["event"] == "steps" and seconds is not None and row["gpu_seconds"] is not None:
+            if seconds is None or (event["event"] == "steps" and row["gpu_seconds"] is not None):
                 seconds = row["gpu_seconds"]  # between the ends of steps, which is the pace of the device
             count = counts[index] if isinstance(counts, list) else 1
             items = row["items"]
-            sums.add(row["phase"], count, _as_float(seconds), _as_float(items))
+            sums.add(row["phase"], count, _as_float(seconds), _as_float(items), _as_float(row["gpu_seconds"]))
         waited = _number(event, "data_wait_seconds")
         if waited is not None and event.get("phase") == "measure":
             sums.data_wait_seconds = (sums.data_wait_seconds or 0.0) + waited

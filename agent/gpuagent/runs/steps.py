@@ -1,8 +1,16 @@
-"""The steps of a run, summed up as they are read, and the figures that follow from them."""
+"""The steps of a run, summed up as they are read, and the figures that follow from them.
 
+The steps of a run are those of its measured phase; an interval with a gap in it is no step. Their time is the median,
+of the slowest rank, by CUDA events where there are any. A collector counts and shows them likewise.
+"""
+
+import statistics
+from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from gpuagent_common.text import counted
 
 
 class StepFigure(NamedTuple):
@@ -14,13 +22,18 @@ class StepFigure(NamedTuple):
     unit: str | None
 
 
+# Steps of which the median is known here; 1 MiB a rank. A collector has that of any number.
+_MOST_TIMES = 2**17
+
+
 @dataclass(slots=True)
 class StepSums:
     """The steps of one rank.
 
     Attributes:
-        steps: their number; those between two lines that only count samples are not known.
+        steps: their number, warm-up included; those between two lines that only count samples are not known.
         timed: number of the measured steps that have a time; one with a gap in it has none.
+        times: those times, up to a bound, as a collector has them.
         seconds: the time of those.
         items: of those; None: not known of each.
         data_wait_seconds: the time in which they waited for data; None: not reported.
@@ -28,16 +41,24 @@ class StepSums:
 
     steps: int = 0
     timed: int = 0
+    times: "array[float]" = field(default_factory=lambda: array("d"))
     seconds: float = 0.0
     items: float | None = 0.0
     data_wait_seconds: float | None = None
 
-    def add(self, phase: object, count: int, seconds: float | None, items: float | None) -> None:
-        """Add one step, or `count` steps of the same time and items; 0: their number is not known."""
+    def add(
+        self, phase: object, count: int, seconds: float | None, items: float | None, own_seconds: float | None = None
+    ) -> None:
+        """Add one step, or `count` steps of the same time and items; 0: their number is not known.
+
+        `own_seconds` is its time on the GPU, where that is known and less than its part in the pace.
+        """
         self.steps += count
         if phase != "measure" or seconds is None:
             return
         self.timed += count
+        if len(self.times) <= _MOST_TIMES:
+            self.times.append(seconds if own_seconds is None else own_seconds)
         self.seconds += (count or 1) * seconds
         self.items = None if items is None or self.items is None else self.items + (count or 1) * items
 
@@ -78,9 +99,13 @@ class RunSteps:
         """Return the number of steps, their time and their source; empty: there are no steps."""
         sums = self.by_rank[min(self.by_rank)] if self.by_rank else StepSums()
         source = f" ({self.found_by})" if self.found_by else ""
+        if sums.timed:
+            ranks = [of_rank.times for of_rank in self.by_rank.values() if of_rank.times]
+            is_known = max(map(len, ranks)) <= _MOST_TIMES
+            each = f" of {_duration(max(map(statistics.median, ranks)))}" if is_known else ""
+            return f"{counted(sums.timed, 'measured step')}{each}{source}"
         if sums.steps:
-            each = f", {_duration(sums.seconds / sums.timed)} each" if sums.timed else ""
-            return f"{sums.steps:,} step{'s' * (sums.steps != 1)}{each}{source}"
+            return f"{counted(sums.steps, 'step')}, none after the warm-up{source}"
         if sums.items and sums.seconds:
             return f"{sums.items:,.0f} items, {write_figure(sums.items / sums.seconds)} items/s{source}"
         return ""

@@ -21,13 +21,17 @@ _LOADS = {
 }
 _METRICS = {metric.name: metric for metric in METRICS}
 
+# Steps are those of the measured phase, as the agent counts them; an interval with a gap in it is no step.
 _STEPS = """
-SELECT run_id, coalesce(max(reported), max(counted)) AS steps
+SELECT run_id, coalesce(max(reported), max(counted)) AS steps, max(unmeasured) AS unmeasured
 FROM (
-    SELECT run_id, NULL AS reported, count(*) AS counted FROM steps
+    SELECT run_id, NULL AS reported,
+           nullif(count(coalesce(gpu_seconds, wall_seconds)) FILTER (phase = 'measure'), 0) AS counted,
+           count(*) AS unmeasured
+    FROM steps
     WHERE run_id IN (SELECT unnest(CAST($1 AS VARCHAR[]))) AND time >= CAST($2 AS TIMESTAMP) GROUP BY run_id, rank
     UNION ALL
-    SELECT run_id, value, NULL FROM results
+    SELECT run_id, value, NULL, NULL FROM results
     WHERE run_id IN (SELECT unnest(CAST($1 AS VARCHAR[]))) AND name = 'steps'
 )
 GROUP BY run_id"""
@@ -61,7 +65,12 @@ def describe_runs(ask: Ask, runs: Sequence[Run], facts: Facts) -> str:
     figures = list(_figures(ask, succeeded or runs, facts))
     if figures:
         sentences.append(f"{'Medians: ' if len(succeeded) > 1 else ''}{', '.join(figures)}.")
-    if succeeded and succeeded[0].command and not facts.values(succeeded, "throughput"):
+    if (
+        succeeded
+        and succeeded[0].command
+        and not any(" step" in figure for figure in figures)
+        and not facts.values(succeeded, "throughput")
+    ):
         sentences.append("No steps: --observe finds those of torch, --pattern those that are printed.")
     return "\n".join(filter(None, [" ".join(sentences), _next(ask, runs)]))
 
@@ -87,12 +96,16 @@ def _figures(ask: Ask, runs: Sequence[Run], facts: Facts) -> Iterator[str]:
     # The time bounds what is read of a large table.
     started = min((run.started_at for run in runs if run.started_at), default=None)
     ids = [run.run_id for run in runs]
-    steps = [row["steps"] for row in ask(_STEPS, [ids, started.isoformat()])] if started else []
-    if started and steps:
-        each = write(_METRICS["step_seconds"])
+    rows = ask(_STEPS, [ids, started.isoformat()]) if started else []
+    if started and rows:
         sources = " or ".join(sorted(row["name"] for row in ask(_FOUND, [ids, started.isoformat()])))
-        number = counted(round(median(steps)), "step")
-        yield f"{number}{f' of {each}' if each else ''}{f' ({sources})' if sources else ''}"
+        source = f" ({sources})" if sources else ""
+        if steps := [row["steps"] for row in rows if row["steps"] is not None]:
+            each = write(_METRICS["step_seconds"])
+            yield f"{counted(round(median(steps)), 'measured step')}{f' of {each}' if each else ''}{source}"
+        else:
+            number = round(median(row["unmeasured"] for row in rows))
+            yield f"{counted(number, 'step')}, none after the warm-up{source}"
     units = {facts.units.get(run.run_id) or ITEMS for run in runs}
     if len(units) == 1 and (rate := write(_METRICS["throughput"], units.pop())):
         yield rate

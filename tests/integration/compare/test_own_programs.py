@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpuagent.runs.events import EventTailer
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.runs.data import load_facts, load_runs
@@ -172,11 +174,33 @@ def described(store: SyntheticStore, *run_ids: str) -> str:
 def test_runs_are_described_in_a_paragraph_with_the_command_to_go_on_with(store: SyntheticStore) -> None:
     alternate(store, first=precision("bfloat16", throughput=60.0), second=precision("float32", status="failed"))
     text, command = described(store, "first-0").split("\n")
-    assert text.startswith("first-0 succeeded in 16.0 s. 10 steps of 1.07 s, 60 items/s, ")
+    assert text.startswith("first-0 succeeded in 16.0 s. 10 measured steps of 1.07 s, 60 items/s, ")
     assert command == "Next: run it with another argument, then collector compare --workload nanogpt --by command"
     text, command = described(store, "first-0", "first-1", "second-1").split("\n")
-    assert text.startswith("2 of 3 runs of nanogpt succeeded, 1 failed. Medians: 16.0 s, 10 steps of ")
+    assert text.startswith("2 of 3 runs of nanogpt succeeded, 1 failed. Medians: 16.0 s, 10 measured steps of ")
     assert command == "Its output: collector logs second-1"
+
+
+def test_the_agent_and_the_collector_count_the_same_steps_with_the_same_time(
+    store: SyntheticStore, tmp_path: Path
+) -> None:
+    node = store.node("alder-node", "alder")
+    ended = store.next_run(node)
+    # Warm-up, a slow step, a gap, and another rank that is slower.
+    times = {0: [(0.5, "warmup"), *((seconds, "measure") for seconds in (0.25, 0.25, 1.0, 0.25, None))]}
+    times[1] = [(0.5, "measure")] * 4
+    store.rows["steps"] = [row for row in store.rows["steps"] if row["run_id"] != ended["run_id"]]
+    for rank, of_rank in times.items():
+        rows = [
+            {"phase": phase, "step": number, "wall_seconds": seconds, "gpu_seconds": None, "items": None}
+            for number, (seconds, phase) in enumerate(of_rank)
+        ]
+        store.rows["steps"] += [{**ended, "rank": rank, **row} for row in rows]
+        events = [json.dumps({"t": 1, "event": "step", **row}) for row in rows]
+        (tmp_path / f"events.{rank}.0.jsonl").write_text("".join(f"{event}\n" for event in events))
+    words = str(EventTailer(ended["run_id"], tmp_path).read_all().steps)
+    assert words == "4 measured steps of 500 ms"
+    assert f" {words}" in described(store, ended["run_id"])
 
 
 def test_a_program_that_never_started_has_no_output_to_look_at(store: SyntheticStore) -> None:

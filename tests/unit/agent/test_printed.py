@@ -42,17 +42,17 @@ def excerpt(name: str) -> list[bytes]:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("nanogpt", "100 steps, 100 ms each (pattern nanogpt)"),
+        ("nanogpt", "90 measured steps of 100 ms (pattern nanogpt)"),
         ("pytorch-mnist", "5,120 items, 640 items/s (pattern pytorch-mnist)"),
-        ("pytorch-imagenet", "90 steps, 100 ms each (pattern pytorch-imagenet)"),
-        ("torchtitan", "50 steps, 100 ms each (pattern torchtitan)"),
-        ("timm", "300 steps, 20 ms each (pattern timm)"),
-        ("megatron", "90 steps, 1.3 s each (pattern megatron)"),
-        ("keras", "800 steps, 10 ms each (pattern keras)"),
-        ("yolo", "8 steps, 1 s each (pattern yolo)"),
-        ("lightning", "700 steps, 10 ms each (pattern lightning)"),
-        ("huggingface", "40 steps, 257 ms each (pattern tqdm)"),
-        ("tqdm", "104 steps, 76.9 ms each (pattern tqdm)"),
+        ("pytorch-imagenet", "80 measured steps of 100 ms (pattern pytorch-imagenet)"),
+        ("torchtitan", "40 measured steps of 100 ms (pattern torchtitan)"),
+        ("timm", "250 measured steps of 20 ms (pattern timm)"),
+        ("megatron", "80 measured steps of 1.3 s (pattern megatron)"),
+        ("keras", "700 measured steps of 10 ms (pattern keras)"),
+        ("yolo", "3 measured steps of 1 s (pattern yolo)"),
+        ("lightning", "600 measured steps of 10 ms (pattern lightning)"),
+        ("huggingface", "35 measured steps of 200 ms (pattern tqdm)"),
+        ("tqdm", "91 measured steps of 76.9 ms (pattern tqdm)"),
     ],
 )
 def test_the_steps_of_each_program_are_found_by_its_own_pattern(name: str, words: str, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_megatron_prints_the_samples_of_a_step(tmp_path: Path) -> None:
 
 def test_items_of_a_step_make_samples_into_steps(tmp_path: Path) -> None:
     digest = read_slowly(tmp_path, excerpt("pytorch-mnist"), items_per_step=64).digest
-    assert str(digest.steps) == "90 steps, 100 ms each (pattern pytorch-mnist)"
+    assert str(digest.steps) == "80 measured steps of 100 ms (pattern pytorch-mnist)"
     assert digest.results["throughput"] == pytest.approx(640)
 
 
@@ -92,7 +92,7 @@ def test_numbers_of_hugging_face_are_read_as_numbers_and_as_texts(tmp_path: Path
 def test_a_given_pattern_names_its_own_fields(tmp_path: Path) -> None:
     lines = [f"[{i:03d}] gen={i}  fitness= {i / 10:.2f} took 12.5ms\n".encode() for i in range(20)]
     digest = read_slowly(tmp_path, lines, "gen={step} fitness= {fitness} took {step_milliseconds}ms").digest
-    assert str(digest.steps) == "19 steps, 12.5 ms each (pattern given)"
+    assert str(digest.steps) == "14 measured steps of 12.5 ms (pattern given)"
     assert digest.results["throughput"] == pytest.approx(80)
     assert digest.units["throughput"] == "steps/s"
 
@@ -101,12 +101,14 @@ def test_a_validation_between_two_lines_is_no_step_time(tmp_path: Path) -> None:
     lines = [b"step %d\n" % number for number in range(10)]
     lines[6:6] = [b"validating\n"] * 20
     digest = read_slowly(tmp_path, lines, "step {step}").digest
-    assert str(digest.steps) == "9 steps, 1 s each (pattern given)"
+    assert str(digest.steps) == "3 measured steps of 1 s (pattern given)"
 
 
 def test_lines_that_were_read_together_count_as_one_reading(tmp_path: Path) -> None:
     chunks = [b"".join(b"step %d\n" % number for number in range(at, at + 10)) for at in range(0, 100, 10)]
-    assert str(read_slowly(tmp_path, chunks, "step {step}").digest.steps) == "90 steps, 100 ms each (pattern given)"
+    assert (
+        str(read_slowly(tmp_path, chunks, "step {step}").digest.steps) == "80 measured steps of 100 ms (pattern given)"
+    )
 
 
 def test_steps_of_a_program_that_reports_them_itself_are_not_counted_twice(tmp_path: Path) -> None:
@@ -199,7 +201,9 @@ def test_metrics_of_a_program_that_counts_each_epoch_from_0_have_steps_of_their_
 
 def test_lines_without_a_number_are_a_step_each_however_many_were_read_together(tmp_path: Path) -> None:
     chunks = groups([b"loss %d\n" % number for number in range(100)], 10)
-    assert str(read_slowly(tmp_path, chunks, "loss {loss}").digest.steps) == "90 steps, 100 ms each (pattern given)"
+    assert (
+        str(read_slowly(tmp_path, chunks, "loss {loss}").digest.steps) == "80 measured steps of 100 ms (pattern given)"
+    )
 
 
 def test_one_look_reads_all_that_was_printed(tmp_path: Path) -> None:
@@ -217,3 +221,9 @@ def test_output_without_a_text_of_any_pattern_is_passed_over(tmp_path: Path, mon
     debugging = b"DEBUG queue=17 latency=0.00123 status=ok\n" * 1000
     read_slowly(tmp_path, [debugging + b"\x1b[1mst\x1b[0mep 7\r" + debugging], "step {step}")
     assert looked_at == ["step 7"]
+
+
+def test_a_program_that_never_left_its_warm_up_has_no_measured_steps(tmp_path: Path) -> None:
+    steps = [{"t": 1, "event": "step", "phase": "warmup", "step": number, "wall_seconds": 1} for number in range(3)]
+    (tmp_path / "events.0.0.jsonl").write_text("".join(f"{json.dumps(step)}\n" for step in steps))
+    assert str(EventTailer("a-run", tmp_path).read_all().steps) == "3 steps, none after the warm-up"

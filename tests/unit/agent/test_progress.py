@@ -41,13 +41,13 @@ def test_the_line_has_time_steps_their_pace_and_the_rest(tmp_path: Path) -> None
     assert shown.read() == "run-1  0:00 · setup · about 1:40 left"
     report(tmp_path, *steps(0, 1))
     clock.seconds = 10.0
-    assert shown.read() == "run-1  0:10 · 1 step · about 1:30 left"
+    assert shown.read() == "run-1  0:10 · 1 measured step · about 1:30 left"
     report(tmp_path, *steps(1, 40))
     report(tmp_path, *steps(0, 41), rank=1)
     clock.seconds = 15.0
-    assert shown.read() == "run-1  0:15 · 41 steps, 8 steps/s · about 1:25 left"
+    assert shown.read() == "run-1  0:15 · 41 measured steps, 8 steps/s · about 1:25 left"
     clock.seconds = 3723.0
-    assert shown.read().startswith("run-1  1:02:03 · 41 steps")
+    assert shown.read().startswith("run-1  1:02:03 · 41 measured steps")
     assert "left" not in shown.read()
 
 
