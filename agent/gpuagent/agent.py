@@ -34,6 +34,7 @@ from gpuagent.sampling.rows import RecordBuffer
 from gpuagent.sampling.sampler import Health, Sampler
 from gpuagent.service import AgentServicer, find_socket, serve
 from gpuagent.sources import open_sources
+from gpuagent.sources.nvml import NvmlGpu
 from gpuagent.sources.source import Lane, SourceContext, Value
 from gpuagent.sources.support.nvml_api import OpenNvml, open_nvml
 from gpuagent_proto.v1.agent_service_pb2 import StatusResponse
@@ -69,6 +70,8 @@ class Agent:
         self.undelivered = 0
         # Messages that were not even spooled when the agent had stopped.
         self.lost = 0
+        # The reason why no GPU is measured on a node with a driver, and its remedy; empty: there is none.
+        self.gpu_fault = ""
         self._clock = SystemClock()
         self._cleanup = ExitStack()
         with ExitStack() as undo:
@@ -160,6 +163,9 @@ class Agent:
         opened, unavailable = open_sources(context)
         for name, reason in unavailable:
             _LOG.info("source %s does not work here: %s", name, reason)
+            if name == NvmlGpu.name and reason.is_fault:
+                self.gpu_fault = "; ".join(filter(None, ("no GPU is measured", str(reason), reason.remedy)))
+                _LOG.warning("%s", self.gpu_fault)
         lanes = ([source for source in opened if source.lane is kind] for kind in Lane)
         rate_hz = self.config.rate_hz
         return [
@@ -236,6 +242,7 @@ class Agent:
             last_error=self.uplink.last_error or "",
             platform=self.config.platform,
             gpus=self._latest.read(),
+            gpu_fault=self.gpu_fault,
         )
 
     def _run_until_cleanup(

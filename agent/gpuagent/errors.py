@@ -12,11 +12,15 @@ class AgentEndedError(GpuAgentError):
 
 
 class SourceUnavailableError(GpuAgentError):
-    """An error of a source that cannot work on this node; `remedy` is its fix (None: there is none)."""
+    """An error of a source that cannot work on this node; `remedy` is its fix (None: there is none).
 
-    def __init__(self, reason: str, remedy: str | None = None) -> None:
+    `is_fault`: what it needs is installed here, so a user expects its figures.
+    """
+
+    def __init__(self, reason: str, remedy: str | None = None, *, is_fault: bool = False) -> None:
         super().__init__(reason)
         self.remedy = remedy
+        self.is_fault = is_fault
 
 
 class SourceError(GpuAgentError):

@@ -170,6 +170,8 @@ def _count_waiting(client: "AgentClient") -> int:
 def _check_options(client: "AgentClient", config: "AgentConfig", given: Sequence[str]) -> None:
     """Refuse a platform that the running agent does not have, and print which options it ignores."""
     status = client.status()
+    if status and status.gpu_fault:
+        click.echo(f"gpuagent: {status.gpu_fault}", err=True)
     if "platform" in given and status and status.platform != config.platform:
         raise MisuseError(
             f"the agent that runs on this node samples as platform {status.platform!r}, not {config.platform!r}; "

@@ -76,6 +76,7 @@ class StatusResponse(_message.Message):
     LAST_ERROR_FIELD_NUMBER: _builtins.int
     PLATFORM_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
+    GPU_FAULT_FIELD_NUMBER: _builtins.int
     agent_version: _builtins.str
     session_uuid: _builtins.str
     collector: _builtins.str
@@ -85,6 +86,8 @@ class StatusResponse(_message.Message):
     last_error: _builtins.str
     """Why the last connection failed; empty when connected."""
     platform: _builtins.str
+    gpu_fault: _builtins.str
+    """Why no GPU is measured on a node with a driver, and what to do; empty: GPUs are measured, or none is expected."""
     @_builtins.property
     def gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___GpuNow]:
         """The GPUs on which runs have processes."""
@@ -100,10 +103,11 @@ class StatusResponse(_message.Message):
         last_error: _builtins.str = ...,
         platform: _builtins.str = ...,
         gpus: _abc.Iterable[Global___GpuNow] | None = ...,
+        gpu_fault: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "collector", b"collector", "connected", b"connected", "gpus", b"gpus", "last_error", b"last_error", "platform", b"platform", "session_uuid", b"session_uuid", "waiting_messages", b"waiting_messages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "collector", b"collector", "connected", b"connected", "gpu_fault", b"gpu_fault", "gpus", b"gpus", "last_error", b"last_error", "platform", b"platform", "session_uuid", b"session_uuid", "waiting_messages", b"waiting_messages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

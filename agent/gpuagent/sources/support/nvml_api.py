@@ -73,7 +73,7 @@ def nvml_error(code: int, words: str) -> NvmlError:
 
 def unavailable(error: NvmlError) -> SourceUnavailableError:
     """Return the reason why a source of NVML cannot work, with the remedy."""
-    return SourceUnavailableError(f"NVML: {error}", _REMEDIES.get(error.code))
+    return SourceUnavailableError(f"NVML: {error}", _REMEDIES.get(error.code), is_fault=not error.no_library)
 
 
 def is_instance(uuid: str) -> bool:
