@@ -13,6 +13,7 @@ from gpuagent.clock import SystemClock
 from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Spool
 from gpuagent.environments import Job, Launch
+from gpuagent.environments.apptainer import find_contained
 from gpuagent.environments.bare import Bare
 from gpuagent.environments.kubernetes import Kubernetes
 from gpuagent.locations import lock
@@ -237,6 +238,27 @@ def test_a_run_does_not_last_until_its_output_is_read(node: Node) -> None:
     assert started < noted(update, "began") < noted(update, "last") < ended < read
     # What its output tells is of the run, so it is no later than that.
     assert max(int(row["time"]) for row in (*node.rows("results"), *node.rows("run_events"))) <= ended
+
+
+def test_a_run_lasts_as_long_as_its_program_within_a_process_that_unpacks_and_deletes_an_image(node: Node) -> None:
+    class Unpacks(Bare):
+        def launch(self, job: Job) -> Launch:
+            note = "date +%s%N > $GPUAGENT_RUN_DIR"
+            around = f'{note}/unpacked; APPTAINER_CONTAINER=x "$@"; {note}/deleted'
+            return Launch(command=["sh", "-c", around, "sh", *job.program], find_program=find_contained)
+
+    go = node.folder / "go"
+    until_go = f"while not os.path.exists('{go}'): time.sleep(0.02)"
+    code = f"{NOTE.format('began')}{until_go}\n{NOTE.format('last')}"
+    node.runner.submit([plan(code, environment=Unpacks())], node.updates.put)
+    node.until("running")
+    until(lambda: node.runner._executions["r"].start_up.process_unix_nano, "the program")
+    go.touch()
+    update = node.until("succeeded")
+    started, ended = life(node)
+    # The kernel counts a process's begin in hundredths of a second.
+    assert noted(update, "unpacked") - 10_000_000 <= started < noted(update, "began")
+    assert noted(update, "last") < ended < noted(update, "deleted")
 
 
 def test_a_run_ended_when_its_pod_did_whatever_had_to_be_deleted_after_it(node: Node) -> None:
