@@ -1,5 +1,6 @@
 """Programs under the supervisor, of which nothing outlives the run or the agent."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -106,3 +107,11 @@ class SupervisedProcess:
             self.ended_unix_nano = int(number)
         else:
             self.left = (int(number), names)
+
+
+def read_unread_end(run_directory: Path) -> int | None:
+    """Return when the program of a killed agent ended, in Unix nanoseconds; None: not known."""
+    with contextlib.suppress(OSError, ValueError):
+        lines = (run_directory / supervisor.UNREAD_NEWS).read_text().splitlines()
+        return next((int(line.split()[1]) for line in lines if line.startswith("ended ")), None)
+    return None

@@ -20,6 +20,7 @@ from gpuagent.runs.events import Digest
 from gpuagent.runs.execution import Execution, Outcome
 from gpuagent.runs.output import STREAMS, Piece, read_piece
 from gpuagent.runs.planning import PlannedRun
+from gpuagent.runs.processes import read_unread_end
 from gpuagent.runs.recording import RunRecorder
 from gpuagent.runs.tails import Tails
 from gpuagent.sampling.rows import RecordBuffer
@@ -199,7 +200,8 @@ class Runner:
         else:
             has_begun = (directory / STREAMS[0]).exists()
             reason = f"the agent was killed {'while it ran' if has_begun else 'before it began'}"
-        self._recorder.record_state(run_id, Outcome(status=RunStatus.LOST, reason=reason))
+        lost = Outcome(status=RunStatus.LOST, reason=reason)
+        self._recorder.record_state(run_id, lost, read_unread_end(directory))
         self._tails.close(run_id)
 
     def _execute(self, execution: Execution, listener: Listener) -> None:

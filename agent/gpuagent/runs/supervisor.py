@@ -45,6 +45,9 @@ _MOST_NAMES = 5
 # 128 + SIGTERM: the exit code when the agent closed the lifeline.
 STOPPED_BY_AGENT = 143
 
+# The file in the run directory with the news that no agent read.
+UNREAD_NEWS = "unread-news"
+
 # The exit code when the program could not be started; stderr says why.
 CANNOT_START = 127
 
@@ -87,8 +90,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _report(news: int, line: str) -> None:
-    with contextlib.suppress(OSError):  # the agent may have been killed
+    """Report to the agent; to the next one by a file in the run directory if it was killed."""
+    try:
         os.write(news, f"{line}\n".encode())
+    except OSError:
+        path = os.path.join(os.environ["GPUAGENT_RUN_DIR"], UNREAD_NEWS)  # noqa: PTH118
+        with contextlib.suppress(OSError), open(path, "a") as file:  # noqa: PTH123
+            file.write(f"{line}\n")
 
 
 def _die_with_parent() -> None:

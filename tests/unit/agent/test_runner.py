@@ -241,19 +241,24 @@ def test_a_run_does_not_last_until_its_output_is_read(node: Node) -> None:
 
 
 def test_a_run_lasts_as_long_as_its_program_within_a_process_that_unpacks_and_deletes_an_image(node: Node) -> None:
+    go, gone = node.folder / "go", node.folder / "gone"
+
     class Unpacks(Bare):
         def launch(self, job: Job) -> Launch:
             note = "date +%s%N > $GPUAGENT_RUN_DIR"
-            around = f'{note}/unpacked; APPTAINER_CONTAINER=x "$@"; {note}/deleted'
+            wait = f"while [ ! -e {gone} ]; do sleep 0.02; done"
+            around = f'{note}/unpacked; APPTAINER_CONTAINER=x "$@"; {wait}; {note}/deleted'
             return Launch(command=["sh", "-c", around, "sh", *job.program], find_program=find_contained)
 
-    go = node.folder / "go"
     until_go = f"while not os.path.exists('{go}'): time.sleep(0.02)"
     code = f"{NOTE.format('began')}{until_go}\n{NOTE.format('last')}"
     node.runner.submit([plan(code, environment=Unpacks())], node.updates.put)
     node.until("running")
-    until(lambda: node.runner._executions["r"].start_up.process_unix_nano, "the program")
+    times = node.runner._executions["r"].start_up
+    until(lambda: times.process_unix_nano, "the program")
     go.touch()
+    until(lambda: times.ended_unix_nano, "the program's end")
+    gone.touch()
     update = node.until("succeeded")
     started, ended = life(node)
     # The kernel counts a process's begin in hundredths of a second.
@@ -427,6 +432,7 @@ def test_a_run_of_a_killed_agent_is_read_to_its_end_and_lost(tmp_path: Path) -> 
     first_line = b'{"t": 1, "event": "result", "name": "a", "value": 1}\n'
     (directory / "events.0.0.jsonl").write_bytes(first_line + first_line.replace(b'"a"', b'"b"'))
     (directory / "stdout").touch()
+    (directory / "unread-news").write_text("started 1\nended 7\nleft 1 sh\n")
     waiting = tmp_path / "runs" / "waiting"
     waiting.mkdir()
     node = Node(tmp_path)
@@ -441,6 +447,7 @@ def test_a_run_of_a_killed_agent_is_read_to_its_end_and_lost(tmp_path: Path) -> 
         "waiting": ("lost", "the agent was killed before it began"),
         "gone": ("lost", "the agent was killed, and its run directory is gone"),
     }
+    assert next(row["time"] for row in node.rows("run_states") if row["run_id"] == "r") == "7"
     assert node.spool.open_runs() == {}
     node.spool.close()
 

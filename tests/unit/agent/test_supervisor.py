@@ -1,13 +1,14 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 
-from gpuagent.runs.processes import SupervisedProcess
+from gpuagent.runs.processes import SupervisedProcess, read_unread_end
 from gpuagent.runs.supervisor import CANNOT_START, STOPPED_BY_AGENT
 from tests.support.servers import until
 
@@ -172,10 +173,14 @@ def test_when_the_agent_is_killed_the_program_ends_too(tmp_path: Path) -> None:
     supervisor = int(wait_for_line(outer / "stdout"))
     pid = int(wait_for_line(inner / "stdout"))
     (agent_pid,) = (int(word) for word in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+    killed = time.time_ns()
     os.kill(agent_pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert is_gone(pid)
     assert is_gone(supervisor)
+    ended = read_unread_end(inner)
+    assert ended is not None
+    assert killed < ended < time.time_ns()
 
 
 ORPHANS = """
