@@ -49,6 +49,15 @@ def test_a_run_gets_every_figure_that_its_rows_can_give_and_a_later_summary_repl
     assert any_store.ask("SELECT count(*) - count(DISTINCT metric) AS twice FROM metrics") == [{"twice": 0}]
 
 
+def test_a_run_lasts_from_the_begin_of_its_program_which_may_be_known_later_than_its_launch(
+    any_store: SyntheticStore,
+) -> None:
+    node = any_store.only_run(throughput=None, phases=False)
+    begun = {**node.at(4), "run_id": "run-1", "status": "running"}
+    any_store.rows["run_states"].append(begun)
+    assert any_store.figures()["run_seconds"] == RUN_SECONDS - 4
+
+
 def test_figures_that_nothing_was_read_for_are_absent(store: SyntheticStore) -> None:
     store.only_run(throughput=None)
     figures = store.figures()

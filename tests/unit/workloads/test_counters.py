@@ -1,5 +1,7 @@
 """Hardware counters, on what ncu 2025.3.1 wrote of one step on an H200: a convolution and a linear layer in TF32."""
 
+import itertools
+import json
 import os
 import shlex
 import sys
@@ -173,3 +175,20 @@ def test_a_program_that_is_no_ncu_is_quoted_in_one_harmless_line(install_ncu: Ca
     with pytest.raises(WorkloadError, match=r"did not start: '\\x1b\[31mlast0+'$") as failed:
         report_mnist()
     assert len(str(failed.value)) < 400
+
+
+def test_what_is_counted_is_of_the_run_that_has_ended_before(replayed: Path, tmp_path: Path) -> None:
+    workload, times = find("mnist"), itertools.count()
+    config = workload.config(batch_size=128, counters="ncu")
+    events = tmp_path / "events.0.0.jsonl"
+    with (
+        Reporter(events, now_unix_nano=lambda: next(times)) as reporter,
+        ncu.counting(workload, config, reporter),
+    ):
+        reporter.result("throughput", 1.0)
+    written = [json.loads(line) for line in events.read_text().splitlines()]
+    (begin,) = (index for index, event in enumerate(written) if event.get("name") == "counters")
+    assert "executed_flops_per_step" in {event["name"] for event in written[begin:]}
+    assert {event["t"] for event in written[begin:]} == {written[begin]["t"]}
+    assert written[0]["t"] < written[begin]["t"]
+    assert replayed.exists()
