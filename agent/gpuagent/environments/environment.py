@@ -135,8 +135,8 @@ class Launch:
         find_root: returns the process whose descendants are the job's, None while it does not exist; None in its place:
             the job's processes descend from `command`.
         root_is_program: whether that process is the program, and not an init that started it.
-        find_program: returns the program among the descendants of a process, None while it does not exist; None in its
-            place: `command` becomes the program, or the environment reports its times.
+        find_program: returns the program among the descendants of the root, None while it does not exist; None in its
+            place: the root becomes the program, or the environment reports its times.
         passes_signals: whether `command` passes SIGTERM on to the job.
         change_cpus: returns the command that gives the running job so many CPUs; None: they cannot change.
         grace_seconds: time from SIGTERM to SIGKILL.

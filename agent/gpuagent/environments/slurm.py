@@ -124,7 +124,7 @@ class SlurmContainer(Slurm):
     def launch(self, job: Job) -> Launch:
         """Return the srun command with the container's command in it."""
         inside = self._container.launch(replace(job, limits=NO_LIMITS, options=()))
-        return super().launch(replace(job, program=inside.command))
+        return replace(super().launch(replace(job, program=inside.command)), find_program=inside.find_program)
 
     def launch_beside(self, job: Job) -> Launch:
         """Return the container's command, in no Slurm job, as for Slurm's other neighbours."""

@@ -170,6 +170,8 @@ class Execution:
         self.start_up = StartUp()
         # Changes of its limits while it runs; None: there are none.
         self.changes: Changes | None = None
+        # When the program itself began, within the processes that unpack an image for it; None: not known.
+        self.program_unix_nano: int | None = None
         # Processes that the program left running, and their names, each once.
         self.left: tuple[int, Sequence[str]] = (0, ())
         self._oom_kills_before: int | None = None
@@ -246,7 +248,7 @@ class Execution:
         else:
             self.root_pid = process.pid
         if launch.find_program:
-            yield partial(self._follow_program, partial(launch.find_program, process.pid))
+            yield partial(self._follow_program, launch.find_program)
 
     def _wait_for_root(self, find_root: Callable[[], int | None]) -> None:
         pid = self._poll(find_root)
@@ -259,9 +261,9 @@ class Execution:
         if self.root_is_program:
             self._wait_for_end_of(pid)
 
-    def _follow_program(self, find_program: Callable[[], int | None]) -> None:
-        if pid := self._poll(find_program):
-            self.start_up.process_unix_nano = process_start_unix_nano(pid)
+    def _follow_program(self, find_program: Callable[[int], int | None]) -> None:
+        if pid := self._poll(lambda: find_program(root) if (root := self.root_pid) else None):
+            self.program_unix_nano = process_start_unix_nano(pid)
             self._wait_for_end_of(pid)
 
     def _poll(self, find: Callable[[], int | None]) -> int | None:
@@ -295,8 +297,8 @@ class Execution:
             return unix_nano is not None and launched <= unix_nano <= client_ended
 
         self.start_up.command_unix_nano = process.started_unix_nano
-        if is_within(span.started_unix_nano):
-            self.start_up.process_unix_nano = span.started_unix_nano
+        if started := next(filter(is_within, (self.program_unix_nano, span.started_unix_nano)), None):
+            self.start_up.process_unix_nano = started
         elif not (launch.find_root or launch.find_program) and (self.plan.image is None or launch.is_program):
             self.start_up.process_unix_nano = process.started_unix_nano
         ends = (self.start_up.ended_unix_nano, span.ended_unix_nano)

@@ -254,10 +254,10 @@ def test_a_run_lasts_as_long_as_its_program_within_a_process_that_unpacks_and_de
     code = f"{NOTE.format('began')}{until_go}\n{NOTE.format('last')}"
     node.runner.submit([plan(code, environment=Unpacks())], node.updates.put)
     node.until("running")
-    times = node.runner._executions["r"].start_up
-    until(lambda: times.process_unix_nano, "the program")
+    execution = node.runner._executions["r"]
+    until(lambda: execution.program_unix_nano, "the program")
     go.touch()
-    until(lambda: times.ended_unix_nano, "the program's end")
+    until(lambda: execution.start_up.ended_unix_nano, "the program's end")
     gone.touch()
     update = node.until("succeeded")
     started, ended = life(node)
