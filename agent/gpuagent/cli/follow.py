@@ -41,6 +41,7 @@ class FollowedRun:
     status: str = "queued"
     exit_code: int | None = None
     reason: str = ""
+    notice: str = ""
     seconds: float | None = None
     results: Mapping[str, Value] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
@@ -55,6 +56,7 @@ class FollowedRun:
             "status": self.status,
             "exit_code": self.exit_code,
             "reason": self.reason or None,
+            "notice": self.notice or None,
             "seconds": self.seconds,
             "run_directory": str(self.directory),
             "results": dict(self.results),
@@ -128,7 +130,7 @@ class Follower:
         new = FollowedRun(run_id=update.run_id, repeat=update.repeat, directory=Path(update.run_directory))
         run = self._by_id.setdefault(update.run_id, new)
         self._free_since = min(self._free_since, time.monotonic())
-        run.status, run.reason = update.status, update.reason
+        run.status, run.reason, run.notice = update.status, update.reason, update.notice
         run.exit_code = update.exit_code if update.HasField("exit_code") else None
         if update.status == "running":
             waited_seconds = time.monotonic() - self._free_since
@@ -161,8 +163,8 @@ class Follower:
                 words = self._no_steps if run.status == "succeeded" else ""
             if words:
                 self._print(run, words)
-            if update.notice:
-                self._print(run, update.notice)
+            if run.notice:
+                self._print(run, run.notice)
             if digest.complaint:
                 click.echo(f"gpuagent: {digest.complaint}; docs/run-directory.md has the format", err=True)
 
