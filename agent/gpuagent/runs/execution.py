@@ -276,7 +276,7 @@ class Execution:
         return None if self._ended.is_set() else pid
 
     def _wait_for_end_of(self, pid: int) -> None:
-        """Note when a process ends that is not this one's child; kernels before 5.3 cannot tell."""
+        """Note when a process ends that is not this one's child; never on kernels before 5.3."""
         with contextlib.suppress(OSError):
             descriptor = os.pidfd_open(pid)
             try:
