@@ -15,6 +15,7 @@ from gpuagent.environments import (
     EnvironmentUnavailableError,
     Image,
     Job,
+    Span,
     find_environment,
     split_name,
 )
@@ -421,3 +422,28 @@ def test_the_kernels_count_of_what_it_ended_makes_a_reason_certain(name: str, co
 def test_a_signal_in_a_container_has_a_negative_code() -> None:
     codes = {0: 0, 3: 3, 125: 125, 137: -9, 255: 255, -9: -9}
     assert {code: find_environment("podman").exit_code(code) for code in codes} == codes
+
+
+@pytest.mark.parametrize(
+    ("said", "span"),
+    [
+        # Docker 20.10, Podman 4.3 east of Greenwich; one that still ran; no engine.
+        (
+            'false "2026-11-26T10:46:28.5Z" "2026-11-26T10:46:29.000000012Z"\ngpuagent-mnist-1\n',
+            Span(started_unix_nano=1795689988500000000, ended_unix_nano=1795689989000000012),
+        ),
+        (
+            'true "2026-11-26T12:46:28.123456789+02:00" "2026-11-26T12:46:29+02:00"\n',
+            Span(started_unix_nano=1795689988123456789, ended_unix_nano=1795689989000000000),
+        ),
+        (
+            'false "2026-11-26T10:46:28Z" "0001-01-01T00:00:00Z"\n',
+            Span(started_unix_nano=1795689988000000000, ended_unix_nano=-62135596800000000000),
+        ),
+        ('false "2026-13-26T10:46:28Z" "soon"\n', Span()),
+        ("Cannot connect to the Docker daemon\n", Span()),
+    ],
+)
+def test_the_times_of_a_container_are_those_of_its_engine(said: str, span: Span, tmp_path: Path) -> None:
+    (tmp_path / "afterwards").write_text(said)
+    assert find_environment("docker").find_span(tmp_path) == span

@@ -195,7 +195,10 @@ def read_time(text: str) -> int | None:
     parts = _RFC_3339.fullmatch(text)
     if parts is None:
         return None
-    seconds = datetime.fromisoformat(f"{parts[1]}{parts[3].replace('Z', '+00:00')}").timestamp()
+    try:
+        seconds = datetime.fromisoformat(f"{parts[1]}{parts[3].replace('Z', '+00:00')}").timestamp()
+    except (ValueError, OverflowError):
+        return None
     return int(seconds) * 1_000_000_000 + int((parts[2] or "").ljust(9, "0")[:9])
 
 
