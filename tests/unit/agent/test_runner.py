@@ -1,118 +1,24 @@
 import errno
 import json
 import os
-import queue
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpuagent.clock import SystemClock
-from gpuagent.delivery.pipeline import Pipeline
-from gpuagent.delivery.spool import Spool
 from gpuagent.environments import Job, Launch
-from gpuagent.environments.apptainer import find_contained
 from gpuagent.environments.bare import Bare
-from gpuagent.environments.kubernetes import Kubernetes
 from gpuagent.locations import lock
 from gpuagent.runs.execution import read_oom_kills
-from gpuagent.runs.patterns import find_patterns
 from gpuagent.runs.planning import Interference, PlannedRun
-from gpuagent.runs.printed import PRINTED_FILE
-from gpuagent.runs.tails import Tails
-from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import CpuChange, Limits
-from gpuagent_proto.v1.records_pb2 import Records, Table
-from gpuagent_proto.v1.run_pb2 import RunUpdate
-from tests.support.parts import executing, make_runner
+from tests.support.parts import executing
 from tests.support.servers import until
+from tests.unit.agent.running import REPORT, Node, life, plan
 
-REPORT = """
-import json, os, sys, time
-def report(**event):
-    with open(os.environ["GPUAGENT_RUN_DIR"] + "/events.0.0.jsonl", "a") as file:
-        file.write(json.dumps({"t": time.time_ns(), **event}) + "\\n")
-"""
 BURN = REPORT + "report(event='phase', name='measure'); report(event='result', name='load', value=100); time.sleep(60)"
-
-
-def plan(code: str, run_id: str = "r", **changes: Any) -> PlannedRun:
-    fields: dict[str, Any] = {
-        "run_id": run_id,
-        "experiment": "e",
-        "workload": "test",
-        "program": (sys.executable, "-c", REPORT + code),
-        "parameters": {"batch-size": 64},
-        "environment": Bare(),
-        "image": None,
-        "data": (),
-        "interference": (),
-        "repeat": 1,
-        "labels": {},
-        "timeout_seconds": None,
-        "working_directory": None,
-        "required_results": (),
-    }
-    return PlannedRun(**{**fields, **changes})
-
-
-class Node:
-    def __init__(self, folder: Path, node_lock: Path | None = None) -> None:
-        folder.mkdir(exist_ok=True)
-        self.folder = folder
-        self.spool = Spool(folder / "spool.sqlite", node_uuid="n", limit_bytes=1 << 30)
-        buffer = RecordBuffer()
-        tails = Tails(buffer)
-        self.pipeline = Pipeline(
-            buffer=buffer,
-            spool=self.spool,
-            clock=SystemClock(),
-            tail=tails.read,
-            on_spooled=lambda: None,
-            interval_seconds=1,
-        )
-        self.runner = make_runner(folder, buffer, tails, self.pipeline.flush, node_lock=node_lock)
-        self.updates: queue.SimpleQueue[RunUpdate] = queue.SimpleQueue()
-
-    def states(self, run_id: str = "r") -> list[str]:
-        return [row["status"] for row in self.rows("run_states") if row["run_id"] == run_id]
-
-    def rows(self, table: str) -> list[dict[str, str]]:
-        found: list[dict[str, str]] = []
-        for message in self.spool.messages_after(0, limit=10_000):
-            for part in Records.FromString(message.records).tables:
-                if part.name == table:
-                    found += _text_rows(part)
-        return found
-
-    def until(self, status: str) -> RunUpdate:
-        while (update := self.updates.get(timeout=60)).status != status:
-            pass
-        return update
-
-
-def _text_rows(table: Table) -> list[dict[str, str]]:
-    rows: list[dict[str, str]] = [{} for _ in range(table.rows)]
-    for column in table.columns:
-        if column.WhichOneof("values") == "texts":
-            offsets = memoryview(column.texts.offsets).cast("i")
-            for index, row in enumerate(rows):
-                row[column.name] = column.texts.utf8[offsets[index] : offsets[index + 1]].decode()
-        elif column.WhichOneof("values") == "integers":
-            for row, number in zip(rows, memoryview(column.integers).cast("q"), strict=True):
-                row[column.name] = str(number)
-    return rows
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    node = Node(tmp_path)
-    with executing(node.runner):
-        yield node
-    node.spool.close()
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
@@ -179,142 +85,6 @@ def test_a_run_is_stored_with_its_events_and_states(node: Node) -> None:
     assert said == [{"tail": "hello\n"}]
     (request,) = node.rows("run_requests")
     assert json.loads(request["parameters"]) == {"batch-size": 64}
-
-
-NOTE = "open(os.environ['GPUAGENT_RUN_DIR'] + '/{}', 'w').write(str(time.time_ns()))\n"
-
-
-class Tidied(Bare):
-    """An environment that has something to delete after each program, and notes when."""
-
-    def launch(self, job: Job) -> Launch:
-        tidy = [sys.executable, "-c", f"import os, time; {NOTE.format('tidied')}"]
-        return Launch(command=job.program, afterwards=[tidy])
-
-
-def life(node: Node) -> tuple[int, int]:
-    """Return the begin and the end of the run, as a collector reads them."""
-    node.pipeline.flush()
-    states = node.rows("run_states")
-    started = max(int(row["time"]) for row in states if row["status"] == "running")
-    return started, int(states[-1]["time"])
-
-
-def noted(update: RunUpdate, name: str) -> int:
-    return int(Path(update.run_directory, name).read_text())
-
-
-ALIVE = """
-file = os.open(os.environ["GPUAGENT_RUN_DIR"] + "/alive", os.O_CREAT | os.O_WRONLY)
-while True:
-    os.pwrite(file, str(time.time_ns()).encode(), 0)
-"""
-
-
-@pytest.mark.parametrize("ending", ["by itself", "timeout", "cancel"])
-def test_a_run_lasts_as_long_as_its_program_whatever_is_tidied_after_it(node: Node, ending: str) -> None:
-    code = NOTE.format("alive") if ending == "by itself" else ALIVE
-    timeout_seconds = 0.5 if ending == "timeout" else None
-    plans = [plan(code, environment=Tidied(), timeout_seconds=timeout_seconds)]
-    run_ids = node.runner.submit(plans, node.updates.put)
-    if ending == "cancel":
-        node.until("running")
-        node.runner.cancel(run_ids)
-    update = node.until({"timeout": "timed_out", "cancel": "cancelled"}.get(ending, "succeeded"))
-    started, ended = life(node)
-    assert started < ended < noted(update, "tidied")
-    if Path(update.run_directory, "alive").exists():  # a busy machine may stop it sooner
-        assert started < noted(update, "alive") < ended
-    assert update.seconds == pytest.approx((ended - started) / 1e9)
-
-
-def test_a_run_does_not_last_until_its_output_is_read(node: Node) -> None:
-    code = f"{NOTE.format('began')}for step in range(9): print('step', step, 'took 5ms')\n{NOTE.format('last')}"
-    patterns = find_patterns("step {step} took {step_milliseconds}ms")
-    node.runner.submit([plan(code, patterns=patterns)], node.updates.put)
-    update = node.until("succeeded")
-    started, ended = life(node)
-    read = Path(update.run_directory, PRINTED_FILE).stat().st_mtime_ns
-    assert started < noted(update, "began") < noted(update, "last") < ended < read
-    # What its output tells is of the run, so it is no later than that.
-    assert max(int(row["time"]) for row in (*node.rows("results"), *node.rows("run_events"))) <= ended
-
-
-def test_a_run_lasts_as_long_as_its_program_within_a_process_that_unpacks_and_deletes_an_image(node: Node) -> None:
-    go, gone = node.folder / "go", node.folder / "gone"
-
-    class Unpacks(Bare):
-        def launch(self, job: Job) -> Launch:
-            note = "date +%s%N > $GPUAGENT_RUN_DIR"
-            wait = f"while [ ! -e {gone} ]; do sleep 0.02; done"
-            around = f'{note}/unpacked; APPTAINER_CONTAINER=x "$@"; {wait}; {note}/deleted'
-            return Launch(command=["sh", "-c", around, "sh", *job.program], find_program=find_contained)
-
-    until_go = f"while not os.path.exists('{go}'): time.sleep(0.02)"
-    code = f"{NOTE.format('began')}{until_go}\n{NOTE.format('last')}"
-    node.runner.submit([plan(code, environment=Unpacks())], node.updates.put)
-    node.until("running")
-    execution = node.runner._executions["r"]
-    until(lambda: execution.program_unix_nano, "the program")
-    go.touch()
-    until(lambda: execution.start_up.ended_unix_nano, "the program's end")
-    gone.touch()
-    update = node.until("succeeded")
-    started, ended = life(node)
-    # The kernel counts a process's begin in hundredths of a second.
-    assert noted(update, "unpacked") - 10_000_000 <= started < noted(update, "began")
-    assert noted(update, "last") < ended < noted(update, "deleted")
-
-
-def test_a_run_ended_when_its_pod_did_whatever_had_to_be_deleted_after_it(node: Node) -> None:
-    class InPod(Bare):
-        find_span = Kubernetes.find_span
-
-    learned = "open(os.environ['GPUAGENT_RUN_DIR'] + '/pod-0.json', 'w').write('{\"ended_unix_nano\": %d}' % seen)"
-    code = f"seen = time.time_ns(); {learned}\nwhile time.time_ns() == seen: pass"
-    node.runner.submit([plan(code, environment=InPod())], node.updates.put)
-    update = node.until("succeeded")
-    assert life(node)[1] == json.loads(Path(update.run_directory, "pod-0.json").read_text())["ended_unix_nano"]
-
-
-def test_what_is_counted_in_another_run_of_the_program_is_no_part_of_its_run(node: Node) -> None:
-    code = f"{NOTE.format('last')}report(event='phase', name='counters')\nreport(event='phase', name='end')"
-    node.runner.submit([plan(code)], node.updates.put)
-    update = node.until("succeeded")
-    phases = {row["name"]: int(row["time"]) for row in node.rows("run_events") if row["event"] == "phase"}
-    assert noted(update, "last") < life(node)[1] == phases["counters"] < phases["end"]
-
-
-LEAVES = f"""
-readable, writable = os.pipe()
-if os.fork() == 0:
-    os.setsid()
-    signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGTERM}})
-    os.write(writable, b"up")
-    signal.sigwait({{signal.SIGTERM}})
-    {NOTE.format("told")}
-    os._exit(0)
-os.read(readable, 2)
-"""
-
-
-def test_processes_that_a_program_leaves_in_the_background_are_no_part_of_its_run_and_reported(node: Node) -> None:
-    node.runner.submit([plan(f"import signal\n{LEAVES}")], node.updates.put)
-    update = node.until("succeeded")
-    assert life(node)[1] < noted(update, "told")
-    (left,) = (json.loads(row["detail"]) for row in node.rows("run_events") if row["event"] == "left")
-    assert left == {"processes": 1, "names": [Path("/proc/self/comm").read_text().strip()]}
-    assert "1 process" in update.notice
-    assert "`wait`" in update.notice
-
-
-def test_a_process_that_ends_soon_after_its_program_was_not_left(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuagent.runs.processes._PATIENCE_SECONDS", 600.0)
-    code = "parent = os.getpid()\nif os.fork() == 0:\n    while os.getppid() == parent: pass\n    os._exit(0)\n"
-    node.runner.submit([plan(code)], node.updates.put)
-    assert node.until("succeeded").notice == ""
-    node.pipeline.flush()
-    assert not [row for row in node.rows("run_events") if row["event"] == "left"]
 
 
 @pytest.mark.parametrize(
