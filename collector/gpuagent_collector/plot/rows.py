@@ -15,7 +15,7 @@ from gpuagent_collector.compare.figures import Figure
 from gpuagent_collector.compare.matrix import Line, Matrix
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.output.human import Notation, notation
-from gpuagent_collector.plot.picture import Picture, characters, fold, name_side, only_side, shorten
+from gpuagent_collector.plot.picture import Picture, characters, fold, name_side, only_side, shorten_names
 from gpuagent_collector.plot.style import QUIET, WIDE_MM, color, hatch, marker
 from gpuagent_collector.statistics.summaries import median_interval
 
@@ -145,7 +145,7 @@ def _picture(matrix: Matrix, width_mm: float, line_mm: float, note: str) -> tupl
     axes = picture.panels([max(8.0, slots.lines * line_mm)] * -(-len(metrics) // columns), columns=columns)
     for spare in axes[len(metrics) :]:
         spare.set_axis_off()
-    name_rows = shorten if slots.is_flat else fold
+    name_rows = shorten_names if slots.is_flat else fold
     names = name_rows([name for _, name in slots.ticks], most)
     panels = []
     for number, (one, metric) in enumerate(zip(axes, metrics, strict=False)):
@@ -274,7 +274,7 @@ def _shade(axes: Axes, lines: Sequence[Line], matrix: Matrix, picture: Picture) 
     axes.set_xlim(-0.5, len(matrix.sides) - 0.5)
     axes.set_ylim(len(lines) - 0.5, -0.5)
     upright = _is_upright(matrix, picture)
-    names = shorten(matrix.sides, 24)
+    names = shorten_names(matrix.sides, 24)
     axes.set_xticks(range(len(names)), names, rotation=90 if upright else 0)
     axes.xaxis.tick_top()
     axes.set_yticks(range(len(lines)), fold([_row_name(line) for line in lines], _row_characters(picture)))

@@ -11,6 +11,7 @@ from gpuagent_collector.output.document import Caveat, Grid, Paragraph, Section,
 from gpuagent_collector.output.human import notation, ratio, significant
 from gpuagent_collector.output.rendering import Rendering
 from gpuagent_collector.output.sections import print_sections
+from gpuagent_collector.output.shortening import shorten_sides
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.runs.words import REASONS, distinguishing, interval, write_shift
 from gpuagent_collector.serving.study import ENERGY, LIMITED, LOADS, Curve, Point, Study
@@ -137,11 +138,12 @@ def build_document(study: Study, caveats: Sequence[Caveat]) -> list[Section]:
     """Return the document."""
     sides = dict.fromkeys([*study.chosen.layout.sides, *(side for curve in study.curves for side in curve.points)])
     heading = f"Serving by {study.chosen.layout.facet.spoken}: {', '.join(sides)}"
-    return [
+    sections = [
         Section(heading=heading, parts=(Paragraph(text=answer(study, len(caveats))),)),
         *(_section(curve, study) for curve in study.curves),
         *caveat_sections(caveats),
     ]
+    return shorten_sides(sections, list(sides))
 
 
 def _section(curve: Curve, study: Study) -> Section:
