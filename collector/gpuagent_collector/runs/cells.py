@@ -43,7 +43,7 @@ def cancelled_caveat(counts: str) -> Caveat:
     return Caveat(
         code="cancelled",
         text=f"cancelled runs are left out: {counts}",
-        remedy="they count neither as runs nor as failures; `collector delete` removes them",
+        remedy="they count neither as runs nor as failures; `collector runs --status cancelled` lists them",
     )
 
 

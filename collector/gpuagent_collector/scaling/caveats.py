@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.runs.cells import cancelled_caveat
-from gpuagent_collector.runs.words import REASONS
+from gpuagent_collector.runs.words import reasons
 from gpuagent_collector.scaling.curves import Row
 from gpuagent_collector.scaling.figures import ranks_of
 from gpuagent_collector.scaling.study import Study
@@ -86,7 +86,8 @@ def _unsuccessful(study: Study) -> Iterator[Caveat]:
         listed = ", ".join(
             f"{number} {standing.replace('_', ' ')} with {ranks_of([ranks])}" for (ranks, standing), number in counts
         )
-        yield Caveat(code="unsuccessful", text=f"runs that are in no figure: {listed}", remedy=f"reasons: {REASONS}")
+        why = reasons(trial.run.status or "" for trial in others.values() if trial.run.status != "succeeded")
+        yield Caveat(code="unsuccessful", text=f"runs that are in no figure: {listed}", remedy=f"reasons: {why}")
 
 
 def _left_out(study: Study) -> Iterator[Caveat]:

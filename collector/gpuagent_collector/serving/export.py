@@ -13,7 +13,7 @@ from gpuagent_collector.output.rendering import Rendering
 from gpuagent_collector.output.sections import print_sections
 from gpuagent_collector.output.shortening import shorten_sides
 from gpuagent_collector.output.values import ABSENT
-from gpuagent_collector.runs.words import REASONS, distinguishing, interval, write_shift
+from gpuagent_collector.runs.words import distinguishing, interval, reasons, write_shift
 from gpuagent_collector.serving.study import ENERGY, LIMITED, LOADS, Curve, Point, Study
 from gpuagent_collector.statistics.shift import Shift, least_runs
 
@@ -39,7 +39,7 @@ def _caveats(study: Study) -> Iterator[Caveat]:
         yield Caveat(
             code="unsuccessful",
             text=f"runs that ended without success are in no figure: {unsuccessful}",
-            remedy=f"a side that fails more often is worse than its figures; reasons: {REASONS}",
+            remedy=f"a side that fails more often is worse than its figures; reasons: {reasons()}",
         )
     if any(point.shift and point.shift.low is None for curve in study.curves for point in _points(curve)):
         yield Caveat(
