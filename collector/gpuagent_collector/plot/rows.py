@@ -66,7 +66,7 @@ class _Panel:
 
 def draw_dots(matrix: Matrix, width_mm: float) -> Picture:
     """Return each run as a dot, and the median over runs with its 95 % interval."""
-    picture, panels = _picture(matrix, width_mm, _DOTS_MM, _NOTE_DOTS)
+    picture, panels = _picture(matrix, width_mm, _DOTS_MM, _note_dots(matrix))
     for panel in panels:
         divisor = panel.scale.divisor
         for mark in panel.marks:
@@ -86,15 +86,17 @@ def draw_dots(matrix: Matrix, width_mm: float) -> Picture:
 
 
 _ENDS: tuple[tuple[Callable[[Iterable[float]], float], str], ...] = ((min, "lowest"), (max, "highest"))
-_NOTE_DOTS = (
-    "Each run is a small circle; the large mark is the median over runs, the line its 95 % interval (sign test, from 6 "
-    "runs on)."
-)
+
+
+def _note_dots(matrix: Matrix) -> str:
+    has_lines = any(median_interval(figure.values) for line in matrix.lines for figure in line.figures.values())
+    lines = ", the line its 95 % interval (sign test, from 6 runs on)" if has_lines else ""
+    return f"Each run is a small circle; the large mark is the median over runs{lines}."
 
 
 def draw_bars(matrix: Matrix, width_mm: float) -> Picture:
     """Return the median over runs as a bar with its value, and the range over runs as a line."""
-    picture, panels = _picture(matrix, width_mm, _BAR_MM, _NOTE_BARS)
+    picture, panels = _picture(matrix, width_mm, _BAR_MM, _note_bars(matrix))
     for panel in panels:
         divisor = panel.scale.divisor
         highest = max(mark.figure.highest for mark in panel.marks) / divisor
@@ -121,7 +123,9 @@ def draw_bars(matrix: Matrix, width_mm: float) -> Picture:
     return picture
 
 
-_NOTE_BARS = "Medians over runs; lines from the lowest to the highest run."
+def _note_bars(matrix: Matrix) -> str:
+    has_lines = any(figure.runs > 1 for line in matrix.lines for figure in line.figures.values())
+    return f"Medians over runs{'; lines from the lowest to the highest run' if has_lines else ''}."
 
 
 def _picture(matrix: Matrix, width_mm: float, line_mm: float, note: str) -> tuple[Picture, list[_Panel]]:

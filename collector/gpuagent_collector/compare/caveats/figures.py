@@ -56,8 +56,8 @@ def few_pairs(evidence: Evidence) -> Iterator[Caveat]:
         together = f" in {number} comparisons tested together" if number > 1 else ""
         yield Caveat(
             code="few_pairs",
-            text=f"{len(few[0])} pairs of runs are too few to show a difference{together}, and were tested as "
-            "independent runs",
+            text=f"{len(few[0])} pairs of runs are too few for a test of pairs{together}, so the runs were tested as "
+            "independent ones",
             remedy=f"repeat the experiment at least {least_pairs(number, figures.alpha)} times",
         )
 
