@@ -1,5 +1,6 @@
 """The name of a program of the user's: given, or that of its script or module."""
 
+import hashlib
 import re
 import shlex
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from pathlib import PurePath
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.program_starters import ASSIGNMENT, STARTERS, Starter
 
-_MAX_CHARACTERS = 64
+_MAX_CHARACTERS, _DIGEST_CHARACTERS = 64, 8
 
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
 _SHELLS = frozenset({"bash", "dash", "sh", "zsh"})
@@ -56,7 +57,12 @@ def name_program(command: Sequence[str]) -> str:
 
     Starters such as env, torchrun, `docker run IMAGE` and srun are skipped; an image names a run without a program.
     """
-    return re.sub(r"[^\w.-]", "_", _find_program(command))[:_MAX_CHARACTERS] or "command"
+    name = re.sub(r"[^\w.-]", "_", _find_program(command)) or "command"
+    if len(name) <= _MAX_CHARACTERS:
+        return name
+    # A cut name is an identity too: two long ones stay different.
+    digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    return f"{name[: _MAX_CHARACTERS - _DIGEST_CHARACTERS - 1]}-{digest}"
 
 
 def _find_program(words: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ _GROUPS = frozenset({"compose", "container", "tool"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starter:
-    """How one starter is called: STARTER [OPTIONS] [ACTION] [OPTIONS] [OPERANDS] PROGRAM.
+    """The form of a starter's command line: STARTER [OPTIONS] [ACTION] [OPTIONS] [OPERANDS] PROGRAM.
 
     Attributes:
         actions: those of its actions that start a program, blank-separated; empty: it has no actions.

@@ -41,7 +41,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What ran, and in which circumstances: equal for runs on different nodes that are of one kind.
+    """A kind of run: what ran and in which circumstances, equal for like runs on different nodes.
 
     Attributes:
         parameters: canonical JSON.

@@ -113,5 +113,8 @@ def test_a_given_name_is_one_that_files_can_have(name: str) -> None:
         check_program_name(name)
 
 
-def test_a_long_name_of_a_script_is_cut() -> None:
-    assert name_program(["x" * 100]) == "x" * 64
+def test_long_names_of_scripts_are_cut_and_stay_different() -> None:
+    first, second = (name_program([f"{'x' * 100}{end}"]) for end in "ab")
+    assert first != second
+    assert first.startswith("x" * 55)
+    assert check_program_name(first) == first
