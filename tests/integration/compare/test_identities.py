@@ -4,6 +4,7 @@ import json
 import shlex
 from pathlib import Path
 
+from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.compare.matrix import tabulate
 from gpuagent_collector.history import export as history
@@ -12,7 +13,7 @@ from gpuagent_collector.history.study import study_history
 from gpuagent_collector.outliers.readings import kind_of
 from gpuagent_collector.runs.data import load_facts, load_runs
 from gpuagent_collector.runs.facets import find_facet
-from gpuagent_collector.runs.parts import PartKind, load_parts
+from gpuagent_collector.runs.parts import load_parts
 from tests.integration.compare.comparing import compared
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.support.commands import Collector, made_up
