@@ -12,10 +12,23 @@ class OneSideError(NothingToCompareError):
 
 
 class StoreError(GpuAgentError):
-    """The store cannot be opened, read or written."""
+    """The store cannot be opened, read or written.
+
+    Attributes:
+        problem: the message without its remedy.
+    """
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        """Make the message of a problem and its remedy."""
+        super().__init__(f"{problem}; {remedy}" if remedy else problem)
+        self.problem = problem
 
 
-class StoreIsReadError(StoreError):
+class StoreIsHeldError(StoreError):
+    """Another process uses the store's file."""
+
+
+class StoreIsReadError(StoreIsHeldError):
     """The store cannot be opened for writing as long as commands read its file, which found no collector to ask."""
 
 

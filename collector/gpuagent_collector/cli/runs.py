@@ -197,7 +197,7 @@ def _run_columns(rows: "Sequence[Mapping[str, Any]]") -> "list[ListColumn]":
         *where_any("differs in", lambda row: _shortened(settings[row["run_id"]]), 4),
         *where_any("labels", lambda row: _shortened(labels[row["run_id"]]), 5),
         *where_any("note", lambda row: _shortened(row["note"]), 6),
-        ListColumn(title="started", show=lambda row: ago(row["started_at"] or row["queued_at"], now), rank=7),
+        ListColumn(title="started", show=lambda row: row["started_at"] and ago(row["started_at"], now), rank=7),
         ListColumn(title="took", show=_took, rank=8, right=True),
         ListColumn(title="beside it", show=lambda row: row["interference"], rank=9),
         ListColumn(title="environment", show=lambda row: row["environment"], rank=11),
@@ -229,7 +229,8 @@ def _differing(
     for row in rows:
         others = [values[other["run_id"]] for other in rows if other["workload"] == row["workload"]]
         own = distinguishing(values[row["run_id"]], others)
-        named = (str(value) if name.startswith("[") else f"{name}={value}" for name, value in own.items())
+        given = {name: value for name, value in own.items() if value is not None}
+        named = (str(value) if name.startswith("[") else f"{name}={value}" for name, value in given.items())
         texts[row["run_id"]] = " ".join(named)
     return texts
 

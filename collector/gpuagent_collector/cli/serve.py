@@ -26,7 +26,7 @@ from gpuagent_collector.trust.audit import keep_in
 from gpuagent_collector.trust.own_token import ensure_token
 from gpuagent_collector.trust.serving import Encryption, choose_certificates
 from gpuagent_collector.trust.tokens import TokenFile
-from gpuagent_common.address import Address
+from gpuagent_common.address import Address, check_free
 from gpuagent_common.connection import DEFAULT_ADDRESS, TOKEN_FILE_VARIABLE, default_token_file
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import harmless
@@ -168,6 +168,10 @@ def command(
         os.umask(0o077)  # anyone who can read the store's file needs no token
     raise_file_limit()
     address, http_address = Address.parse(listen), Address.parse(http) if http else None
+    # Before anything is made: a second collector leaves nothing behind.
+    check_free(address)
+    if http_address:
+        check_free(http_address, option="--http")
     shown = choose_certificates(address, http_address, Encryption(**encryption))
     if end := shown.certificate and shown.certificate.expires_soon():
         print_error(f"the collector's certificate ends on {end:%Y-%m-%d}; renew it: collector certs rotate")

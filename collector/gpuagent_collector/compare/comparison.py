@@ -1,6 +1,6 @@
 """A whole comparison: from the request to figures, specs, warnings and the runs to draw."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuagent_collector.choices import PartKind, Stat
@@ -67,6 +67,17 @@ class Request:
     every_status: bool = False
     every_chart: bool = False
 
+    @property
+    def choice(self) -> Mapping[str, str | None]:
+        """The options of a command that chooses the same runs and sides, with their values."""
+        return {
+            "--by": None if self.event or self.by == "platform" else self.by,
+            "--before": self.event,
+            "--workload": self.workload,
+            "--experiment": self.experiment,
+            "--where": self.where,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
@@ -115,7 +126,16 @@ def compare(ask: Ask, request: Request) -> Comparison:
         facts=facts,
         figures=figures,
         specs=specs,
-        caveats=find_caveats(Evidence(layout=layout, facts=facts, figures=figures, specs=specs)),
+        caveats=find_caveats(
+            Evidence(
+                layout=layout,
+                facts=facts,
+                figures=figures,
+                specs=specs,
+                asked=request.choice,
+                named=request.values,
+            )
+        ),
         courses=tuple(
             course
             for run in medians

@@ -1,5 +1,6 @@
 """The figures of a comparison: tests of one metric, a table of all, and what warnings are derived from."""
 
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from gpuagent_collector.statistics.shift import Scale, Shift, Sides, estimate_sh
 from gpuagent_collector.statistics.summaries import GeometricMean, geometric_mean
 from gpuagent_collector.statistics.verdicts import Judgement, Verdict, judge
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.text import harmless
 
 # Returns the values of a block's baseline and of another of its sides.
 ValuesOf = Callable[[Block, str, Metric], Sides]
@@ -325,12 +327,37 @@ def make_figure(side: str, values: Sequence[float]) -> Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The data that checks read."""
+    """The data that checks read.
+
+    Attributes:
+        asked: the options of `collector compare` by which the runs were chosen, with their values.
+        named: the sides that were asked for by name.
+    """
 
     layout: Layout
     facts: Facts
     figures: Figures
     specs: tuple[SpecRow, ...]
+    asked: Mapping[str, str | None]
+    named: Sequence[str] = ()
+
+    def command(self, **changed: str) -> str:
+        """Return the command that compares these runs with other options, for a remedy; '' is a switch."""
+        options = {**self.asked, **{f"--{name}": value for name, value in changed.items()}}
+        words = [word for name, value in options.items() if value is not None for word in (name, value) if word]
+        if self.named and "by" not in changed:
+            words += ["--", *self.named]
+        return f"`{harmless(shlex.join(['collector', 'compare', *words]))}`"
+
+    def has_everywhere(self, metric: str) -> bool:
+        """Return whether each side of each block has the metric, so that it can be compared."""
+        cells = [cell for block in self.layout.blocks for cell in block.cells if cell.runs]
+        return all(self.facts.has(cell.runs, metric) for cell in cells)
+
+    @property
+    def is_by_facet(self) -> bool:
+        """Return whether the sides are values of a facet, so that another --by can be asked for."""
+        return not self.layout.facet.in_time
 
     @property
     def sides(self) -> Mapping[str, list[Run]]:

@@ -8,6 +8,7 @@ from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.output.document import Section
 from gpuagent_collector.output.human import notation
 from gpuagent_collector.output.rendering import Rendering
+from gpuagent_collector.output.shortening import shorten_sides
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.facets import name_sides
 from gpuagent_collector.runs.specs import SpecRow, spec_table
@@ -34,7 +35,7 @@ def render_hardware(ask: Ask, comparison: Comparison) -> Rendering:
                 yield {"property": row.title, "side": side, "value": ", ".join(values) or None, "differs": row.differs}
 
     return Rendering(
-        sections=lambda: [section],
+        sections=lambda: shorten_sides([section], layout.sides),
         record=lambda: {"by": layout.facet.name, "sides": layout.sides, "properties": list(lines())},
         lines=lines,
     )

@@ -15,6 +15,7 @@ from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
 from gpuagent_collector.compare.tables import metric_legend, metric_table, verdict_legend, verdict_table
 from gpuagent_collector.output.document import Grid, Paragraph, Section, caveat_sections
 from gpuagent_collector.output.sections import is_wide, print_heading, print_sections
+from gpuagent_collector.output.shortening import shorten_sides
 from gpuagent_collector.runs.cells import describe, tell_apart
 from gpuagent_collector.runs.facets import name_sides
 from gpuagent_collector.runs.series import Course
@@ -30,7 +31,12 @@ _MOST_VERDICTS = 5
 
 def build_document(comparison: Comparison, *, wide: bool) -> list[Section]:
     """Return the document; `wide` adds columns for which a narrow terminal has no room."""
-    return [answer_section(comparison), *detail_sections(comparison, wide=wide), *caveat_sections(comparison.caveats)]
+    sections = [
+        answer_section(comparison),
+        *detail_sections(comparison, wide=wide),
+        *caveat_sections(comparison.caveats),
+    ]
+    return shorten_sides(sections, comparison.layout.sides)
 
 
 def answer_section(comparison: Comparison) -> Section:
@@ -95,24 +101,20 @@ def build_summary(comparison: Comparison) -> list[Section]:
     warnings = caveat_sections([replace(each, text=f"{each.text} → {each.remedy}", remedy="") for each in shown])
     parts = part_sections(comparison)
     if not comparison.layout.is_compared:
-        return [answer_section(comparison), *parts, *warnings, end]
+        return shorten_sides([answer_section(comparison), *parts, *warnings, end], comparison.layout.sides)
     verdicts = verdict_table(comparison)
     rows = [*verdicts.rows[:_MOST_VERDICTS]]
     if len(verdicts.rows) > len(rows):
         rows.append((f"… {len(verdicts.rows) - len(rows)} more",))
-    return [
-        replace(
-            answer_section(comparison),
-            parts=(
-                Paragraph(text=short_answer(comparison)),
-                replace(verdicts, rows=tuple(rows)),
-                Paragraph(text=verdict_legend(comparison).partition("small.")[0] + "small."),
-            ),
+    first = replace(
+        answer_section(comparison),
+        parts=(
+            Paragraph(text=short_answer(comparison)),
+            replace(verdicts, rows=tuple(rows)),
+            Paragraph(text=verdict_legend(comparison).partition("small.")[0] + "small."),
         ),
-        *parts,
-        *warnings,
-        end,
-    ]
+    )
+    return shorten_sides([first, *parts, *warnings, end], comparison.layout.sides)
 
 
 def part_sections(comparison: Comparison) -> Iterator[Section]:

@@ -5,12 +5,16 @@ from math import ceil, floor, log10
 from typing import Any
 
 from gpuagent_collector.output.human import notation
+from gpuagent_collector.output.shortening import shorten
 from gpuagent_collector.runs.series import CHARTS, Chart, Course, Curve
 
 # The marker of each side, and its symbol in the legend.
 _MARKS = (("braille", "⣀"), ("hd", "▄"), ("+", "+"), ("x", "x"), ("o", "o"))
 
 _COLORS = ("cyan", "orange", "magenta", "green", "red")
+
+# Of the name of a side.
+_MOST_CHARACTERS = 40
 
 _HEIGHT_ROWS = 9
 _TICKS = 6
@@ -19,8 +23,13 @@ _TICKS = 6
 def legend(courses: Sequence[Course]) -> str:
     """Return the mark of each run."""
     return "   ".join(
-        f"{_MARKS[index % len(_MARKS)][1]} {course.side}{_repeat(course)}" for index, course in enumerate(courses)
+        f"{_MARKS[index % len(_MARKS)][1]} {side}{_repeat(course)}"
+        for index, (side, course) in enumerate(zip(_names(courses), courses, strict=True))
     )
+
+
+def _names(courses: Sequence[Course]) -> list[str]:
+    return shorten([course.side for course in courses], _MOST_CHARACTERS)
 
 
 def _repeat(course: Course) -> str:
@@ -29,12 +38,13 @@ def _repeat(course: Course) -> str:
 
 def phase_lines(courses: Sequence[Course]) -> list[str]:
     """Return the start of each run's phases, a line for each run that reported some."""
-    width = max((len(course.side) for course in courses), default=0)
+    names = _names(courses)
+    width = max(map(len, names), default=0)
     return [
-        f"{course.side:<{width}}  "
+        f"{side:<{width}}  "
         + " ".join(f"{phase.name} {_seconds(phase.from_seconds)}" for phase in course.phases)
         + f" end {_seconds(course.phases[-1].to_seconds)} s"
-        for course in courses
+        for side, course in zip(names, courses, strict=True)
         if course.phases
     ]
 

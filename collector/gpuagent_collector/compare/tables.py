@@ -29,10 +29,11 @@ def verdict_rows(comparison: Comparison) -> Iterator[tuple[tuple[str, ...], Test
     """Yield the rows of the table, each with its test or mean; None: a heading."""
     figures = comparison.figures
     several, bare = len(figures.blocks) > 1, _common_unit(comparison) is not None
-    groups: dict[str, list[Test]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[Test]] = defaultdict(list)
     for test in figures.tests:
-        groups[f"{test.other.side} / {test.baseline.side}"].append(test)
-    for sides, tests in groups.items():
+        groups[test.other.side, test.baseline.side].append(test)
+    for (side, baseline), tests in groups.items():
+        sides = f"{side} / {baseline}"
         if several:
             yield (sides,), None
         for test in tests:
@@ -48,7 +49,7 @@ def verdict_rows(comparison: Comparison) -> Iterator[tuple[tuple[str, ...], Test
             )
             yield cells, test
         for overall in figures.overall:
-            if f"{overall.side} / {overall.baseline}" == sides:
+            if (overall.side, overall.baseline) == (side, baseline):
                 yield _overall_row(overall), overall
 
 

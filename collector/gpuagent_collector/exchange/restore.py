@@ -5,7 +5,7 @@ import shutil
 from datetime import datetime
 from pathlib import Path
 
-from gpuagent_collector.errors import StoreError
+from gpuagent_collector.errors import StoreError, StoreIsHeldError
 from gpuagent_collector.exchange.backup import Progress
 from gpuagent_collector.exchange.checks import check
 from gpuagent_collector.query.local import FileReader
@@ -28,7 +28,10 @@ def restore(file: Path, spec: StoreSpec, now: datetime, progress: Progress) -> P
         raise MisuseError(f"{file} is the store itself; name a backup")
     if target.exists():
         _check_free(spec)
-    reader = FileReader(StoreSpec.parse(str(file)))
+    try:
+        reader = FileReader(StoreSpec.parse(str(file)))
+    except StoreError as error:
+        raise StoreError(error.problem, "name a file that `collector backup` made") from error
     try:
         verdict = check(reader, progress)
     finally:
@@ -66,7 +69,7 @@ def _check_free(spec: StoreSpec) -> None:
     """Raise StoreError where a collector holds the store."""
     try:
         Store.open(spec, create=False).close()
-    except StoreError as error:
-        if "in use by process" in str(error):
-            raise
-        # A damaged store is a reason to restore.
+    except StoreIsHeldError:
+        raise
+    except StoreError:
+        pass  # A damaged store is a reason to restore.

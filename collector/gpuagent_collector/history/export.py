@@ -1,6 +1,7 @@
 """A history as a document of paragraphs and tables, and in every format."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
@@ -92,6 +93,8 @@ def _section(series: Series, history: History) -> Section:
         parts.append(Paragraph(text=f"Not tested: fewer than {2 * LEAST_PART} runs."))
     given = {name: value for name, value in json.loads(series.parameters).items() if value is not None}
     named = " ".join([series.workload, *(f"{name}={value}" for name, value in given.items())])
+    if series.command:
+        named += f": {shlex.join(series.command)}"
     return Section(heading=f"{series.node}: {named} · {series.circumstances}", parts=tuple(parts))
 
 
@@ -127,6 +130,7 @@ def _record(history: History) -> dict[str, Any]:
             {
                 "workload": series.workload,
                 "parameters": json.loads(series.parameters),
+                "command": series.command,
                 "circumstances": series.circumstances,
                 "node": series.node,
                 "is_daily": series.is_daily,
@@ -155,4 +159,11 @@ def _level(level: Level) -> dict[str, Any]:
 def _lines(history: History) -> Iterator[dict[str, Any]]:
     for series in history.series:
         for level in series.levels:
-            yield {"workload": series.workload, "node": series.node, **_level(level)}
+            yield {
+                "workload": series.workload,
+                "node": series.node,
+                "parameters": series.parameters,
+                "command": json.dumps(series.command),
+                "circumstances": series.circumstances,
+                **_level(level),
+            }

@@ -10,7 +10,7 @@ from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
 from gpuagent_collector.metrics import BY_NAME, Metric
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import identify_command
+from gpuagent_collector.runs.arguments import Command, identify_command
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import CONDITIONS, find_facet
 from gpuagent_collector.runs.find import find_runs
@@ -64,6 +64,7 @@ class Series:
     """Like runs of one node over time.
 
     Attributes:
+        command: that of a program of the user's own, of its last run; paths may be others in the other runs.
         levels: at least one, in the order of time.
         quiet: facts that changed where no change of level is shown.
         is_daily: whether each value is the median of a day; otherwise each is a run's.
@@ -73,6 +74,7 @@ class Series:
 
     workload: str
     parameters: str
+    command: Command
     circumstances: str
     node: str
     levels: tuple[Level, ...]
@@ -118,12 +120,11 @@ def study_history(ask: Ask, request: Request) -> History:
     metric = BY_NAME[name]
     states = load_states(ask, runs, facts)
     groups = _group([run for run in runs if facts.value(run, name) is not None])
-    valued = [(key, members, *_values(members, facts, name)) for key, members in groups]
+    valued = [(members, *_values(members, facts, name)) for members in groups]
     tested = sum(1 for *_, values, _ in valued if len(values) >= 2 * LEAST_PART)
     level = request.alpha / max(1, tested)
     series = [
-        _make_series(key, members, starts, values, is_daily, states, level)
-        for key, members, starts, values, is_daily in valued
+        _make_series(members, starts, values, is_daily, states, level) for members, starts, values, is_daily in valued
     ]
     return History(
         request=request,
@@ -134,19 +135,17 @@ def study_history(ask: Ask, request: Request) -> History:
     )
 
 
-# Workload, parameters, circumstances, node.
-Key = tuple[str, str, str, str]
+# The image may change in the course of a history.
+_HELD = tuple(name for name in CONDITIONS if name != "image")
 
 
-def _group(runs: Sequence[Run]) -> list[tuple[Key, list[Run]]]:
-    """Return like runs of each node, oldest first. The image may change in the course of a history."""
-    groups: dict[tuple[Key, object], list[Run]] = defaultdict(list)
+def _group(runs: Sequence[Run]) -> list[list[Run]]:
+    """Return like runs of each node, oldest first."""
+    groups: dict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: (run.started_at, run.run_id)):
-        held = (getattr(run, name) for name in CONDITIONS if name != "image")
-        circumstances = ", ".join(each for each in held if each and each != "none")
-        key = (run.workload, run.parameters, circumstances, run.nodes or "unknown node")
-        groups[key, identify_command(run.command)].append(run)
-    return [(key, members) for (key, _), members in groups.items()]
+        circumstances = tuple(getattr(run, name) for name in _HELD)
+        groups[run.workload, run.parameters, run.nodes, identify_command(run.command), circumstances].append(run)
+    return list(groups.values())
 
 
 def _values(runs: Sequence[Run], facts: Facts, metric: str) -> tuple[list[int], list[float], bool]:
@@ -166,7 +165,6 @@ def _values(runs: Sequence[Run], facts: Facts, metric: str) -> tuple[list[int], 
 
 
 def _make_series(
-    key: Key,
     runs: Sequence[Run],
     starts: Sequence[int],
     values: Sequence[float],
@@ -197,13 +195,14 @@ def _make_series(
                 releases=tuple(there),
             )
         )
-    workload, parameters, circumstances, node = key
+    held = (getattr(runs[-1], name) for name in _HELD)
     beside = {release for one in levels for release in one.releases}
     return Series(
-        workload=workload,
-        parameters=parameters,
-        circumstances=circumstances,
-        node=node,
+        workload=runs[-1].workload,
+        parameters=runs[-1].parameters,
+        command=runs[-1].command,
+        circumstances=", ".join(each for each in held if each and each != "none"),
+        node=runs[-1].nodes or "unknown node",
         levels=tuple(levels),
         quiet=tuple(release for _, release in releases if release not in beside),
         is_daily=is_daily,

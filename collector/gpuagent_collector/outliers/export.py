@@ -1,6 +1,7 @@
 """Outliers as a document of paragraphs and tables, and in every format."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ from gpuagent_collector.outliers.study import Finding, Outliers
 from gpuagent_collector.output.document import Grid, Paragraph, Section
 from gpuagent_collector.output.human import change, notation, significant
 from gpuagent_collector.output.rendering import Rendering
+from gpuagent_collector.output.shortening import shorten
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.runs.words import percent
 from gpuagent_collector.statistics.outlying import LEAST_VALUES
@@ -18,6 +20,9 @@ from gpuagent_common.text import counted
 
 # The answer names so many; the tables have the others.
 _MOST_NAMED = 3
+
+# Of what ran, in a table.
+_MOST_CHARACTERS = 40
 
 
 def answer(outliers: Outliers) -> str:
@@ -44,10 +49,11 @@ def build_document(outliers: Outliers) -> list[Section]:
     """Return the document."""
     sections = [Section(heading="Nodes and GPUs unlike their kind", parts=(Paragraph(text=answer(outliers)),))]
     if outliers.findings:
+        kinds = shorten([name_kind(finding.kind) for finding in outliers.findings], _MOST_CHARACTERS)
         rows = tuple(
             (
                 finding.unit.name,
-                name_kind(finding.kind),
+                kind,
                 finding.metric.title,
                 notation([finding.value, finding.usual], finding.metric.unit).write(finding.value),
                 f"{notation([finding.value, finding.usual], finding.metric.unit).write(finding.usual)} "
@@ -55,7 +61,7 @@ def build_document(outliers: Outliers) -> list[Section]:
                 _change(finding),
                 _rate(finding.q_value),
             )
-            for finding in outliers.findings
+            for finding, kind in zip(outliers.findings, kinds, strict=True)
         )
         header = ("", "in", "figure", "value", "its kind (n)", "change", "q")
         sections.append(Section(heading="Figures", parts=(Grid(header=header, rows=rows, figures_from=3),)))
@@ -88,9 +94,11 @@ def _legend(outliers: Outliers) -> str:
 
 def name_kind(kind: Kind) -> str:
     """Return what ran, in one line."""
-    workload, parameters, *_ = kind
-    given = {name: value for name, value in json.loads(parameters or "{}").items() if name in ("ranks", "batch-size")}
-    return " ".join([workload or "", *(f"{name}={value}" for name, value in given.items() if value is not None)])
+    if kind.command:
+        return f"{kind.workload}: {shlex.join(kind.command)}"
+    parameters = json.loads(kind.parameters or "{}")
+    given = {name: value for name, value in parameters.items() if name in ("ranks", "batch-size")}
+    return " ".join([kind.workload, *(f"{name}={value}" for name, value in given.items() if value is not None)])
 
 
 def render(outliers: Outliers) -> Rendering:
@@ -114,7 +122,7 @@ def _record(outliers: Outliers) -> dict[str, Any]:
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    workload, parameters, device, environment, image, interference, limits = finding.kind
+    kind = finding.kind
     return {
         "unit": finding.unit.name,
         "node_id": finding.unit.node_id,
@@ -127,13 +135,14 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "q_value": finding.q_value,
         "units": finding.units,
         "runs": finding.runs,
-        "workload": workload,
-        "parameters": json.loads(parameters or "{}"),
-        "device": device,
-        "environment": environment,
-        "image": image,
-        "interference": interference,
-        "limits": limits,
+        "workload": kind.workload,
+        "parameters": json.loads(kind.parameters or "{}"),
+        "command": kind.command,
+        "device": kind.device,
+        "environment": kind.environment,
+        "image": kind.image,
+        "interference": kind.interference,
+        "limits": kind.limits,
     }
 
 
@@ -149,7 +158,11 @@ def _oddity(oddity: Oddity) -> dict[str, Any]:
     }
 
 
-_LINE = ("unit", "what", "value", "usual", "change_percent", "q_value", "workload", "device")
+_LINE = (
+    *("unit", "what", "value", "usual", "change_percent", "q_value", "workload", "device"),
+    # What tells kinds of one workload apart.
+    *("parameters", "command", "environment", "image", "interference", "limits"),
+)
 
 
 def _lines(outliers: Outliers) -> Iterator[dict[str, Any]]:
@@ -159,4 +172,10 @@ def _lines(outliers: Outliers) -> Iterator[dict[str, Any]]:
     ]
     # A table has at least one line.
     for line in found or [{}]:
-        yield {name: None if line.get(name) is None else str(line[name]) for name in _LINE}
+        yield {name: _text(line.get(name)) for name in _LINE}
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    return json.dumps(value) if isinstance(value, dict | tuple) else str(value)

@@ -2,12 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 from gpuagent_collector.metrics import BY_NAME, Better, Metric
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.arguments import Command, Identity, identify_command
 from gpuagent_collector.runs.data import Facts, Record, Run
+from gpuagent_collector.runs.parts import name_nodes
 from gpuagent_collector.runs.reported import is_of_node, load_reported
 
 # Of whole runs, of each GPU, and of each rank. A slow rank takes long and waits for nobody: the others wait for it.
@@ -37,8 +39,24 @@ class Unit:
         return self.device_id is not None
 
 
-# The workload, its parameters and the circumstances that its runs share.
-Kind = tuple[str | None, ...]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of run: what ran and in which circumstances, equal for like runs on different nodes.
+
+    Attributes:
+        parameters: canonical JSON.
+        identity: of the command of a program of the user's own; `command` is that of one of the runs.
+    """
+
+    workload: str
+    parameters: str
+    device: str | None
+    environment: str | None
+    image: str | None
+    interference: str | None
+    limits: str | None
+    identity: Identity
+    command: Command = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +64,6 @@ class Group:
     """One figure of all units in like runs.
 
     Attributes:
-        kind: what ran, and in which circumstances.
         values: of each unit the median over its last runs.
         runs: of each unit their number.
     """
@@ -58,8 +75,18 @@ class Group:
 
 
 def kind_of(run: Run) -> Kind:
-    """Return what must be equal for runs on different nodes to be of one kind."""
-    return (run.workload, run.parameters, run.device, run.environment, run.image, run.interference, run.limits)
+    """Return the kind of a run."""
+    return Kind(
+        workload=run.workload,
+        parameters=run.parameters,
+        device=run.device,
+        environment=run.environment,
+        image=run.image,
+        interference=run.interference,
+        limits=run.limits,
+        identity=identify_command(run.command),
+        command=run.command,
+    )
 
 
 def load_groups(ask: Ask, runs: Sequence[Run], facts: Facts, last: int) -> list[Group]:
@@ -134,7 +161,7 @@ def _read(ask: Ask, runs: Sequence[Run], facts: Facts, metrics: dict[str, Metric
 
 def find_units(facts: Facts) -> dict[int, Unit]:
     """Return the nodes and GPUs of the runs, by node_id and device_id; the last word on each counts."""
-    hosts = {row["node_id"]: row["hostname"] or str(row["node_id"]) for row in _all(facts.sessions)}
+    hosts = name_nodes(_all(facts.sessions))
     nodes = {node_id: Unit(name, node_id) for node_id, name in hosts.items()}
     gpus = {
         row["device_id"]: Unit(

@@ -74,7 +74,8 @@ def build_document(peers: Peers) -> list[Section]:
     run = peers.run
     sections = [
         Section(
-            heading=f"Peers of {run.run_id}: {run.workload} on {run.device}", parts=(Paragraph(text=answer(peers)),)
+            heading=f"Peers of {run.run_id}: {run.workload} on {run.device or 'no GPU'}",
+            parts=(Paragraph(text=answer(peers)),),
         )
     ]
     if peers.places and (peers.nodes or peers.own_runs):

@@ -46,10 +46,12 @@ def draw_frontier(chosen: Selection, width_mm: float, *, delta: float) -> Pictur
     rest = f" The first {len(panels)} of {len(found)} panels." if len(panels) < len(found) else ""
     counts = sorted({len(taken) for panel in panels for taken in panel.taken.values()})
     runs = f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]} runs"
+    has_line = any(len(panel.efficient) > 1 for panel in panels)
+    line = "The broken line joins sides that no other is shown to beat. " if has_line else ""
     picture = Picture(
         width_mm=width_mm,
-        note="Each run is a small mark, the median of a side a large one; down and to the left is better. The broken "
-        f"line joins sides that no other is shown to beat. {runs}.{rest}",
+        note="Each run is a small mark, the median of a side a large one; down and to the left is better. "
+        f"{line}{runs}.{rest}",
     )
     sides = chosen.layout.sides
     shown = [side for side in sides if any(side in panel.taken for panel in panels)]

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gpuagent_collector.output.files import appearing
+from gpuagent_collector.output.shortening import shorten
 from gpuagent_collector.plot.style import MM_PER_INCH, QUIET, WIDE_MM, points, settings
 from gpuagent_collector.runs.arguments import NOT_GIVEN
 from gpuagent_collector.runs.facets import Facet
@@ -33,19 +34,17 @@ def characters(width_mm: float, size: float) -> int:
     return max(6, int(width_mm / (size * _MM_PER_POINT * _CHARACTER)))
 
 
-def shorten(texts: Sequence[str], most: int) -> list[str]:
-    """Return texts of at most `most` characters, or as they are where cutting would make two of them alike."""
-    safe = [harmless(text) for text in texts]
-    cut = [text if len(text) <= most else f"{text[: most - most // 2 - 1]}…{text[-(most // 2) :]}" for text in safe]
-    return cut if len(set(cut)) == len(set(safe)) else safe
+def shorten_names(texts: Sequence[str], most: int) -> list[str]:
+    """Return harmless texts of at most `most` characters, or as they are where cutting would make two of them alike."""
+    return shorten([harmless(text) for text in texts], most)
 
 
 def fold(texts: Sequence[str], most: int) -> list[str]:
-    """Return texts in at most two lines of `most` characters, shortened as by `shorten` where two do not suffice."""
+    """Return texts in at most two lines of `most` characters, shortened where two do not suffice."""
     lines = [wrap(harmless(text).replace(" | ", _TIED), most, break_long_words=False) for text in texts]
     if all(len(of_one) <= 2 and max(map(len, of_one), default=0) <= most for of_one in lines):
         return ["\n".join(of_one) for of_one in lines]
-    return shorten(texts, most)
+    return shorten_names(texts, most)
 
 
 # Values of the sides remain in one line.
@@ -109,7 +108,7 @@ class Picture:
         size = self.size
         note = wrap(harmless(self.note), characters(self.width_mm - 4, size - 1.5))
         note_mm = len(note) * (size - 1.5) * _MM_PER_POINT * _LINE + 2
-        names = shorten([name for _, name in self.legend], characters(self.width_mm - 16, size))
+        names = shorten_names([name for _, name in self.legend], characters(self.width_mm - 16, size))
         longest = max(map(len, names), default=0) * size * _MM_PER_POINT * _CHARACTER + 13
         across = max(1, min(len(names), int((self.width_mm - 4) / longest))) if names else 1
         legend_mm = ceil(len(names) / across) * size * _MM_PER_POINT * 1.45 + 2 if names else 0.0

@@ -15,7 +15,7 @@ from gpuagent_collector.compare.figures import Figure
 from gpuagent_collector.compare.matrix import Line, Matrix
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.output.human import Notation, notation
-from gpuagent_collector.plot.picture import Picture, characters, fold, name_side, only_side, shorten
+from gpuagent_collector.plot.picture import Picture, characters, fold, name_side, only_side, shorten_names
 from gpuagent_collector.plot.style import QUIET, WIDE_MM, color, hatch, marker
 from gpuagent_collector.statistics.summaries import median_interval
 
@@ -66,7 +66,7 @@ class _Panel:
 
 def draw_dots(matrix: Matrix, width_mm: float) -> Picture:
     """Return each run as a dot, and the median over runs with its 95 % interval."""
-    picture, panels = _picture(matrix, width_mm, _DOTS_MM, _NOTE_DOTS)
+    picture, panels = _picture(matrix, width_mm, _DOTS_MM, _note_dots(matrix))
     for panel in panels:
         divisor = panel.scale.divisor
         for mark in panel.marks:
@@ -86,15 +86,17 @@ def draw_dots(matrix: Matrix, width_mm: float) -> Picture:
 
 
 _ENDS: tuple[tuple[Callable[[Iterable[float]], float], str], ...] = ((min, "lowest"), (max, "highest"))
-_NOTE_DOTS = (
-    "Each run is a small circle; the large mark is the median over runs, the line its 95 % interval (sign test, from 6 "
-    "runs on)."
-)
+
+
+def _note_dots(matrix: Matrix) -> str:
+    has_lines = any(median_interval(figure.values) for line in matrix.lines for figure in line.figures.values())
+    lines = ", the line its 95 % interval (sign test, from 6 runs on)" if has_lines else ""
+    return f"Each run is a small circle; the large mark is the median over runs{lines}."
 
 
 def draw_bars(matrix: Matrix, width_mm: float) -> Picture:
     """Return the median over runs as a bar with its value, and the range over runs as a line."""
-    picture, panels = _picture(matrix, width_mm, _BAR_MM, _NOTE_BARS)
+    picture, panels = _picture(matrix, width_mm, _BAR_MM, _note_bars(matrix))
     for panel in panels:
         divisor = panel.scale.divisor
         highest = max(mark.figure.highest for mark in panel.marks) / divisor
@@ -121,7 +123,9 @@ def draw_bars(matrix: Matrix, width_mm: float) -> Picture:
     return picture
 
 
-_NOTE_BARS = "Medians over runs; lines from the lowest to the highest run."
+def _note_bars(matrix: Matrix) -> str:
+    has_lines = any(figure.runs > 1 for line in matrix.lines for figure in line.figures.values())
+    return f"Medians over runs{'; lines from the lowest to the highest run' if has_lines else ''}."
 
 
 def _picture(matrix: Matrix, width_mm: float, line_mm: float, note: str) -> tuple[Picture, list[_Panel]]:
@@ -145,7 +149,7 @@ def _picture(matrix: Matrix, width_mm: float, line_mm: float, note: str) -> tupl
     axes = picture.panels([max(8.0, slots.lines * line_mm)] * -(-len(metrics) // columns), columns=columns)
     for spare in axes[len(metrics) :]:
         spare.set_axis_off()
-    name_rows = shorten if slots.is_flat else fold
+    name_rows = shorten_names if slots.is_flat else fold
     names = name_rows([name for _, name in slots.ticks], most)
     panels = []
     for number, (one, metric) in enumerate(zip(axes, metrics, strict=False)):
@@ -274,7 +278,7 @@ def _shade(axes: Axes, lines: Sequence[Line], matrix: Matrix, picture: Picture) 
     axes.set_xlim(-0.5, len(matrix.sides) - 0.5)
     axes.set_ylim(len(lines) - 0.5, -0.5)
     upright = _is_upright(matrix, picture)
-    names = shorten(matrix.sides, 24)
+    names = shorten_names(matrix.sides, 24)
     axes.set_xticks(range(len(names)), names, rotation=90 if upright else 0)
     axes.xaxis.tick_top()
     axes.set_yticks(range(len(lines)), fold([_row_name(line) for line in lines], _row_characters(picture)))

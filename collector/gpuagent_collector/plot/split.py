@@ -62,7 +62,9 @@ def draw_split(ask: Ask, chosen: Selection, width_mm: float) -> Picture:
         raise GpuAgentError(f"no run reports stacks of layers; run: gpuagent run {WORKLOAD} --ratios 3:1,1:1,1:3")
     names = [name for name in found if any(name in series for series in drawn.values())]
     parts = " △, ▽: the time that GPU 0 and GPU 1 compute." if True in drawn else ""
-    picture = Picture(width_mm=width_mm, note=f"Medians over runs. ×: out of memory.{parts}")
+    points = [point for series in drawn.values() for of_one in series.values() for point in of_one]
+    crosses = "" if all(point.stack.fits for point in points) else " ×: out of memory."
+    picture = Picture(width_mm=width_mm, note=f"Medians over runs.{crosses}{parts}")
     for index, name in enumerate(names):
         number = sum(len(cell.runs) for cell in cells[name])
         picture.legend.append((Line2D([], [], **line_style(index)), f"{name} (n = {number})"))

@@ -10,6 +10,7 @@ from gpuagent_collector.output.document import Grid, Paragraph, Section, caveat_
 from gpuagent_collector.output.human import Notation, notation, significant
 from gpuagent_collector.output.rendering import Rendering
 from gpuagent_collector.output.sections import print_sections
+from gpuagent_collector.output.shortening import shorten_sides
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.profile.data import OTHERS
 from gpuagent_collector.profile.each import PartTimes
@@ -130,7 +131,7 @@ def _time(seconds: float) -> str:
 def build_document(study: Study, *, top: int) -> list[Section]:
     """Return the document, with at most `top` operations in each table."""
     names = [side.name if len(study.sides) > 1 else side.run.run_id for side in study.sides]
-    return [
+    sections = [
         Section(heading=f"Profile: {' · '.join(names)}", parts=(Paragraph(text=answer(study)), _sides(study), _LEGEND)),
         *_differences(study),
         *_only_on_one_side(study, top),
@@ -138,6 +139,7 @@ def build_document(study: Study, *, top: int) -> list[Section]:
         *(_part_section(times, study, top) for times in study.parts),
         *caveat_sections(find_caveats(study)),
     ]
+    return shorten_sides(sections, names)
 
 
 def _part_section(times: PartTimes, study: Study, top: int) -> Section:

@@ -235,7 +235,7 @@ def _one_run(study: Study) -> Iterator[Caveat]:
             code="one_run",
             text="these are a few steps of one run a side: they do not show whether the sides differ by more "
             "than chance",
-            remedy="compare repeated runs with `collector compare`",
+            remedy="repeat both, and compare the repeats (docs/comparing.md)",
         )
 
 

@@ -9,6 +9,7 @@ from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PE
 from gpuagent_collector.output.document import Grid, Paragraph, Section, caveat_sections, read_warnings
 from gpuagent_collector.output.human import Notation, notation, ratio, significant
 from gpuagent_collector.output.rendering import Rendering
+from gpuagent_collector.output.shortening import shorten_sides
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.recommend.ranking import Ranking, Standing
 from gpuagent_collector.recommend.study import Reasons, Recommendation
@@ -127,7 +128,7 @@ _MARK = "●"
 def build_document(recommendation: Recommendation) -> list[Section]:
     """Return the document."""
     layout = recommendation.layout
-    return [
+    sections = [
         Section(
             heading=f"Where to run {recommendation.request.workload}, by {layout.facet.name}",
             parts=(Paragraph(text=answer(recommendation)),),
@@ -135,6 +136,7 @@ def build_document(recommendation: Recommendation) -> list[Section]:
         *(_block(ranking, reasons, recommendation) for ranking, reasons in recommendation.reasoned),
         *caveat_sections(recommendation.caveats),
     ]
+    return shorten_sides(sections, layout.sides)
 
 
 def _block(ranking: Ranking, reasons: Sequence[Reasons], recommendation: Recommendation) -> Section:

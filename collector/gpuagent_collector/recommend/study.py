@@ -87,13 +87,19 @@ def _roof_percents(trials: Sequence[Trial], ceilings: Iterable[Trial]) -> tuple[
     )
 
 
-def find_caveats(layout: Layout, facts: Facts, rankings: Sequence[Ranking], *, delta: float) -> tuple[Caveat, ...]:
+def find_caveats(layout: Layout, facts: Facts, rankings: Sequence[Ranking], request: "Request") -> tuple[Caveat, ...]:
     """Return every warning that applies."""
     evidence = Evidence(
         layout=layout,
         facts=facts,
-        figures=compute_figures(layout, facts, metric=None, delta=delta),
+        figures=compute_figures(layout, facts, metric=None, delta=request.delta),
         specs=spec_rows(layout, facts),
+        asked={
+            "--by": request.by,
+            "--workload": request.workload,
+            "--experiment": request.experiment,
+            "--where": request.where,
+        },
     )
     of_comparison = [caveat for caveat in find_caveats_of_comparison(evidence) if caveat.code not in OF_TESTS]
     found = (*_few_runs(rankings), *_warn_unranked(layout, rankings), *of_comparison)
@@ -203,7 +209,7 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
             tuple(one for standing in ranking.standings for one in of_block if one.side == standing.side)
             for ranking, of_block in zip(rankings, find_reasons(ask, facet, blocks, facts), strict=True)
         ),
-        caveats=find_caveats(layout, facts, rankings, delta=request.delta),
+        caveats=find_caveats(layout, facts, rankings, request),
     )
 
 

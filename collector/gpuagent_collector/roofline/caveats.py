@@ -10,24 +10,34 @@ from gpuagent_collector.roofline.points import Flops, Point, Traffic, exceeds
 from gpuagent_collector.roofline.roofs import Nearness
 from gpuagent_collector.roofline.study import Placed, Roofline, Study
 from gpuagent_collector.runs.cells import cancelled_caveat
-from gpuagent_collector.runs.words import REASONS
+from gpuagent_collector.runs.words import reasons
 from gpuagent_common.text import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Check:
-    """A warning about the points for which `concerns` is true; `processor_remedy`: the remedy without a GPU."""
+    """A warning about the points for which `concerns` is true.
+
+    Attributes:
+        remedy: for workloads on a GPU.
+        processor_remedy: without a GPU; None: `remedy`.
+        own_remedy: for programs of the user's own, which have no options of workloads.
+    """
 
     code: str
     concerns: Callable[[Placed, Roofline], bool]
     text: str
     remedy: str
     processor_remedy: str | None = None
+    own_remedy: str
 
     def __call__(self, roofline: Roofline) -> Iterator[Caveat]:
-        marks = [mark for mark, placed in marked(roofline) if self.concerns(placed, roofline)]
+        found = [(mark, placed) for mark, placed in marked(roofline) if self.concerns(placed, roofline)]
+        marks = [mark for mark, _ in found]
         if marks:
             remedy = self.remedy if roofline.is_gpu else self.processor_remedy or self.remedy
+            if all(trial.run.command for _, placed in found for trial in placed.point.trials):
+                remedy = self.own_remedy
             yield Caveat(code=self.code, text=f"{marks_where(roofline, marks)}: {self.text}", remedy=remedy)
 
 
@@ -74,12 +84,16 @@ def _other_device(roofline: Roofline) -> Iterator[Caveat]:
 
 
 _NOT_COUNTED = "only a GPU's memory traffic can be counted or sampled"
+_REPORT_BYTES = (
+    "report the bytes, `dram_bytes_per_step`, or have them sampled (by GPM on Hopper and newer, else by DCGM)"
+)
 
 _EXECUTED_ABOVE_ROOF = _Check(
     code="executed_above_roof",
     concerns=lambda placed, roofline: placed.point.flops_by is Flops.EXECUTED and _is_above_all(placed.point, roofline),
     text="more FLOPs executed in a second than the device can execute: the count, the time or the roof is wrong",
-    remedy="run `ceilings` on this device while nothing else runs, the workload again with `--counters ncu`",
+    remedy="measure the roofs while nothing else runs: `gpuagent run ceilings`; run it again with `--counters ncu`",
+    own_remedy="measure the roofs while nothing else runs: `gpuagent run ceilings`; check the FLOPs that it reports",
 )
 
 # Every check of a roofline, in the order in which warnings are shown.
@@ -92,6 +106,7 @@ _CHECKS: tuple[Callable[[Roofline], Iterator[Caveat]], ...] = (
         text="more model FLOPs in a second than the device can execute: an algorithm was chosen that needs fewer than "
         "the model's formula (such as Winograd's convolutions)",
         remedy="count what is executed, with `--counters ncu`",
+        own_remedy="report what is executed, `executed_flops_per_step` (docs/workloads.md)",
     ),
     _Check(
         code="above_measured_roof",
@@ -100,7 +115,8 @@ _CHECKS: tuple[Callable[[Roofline], Iterator[Caveat]], ...] = (
         ),
         text="above the measured roof at that intensity: either the roof was measured too low (another clock, a "
         "neighbour), or the bytes are too few because data stayed in a cache",
-        remedy="run `ceilings` again while nothing else runs; count the bytes with `--counters ncu`",
+        remedy="run `gpuagent run ceilings` while nothing else runs; count the bytes with `--counters ncu`",
+        own_remedy="run `gpuagent run ceilings` while nothing else runs; check the bytes that it reports",
     ),
     _no_ceilings,
     _other_device,
@@ -110,6 +126,7 @@ _CHECKS: tuple[Callable[[Roofline], Iterator[Caveat]], ...] = (
         text="the bytes are a lower bound (weights and batch, no activations), so the intensity is an upper bound",
         remedy="count them with `--counters ncu`, or have it sampled (by GPM on Hopper and newer, by DCGM before)",
         processor_remedy=_NOT_COUNTED,
+        own_remedy=_REPORT_BYTES,
     ),
     _Check(
         code="no_bytes",
@@ -117,12 +134,14 @@ _CHECKS: tuple[Callable[[Roofline], Iterator[Caveat]], ...] = (
         text="the bytes are unknown, so these are in the tables only",
         remedy="count them with `--counters ncu`",
         processor_remedy=_NOT_COUNTED,
+        own_remedy=_REPORT_BYTES,
     ),
     _Check(
         code="no_peak",
         concerns=_has_no_peak,
         text="the roof of the arithmetic is unknown, or the arithmetic of the FLOPs",
         remedy="run with `--precision fp32`, `tf32`, `fp16` or `bf16`, whichever `ceilings` measured",
+        own_remedy="report the FLOPs of each arithmetic, such as `model_flops_fp32_per_step` (docs/workloads.md)",
     ),
 )
 
@@ -149,7 +168,9 @@ def _left_out(study: Study) -> Iterator[Caveat]:
     if study.unsuccessful:
         statuses = ((run.status or "unknown").replace("_", " ") for run in study.unsuccessful)
         text = f"runs that are in no point: {_numbers(statuses)}"
-        yield Caveat(code="unsuccessful", text=text, remedy=f"reasons: {REASONS}")
+        yield Caveat(
+            code="unsuccessful", text=text, remedy=f"reasons: {reasons(run.status or '' for run in study.unsuccessful)}"
+        )
     if study.cancelled:
         yield cancelled_caveat(str(len(study.cancelled)))
 

@@ -1,9 +1,16 @@
 """Command lines of programs: their arguments by name, and those in which runs differ."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from gpuagent_collector.output.shortening import shorten
 
 Command = tuple[str, ...]
+
+# The values of each named argument in their order, and the lone words in theirs.
+Identity = tuple[frozenset[tuple[str, tuple[str, ...]]], tuple[str, ...]]
 
 # Stands for an argument that a command does not have, or for a switch without a value beside values.
 NOT_GIVEN, GIVEN = "not given", "given"
@@ -21,18 +28,25 @@ _MOST_VALUES = 3
 def parse_arguments(command: Sequence[str]) -> dict[str, str]:
     """Return the value of each argument: of `--lr 0.1`, `--lr=0.1` and `lr=0.1`; '' for a lone word or switch."""
     found: dict[str, str] = {}
+    for name, given in _split(command):
+        # A lone word that occurs again counts as its value.
+        value = (name if name in found else "") if given is None else given
+        found[name] = f"{found[name]} {value}".strip() if name in found else value
+    return found
+
+
+def _split(command: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Yield the arguments in their order, without those of a rendezvous; None: a lone word or switch."""
     words = list(command)
     while words:
         word = words.pop(0)
+        name, value = word, None
         if assigned := _ASSIGNMENT.fullmatch(word):
             name, value = assigned[1], assigned[2]
         elif _OPTION.fullmatch(word) and words and not _OPTION.fullmatch(words[0]):
-            name, value = word, words.pop(0)
-        else:
-            # A lone word that occurs again counts as its value.
-            name, value = word, word if word in found else ""
-        found[name] = f"{found[name]} {value}".strip() if name in found else value
-    return {name: value for name, value in found.items() if not _MEETING.fullmatch(name)}
+            value = words.pop(0)
+        if not _MEETING.fullmatch(name):
+            yield name, value
 
 
 def find_argument(command: Sequence[str], name: str) -> str:
@@ -43,29 +57,51 @@ def find_argument(command: Sequence[str], name: str) -> str:
 
 
 def name_commands(commands: Iterable[Command]) -> Mapping[Command, str]:
-    """Return a short name for each command: the arguments in which they differ, with all paths alike."""
-    parsed = {command: _without_paths(parse_arguments(command)) for command in commands}
+    """Return a name for each command: the arguments in which they differ, with all paths alike.
+
+    Commands have one name exactly where `identify_command` takes them for the same.
+    """
+    # The first command of each identity, and its arguments.
+    firsts: dict[Identity, Command] = {}
+    identities = {command: identify_command(command) for command in commands}
+    for command, identity in identities.items():
+        firsts.setdefault(identity, command)
+    parsed = {identity: _without_paths(parse_arguments(command)) for identity, command in firsts.items()}
     every = list(parsed.values())
     shared = {item for item in (every[0].items() if every else ()) if all(item in each.items() for each in every)}
     differing = list(dict.fromkeys(name for each in every for name in each if (name, each[name]) not in shared))
     names = {}
-    for command, arguments in parsed.items():
+    for identity, arguments in parsed.items():
         own = [f"{name} {value}".strip() for name, value in arguments.items() if (name, value) not in shared]
-        names[command] = _cut(" ".join(own) or (f"without {' '.join(differing)}" if differing else " ".join(command)))
-    return names
+        without = f"without {' '.join(differing)}" if differing else ""
+        names[identity] = " ".join(own) or without or " ".join(firsts[identity])
+    taken = Counter(names.values())
+    for identity, name in names.items():
+        # The order of words and the borders between them are in no name.
+        if taken[name] > 1:
+            names[identity] = shlex.join(firsts[identity])
+    return {command: names[identity] for command, identity in identities.items()}
 
 
-def identify_command(command: Command) -> frozenset[tuple[str, str]]:
-    """Return what is equal for commands with equal arguments, in any order and with all paths alike."""
-    return frozenset(_without_paths(parse_arguments(command)).items())
+def identify_command(command: Command) -> Identity:
+    """Return what is equal for commands with equal arguments, the named ones in any order, and with all paths alike."""
+    values: dict[str, list[str]] = defaultdict(list)
+    words = []
+    for name, value in _split(command):
+        if value is None and not _OPTION.fullmatch(name):
+            words.append(_alike(name, ""))
+        else:
+            values[_alike(name, "")].append("" if value is None else _alike(value, _PATH))
+    return frozenset((name, tuple(given)) for name, given in values.items()), tuple(words)
 
 
 def differing_arguments(sides: Sequence[Iterable[Command]]) -> list[tuple[str, tuple[tuple[str, ...], ...]]]:
     """Return the arguments in which commands differ, each with its different values on each side.
 
-    Lone words have no name and are together, under ''.
+    Lone words have no name and are together, under ''; so are all of them where only their order differs.
     """
-    parsed = [[parse_arguments(command) for command in dict.fromkeys(side)] for side in sides]
+    sides = [list(dict.fromkeys(side)) for side in sides]
+    parsed = [[parse_arguments(command) for command in side] for side in sides]
     every = [each for side in parsed for each in side]
     names = dict.fromkeys(name for each in every for name in each)
     differing = [name for name in names if len({each.get(name) for each in every}) > 1]
@@ -74,6 +110,10 @@ def differing_arguments(sides: Sequence[Iterable[Command]]) -> list[tuple[str, t
     if lone:
         words = [[" ".join(name for name in lone if name in each) for each in side] for side in parsed]
         found.append(("", tuple(_distinct(side) for side in words)))
+    else:
+        orders = [[" ".join(identify_command(command)[1]) for command in side] for side in sides]
+        if len({order for side in orders for order in side}) > 1:
+            found.append(("", tuple(_distinct(side) for side in orders)))
     for name in (name for name in differing if name not in lone):
         values = [[_value(each, name) for each in side] for side in parsed]
         found.append((name, tuple(_distinct(side) for side in values)))
@@ -82,12 +122,18 @@ def differing_arguments(sides: Sequence[Iterable[Command]]) -> list[tuple[str, t
 
 def write_argument(name: str, values: Sequence[Sequence[str]]) -> str:
     """Return an argument with its values on each side: --dtype bfloat16 | float32."""
-    return f"{name} {' | '.join(map(write_values, values))}".lstrip()
+    short = shorten_values([value for of_side in values for value in of_side])
+    return f"{name} {' | '.join(write_values([short[value] for value in of_side]) for of_side in values)}".lstrip()
+
+
+def shorten_values(values: Sequence[str]) -> Mapping[str, str]:
+    """Return values for one line, each with the part in which it differs from the others."""
+    return dict(zip(values, shorten(values, _MOST_CHARACTERS), strict=True))
 
 
 def write_values(values: Sequence[str]) -> str:
     """Return the values of one side."""
-    return ", ".join(map(_cut, values)) if len(values) <= _MOST_VALUES else f"{len(values)} values"
+    return ", ".join(values) if len(values) <= _MOST_VALUES else f"{len(values)} values"
 
 
 def _value(arguments: Mapping[str, str], name: str) -> str:
@@ -98,16 +144,17 @@ def _distinct(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({value or NOT_GIVEN for value in values}))
 
 
-def _cut(text: str) -> str:
-    return f"{text[: _MOST_CHARACTERS - 1]}…" if len(text) > _MOST_CHARACTERS else text
+_PATH = "(path)"
 
 
 def _without_paths(arguments: Mapping[str, str]) -> dict[str, str]:
     """Return the arguments with places replaced: data and environments are elsewhere on each node."""
-    return {
-        name.rpartition("/")[2] if is_path(name) else name: "(path)" if is_path(value) else value
-        for name, value in arguments.items()
-    }
+    return {_alike(name, ""): _alike(value, _PATH) for name, value in arguments.items()}
+
+
+def _alike(text: str, path: str) -> str:
+    """Return a text that is no path, and of a path `path` or, where that is empty, its last part."""
+    return (path or text.rpartition("/")[2]) if is_path(text) else text
 
 
 def is_path(value: object) -> bool:

@@ -43,7 +43,7 @@ def cancelled_caveat(counts: str) -> Caveat:
     return Caveat(
         code="cancelled",
         text=f"cancelled runs are left out: {counts}",
-        remedy="they count neither as runs nor as failures; `collector delete` removes them",
+        remedy="they count neither as runs nor as failures; `collector runs --status cancelled` lists them",
     )
 
 
@@ -180,7 +180,8 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
     """
     _check_arguments(runs, facet)
     present = sorted({run.side for run in runs if run.side is not None})
-    spelled = {side.replace(JOINT, ","): side for side in present}
+    # A side's own name goes before another one's with commas.
+    spelled = {**{side.replace(JOINT, ","): side for side in present}, **{side: side for side in present}}
     asked, baseline = [spelled.get(value, value) for value in asked], baseline and spelled.get(baseline, baseline)
     for value in (*asked, *([baseline] if baseline else [])):
         if value not in present:

@@ -100,6 +100,12 @@ CONDITIONS = ("platform", "environment", "image", "interference", "limits", "dev
 
 _KEY = re.compile(r"[A-Za-z0-9._/-]+")
 
+
+def can_name(key: str) -> bool:
+    """Return whether --by takes the name of an argument, parameter or label."""
+    return _KEY.fullmatch(key) is not None
+
+
 # Separates the values of several facets in the name of a side.
 JOINT = " · "
 

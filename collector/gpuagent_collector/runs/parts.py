@@ -1,17 +1,31 @@
 """The parts of runs that have figures of their own: GPUs, ranks and nodes."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.metrics import METRICS
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.data import Facts, Run
+from gpuagent_collector.runs.data import Facts, Record, Run
+
+
+def name_nodes(records: Iterable[Record]) -> dict[int, str]:
+    """Return the name of each node, by node_id, from rows with its last hostname.
+
+    Nodes of one hostname have their UUID or key with it.
+    """
+    rows = {row["node_id"]: row for row in records}
+    hosts = {node_id: row["hostname"] or str(node_id) for node_id, row in rows.items()}
+    taken = Counter(hosts.values())
+    return {
+        node_id: f"{host} ({rows[node_id].get('node_uuid') or node_id})" if taken[host] > 1 else host
+        for node_id, host in hosts.items()
+    }
 
 
 def label_parts(run: Run, facts: Facts, kind: PartKind) -> dict[int, str]:
     """Return the parts of a run, by their key: GPU 0, rank 0, or a node's name; on several nodes `node GPU 0`."""
-    hosts = {row["node_id"]: row["hostname"] or str(row["node_id"]) for row in facts.sessions.get(run.run_id, [])}
+    hosts = name_nodes(facts.sessions.get(run.run_id, []))
     if kind is PartKind.NODE:
         return dict(sorted(hosts.items(), key=lambda item: item[1]))
     if kind is PartKind.RANK:

@@ -5,12 +5,16 @@ from dataclasses import dataclass
 
 from gpuagent_collector.output.document import Grid
 from gpuagent_collector.output.human import notation, significant
+from gpuagent_collector.output.shortening import shorten
 from gpuagent_collector.output.values import ABSENT
-from gpuagent_collector.runs.arguments import differing_arguments, write_values
+from gpuagent_collector.runs.arguments import differing_arguments
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.data import Facts, Record, Run
 from gpuagent_collector.runs.facets import CONDITIONS
 from gpuagent_common.text import counted
+
+# Of a cell.
+_MOST_CHARACTERS = 200
 
 # Marks a property in which the sides differ.
 MARK = "≠"
@@ -58,24 +62,29 @@ def _command_row(layout: Layout) -> list[SpecRow]:
         commands = {cell.side: [run.command for run in cell.runs] for cell in block.cells}
         for name, values in differing_arguments([commands.get(side, []) for side in layout.sides]):
             for index, found in enumerate(values):
-                texts[index] += [f"{name} {write_values(found)}".lstrip()] if found else []
+                texts[index] += [f"{name} {', '.join(found)}".lstrip()] if found else []
     return [SpecRow(title="Command", values=tuple(map(tuple, texts)))] if any(texts) else []
 
 
 def spec_table(sides: Sequence[str], specs: Sequence[SpecRow]) -> Grid:
     """Return the properties of the sides as a table; those in which the sides differ are marked."""
     if not any(row.differs for row in specs):
-        rows = tuple((row.title, _shorten(row.values[0])) for row in specs)
+        rows = tuple((row.title, _write(row)[0]) for row in specs)
         return Grid(header=("", "all sides" if len(sides) > 1 else sides[0]), rows=rows, figures_from=2)
     return Grid(
         header=("", "", *sides),
-        rows=tuple((MARK if row.differs else "", row.title, *map(_shorten, row.values)) for row in specs),
+        rows=tuple((MARK if row.differs else "", row.title, *_write(row)) for row in specs),
         figures_from=2 + len(sides),
         keys=2,
     )
 
 
-def _shorten(values: Sequence[str]) -> str:
+def _write(row: SpecRow) -> list[str]:
+    """Return the values of each side for a cell, with the parts in which long ones differ."""
+    return shorten([_listed(values) for values in row.values], _MOST_CHARACTERS)
+
+
+def _listed(values: Sequence[str]) -> str:
     if len(values) > 4:
         return f"{', '.join(values[:3])}, … ({len(values)} in all)"
     return ", ".join(values) or ABSENT

@@ -5,11 +5,16 @@ from collections.abc import Iterable, Mapping
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.output.human import Notation, ratio, significant
+from gpuagent_collector.output.statuses import STATUSES
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.statistics.shift import Scale, Shift
 
-# A command that prints why runs did not succeed.
-REASONS = "`collector runs --status failed`"
+
+def reasons(statuses: Iterable[str] = ()) -> str:
+    """Return the command that prints why runs did not succeed; `statuses` are theirs, the first one is listed."""
+    known = [status for status in statuses if status in STATUSES]
+    return f"`collector runs --status {known[0]}`" if known else "`collector runs`"
+
 
 _OF_SAMPLES = {
     Stat.MEAN: "mean ",

@@ -9,6 +9,7 @@ from typing import Any
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
 from gpuagent_collector.metrics import BY_NAME, Metric
+from gpuagent_collector.metrics.serving import SERVING, SERVING_METRICS
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import identify_command
 from gpuagent_collector.runs.cells import Block, Cell, match_runs
@@ -96,7 +97,7 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
 
     Raises:
         MisuseError: a workload, experiment, condition or metric is unknown or invalid.
-        GpuAgentError: no runs have a spread.
+        GpuAgentError: no runs have a spread, or only that of a load that was asked for.
     """
     runs = find_runs(
         ask,
@@ -110,8 +111,12 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
     blocks = _blocks(succeeded)
     if question.metric is not None and question.metric not in BY_NAME:
         raise MisuseError(f"--metric {question.metric} is unknown; there are: {', '.join(BY_NAME)}")
-    for metric in map(BY_NAME.__getitem__, [question.metric] if question.metric else DEFAULT_PRIMARIES):
-        plans = [plan for block in blocks if (plan := _plan(block, facts, metric, question))]
+    metrics = [BY_NAME[name] for name in ([question.metric] if question.metric else DEFAULT_PRIMARIES)]
+    if blocks and all(_is_asked(block, metric) for block in blocks for metric in metrics):
+        raise GpuAgentError(_load_was_asked(succeeded, facts))
+    for metric in metrics:
+        known = [block for block in blocks if not _is_asked(block, metric)]
+        plans = [plan for block in known if (plan := _plan(block, facts, metric, question))]
         if plans:
             plans.sort(key=lambda plan: -plan.runs)
             return Plan(question=question, metric=metric, blocks=tuple(plans))
@@ -119,6 +124,24 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
         f"the spread of {question.metric or DEFAULT_PRIMARIES[0]} is unknown: it takes two or more successful runs "
         "with the same parameters in the same circumstances, and values above 0"
     )
+
+
+# What the parameters of a load decide, whatever its server does: always, and where users do not wait for answers.
+_ASKED, _ASKED_OPEN = ("run_seconds", "measure_seconds"), ("throughput", "offered_requests_per_second")
+
+
+def _is_asked(block: Block, metric: Metric) -> bool:
+    is_open = block.parameters.get("concurrency") is None
+    asked = (*_ASKED, *_ASKED_OPEN) if is_open else _ASKED
+    return block.workload == SERVING and metric.name in asked
+
+
+def _load_was_asked(runs: Sequence[Run], facts: Facts) -> str:
+    """Return why a server's runs have no plan, and the command that plans what the server decides."""
+    known = (metric.name for metric in SERVING_METRICS if metric.unit == "seconds" and facts.has(runs, metric.name))
+    name = next(known, None)
+    instead = f"; its latency does: collector plan {SERVING} --metric {name}" if name else ""
+    return f"{SERVING} sends what it is asked to, so its throughput and duration plan nothing{instead}"
 
 
 def _blocks(runs: Sequence[Run]) -> list[Block]:

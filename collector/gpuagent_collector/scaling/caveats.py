@@ -5,13 +5,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gpuagent_collector.output.document import Caveat
+from gpuagent_collector.runs.arguments import differing_arguments, write_argument
 from gpuagent_collector.runs.cells import cancelled_caveat
-from gpuagent_collector.runs.words import REASONS
+from gpuagent_collector.runs.words import reasons
 from gpuagent_collector.scaling.curves import Row
 from gpuagent_collector.scaling.figures import ranks_of
 from gpuagent_collector.scaling.study import Study
 from gpuagent_collector.statistics.shift import least_runs
 from gpuagent_common.text import counted
+
+# Of the arguments in which commands differ.
+_SHOWN_ARGUMENTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +83,19 @@ def _mixed_gpus(study: Study) -> Iterator[Caveat]:
         )
 
 
+def _different_commands(study: Study) -> Iterator[Caveat]:
+    """Warn where runs of one number of ranks differ in their arguments, which the ranks cannot explain."""
+    for row in _rows(study):
+        found = differing_arguments([[trial.run.command for trial in row.trials]])
+        if found:
+            listed = "; ".join(write_argument(*pair) for pair in found[:_SHOWN_ARGUMENTS])
+            yield Caveat(
+                code="different_commands",
+                text=f"runs with {ranks_of([row.ranks])} had different commands: {listed}",
+                remedy="give programs with other arguments other names: `gpuagent run --name`",
+            )
+
+
 def _unsuccessful(study: Study) -> Iterator[Caveat]:
     others = {trial.run.run_id: trial for row in _rows(study) for trial in row.others}
     if others:
@@ -86,7 +103,8 @@ def _unsuccessful(study: Study) -> Iterator[Caveat]:
         listed = ", ".join(
             f"{number} {standing.replace('_', ' ')} with {ranks_of([ranks])}" for (ranks, standing), number in counts
         )
-        yield Caveat(code="unsuccessful", text=f"runs that are in no figure: {listed}", remedy=f"reasons: {REASONS}")
+        why = reasons(trial.run.status or "" for trial in others.values() if trial.run.status != "succeeded")
+        yield Caveat(code="unsuccessful", text=f"runs that are in no figure: {listed}", remedy=f"reasons: {why}")
 
 
 def _left_out(study: Study) -> Iterator[Caveat]:
@@ -120,6 +138,7 @@ CHECKS: tuple[Callable[[Study], Iterator[Caveat]], ...] = (
     _one_node,
     _no_single_rank,
     _mixed_gpus,
+    _different_commands,
     _Check(
         code="shared_gpus",
         concerns=lambda row: any(one.gpus and one.metrics.get("gpus", one.ranks) < one.ranks for one in row.trials),

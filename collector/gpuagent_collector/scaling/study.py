@@ -10,7 +10,7 @@ from gpuagent_collector.runs.cells import CANCELLED
 from gpuagent_collector.runs.data import Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs, only_with
-from gpuagent_collector.runs.words import REASONS
+from gpuagent_collector.runs.words import reasons
 from gpuagent_collector.scaling.curves import By, RankedRun, find_curves, is_elastic, make_trials, without_curve
 from gpuagent_collector.scaling.figures import CurveFigures, Measure, compute_curve, known_measures, ranks_of
 from gpuagent_common.errors import GpuAgentError
@@ -85,7 +85,8 @@ def _what_there_is(trials: Sequence[RankedRun], elastic: Sequence[Run], by: By) 
     if not counted and elastic:
         return "all runs are elastic; run with a fixed number of ranks"
     if not counted:
-        return f"no run succeeded and reported a throughput; report one (docs/your-program.md), or see {REASONS}"
+        why = reasons(trial.run.status or "" for trial in trials if trial.run.status != "succeeded")
+        return f"no run succeeded and reported a throughput; report one (docs/your-program.md), or see {why}"
     if by is By.NODES:
         return "no runs on two numbers of nodes had as many ranks on each, and the same settings"
     ranks = sorted({trial.ranks for trial in counted})

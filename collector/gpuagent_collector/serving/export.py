@@ -11,8 +11,9 @@ from gpuagent_collector.output.document import Caveat, Grid, Paragraph, Section,
 from gpuagent_collector.output.human import notation, ratio, significant
 from gpuagent_collector.output.rendering import Rendering
 from gpuagent_collector.output.sections import print_sections
+from gpuagent_collector.output.shortening import shorten_sides
 from gpuagent_collector.output.values import ABSENT
-from gpuagent_collector.runs.words import REASONS, distinguishing, interval, write_shift
+from gpuagent_collector.runs.words import distinguishing, interval, reasons, write_shift
 from gpuagent_collector.serving.study import ENERGY, LIMITED, LOADS, Curve, Point, Study
 from gpuagent_collector.statistics.shift import Shift, least_runs
 
@@ -38,7 +39,7 @@ def _caveats(study: Study) -> Iterator[Caveat]:
         yield Caveat(
             code="unsuccessful",
             text=f"runs that ended without success are in no figure: {unsuccessful}",
-            remedy=f"a side that fails more often is worse than its figures; reasons: {REASONS}",
+            remedy=f"a side that fails more often is worse than its figures; reasons: {reasons()}",
         )
     if any(point.shift and point.shift.low is None for curve in study.curves for point in _points(curve)):
         yield Caveat(
@@ -137,11 +138,12 @@ def build_document(study: Study, caveats: Sequence[Caveat]) -> list[Section]:
     """Return the document."""
     sides = dict.fromkeys([*study.chosen.layout.sides, *(side for curve in study.curves for side in curve.points)])
     heading = f"Serving by {study.chosen.layout.facet.spoken}: {', '.join(sides)}"
-    return [
+    sections = [
         Section(heading=heading, parts=(Paragraph(text=answer(study, len(caveats))),)),
         *(_section(curve, study) for curve in study.curves),
         *caveat_sections(caveats),
     ]
+    return shorten_sides(sections, list(sides))
 
 
 def _section(curve: Curve, study: Study) -> Section:

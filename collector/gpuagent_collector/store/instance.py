@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 
-from gpuagent_collector.errors import StoreError, StoreIsReadError
+from gpuagent_collector.errors import StoreError, StoreIsHeldError, StoreIsReadError
 from gpuagent_collector.store import shared
 from gpuagent_collector.store.columns import quoted
 from gpuagent_collector.store.extensions import NO_DOWNLOADS, load_extension
@@ -62,7 +62,7 @@ def start_instance(spec: StoreSpec, *, read_only: bool, create: bool = True, exa
     if spec.kind is not Kind.SHARED:
         path, folder = spec.path, spec.path.parent
         if (read_only or not create) and not path.exists():
-            raise StoreError(f"there is no store {path}; `collector serve` makes one, or name another with --store")
+            raise StoreError(f"there is no store {path}", "`collector serve` makes one, or name another with --store")
         if not folder.is_dir():
             raise StoreError(f"cannot make the store {path}: there is no folder {folder}; run: mkdir -p {folder}")
         if path.is_dir():
@@ -74,8 +74,10 @@ def start_instance(spec: StoreSpec, *, read_only: bool, create: bool = True, exa
             )
         return _start_lake(spec, read_only=read_only, create=create and not read_only, exact=exact)
     except duckdb.Error as error:
-        kind = StoreIsReadError if not read_only and _is_only_read(spec, str(error)) else StoreError
-        raise kind(_explain(spec, str(error), read_only=read_only)) from error
+        kind = StoreError
+        if spec.kind is not Kind.SHARED and _LOCKED in str(error):
+            kind = StoreIsReadError if not read_only and _is_only_read(spec) else StoreIsHeldError
+        raise kind(*_explain(spec, str(error), read_only=read_only)) from error
 
 
 def use_store(connection: duckdb.DuckDBPyConnection, spec: StoreSpec) -> None:
@@ -148,10 +150,12 @@ def _start_lake(spec: StoreSpec, *, read_only: bool, create: bool, exact: bool) 
     return Instance(connection=connection, data=data)
 
 
-def _is_only_read(spec: StoreSpec, message: str) -> bool:
-    """Return whether a message of DuckDB's is about a lock that others can share."""
-    if "Conflicting lock is held" not in message or spec.kind is Kind.SHARED:
-        return False
+# Of DuckDB's message about a file that another process has open.
+_LOCKED = "Conflicting lock is held"
+
+
+def _is_only_read(spec: StoreSpec) -> bool:
+    """Return whether others may share the lock on a store's file."""
     with spec.path.open("rb") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -160,16 +164,16 @@ def _is_only_read(spec: StoreSpec, message: str) -> bool:
     return True
 
 
-def _explain(spec: StoreSpec, message: str, *, read_only: bool) -> str:
+def _explain(spec: StoreSpec, message: str, *, read_only: bool) -> tuple[str, str]:
     """Return the cause and the remedy for DuckDB's message."""
     if spec.kind is Kind.SHARED:
-        return shared.explain(spec, message)
-    holder = re.search(r"Conflicting lock is held in .*?\(PID (\d+)\)", message)
+        return shared.explain(spec, message), ""
+    holder = re.search(rf"{_LOCKED} in .*?\(PID (\d+)\)", message)
     if holder:
         instead = "query that collector with --collector HOST:PORT, or stop it" if read_only else "stop that first"
-        return f"the store {spec.path} is in use by process {holder[1]}; {instead}"
+        return f"the store {spec.path} is in use by process {holder[1]}", instead
     if "not a valid DuckDB database file" in message:
-        return f"{spec.path} is not a DuckDB file; name another with --store"
+        return f"{spec.path} is not a DuckDB file", "name another with --store"
     if "Permission denied" in message or "Read-only file system" in message:
-        return f"cannot write the store {spec.path}: permission denied; name another place with --store"
-    return f"cannot open the store {spec.path}: {message.splitlines()[0]}"
+        return f"cannot write the store {spec.path}: permission denied", "name another place with --store"
+    return f"cannot open the store {spec.path}: {message.splitlines()[0]}", ""

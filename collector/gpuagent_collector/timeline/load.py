@@ -9,6 +9,7 @@ from typing import Any
 from gpuagent_collector.launching.runs import find_run
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Record
+from gpuagent_collector.runs.parts import name_nodes
 from gpuagent_collector.times import utc_now
 from gpuagent_common.errors import MisuseError
 
@@ -84,7 +85,7 @@ def load_timeline(ask: Ask, name: str) -> Timeline:
         *_phases(ask(_PHASES, [run_id, run_id]), run, ended_nano),
         *_steps(ask(_STEPS, [run_id]), run),
     ]
-    hosts = {row["node_id"]: row["hostname"] or str(row["node_id"]) for row in ask(_NODES, [run_id])}
+    hosts = name_nodes(ask(_NODES, [run_id]))
     for node_id, host in hosts.items():
         events += _name(pid := next(pids), f"gpuagent: node {host}")
         events += _counters(ask, "host_samples", node_id, span, pid)
@@ -173,7 +174,8 @@ SELECT coalesce(rank, 0) AS rank, phase, step, 1000 * epoch_us(time) AS at_nano,
 FROM steps WHERE run_id = ? AND wall_seconds IS NOT NULL ORDER BY rank, time"""
 
 _NODES = """
-SELECT DISTINCT node_id, hostname FROM run_parts JOIN nodes USING (node_id) WHERE run_id = ? ORDER BY hostname"""
+SELECT DISTINCT node_id, node_uuid, hostname
+FROM run_parts JOIN nodes USING (node_id) WHERE run_id = ? ORDER BY hostname, node_uuid"""
 
 _GPUS = """
 SELECT DISTINCT device_id, used.node_id, device_index, name

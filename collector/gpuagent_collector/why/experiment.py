@@ -5,7 +5,8 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from gpuagent_collector.why.ladder import LABEL, Ladder, Settings
+from gpuagent_collector.runs.settings import Settings
+from gpuagent_collector.why.ladder import LABEL, Ladder
 from gpuagent_common.limits import memory_text
 
 

@@ -1,19 +1,16 @@
 """A ladder of cells from one side's settings to the other's, each with one fact more changed."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.cells import Cell
-from gpuagent_collector.runs.data import Facts
+from gpuagent_collector.runs.settings import Settings, settings_of
 from gpuagent_collector.runs.specs import SpecRow
 from gpuagent_collector.statistics.shift import least_pairs
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_common.limits import memory_text, parse_memory
+from gpuagent_common.limits import memory_text
 
 # The label of runs that has their place in the ladder: its number and the fact that changed there.
 LABEL = "rung"
@@ -53,24 +50,6 @@ _REMEDIES: Mapping[str, str] = {
     "Virtualization": "run the file on a node with and one without it, and compare --by platform",
 }
 _OTHER_REMEDY = "run the file on nodes of both sides, and compare them rung by rung: --by platform"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The settings of a cell that an experiment can choose; None: not limited, not given."""
-
-    environment: str
-    image: str | None
-    interference: str
-    cpus: float | None
-    memory_bytes: int | None
-    threads: str | None
-    options: str = ""
-
-    @property
-    def kind(self) -> str:
-        """The environment without a scheduler before it."""
-        return self.environment.rpartition("+")[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,32 +140,7 @@ def plan_ladder(ask: Ask, request: Request) -> Ladder:
 
 def _both(comparison: Comparison) -> tuple[Settings, Settings]:
     foot, top = (cell for cell in comparison.layout.blocks[0].cells if cell.runs)
-    return _settings(foot, comparison.facts), _settings(top, comparison.facts)
-
-
-def _settings(cell: Cell, facts: Facts) -> Settings:
-    """Return the commonest settings of a side's runs."""
-    counts = Counter((run.environment, run.image, run.interference, run.limits) for run in cell.runs)
-    environment, image, interference, limits = counts.most_common(1)[0][0]
-    runs = [run for run in cell.runs if run.environment == environment]
-    sessions = [session for run in runs for session in facts.sessions.get(run.run_id, [])]
-    given = dict(part.split("=", 1) for part in (limits or "").split() if "@" not in part)
-    # A limit of the agent's surroundings, such as a pod's, limits the run too.
-    cpus = [float(given["cpus"])] if "cpus" in given else [s["cpu_limit_cores"] for s in sessions]
-    memory = [session["memory_limit_bytes"] for session in sessions]
-    threads = [facts.texts.get(run.run_id, {}).get("threads") for run in runs]
-    return Settings(
-        environment=environment or "bare",
-        image=image,
-        interference=interference or "none",
-        cpus=_commonest(cpus),
-        memory_bytes=parse_memory(given["memory"]) if "memory" in given else _commonest(memory),
-        threads=_commonest(threads),
-    )
-
-
-def _commonest(values: Sequence[Any]) -> Any:
-    return Counter(values).most_common(1)[0][0] if values else None
+    return settings_of(foot, comparison.facts), settings_of(top, comparison.facts)
 
 
 def _rungs(foot: Settings, top: Settings) -> Iterator[Rung]:

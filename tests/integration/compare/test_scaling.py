@@ -1,5 +1,6 @@
 """Scaling over stores of known content: which runs make a curve, what its figures are, which warnings are raised."""
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -323,3 +324,17 @@ def test_by_nodes_runs_make_a_curve_that_have_as_many_ranks_on_each(store: Synth
     add_joint(store, hosts, 180)
     with pytest.raises(GpuAgentError, match="had as many ranks on each"):
         study(store, by="nodes")
+
+
+def test_arguments_that_differ_within_a_number_of_ranks_are_warned_of(store: SyntheticStore) -> None:
+    node = store.node("lab-1", "lab", gpus=["NVIDIA A100"] * 2)
+    for batch in (32, 128):
+        for ranks in (1, 2):
+            command = ["torchrun", "--nproc-per-node", str(ranks), "train.py", "--batch-size", str(batch)]
+            run_id = add_ranked(store, node, ranks, 100.0 * ranks, command=json.dumps(command))
+            (request,) = [row for row in store.rows["run_requests"] if row["run_id"] == run_id]
+            request["parameters"] = "{}"
+    found = study(store)
+    texts = [caveat.text for caveat in find_caveats(found) if caveat.code == "different_commands"]
+    assert len(texts) == 2
+    assert all(text.endswith("--batch-size 128, 32") for text in texts)

@@ -16,6 +16,7 @@ from gpuagent_collector.prices.file import parse_prices
 from gpuagent_collector.report.chapters import serving
 from gpuagent_collector.report.figures.serving import serving_figure
 from gpuagent_collector.report.study import make_report
+from gpuagent_collector.sample_size.study import Question, plan_repeats
 from gpuagent_collector.serving.export import answer, build_document, find_caveats, render
 from gpuagent_collector.serving.study import Study, study_serving
 from gpuagent_common.errors import GpuAgentError
@@ -233,3 +234,31 @@ def test_a_figure_shows_the_latency_that_is_limited(store: SyntheticStore) -> No
     assert (len(ttft.lines), len(ttft.collections)) == (1, 0)
     printed = next(part for part in build_document(found, ())[1].parts if isinstance(part, Grid))
     assert list(printed.header)[3:5] == ["TTFT p90", "whole answer p90"]
+
+
+@pytest.mark.parametrize("metric", [None, "throughput", "run_seconds"])
+def test_a_load_that_was_asked_for_plans_no_experiment_and_the_named_command_does(
+    metric: str | None, collector: Collector, tmp_path: Path
+) -> None:
+    path = tmp_path / "runs.duckdb"
+    with made_up(path) as store:
+        node = store.node("spruce", "lab")
+        for repeat in range(1, 5):
+            add_run(store, node, "a", 4, 0.1 * (1 + repeat / 50), repeat)
+    asked = ["--metric", metric] if metric else []
+    code, _, err = collector("plan", path, "serve-load", *asked, columns=80)
+    assert (code, "collector plan serve-load --metric ttft_p50_seconds" in err) == (1, True)
+    code, out, _ = collector("plan", path, "serve-load", "--metric", "ttft_p50_seconds", "--format", "json", columns=80)
+    assert (code, json.loads(out)["metric"]) == (0, "ttft_p50_seconds")
+
+
+def test_users_who_wait_for_their_answers_leave_the_throughput_to_the_server(store: SyntheticStore) -> None:
+    node = store.node("spruce", "lab")
+    for repeat in range(1, 5):
+        add_run(store, node, "a", 4, 0.1, repeat)
+    for number, row in enumerate(store.rows["run_requests"]):
+        row["parameters"] = json.dumps({**json.loads(row["parameters"]), "rate": None, "concurrency": 8})
+        store.rows["results"][number * 6]["value"] = 400.0 + number
+    store.write()
+    plan = plan_repeats(store.ask, Question(workload="serve-load"))
+    assert (plan.metric.name, plan.blocks[0].runs) == ("throughput", 4)

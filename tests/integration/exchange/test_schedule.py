@@ -80,3 +80,11 @@ def test_a_damaged_backup_is_not_restored(site: str, run: Run, tmp_path: Path) -
     assert run("restore", str(damaged), "--store", site)[0] == 1
     assert Path(site).read_bytes() == before
     assert run("restore", site, "--store", site)[0] == 2
+
+
+def test_a_file_that_is_no_backup_is_named_and_not_the_option_of_the_store(site: str, run: Run, tmp_path: Path) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("no backup of anything\n" * 1000)
+    code, printed = run("restore", str(other), "--store", site)
+    assert (code, str(other) in printed, "--store" in printed) == (1, True, False)
+    assert "collector backup" in printed

@@ -312,6 +312,24 @@ def test_the_frontier_joins_what_nothing_beats(filled_with: Filled, plot: Plot) 
     energy = axes_of(picture)[0]
     (joined,) = [line for line in energy.lines if line.get_linestyle() != "None"]
     assert len(xs_of(joined)) == 2
+    assert "broken line" in picture.note
+
+
+def test_notes_explain_no_lines_that_are_not_drawn(filled_with: Filled, plot: Plot) -> None:
+    prices = parse_prices(PRICES.encode(), "prices.yaml")
+    alone = plot(
+        filled_with(everything),
+        "frontier",
+        workload="mnist",
+        prices=prices,
+        where="platform = (SELECT min(platform) FROM runs WHERE workload = 'mnist')",
+    )
+    assert all(line.get_linestyle() == "None" for axes in axes_of(alone) for line in axes.lines)
+    assert "line" not in alone.note
+    few = plot(filled_with(everything), "throughput", kind="dots", where="repeat = 1", workload="mnist")
+    assert "interval" not in few.note
+    single = plot(filled_with(everything), "throughput", kind="bars", where="repeat = 1", workload="mnist")
+    assert "lines" not in single.note
 
 
 def test_stacks_of_layers_are_drawn_by_their_share_those_that_are_split_apart(filled_with: Filled, plot: Plot) -> None:

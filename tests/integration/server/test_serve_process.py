@@ -146,6 +146,7 @@ def test_a_second_collector_on_the_same_store_is_told_who_has_it(node: Node) -> 
         (["--listen", "127.0.0.1:0", "--store", "ducklake:"], 2, "needs a path"),
         (["--listen", "127.0.0.1:0", "--token-file", "/sys/token"], 1, "cannot make the token file"),
         (["--listen", "127.0.0.1:{used}"], 1, "Address already in use; choose another address with --listen"),
+        (["--listen", "127.0.0.1:0", "--http", "127.0.0.1:{used}"], 1, "choose another address with --http"),
     ],
 )
 def test_what_cannot_be_served_is_told_in_one_line(node: Node, options: list[str], code: int, words: str) -> None:
@@ -155,6 +156,8 @@ def test_what_cannot_be_served_is_told_in_one_line(node: Node, options: list[str
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not done.stdout
+    # A new store beside the right one would be taken for it.
+    assert not list(node.folder.glob("**/runs.duckdb*"))
 
 
 def test_the_port_of_a_killed_collector_is_free_at_once(node: Node) -> None:

@@ -28,13 +28,76 @@ from gpuagent_common.program_name import check_program_name, name_program
         ("srun a.out", "a.out"),
         ("bash -e run.sh", "run.sh"),
         ("bash run.sh x", "run.sh"),
-        ("bash -lc 'python train.py'", "bash-c"),
+        ("bash -lc 'python train.py'", "train.py"),
+        ("bash -c 'cd /x && source venv/bin/activate; A=1 exec python -u train.py > log 2>&1'", "train.py"),
+        ("bash -c 'python train.py | tee log'", "train.py"),
+        ("bash -c 'python prepare.py && python train.py'", "bash-c"),
+        ("bash -c 'for i in 1 2; do python train.py; done'", "bash-c"),
+        ("bash -c '$TOOL train.py'", "bash-c"),
         ("perl -e 'print 1' x.pl", "perl-e"),
         ("conda run -n lab python train.py", "train.py"),
         ("'/opt/my tools/fit (2)'", "fit__2_"),
         ("sleep 3", "sleep"),
-        # Nothing behind the starter is certain.
-        ("srun --jobid 4 train", "srun"),
+        ("srun --jobid 4 train", "train"),
+        ("srun -n4 -l --mpi=pmix ./a.out", "a.out"),
+        ("mpirun -np 4 --mca btl tcp,self -x PATH --bind-to core ./a.out 8", "a.out"),
+        ("mpirun --allow-run-as-root -np 2 python train.py", "train.py"),
+        ("horovodrun -np 4 -H localhost:4 python train.py", "train.py"),
+        ("deepspeed --num_gpus 2 train.py", "train.py"),
+        ("torchrun -m --nproc-per-node 2 pkg/train.py", "train.py"),
+        # Environments of Python.
+        ("pixi run python train.py", "train.py"),
+        ("pixi run -e cuda train", "train"),
+        ("mamba run -n lab python train.py", "train.py"),
+        ("micromamba run -p /opt/lab --cwd /x python train.py", "train.py"),
+        ("pdm run train.py", "train.py"),
+        ("hatch -e gpu run python train.py", "train.py"),
+        ("hatch run gpu:python train.py", "train.py"),
+        ("rye run python train.py", "train.py"),
+        ("poetry -C app run train", "train"),
+        ("pipenv run python train.py", "train.py"),
+        ("uv run --with torch --python 3.12 train.py", "train.py"),
+        ("uv run -m pkg.train", "pkg.train"),
+        ("uvx --from lab tool --x", "tool"),
+        ("uv tool run tool --x", "tool"),
+        # The system's.
+        ("sudo -E -u lab A=1 python train.py", "train.py"),
+        ("taskset -c 0-3 ./train data.py", "train"),
+        ("numactl -N 0 --membind=0 train", "train"),
+        ("stdbuf -oL train", "train"),
+        ("env -i A=1 nice -n 5 time -v ./train", "train"),
+        ("xvfb-run -a -s '-screen 0 640x480x24' ./train", "train"),
+        ("systemd-run --scope -p MemoryMax=4G -- train", "train"),
+        ("flock /tmp/lock train", "train"),
+        # Containers.
+        ("docker run --rm -it --gpus all -v /a:/b -e A=1 registry/lab/torch:2.1 python train.py", "train.py"),
+        ("docker run --entrypoint python torch:2.1 train.py", "train.py"),
+        ("docker run --gpus all vllm/vllm-openai:v1 --model x", "vllm-openai_v1"),
+        ("docker --context far container run torch:2.1 ./train", "train"),
+        ("docker exec -i box python train.py", "train.py"),
+        ("docker build .", "docker"),
+        ("podman run --rm torch bash -c 'python train.py'", "train.py"),
+        ("apptainer exec --nv -B /data torch.sif python train.py", "train.py"),
+        ("apptainer run --nv lab.sif", "lab.sif"),
+        ("singularity exec --nv torch.sif torchrun train.py", "train.py"),
+        # Profilers and debuggers.
+        ("nsys profile -o out -t cuda,nvtx --stats=true ./train", "train"),
+        ("nsys profile python train.py", "train.py"),
+        ("nsys stats out.nsys-rep", "nsys"),
+        ("ncu -f --set full -o out python train.py", "train.py"),
+        ("ncu --nvtx ./train", "train"),
+        ("compute-sanitizer --tool memcheck ./train", "train"),
+        ("perf stat -e cycles ./train", "train"),
+        ("py-spy record -o out.svg -- python train.py", "train.py"),
+        ("valgrind --tool=callgrind ./train", "train"),
+        ("strace -f -o out ./train", "train"),
+        ("gdb -batch -ex run --args python train.py", "train.py"),
+        ("coverage run --source pkg train.py", "train.py"),
+        ("python -m cProfile train.py", "train.py"),
+        ("python -m cProfile -o out.prof -m pkg.train", "pkg.train"),
+        ("python -m pdb -c continue train.py", "train.py"),
+        ("python -m coverage run train.py", "train.py"),
+        # Nothing behind the starter is a program.
         ("env", "env"),
         ("python -", "python"),
         ("'..'", ".."),
@@ -50,5 +113,8 @@ def test_a_given_name_is_one_that_files_can_have(name: str) -> None:
         check_program_name(name)
 
 
-def test_a_long_name_of_a_script_is_cut() -> None:
-    assert name_program(["x" * 100]) == "x" * 64
+def test_long_names_of_scripts_are_cut_and_stay_different() -> None:
+    first, second = (name_program([f"{'x' * 100}{end}"]) for end in "ab")
+    assert first != second
+    assert first.startswith("x" * 55)
+    assert check_program_name(first) == first

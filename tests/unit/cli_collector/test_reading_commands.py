@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -12,6 +13,7 @@ from gpuagent_collector.cli import COMMANDS, cli
 from gpuagent_collector.output.statuses import STATUSES
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.spec import DEFAULT_STORE
+from tests.support.commands import made_up
 from tests.support.recent import HOSTILE, fill
 from tests.unit.cli_collector.conftest import Collector
 
@@ -193,6 +195,25 @@ def test_runs_fit_80_columns_newest_first(collector: Collector, store: str) -> N
     # The reason of a failed run is shown where there is one.
     assert "ended with 1" in "".join(lines)
     assert "why" not in collector("runs", "--store", store, "--status", "running").out
+
+
+def test_what_a_run_lacks_is_not_shown_as_if_it_had_it(collector: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "runs.duckdb"
+    with made_up(path) as store:
+        node = store.node("spruce", "lab")
+        store.run("timed", node, start_seconds=0, parameters={"steps": None, "epochs": 2})
+        store.run("counted", node, start_seconds=20, parameters={"steps": 5, "epochs": None})
+        store.run("never", node, start_seconds=40, status="failed", throughput=None)
+        # It failed before its program started.
+        kept = [row for row in store.rows["run_states"] if (row["run_id"], row["status"]) != ("never", "running")]
+        store.rows["run_states"] = kept
+    out = collector("runs", "--store", str(path)).out
+    assert "None" not in out
+    assert "steps=5" in out
+    never = json.loads(collector("runs", "--store", str(path), "--json").out)[0]
+    assert (never["run_id"], never["started_at"]) == ("never", None)
+    assert "ago" not in next(line for line in out.splitlines() if line.startswith("never"))
+    assert "None" not in collector("peers", "counted", "--store", str(path)).out
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,27 @@
 import pytest
 
 from gpuagent_collector.metrics import BY_NAME
-from gpuagent_collector.outliers.readings import Group, Unit, is_either, is_worse
+from gpuagent_collector.outliers.readings import Group, Kind, Unit, is_either, is_worse
 from gpuagent_collector.outliers.study import _is_material, _test
+from gpuagent_collector.runs.arguments import identify_command
+
+KIND = Kind(
+    workload="mnist",
+    parameters="{}",
+    device=None,
+    environment="bare",
+    image=None,
+    interference=None,
+    limits=None,
+    identity=identify_command(()),
+    command=(),
+)
 
 
 def group(metric: str, *values: float) -> Group:
     units = [Unit(f"node-{number}", number) for number in range(len(values))]
     chosen = dict(zip(units, values, strict=True))
-    return Group(kind=("mnist", "{}"), metric=BY_NAME[metric], values=chosen, runs=dict.fromkeys(units, 1))
+    return Group(kind=KIND, metric=BY_NAME[metric], values=chosen, runs=dict.fromkeys(units, 1))
 
 
 def test_a_share_of_nothing_is_not_tested() -> None:

@@ -12,6 +12,9 @@ from gpuagent_collector.statistics.shift import least_pairs, least_runs
 from gpuagent_collector.statistics.summaries import outliers
 from gpuagent_collector.statistics.verdicts import Verdict
 
+# Metrics that many runs have, the more telling ones first.
+_COMMON = ("throughput", "step_seconds", "run_seconds")
+
 
 def sequential(evidence: Evidence) -> Iterator[Caveat]:
     """Say that an experiment could stop early, and the level of its intervals."""
@@ -53,8 +56,8 @@ def few_pairs(evidence: Evidence) -> Iterator[Caveat]:
         together = f" in {number} comparisons tested together" if number > 1 else ""
         yield Caveat(
             code="few_pairs",
-            text=f"{len(few[0])} pairs of runs are too few to show a difference{together}, and were tested as "
-            "independent runs",
+            text=f"{len(few[0])} pairs of runs are too few for a test of pairs{together}, so the runs were tested as "
+            "independent ones",
             remedy=f"repeat the experiment at least {least_pairs(number, figures.alpha)} times",
         )
 
@@ -71,7 +74,7 @@ def unmatched(evidence: Evidence) -> Iterator[Caveat]:
         yield Caveat(
             code="unmatched",
             text=f"runs whose pair is incomplete, outside the test: {'; '.join(outside)}",
-            remedy="medians include them; --unpaired tests them too",
+            remedy=f"medians include them; {evidence.command(unpaired='')} tests them too",
         )
 
 
@@ -81,7 +84,7 @@ def fell_back(evidence: Evidence) -> Iterator[Caveat]:
         yield Caveat(
             code="no_throughput",
             text="no throughput is known on both sides, so the duration of the runs was tested (run_seconds)",
-            remedy="report steps or the result `throughput` (docs/your-program.md), or name another with --metric",
+            remedy="report steps or the result `throughput` (docs/your-program.md)",
         )
 
 
@@ -89,16 +92,20 @@ def mixed_units(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where throughputs of several units are compared."""
     units = throughput_units(evidence.layout, evidence.facts)
     if len(units) > 1:
+        is_known = evidence.has_everywhere("run_seconds")
+        instead = f", or compare durations: {evidence.command(metric='run_seconds')}" if is_known else ""
         yield Caveat(
             code="mixed_units",
             text=f"the runs' throughputs are in {' and in '.join(units)}: ratios between these mean nothing",
-            remedy="run both sides with the same steps and items, or name another with --metric",
+            remedy=f"run both sides with the same steps and items{instead}",
         )
 
 
 def untested(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where a side lacks the tested metric."""
     metric = evidence.figures.primary.name
+    other = next((name for name in _COMMON if evidence.has_everywhere(name)), None)
+    remedy = f"{evidence.command(metric=other)} compares what all have" if other else "run it where that is measured"
     for block in evidence.layout.blocks:
         lacking = [cell.side for cell in block.cells if cell.runs and not evidence.facts.values(cell.runs, metric)]
         if lacking:
@@ -107,7 +114,7 @@ def untested(evidence: Evidence) -> Iterator[Caveat]:
                 code="untested",
                 text=f"{tell_apart(block, evidence.layout.blocks)}: {concerned}, "
                 f"because no run of {', '.join(lacking)} has {metric}",
-                remedy="name a --metric that all sides have, or another --baseline",
+                remedy=remedy,
             )
 
 

@@ -1,11 +1,14 @@
 """Warnings about the hardware and software of the sides, and about other users of it."""
 
+import shlex
 from collections.abc import Iterator
 
 from gpuagent_collector.compare.figures import Evidence
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.runs.data import Run
+from gpuagent_collector.runs.settings import settings_of
+from gpuagent_common.text import harmless
 
 # Others that use less than this share of a node's cores are no reason for a warning.
 _FOREIGN_SHARE = 1 / 3
@@ -66,8 +69,23 @@ def different_specs(evidence: Evidence) -> Iterator[Caveat]:
         yield Caveat(
             code="different_specs",
             text=f"hardware or software differs between the sides: {', '.join(titles)}",
-            remedy="none of these is shown to be the cause; `collector plan --why A B` separates them",
+            remedy=f"none of these is shown to be the cause{_separation(evidence)}",
         )
+
+
+def _separation(evidence: Evidence) -> str:
+    """Return the command that plans to separate what an experiment can set of the difference; '' for nothing."""
+    layout, block = evidence.layout, evidence.layout.blocks[0]
+    cells = [cell for cell in block.cells if cell.runs]
+    if len(cells) != 2 or not layout.is_compared or not evidence.is_by_facet:
+        return ""
+    foot, top = (settings_of(cell, evidence.facts) for cell in cells)
+    if not foot.differs_settably(top):
+        return ""
+    chosen = [word for name in ("--experiment", "--where") if (value := evidence.asked[name]) for word in (name, value)]
+    sides = [cell.side for cell in cells]
+    words = ["collector", "plan", block.workload, "--by", layout.facet.name, *chosen, "--why", *sides]
+    return f"; `{harmless(shlex.join(words))}` separates what can be set"
 
 
 def shared_gpu(evidence: Evidence) -> Iterator[Caveat]:

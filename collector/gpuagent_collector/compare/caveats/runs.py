@@ -11,9 +11,9 @@ from gpuagent_collector.output.human import significant
 from gpuagent_collector.runs.arguments import differing_arguments, identify_command, write_argument
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, cancelled_caveat
 from gpuagent_collector.runs.data import Run
-from gpuagent_collector.runs.facets import CONDITIONS
+from gpuagent_collector.runs.facets import CONDITIONS, FACETS, can_name
 from gpuagent_collector.runs.specs import MARK
-from gpuagent_collector.runs.words import REASONS
+from gpuagent_collector.runs.words import reasons
 from gpuagent_common.text import counted
 
 # Methods of run_energy in words.
@@ -27,6 +27,8 @@ _ENERGY_METHODS: Mapping[str, str] = {
 
 # What the first measured steps may take from a run's throughput.
 _WARM_UP_SHARE = 0.02
+
+_FACET_NAMES = frozenset(facet.name for facet in FACETS)
 
 # Of the arguments in which commands differ.
 _SHOWN_ARGUMENTS = 3
@@ -89,11 +91,20 @@ def warming_up(evidence: Evidence) -> Iterator[Caveat]:
     where = evidence.sides_where(loses)
     if where:
         steps = max(facts.value(run, "steps_before_steady") or 0 for side in evidence.sides.values() for run in side)
+        remedies = []
+        if evidence.has_everywhere("steady_throughput"):
+            remedies.append(f"{evidence.command(metric='steady_throughput')} leaves them out")
+        # Programs of the user's own have no such option.
+        warmups = [block.parameters.get("warmup") for block in evidence.layout.blocks]
+        known = [warmup for warmup in warmups if isinstance(warmup, int)]
+        if len(known) == len(warmups):
+            remedies.append(f"run the workload with `--warmup {max(known) + int(steps)}`")
         yield Caveat(
             code="warming_up",
             text=f"the first measured steps were slower, by more than {100 * _WARM_UP_SHARE:.0f} % of the throughput, "
             f"in {where}",
-            remedy=f"compare --metric steady_throughput, or raise --warmup by {steps:.0f} steps",
+            remedy=", or ".join(remedies)
+            or f"report the phase `measure` {steps:.0f} steps later (docs/your-program.md)",
         )
 
 
@@ -107,7 +118,7 @@ def whole_run(evidence: Evidence) -> Iterator[Caveat]:
         yield Caveat(
             code="whole_run",
             text=f"no measured phase was reported in {where}: their figures are of the whole run, start-up included",
-            remedy="run with --observe or --pattern, or report the phase `measure`, to leave start-up out",
+            remedy="report the phase `measure` (docs/your-program.md), or run with `gpuagent run --observe`",
         )
 
 
@@ -132,10 +143,12 @@ def unsuccessful(evidence: Evidence) -> Iterator[Caveat]:
     """Warn of runs that ended without success."""
     counts = _others(evidence.layout, lambda status: status not in (*UNFINISHED, CANCELLED, EXCLUDED))
     if counts:
+        of_cells = [cell.others for block in evidence.layout.blocks for cell in block.cells]
+        ended = [status for others in of_cells for status in others if status not in (*UNFINISHED, CANCELLED)]
         yield Caveat(
             code="unsuccessful",
             text=f"runs that are in no figure: {counts}",
-            remedy=f"a side that fails more often is worse than its figures; reasons: {REASONS}",
+            remedy=f"a side that fails more often is worse than its figures; reasons: {reasons(ended)}",
         )
 
 
@@ -156,7 +169,7 @@ def excluded(evidence: Evidence) -> Iterator[Caveat]:
         yield Caveat(
             code="excluded",
             text=f"runs that an operator has excluded: {counts.replace(f' {EXCLUDED}', '')}",
-            remedy="`collector run edit RUN --include` takes one back; its note may say why",
+            remedy="`collector runs` marks them; an operator takes one back with run edit RUN --include",
         )
 
 
@@ -217,10 +230,11 @@ def few_nodes(evidence: Evidence) -> Iterator[Caveat]:
     counts = {side: (len(runs), len(nodes[side])) for side, runs in evidence.sides.items()}
     if any(runs > of_side for runs, of_side in counts.values()):
         listed = ", ".join(f"{runs:,} runs of {of_side:,} nodes for {side}" for side, (runs, of_side) in counts.items())
+        see = f", or see {evidence.command(by='node')}" if evidence.is_by_facet else ""
         yield Caveat(
             code="few_nodes",
             text=f"{listed}: what the runs of a node have in common counts once for each of them",
-            remedy="if nodes differ, a false 'differs' is likelier than stated: see `--by node`, or use more nodes",
+            remedy=f"if nodes differ, a false 'differs' is likelier than stated: use more nodes{see}",
         )
 
 
@@ -260,12 +274,26 @@ def joined(evidence: Evidence) -> Iterator[Caveat]:
     # Those on both sides of an event were never one experiment.
     if sides and not evidence.layout.facet.in_time:
         runs, percent = sum(runs for _, runs in again), significant(100 * evidence.figures.alpha)
+        whole = _whole_experiments(evidence)
         yield Caveat(
             code="joined",
             text=f"{counted(runs, 'run')} of {', '.join(sides)} repeat earlier ones: if that was after a "
             f"look at the others, a false 'differs' comes more often than in {percent} % of cases",
-            remedy="compare one experiment alone (--experiment, --where), or run a new one (`collector plan`)",
+            remedy=f"compare one experiment alone: {evidence.command(experiment=whole[-1])}"
+            if whole
+            else "run a new experiment, and compare it alone",
         )
+
+
+def _whole_experiments(evidence: Evidence) -> list[str]:
+    """Return the experiments of several that have runs on two or more sides of a block, in the order of their runs."""
+    found: dict[str, bool] = {}
+    for block in evidence.layout.blocks:
+        of_cells = [dict.fromkeys(run.experiment for run in cell.runs if run.experiment) for cell in block.cells]
+        for experiment in (name for names in of_cells for name in names):
+            found[experiment] = found.get(experiment, False) or sum(experiment in names for names in of_cells) > 1
+    others = any(run.experiment is None for runs in evidence.sides.values() for run in runs)
+    return [name for name, is_whole in found.items() if is_whole] if len(found) > 1 or others else []
 
 
 def _again(cell: Cell) -> int:
@@ -280,10 +308,13 @@ def confounded(evidence: Evidence) -> Iterator[Caveat]:
     for name in (name for name in CONDITIONS if name not in {facet.name, *facet.fixes, "device"}):
         values = [sorted({getattr(run, name) or "none" for run in runs}) for runs in evidence.sides.values()]
         if any(of_side != values[0] for of_side in values):
+            known = all(getattr(run, name) is not None for runs in evidence.sides.values() for run in runs)
+            is_facet = name in _FACET_NAMES and evidence.is_by_facet and (known or name == "limits")
+            instead = f", or {evidence.command(by=name)}" if is_facet else ""
             yield Caveat(
                 code="confounded",
                 text=f"the sides also differ in {name}: {' / '.join(map(', '.join, values))}",
-                remedy=f"run both sides with the same {name}, or compare `--by {name}`",
+                remedy=f"run both sides with the same {name}{instead}",
             )
 
 
@@ -300,17 +331,19 @@ def different_commands(evidence: Evidence) -> Iterator[Caveat]:
             more = f" and {counted(len(shown) - _SHOWN_ARGUMENTS, 'other')}" if shown[_SHOWN_ARGUMENTS:] else ""
             listed = "; ".join(write_argument(*pair) for pair in shown[:_SHOWN_ARGUMENTS])
             of = f" of {block.workload}" if len(blocks) > 1 else ""
-            named = next((name for name, _ in shown if name), None)
+            named = next((name for name, _ in shown if can_name(name)), None)
             by = f"argument:{named}" if named else "command"
-            separates = f"`--by {facet.name},{by}` separates these runs"
+            paired = any(test.block is block and test.pairs for test in evidence.figures.tests)
+            what = "pairs have one command each, of which one may be faster and another slower"
+            remedy = "that may be the difference" if between else what if paired else "that adds to the spread"
+            if evidence.is_by_facet:
+                compared = by if between else f"{facet.name},{by}"
+                does = "compares it" if between else "separates these runs"
+                remedy += f"; {evidence.command(by=compared, workload=block.workload)} {does}"
             yield Caveat(
                 code="different_commands",
                 text=f"{MARK} command{of}{'' if between else ' within each side'}: {listed}{more}",
-                remedy=f"that may be the difference; `--by {by}` compares it"
-                if between
-                else f"pairs have one command each, of which one may be faster and another slower; {separates}"
-                if any(test.block is block and test.pairs for test in evidence.figures.tests)
-                else f"that adds to the spread; {separates}",
+                remedy=remedy,
             )
 
 
@@ -321,5 +354,5 @@ def overlapping(evidence: Evidence) -> Iterator[Caveat]:
         yield Caveat(
             code="overlapping",
             text=f"other runs were on the same node at the same time in {where}",
-            remedy="run one after the other, or load the node on purpose with `--with`",
+            remedy="run one after the other; `gpuagent run --with` loads a node on purpose",
         )

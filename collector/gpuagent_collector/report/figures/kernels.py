@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from gpuagent_collector.output.human import Notation, notation, significant
+from gpuagent_collector.output.shortening import shorten
 from gpuagent_collector.profile.data import OTHERS
 from gpuagent_collector.profile.lanes import Amount, Table
 from gpuagent_collector.profile.names import short_names
@@ -20,7 +21,7 @@ def kernels_figure(table: Table, study: Study, sides: Sequence[str]) -> Figure:
     rows = sorted(table.rows, key=lambda row: -max(amount.seconds for amount in row.amounts if amount))[:_MOST]
     scale = notation([amount.seconds for row in rows for amount in row.amounts if amount], "seconds")
     names = short_names(row.name for row in rows)
-    called = [_cut("others" if row.name == OTHERS else names[row.name]) for row in rows]
+    called = shorten(["others" if row.name == OTHERS else names[row.name] for row in rows], _LONGEST_NAME)
     data: list[Data] = []
     for number, side in enumerate(study.sides):
         amounts = [row.amounts[number] for row in rows]
@@ -59,7 +60,3 @@ def kernels_figure(table: Table, study: Study, sides: Sequence[str]) -> Figure:
 
 def _took(amount: Amount | None, scale: Notation) -> str:
     return f"{scale.write(amount.seconds)} in {significant(amount.calls)} calls" if amount else "none"
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"

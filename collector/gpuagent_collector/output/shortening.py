@@ -1,0 +1,67 @@
+"""Texts cut for a screen or a figure: only when they are printed, and never so that two become alike."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import takewhile
+
+from gpuagent_collector.output.document import Bullets, Grid, Paragraph, Section, Verbatim
+
+_CUT = "…"
+
+
+def shorten(texts: Sequence[str], most: int) -> list[str]:
+    """Return texts of at most `most` characters, each with the part in which it differs from the others.
+
+    They stay as they are where cutting would make two of them alike.
+    """
+    different = list(dict.fromkeys(texts))
+    columns = zip(*different, strict=False) if different[1:] else ()
+    before = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+    cut = {text: text if len(text) <= most else _cut(text, before, most) for text in different}
+    return [cut[text] for text in texts] if len(set(cut.values())) == len(different) else list(texts)
+
+
+def _cut(text: str, before: int, most: int) -> str:
+    """Return the begin of a text, and what follows its first `before` characters; both ends where that is near."""
+    head = most // 3
+    if before <= head:
+        tail = most // 2
+        return f"{text[: most - tail - 1]}{_CUT}{text[-tail:]}"
+    room = most - head - 2
+    # A few characters before the difference name what differs.
+    start = min(before - room // 2, len(text) - room - 1)
+    rest = text[start : start + room] + _CUT if start + room + 1 < len(text) else text[-(room + 1) :]
+    return f"{text[:head]}{_CUT}{rest}"
+
+
+# Of the name of a side.
+_MOST_CHARACTERS = 40
+
+
+def shorten_sides(sections: Iterable[Section], sides: Sequence[str]) -> list[Section]:
+    """Return a document in which long names of sides are cut; remedies stay as they are, since they are commands."""
+    shortened = dict(zip(sides, shorten(sides, _MOST_CHARACTERS), strict=True))
+    # The longest first: one name may begin another.
+    names = sorted((side for side in sides if shortened[side] != side), key=len, reverse=True)
+
+    def write(text: str) -> str:
+        for name in names:
+            text = text.replace(name, shortened[name])
+        return text
+
+    return [_rewrite(section, write) for section in sections] if names else list(sections)
+
+
+def _rewrite(section: Section, write: Callable[[str], str]) -> Section:
+    parts: list[Paragraph | Bullets | Grid | Verbatim] = []
+    for part in section.parts:
+        if isinstance(part, Paragraph):
+            parts.append(Paragraph(text=write(part.text)))
+        elif isinstance(part, Bullets):
+            parts.append(Bullets(points=tuple((write(text), remedy) for text, remedy in part.points)))
+        elif isinstance(part, Grid):
+            rows = tuple(tuple(map(write, row)) for row in part.rows)
+            parts.append(replace(part, header=tuple(map(write, part.header)), rows=rows))
+        else:
+            parts.append(part)
+    return Section(heading=write(section.heading), parts=tuple(parts))

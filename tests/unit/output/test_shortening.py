@@ -1,0 +1,47 @@
+"""Texts cut for a screen: different ones stay different."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuagent_collector.output.document import Bullets, Grid, Paragraph, Section
+from gpuagent_collector.output.shortening import shorten, shorten_sides
+
+LONG = "--learning-rate 0.001 --optimizer adamw --weight-decay 0.01 --batch-size {} --epochs 5"
+
+
+@given(st.lists(st.text(alphabet="ab", max_size=30), max_size=8), st.integers(min_value=8, max_value=20))
+def test_different_texts_stay_different_and_short_ones_as_they_are(texts: list[str], most: int) -> None:
+    cut = shorten(texts, most)
+    assert [len(set(cut)), len(cut)] == [len(set(texts)), len(texts)]
+    assert all(len(short) <= most for short in cut) or cut == texts
+    assert all(short == text for short, text in zip(cut, texts, strict=True) if len(text) <= most)
+
+
+def test_the_part_that_differs_is_kept() -> None:
+    small, large = shorten([LONG.format(32), LONG.format(128)], 40)
+    assert "size 32" in small
+    assert "size 128" in large
+
+
+def test_names_of_sides_are_cut_in_texts_and_tables_and_not_in_remedies() -> None:
+    sides = [LONG.format(32), LONG.format(128), "short"]
+    section = Section(
+        heading=sides[0],
+        parts=(
+            Paragraph(text=f"{sides[0]} against {sides[1]} and short"),
+            Grid(header=("", sides[0]), rows=((sides[1], "1"),)),
+            Bullets(points=((f"of {sides[0]}", f"collector compare {sides[0]}"),)),
+        ),
+    )
+    (shown,) = shorten_sides([section], sides)
+    paragraph, grid, bullets = shown.parts
+    assert isinstance(paragraph, Paragraph)
+    assert isinstance(grid, Grid)
+    assert isinstance(bullets, Bullets)
+    assert "size 32" in shown.heading
+    assert len(paragraph.text) < 110
+    assert paragraph.text.endswith(" and short")
+    assert "size 32" in grid.header[1]
+    assert "size 128" in grid.rows[0][0]
+    assert bullets.points[0][1] == f"collector compare {sides[0]}"
+    assert shorten_sides([section], ["short"]) == [section]

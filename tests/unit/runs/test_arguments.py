@@ -1,0 +1,58 @@
+"""Names of commands: a different one for each that is another, however long and however alike they look."""
+
+import shlex
+from collections.abc import Sequence
+
+import pytest
+
+from gpuagent_collector.runs.arguments import differing_arguments, identify_command, name_commands, write_argument
+
+TRAIN = "python train.py --learning-rate 0.001 --optimizer adamw --weight-decay 0.01 --batch-size"
+
+
+def named(*lines: str) -> list[str]:
+    commands = [tuple(shlex.split(line)) for line in lines]
+    names = name_commands(commands)
+    return [names[command] for command in commands]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        # They differ behind the 40th character only.
+        [f"{TRAIN} {batch} --optimizer {name}" for batch in (32, 128) for name in ("adamw", "stochastic-gradient")],
+        [f"prog --prompt {'x' * 60}{end}" for end in "ab"],
+        # The order of lone words, and how often each is there.
+        ["prog 4 8", "prog 8 4"],
+        ["prog 4 4 8", "prog 4 8 4"],
+        # The borders between words.
+        ["prog --tags 'a b'", "prog --tags a --tags b", "prog --tags a b"],
+        ["prog --x=1 --y=2", "prog '--x=1 --y=2'"],
+    ],
+)
+def test_different_commands_have_different_names(lines: Sequence[str]) -> None:
+    assert len({identify_command(tuple(shlex.split(line))) for line in lines}) == len(lines)
+    assert len(set(named(*lines))) == len(lines)
+
+
+def test_commands_that_differ_in_order_of_options_and_in_paths_are_one() -> None:
+    first, second, other = named(
+        "/a/bin/python /a/train.py --x 1 --y 2 --data /a/data --name long",
+        "/b/bin/python /b/train.py --y 2 --x=1 --data /b/data --name long",
+        "/b/bin/python /b/train.py --y 2 --x=3 --data /b/data --name long",
+    )
+    assert first == second
+    assert (first, other) == ("--x 1", "--x 3")
+
+
+def test_lone_words_in_another_order_are_a_difference_of_commands() -> None:
+    ((name, values),) = differing_arguments([[("prog", "4", "8")], [("prog", "8", "4")]])
+    assert (name, values) == ("", (("prog 4 8",), ("prog 8 4",)))
+
+
+def test_a_long_value_is_written_with_the_part_in_which_it_differs() -> None:
+    text = write_argument("--prompt", [[f"{'x' * 60}left{'y' * 60}"], [f"{'x' * 60}right{'y' * 60}"]])
+    left, right = text.split(" | ")
+    assert "left" in left
+    assert "right" in right
+    assert len(text) < 100
