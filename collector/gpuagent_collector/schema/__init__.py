@@ -1,9 +1,11 @@
 """The store's schema: numbered SQL files, each applied once, in order, in a transaction of its own."""
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from importlib import resources
 
 import duckdb
@@ -17,6 +19,8 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
     applied_at TIMESTAMP                  -- UTC | when | collector
 )
 """
+
+_CREATED = re.compile(r"CREATE (?:OR REPLACE )?(?:TABLE|VIEW) (?:IF NOT EXISTS )?(\w+)")
 
 _TABLES = "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database()"
 
@@ -37,6 +41,12 @@ def load_migrations() -> tuple[Migration, ...]:
         Migration(version=int(each.name.split("_")[0]), name=each.name, sql=each.read_text("utf-8"))
         for each in sorted(files, key=lambda each: each.name)
     )
+
+
+@cache
+def schema_relations() -> frozenset[str]:
+    """Return the names of the tables and views that the schema makes. All others in a store are its users' own."""
+    return frozenset(_CREATED.findall("\n".join([_HISTORY, *(each.sql for each in load_migrations())])))
 
 
 def stored_version(connection: duckdb.DuckDBPyConnection) -> int | None:
