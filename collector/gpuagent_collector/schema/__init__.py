@@ -69,7 +69,7 @@ def check_version(connection: duckdb.DuckDBPyConnection, migrations: Sequence[Mi
     """
     version, newest = stored_version(connection), migrations[-1].version
     if version is None:
-        raise StoreError("it contains tables of another program; name another file with --store")
+        raise StoreError("it is no store of gpuagent: it has tables of another program; name another file")
     if version > newest:
         raise StoreError(
             f"it was written by a newer collector (schema {version}; this one knows {newest}); upgrade gpuagent"

@@ -77,7 +77,7 @@ def _read_object(
     if kind == "sequence":
         return UserObject(kind=kind, name=full_name, sql=f"CREATE SEQUENCE {full_name} {shown}")
     if kind == "type":
-        typed = connection.execute(f"SELECT typeof(CAST(NULL AS {full_name}))")  # noqa: S608 - quoted
+        typed = connection.execute(f"SELECT typeof(CAST(NULL AS {full_name}))")
         ((definition,),) = typed.fetchall()
         return UserObject(kind=kind, name=full_name, sql=f"CREATE TYPE {full_name} AS {definition}")
     return UserObject(kind=kind, name=full_name, sql=shown)
