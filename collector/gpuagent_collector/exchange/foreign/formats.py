@@ -10,6 +10,7 @@ from typing import Any
 
 from gpuagent_collector.exchange.foreign import (
     aiperf,
+    genai_perf,
     guidellm,
     mlperf_inference,
     mlperf_training,
@@ -40,6 +41,7 @@ class Format:
 FORMATS: tuple[Format, ...] = (
     Format("aiperf", aiperf.recognise, aiperf.read),
     Format("aiperf-csv", aiperf.recognise_csv, aiperf.read_csv),
+    Format("genai-perf", genai_perf.recognise, genai_perf.read),
     Format("guidellm", guidellm.recognise, guidellm.read),
     Format("vllm-bench", vllm_bench.recognise, vllm_bench.read),
     Format("nccl-tests", nccl_tests.recognise, nccl_tests.read),
