@@ -1,4 +1,4 @@
-"""What aiperf writes of its settings into a result: the conditions under which results are alike.
+"""The settings that aiperf writes into a result: the conditions under which results are alike.
 
 Schema 1.1 and later, as of 0.10.0 and 0.13.0, have `models`, `datasets` and `phases`. Schema 1.0 and the files without
 one, as of 0.1 to 0.5, have `endpoint.model_names`, `input` and `loadgen`. Settings that a user did not give are absent.
