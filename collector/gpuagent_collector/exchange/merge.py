@@ -23,7 +23,7 @@ EXCEPT ALL
 SELECT {columns} FROM "{table}" WHERE {candidates}
 """
 
-_MICROS = pa.timestamp("us")
+_MICROS: pa.DataType = pa.timestamp("us")
 
 _NO_SUMMARIES = pa.schema([("run_id", pa.string()), ("computed_at", _MICROS)]).empty_table()
 

@@ -428,6 +428,8 @@ KINDS = {
     "genai-perf-options.json": "genai-perf",
     "genai-perf-nested.json": "genai-perf",
     "vllm-2024.json": "vllm-bench",
+    "sglang.jsonl": "sglang-bench",
+    "sglang-2024.jsonl": "sglang-bench",
     "nccl-tagged.txt": "nccl-tests",
     "aiperf-poisson.csv": "aiperf-csv",
     "guidellm-poisson.json": "guidellm",
@@ -568,12 +570,12 @@ def test_figures_are_in_the_unit_that_is_written_or_refused(name: str) -> None:
         (run,) = read_results(Path("a.json"), json.dumps(other).encode(), None)
         assert figures(run)["ttft_p99_seconds"] == pytest.approx(expected["ttft_p99_seconds"])
     for metric in ("time_to_first_token", "output_token_throughput", "input_sequence_length", "request_count"):
-        for unit in ("fortnights", None):
-            other = {**document, metric: {**document[metric], "unit": unit}}
-            if (metric, unit) == ("request_count", None):
-                continue
-            with pytest.raises(ResultError, match=f"the unit of {metric}"):
-                read_results(Path("a.json"), json.dumps(other).encode(), None)
+        other = {**document, metric: {**document[metric], "unit": "fortnights"}}
+        with pytest.raises(ResultError, match=f"the unit of {metric} is 'fortnights'"):
+            read_results(Path("a.json"), json.dumps(other).encode(), None)
+    del document["time_to_first_token"]["unit"]
+    with pytest.raises(ResultError, match="the unit of time_to_first_token is ''"):
+        read_results(Path("a.json"), json.dumps(document).encode(), None)
 
 
 def test_the_unit_of_a_line_of_the_csv_of_aiperf_counts() -> None:
@@ -652,3 +654,39 @@ def test_two_processes_that_each_measured_are_not_mixed() -> None:
     both = "".join(f"{rank}: {line}\n" for line in content.splitlines() for rank in (0, 1))
     with pytest.raises(ResultError, match="measures 1048576 bytes 2 times"):
         read_results(Path("out.txt"), both.encode(), None)
+
+
+def test_lines_of_sglang_are_runs_with_the_settings_that_they_state() -> None:
+    first, second = read("sglang.jsonl")
+    assert first.parameters == {
+        "rate": None,
+        "concurrency": 16,
+        "model": "/models/example-8b",
+        "api": "sglang",
+        "input": "1024",
+        "output": "128",
+        "tp_size": 2,
+        "dp_size": 1,
+        "dtype": "auto",
+    }
+    assert second.parameters["concurrency"] == 32
+    found = figures(first)
+    assert (found["throughput"], found["requests_per_second"], found["server_version"]) == (512.0, 4.0, "0.5.0")
+    assert (found["ttft_p99_seconds"], found["tpot_p50_seconds"], found["e2e_p90_seconds"]) == (0.26, 0.0285, 4.2)
+
+
+def test_an_early_result_of_sglang_has_no_model_and_the_means_of_its_lengths() -> None:
+    (run,) = read("sglang-2024.jsonl")
+    parameters = dict(run.parameters)
+    assert (
+        parameters.pop("dataset") == '{"random_input_len": 1024, "random_output_len": 128, "random_range_ratio": 0.0}'
+    )
+    assert parameters == {
+        "rate": 4.0,
+        "concurrency": None,
+        "burstiness": 1.0,
+        "api": "completions",
+        "input": "215",
+        "output": "198",
+    }
+    assert figures(run)["ttft_p50_seconds"] == 0.085

@@ -15,6 +15,7 @@ from gpuagent_collector.exchange.foreign import (
     mlperf_inference,
     mlperf_training,
     nccl_tests,
+    sglang_bench,
     vllm_bench,
 )
 from gpuagent_collector.exchange.foreign.result import ForeignRun, ResultError
@@ -44,6 +45,7 @@ FORMATS: tuple[Format, ...] = (
     Format("genai-perf", genai_perf.recognise, genai_perf.read),
     Format("guidellm", guidellm.recognise, guidellm.read),
     Format("vllm-bench", vllm_bench.recognise, vllm_bench.read),
+    Format("sglang-bench", sglang_bench.recognise, sglang_bench.read),
     Format("nccl-tests", nccl_tests.recognise, nccl_tests.read),
     Format("mlperf-training", mlperf_training.recognise, mlperf_training.read),
     Format("mlperf-inference", mlperf_inference.recognise, mlperf_inference.read),
