@@ -31,6 +31,6 @@ def command(file: Path, reader: ReaderOptions) -> None:
     with reader.open() as store:
         copied = backup(store, file, print_rows_of)
     if copied.left_out:
-        print_error(f"the copy lacks {', '.join(copied.left_out)}; keep the statements that make them")
+        print_error(f"the copy lacks {copied.lacking}; keep the statements that make them")
     size_bytes = file.stat().st_size
     click.echo(f"{file}: {counted(copied.rows, 'row')}, {size_bytes / 2**20:,.1f} MiB")

@@ -50,8 +50,8 @@ def command(retention: "Retention | None", trust_clock: bool, store_name: str) -
             store.checkpoint()
         files = store.files()
     if files is None:
-        if kept_for := shrink(store.spec):
-            print_error(f"the file keeps its free space, because a copy would lack {', '.join(kept_for)}")
+        if lacking := shrink(store.spec):
+            print_error(f"the file keeps its free space, because a copy would lack {lacking}")
         count, size_bytes = 1, store.spec.path.stat().st_size
     else:
         count, size_bytes = files.count, files.size_bytes

@@ -222,11 +222,11 @@ def _import_stores(files: Sequence[Path], store_name: str) -> None:
             _print_merged(store, merged, f" from {file.name}")
 
 
-def _print_merged(store: "Store", merged: "Sequence[Merged]", whence: str) -> None:
+def _print_merged(store: "Store", merged: "Sequence[Merged]", origin: str) -> None:
     for each in merged:
         print_rows_of(each.table, each.added)
     added, known = sum(each.added for each in merged), sum(each.known for each in merged)
-    click.echo(f"{store.spec}: {counted(added, 'row')} added{whence}, {known:,} were there already")
+    click.echo(f"{store.spec}: {counted(added, 'row')} added{origin}, {known:,} were there already")
 
 
 def _import_spool(file: Path, store_name: str) -> None:

@@ -26,6 +26,9 @@ _BATCHES_AT_ONCE = 100
 # Share of a file's blocks that are free.
 _WORTH_COPYING = 0.25
 
+# Objects of users that an error names.
+_NAMED = 3
+
 # Called with each table and its number of rows when it is copied.
 Progress = Callable[[str, int], None]
 
@@ -36,6 +39,12 @@ class Copied:
 
     rows: int
     left_out: Sequence[str]
+
+    @property
+    def lacking(self) -> str:
+        """Return the first objects that are left out, and the number of the others."""
+        rest = len(self.left_out) - _NAMED
+        return ", ".join([*self.left_out[:_NAMED], *([f"{rest} more"] if rest > 0 else [])])
 
 
 class Origin(Protocol):
@@ -93,13 +102,13 @@ def backup(reader: Origin, file: Path, progress: Progress, *, memory_bytes: int 
     return Copied(rows=sum(rows.values()), left_out=left_out)
 
 
-def shrink(spec: StoreSpec) -> Sequence[str]:
+def shrink(spec: StoreSpec) -> str:
     """Replace a file by a copy of it, if a quarter of it is free and the copy lacks nothing.
 
     DuckDB keeps the blocks of removed rows for later ones. Both files need room until the copy is complete.
 
     Returns:
-        The objects of users that cannot be copied; the file is then as it was.
+        The objects of users that cannot be copied, for people; the file is then as it was. Empty: there are none.
 
     Raises:
         GpuAgentError: as `backup`; the store is as it was.
@@ -109,21 +118,21 @@ def shrink(spec: StoreSpec) -> Sequence[str]:
     with closing(FileReader(spec)) as reader:
         log = path.with_name(f"{path.name}.wal")  # of this file alone
         if log.exists() or reader.free_share() < _WORTH_COPYING:
-            return ()
+            return ""
         was, mask = path.stat(), os.umask(0o077)  # anyone who can read the copy needs no token
         try:
             copy.unlink(missing_ok=True)
-            if left_out := backup(reader, copy, lambda _table, _rows: None).left_out:
-                return left_out
+            if lacking := backup(reader, copy, lambda _table, _rows: None).lacking:
+                return lacking
             os.chown(copy, was.st_uid, was.st_gid)
             copy.chmod(was.st_mode)
             copy.replace(path)
         except PermissionError:  # another user's store, who could not open a copy of ours
-            return ()
+            return ""
         finally:
             os.umask(mask)
             copy.unlink(missing_ok=True)
-    return ()
+    return ""
 
 
 def _copy(

@@ -1,4 +1,4 @@
-"""Another store, whose rows are merged into a store without an export between them."""
+"""Another store in a file, a lake's catalog included, whose rows are merged without an export between them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -50,8 +50,11 @@ class OtherStore:
         Raises:
             StoreError: it is damaged, in use, newer than this collector, or no store of gpuagent.
         """
+        spec = StoreSpec.parse(f"ducklake:{file}")
+        if not spec.data_directory.is_dir():
+            spec = StoreSpec.parse(str(file))
         try:
-            reader = FileReader(StoreSpec.parse(str(file)), older=True, memory_bytes=_MEMORY_BYTES)
+            reader = FileReader(spec, older=True, memory_bytes=_MEMORY_BYTES)
         except StoreError as error:
             if "in use by process" in str(error):
                 raise StoreError(

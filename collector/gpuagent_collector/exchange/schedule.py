@@ -71,7 +71,7 @@ class BackupSchedule:
             return
         self._failed_at = None
         if copied.left_out:
-            _LOG.warning("backup %s lacks %s; keep the statements that make them", file, ", ".join(copied.left_out))
+            _LOG.warning("backup %s lacks %s; keep the statements that make them", file, copied.lacking)
         _LOG.info("backup %s: %d rows", file, copied.rows)
 
     def stop(self) -> None:

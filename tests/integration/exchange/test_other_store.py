@@ -40,6 +40,14 @@ def test_another_store_is_merged_once(other: Path, name_store: NameStore, run: R
     assert content(mine) == both
 
 
+def test_the_catalog_of_a_lake_is_a_store_too(tmp_path: Path, run: Run) -> None:
+    write_site(f"ducklake:{tmp_path / 'lake'}", another_node)
+    mine = str(tmp_path / "mine")
+    code, said = run("import", str(tmp_path / "lake"), "--store", mine)
+    assert code == 0, said
+    assert content(mine) == content(f"ducklake:{tmp_path / 'lake'}")
+
+
 def test_another_store_is_not_changed_and_need_not_be_writable(other: Path, name_store: NameStore, run: Run) -> None:
     before = other.read_bytes()
     other.chmod(0o400)

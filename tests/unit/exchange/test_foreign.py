@@ -690,3 +690,11 @@ def test_an_early_result_of_sglang_has_no_model_and_the_means_of_its_lengths() -
         "output": "198",
     }
     assert figures(run)["ttft_p50_seconds"] == 0.085
+
+
+def test_a_csv_of_genai_perf_is_no_aiperf() -> None:
+    content = (
+        "Metric,avg,min,max,p99\nTime To First Token (ms),1,1,1,1\n\nMetric,Value\nRequest Throughput (per sec),4\n"
+    )
+    with pytest.raises(ResultError, match="of no known format"):
+        read_results(Path("a.csv"), content.encode(), None)

@@ -71,8 +71,10 @@ def recognise(document: Any) -> bool:
 
 
 def recognise_csv(document: Any) -> bool:
-    """Return whether it is a CSV of aiperf."""
-    return isinstance(document, str) and document.startswith("Metric,avg,") and "\nRequest Throughput (" in document
+    """Return whether it is a CSV of aiperf. That of GenAI-Perf has other units, such as `per sec`."""
+    if not (isinstance(document, str) and document.startswith("Metric,avg,")):
+        return False
+    return "\nRequest Throughput (requests/" in document
 
 
 def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
