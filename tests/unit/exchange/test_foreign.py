@@ -698,3 +698,9 @@ def test_a_csv_of_genai_perf_is_no_aiperf() -> None:
     )
     with pytest.raises(ResultError, match="of no known format"):
         read_results(Path("a.csv"), content.encode(), None)
+
+
+def test_nccl_tests_in_other_units_are_refused() -> None:
+    content = (FILES / "nccl-all-reduce.txt").read_text().replace("(us)", "(ms)")
+    with pytest.raises(ResultError, match="not in"):
+        read_results(Path("out.txt"), content.encode(), None)

@@ -33,6 +33,7 @@ _COLUMNS = {
 # Operations that the workload `collectives` spells otherwise.
 _OPERATIONS = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
 
+_UNITS = re.compile(r"^#\s+\(B\)\s+\(elements\)\s+\(us\)\s+\(GB/s\)\s+\(GB/s\)")
 _VERSION = re.compile(r"# nccl-tests version (\S+)(?:.* nccl-library=(\d+))?")
 _PROGRAM = re.compile(r"(?:# Collective test starting: |(?:^|/|\s))(\w+)_perf(?:_mpi)?\b")
 # `[1,0]<stdout>:` and `[prterun-host-1@1,0]<stdout>: ` of Open MPI, with a time before it or not, `[0] ` of Intel MPI
@@ -74,6 +75,8 @@ def read(document: str) -> Sequence[ForeignRun]:
     points = [match for line in found if (match := _POINT.fullmatch(line))]
     if average is None or not points:
         raise ResultError("truncated: it has no average bus bandwidth" if points else "it has no sizes")
+    if not any(_UNITS.search(line) for line in found):
+        raise ResultError("its columns are not in (B), (us) and (GB/s)")
     sizes = Counter(int(match["size"]) for match in points)
     for size, times in sizes.items():
         if times > 1:
