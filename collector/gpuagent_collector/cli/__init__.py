@@ -16,7 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "restore": ("gpuagent_collector.cli.restore", "Put a backup in the place of a store."),
     "check": ("gpuagent_collector.cli.check", "Read a whole store and report damage."),
     "export": ("gpuagent_collector.cli.export", "Write the store, or chosen runs, as Parquet files."),
-    "import": ("gpuagent_collector.cli.import_", "Merge an export, or an agent's spool, into a store."),
+    "import": ("gpuagent_collector.cli.import_", "Merge an export, another store, a spool, a log or a result."),
     "delete": ("gpuagent_collector.cli.delete", "Remove runs or a node."),
     "nodes": ("gpuagent_collector.cli.nodes", "List the nodes and their hardware."),
     "runs": ("gpuagent_collector.cli.runs", "List the runs, newest first."),

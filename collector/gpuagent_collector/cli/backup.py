@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from gpuagent_collector.cli.options import ReaderOptions, reader_options
-from gpuagent_collector.cli.printing import print_rows_of
+from gpuagent_collector.cli.printing import print_error, print_rows_of
 from gpuagent_common.text import counted
 
 _EXAMPLES = """\b
@@ -29,6 +29,8 @@ def command(file: Path, reader: ReaderOptions) -> None:
     from gpuagent_collector.exchange.backup import backup
 
     with reader.open() as store:
-        rows = backup(store, file, print_rows_of)
+        copied = backup(store, file, print_rows_of)
+    if copied.left_out:
+        print_error(f"the copy lacks {copied.lacking}; keep the statements that make them")
     size_bytes = file.stat().st_size
-    click.echo(f"{file}: {counted(rows, 'row')}, {size_bytes / 2**20:,.1f} MiB")
+    click.echo(f"{file}: {counted(copied.rows, 'row')}, {size_bytes / 2**20:,.1f} MiB")

@@ -10,6 +10,7 @@ from gpuagent_collector.output.human import notation
 from gpuagent_common.text import counted
 
 if TYPE_CHECKING:
+    from gpuagent_collector.store import Store
     from gpuagent_collector.store.retention import Retention
 
 _EXAMPLES = """\b
@@ -41,23 +42,7 @@ def command(retention: "Retention | None", trust_clock: bool, store_name: str) -
 
     with Store.open(store_name, create=False) as store:
         if retention:
-            now = utc_now()
-            time = now if trust_clock else store.trusted_now(now)
-            if time < now:
-                print_error(
-                    f"samples disagree with the clock ({now:%Y-%m-%d %H:%M} UTC); using the time of the last ones, "
-                    f"{time:%Y-%m-%d %H:%M}. If the clock is right: --trust-clock"
-                )
-            old = thinned = removed = 0
-            for done in store.retain(retention, time):
-                if done.added:
-                    old, thinned = old + done.removed, thinned + done.added
-                else:
-                    removed += done.removed
-            if retention.rolled:
-                click.echo(f"{store.spec}: {counted(old, 'row')} thinned out to {thinned:,}")
-            if retention.everything is not None:
-                click.echo(f"{store.spec}: {counted(removed, 'row')} removed")
+            _retain(store, retention, trust_clock=trust_clock)
         for _ in store.sort(utc_now()):
             pass
         store.tidy()
@@ -65,9 +50,33 @@ def command(retention: "Retention | None", trust_clock: bool, store_name: str) -
             store.checkpoint()
         files = store.files()
     if files is None:
-        shrink(store.spec)
+        if lacking := shrink(store.spec):
+            print_error(f"the file keeps its free space, because a copy would lack {lacking}")
         count, size_bytes = 1, store.spec.path.stat().st_size
     else:
         count, size_bytes = files.count, files.size_bytes
     size = notation([size_bytes], "bytes").write(size_bytes)
     click.echo(f"{store.spec}: compacted, in {counted(count, 'file')} of {size}")
+
+
+def _retain(store: "Store", retention: "Retention", *, trust_clock: bool) -> None:
+    """Thin out and remove old samples, and print how many."""
+    from gpuagent_collector.times import utc_now
+
+    now = utc_now()
+    time = now if trust_clock else store.trusted_now(now)
+    if time < now:
+        print_error(
+            f"samples disagree with the clock ({now:%Y-%m-%d %H:%M} UTC); using the time of the last ones, "
+            f"{time:%Y-%m-%d %H:%M}. If the clock is right: --trust-clock"
+        )
+    old = thinned = removed = 0
+    for done in store.retain(retention, time):
+        if done.added:
+            old, thinned = old + done.removed, thinned + done.added
+        else:
+            removed += done.removed
+    if retention.rolled:
+        click.echo(f"{store.spec}: {counted(old, 'row')} thinned out to {thinned:,}")
+    if retention.everything is not None:
+        click.echo(f"{store.spec}: {counted(removed, 'row')} removed")

@@ -1,9 +1,9 @@
-"""`collector import`: merge an export, a spool that was carried here, a tracker's log, or results of other programs."""
+"""`collector import`: merge an export, another store, a spool, a tracker's log, or results of other programs."""
 
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,19 +13,25 @@ import click
 from gpuagent_collector.cli.options import changed_store_option
 from gpuagent_collector.cli.printing import print_rows_of
 from gpuagent_common.cli import parse_labels, parse_pairs
-from gpuagent_common.errors import MisuseError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
 
 if TYPE_CHECKING:
     from gpuagent_collector.exchange.foreign.rows import Place
+    from gpuagent_collector.exchange.merge import Merged
+    from gpuagent_collector.store import Store
 
 # The formats of results; a test compares them with the registry, whose import takes a while.
-FORMATS = ("aiperf", "aiperf-csv", "guidellm", "vllm-bench", "nccl-tests", "mlperf-training", "mlperf-inference")
+FORMATS = (
+    *("aiperf", "aiperf-csv", "genai-perf", "guidellm", "vllm-bench", "sglang-bench"),
+    *("nccl-tests", "mlperf-training", "mlperf-inference"),
+)
 
 _EXAMPLES = """\b
 Examples:
   collector import satori-july
   collector import satori-july --store both.duckdb
+  collector import node-7.duckdb --store both.duckdb
   collector import /media/stick/spool.sqlite
   collector import history.csv --run train-7f0a77487a
   collector import profile_export_aiperf.json --platform satori --gpu "8 x NVIDIA H200"
@@ -33,7 +39,7 @@ Examples:
 
 
 @click.command(epilog=_EXAMPLES)
-@click.argument("source", metavar="DIR|SPOOL|LOG|RESULT", type=click.Path(path_type=Path, exists=True))
+@click.argument("source", metavar="DIR|STORE|SPOOL|LOG|RESULT", type=click.Path(path_type=Path, exists=True))
 @changed_store_option
 @click.option("--run", "run_id", metavar="RUN", help="Take SOURCE as the log of this run's steps.")
 @click.option(
@@ -42,6 +48,7 @@ Examples:
     type=click.FloatRange(0, 1e15, min_open=True),
     help="With --run: samples or tokens of a step.",
 )
+@click.option("--log-run", metavar="NAME", help="With --run: the run in a table or chart of several.")
 @click.option("--platform", metavar="NAME", help="Of a result: where it was measured.")
 @click.option("--node", metavar="NAME", help="Of a result: the node.")
 @click.option("--gpu", metavar="[N x ]NAME", multiple=True, help="Of a result: the GPUs, such as '8 x NVIDIA H200'.")
@@ -52,23 +59,36 @@ Examples:
     "--param", "parameters", metavar="KEY=VALUE", multiple=True, help="Of a result: a parameter that it does not state."
 )
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="Of a result, instead of recognising it.")
-def command(source: Path, store_name: str, run_id: str | None, items_per_step: float | None, **place: Any) -> None:
-    """Merge an export, a spool, a log or a result into a store.
+def command(
+    source: Path,
+    store_name: str,
+    run_id: str | None,
+    items_per_step: float | None,
+    log_run: str | None,
+    **place: Any,
+) -> None:
+    """Merge an export, another store, a spool, a log or a result.
 
     The store is made if it does not exist. Rows that it already has are skipped, so exports can be imported twice, or
     overlap, in any order. The folder of a `collector export` is checked first, then merged whole or not at all.
+
+    Another store is a DuckDB file that no collector has open, or a folder of such files. Each file is merged whole or
+    not at all. It is only read, and may have an older schema.
 
     An agent's spool (spool.sqlite, or its folder) comes from a node without a connection to a collector. Its messages
     are stored exactly once, even if the agent delivers them later.
 
     With --run, steps and metrics come from a log: the history of Weights & Biases or another table with a column of
     steps, as CSV or JSON lines; a run's folder of MLflow; event files of TensorBoard, for which it must be installed.
+    Of a chart or a table of several runs, --log-run names the one to take.
 
-    Results of aiperf, guidellm, `vllm bench serve`, nccl-tests and MLPerf become runs. What a file does not state is
-    absent. A file's own platform, node and GPUs count unless options name others.
+    Results of aiperf, GenAI-Perf, guidellm, `vllm bench serve`, sglang.bench_serving, nccl-tests and MLPerf become
+    runs. What a file does not state is absent, and conditions that it should state are asked for. A file's own
+    platform, node and GPUs count unless options name others.
     """
-    if items_per_step is not None and run_id is None:
-        raise MisuseError("--items-per-step is for the log of a run; name the run with --run")
+    for option, value in (("--items-per-step", items_per_step), ("--log-run", log_run)):
+        if value is not None and run_id is None:
+            raise MisuseError(f"{option} is for the log of a run; name the run with --run")
     with ended_by_ctrl_c():
         importer = None if run_id is not None else _importer(source)
         if run_id is None and importer is None:
@@ -77,7 +97,7 @@ def command(source: Path, store_name: str, run_id: str | None, items_per_step: f
         if any(place.values()):
             raise MisuseError(f"{source} is not taken as a result of another program: only --store fits it, or --run")
         if run_id is not None:
-            _import_log(source, store_name, run_id, items_per_step)
+            _import_log(source, store_name, run_id, items_per_step, log_run)
         elif importer is not None:
             importer(source, store_name)
 
@@ -103,20 +123,28 @@ def ended_by_ctrl_c() -> Iterator[None]:
 
 
 def _importer(source: Path) -> Callable[[Path, str], None] | None:
-    """Return the importer of an export or a spool; None: it can only be a result of another program."""
+    """Return the importer of an export, a store or a spool; None: it can only be a result of another program."""
     from gpuagent_collector.exchange.manifest import MANIFEST
+    from gpuagent_collector.exchange.other_store import find_stores
     from gpuagent_collector.exchange.spool import SPOOL_FILE, is_spool
 
     if source.is_dir() and (source / MANIFEST).is_file():
         return _import_export
     if source.is_dir() and (source / SPOOL_FILE).is_file():
         return lambda folder, store_name: _import_spool(folder / SPOOL_FILE, store_name)
+    try:
+        if stores := find_stores(source):
+            return lambda _source, store_name: _import_stores(stores, store_name)
+        if source.is_file():
+            return _import_spool if is_spool(source) else None
+    except OSError as error:
+        raise GpuAgentError(f"cannot read {source}: {error.strerror}") from error
     if source.is_dir():
         raise MisuseError(
-            f"{source} is neither a folder of `collector export` (no {MANIFEST}) nor an agent's spool; for a log add "
-            "--run, and of a result name its file"
+            f"{source} is no folder of `collector export` (no {MANIFEST}), stores or a spool; for a log add --run, and "
+            "of a result name its file"
         )
-    return _import_spool if source.is_file() and is_spool(source) else None
+    return None
 
 
 def _import_results(source: Path, store_name: str, given: Mapping[str, Any]) -> None:
@@ -154,12 +182,12 @@ _GPUS = re.compile(r"([1-9][0-9]{0,2}) x (\S.*)")
 _COUNTED = re.compile(r"\s*[0-9]+ x( |$)")
 
 
-def _import_log(source: Path, store_name: str, run_id: str, items_per_step: float | None) -> None:
+def _import_log(source: Path, store_name: str, run_id: str, items_per_step: float | None, log_run: str | None) -> None:
     from gpuagent_collector.exchange.logs import import_log
     from gpuagent_collector.store import Store
 
     with Store.open(store_name) as store:
-        click.echo(f"{store.spec}: {import_log(source, run_id, store, items_per_step)}")
+        click.echo(f"{store.spec}: {import_log(source, run_id, store, items_per_step, log_run)}")
 
 
 def _import_export(folder: Path, store_name: str) -> None:
@@ -169,11 +197,36 @@ def _import_export(folder: Path, store_name: str) -> None:
 
     checked = CheckedExport.open(folder)
     with Store.open(store_name, exact=True) as store:
-        merged = merge(checked, store)
+        _print_merged(store, merge(checked, store), "")
+
+
+def _import_stores(files: Sequence[Path], store_name: str) -> None:
+    from gpuagent_collector.exchange.merge import merge
+    from gpuagent_collector.exchange.other_store import OtherStore
+    from gpuagent_collector.store import Store, StoreSpec
+
+    target = StoreSpec.parse(store_name)
+    others = [
+        file for file in files if not (not target.is_lake and target.path.exists() and target.path.samefile(file))
+    ]
+    if not others:
+        raise MisuseError(f"{files[0]} is the store itself; name another with --store")
+    # No row is stored before every file has been opened.
+    for file in others:
+        with OtherStore.open(file):
+            pass
+    with Store.open(target, exact=True) as store:
+        for file in others:
+            with OtherStore.open(file) as other:
+                merged = merge(other, store)
+            _print_merged(store, merged, f" from {file.name}")
+
+
+def _print_merged(store: "Store", merged: "Sequence[Merged]", origin: str) -> None:
     for each in merged:
         print_rows_of(each.table, each.added)
     added, known = sum(each.added for each in merged), sum(each.known for each in merged)
-    click.echo(f"{store.spec}: {counted(added, 'row')} added, {known:,} were there already")
+    click.echo(f"{store.spec}: {counted(added, 'row')} added{origin}, {known:,} were there already")
 
 
 def _import_spool(file: Path, store_name: str) -> None:

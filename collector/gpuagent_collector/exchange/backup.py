@@ -1,8 +1,9 @@
 """Copies of a store that can take its place."""
 
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -12,10 +13,11 @@ import pyarrow as pa
 
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.query.local import FileReader
-from gpuagent_collector.query.snapshot import TableRows
-from gpuagent_collector.schema import load_migrations
+from gpuagent_collector.query.snapshot import USER_OBJECTS, TableRows, read_objects
+from gpuagent_collector.schema import load_migrations, schema_relations
 from gpuagent_collector.store import Store, StoreSpec
 from gpuagent_collector.store.transactions import transaction
+from gpuagent_collector.store.user_objects import make_objects
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 # Some 200,000 rows: an insert of few costs as much as one of many.
@@ -24,8 +26,25 @@ _BATCHES_AT_ONCE = 100
 # Share of a file's blocks that are free.
 _WORTH_COPYING = 0.25
 
+# Objects of users that an error names.
+_NAMED = 3
+
 # Called with each table and its number of rows when it is copied.
 Progress = Callable[[str, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """The number of rows that were copied, and the objects of users that could not be, such as macros."""
+
+    rows: int
+    left_out: Sequence[str]
+
+    @property
+    def lacking(self) -> str:
+        """Return the first objects that are left out, and the number of the others."""
+        rest = len(self.left_out) - _NAMED
+        return ", ".join([*self.left_out[:_NAMED], *([f"{rest} more"] if rest > 0 else [])])
 
 
 class Origin(Protocol):
@@ -41,15 +60,16 @@ class Origin(Protocol):
         ...
 
     def snapshot(self) -> Generator[TableRows, None, None]:
-        """Yield every table, all of the same moment."""
+        """Yield every table and the objects of users, all of the same moment."""
         ...
 
 
-def backup(reader: Origin, file: Path, progress: Progress, *, memory_bytes: int | None = None) -> int:
-    """Copy everything that `reader` reads, as of one moment, into a new DuckDB file; return the number of rows.
+def backup(reader: Origin, file: Path, progress: Progress, *, memory_bytes: int | None = None) -> Copied:
+    """Copy everything that `reader` reads, as of one moment, into a new DuckDB file.
 
-    Marks are copied too, so that a restored store recognises messages that agents send again. The file appears under
-    its name only when it is complete: closed, opened again, and counted. `memory_bytes` limits the new file's cache.
+    Marks are copied too, so that a restored store recognises messages that agents send again. Objects of users, such
+    as tables, views and indexes, are copied where they can be made again; macros cannot. The file appears under its
+    name only when it is complete: closed, opened again, and counted. `memory_bytes` limits the new file's cache.
 
     Raises:
         MisuseError: the file exists already.
@@ -65,7 +85,7 @@ def backup(reader: Origin, file: Path, progress: Progress, *, memory_bytes: int 
     try:
         for leftover in (unfinished, log):
             leftover.unlink(missing_ok=True)
-        rows = _copy(reader, unfinished, version, progress, memory_bytes)
+        rows, left_out = _copy(reader, unfinished, version, progress, memory_bytes)
         _verify(unfinished, log, rows)
         unfinished.replace(file)
     except (duckdb.Error, OSError, StoreError) as error:
@@ -79,13 +99,16 @@ def backup(reader: Origin, file: Path, progress: Progress, *, memory_bytes: int 
     finally:
         for leftover in (unfinished, log):
             leftover.unlink(missing_ok=True)
-    return sum(rows.values())
+    return Copied(rows=sum(rows.values()), left_out=left_out)
 
 
-def shrink(spec: StoreSpec) -> bool:
-    """Replace a file by a copy of it, if a quarter of it is free; return whether that was so.
+def shrink(spec: StoreSpec) -> str:
+    """Replace a file by a copy of it, if a quarter of it is free and the copy lacks nothing.
 
     DuckDB keeps the blocks of removed rows for later ones. Both files need room until the copy is complete.
+
+    Returns:
+        The objects of users that cannot be copied, for people; the file is then as it was. Empty: there are none.
 
     Raises:
         GpuAgentError: as `backup`; the store is as it was.
@@ -95,35 +118,41 @@ def shrink(spec: StoreSpec) -> bool:
     with closing(FileReader(spec)) as reader:
         log = path.with_name(f"{path.name}.wal")  # of this file alone
         if log.exists() or reader.free_share() < _WORTH_COPYING:
-            return False
+            return ""
         was, mask = path.stat(), os.umask(0o077)  # anyone who can read the copy needs no token
         try:
             copy.unlink(missing_ok=True)
-            backup(reader, copy, lambda _table, _rows: None)
+            if lacking := backup(reader, copy, lambda _table, _rows: None).lacking:
+                return lacking
             os.chown(copy, was.st_uid, was.st_gid)
             copy.chmod(was.st_mode)
             copy.replace(path)
         except PermissionError:  # another user's store, who could not open a copy of ours
-            return False
+            return ""
         finally:
             os.umask(mask)
             copy.unlink(missing_ok=True)
-    return True
+    return ""
 
 
 def _copy(
     reader: Origin, unfinished: Path, version: int, progress: Progress, memory_bytes: int | None
-) -> dict[str, int]:
-    """Copy every table into a new store; return the rows by table."""
+) -> tuple[dict[str, int], list[str]]:
+    """Copy every table into a new store; return the rows by table, and the objects of users that it lacks."""
     known = [migration for migration in load_migrations() if migration.version <= version]
-    rows = {}
+    rows, left_out = dict[str, int](), list[str]()
     with Store.open(StoreSpec.parse(str(unfinished)), migrations=known, memory_bytes=memory_bytes) as store:
-        with closing(store.connect()) as connection, transaction(connection), closing(reader.snapshot()) as tables:
+        with closing(store.connect()) as connection, closing(reader.snapshot()) as tables:
             for table, table_rows in tables:
-                rows[table] = _fill(connection, table, table_rows)
-                progress(table, rows[table])
+                if table == USER_OBJECTS:
+                    left_out += map(str, make_objects(connection, read_objects(table_rows)))
+                elif (copied := _fill(connection, table, table_rows)) is not None:
+                    rows[table] = copied
+                    progress(table.replace('"', ""), copied)
+                else:
+                    left_out.append(f"table {table.replace(chr(34), '')}")
         store.checkpoint()
-    return rows
+    return rows, list(dict.fromkeys(left_out))
 
 
 def _verify(unfinished: Path, log: Path, rows: Mapping[str, int]) -> None:
@@ -132,19 +161,28 @@ def _verify(unfinished: Path, log: Path, rows: Mapping[str, int]) -> None:
         raise GpuAgentError(f"the copy is not complete: {log} was left over; try again")
     with duckdb.connect(str(unfinished), read_only=True) as connection:
         for table, expected in rows.items():
-            ((found,),) = connection.execute(f'SELECT count(*) FROM "{table}"').fetchall()  # noqa: S608 - a name of the schema
+            ((found,),) = connection.execute(f"SELECT count(*) FROM {table}").fetchall()  # noqa: S608 - a name of the schema, or quoted
             if found != expected:
                 raise GpuAgentError(f"the copy is not complete: {table} has {found:,} of {expected:,} rows; try again")
 
 
-def _fill(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.RecordBatchReader) -> int:
-    connection.execute(f'DELETE FROM "{table}"')  # noqa: S608 - rows that a migration inserted
+def _fill(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.RecordBatchReader) -> int | None:
+    """Copy the rows of a table and return their number; None: a user's table takes none, such as a computed column."""
     copied = 0
-    for piece in _read_pieces(rows):
-        connection.register("incoming", piece)
-        connection.execute(f'INSERT INTO "{table}" BY NAME FROM incoming')
-        connection.unregister("incoming")
-        copied += piece.num_rows
+    try:
+        with transaction(connection):
+            connection.execute(f"DELETE FROM {table}")  # noqa: S608 - rows that a migration inserted
+            for piece in _read_pieces(rows):
+                connection.register("incoming", piece)
+                connection.execute(f"INSERT INTO {table} BY NAME FROM incoming")
+                connection.unregister("incoming")
+                copied += piece.num_rows
+    except duckdb.Error as error:
+        if table in schema_relations() or "No space left" in str(error):
+            raise
+        with suppress(duckdb.Error):
+            connection.execute(f"DROP TABLE {table}")
+        return None
     return copied
 
 

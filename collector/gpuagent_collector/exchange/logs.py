@@ -1,14 +1,15 @@
 """Logs of experiment trackers, read as the steps of a run that this store has.
 
 Formats: the history of Weights & Biases as CSV or JSON lines (`_step`, `_timestamp`), any such file with a column of
-steps, a run's folder of MLflow (`metrics/NAME` with lines `milliseconds value step`), event files of TensorBoard.
+steps, a run's folder of MLflow (`metrics/NAME` with lines `milliseconds value step`), event files of TensorBoard. A
+chart of Weights & Biases has columns `RUN - METRIC`, each with `__MIN` and `__MAX` beside it, of one run or several.
 """
 
 import csv
 import json
 import math
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -23,10 +24,23 @@ from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.statuses import FINAL_STATUSES
+from gpuagent_common.text import counted
 
 # Names of the columns, the first that is there; without regard to case.
 _STEPS = ("_step", "step", "global_step", "trainer/global_step", "iteration", "iter")
 _TIMES = ("_timestamp", "timestamp", "wall_time", "wall time", "time")
+
+# Names of the column with the run of a row, in tables of several runs.
+_RUNS = ("run", "run_id", "run id", "run_name", "run name")
+
+# The bounds of what a chart's point stands for; most are the point itself.
+_BOUNDS = ("__MIN", "__MAX")
+
+# The index that pandas writes before the first column.
+_INDEXES = ("", "unnamed: 0")
+
+# Steps fit into 53 bits, and times are Unix seconds up to the year 2200, beyond which lie those in milliseconds.
+_MOST_STEPS, _LATEST_SECONDS = 2**53, 7_258_118_400
 
 # Clocks of the program and of its node are the same, but a tracker writes late.
 _SLACK = timedelta(seconds=60)
@@ -43,20 +57,24 @@ class LoggedStep:
     values: dict[str, float] = field(default_factory=dict)
 
 
-def read_log(path: Path) -> dict[int, LoggedStep]:
-    """Return the steps of a log by number, in order.
+def read_log(path: Path, chosen: str | None = None) -> dict[int, LoggedStep]:
+    """Return the steps of a log by number, in order; of a table of several runs, those of the run `chosen`.
 
     Raises:
-        MisuseError: the format is unknown, or there are no steps in it.
+        MisuseError: the format is unknown, there are no steps in it, or it is of several runs and none is chosen.
     """
     if path.is_dir() and (path / "metrics").is_dir():
         records = _read_mlflow(path / "metrics")
     elif path.is_dir() or "tfevents" in path.name:
         records = _read_tensorboard(path)
     else:
-        records = _read_rows(path)
+        records = _read_rows(path, chosen)
     steps: dict[int, LoggedStep] = {}
     for number, unix_seconds, values in records:
+        if not -_MOST_STEPS < number < _MOST_STEPS:
+            raise MisuseError(f"{path} has the step {number:.3g}, beyond 2^53")
+        if unix_seconds is not None and not 0 <= unix_seconds < _LATEST_SECONDS:
+            raise MisuseError(f"{path} has the time {unix_seconds:.6g} at step {number}, which is not in Unix seconds")
         step = steps.setdefault(number, LoggedStep())
         step.values.update({name: value for name, value in values.items() if math.isfinite(value)})
         if unix_seconds is not None:
@@ -69,19 +87,74 @@ def read_log(path: Path) -> dict[int, LoggedStep]:
 Record = tuple[int, float | None, dict[str, float]]
 
 
-def _read_rows(path: Path) -> Iterator[Record]:
+def _read_rows(path: Path, chosen: str | None) -> Iterator[Record]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.DictReader(file) if path.suffix.lower() == ".csv" else map(json.loads, filter(str.strip, file))
-            for row in rows:
-                parsed = ((str(name).lower(), _number(value)) for name, value in row.items())
-                numbers = {name: number for name, number in parsed if number is not None}
-                step = next((numbers.pop(name) for name in _STEPS if name in numbers), None)
-                time = next((numbers.pop(name) for name in _TIMES if name in numbers), None)
-                if step is not None:
-                    yield round(step), time, {name: one for name, one in numbers.items() if not name.startswith("_")}
+            if path.suffix.lower() == ".csv":
+                rows: Any = csv.DictReader(file)
+                header = rows.fieldnames or ()
+                if charted := {name for name in header if all(f"{name}{bound}" in header for bound in _BOUNDS)}:
+                    rows, chosen = _read_chart(path, rows, charted, chosen), None
+            else:
+                rows = map(json.loads, filter(str.strip, file))
+            yield from _read_records(path, rows, chosen)
     except (OSError, ValueError, AttributeError, csv.Error) as error:
         raise MisuseError(f"{path} is neither CSV (*.csv) nor JSON lines: {error}") from error
+
+
+def _read_records(path: Path, rows: Iterator[Any], chosen: str | None) -> Iterator[Record]:
+    found: set[str] = set()
+    for row in rows:
+        values = {str(name).lower(): value for name, value in row.items()}
+        if run := next((str(values[name]) for name in _RUNS if values.get(name) not in (None, "")), None):
+            found.add(run)
+            if chosen is not None and run != chosen:
+                continue
+            if len(found) > 1 and chosen is None:
+                raise MisuseError(_several(path, found))
+        time = next((_time(path, values.pop(name)) for name in _TIMES if values.get(name) not in (None, "")), None)
+        parsed = ((name, _number(value)) for name, value in values.items() if name not in _INDEXES)
+        numbers = {name: number for name, number in parsed if number is not None}
+        step = next((numbers.pop(name) for name in _STEPS if name in numbers), None)
+        if step is not None:
+            kept = {name: one for name, one in numbers.items() if not name.startswith("_") and name not in _RUNS}
+            yield round(step), time, kept
+    if chosen is not None and chosen not in found:
+        raise MisuseError(f"{path.name} names no run {chosen!r:.60}; leave out --log-run if it is of one run")
+
+
+def _read_chart(
+    path: Path, rows: Iterator[Mapping[str, str]], charted: Collection[str], chosen: str | None
+) -> Iterator[dict[str, str]]:
+    """Yield the rows of a chart, with the columns of its only run or of the chosen one, by the names of the metrics."""
+    runs = {name: name.rpartition(" - ")[0] for name in charted}
+    found = set(runs.values())
+    run = chosen or next(iter(found))
+    if run not in found or (chosen is None and len(found) > 1):
+        raise MisuseError(_several(path, found))
+    left_out = {name for name, other in runs.items() if other != run}
+    left_out |= {f"{name}{bound}" for name in charted for bound in _BOUNDS}
+    for row in rows:
+        kept = {name: value for name, value in row.items() if name not in left_out}
+        yield {name.rpartition(" - ")[2] if name in charted else name: value for name, value in kept.items()}
+
+
+def _several(path: Path, runs: Collection[str]) -> str:
+    listed = ", ".join(sorted(runs)[:3])
+    more = ", …" if len(runs) > 3 else ""
+    return f"{path.name} is of {counted(len(runs), 'run')} ({listed}{more}); name one with --log-run"
+
+
+def _time(path: Path, value: Any) -> float | None:
+    """Return Unix seconds, of a number or an ISO time, which without a zone counts as UTC; None: it is absent."""
+    number = _number(value)
+    if number is not None or str(value).strip().lower() in ("nan", "none", "null"):
+        return number
+    try:
+        moment = datetime.fromisoformat(str(value).strip().replace("Z", "+00:00"))
+    except ValueError:
+        raise MisuseError(f"{path.name} has the time {str(value)!r:.40}; times are Unix seconds or ISO 8601") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
 
 
 def _read_mlflow(folder: Path) -> Iterator[Record]:
@@ -121,7 +194,7 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def import_log(path: Path, run_id: str, store: Store, items_per_step: float | None) -> str:
+def import_log(path: Path, run_id: str, store: Store, items_per_step: float | None, chosen: str | None = None) -> str:
     """Store the steps of a log as those of a run, and compute its figures anew; return what was stored, in words.
 
     Raises:
@@ -129,7 +202,7 @@ def import_log(path: Path, run_id: str, store: Store, items_per_step: float | No
             another time.
         StoreError: the store cannot be written.
     """
-    steps = read_log(path)
+    steps = read_log(path, chosen)
     with closing(store.connect()) as connection:
         found = connection.execute(_RUN, [run_id]).fetchone()
     if found is None:

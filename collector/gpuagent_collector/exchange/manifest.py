@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -128,6 +128,11 @@ class CheckedExport:
         for name, file in files.items():
             _check_file(file, manifest.tables[name], tables[name])
         return cls(tables=tables, files=files)
+
+    def pieces(self, name: str) -> Iterator[pa.Table]:
+        """Yield the rows of a table; equal rows are in one piece."""
+        content = parquet.ParquetFile(self.files[name])
+        yield from map(content.read_row_group, range(content.num_row_groups))
 
 
 def _check_file(file: Path, entry: TableEntry, table: ExchangedTable) -> None:

@@ -1,17 +1,15 @@
-"""Merge of an export into a store: only rows that the store lacks are added."""
+"""Merge of an export or of another store into a store: only rows that the store lacks are added."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from pathlib import Path
+from typing import Protocol
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import parquet
 
-from gpuagent_collector.exchange.manifest import CheckedExport
 from gpuagent_collector.exchange.tables import ExchangedTable
 from gpuagent_collector.metrics.summarize import summarize_runs
 from gpuagent_collector.store import Store
@@ -25,7 +23,9 @@ EXCEPT ALL
 SELECT {columns} FROM "{table}" WHERE {candidates}
 """
 
-_MICROS = pa.timestamp("us")
+_MICROS: pa.DataType = pa.timestamp("us")
+
+_NO_SUMMARIES = pa.schema([("run_id", pa.string()), ("computed_at", _MICROS)]).empty_table()
 
 _SAME_SESSIONS = "coalesce(session_id, 0) IN (SELECT coalesce(session_id, 0) FROM incoming)"
 
@@ -38,6 +38,19 @@ WHERE run_id = ANY($gained) AND status = ANY($final)
 """
 
 
+class Source(Protocol):
+    """An export or another store."""
+
+    @property
+    def tables(self) -> Mapping[str, ExchangedTable]:
+        """The tables of its schema, which may be older than the store's."""
+        ...
+
+    def pieces(self, name: str) -> Iterator[pa.Table]:
+        """Yield the rows of a table; equal rows are in one piece."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
     """Numbers of rows of one table that were added, and that the store had."""
@@ -47,7 +60,7 @@ class Merged:
     known: int
 
 
-def merge(export: CheckedExport, store: Store) -> Sequence[Merged]:
+def merge(source: Source, store: Store) -> Sequence[Merged]:
     """Add the rows that the store lacks in one transaction; return the numbers by table.
 
     A run that gained rows after its summary is summarised again. The store must be opened with `exact`, because rows
@@ -58,8 +71,8 @@ def merge(export: CheckedExport, store: Store) -> Sequence[Merged]:
     """
     with store.transaction() as writing, closing(store.connect()) as before:
         merging = _Merging(before=before, writing=writing)
-        merged = [merging.merge_table(export.tables[name], file) for name, file in export.files.items()]
-        merging.summarise(export.files["run_metrics"])
+        merged = [merging.merge_table(table, source.pieces(name)) for name, table in source.tables.items()]
+        merging.summarise()
     return merged
 
 
@@ -72,13 +85,16 @@ class _Merging:
     writing: duckdb.DuckDBPyConnection
     # Runs that received new rows.
     gained: set[str] = field(default_factory=set)
+    # Run and time of each figure in the source.
+    summaries: list[pa.Table] = field(default_factory=list)
 
-    def merge_table(self, table: ExchangedTable, file: Path) -> Merged:
+    def merge_table(self, table: ExchangedTable, pieces: Iterator[pa.Table]) -> Merged:
         added = rows = 0
-        content = parquet.ParquetFile(file)
-        for piece in map(content.read_row_group, range(content.num_row_groups)):
+        for piece in pieces:
             news = self._find_news(table, piece)
             added, rows = added + self._insert(table, news), rows + piece.num_rows
+            if table.name == "run_metrics":
+                self.summaries.append(piece.select(["run_id", "computed_at"]))
         return Merged(table=table.name, added=added, known=rows - added)
 
     def _find_news(self, table: ExchangedTable, piece: pa.Table) -> pa.Table:
@@ -101,9 +117,9 @@ class _Merging:
             self.gained.update(run_id for run_id in pc.unique(news["run_id"]).to_pylist() if run_id is not None)
         return news.num_rows
 
-    def summarise(self, file: Path) -> None:
-        """Compute the figures of runs that gained rows, except where the export holds their latest figures."""
-        summaries = parquet.read_table(file, columns=["run_id", "computed_at"])
+    def summarise(self) -> None:
+        """Compute the figures of runs that gained rows, except where the source holds their latest figures."""
+        summaries = pa.concat_tables([_NO_SUMMARIES, *self.summaries])
         values = {"gained": list(self.gained), "final": FINAL_STATUSES}
         with _register(self.writing, "summaries", summaries):
             outdated = dict(self.writing.execute(_OUTDATED, values).fetchall())

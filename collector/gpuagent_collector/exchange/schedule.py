@@ -61,7 +61,7 @@ class BackupSchedule:
         """Make a copy, and remove the oldest beyond the number that is kept. A failure is logged."""
         file = self._plan.folder / f"{self._store.spec.path.stem}-{self._now().strftime(_TIME)}.duckdb"
         try:
-            rows = backup(_OpenStore(self._store, self._stopping), file, _ignore, memory_bytes=_MEMORY_BYTES)
+            copied = backup(_OpenStore(self._store, self._stopping), file, _ignore, memory_bytes=_MEMORY_BYTES)
             for _, old in self.copies()[: -self._plan.copies]:
                 old.unlink()
         except (GpuAgentError, OSError) as error:
@@ -70,7 +70,9 @@ class BackupSchedule:
                 _LOG.error("backup failed, retrying in at most %g min: %s", _RETRY.total_seconds() / 60, error)
             return
         self._failed_at = None
-        _LOG.info("backup %s: %d rows", file, rows)
+        if copied.left_out:
+            _LOG.warning("backup %s lacks %s; keep the statements that make them", file, copied.lacking)
+        _LOG.info("backup %s: %d rows", file, copied.rows)
 
     def stop(self) -> None:
         """Let a copy that is being made fail."""

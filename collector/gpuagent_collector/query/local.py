@@ -20,8 +20,13 @@ SELECT free_blocks / greatest(total_blocks, 1) FROM pragma_database_size() WHERE
 class FileReader:
     """A reader that opens the store itself, behind the same guard as a collector's queries."""
 
-    def __init__(self, spec: StoreSpec) -> None:
+    def __init__(self, spec: StoreSpec, *, older: bool = False, memory_bytes: int | None = None) -> None:
         """Open the store read-only.
+
+        Args:
+            spec: the store.
+            older: accept a schema that is older than this collector's.
+            memory_bytes: limit of memory; None: half of the machine's or the container's.
 
         Raises:
             StoreError: it cannot be opened, or a running collector holds it.
@@ -29,7 +34,7 @@ class FileReader:
         self.source = f"the store {spec}"
         self.part: str | None = None
         self.trouble: str | None = None
-        self._store = Store.open(spec, read_only=True)
+        self._store = Store.open(spec, read_only=True, older=older, memory_bytes=memory_bytes)
         with self._store.connect() as connection:
             self._guard = Guard(store_relations(connection))
         # Ctrl-C reaches the main thread only while it waits in Python, not inside DuckDB.

@@ -1,7 +1,8 @@
 """The parts of the store that limited viewers see, and the whole store for everybody else.
 
 For each reach an in-memory database is attached to the store's instance. It has a view of each of the store's tables,
-limited to the rows of the sessions and runs that the reach shows, and the store's own views over those. A limited
+limited to the rows of the sessions and runs that the reach shows, and the schema's views over those. Tables and views
+of users do not exist there: a view can name the store itself, and would then show hidden rows. A limited
 viewer's statement runs with that database as the default one, and the guard rejects names of any other. A table without
 a view does not exist for it; so a table that a later schema adds stays hidden until a rule here covers it.
 
@@ -23,6 +24,7 @@ import duckdb
 
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.query.guard import Guard, store_relations
+from gpuagent_collector.schema import schema_relations
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.columns import quoted, table_columns
 from gpuagent_collector.trust.reach import Reach
@@ -47,7 +49,7 @@ _OF_NOTHING = "false"
 # DuckDB keeps their tables without a database, so made again elsewhere they use the tables there.
 _VIEWS = """
 SELECT sql FROM duckdb_views()
-WHERE database_name = current_database() AND schema_name = current_schema() AND NOT internal
+WHERE database_name = current_database() AND schema_name = 'main' AND list_contains(?, view_name)
 """
 
 # The sessions shown with all their samples, the runs, and the sessions of which only the description is shown. A run
@@ -150,7 +152,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, part: str, reach: Reach) -> Non
     """Make the views of a part; change the connection's default database from the store to the part."""
     ((name,),) = connection.execute("SELECT current_database()").fetchall()
     store = '"' + name.replace('"', '""') + '".main'
-    tables, views = table_columns(connection), connection.execute(_VIEWS).fetchall()
+    tables, views = table_columns(connection), connection.execute(_VIEWS, [list(schema_relations())]).fetchall()
     connection.execute(f"CREATE SCHEMA {part}.shown")
     conditions = {"of_session": _condition(reach, ["session"]), "of_run": _condition(reach, ["request", "session"])}
     for view in _SHOWN:

@@ -1,7 +1,8 @@
-"""Every table of a store at one moment, while others write."""
+"""Every table of a store at one moment, while others write, and what users made in it."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
+from dataclasses import asdict
 
 import duckdb
 import pyarrow as pa
@@ -10,13 +11,19 @@ from gpuagent_collector.errors import StoreError
 from gpuagent_collector.query.execute import BATCH_ROWS
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.columns import table_columns
+from gpuagent_collector.store.user_objects import UserObject, newest_columns, user_objects
 
-# A table's name and its rows, which must be read before the next table.
+# A table's name and its rows, which must be read before the next table. The name of a user's table is quoted.
 TableRows = tuple[str, pa.RecordBatchReader]
+
+# In place of a table: the objects of users. Their tables follow.
+USER_OBJECTS = "user objects"
+
+_OBJECT = pa.schema([("kind", pa.string()), ("name", pa.string()), ("sql", pa.string())])
 
 
 def tables_of(store: Store) -> Generator[TableRows, None, None]:
-    """Yield each table of the store, in one transaction that lasts as long as the iterator.
+    """Yield each table of the schema, then the users' own, in one transaction that lasts as long as the iterator.
 
     Raises:
         StoreError: the store cannot be read; reading a table's rows raises duckdb.Error or OSError.
@@ -24,7 +31,23 @@ def tables_of(store: Store) -> Generator[TableRows, None, None]:
     with closing(store.connect()) as connection:
         try:
             connection.execute("BEGIN TRANSACTION READ ONLY")
-            for table in sorted(table_columns(connection)):
-                yield table, connection.execute(f'FROM "{table}"').to_arrow_reader(BATCH_ROWS)
+            for table, columns in sorted(table_columns(connection).items()):
+                names = ", ".join(f'"{name}"' for name in newest_columns()[table] if name in columns)
+                yield table, connection.execute(f'SELECT {names} FROM "{table}"').to_arrow_reader(BATCH_ROWS)  # noqa: S608 - names of the schema
+            if objects := user_objects(connection):
+                yield USER_OBJECTS, _write_objects(objects)
+            for each in objects:
+                if each.kind == "table":
+                    yield each.name, connection.execute(f"FROM {each.name}").to_arrow_reader(BATCH_ROWS)
         except duckdb.Error as error:
             raise StoreError(f"cannot read the store {store.spec}: {error}") from error
+
+
+def _write_objects(objects: Sequence[UserObject]) -> pa.RecordBatchReader:
+    rows = pa.Table.from_pylist([asdict(each) for each in objects], _OBJECT)
+    return rows.to_reader()
+
+
+def read_objects(rows: pa.RecordBatchReader) -> list[UserObject]:
+    """Return the objects that a snapshot has under the name USER_OBJECTS."""
+    return [UserObject(**row) for row in rows.read_all().to_pylist()]

@@ -282,8 +282,14 @@ def _canonical(values: Record, facet: Facet) -> str:
     """
     apart = {*facet.parameters, "rendezvous", *(("serve", "url") if values.get("server") else ())}
     alike = {name: value for name, value in values.items() if name not in apart}
+    return json.dumps({name: _without_place(name, value) for name, value in alike.items()}, sort_keys=True)
 
-    return json.dumps({name: _PATH if is_path(value) else value for name, value in alike.items()}, sort_keys=True)
+
+def _without_place(name: str, value: Any) -> Any:
+    """Return a parameter without the place of its data. A model is its name, wherever it is."""
+    if not is_path(value):
+        return value
+    return value.rstrip("/").rpartition("/")[2] if name == "model" else _PATH
 
 
 _RUN_ID = attrgetter("run_id")

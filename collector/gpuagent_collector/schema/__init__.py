@@ -1,9 +1,11 @@
 """The store's schema: numbered SQL files, each applied once, in order, in a transaction of its own."""
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from importlib import resources
 
 import duckdb
@@ -17,6 +19,8 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
     applied_at TIMESTAMP                  -- UTC | when | collector
 )
 """
+
+_CREATED = re.compile(r"CREATE (?:OR REPLACE )?(?:TABLE|VIEW) (?:IF NOT EXISTS )?(\w+)")
 
 _TABLES = "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database()"
 
@@ -39,6 +43,12 @@ def load_migrations() -> tuple[Migration, ...]:
     )
 
 
+@cache
+def schema_relations() -> frozenset[str]:
+    """Return the names of the tables and views that the schema makes. All others in a store are its users' own."""
+    return frozenset(_CREATED.findall("\n".join([_HISTORY, *(each.sql for each in load_migrations())])))
+
+
 def stored_version(connection: duckdb.DuckDBPyConnection) -> int | None:
     """Return the version of the store's schema: 0 for an empty store, None for another program's tables."""
     tables = _table_names(connection)
@@ -59,7 +69,7 @@ def check_version(connection: duckdb.DuckDBPyConnection, migrations: Sequence[Mi
     """
     version, newest = stored_version(connection), migrations[-1].version
     if version is None:
-        raise StoreError("it contains tables of another program; name another file with --store")
+        raise StoreError("it is no store of gpuagent: it has tables of another program; name another file")
     if version > newest:
         raise StoreError(
             f"it was written by a newer collector (schema {version}; this one knows {newest}); upgrade gpuagent"

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import duckdb
 
+from gpuagent_collector.schema import schema_relations
+
 # Column → DuckDB type, in the table's order.
 Columns = Mapping[str, str]
 
@@ -18,15 +20,15 @@ SAMPLES, ROLLUPS = "_samples", "_rollups"
 _COLUMNS = """
 SELECT table_name, column_name, data_type
 FROM duckdb_columns() JOIN duckdb_tables() USING (database_name, schema_name, table_name)
-WHERE database_name = current_database()
+WHERE database_name = current_database() AND schema_name = 'main' AND list_contains(?, table_name)
 ORDER BY table_name, column_index
 """
 
 
 def table_columns(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[str, str]]:
-    """Return the columns of every table of the store, without views."""
+    """Return the columns of every table of the schema, without views and without tables of users."""
     tables: dict[str, dict[str, str]] = {}
-    for table, column, data_type in connection.execute(_COLUMNS).fetchall():
+    for table, column, data_type in connection.execute(_COLUMNS, [list(schema_relations())]).fetchall():
         tables.setdefault(table, {})[column] = data_type
     return tables
 

@@ -39,6 +39,7 @@ class Store:
         spec: StoreSpec | str,
         *,
         read_only: bool = False,
+        older: bool = False,
         create: bool = True,
         exact: bool = False,
         memory_bytes: int | None = None,
@@ -50,6 +51,7 @@ class Store:
         Args:
             spec: `PATH` of a DuckDB file, `ducklake:PATH`, or `ducklake:postgres:CONNECTION`.
             read_only: write nothing; the store must have the newest schema already.
+            older: with `read_only`, accept an older schema.
             create: make a missing store, unless `read_only`.
             exact: keep every DOUBLE to the last bit, at the price of a file for each insert of a lake.
             memory_bytes: limit of memory, mostly a cache of rows; None: half of the machine's or the container's.
@@ -67,7 +69,7 @@ class Store:
             harden(instance, parsed, memory_bytes)
             if not read_only:
                 _upgrade(instance, parsed, schema, now)
-            elif check_version(instance.connection, schema) < schema[-1].version:
+            elif check_version(instance.connection, schema) < schema[-1].version and not older:
                 raise StoreError("it has an older schema; start `collector serve` on it once, which upgrades it")
         except (duckdb.Error, StoreError) as error:
             instance.connection.close()

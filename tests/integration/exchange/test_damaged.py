@@ -160,7 +160,7 @@ def test_what_only_the_store_finds_wrong_leaves_it_as_it_was(folder: Path, tmp_p
 @pytest.mark.parametrize(
     ("source", "code", "words"),
     [
-        ("empty", 2, "neither a folder of `collector export` (no manifest.json) nor an agent's spool"),
+        ("empty", 2, "(no manifest.json)"),
         ("text.txt", 1, "is of no known format; it can be aiperf, "),
     ],
 )

@@ -20,6 +20,8 @@ OWN = {
     "burstiness": 1.0,
     "concurrency": None,
     "duration": 60.0,
+    "input": "256",
+    "output": "64",
     "model": None,
     "rate": 4.0,
     "seed": 1,
@@ -320,5 +322,92 @@ def test_misuse_is_reported_with_the_remedy(run: Run, name_store: NameStore, sit
         code, printed = run("import", file, "--store", name_store("none"), "--platform", "a", "--gpu", gpus)
         assert (code, "is not N x NAME with N from 1 to 999" in printed) == (2, True)
     assert not Path(name_store("none")).exists()
-    code, printed = run("import", str(tmp_path), "--platform", "a", "--store", name_store("none"))
+    (tmp_path / "empty").mkdir()
+    code, printed = run("import", str(tmp_path / "empty"), "--platform", "a", "--store", name_store("none"))
     assert (code, "of a result name its file" in printed) == (2, True)
+
+
+def test_prompts_of_other_lengths_are_another_setting(
+    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
+) -> None:
+    one = json.loads((FILES / "vllm-rate4.json").read_text())
+    for place, times in (("short", 1), ("long", 32)):
+        file = tmp_path / f"{place}.json"
+        file.write_text(json.dumps({**one, "total_input_tokens": one["total_input_tokens"] * times}))
+        put(file, "--platform", place)
+    code, printed = run("compare", "short", "long", "--store", name_store("a"))
+    assert (code, "input 256 | 8192" in printed) == (1, True), printed
+
+
+def test_prompts_of_almost_the_same_length_are_one_setting(
+    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
+) -> None:
+    one = json.loads((FILES / "vllm-rate4.json").read_text())
+    for place, more in (("a", 0), ("b", 700)):
+        file = tmp_path / f"{place}.json"
+        file.write_text(json.dumps({**one, "total_output_tokens": one["total_output_tokens"] + more}))
+        put(file, "--platform", place)
+    code, printed = run("compare", "a", "b", "--store", name_store("a"))
+    assert code == 0, printed
+
+
+def test_loads_of_files_that_other_versions_wrote_are_told_apart(
+    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
+) -> None:
+    one = json.loads((FILES / "aiperf-1.0.json").read_text())
+    for users in (1, 64):
+        file = tmp_path / f"{users}.json"
+        config = {**one["input_config"], "loadgen": {"concurrency": users}}
+        file.write_text(json.dumps({**one, "input_config": config}))
+        put(file, "--platform", "a")
+    concurrency = "SELECT json_extract(CAST(parameters AS JSON), '$.concurrency') AS c FROM runs ORDER BY ALL"
+    assert execute(name_store("a"), concurrency) == [("1",), ("64",)]
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("aiperf-poisson.csv", ["model", "concurrency"]),
+        ("nccl-two-nodes.txt", ["collective"]),
+        ("mlperf_log_summary.txt", ["model"]),
+    ],
+)
+def test_a_condition_that_a_file_lacks_is_asked_for(
+    name: str, asked: list[str], run: Run, name_store: NameStore, tmp_path: Path
+) -> None:
+    file = tmp_path / name
+    file.write_text((FILES / name).read_text().replace("values : 3 FAILED", "values : 0 OK"))
+    given: list[str] = []
+    for missing in asked:
+        code, printed = run("import", str(file), "--platform", "a", "--store", name_store("a"), *given)
+        assert (code, f"does not state the {missing}; add --param {missing}=" in printed) == (2, True), printed
+        given += ["--param", f"{missing}="]
+    assert not Path(name_store("a")).exists()
+    assert run("import", str(file), "--platform", "a", "--store", name_store("a"), *given)[0] == 0
+
+
+def test_a_model_in_a_folder_is_its_name(
+    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
+) -> None:
+    one = json.loads((FILES / "vllm-rate4.json").read_text())
+    for place, model in (("a", "/models/small"), ("b", "/data/small/"), ("c", "/models/large")):
+        file = tmp_path / f"{place}.json"
+        file.write_text(json.dumps({**one, "model_id": model}))
+        put(file, "--platform", place)
+    assert run("compare", "a", "b", "--store", name_store("a"))[0] == 0
+    code, printed = run("compare", "a", "c", "--store", name_store("a"))
+    assert (code, "model" in printed) == (1, True), printed
+
+
+def test_a_run_takes_its_own_steps_from_a_chart_of_several(run: Run, site: str, tmp_path: Path) -> None:
+    execute(site, "DELETE FROM steps WHERE run_id = 'satori-first'")
+    chart = tmp_path / "chart.csv"
+    chart.write_text("Step,a - loss,a - loss__MIN,a - loss__MAX,b - loss,b - loss__MIN,b - loss__MAX\n0,1,1,1,2,2,2\n")
+    given = ("import", str(chart), "--store", site, "--run", "satori-first")
+    code, printed = run(*given)
+    assert (code, "2 runs (a, b)" in printed) == (2, True), printed
+    code, printed = run(*given, "--log-run", "b")
+    assert (code, "1 steps and 1 values of metrics stored" in printed) == (0, True), printed
+    stored = "SELECT name, json_extract(detail, '$.value') FROM run_events WHERE event = 'metric'"
+    assert execute(site, f"{stored} AND run_id = 'satori-first'") == [("loss", "2.0")]
+    assert run("import", str(chart), "--store", site, "--log-run", "b")[0] == 2

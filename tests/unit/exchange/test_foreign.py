@@ -43,6 +43,8 @@ def test_a_result_of_vllm_has_its_figures_in_seconds() -> None:
         "concurrency": None,
         "burstiness": 1.0,
         "api": "completions",
+        "input": "256",
+        "output": "64",
     }
     assert (run.started_at, run.ended_at) == (at(2026, 11, 23, 14, 19, 28, 500_000), at(2026, 11, 23, 14, 20, 31))
     assert run.phases == [("measure", run.started_at), ("end", run.ended_at)]
@@ -145,7 +147,7 @@ def test_the_csv_of_aiperf_has_the_figures_of_its_json_to_two_digits() -> None:
     for name, value in found.items():
         exact = whole[name] * (1000 if name.endswith("_seconds") else 1)
         assert value * (1000 if name.endswith("_seconds") else 1) == pytest.approx(exact, abs=0.0051), name
-    assert (run.version, run.parameters, run.ended_at) == (None, {}, None)
+    assert (run.version, run.parameters, run.ended_at) == (None, {"input": "32", "output": "16"}, None)
 
 
 def test_what_aiperf_saw_of_gpus_and_of_its_end_is_taken_over() -> None:
@@ -241,6 +243,9 @@ def test_nccl_tests_have_a_point_for_each_size_and_their_devices() -> None:
         "max_bytes": 1073741824,
         "sizes": 3,
         "graph": 0,
+        "threads": 1,
+        "iterations": 20,
+        "aggregated": 1,
     }
     found = figures(run)
     assert found["all_reduce_33554432_bytes_bus_bytes_per_second"] == pytest.approx(258.8e9, rel=1e-12)
@@ -337,15 +342,14 @@ def test_two_trainings_in_a_file_are_refused() -> None:
         ("openai", "completions"),
         ("vllm", "completions"),
         ("openai-chat", "chat"),
-        ("openai-embeddings", None),
-        ("openai-embeddings-chat", None),
+        ("openai-embeddings", "openai-embeddings"),
+        ("openai-embeddings-chat", "openai-embeddings-chat"),
     ],
 )
-def test_the_api_of_vllm_is_that_of_its_backend_or_unknown(backend: str, api: str | None) -> None:
+def test_the_api_of_vllm_is_that_of_its_backend_or_its_name(backend: str, api: str) -> None:
     one = json.loads((FILES / "vllm-rate4.json").read_text())
     (run,) = read_results(Path("one.json"), json.dumps({**one, "backend": backend}).encode(), None)
-    assert run.parameters.get("api") == api
-    assert ("api" in run.parameters) == (api is not None)
+    assert run.parameters["api"] == api
 
 
 def test_aiperf_cannot_have_more_successes_than_requests() -> None:
@@ -419,6 +423,14 @@ def test_a_summary_has_no_figure_that_is_negative_or_no_number(line: str, figure
 # Name of a file → its format.
 KINDS = {
     "aiperf-poisson.json": "aiperf",
+    "aiperf-1.0.json": "aiperf",
+    "aiperf-1.3-public.json": "aiperf",
+    "genai-perf-options.json": "genai-perf",
+    "genai-perf-nested.json": "genai-perf",
+    "vllm-2024.json": "vllm-bench",
+    "sglang.jsonl": "sglang-bench",
+    "sglang-2024.jsonl": "sglang-bench",
+    "nccl-tagged.txt": "nccl-tests",
     "aiperf-poisson.csv": "aiperf-csv",
     "guidellm-poisson.json": "guidellm",
     "vllm-rate4.json": "vllm-bench",
@@ -499,3 +511,196 @@ def test_an_empty_a_large_and_no_file_are_refused(tmp_path: Path, monkeypatch: p
     large.write_bytes(b" " * ((1 << 20) + 1))
     with pytest.raises(ResultError, match="larger than 1 MiB"):
         load(large)
+
+
+def test_settings_of_aiperf_are_conditions_whichever_version_wrote_them() -> None:
+    (old,) = read("aiperf-1.0.json")
+    assert (old.program, old.version) == ("aiperf", "0.5.0")
+    assert old.parameters == {
+        "model": "example/model-8b",
+        "rate": 4.0,
+        "concurrency": None,
+        "max_concurrency": 32,
+        "burstiness": "constant",
+        "load": '{"prefill_concurrency": 2}',
+        "api": "chat",
+        "input": "normal:256:16",
+        "output": "64",
+        "dataset": '{"prefix_prompt": {"length": 128, "pool_size": 4}}',
+    }
+    (new,) = read("aiperf-1.3-public.json")
+    # Phases without a kind, two models, and a dataset of which only the mean lengths are known.
+    assert new.parameters == {
+        "model": "model-a,model-b",
+        "rate": None,
+        "concurrency": 16,
+        "api": "chat",
+        "request": '{"extra": {"temperature": 0.0}}',
+        "input": "268.8",
+        "output": "67.2",
+        "dataset": '{"dataset": "sharegpt", "type": "public"}',
+    }
+
+
+def test_genai_perf_is_no_aiperf_and_has_its_own_settings() -> None:
+    for name, lengths in (
+        ("genai-perf-options.json", {"input": "normal:256:8", "output": "64"}),
+        ("genai-perf-nested.json", {"input": "256", "output": "67.2"}),
+    ):
+        (run,) = read(name)
+        assert (run.program, run.version) == ("genai-perf", None)
+        load = {"model": "example/model-8b", "rate": None, "concurrency": 8, "api": "chat"}
+        assert run.parameters == {**load, **lengths}
+
+
+def test_a_file_with_settings_of_aiperf_and_no_version_is_no_aiperf() -> None:
+    document = json.loads((FILES / "aiperf-1.0.json").read_text())
+    del document["schema_version"], document["aiperf_version"], document["input_config"]["cli_command"]
+    (run,) = read_results(Path("a.json"), json.dumps(document).encode(), None)
+    assert (run.program, run.parameters["max_concurrency"]) == ("genai-perf", 32)
+
+
+@pytest.mark.parametrize("name", ["aiperf-1.0.json", "genai-perf-options.json"])
+def test_figures_are_in_the_unit_that_is_written_or_refused(name: str) -> None:
+    document = json.loads((FILES / name).read_text())
+    expected = figures(read(name)[0])
+    for unit, factor in (("s", 1e-3), ("us", 1e3), ("ns", 1e6)):
+        latency = {key: value * factor for key, value in document["time_to_first_token"].items() if key != "unit"}
+        other = {**document, "time_to_first_token": {**latency, "unit": unit}}
+        (run,) = read_results(Path("a.json"), json.dumps(other).encode(), None)
+        assert figures(run)["ttft_p99_seconds"] == pytest.approx(expected["ttft_p99_seconds"])
+    for metric in ("time_to_first_token", "output_token_throughput", "input_sequence_length", "request_count"):
+        other = {**document, metric: {**document[metric], "unit": "fortnights"}}
+        with pytest.raises(ResultError, match=f"the unit of {metric} is 'fortnights'"):
+            read_results(Path("a.json"), json.dumps(other).encode(), None)
+    del document["time_to_first_token"]["unit"]
+    with pytest.raises(ResultError, match="the unit of time_to_first_token is ''"):
+        read_results(Path("a.json"), json.dumps(document).encode(), None)
+
+
+def test_the_unit_of_a_line_of_the_csv_of_aiperf_counts() -> None:
+    content = (FILES / "aiperf-poisson.csv").read_text()
+    (run,) = read_results(Path("a.csv"), content.replace("First Token (ms)", "First Token (s)").encode(), None)
+    assert figures(run)["ttft_p50_seconds"] == pytest.approx(26.80)
+    with pytest.raises(ResultError, match="the unit of time_to_first_token is 'weeks'"):
+        read_results(Path("a.csv"), content.replace("First Token (ms)", "First Token (weeks)").encode(), None)
+
+
+def test_an_early_file_of_vllm_has_its_load_and_its_metadata_as_conditions() -> None:
+    (run,) = read("vllm-2024.json")
+    assert run.parameters == {
+        "model": "example/model-7b",
+        "rate": None,
+        "concurrency": None,
+        "profile": "throughput",
+        "requests": 200,
+        "api": "completions",
+        "input": "215",
+        "output": "198",
+        "tensor_parallel_size": "2",
+    }
+    assert figures(run)["ttft_p99_seconds"] == 2.1
+
+
+@pytest.mark.parametrize(
+    "change", [{"best_of": 4}, {"use_beam_search": True}, {"ramp_up_strategy": "linear", "ramp_up_start_rps": 1}]
+)
+def test_settings_of_vllm_are_conditions(change: dict[str, Any]) -> None:
+    one = json.loads((FILES / "vllm-2024.json").read_text())
+    (run,) = read_results(Path("one.json"), json.dumps({**one, **change}).encode(), None)
+    assert change.items() <= run.parameters.items()
+
+
+def test_data_and_loads_of_guidellm_without_a_parameter_are_conditions() -> None:
+    document = json.loads((FILES / "guidellm-poisson.json").read_text())
+    document["config"]["spec"]["data"] = [{"kind": "huggingface", "source": "example/chats"}]
+    strategy = document["benchmarks"][0]["config"]["strategy"]
+    strategy |= {"type_": "throughput", "rate": None, "max_concurrency": 512}
+    (run,) = read_results(Path("a.json"), json.dumps(document).encode(), None)
+    found = figures(run)
+    assert run.parameters["input"] == f"{found['input_tokens_mean']:.6g}"
+    assert (run.parameters["profile"], run.parameters["load"]) == ("throughput", '{"max_concurrency": 512}')
+    assert json.loads(run.parameters["dataset"])["data"] == document["config"]["spec"]["data"]
+
+
+def test_an_early_report_of_guidellm_is_refused_with_its_version() -> None:
+    early = {"benchmarks": [{"type_": "generative_benchmark", "args": {}, "run_stats": {}, "metrics": {}}]}
+    with pytest.raises(ResultError, match="its report has version None; version 2 of guidellm"):
+        read_results(Path("a.json"), json.dumps(early).encode(), None)
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "[1,0]<stdout>:",
+        "[1,0]<stdout>: ",
+        "[prterun-node-7-4117@1,0]<stdout>: ",
+        "Thu Nov 26 10:41:40 2026[1,0]<stdout>:",
+        "0: ",
+        "12: ",
+        "[0] ",
+    ],
+)
+def test_tags_of_launchers_are_stripped_from_nccl_tests(tag: str) -> None:
+    content = (FILES / "nccl-all-reduce.txt").read_text()
+    tagged = "".join(f"{tag}{line}\n" for line in content.splitlines())
+    noise = f"{tag}node-7:22:22 [0] NCCL INFO Using network Socket\nWarning: Permanently added 'node-7'\n"
+    (run,) = read_results(Path("out.txt"), (noise + tagged).encode(), None)
+    assert run == read("nccl-all-reduce.txt")[0]
+
+
+def test_two_processes_that_each_measured_are_not_mixed() -> None:
+    content = (FILES / "nccl-all-reduce.txt").read_text()
+    both = "".join(f"{rank}: {line}\n" for line in content.splitlines() for rank in (0, 1))
+    with pytest.raises(ResultError, match="measures 1048576 bytes 2 times"):
+        read_results(Path("out.txt"), both.encode(), None)
+
+
+def test_lines_of_sglang_are_runs_with_the_settings_that_they_state() -> None:
+    first, second = read("sglang.jsonl")
+    assert first.parameters == {
+        "rate": None,
+        "concurrency": 16,
+        "model": "/models/example-8b",
+        "api": "sglang",
+        "input": "1024",
+        "output": "128",
+        "tp_size": 2,
+        "dp_size": 1,
+        "dtype": "auto",
+    }
+    assert second.parameters["concurrency"] == 32
+    found = figures(first)
+    assert (found["throughput"], found["requests_per_second"], found["server_version"]) == (512.0, 4.0, "0.5.0")
+    assert (found["ttft_p99_seconds"], found["tpot_p50_seconds"], found["e2e_p90_seconds"]) == (0.26, 0.0285, 4.2)
+
+
+def test_an_early_result_of_sglang_has_no_model_and_the_means_of_its_lengths() -> None:
+    (run,) = read("sglang-2024.jsonl")
+    parameters = dict(run.parameters)
+    assert (
+        parameters.pop("dataset") == '{"random_input_len": 1024, "random_output_len": 128, "random_range_ratio": 0.0}'
+    )
+    assert parameters == {
+        "rate": 4.0,
+        "concurrency": None,
+        "burstiness": 1.0,
+        "api": "completions",
+        "input": "215",
+        "output": "198",
+    }
+    assert figures(run)["ttft_p50_seconds"] == 0.085
+
+
+def test_a_csv_of_genai_perf_is_no_aiperf() -> None:
+    content = (
+        "Metric,avg,min,max,p99\nTime To First Token (ms),1,1,1,1\n\nMetric,Value\nRequest Throughput (per sec),4\n"
+    )
+    with pytest.raises(ResultError, match="of no known format"):
+        read_results(Path("a.csv"), content.encode(), None)
+
+
+def test_nccl_tests_in_other_units_are_refused() -> None:
+    content = (FILES / "nccl-all-reduce.txt").read_text().replace("(us)", "(ms)")
+    with pytest.raises(ResultError, match="not in"):
+        read_results(Path("out.txt"), content.encode(), None)

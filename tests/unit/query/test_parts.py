@@ -326,13 +326,20 @@ def test_a_row_of_a_shown_run_by_a_session_that_is_not_in_it_is_not_shown(store:
     assert ask(part, "SELECT session_id FROM steps") == [{"session_id": 1}]
 
 
-def test_a_table_that_no_rule_fits_shows_nothing(store: Store) -> None:
+def test_tables_and_views_of_users_do_not_exist_there(store: Store) -> None:
     with store.connect() as connection:
-        connection.execute("CREATE TABLE added_later (node_id BIGINT, secret VARCHAR)")
-        connection.execute("INSERT INTO added_later VALUES (1, 'x')")
-        connection.execute("CREATE VIEW a_view_of_it AS SELECT secret FROM added_later")
+        _sessions(connection, [(1, "satori", None), (2, "gke", None)])
+        connection.execute("CREATE TABLE notes (node_id BIGINT, secret VARCHAR)")
+        connection.execute("CREATE VIEW of_notes AS SELECT secret FROM notes")
+        ((name,),) = connection.execute("SELECT current_database()").fetchall()
+        connection.execute(f'CREATE VIEW past_the_part AS FROM "{name}".main.sessions')
+        connection.execute("CREATE SCHEMA mine")
+        connection.execute("CREATE TABLE mine.sessions (session_id BIGINT)")
     part = Parts(store).of(Reach(platforms=("satori",)))
-    assert ask(part, "FROM added_later") == ask(part, "FROM a_view_of_it") == []
+    assert ask(part, "SELECT session_id FROM sessions") == [{"session_id": 1}]
+    for relation in ("notes", "of_notes", "past_the_part", "mine.sessions"):
+        with pytest.raises(MisuseError, match=f"no table {relation}"):
+            ask(part, f"FROM {relation}")
 
 
 def test_rows_that_come_later_are_shown_when_they_fit(store: Store) -> None:

@@ -1,64 +1,80 @@
 """`profile_export_aiperf.json` of aiperf, and the `.csv` beside it, which has neither the load nor the version.
 
-Fields are those of schema 1.4, as aiperf 0.13.0 wrote it; its inter-token latency is the mean over a request. Times
-have no zone: they are the clock of the machine on which aiperf ran.
+Fields are those of schemas 1.0 to 1.4, as of aiperf 0.5.0 to 0.13.0. Its inter-token latency is the mean over a
+request. Times have no zone: they are the clock of the machine on which aiperf ran. Files of GenAI-Perf, from which
+aiperf comes, have the same metrics, other settings and no version; those of aiperf before 0.3 have none either.
 """
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpuagent_collector.exchange.foreign.aiperf_config import read_conditions
 from gpuagent_collector.exchange.foreign.result import (
+    MILLISECONDS,
+    REQUESTS,
+    REQUESTS_PER_SECOND,
+    SHARE,
+    TOKENS,
+    TOKENS_PER_SECOND,
     Figures,
     ForeignRun,
     Node,
     ResultError,
-    constant,
+    about,
     local,
-    number,
     part,
+    stated,
     text,
     whole,
 )
 from gpuagent_collector.metrics.serving import SERVING
 
+_LENGTHS = {"input": "input_sequence_length", "output": "output_sequence_length"}
+
 _LATENCIES = {"ttft": "time_to_first_token", "tpot": "inter_token_latency", "e2e": "request_latency"}
 
 _RATES = (
-    ("throughput", "output_token_throughput", "tokens/s"),
-    ("input_tokens_per_second", "input_token_throughput", "tokens/s"),
-    ("requests_per_second", "request_throughput", "requests/s"),
-    ("goodput", "goodput", "requests/s"),
+    ("throughput", "output_token_throughput", "tokens/s", TOKENS_PER_SECOND),
+    ("input_tokens_per_second", "input_token_throughput", "tokens/s", TOKENS_PER_SECOND),
+    ("requests_per_second", "request_throughput", "requests/s", REQUESTS_PER_SECOND),
+    ("goodput", "goodput", "requests/s", REQUESTS_PER_SECOND),
 )
 
-_LIMITS = {"time_to_first_token": "ttft", "inter_token_latency": "tpot", "request_latency": "e2e"}
-
-# Begin of a line of the CSV → the same in the JSON.
+# Begin of a line of the CSV, without the unit → the same in the JSON.
 _LINES = {
-    "Time to First Token (ms)": "time_to_first_token",
-    "Inter Token Latency (ms)": "inter_token_latency",
-    "Request Latency (ms)": "request_latency",
-    "Credit-to-Start Latency (ms)": "credit_to_start_latency",
-    "Input Sequence Length (tokens)": "input_sequence_length",
-    "Output Sequence Length (tokens)": "output_sequence_length",
-    "Output Token Throughput (tokens/sec)": "output_token_throughput",
-    "Input Token Throughput (tokens/sec)": "input_token_throughput",
-    "Request Throughput (requests/sec)": "request_throughput",
-    "Goodput (requests/sec)": "goodput",
-    "GoodRequestFraction (ratio)": "good_request_fraction",
+    "Time to First Token": "time_to_first_token",
+    "Inter Token Latency": "inter_token_latency",
+    "Request Latency": "request_latency",
+    "Credit-to-Start Latency": "credit_to_start_latency",
+    "Input Sequence Length": "input_sequence_length",
+    "Output Sequence Length": "output_sequence_length",
+    "Output Token Throughput": "output_token_throughput",
+    "Input Token Throughput": "input_token_throughput",
+    "Request Throughput": "request_throughput",
+    "Goodput": "goodput",
+    "GoodRequestFraction": "good_request_fraction",
     "Request Count": "request_count",
     "Completed Requests (Success + Error)": "completed_request_count",
 }
+_TITLE = re.compile(r"(.+?)(?: \(([^()]+)\))?")
 
 
 def recognise(document: Any) -> bool:
     """Return whether it is JSON of aiperf."""
-    return isinstance(document, Mapping) and "input_config" in document and "request_throughput" in document
+    if not (isinstance(document, Mapping) and "input_config" in document and "request_throughput" in document):
+        return False
+    config = document["input_config"]
+    command = config.get("cli_command") if isinstance(config, Mapping) else None
+    return "schema_version" in document or "aiperf_version" in document or str(command).startswith("aiperf ")
 
 
 def recognise_csv(document: Any) -> bool:
-    """Return whether it is a CSV of aiperf."""
-    return isinstance(document, str) and document.startswith("Metric,avg,") and "\nRequest Throughput (" in document
+    """Return whether it is a CSV of aiperf. That of GenAI-Perf has other units, such as `per sec`."""
+    if not (isinstance(document, str) and document.startswith("Metric,avg,")):
+        return False
+    return "\nRequest Throughput (requests/" in document
 
 
 def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
@@ -66,11 +82,10 @@ def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
     schema = text(document.get("schema_version"), "schema_version")
     if schema is not None and not schema.startswith("1."):
         raise ResultError(f"it has schema {schema:.20}; schema 1 of aiperf can be read")
-    config = document["input_config"]
+    conditions = read_conditions(document["input_config"])
     figures = Figures()
-    _add(figures, document)
-    model = text(part(_first(part(config, "models", "items")), "name"), "model")
-    figures.add("model", model)
+    add_figures(figures, document)
+    figures.add("model", conditions.get("model"))
     began, ended = (local(document.get(name), None, name) for name in ("start_time", "end_time"))
     if began and ended and ended < began:
         raise ResultError("end_time is before start_time")
@@ -81,7 +96,7 @@ def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
             program="aiperf",
             version=text(document.get("aiperf_version"), "aiperf_version"),
             workload=SERVING,
-            parameters={**({"model": model} if model else {}), **_load(config), **_content(config)},
+            parameters={**measured_lengths(document), **conditions},
             figures=figures.found,
             started_at=began if ended else None,
             ended_at=ended,
@@ -95,76 +110,57 @@ def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
 def read_csv(document: str) -> Sequence[ForeignRun]:
     """Return the run, without its load. Raises ResultError."""
     header: list[str] = []
-    found: dict[str, Mapping[str, float | None]] = {}
+    found: dict[str, Mapping[str, Any]] = {}
     for row in csv.reader(document.splitlines()):
         if row[:1] == ["Metric"]:
             header = ["avg"] if row[1:] == ["Value"] else row[1:]
-        elif row and row[0] in _LINES and len(row) == 1 + len(header):
-            values = {name: float(value) if value else None for name, value in zip(header, row[1:], strict=True)}
-            found[_LINES[row[0]]] = values
+        elif row and len(row) == 1 + len(header) and (line := _read_title(row[0])):
+            name, unit = line
+            values = {title: float(value) if value else None for title, value in zip(header, row[1:], strict=True)}
+            found[name] = {"unit": unit, **values}
     # The lines are sorted: what comes after the last one says that it is whole.
     if not ("request_throughput" in found and "\nTotal Token Throughput (" in document and document.endswith("\n")):
         raise ResultError("it is cut off")
     figures = Figures()
-    _add(figures, found)
-    return [ForeignRun(program="aiperf", version=None, workload=SERVING, parameters={}, figures=figures.found)]
+    add_figures(figures, found)
+    parameters = measured_lengths(found)
+    return [ForeignRun(program="aiperf", version=None, workload=SERVING, parameters=parameters, figures=figures.found)]
 
 
-def _add(figures: Figures, metrics: Mapping[str, Any]) -> None:
-    for name, field, unit in _RATES:
-        figures.add(name, number(part(metrics, field, "avg"), field), unit, measured=True)
+def _read_title(title: str) -> tuple[str, str | None] | None:
+    """Return the metric and the unit of a line of the CSV; None: no import reads it."""
+    if title in _LINES:
+        return _LINES[title], None
+    matched = _TITLE.fullmatch(title)
+    return (_LINES[matched[1]], matched[2]) if matched and matched[1] in _LINES else None
+
+
+def add_figures(figures: Figures, metrics: Mapping[str, Any]) -> None:
+    """Add the figures of metrics that each have their unit. Raises ResultError."""
+    for name, field, unit, units in _RATES:
+        figures.add(name, stated(metrics, field, "avg", units), unit, measured=True)
     for kind, field in _LATENCIES.items():
-        figures.add_latencies(kind, {percent: part(metrics, field, f"p{percent}") for percent in (50, 90, 99)})
-    share = number(part(metrics, "good_request_fraction", "avg"), "good_request_fraction")
+        found = {percent: stated(metrics, field, f"p{percent}", MILLISECONDS) for percent in (50, 90, 99)}
+        figures.add_latencies(kind, found)
+    share = stated(metrics, "good_request_fraction", "avg", SHARE)
     figures.add("goodput_percent", None if share is None else 100 * share, "%")
-    lag = number(part(metrics, "credit_to_start_latency", "p99"), "credit_to_start_latency")
+    lag = stated(metrics, "credit_to_start_latency", "p99", MILLISECONDS)
     figures.add("client_lag_p99_seconds", None if lag is None else lag / 1000, "s")
     good, all_of_them = (
-        whole(part(metrics, name, "avg"), name) for name in ("request_count", "completed_request_count")
+        whole(stated(metrics, name, "avg", REQUESTS), name) for name in ("request_count", "completed_request_count")
     )
     if good is not None and all_of_them is not None and all_of_them < good:
         raise ResultError(f"request_count is {good}, more than the {all_of_them} of completed_request_count")
     figures.add("requests", good if all_of_them is None else all_of_them)
     figures.add("request_errors", None if good is None or all_of_them is None else all_of_them - good)
-    for name, field in (
-        ("input_tokens_mean", "input_sequence_length"),
-        ("output_tokens_mean", "output_sequence_length"),
-    ):
-        figures.add(name, number(part(metrics, field, "avg"), field))
+    for name, field in _LENGTHS.items():
+        figures.add(f"{name}_tokens_mean", stated(metrics, field, "avg", TOKENS))
 
 
-def _load(config: Any) -> dict[str, Any]:
-    """Return the level of load; empty: it is not one phase of it."""
-    phases = part(config, "phases")
-    measured = [phase for phase in phases or [] if part(phase, "kind") == "profiling"]
-    if len(measured) != 1:
-        return {}
-    (phase,) = measured
-    kind = text(part(phase, "type"), "type")
-    rate, users = number(part(phase, "rate"), "rate"), whole(part(phase, "concurrency"), "concurrency")
-    shape = {"poisson": 1.0, "gamma": number(part(phase, "smoothness"), "smoothness"), "constant": "constant"}
-    return {
-        "rate": rate,
-        "concurrency": None if rate else users,
-        **({"burstiness": shape[kind]} if kind in shape else {}),
-        **({} if rate or users else {"profile": kind}),
-    }
-
-
-def _content(config: Any) -> dict[str, Any]:
-    served = {"completions": "completions", "chat": "chat"}.get(str(part(config, "endpoint", "type")))
-    datasets = part(config, "datasets")
-    prompts = part(datasets[0], "prompts") if isinstance(datasets, list) and len(datasets) == 1 else None
-    lengths = {
-        name: constant(number(part(prompts, field, "mean"), field), number(part(prompts, field, "stddev"), field))
-        for name, field in (("input", "isl"), ("output", "osl"))
-    }
-    limits = part(config, "slos") or {}
-    return {
-        **({"api": served} if served else {}),
-        **{name: length for name, length in lengths.items() if length},
-        **{f"slo-{name}": number(limits.get(field), field) for field, name in _LIMITS.items() if limits.get(field)},
-    }
+def measured_lengths(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the mean lengths of requests, which stand for their distributions where these are not stated."""
+    means = {name: about(stated(metrics, field, "avg", TOKENS)) for name, field in _LENGTHS.items()}
+    return {name: mean for name, mean in means.items() if mean}
 
 
 def _nodes(document: Mapping[str, Any]) -> list[Node]:
@@ -175,7 +171,3 @@ def _nodes(document: Mapping[str, Any]) -> list[Node]:
             host = text(part(gpu, "hostname"), "hostname")
             gpus.setdefault(host, []).append(text(part(gpu, "gpu_name"), "gpu_name") or "unknown GPU")
     return [Node(hostname=hostname, gpus=tuple(names)) for hostname, names in gpus.items()]
-
-
-def _first(items: Any) -> Any:
-    return items[0] if isinstance(items, list) and items else None

@@ -10,10 +10,12 @@ from typing import Any
 
 from gpuagent_collector.exchange.foreign import (
     aiperf,
+    genai_perf,
     guidellm,
     mlperf_inference,
     mlperf_training,
     nccl_tests,
+    sglang_bench,
     vllm_bench,
 )
 from gpuagent_collector.exchange.foreign.result import ForeignRun, ResultError
@@ -40,8 +42,10 @@ class Format:
 FORMATS: tuple[Format, ...] = (
     Format("aiperf", aiperf.recognise, aiperf.read),
     Format("aiperf-csv", aiperf.recognise_csv, aiperf.read_csv),
+    Format("genai-perf", genai_perf.recognise, genai_perf.read),
     Format("guidellm", guidellm.recognise, guidellm.read),
     Format("vllm-bench", vllm_bench.recognise, vllm_bench.read),
+    Format("sglang-bench", sglang_bench.recognise, sglang_bench.read),
     Format("nccl-tests", nccl_tests.recognise, nccl_tests.read),
     Format("mlperf-training", mlperf_training.recognise, mlperf_training.read),
     Format("mlperf-inference", mlperf_inference.recognise, mlperf_inference.read),

@@ -11,9 +11,12 @@ from gpuagent_collector.exchange.foreign.result import (
     Figures,
     ForeignRun,
     ResultError,
+    about,
+    as_condition,
     constant,
     number,
     part,
+    remainder,
     text,
     utc,
     whole,
@@ -26,6 +29,12 @@ _VERSION = 2
 _BURSTINESS = {"poisson": 1.0, "constant": "constant"}
 
 _SERVED = {"/v1/completions": "completions", "/v1/chat/completions": "chat"}
+
+# Settings of a strategy that have a parameter of their own, or change nothing that is measured.
+_OF_STRATEGY = ("type_", "rate", "streams", "random_seed", "worker_count", "max_concurrency", "start_time")
+
+# Settings of the requests.
+_OF_REQUEST = ("stream", "extras", "max_tokens")
 
 _LIMITS = ("ttft", "tpot", "e2el")
 
@@ -41,19 +50,23 @@ def recognise(document: Any) -> bool:
     """Return whether it is such a report, of whatever version."""
     if not isinstance(document, Mapping) or not isinstance(document.get("benchmarks"), list):
         return False
-    return isinstance(document.get("metadata"), Mapping) and "guidellm_version" in document["metadata"]
+    metadata, benchmarks = document.get("metadata"), document["benchmarks"]
+    if isinstance(metadata, Mapping):
+        return "guidellm_version" in metadata
+    # Before 0.4 reports had no version.
+    return bool(benchmarks) and isinstance(benchmarks[0], Mapping) and "run_stats" in benchmarks[0]
 
 
 def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
     """Return the run of each benchmark. Raises ResultError."""
-    if (version := document["metadata"].get("version")) != _VERSION:
+    if (version := part(document, "metadata", "version")) != _VERSION:
         raise ResultError(f"its report has version {version!r:.20}; version {_VERSION} of guidellm 0.8 can be read")
     version = text(document["metadata"]["guidellm_version"], "guidellm_version")
-    lengths = _lengths(document)
-    return [_run(benchmark, version, lengths) for benchmark in document["benchmarks"]]
+    content = _content(document)
+    return [_run(benchmark, version, content) for benchmark in document["benchmarks"]]
 
 
-def _run(benchmark: Any, version: str | None, lengths: Mapping[str, str | None]) -> ForeignRun:
+def _run(benchmark: Any, version: str | None, content: Mapping[str, str]) -> ForeignRun:
     metrics, config = part(benchmark, "metrics"), part(benchmark, "config")
     made = {kind: whole(part(metrics, "request_totals", kind), kind) for kind in ("successful", "errored")}
     if made["successful"] is None or part(config, "strategy", "type_") is None:
@@ -71,7 +84,7 @@ def _run(benchmark: Any, version: str | None, lengths: Mapping[str, str | None])
         program="guidellm",
         version=version,
         workload=SERVING,
-        parameters={**_parameters(config), **lengths},
+        parameters={**_parameters(config), **_measured_lengths(metrics), **content},
         figures=figures.found,
         started_at=began,
         ended_at=ended,
@@ -104,24 +117,42 @@ def _parameters(config: Any) -> dict[str, Any]:
     rate = number(part(config, "strategy", "rate"), "rate")
     asked = part(config, "backend", "request_format")
     limits = {name: number(part(config, "slo", f"{name}_ms"), name) for name in _LIMITS}
+    rest = remainder(part(config, "strategy"), _OF_STRATEGY, {"rampup_duration": 0.0})
+    if not rate and not streams:
+        # All requests are sent as soon as they may be, so the cap is the load.
+        rest["max_concurrency"] = part(config, "strategy", "max_concurrency")
+    request = remainder({name: part(config, "backend", name) for name in _OF_REQUEST}, (), {"stream": True})
+    conditions = {"load": as_condition(rest), "request": as_condition(request)}
     return {
         "model": text(part(config, "backend", "model"), "model"),
         "rate": rate,
         "concurrency": None if rate else streams,
         **({"burstiness": _BURSTINESS[kind]} if kind in _BURSTINESS else {}),
         **({} if rate or streams else {"profile": kind}),
+        **{name: value for name, value in conditions.items() if value},
         **({"api": _SERVED.get(asked, asked)} if asked else {}),
         **{f"slo-{name.removesuffix('l')}": most for name, most in limits.items() if most is not None},
     }
 
 
-def _lengths(document: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the distributions of lengths of made-up prompts; empty: the data are others."""
+def _measured_lengths(metrics: Any) -> dict[str, str]:
+    """Return the mean lengths of requests, which stand for their distributions where these are not stated."""
+    fields = {"input": "prompt_token_count", "output": "output_token_count"}
+    means = {name: about(number(part(metrics, field, "successful", "mean"), field)) for name, field in fields.items()}
+    return {name: mean for name, mean in means.items() if mean}
+
+
+def _content(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return the distributions of lengths of made-up prompts, and what else is stated of the data."""
     data = part(document, "config", "spec", "data")
     if not (isinstance(data, list) and len(data) == 1 and part(data[0], "kind") == "synthetic_text"):
-        return {}
+        dataset = as_condition({"data": data})
+        return {"dataset": dataset} if dataset and data else {}
     names = {"input": "prompt_tokens", "output": "output_tokens"}
-    return {
+    lengths = {
         name: constant(number(data[0].get(field), field), number(data[0].get(f"{field}_stdev"), field))
         for name, field in names.items()
     }
+    spreads = tuple(f"{field}_stdev" for field in names.values())
+    lengths["dataset"] = as_condition(remainder(data[0], ("kind", *names.values(), *spreads), {"turns": 1}))
+    return {name: value for name, value in lengths.items() if value}

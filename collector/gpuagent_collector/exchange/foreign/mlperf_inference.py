@@ -10,6 +10,9 @@ from typing import Any
 
 from gpuagent_collector.exchange.foreign.result import Figures, ForeignRun, ResultError, lines, number
 
+# The workload: one of several benchmarks, which the file does not name.
+INFERENCE = "mlperf-inference"
+
 _RECOMMENDATION = re.compile(r" \* (.+)")
 
 # Loadgen's names of percentiles of latencies.
@@ -48,7 +51,7 @@ def read(document: str) -> Sequence[ForeignRun]:
         ForeignRun(
             program="mlperf-inference",
             version=None,
-            workload="mlperf-inference",
+            workload=INFERENCE,
             parameters={
                 "scenario": scenario,
                 "mode": stated["Mode"],

@@ -1,7 +1,7 @@
 """Standard output of nccl-tests: the devices, a line for each size, and the average bus bandwidth.
 
 The columns are those of src/util.cu and src/common.cu of nccl-tests 2.13 to 2.17. Its times are microseconds, its
-bandwidths 10^9 bytes a second. The output has no time of day.
+bandwidths 10^9 bytes a second. The output has no time of day. Launchers put the rank before each line.
 """
 
 import re
@@ -33,8 +33,14 @@ _COLUMNS = {
 # Operations that the workload `collectives` spells otherwise.
 _OPERATIONS = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
 
+_UNITS = re.compile(r"^#\s+\(B\)\s+\(elements\)\s+\(us\)\s+\(GB/s\)\s+\(GB/s\)")
 _VERSION = re.compile(r"# nccl-tests version (\S+)(?:.* nccl-library=(\d+))?")
 _PROGRAM = re.compile(r"(?:# Collective test starting: |(?:^|/|\s))(\w+)_perf(?:_mpi)?\b")
+# `[1,0]<stdout>:` and `[prterun-host-1@1,0]<stdout>: ` of Open MPI, with a time before it or not, `[0] ` of Intel MPI
+# and MPICH, and `0: ` of `srun -l` and MPICH.
+_TAG = re.compile(r"(?:[^\[\]<>]{0,40})?\[[^\[\]<>]{1,100},\d{1,7}\]<std(?:out|err)>: ?|\[\d{1,7}\] ?|\d{1,7}: ?")
+
+_SETTINGS = re.compile(r"^# nThread (?P<threads>\d+) .*\biters: (?P<iterations>\d+) agg iters: (?P<aggregated>\d+)")
 _GRAPH = re.compile(r"^# nThread .* graph: (\d+)")
 _DEVICE = re.compile(r"#\s+Rank\s+\d+ (?:Group\s+\d+ )?Pid\s+\d+ on\s+(\S+)\s+device\s+\d+ \[[0-9a-fx:.]+\] (.+)")
 _AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*([\d.e+-]+)")
@@ -52,14 +58,25 @@ def recognise(document: Any) -> bool:
     return isinstance(document, str) and "# Using devices" in document and "busbw" in document
 
 
+def _without_tags(found: Sequence[str]) -> list[str]:
+    """Return the lines without a launcher's tags, if the line of the devices has one."""
+    devices = next((line for line in found if "# Using devices" in line), "")
+    if devices.startswith("#"):
+        return list(found)
+    matched = [_TAG.match(line) for line in found]
+    return [line[match.end() :] if match else line for line, match in zip(found, matched, strict=True)]
+
+
 def read(document: str) -> Sequence[ForeignRun]:
     """Return the run of an output, whose best bus bandwidth is the highest out of place. Raises ResultError."""
     # Without the end of its line, a number may be cut off.
-    found = list(lines(document[: document.rfind("\n") + 1]))
+    found = _without_tags(list(lines(document[: document.rfind("\n") + 1])))
     average = _first(_AVERAGE, found)
     points = [match for line in found if (match := _POINT.fullmatch(line))]
     if average is None or not points:
         raise ResultError("truncated: it has no average bus bandwidth" if points else "it has no sizes")
+    if not any(_UNITS.search(line) for line in found):
+        raise ResultError("its columns are not in (B), (us) and (GB/s)")
     sizes = Counter(int(match["size"]) for match in points)
     for size, times in sizes.items():
         if times > 1:
@@ -115,7 +132,7 @@ def _nodes(found: Sequence[str]) -> list[Node]:
 
 
 def _parameters(points: Sequence[re.Match[str]], sizes: Sequence[int], found: Sequence[str]) -> dict[str, Any]:
-    graph = _first(_GRAPH, found)
+    graph, settings = _first(_GRAPH, found), _first(_SETTINGS, found)
     return {
         "dtype": points[0]["type"],
         "operation": None if points[0]["redop"] == "none" else points[0]["redop"],
@@ -123,4 +140,5 @@ def _parameters(points: Sequence[re.Match[str]], sizes: Sequence[int], found: Se
         "max_bytes": sizes[-1],
         "sizes": len(sizes),
         **({"graph": int(graph[1])} if graph else {}),
+        **({name: int(value) for name, value in settings.groupdict().items()} if settings else {}),
     }

@@ -1,7 +1,9 @@
 """The result of a foreign program, and checked access to what its file says."""
 
+import hashlib
+import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -140,6 +142,30 @@ def part(value: Any, *names: str) -> Any:
     return value
 
 
+# Units as programs write them → factor to milliseconds, and to a rate a second or a plain number.
+MILLISECONDS = {"ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3, "us": 1e-3, "µs": 1e-3, "ns": 1e-6}
+TOKENS_PER_SECOND = {"tokens/sec": 1.0, "tokens/s": 1.0, "tokens/ms": 1e3}
+REQUESTS_PER_SECOND = {"requests/sec": 1.0, "requests/s": 1.0, "requests/min": 1 / 60}
+TOKENS = {"tokens": 1.0}
+SHARE = {"ratio": 1.0, "%": 0.01}
+REQUESTS = {"requests": 1.0, "": 1.0}
+
+
+def stated(metrics: Mapping[str, Any], name: str, statistic: str, units: Mapping[str, float]) -> float | None:
+    """Return a statistic of a metric, by the metric's `unit`; None: it is absent.
+
+    Raises:
+        ResultError: it is no number, or in none of these units.
+    """
+    value = number(part(metrics, name, statistic), name)
+    if value is None:
+        return None
+    unit = part(metrics, name, "unit") or ""
+    if unit not in units:
+        raise ResultError(f"the unit of {name} is {unit!r:.20}; it can be {', '.join(filter(None, units))}")
+    return value * units[unit]
+
+
 def utc(unix_seconds: Any, name: str) -> datetime | None:
     """Return the time in UTC without a zone; None for null. Raises ResultError."""
     seconds = number(unix_seconds, name)
@@ -183,6 +209,31 @@ def constant(mean: float | None, spread: float | None) -> str | None:
     if mean is None:
         return None
     return f"normal:{mean:g}:{spread:g}" if spread else f"{mean:g}"
+
+
+def about(mean: float | None) -> str | None:
+    """Return a mean that was measured, as a length of requests whose distribution the file does not state."""
+    return None if mean is None else f"{mean:.6g}"
+
+
+def remainder(settings: Any, known: Collection[str], defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the settings that are not known: conditions too, without those that are absent, empty or by default."""
+    if not isinstance(settings, Mapping):
+        return {}
+    usual = defaults or {}
+    return {
+        str(name): value
+        for name, value in settings.items()
+        if name not in known and value not in (None, "", [], {}) and (name not in usual or usual[name] != value)
+    }
+
+
+def as_condition(settings: Mapping[str, Any]) -> str | None:
+    """Return settings as the value of one parameter, alike in any order; None: there are none."""
+    if not settings:
+        return None
+    written = json.dumps(settings, sort_keys=True, ensure_ascii=False)
+    return written if len(written) <= _MOST_CHARACTERS else hashlib.blake2b(written.encode(), digest_size=8).hexdigest()
 
 
 def lines(content: str) -> Iterator[str]:

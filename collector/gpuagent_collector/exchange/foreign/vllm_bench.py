@@ -1,6 +1,7 @@
 """Results of `vllm bench serve --save-result`: a JSON object, or with `--append-result` one a line.
 
-Fields are those of vllm/benchmarks/serve.py of vLLM 0.33.0. The file has neither vLLM's version nor a time zone.
+Fields are those of benchmarks/benchmark_serving.py of vLLM 0.4 to vllm/benchmarks/serve.py of 0.33.0. The file has
+neither vLLM's version, a time zone nor the lengths that were asked for: those that were measured stand for them.
 """
 
 import math
@@ -11,6 +12,7 @@ from gpuagent_collector.exchange.foreign.result import (
     Figures,
     ForeignRun,
     ResultError,
+    about,
     before,
     local,
     number,
@@ -86,15 +88,40 @@ def _add(figures: Figures, result: Mapping[str, Any], seconds: float | None) -> 
         figures.add_latencies(kind, {50: median, **rest})
 
 
+# Texts that are no condition. All others are: `--metadata KEY=VALUE` writes them, such as the server's settings.
+_FACTS = frozenset({"date", "endpoint_type", "backend", "label", "model_id", "tokenizer_id", "request_rate"})
+
+# Settings that are no texts, and what they usually are.
+_SETTINGS = {"best_of": 1, "use_beam_search": False, "ramp_up_start_rps": None, "ramp_up_end_rps": None}
+
+
 def _parameters(result: Mapping[str, Any]) -> dict[str, Any]:
     rate = None if result["request_rate"] in ("inf", math.inf) else number(result["request_rate"], "request_rate")
     most = whole(result.get("max_concurrency"), "max_concurrency")
     backend = text(result.get("backend") or result.get("endpoint_type"), "backend")
-    # A cap on an open loop is no level of load of its own.
-    load = {"rate": rate, "concurrency": None if rate else most, **({"max_concurrency": most} if rate and most else {})}
+    load: dict[str, Any] = {"rate": rate, "concurrency": None if rate else most}
+    if rate and most:
+        # A cap on an open loop is no level of load of its own.
+        load["max_concurrency"] = most
+    if rate and "burstiness" in result:
+        load["burstiness"] = number(result["burstiness"], "burstiness")
+    if not rate and not most:
+        # All prompts are sent at once, so their number is the load.
+        load |= {"profile": "throughput", "requests": whole(result.get("num_prompts"), "num_prompts")}
+    texts = {name: text(value, name) for name, value in result.items() if isinstance(value, str) and name not in _FACTS}
+    settings = {name: result[name] for name, usual in _SETTINGS.items() if result.get(name, usual) != usual}
     return {
         "model": text(result["model_id"], "model_id"),
         **load,
-        **({"burstiness": number(result.get("burstiness"), "burstiness")} if rate and "burstiness" in result else {}),
-        **({"api": _SERVED[backend]} if backend in _SERVED else {}),
+        **({"api": _SERVED.get(backend, backend)} if backend else {}),
+        **_lengths(result),
+        **texts,
+        **settings,
     }
+
+
+def _lengths(result: Mapping[str, Any]) -> dict[str, str]:
+    completed = whole(result["completed"], "completed")
+    totals = {name: number(result.get(f"total_{name}_tokens"), name) for name in ("input", "output")}
+    means = {name: about(total / completed) for name, total in totals.items() if total is not None and completed}
+    return {name: mean for name, mean in means.items() if mean is not None}

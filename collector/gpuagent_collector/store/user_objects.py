@@ -1,0 +1,116 @@
+"""Objects that users made in a store, beside those of its schema: tables, views, indexes and others."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import duckdb
+
+from gpuagent_collector.schema import load_migrations, migrate, schema_relations
+from gpuagent_collector.store.columns import Columns, table_columns
+from gpuagent_collector.times import utc_now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserObject:
+    """One object.
+
+    Attributes:
+        kind: such as table, view or index.
+        name: as SQL writes it: quoted, with its schema unless that is main.
+        sql: the statement that makes it; None: DuckDB does not show it whole, such as defaults of a macro's arguments.
+    """
+
+    kind: str
+    name: str
+    sql: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name.replace(chr(34), '')}"
+
+
+_HERE = "database_name = current_database()"
+_OTHERS = f"{_HERE} AND NOT internal AND NOT temporary AND NOT (schema_name = 'main' AND list_contains($known, {{}}))"
+
+# In the order in which they can be made again; of one kind, in that of their creation.
+_OBJECTS = f"""
+SELECT 1 AS turn, oid, 'schema' AS kind, schema_name, NULL AS name, NULL AS sql
+FROM duckdb_schemas() WHERE {_HERE} AND NOT internal AND schema_name <> 'main'
+UNION ALL
+SELECT 2, type_oid, 'type', schema_name, type_name, NULL FROM duckdb_types() WHERE {_HERE} AND NOT internal
+UNION ALL
+SELECT DISTINCT 3, function_oid, 'macro', schema_name, function_name, NULL
+FROM duckdb_functions() WHERE {_HERE} AND NOT internal
+UNION ALL
+SELECT 4, sequence_oid, 'sequence', schema_name, sequence_name, concat_ws(
+    ' ', 'INCREMENT BY', increment_by, 'MINVALUE', min_value, 'MAXVALUE', max_value,
+    'START', coalesce(last_value + increment_by, start_value), if(cycle, 'CYCLE', NULL)
+)
+FROM duckdb_sequences() WHERE {_HERE} AND NOT temporary
+UNION ALL
+SELECT 5, table_oid, 'table', schema_name, table_name, sql FROM duckdb_tables() WHERE {_OTHERS.format("table_name")}
+UNION ALL
+SELECT 6, view_oid, 'view', schema_name, view_name, sql FROM duckdb_views() WHERE {_OTHERS.format("view_name")}
+UNION ALL
+SELECT 7, index_oid, 'index', schema_name, index_name, sql FROM duckdb_indexes() WHERE {_HERE}
+ORDER BY turn, oid
+"""  # noqa: S608 - constant texts
+
+
+def user_objects(connection: duckdb.DuckDBPyConnection) -> list[UserObject]:
+    """Return the objects of users, in an order in which most can be made again. Raises duckdb.Error."""
+    rows = connection.execute(_OBJECTS, {"known": list(schema_relations())}).fetchall()
+    found = [_read_object(connection, *row[2:]) for row in rows]
+    for table, columns in table_columns(connection).items():
+        added = columns.keys() - newest_columns()[table].keys()
+        found += [UserObject(kind="column", name=f"{_quoted(table)}.{_quoted(name)}") for name in sorted(added)]
+    return found
+
+
+def _read_object(
+    connection: duckdb.DuckDBPyConnection, kind: str, schema: str, name: str | None, shown: str | None
+) -> UserObject:
+    """Return an object; `shown` is the statement that DuckDB shows of it, or the end of a sequence's."""
+    if name is None:
+        return UserObject(kind=kind, name=_quoted(schema), sql=f"CREATE SCHEMA {_quoted(schema)}")
+    full_name = _quoted(name) if schema == "main" else f"{_quoted(schema)}.{_quoted(name)}"
+    if kind == "sequence":
+        return UserObject(kind=kind, name=full_name, sql=f"CREATE SEQUENCE {full_name} {shown}")
+    if kind == "type":
+        typed = connection.execute(f"SELECT typeof(CAST(NULL AS {full_name}))")
+        ((definition,),) = typed.fetchall()
+        return UserObject(kind=kind, name=full_name, sql=f"CREATE TYPE {full_name} AS {definition}")
+    return UserObject(kind=kind, name=full_name, sql=shown)
+
+
+@cache
+def newest_columns() -> Mapping[str, Columns]:
+    """Return the columns of the newest schema's tables, without a store."""
+    with duckdb.connect() as connection:
+        migrate(connection, load_migrations(), utc_now())
+        return table_columns(connection)
+
+
+def make_objects(connection: duckdb.DuckDBPyConnection, objects: Iterable[UserObject]) -> list[UserObject]:
+    """Make the objects, and return those that cannot be made, such as a view of a table that is gone."""
+    waiting = list(objects)
+    while True:
+        failed = [each for each in waiting if not _make(connection, each)]
+        # A view may use one that was made after it.
+        if len(failed) == len(waiting):
+            return failed
+        waiting = failed
+
+
+def _make(connection: duckdb.DuckDBPyConnection, each: UserObject) -> bool:
+    if each.sql is None:
+        return False
+    try:
+        connection.execute(each.sql)
+    except duckdb.Error:
+        return False
+    return True
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,173 @@
+"""Stores of other machines that are merged as files."""
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from gpuagent_collector.schema import load_migrations
+from gpuagent_collector.store import Store
+from tests.integration.compare.synthetic import SyntheticStore
+from tests.integration.exchange.conftest import BOTH_KINDS, NameStore, Run, two_nodes
+from tests.integration.exchange.sites import content, execute, union, write_site
+from tests.support.servers import Node
+
+
+def another_node(store: SyntheticStore) -> None:
+    node = store.node("gke-1", "gke", gpus=["L4"])
+    store.run("gke-first", node, start_seconds=0, experiment="gan")
+
+
+@pytest.fixture
+def other(file_site: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(file_site, tmp_path / "other.duckdb"))
+
+
+@BOTH_KINDS
+def test_another_store_is_merged_once(other: Path, name_store: NameStore, run: Run) -> None:
+    mine = name_store("mine")
+    write_site(mine, another_node)
+    both = union(content(mine), content(str(other)))
+    code, said = run("import", str(other), "--store", mine)
+    assert (code, "added from other.duckdb" in said) == (0, True), said
+    assert content(mine) == both
+    code, said = run("import", str(other), "--store", mine)
+    assert (code, ": 0 rows added" in said) == (0, True), said
+    assert content(mine) == both
+
+
+def test_the_catalog_of_a_lake_is_a_store_too(tmp_path: Path, run: Run) -> None:
+    write_site(f"ducklake:{tmp_path / 'lake'}", another_node)
+    mine = str(tmp_path / "mine")
+    code, said = run("import", str(tmp_path / "lake"), "--store", mine)
+    assert code == 0, said
+    assert content(mine) == content(f"ducklake:{tmp_path / 'lake'}")
+
+
+def test_another_store_is_not_changed_and_need_not_be_writable(other: Path, name_store: NameStore, run: Run) -> None:
+    before = other.read_bytes()
+    other.chmod(0o400)
+    assert run("import", str(other), "--store", name_store("mine"))[0] == 0
+    assert other.read_bytes() == before
+    assert content(name_store("mine")) == content(str(other))
+
+
+def test_a_folder_of_stores_is_merged_without_the_store_itself(file_site: Path, tmp_path: Path, run: Run) -> None:
+    folder = tmp_path / "machines"
+    folder.mkdir()
+    shutil.copy(file_site, folder / "a.duckdb")
+    write_site(str(folder / "b.store"), another_node)
+    (folder / "notes.txt").write_text("two machines\n")
+    all_of_them = union(content(str(folder / "a.duckdb")), content(str(folder / "b.store")))
+    both = str(folder / "both.duckdb")
+    for _ in range(2):
+        code, said = run("import", str(folder), "--store", both)
+        assert (code, "from a.duckdb" in said, "from b.store" in said) == (0, True, True), said
+    assert content(both) == all_of_them
+    assert run("import", both, "--store", both)[0] == 2
+
+
+@pytest.mark.parametrize("version", range(1, load_migrations()[-1].version))
+def test_a_store_of_an_older_schema_is_merged_as_it_is(version: int, name_store: NameStore, run: Run) -> None:
+    old = name_store("old")
+    with Store.open(old, migrations=load_migrations()[:version]) as store, store.connect() as connection:
+        connection.execute("INSERT INTO steps (session_id, run_id, step) VALUES (1, 'r', 1), (1, 'r', 1), (1, 'r', 2)")
+        connection.execute("INSERT INTO sessions (session_id, hostname) VALUES (1, 'n')")
+    before = Path(old).read_bytes()
+    code, said = run("import", old, "--store", name_store("mine"))
+    assert code == 0, said
+    assert execute(name_store("mine"), "SELECT step FROM steps ORDER BY step") == [(1,), (1,), (2,)]
+    assert execute(name_store("mine"), "SELECT hostname FROM sessions") == [("n",)]
+    assert Path(old).read_bytes() == before
+
+
+def make_empty(path: Path) -> None:
+    duckdb.connect(str(path)).close()
+
+
+def make_foreign(path: Path) -> None:
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE t (a INTEGER)")
+
+
+def make_newer(path: Path) -> None:
+    Store.open(str(path)).close()
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("INSERT INTO schema_migrations VALUES (1000, 'later.sql', now()::TIMESTAMP)")
+
+
+def make_short(path: Path) -> None:
+    write_site(str(path), two_nodes)
+    path.write_bytes(path.read_bytes()[:100_000])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (make_empty, "is no store of gpuagent"),
+        (make_foreign, "is no store of gpuagent"),
+        (make_newer, "newer collector"),
+        (make_short, "cannot open the store"),
+    ],
+)
+def test_what_is_no_sound_store_stores_nothing_of_its_folder(
+    make: object, words: str, file_site: Path, tmp_path: Path, run: Run
+) -> None:
+    folder = tmp_path / "machines"
+    folder.mkdir()
+    shutil.copy(file_site, folder / "a.duckdb")
+    assert callable(make)
+    make(folder / "b.duckdb")
+    code, said = run("import", str(folder), "--store", str(tmp_path / "mine"))
+    assert (code, words in said, said.count("\n")) == (1, True, 1), said
+    assert not (tmp_path / "mine").exists()
+
+
+def test_a_damaged_store_is_merged_whole_or_not_at_all(other: Path, tmp_path: Path, run: Run) -> None:
+    mine = tmp_path / "mine.duckdb"
+    write_site(str(mine), another_node)
+    before, mine_whole, whole = content(str(mine)), mine.read_bytes(), other.read_bytes()
+    both = union(before, content(str(other)))
+    failed = 0
+    for at in range(20_000, len(whole), 5 * 256 * 1024):
+        damaged = bytearray(whole)
+        damaged[at] ^= 4
+        other.write_bytes(damaged)
+        code, said = run("import", str(other), "--store", str(mine))
+        assert content(str(mine)) == (before if code else both)
+        if code:
+            assert said.splitlines()[-1].startswith("collector: cannot "), said
+            failed += 1
+        mine.write_bytes(mine_whole)
+    assert failed
+
+
+def test_a_store_that_its_collector_writes_is_refused_with_the_way_to_do_it(node: Node, tmp_path: Path) -> None:
+    node.serve()
+    said = node.run("collector", "import", str(node.store), "--store", str(tmp_path / "mine"), code=1).stderr
+    assert "collector export --parquet" in said
+    assert not (tmp_path / "mine").exists()
+
+
+def test_an_import_that_is_killed_leaves_the_store_as_it_was(other: Path, tmp_path: Path, run: Run) -> None:
+    mine = tmp_path / "mine.duckdb"
+    write_site(str(mine), another_node)
+    before = content(str(mine))
+    # The last table but one has been merged then, and nothing is committed.
+    script = (
+        "import os, signal, sys\n"
+        "from gpuagent_collector.exchange import merge\n"
+        "merge._Merging.summarise = lambda self: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from gpuagent_collector.cli import main\n"
+        "main()\n"
+    )
+    arguments = [sys.executable, "-c", script, "import", str(other), "--store", str(mine)]
+    assert subprocess.run(arguments, check=False).returncode == -signal.SIGKILL
+    assert content(str(mine)) == before
+    assert run("import", str(other), "--store", str(mine))[0] == 0
+    assert content(str(mine)) == union(before, content(str(other)))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["mine.duckdb", "other.duckdb"]
