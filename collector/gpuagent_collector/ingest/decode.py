@@ -4,7 +4,7 @@ A message is checked alone, but its numbers stay bytes until those of all messag
 numpy take as long for ten numbers as for a thousand.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,11 +15,21 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from gpuagent_collector.errors import RejectedRecordsError
+from gpuagent_collector.ingest.parts import count_parts
 from gpuagent_collector.store.columns import STAMPED, Columns
 from gpuagent_proto.v1 import records_pb2
 
-# Limit of rows in all tables of one message.
+# Limits of one message: rows in all tables, tables, columns of all tables, and runs that it names. A genuine agent
+# sends at most 5,000 rows, and each table once.
 MAX_ROWS = 1_000_000
+MAX_TABLES = 256
+MAX_COLUMNS = 4_096
+MAX_RUNS = 10_000
+
+
+# Tables, columns and their fields in a message. Those of a shorter one take 40 MiB at most, and are counted afterwards.
+_MAX_PARTS = 4 * MAX_COLUMNS
+_UNCOUNTED_BYTES = 1024 * 1024
 
 
 class _Kind(NamedTuple):
@@ -52,6 +62,13 @@ _ON_THE_WIRE: Mapping[str, pa.DataType] = {
 
 STORED_TIME = pa.timestamp("us")
 
+# Memory of the rows that are joined at once. The largest group of commits takes a third of it, if its messages have the
+# same columns.
+_JOINED_BYTES = 128 * 1024 * 1024
+
+# The stamps of a row, and what joining needs for each.
+_BYTES_A_ROW = 40
+
 
 class _Numbers(NamedTuple):
     """The numbers of a column, 64 bits a row, and a bit a row, 1 where there is one; no bits: all rows have one."""
@@ -79,6 +96,10 @@ class Decoded:
     tables: Mapping[str, list[Piece]]
     # Names of tables, and of columns as `table.column`.
     unknown: frozenset[str] = field(default_factory=frozenset)
+    # The node that sent them.
+    node_id: int
+    # The runs that any row names.
+    run_ids: frozenset[str] = field(default_factory=frozenset)
     # Run of several nodes → invitation of this node. Never stored: readers of the store must not have it.
     invitations: Mapping[str, str] = field(default_factory=dict)
 
@@ -99,11 +120,12 @@ class Decoder:
             RejectedRecordsError: the records do not fit the store, or are not records at all.
         """
         try:
+            if len(records) > _UNCOUNTED_BYTES and count_parts(memoryview(records), (1, 3), _MAX_PARTS) > _MAX_PARTS:
+                raise RejectedRecordsError(f"more than {_MAX_PARTS:,} fields in one message")
             message = records_pb2.Records.FromString(records)
-        except DecodeError as error:
+        except (DecodeError, ValueError) as error:
             raise RejectedRecordsError("not a Records message") from error
-        if sum(table.rows for table in message.tables) > MAX_ROWS:
-            raise RejectedRecordsError(f"more than {MAX_ROWS} rows in one message")
+        _check_size(message)
         tables: dict[str, list[Piece]] = {}
         unknown: set[str] = set()
         invitations: dict[str, str] = {}
@@ -120,7 +142,52 @@ class Decoder:
             if table.rows and (numbers or texts):
                 piece = Piece(session_id=session_id, node_id=node_id, rows=table.rows, numbers=numbers, texts=texts)
                 tables.setdefault(table.name, []).append(piece)
-        return Decoded(tables=tables, unknown=frozenset(unknown), invitations=invitations)
+        return Decoded(
+            tables=tables,
+            unknown=frozenset(unknown),
+            node_id=node_id,
+            run_ids=_find_runs(piece for pieces in tables.values() for piece in pieces),
+            invitations=invitations,
+        )
+
+
+def _check_size(message: records_pb2.Records) -> None:
+    _check_count("tables", len(message.tables), MAX_TABLES)
+    _check_count("columns", sum(len(table.columns) for table in message.tables), MAX_COLUMNS)
+    _check_count("rows", sum(table.rows for table in message.tables), MAX_ROWS)
+
+
+def _check_count(noun: str, count: int, limit: int) -> None:
+    if count > limit:
+        raise RejectedRecordsError(f"{count:,} {noun} in one message; the limit is {limit:,}")
+
+
+def _find_runs(pieces: Iterable[Piece]) -> frozenset[str]:
+    run_ids: set[str] = set()
+    for piece in pieces:
+        if "run_id" not in piece.texts:
+            continue
+        named = piece.texts["run_id"].unique()
+        _check_count("runs", len(named), MAX_RUNS)
+        run_ids.update(named.drop_null().to_pylist())
+    _check_count("runs", len(run_ids), MAX_RUNS)
+    return frozenset(run_ids)
+
+
+def split_pieces(pieces: Iterable[Piece]) -> Iterator[Sequence[Piece]]:
+    """Yield the pieces of one table in parts to be joined, each of bounded memory whatever columns its pieces have."""
+    part: list[Piece] = []
+    names: set[str] = set()
+    rows = 0
+    for piece in pieces:
+        names.update(piece.numbers, piece.texts)
+        rows += piece.rows
+        if part and rows * (8 * len(names) + _BYTES_A_ROW) > _JOINED_BYTES:
+            yield part
+            part, names, rows = [], {*piece.numbers, *piece.texts}, piece.rows
+        part.append(piece)
+    if part:
+        yield part
 
 
 def join(pieces: Sequence[Piece]) -> pa.Table:

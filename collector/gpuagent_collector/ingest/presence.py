@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 import duckdb
+import pyarrow as pa
 
-from gpuagent_common.statuses import FINAL_STATUSES, RunStatus
+from gpuagent_common.statuses import OPEN_STATUSES, RunStatus
 
 _OPEN_PARTS = """
 WITH open AS (
@@ -32,9 +33,9 @@ WHERE runs.status = $running AND nodes > 1
 GROUP BY run_id HAVING count(*) = count(part.ended_at)
 """
 
-_INSERT_STATE = "INSERT INTO run_states (node_id, time, run_id, status, reason) VALUES (?, ?, ?, ?, ?)"
-
-_OPEN_STATUSES = [status.value for status in RunStatus if status.value not in FINAL_STATUSES]
+_INSERT_STATES = """
+INSERT INTO run_states BY NAME SELECT node_id, ? AS time, run_id, ? AS status, reason FROM lost_runs
+"""
 
 # Node, run and reason.
 _LostRun = tuple[int | None, str, str]
@@ -86,16 +87,23 @@ def declare_lost(
     """
     lost = [*_find_silent(connection, presence, now - after), *_find_incomplete(connection, presence, now - after)]
     if lost:
-        status = RunStatus.LOST.value
-        connection.executemany(
-            _INSERT_STATE, [(node_id, now, run_id, status, reason) for node_id, run_id, reason in lost]
-        )
+        node_ids, run_ids, reasons = zip(*lost, strict=True)
+        columns = {
+            "node_id": pa.array(node_ids, pa.int64()),
+            "run_id": pa.array(run_ids, pa.string()),
+            "reason": pa.array(reasons, pa.string()),
+        }
+        connection.register("lost_runs", pa.table(columns))
+        try:
+            connection.execute(_INSERT_STATES, [now, RunStatus.LOST.value])
+        finally:
+            connection.unregister("lost_runs")
     return list(dict.fromkeys(run_id for _, run_id, _ in lost))
 
 
 def _find_silent(connection: duckdb.DuckDBPyConnection, presence: Presence, horizon: datetime) -> Iterator[_LostRun]:
     """Yield the parts of runs whose agent is silent."""
-    rows = connection.execute(_OPEN_PARTS, {"open": _OPEN_STATUSES}).fetchall()
+    rows = connection.execute(_OPEN_PARTS, {"open": OPEN_STATUSES}).fetchall()
     for run_id, session_id, node_id, committed_at, superseded in rows:
         seen = presence.last_seen(session_id)
         last_heard = seen if committed_at is None else max(seen, committed_at)

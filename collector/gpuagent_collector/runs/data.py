@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from gpuagent_collector.choices import Stat
+from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.metrics import ITEMS, METRICS, Metric, by_group, further
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.execute import Parameter
@@ -246,9 +247,9 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
 
 def _program(parameters: str | None, command: str | None, node_count: int, facet: Facet) -> tuple[Command, str]:
     """Return a run's command and canonical parameters, of those that are stored."""
-    values = json.loads(parameters or "{}")
+    values = read_object(parameters, "parameters")
     # A program of the user's own is identified by its name alone.
-    words = () if values else tuple(map(str, json.loads(command or "[]")))
+    words = () if values else read_words(command)
     if not values and node_count > 1:
         values = {"nodes": node_count}
     return words, _canonical(values, facet)

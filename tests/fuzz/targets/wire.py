@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpuagent_collector.errors import RejectedRecordsError
+from gpuagent_collector.ingest.checks import check_rows
 from gpuagent_collector.ingest.decode import Decoded, Decoder, join
-from gpuagent_collector.ingest.names import check_names
 from tests.fuzz.records import made_records, newest_tables
 from tests.fuzz.tally import Attempt
 
@@ -27,7 +27,7 @@ def opened(folder: Path) -> Iterator[Attempt]:
     def attempt(data: bytes) -> None:
         with suppress(RejectedRecordsError):
             decoded = decoder.decode(made_records(data, tables), **_STAMPED)
-            check_names(decoded)
+            check_rows(decoded)
             _check(decoded)
 
     yield attempt

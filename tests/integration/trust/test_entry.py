@@ -175,8 +175,8 @@ async def test_an_agent_cannot_write_of_another_node_s_run(site: Guarded) -> Non
     ("rows", "words"),
     [
         ({"sessions": [{"session_uuid": "somebody", "started_at": 1}]}, "is not that of the stream"),
-        ({"sessions": [{"hostname": "x" * 1001, "started_at": 1}]}, "longer than 1000"),
-        ({"sessions": [{"labels": json.dumps({str(n): "" for n in range(65)}), "started_at": 1}]}, "more than 64"),
+        ({"sessions": [{"hostname": "x" * 1001, "started_at": 1}]}, "longer than 1,000"),
+        ({"sessions": [{"labels": json.dumps({str(n): "" for n in range(65)}), "started_at": 1}]}, "at most 64"),
     ],
 )
 async def test_names_and_labels_beyond_the_limits_are_refused(site: Guarded, rows: Any, words: str) -> None:
