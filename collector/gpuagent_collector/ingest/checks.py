@@ -24,6 +24,9 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "run_states": ("status",),
 }
 
+# Tables that make runs: rows without a run's identity would be a run without one.
+_OF_RUNS = ("run_requests", "run_states")
+
 # Column of `sessions` → the stamped column, which must hold its key.
 _IDENTITIES = {"session_uuid": "session_id", "node_uuid": "node_id"}
 
@@ -51,9 +54,11 @@ def check_rows(decoded: Decoded) -> None:
         RejectedRecordsError: a session claims to be another, a text is too long, or JSON has another form.
     """
     if any(len(run_id) > MAX_NAME_CHARACTERS for run_id in decoded.run_ids):
-        raise RejectedRecordsError(f"a run_id is longer than {MAX_NAME_CHARACTERS} characters")
+        raise RejectedRecordsError(f"a run_id is longer than {MAX_NAME_CHARACTERS:,} characters")
     for table, pieces in decoded.tables.items():
         for piece in pieces:
+            if table in _OF_RUNS and ("run_id" not in piece.texts or piece.texts["run_id"].null_count):
+                raise RejectedRecordsError(f"{table}.run_id is missing")
             _check_lengths(table, piece)
             _check_forms(table, piece)
     for piece in decoded.tables.get("sessions", ()):

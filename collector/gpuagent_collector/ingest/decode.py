@@ -191,7 +191,7 @@ def split_pieces(pieces: Iterable[Piece]) -> Iterator[Sequence[Piece]]:
 
 
 def join(pieces: Sequence[Piece]) -> pa.Table:
-    """Return the rows of pieces of one table, stamped; a column that some lack is NULL there, and NaN is no reading.
+    """Return the rows of pieces of one table, stamped; a column that some lack is NULL there, and so is NaN or infinity.
 
     DuckDB reads one long chunk ten times faster than many short ones.
     """
@@ -229,8 +229,8 @@ def _join_numbers(
     if any(each.validity for each in numbers):
         bits = b"".join(each.validity or b"\xff" * int(size) for each, size in zip(numbers, sizes, strict=True))
         has_value = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")[bits_of_rows].view(np.bool_)
-    if pa.types.is_floating(data_type) and (is_nan := np.isnan(np.frombuffer(content, "<f8"))).any():
-        has_value = ~is_nan if has_value is None else has_value & ~is_nan
+    if pa.types.is_floating(data_type) and not (is_finite := np.isfinite(np.frombuffer(content, "<f8"))).all():
+        has_value = is_finite if has_value is None else has_value & is_finite
     validity = None if has_value is None else pa.py_buffer(np.packbits(has_value, bitorder="little").tobytes())
     joined = pa.Array.from_buffers(data_type, bits_of_rows.size, [validity, pa.py_buffer(content)])
     return joined.cast(STORED_TIME, safe=False) if pa.types.is_timestamp(data_type) else joined
@@ -291,7 +291,7 @@ def _decode_array(column: records_pb2.Column, rows: int, kind: _Kind) -> "pa.Arr
 
 def _convert(values: "pa.Array[Any]", kind: _Kind) -> _Numbers:
     if pa.types.is_floating(values.type):
-        values = pc.if_else(pc.is_nan(values), None, values)
+        values = pc.if_else(pc.is_finite(values), values, None)
     # Only a number's last bits can be lost; a double fits an integer column only if it is whole.
     cast: pa.Array[Any] = values.cast(kind.data_type, safe=pa.types.is_integer(kind.data_type))
     there = np.packbits(cast.is_valid().to_numpy(zero_copy_only=False), bitorder="little")

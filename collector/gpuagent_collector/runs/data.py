@@ -334,7 +334,7 @@ FROM runs AS run
 LEFT JOIN sessions AS session USING (session_id)
 LEFT JOIN places USING (run_id)
 LEFT JOIN gpus USING (run_id)
-WHERE {where}
+WHERE run.run_id IS NOT NULL AND {where}
 ORDER BY run.queued_at, run.run_id"""
 
 _CHOSEN = "(SELECT unnest(CAST(? AS VARCHAR[])))"
