@@ -82,7 +82,8 @@ def add_hostile_rows(connection: duckdb.DuckDBPyConnection, random: Random) -> N
     """Add rows to every table that agents fill: copies of its own, each with some values replaced, and made-up ones."""
     for table, columns in agent_tables(connection).items():
         stamped = {"session_id": "BIGINT", "node_id": "BIGINT", **columns}
-        sql = f'FROM (FROM "{table}" LIMIT 5000) USING SAMPLE reservoir({_MOST_ROWS} ROWS) REPEATABLE ({random.randrange(99)})'
+        sample = f"reservoir({_MOST_ROWS} ROWS) REPEATABLE ({random.randrange(99)})"
+        sql = f'FROM (FROM "{table}" LIMIT 5000) USING SAMPLE {sample}'
         known: list[Row] = connection.execute(sql).to_arrow_table().to_pylist()
         rows = [_damage(dict(random.choice(known)) if known else {}, stamped, random) for _ in range(_MOST_ROWS)]
         insert_rows(connection, table, stamped, rows[: random.randrange(_MOST_ROWS + 1)])

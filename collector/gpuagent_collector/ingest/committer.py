@@ -23,6 +23,9 @@ from gpuagent_common.statuses import FINAL_STATUSES
 
 _LOG = logging.getLogger(__name__)
 
+# Of DuckDB's message, which may repeat a text of the rows.
+_REASON_CHARACTERS = 500
+
 # After this many names of unknown tables and columns no more are reported.
 _REPORTED_NAMES = 1000
 
@@ -110,7 +113,7 @@ class Committer:
                     ended_runs=[run_id for half in halves for run_id in half.ended_runs],
                     rows=sum((Counter(half.rows) for half in halves), Counter()),
                 )
-            reason = str(error).splitlines()[0]
+            reason = str(error).splitlines()[0][:_REASON_CHARACTERS]
             return self._write_owned(
                 lambda: [
                     _reject(each.message, reason) if each.outcome is COMMITTED else each

@@ -27,6 +27,10 @@ MAX_COLUMNS = 4_096
 MAX_RUNS = 10_000
 
 
+# A row costs DuckDB the same however little is in it. Each has a time and a value; of a few rows names take more.
+_LEAST_BYTES_A_ROW = 16
+_FREE_ROWS = 1000
+
 # Tables, columns and their fields in a message. Those of a shorter one take 40 MiB at most, and are counted afterwards.
 _MAX_PARTS = 4 * MAX_COLUMNS
 _UNCOUNTED_BYTES = 1024 * 1024
@@ -125,7 +129,7 @@ class Decoder:
             message = records_pb2.Records.FromString(records)
         except (DecodeError, ValueError) as error:
             raise RejectedRecordsError("not a Records message") from error
-        _check_size(message)
+        _check_size(message, len(records))
         tables: dict[str, list[Piece]] = {}
         unknown: set[str] = set()
         invitations: dict[str, str] = {}
@@ -151,10 +155,11 @@ class Decoder:
         )
 
 
-def _check_size(message: records_pb2.Records) -> None:
+def _check_size(message: records_pb2.Records, size_bytes: int) -> None:
     _check_count("tables", len(message.tables), MAX_TABLES)
     _check_count("columns", sum(len(table.columns) for table in message.tables), MAX_COLUMNS)
-    _check_count("rows", sum(table.rows for table in message.tables), MAX_ROWS)
+    most_rows = min(MAX_ROWS, _FREE_ROWS + size_bytes // _LEAST_BYTES_A_ROW)
+    _check_count("rows", sum(table.rows for table in message.tables), most_rows)
 
 
 def _check_count(noun: str, count: int, limit: int) -> None:
@@ -191,7 +196,7 @@ def split_pieces(pieces: Iterable[Piece]) -> Iterator[Sequence[Piece]]:
 
 
 def join(pieces: Sequence[Piece]) -> pa.Table:
-    """Return the rows of pieces of one table, stamped; a column that some lack is NULL there, and so is NaN or infinity.
+    """Return the rows of pieces of one table, stamped. NaN, infinity and what a missing column would have are NULL.
 
     DuckDB reads one long chunk ten times faster than many short ones.
     """

@@ -1,5 +1,6 @@
 """Presence of agents, and the end of runs whose agent has gone."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
@@ -37,6 +38,9 @@ _INSERT_STATES = """
 INSERT INTO run_states BY NAME SELECT node_id, ? AS time, run_id, ? AS status, reason FROM lost_runs
 """
 
+# Sessions that have left and are remembered: a fleet's of some minutes. Of others, only the store tells.
+_KEPT_SESSIONS = 100_000
+
 # Node, run and reason.
 _LostRun = tuple[int | None, str, str]
 
@@ -44,23 +48,30 @@ _LostRun = tuple[int | None, str, str]
 class Presence:
     """Sessions with an open stream, as far as this process knows.
 
-    The server writes it and the writer's thread reads it; every step is one operation on a dict.
+    The server writes it and the writer's thread reads it; every step is one operation on a set or dict.
     """
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self._since = now()
-        self._left: dict[int, datetime | None] = {}
+        self._open: set[int] = set()
+        # When the last stream of each ended, the latest last.
+        self._left: OrderedDict[int, datetime] = OrderedDict()
 
     def arrived(self, session_ids: Iterable[int]) -> None:
         """Record that a stream of these sessions has opened."""
         for session_id in session_ids:
-            self._left[session_id] = None
+            self._open.add(session_id)
+            self._left.pop(session_id, None)
 
     def left(self, session_ids: Iterable[int]) -> None:
         """Record that the last stream of these sessions has ended."""
         for session_id in session_ids:
             self._left[session_id] = self._now()
+            self._left.move_to_end(session_id)
+            self._open.discard(session_id)
+        while len(self._left) > _KEPT_SESSIONS:
+            self._left.popitem(last=False)
 
     def begin_again(self) -> None:
         """Count silence from now on, because nothing could be stored while the store failed."""
@@ -68,11 +79,11 @@ class Presence:
 
     def connected(self, session_id: int) -> bool:
         """Return whether a stream of this session is open."""
-        return session_id in self._left and self._left[session_id] is None
+        return session_id in self._open
 
     def last_seen(self, session_id: int) -> datetime:
         """Return when the session's stream ended, but no time before the store could be written."""
-        return max(self._left.get(session_id) or self._since, self._since)
+        return max(self._left.get(session_id, self._since), self._since)
 
 
 def declare_lost(

@@ -267,7 +267,9 @@ def _read(
 
 def _read_steps(ask: Ask, window: _Window, part: str | None) -> Sequence[Record]:
     usual = ask(_USUAL_STEP, [window.run.run_id])[0]["seconds"] or 0.0
-    width = max(window.bucket_seconds, _BUCKET_STEPS * usual)
+    # A step cannot take longer than its run, whatever it reports.
+    whole_seconds = (window.end - window.begin).total_seconds()
+    width = max(window.bucket_seconds, min(_BUCKET_STEPS * usual, whole_seconds))
     return ask(_STEPS.format(part=part or "NULL", width=width), [str(window.zero), window.run.run_id])
 
 
@@ -349,7 +351,7 @@ def _stretches(readings: Sequence[Reading], width: float) -> Iterator[tuple[Read
 
 _PHASES = """
 SELECT name, time FROM run_events
-WHERE run_id = ? AND event = 'phase'
+WHERE run_id = ? AND event = 'phase' AND time IS NOT NULL
     AND rank IS NOT DISTINCT FROM (SELECT min(rank) FROM run_events WHERE run_id = ? AND event = 'phase')
 ORDER BY time"""
 
@@ -378,7 +380,7 @@ FROM (
     SELECT rank, floor(epoch(time - CAST(? AS TIMESTAMP)) / {width}) * {width} AS seconds,
            sum(items) / nullif(sum(coalesce(gpu_seconds, wall_seconds)), 0) AS item_rate,
            count(*) / nullif(sum(coalesce(gpu_seconds, wall_seconds)), 0) AS step_rate
-    FROM steps WHERE run_id = ?
+    FROM steps WHERE run_id = ? AND time IS NOT NULL
     GROUP BY ALL
 )
 GROUP BY ALL ORDER BY seconds"""

@@ -23,6 +23,9 @@ MAX_STREAMS_A_NODE = 256
 # In one hello; a spool has one for each `gpuagent run` without any delivery.
 MAX_SESSIONS = 10_000
 
+# Of all open streams of a node, whose names the collector holds; one that is replaced counts until it has ended.
+MAX_SESSIONS_A_NODE = 2 * MAX_SESSIONS
+
 _MAX_NAME_CHARACTERS = 200
 
 _SESSIONS = "SELECT DISTINCT session_id, node_id FROM sessions WHERE session_id = ANY(?)"
@@ -64,8 +67,11 @@ class Admission:
             return grpc.StatusCode.PERMISSION_DENIED, f"the token {holder.name} does not fit: {foreign}"
         if len(self._registry.streams()) >= MAX_STREAMS:
             return grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_STREAMS:,} agents are connected already"
-        if len(self._registry.on_nodes([key(hello.node_uuid)])) >= MAX_STREAMS_A_NODE:
+        others = self._registry.on_nodes([key(hello.node_uuid)])
+        if len(others) >= MAX_STREAMS_A_NODE:
             return grpc.StatusCode.RESOURCE_EXHAUSTED, f"this node has {MAX_STREAMS_A_NODE} streams open already"
+        if len(hello.sessions) + sum(len(each.nodes) for each in others) > MAX_SESSIONS_A_NODE:
+            return grpc.StatusCode.RESOURCE_EXHAUSTED, f"this node has {MAX_SESSIONS_A_NODE:,} sessions open already"
         return None
 
     def _find_foreign(self, hello: wire.Hello, holder: Caller) -> str | None:
