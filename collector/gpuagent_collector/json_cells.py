@@ -6,6 +6,9 @@ from typing import Any
 # Shown in the place of what cannot be read.
 UNKNOWN = "unknown"
 
+# Made once: `json.dumps` would make one for each text.
+_ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
+
 Scalar = None | bool | int | float | str
 
 
@@ -17,7 +20,7 @@ def parse_json(text: str) -> Any:
     """
     try:
         value = json.loads(text)
-        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+        _ENCODER.encode(value).encode()
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     return value

@@ -1,7 +1,9 @@
 """Checks of what agents send: own identities, bounded sizes, and JSON of the form that readers expect."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import pyarrow.compute as pc
 
 from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest.decode import Decoded, Piece
@@ -72,7 +74,7 @@ def _check_lengths(table: str, piece: Piece) -> None:
     for column, texts in piece.texts.items():
         limit = MAX_NAME_CHARACTERS if column in names else MAX_TEXT_CHARACTERS
         # No text is longer than all together.
-        if texts.nbytes > limit and any(len(text) > limit for text in _texts(piece, column)):
+        if texts.nbytes > limit and (pc.max(pc.utf8_length(texts)).as_py() or 0) > limit:
             raise RejectedRecordsError(f"{table}.{column} is longer than {limit:,} characters")
 
 
@@ -87,6 +89,7 @@ def _check_forms(table: str, piece: Piece) -> None:
                 raise RejectedRecordsError(f"{table}.{column} is not {form}")
 
 
-def _texts(piece: Piece, column: str) -> Iterator[str]:
-    if column in piece.texts:
-        yield from (text for text in piece.texts[column].to_pylist() if text is not None)
+def _texts(piece: Piece, column: str) -> list[str]:
+    """Return the different texts of a column."""
+    texts: list[str] = piece.texts[column].unique().drop_null().to_pylist() if column in piece.texts else []
+    return texts

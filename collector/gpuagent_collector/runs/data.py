@@ -174,7 +174,9 @@ def load_runs(
         conditions += f" AND run.run_id IN {_CHOSEN}"
         values.append(list(run_ids))
     sides = f"[{', '.join(part.expression for part in facet.parts)}]"
-    rows = ask(_RUNS.format(takers=_TAKERS, sides=sides, where=conditions), values)
+    found = ask(_RUNS.format(takers=_TAKERS, sides=sides, where=conditions), values)
+    # A hostile agent can describe a run or its session twice.
+    rows = list({row["run_id"]: row for row in found}.values())
 
     @cache  # thousands of runs have the same
     def program(parameters: str | None, command: str | None, node_count: int) -> tuple[Command, str]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
+from math import isfinite
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.query.ask import Ask
@@ -328,7 +329,8 @@ def _curve(rows: Iterable[Record], chart: Chart, facts: Facts, window: _Window) 
             high=factor * row[f"{name}_high"],
         )
         for row in rows
-        if row[name] is not None
+        # Sums of the largest numbers are infinite, and no chart has a place for them.
+        if row[name] is not None and isfinite(factor * row[name])
     ]
     return tuple(_stretches(readings, window.bucket_seconds))
 

@@ -1,7 +1,6 @@
-"""Runs whose settings are not of the form that agents send: shown as unknown, and nobody's command ends because of them."""
+"""Runs whose settings are not of the form that agents send: they are unknown, and no command ends because of them."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ from tests.unit.cli_collector.conftest import Collector
 
 _DAMAGE = """
 UPDATE run_requests SET parameters = $parameters, labels = $labels, command = $command
-WHERE run_id IN (SELECT run_id FROM run_requests ORDER BY time LIMIT 2)
+WHERE run_id IN (SELECT run_id FROM run_requests ORDER BY time LIMIT 1 OFFSET $place)
 """
 _BAD = (
     {"parameters": '"nonsense"', "labels": "[1, 2]", "command": "{}"},
@@ -25,13 +24,14 @@ _BAD = (
 )
 
 
-@pytest.fixture(params=_BAD, ids=["text", "list", "nested"])
-def damaged(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    path = tmp_path / "damaged.duckdb"
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("store") / "damaged.duckdb"
     with made_up(path) as store:
-        quiet_and_burning(store, repeats=3)
+        quiet_and_burning(store, repeats=4)
     with Store.open(str(path)) as store, store.connect() as connection:
-        connection.execute(_DAMAGE, request.param)
+        for place, cells in enumerate(_BAD):
+            connection.execute(_DAMAGE, {**cells, "place": place})
     return str(path)
 
 
@@ -43,7 +43,7 @@ def test_every_command_goes_on_and_says_unknown(collector: Collector, damaged: s
     for words in (["runs", "--json"], ["compare"], ["peers", run_id], ["outliers"], ["history"], ["plan"]):
         outcome = collector(*words, "--store", damaged)
         assert outcome.code == 0, outcome.err
-    for words in (["scaling"], ["serving"]):  # nothing to show here, as without the damage
+    for words in (["scaling"], ["serving"]):  # without the damage, there is nothing to show either
         assert collector(*words, "--store", damaged).code == 1
 
 

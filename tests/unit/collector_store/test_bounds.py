@@ -165,7 +165,7 @@ DECODER = Decoder({"readings": {"count": "BIGINT"}, "states": {"run_id": "VARCHA
 def of_runs(*counts: int) -> Records:
     tables = []
     for place, count in enumerate(counts):
-        texts = [f"{place}-{number}".encode() for number in range(count)]
+        texts = [f"{place}-{number:012}".encode() for number in range(count)]
         ends = [0]
         for text in texts:
             ends.append(ends[-1] + len(text))
@@ -180,6 +180,7 @@ def of_runs(*counts: int) -> Records:
     [
         (Records(tables=[Table(name="readings")] * (MAX_TABLES + 1)), "tables"),
         (Records(tables=[Table(name="x", columns=[Column(name="x")] * (MAX_COLUMNS // 2 + 1))] * 2), "columns"),
+        (Records(tables=[Table(name="x", rows=1500)]), "rows"),
         (of_runs(MAX_RUNS + 1), "runs"),
         (of_runs(MAX_RUNS // 2 + 1, MAX_RUNS // 2 + 1), "runs"),
     ],
