@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
@@ -76,19 +77,19 @@ def opened(folder: Path) -> Iterator[Attempt]:
     """Make a store for each kind of question, of which each input damages a copy."""
     import gpuagent_collector.report.page  # takes a second  # noqa: F401
 
-    stores = []
-    for name, fill in FILLS.items():
+    @cache
+    def make(name: str) -> Path:
         path = folder / f"{name}.duckdb"
         with made_up(path) as store:
-            fill(store)
-        stores.append(path)
+            FILLS[name](store)
+        return path
 
     def attempt(data: bytes) -> None:
         random = Random(data)
         out = folder / "out"
         out.mkdir()
         try:
-            path = Path(shutil.copy(random.choice(stores), folder / "damaged.duckdb"))
+            path = Path(shutil.copy(make(random.choice(list(FILLS))), folder / "damaged.duckdb"))
             _read_damaged(path, out, random)
         finally:
             shutil.rmtree(out)
