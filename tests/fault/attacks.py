@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
 import psutil
 
-from gpuagent.sampling.rows import encode_records
+from gpuagent.sampling.rows import Row, encode_records
 from gpuagent_collector.query.reader import open_reader
 from gpuagent_collector.trust.scopes import Scope
 from gpuagent_collector.trust.tokens import TokenFile
@@ -42,7 +43,7 @@ HEADER = """\
 
 
 def _requests(count: int, tag: str) -> bytes:
-    rows = [
+    rows: list[Row] = [
         {"run_id": invited_run("x", f"{tag}{n}"), "nodes": 2, "invitation": f"{tag}{n}", "time": n}
         for n in range(count)
     ]
@@ -50,7 +51,7 @@ def _requests(count: int, tag: str) -> bytes:
 
 
 def _states(count: int, tag: str) -> bytes:
-    rows = [{"run_id": f"{tag}-{n}", "status": "running", "time": n} for n in range(count)]
+    rows: list[Row] = [{"run_id": f"{tag}-{n}", "status": "running", "time": n} for n in range(count)]
     return encode_records({"run_states": rows})
 
 
@@ -112,7 +113,7 @@ STREAMS: dict[str, tuple[bytes, int]] = {
 class Waits:
     """How long somebody waited at worst, for each question until it is told to end."""
 
-    ask: Callable[[], None]
+    ask: Callable[[], object]
     worst_seconds: float = 0.0
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -135,7 +136,7 @@ class Agent:
         self._todo: list[bytes] = []
         self._changed = threading.Condition()
         self._channel = grpc.insecure_channel(address, options=[("grpc.max_send_message_length", 2**25)])
-        connect = self._channel.stream_stream(_CONNECT, response_deserializer=wire.CollectorMessage.FromString)
+        connect: Any = self._channel.stream_stream(_CONNECT, response_deserializer=wire.CollectorMessage.FromString)
         self._call = connect(self._messages(), metadata=bearer(token), compression=grpc.Compression.Gzip)
 
     def _messages(self) -> Iterator[bytes]:

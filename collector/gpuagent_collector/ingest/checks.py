@@ -1,8 +1,9 @@
 """Checks of what agents send: own identities, bounded sizes, and JSON of the form that readers expect."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpuagent_collector.errors import RejectedRecordsError
@@ -74,7 +75,7 @@ def _check_lengths(table: str, piece: Piece) -> None:
     for column, texts in piece.texts.items():
         limit = MAX_NAME_CHARACTERS if column in names else MAX_TEXT_CHARACTERS
         # No text is longer than all together.
-        if texts.nbytes > limit and (pc.max(pc.utf8_length(texts)).as_py() or 0) > limit:
+        if texts.nbytes > limit and (pc.max(pc.utf8_length(cast("pa.StringArray", texts))).as_py() or 0) > limit:
             raise RejectedRecordsError(f"{table}.{column} is longer than {limit:,} characters")
 
 
@@ -91,5 +92,5 @@ def _check_forms(table: str, piece: Piece) -> None:
 
 def _texts(piece: Piece, column: str) -> list[str]:
     """Return the different texts of a column."""
-    texts: list[str] = piece.texts[column].unique().drop_null().to_pylist() if column in piece.texts else []
-    return texts
+    texts = piece.texts[column].unique().to_pylist() if column in piece.texts else []
+    return [text for text in texts if text is not None]

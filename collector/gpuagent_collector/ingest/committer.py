@@ -249,7 +249,8 @@ def _find_ended_runs(states: Iterable[Piece]) -> list[str]:
     for piece in states:
         if {"run_id", "status"} <= piece.texts.keys():
             are_final = pc.is_in(piece.texts["status"], pa.array(FINAL_STATUSES))
-            ended |= dict.fromkeys(piece.texts["run_id"].filter(are_final).drop_null().to_pylist())
+            named = piece.texts["run_id"].filter(are_final).to_pylist()
+            ended |= dict.fromkeys(run_id for run_id in named if run_id is not None)
     return list(ended)
 
 

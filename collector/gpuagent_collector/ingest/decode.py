@@ -174,7 +174,7 @@ def _find_runs(pieces: Iterable[Piece]) -> frozenset[str]:
             continue
         named = piece.texts["run_id"].unique()
         _check_count("runs", len(named), MAX_RUNS)
-        run_ids.update(named.drop_null().to_pylist())
+        run_ids.update(text for text in named.to_pylist() if text is not None)
     _check_count("runs", len(run_ids), MAX_RUNS)
     return frozenset(run_ids)
 

@@ -95,15 +95,19 @@ class RunOwners:
             return
         requests = decoded.tables.get("run_requests")
         asked = dict(_places(join(requests))) if requests else {}
+        self._check_open(decoded.node_id, len(asked))  # before the work of admitting them
         admitted = {run_id: self._admit(run_id, asked, decoded) for run_id in decoded.run_ids}
         # A run that nobody asked for is open too, as soon as it has a state.
         opened = sum(1 for run_id, members in admitted.items() if run_id in asked or not members.nodes)
-        if opened and self._open[decoded.node_id] + opened > MAX_OPEN_RUNS:
-            raise RejectedRecordsError(f"more than {MAX_OPEN_RUNS:,} runs of this node have not ended")
+        self._check_open(decoded.node_id, opened)
         self._open[decoded.node_id] += opened
         for run_id, members in admitted.items():
             if members.nodes:
                 self._keep(run_id, members)
+
+    def _check_open(self, node_id: int, opened: int) -> None:
+        if opened and self._open[node_id] + opened > MAX_OPEN_RUNS:
+            raise RejectedRecordsError(f"more than {MAX_OPEN_RUNS:,} runs of this node have not ended")
 
     def _admit(self, run_id: str, asked: Mapping[str, int], decoded: Decoded) -> _Members:
         node_id, invited = decoded.node_id, _has_invitation(run_id, decoded.invitations)

@@ -136,7 +136,7 @@ def _run_command(words: Sequence[str]) -> None:
         except SystemExit as end:
             code = end.code
     printed[1].flush()
-    errors = printed[1].buffer.getvalue().decode()  # type: ignore[attr-defined] # BytesIO
+    errors = printed[1].buffer.getvalue().decode()
     assert code in (0, 1, 2), f"{words} ended with {code}: {errors}"
     assert not _OF_DUCKDB.search(errors), f"{words}: {errors}"
 

@@ -27,8 +27,8 @@ _BAD = (
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("store") / "damaged.duckdb"
-    with made_up(path) as store:
-        quiet_and_burning(store, repeats=4)
+    with made_up(path) as made:
+        quiet_and_burning(made, repeats=4)
     with Store.open(str(path)) as store, store.connect() as connection:
         for place, cells in enumerate(_BAD):
             connection.execute(_DAMAGE, {**cells, "place": place})

@@ -6,13 +6,14 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest import committer, decode, owners
 from gpuagent_collector.ingest.committer import Committer
-from gpuagent_collector.ingest.decode import MAX_COLUMNS, MAX_RUNS, MAX_TABLES, Decoder
+from gpuagent_collector.ingest.decode import MAX_COLUMNS, MAX_RUNS, MAX_TABLES, Decoder, Piece
 from gpuagent_collector.ingest.messages import Message, Outcome, Verdict
 from gpuagent_collector.ingest.parts import count_parts
 from gpuagent_collector.ingest.presence import Presence, declare_lost
@@ -217,7 +218,12 @@ def test_messages_with_different_columns_are_joined_in_parts_of_bounded_memory(
     commit: Callable[..., Sequence[Outcome]], connection: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     joined: list[int] = []
-    monkeypatch.setattr(committer, "join", lambda part: joined.append(len(part)) or decode.join(part))
+
+    def join(part: Sequence[Piece]) -> pa.Table:
+        joined.append(len(part))
+        return decode.join(part)
+
+    monkeypatch.setattr(committer, "join", join)
     monkeypatch.setattr(decode, "_JOINED_BYTES", 100 * 8 * 12)
     known = agent_tables(connection)["gpu_samples"]
     columns = [name for name, data_type in known.items() if data_type == "DOUBLE"][:8]
