@@ -34,3 +34,7 @@ class StoreIsReadError(StoreIsHeldError):
 
 class RejectedRecordsError(GpuAgentError):
     """A message can never be stored, however often it is sent."""
+
+
+class ProtocolError(GpuAgentError):
+    """A message of an agent makes no sense at its point of the stream, or is none at all."""

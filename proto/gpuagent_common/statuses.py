@@ -16,3 +16,4 @@ class RunStatus(str, Enum):
 
 
 FINAL_STATUSES = tuple(status.value for status in RunStatus if status not in (RunStatus.QUEUED, RunStatus.RUNNING))
+OPEN_STATUSES = tuple(status.value for status in RunStatus if status.value not in FINAL_STATUSES)

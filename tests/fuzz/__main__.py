@@ -73,7 +73,7 @@ def _unguided(name: str, folder: Path, wanted: argparse.Namespace, is_done: Call
     print("atheris is not installed (pip install '.[fuzz]'), so coverage does not guide this:", flush=True)
     target, corpus = targets.load(name), targets.corpus(name)
     with targets.opened(name) as attempt:
-        tally = Tally(attempt=attempt, folder=folder)
+        tally = Tally(attempt=attempt, folder=folder, hang_seconds=targets.hang_seconds(name))
         for round_number in itertools.count(wanted.seed):
             examples = min(_A_ROUND, wanted.inputs - tally.inputs)
             run_examples(tally.give, corpus, target.TOKENS, examples=examples, seed_number=round_number)

@@ -30,7 +30,7 @@ def run_guided(name: str, folder: Path, *, seed_number: int, is_done: Callable[[
     with atheris.instrument_imports(include=_INSTRUMENTED):
         target = targets.load(name)
     with targets.opened(name) as attempt, tempfile.TemporaryDirectory(prefix="gpuagent-fuzz-") as scratch:
-        tally = Tally(attempt=attempt, folder=folder)
+        tally = Tally(attempt=attempt, folder=folder, hang_seconds=targets.hang_seconds(name))
 
         def give(data: bytes) -> None:
             tally.give(data)

@@ -8,7 +8,17 @@ from tests.fuzz import targets
 from tests.fuzz.examples import run_examples
 
 # Of targets that take more than a millisecond an input; others get the usual number.
-_EXAMPLES = {"commit": 20, "export": 2, "http": 60, "node": 25, "nvml": 25, "screen": 60, "spool": 10, "sql": 60}
+_EXAMPLES = {
+    "commit": 20,
+    "export": 2,
+    "hostile": 1,
+    "http": 60,
+    "node": 25,
+    "nvml": 25,
+    "screen": 60,
+    "spool": 10,
+    "sql": 60,
+}
 
 _USUALLY = 150
 

@@ -1,6 +1,5 @@
 """`collector runs`: list the runs, newest first, or describe some of them."""
 
-import json
 import shutil
 import sys
 import textwrap
@@ -12,6 +11,7 @@ import click
 
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices_option
+from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_collector.output.statuses import STATUSES
 from gpuagent_common.errors import MisuseError
@@ -210,12 +210,12 @@ def _run_columns(rows: "Sequence[Mapping[str, Any]]") -> "list[ListColumn]":
 
 def _settings(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run's parameters by name; of a program, its arguments, by place in brackets."""
-    words = json.loads(row["command"] or "[]")
-    return json.loads(row["parameters"] or "{}") or {f"[{place}]": word for place, word in enumerate(words)}
+    words = read_words(row["command"])
+    return read_object(row["parameters"], "parameters") or {f"[{place}]": word for place, word in enumerate(words)}
 
 
 def _labels(row: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(json.loads(row["labels"] or "{}"))
+    return read_object(row["labels"], "labels")
 
 
 def _differing(

@@ -65,15 +65,19 @@ def _draw(chart: Chart, courses: Sequence[Course], width: int) -> str:
     figure.plot_size(width, _HEIGHT_ROWS)
     figure.axes(active=False, side=1)
     unit, top = _scale_values(figure, chart, curves)
-    _scale_seconds(figure, _ends(courses))
+    ends = _ends(courses)
+    _scale_seconds(figure, ends)
+    # Not figure.line, which paints a white background.
     measured = [phase for course in courses for phase in course.phases if phase.name == "measure"]
     for boundary in sorted({end for phase in measured for end in (phase.from_seconds, phase.to_seconds)}):
-        # Not figure.line, which paints a white background.
-        figure.draw(figure.segment([boundary, boundary], [0, top], marker="┊"))
+        if min(ends) <= boundary <= max(ends):
+            figure.draw(figure.segment([boundary, boundary], [0, top], marker="┊"))
     for index, curve in curves.items():
         mark = plotext.marker(_MARKS[index % len(_MARKS)][0], pixel=_COLORS[index % len(_COLORS)])
         for stretch in curve:
-            seconds, values = zip(*((reading.seconds, reading.mean) for reading in stretch), strict=True)
+            seconds = [reading.seconds for reading in stretch]
+            # plotext takes memory for each point of a line, also outside the chart.
+            values = [min(max(reading.mean, 0.0), top) for reading in stretch]
             figure.draw(figure.signal(seconds, values, marker=mark).lines())
     figure.title(f"{chart.title}, {unit}")
     return str(figure.build())
@@ -107,8 +111,8 @@ def _scale_seconds(figure: Any, seconds: Sequence[float]) -> None:
 
 
 def _rounded_up(value: float) -> float:
-    """Return the next of 1, 2, 5, 10, 20, 50, …; 1 for 0."""
-    if value <= 0:
+    """Return the next of 1, 2, 5, 10, 20, 50, …; 1 for 0 and what is as good as 0."""
+    if value < 1e-300:
         return 1.0
     power = 10.0 ** floor(log10(value))
     return power * next(factor for factor in (1, 2, 5, 10) if value <= factor * power * (1 + 1e-9))

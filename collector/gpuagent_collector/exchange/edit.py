@@ -7,6 +7,7 @@ from datetime import datetime
 
 import duckdb
 
+from gpuagent_collector.json_cells import parse_object
 from gpuagent_collector.store import Store
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.naming import check_label
@@ -62,4 +63,4 @@ def edit_runs(store: Store, run_ids: Sequence[str], edit: RunEdit, now: datetime
 
 def _stored_labels(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> dict[str, dict[str, str]]:
     rows = connection.execute(_LABELS, [list(run_ids)]).fetchall()
-    return {run_id: json.loads(labels or "{}") for run_id, labels in rows}
+    return {run_id: parse_object(labels) or {} for run_id, labels in rows}

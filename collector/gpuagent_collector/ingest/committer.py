@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 import duckdb
@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpuagent_collector.errors import RejectedRecordsError
-from gpuagent_collector.ingest.decode import STORED_TIME, Decoded, Decoder, Piece, join
+from gpuagent_collector.ingest.checks import check_rows
+from gpuagent_collector.ingest.decode import STORED_TIME, Decoded, Decoder, Piece, join, split_pieces
 from gpuagent_collector.ingest.messages import COMMITTED, DISOWNED, DUPLICATE, Message, Outcome, Verdict
-from gpuagent_collector.ingest.names import check_names
 from gpuagent_collector.ingest.owners import RunOwners
 from gpuagent_collector.ingest.ownership import Ownership
 from gpuagent_collector.store.columns import agent_tables
@@ -22,6 +22,9 @@ from gpuagent_collector.store.transactions import is_conflict, retry_conflicts, 
 from gpuagent_common.statuses import FINAL_STATUSES
 
 _LOG = logging.getLogger(__name__)
+
+# Of DuckDB's message, which may repeat a text of the rows.
+_REASON_CHARACTERS = 500
 
 # After this many names of unknown tables and columns no more are reported.
 _REPORTED_NAMES = 1000
@@ -110,10 +113,10 @@ class Committer:
                     ended_runs=[run_id for half in halves for run_id in half.ended_runs],
                     rows=sum((Counter(half.rows) for half in halves), Counter()),
                 )
-            refused = Outcome(verdict=Verdict.REJECTED, reason=str(error).splitlines()[0])
+            reason = str(error).splitlines()[0][:_REASON_CHARACTERS]
             return self._write_owned(
                 lambda: [
-                    replace(each, outcome=refused, decoded=None) if each.outcome is COMMITTED else each
+                    _reject(each.message, reason) if each.outcome is COMMITTED else each
                     for each in self._check(messages)
                 ]
             )
@@ -139,15 +142,25 @@ class Committer:
             else:
                 marks[message.session_id] = message.number
                 checked.append(self._decode(message))
+        self._owners.load([each.decoded for each in checked if each.decoded is not None])
+        return [self._admit(each) for each in checked]
+
+    def _admit(self, checked: _Checked) -> _Checked:
+        """Return a message as it is, or rejected because of its runs."""
+        if checked.decoded is None:
+            return checked
+        try:
+            self._owners.check(checked.decoded)
+        except RejectedRecordsError as error:
+            return _reject(checked.message, str(error))
         return checked
 
     def _decode(self, message: Message) -> _Checked:
         try:
             decoded = self._decoder.decode(message.records, session_id=message.session_id, node_id=message.node_id)
-            check_names(decoded)
-            self._owners.check(decoded, message.node_id)
+            check_rows(decoded)
         except RejectedRecordsError as error:
-            return _Checked(message=message, outcome=Outcome(verdict=Verdict.REJECTED, reason=str(error)))
+            return _reject(message, str(error))
         news = decoded.unknown - self._unknown
         if news and len(self._unknown) < _REPORTED_NAMES:
             self._unknown |= news
@@ -169,16 +182,15 @@ class Committer:
         for decoded in (each.decoded for each in news if each.decoded is not None):
             for name, rows in decoded.tables.items():
                 pieces.setdefault(name, []).extend(rows)
-        tables = {name: join(rows) for name, rows in pieces.items()}
         if news:
-            self._transact(tables, news)
+            self._transact(pieces, news)
         return Receipt(
             outcomes=[each.outcome for each in checked],
-            ended_runs=_find_ended_runs(tables.get("run_states")),
-            rows={name: rows.num_rows for name, rows in tables.items()},
+            ended_runs=_find_ended_runs(pieces.get("run_states", ())),
+            rows={name: sum(piece.rows for piece in rows) for name, rows in pieces.items()},
         )
 
-    def _transact(self, tables: Mapping[str, pa.Table], news: Sequence[_Checked]) -> None:
+    def _transact(self, pieces: Mapping[str, Sequence[Piece]], news: Sequence[_Checked]) -> None:
         now = self._now()
         marks = {each.message.session_id: each.message.number for each in news}
         refused = [each for each in news if each.outcome.verdict is Verdict.REJECTED]
@@ -188,8 +200,9 @@ class Committer:
                 self._ownership.sign()
                 if not all(map(self._ownership.owns, marks)):
                     raise _LostSessionsError
-                for name, rows in tables.items():
-                    self._insert(name, rows)
+                for name, rows in pieces.items():
+                    for part in split_pieces(rows):
+                        self._insert(name, join(part))
                 if refused:
                     self._insert("gaps", _make_gaps(refused, now))
                 columns = {
@@ -219,6 +232,10 @@ class Committer:
             self._connection.unregister("incoming")
 
 
+def _reject(message: Message, reason: str) -> _Checked:
+    return _Checked(message=message, outcome=Outcome(verdict=Verdict.REJECTED, reason=reason))
+
+
 def load_marks(connection: duckdb.DuckDBPyConnection, session_ids: Iterable[int] | None = None) -> dict[int, int]:
     """Return the highest committed number of every session, or of these."""
     where, wanted = ("", []) if session_ids is None else ("WHERE session_id = ANY(?)", [list(session_ids)])
@@ -226,12 +243,15 @@ def load_marks(connection: duckdb.DuckDBPyConnection, session_ids: Iterable[int]
     return dict(connection.execute(sql, wanted).fetchall())
 
 
-def _find_ended_runs(states: pa.Table | None) -> list[str]:
+def _find_ended_runs(states: Iterable[Piece]) -> list[str]:
     """Return the runs that ended in these rows of run_states."""
-    if states is None or not {"run_id", "status"} <= set(states.column_names):
-        return []
-    ended = states.filter(pc.is_in(states["status"], pa.array(FINAL_STATUSES)))
-    return [run_id for run_id in ended["run_id"].unique().to_pylist() if run_id is not None]
+    ended: dict[str, None] = {}
+    for piece in states:
+        if {"run_id", "status"} <= piece.texts.keys():
+            are_final = pc.is_in(piece.texts["status"], pa.array(FINAL_STATUSES))
+            named = piece.texts["run_id"].filter(are_final).to_pylist()
+            ended |= dict.fromkeys(run_id for run_id in named if run_id is not None)
+    return list(ended)
 
 
 def _make_gaps(refused: Sequence[_Checked], now: datetime) -> pa.Table:

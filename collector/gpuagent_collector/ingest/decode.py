@@ -4,7 +4,7 @@ A message is checked alone, but its numbers stay bytes until those of all messag
 numpy take as long for ten numbers as for a thousand.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,11 +15,25 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from gpuagent_collector.errors import RejectedRecordsError
+from gpuagent_collector.ingest.parts import count_parts
 from gpuagent_collector.store.columns import STAMPED, Columns
 from gpuagent_proto.v1 import records_pb2
 
-# Limit of rows in all tables of one message.
+# Limits of one message: rows in all tables, tables, columns of all tables, and runs that it names. A genuine agent
+# sends at most 5,000 rows, and each table once.
 MAX_ROWS = 1_000_000
+MAX_TABLES = 256
+MAX_COLUMNS = 4_096
+MAX_RUNS = 10_000
+
+
+# A row costs DuckDB the same however little is in it. Each has a time and a value; of a few rows names take more.
+_LEAST_BYTES_A_ROW = 16
+_FREE_ROWS = 1000
+
+# Tables, columns and their fields in a message. Those of a shorter one take 40 MiB at most, and are counted afterwards.
+_MAX_PARTS = 4 * MAX_COLUMNS
+_UNCOUNTED_BYTES = 1024 * 1024
 
 
 class _Kind(NamedTuple):
@@ -52,6 +66,13 @@ _ON_THE_WIRE: Mapping[str, pa.DataType] = {
 
 STORED_TIME = pa.timestamp("us")
 
+# Memory of the rows that are joined at once. The largest group of commits takes a third of it, if its messages have the
+# same columns.
+_JOINED_BYTES = 128 * 1024 * 1024
+
+# The stamps of a row, and what joining needs for each.
+_BYTES_A_ROW = 40
+
 
 class _Numbers(NamedTuple):
     """The numbers of a column, 64 bits a row, and a bit a row, 1 where there is one; no bits: all rows have one."""
@@ -79,6 +100,10 @@ class Decoded:
     tables: Mapping[str, list[Piece]]
     # Names of tables, and of columns as `table.column`.
     unknown: frozenset[str] = field(default_factory=frozenset)
+    # The node that sent them.
+    node_id: int
+    # The runs that any row names.
+    run_ids: frozenset[str] = field(default_factory=frozenset)
     # Run of several nodes → invitation of this node. Never stored: readers of the store must not have it.
     invitations: Mapping[str, str] = field(default_factory=dict)
 
@@ -99,11 +124,12 @@ class Decoder:
             RejectedRecordsError: the records do not fit the store, or are not records at all.
         """
         try:
+            if len(records) > _UNCOUNTED_BYTES and count_parts(memoryview(records), (1, 3), _MAX_PARTS) > _MAX_PARTS:
+                raise RejectedRecordsError(f"more than {_MAX_PARTS:,} fields in one message")
             message = records_pb2.Records.FromString(records)
-        except DecodeError as error:
+        except (DecodeError, ValueError) as error:
             raise RejectedRecordsError("not a Records message") from error
-        if sum(table.rows for table in message.tables) > MAX_ROWS:
-            raise RejectedRecordsError(f"more than {MAX_ROWS} rows in one message")
+        _check_size(message, len(records))
         tables: dict[str, list[Piece]] = {}
         unknown: set[str] = set()
         invitations: dict[str, str] = {}
@@ -120,11 +146,57 @@ class Decoder:
             if table.rows and (numbers or texts):
                 piece = Piece(session_id=session_id, node_id=node_id, rows=table.rows, numbers=numbers, texts=texts)
                 tables.setdefault(table.name, []).append(piece)
-        return Decoded(tables=tables, unknown=frozenset(unknown), invitations=invitations)
+        return Decoded(
+            tables=tables,
+            unknown=frozenset(unknown),
+            node_id=node_id,
+            run_ids=_find_runs(piece for pieces in tables.values() for piece in pieces),
+            invitations=invitations,
+        )
+
+
+def _check_size(message: records_pb2.Records, size_bytes: int) -> None:
+    _check_count("tables", len(message.tables), MAX_TABLES)
+    _check_count("columns", sum(len(table.columns) for table in message.tables), MAX_COLUMNS)
+    most_rows = min(MAX_ROWS, _FREE_ROWS + size_bytes // _LEAST_BYTES_A_ROW)
+    _check_count("rows", sum(table.rows for table in message.tables), most_rows)
+
+
+def _check_count(noun: str, count: int, limit: int) -> None:
+    if count > limit:
+        raise RejectedRecordsError(f"{count:,} {noun} in one message; the limit is {limit:,}")
+
+
+def _find_runs(pieces: Iterable[Piece]) -> frozenset[str]:
+    run_ids: set[str] = set()
+    for piece in pieces:
+        if "run_id" not in piece.texts:
+            continue
+        named = piece.texts["run_id"].unique()
+        _check_count("runs", len(named), MAX_RUNS)
+        run_ids.update(text for text in named.to_pylist() if text is not None)
+    _check_count("runs", len(run_ids), MAX_RUNS)
+    return frozenset(run_ids)
+
+
+def split_pieces(pieces: Iterable[Piece]) -> Iterator[Sequence[Piece]]:
+    """Yield the pieces of one table in parts to be joined, each of bounded memory whatever columns its pieces have."""
+    part: list[Piece] = []
+    names: set[str] = set()
+    rows = 0
+    for piece in pieces:
+        names.update(piece.numbers, piece.texts)
+        rows += piece.rows
+        if part and rows * (8 * len(names) + _BYTES_A_ROW) > _JOINED_BYTES:
+            yield part
+            part, names, rows = [], {*piece.numbers, *piece.texts}, piece.rows
+        part.append(piece)
+    if part:
+        yield part
 
 
 def join(pieces: Sequence[Piece]) -> pa.Table:
-    """Return the rows of pieces of one table, stamped; a column that some lack is NULL there, and NaN is no reading.
+    """Return the rows of pieces of one table, stamped. NaN, infinity and what a missing column would have are NULL.
 
     DuckDB reads one long chunk ten times faster than many short ones.
     """
@@ -162,8 +234,8 @@ def _join_numbers(
     if any(each.validity for each in numbers):
         bits = b"".join(each.validity or b"\xff" * int(size) for each, size in zip(numbers, sizes, strict=True))
         has_value = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")[bits_of_rows].view(np.bool_)
-    if pa.types.is_floating(data_type) and (is_nan := np.isnan(np.frombuffer(content, "<f8"))).any():
-        has_value = ~is_nan if has_value is None else has_value & ~is_nan
+    if pa.types.is_floating(data_type) and not (is_finite := np.isfinite(np.frombuffer(content, "<f8"))).all():
+        has_value = is_finite if has_value is None else has_value & is_finite
     validity = None if has_value is None else pa.py_buffer(np.packbits(has_value, bitorder="little").tobytes())
     joined = pa.Array.from_buffers(data_type, bits_of_rows.size, [validity, pa.py_buffer(content)])
     return joined.cast(STORED_TIME, safe=False) if pa.types.is_timestamp(data_type) else joined
@@ -224,7 +296,7 @@ def _decode_array(column: records_pb2.Column, rows: int, kind: _Kind) -> "pa.Arr
 
 def _convert(values: "pa.Array[Any]", kind: _Kind) -> _Numbers:
     if pa.types.is_floating(values.type):
-        values = pc.if_else(pc.is_nan(values), None, values)
+        values = pc.if_else(pc.is_finite(values), values, None)
     # Only a number's last bits can be lost; a double fits an integer column only if it is whole.
     cast: pa.Array[Any] = values.cast(kind.data_type, safe=pa.types.is_integer(kind.data_type))
     there = np.packbits(cast.is_valid().to_numpy(zero_copy_only=False), bitorder="little")

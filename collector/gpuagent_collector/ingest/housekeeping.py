@@ -23,6 +23,9 @@ _LOG = logging.getLogger(__name__)
 # Runs summarised between two commits while there is a backlog.
 _RUNS_AT_ONCE = 20
 
+# Lost runs that the log names at one look.
+_LOGGED_RUNS = 20
+
 _NOT_SUMMARISED = "SELECT run_id FROM runs WHERE status = ANY(?) AND run_id NOT IN (SELECT run_id FROM run_metrics)"
 
 # Share of the writer's time for retention and sorting, while there is something to do.
@@ -165,8 +168,10 @@ class Housekeeping:
         with transaction(self.connection):
             if self.duty.sign():
                 lost = declare_lost(self.connection, self.presence, now=self.now(), after=self.intervals.lost_after)
-        for run_id in lost:
+        for run_id in lost[:_LOGGED_RUNS]:
             _LOG.info("run %s is lost", run_id)
+        if len(lost) > _LOGGED_RUNS:
+            _LOG.info("%d more runs are lost", len(lost) - _LOGGED_RUNS)
         self.summarise(lost)
 
 

@@ -1,6 +1,7 @@
 """Owners of runs: the first node that described a run, and invited nodes. No other node writes a row of it."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import duckdb
@@ -9,13 +10,24 @@ import pyarrow as pa
 from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest.decode import Decoded, join
 from gpuagent_common.invitation import is_invited
+from gpuagent_common.statuses import OPEN_STATUSES
+
+# Runs of a node that have not ended. A launch or a command queues at most 10,000 at once.
+MAX_OPEN_RUNS = 50_000
 
 # Runs whose nodes are kept in memory; others are looked up in the store again.
 _KEPT_RUNS = 100_000
 
 _MEMBERS = """
 SELECT run_id, list(DISTINCT node_id), coalesce(min_by(nodes, time), 1)
-FROM run_requests WHERE run_id = ANY(?) GROUP BY run_id"""
+FROM run_requests WHERE run_id IN (SELECT run_id FROM named) GROUP BY run_id"""
+
+_OPEN = """
+SELECT node_id, count(*) FROM (
+    SELECT node_id, run_id FROM run_parts WHERE status = ANY($open)
+    UNION
+    SELECT node_id, run_id FROM run_requests ANTI JOIN run_states USING (run_id, node_id)
+) WHERE node_id = ANY($nodes) GROUP BY node_id"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,73 +39,100 @@ class _Members:
 
 
 class RunOwners:
-    """A cache of the nodes of runs. It belongs to the thread that writes the store."""
+    """A cache of the nodes of runs, and a count of each node's. It belongs to the thread that writes the store."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
         # By run, the last used last.
-        self._members: dict[str, _Members] = {}
+        self._members: OrderedDict[str, _Members] = OrderedDict()
+        # Node → its open runs at the last count, and those that it has opened since.
+        self._open: defaultdict[int, int] = defaultdict(int)
 
-    def check(self, decoded: Decoded, node_id: int) -> None:
-        """Reject rows of other nodes' runs, and note the runs that these rows create or join.
+    def load(self, group: Sequence[Decoded]) -> None:
+        """Read the nodes of the runs that these messages name, in one statement for all.
 
         Raises:
-            RejectedRecordsError: there are such rows.
             duckdb.Error: the store cannot be read.
         """
-        named = {
-            run_id
-            for pieces in decoded.tables.values()
-            for piece in pieces
-            if "run_id" in piece.texts
-            for run_id in piece.texts["run_id"].unique().to_pylist()
-            if run_id is not None
-        }
-        if not named:
+        while len(self._members) > _KEPT_RUNS:
+            self._members.popitem(last=False)
+        self._count_open(group)
+        wanted = {run_id for decoded in group for run_id in decoded.run_ids if self._is_unsure(run_id, decoded.node_id)}
+        if not wanted:
             return
-        if unknown := list(named - self._members.keys()):
-            self._keep(self._load(unknown))
+        self._connection.register("named", pa.table({"run_id": pa.array(sorted(wanted), pa.string())}))
+        try:
+            rows = self._connection.execute(_MEMBERS).fetchall()
+        finally:
+            self._connection.unregister("named")
+        for run_id, nodes, places in rows:
+            # Members that are about to be committed are not in the store.
+            cached = self._members.get(run_id, _Members())
+            self._keep(run_id, _Members(nodes=frozenset(nodes) | cached.nodes, places=places))
+
+    def _count_open(self, group: Sequence[Decoded]) -> None:
+        """Count the open runs of nodes anew that would be over the limit otherwise: many may have ended."""
+        named: Counter[int] = Counter()
+        for decoded in group:
+            named[decoded.node_id] += len(decoded.run_ids)
+        near = [node_id for node_id, count in named.items() if self._open[node_id] + count > MAX_OPEN_RUNS]
+        if near:
+            rows = self._connection.execute(_OPEN, {"open": OPEN_STATUSES, "nodes": near}).fetchall()
+            self._open |= dict.fromkeys(near, 0) | dict(rows)
+
+    def _is_unsure(self, run_id: str, node_id: int) -> bool:
+        """Return whether the store may know more: another collector can have admitted a node of several."""
+        members = self._members.get(run_id)
+        return members is None or (members.places > 1 and node_id not in members.nodes)
+
+    def check(self, decoded: Decoded) -> None:
+        """Reject rows of other nodes' runs, and note the runs that these rows create or join; see `load`.
+
+        Raises:
+            RejectedRecordsError: there are such rows, or the node has too many open runs.
+        """
+        if not decoded.run_ids:
+            return
         requests = decoded.tables.get("run_requests")
         asked = dict(_places(join(requests))) if requests else {}
-        for run_id in sorted(named):
-            self._admit(run_id, asked, node_id, decoded.invitations)
+        self._check_open(decoded.node_id, len(asked))  # before the work of admitting them
+        admitted = {run_id: self._admit(run_id, asked, decoded) for run_id in decoded.run_ids}
+        # A run that nobody asked for is open too, as soon as it has a state.
+        opened = sum(1 for run_id, members in admitted.items() if run_id in asked or not members.nodes)
+        self._check_open(decoded.node_id, opened)
+        self._open[decoded.node_id] += opened
+        for run_id, members in admitted.items():
+            if members.nodes:
+                self._keep(run_id, members)
 
-    def _admit(self, run_id: str, asked: Mapping[str, int], node_id: int, invitations: Mapping[str, str]) -> None:
+    def _check_open(self, node_id: int, opened: int) -> None:
+        if opened and self._open[node_id] + opened > MAX_OPEN_RUNS:
+            raise RejectedRecordsError(f"more than {MAX_OPEN_RUNS:,} runs of this node have not ended")
+
+    def _admit(self, run_id: str, asked: Mapping[str, int], decoded: Decoded) -> _Members:
+        node_id, invited = decoded.node_id, _has_invitation(run_id, decoded.invitations)
         members = self._members.get(run_id, _Members(places=asked.get(run_id, 1)))
-        if node_id not in members.nodes and members.places > 1:
-            # Another collector may have admitted it, and a run of several nodes needs an invitation. Members that are
-            # about to be committed are not in the store.
-            stored = self._load([run_id]).get(run_id)
-            members = replace(stored, nodes=stored.nodes | members.nodes) if stored else members
         if members.nodes and node_id not in members.nodes:
-            if run_id not in asked or not _has_invitation(run_id, invitations):
+            if run_id not in asked or not invited:
                 raise RejectedRecordsError(f"run {run_id[:100]} is another node's")
             if len(members.nodes) >= members.places:
                 raise RejectedRecordsError(f"run {run_id[:100]} has its {members.places} nodes already")
-        elif run_id in asked and members.places > 1 and not _has_invitation(run_id, invitations):
+        elif run_id in asked and members.places > 1 and not invited:
             raise RejectedRecordsError(f"run {run_id[:100]} is of several nodes, and this one was not invited")
         if run_id in asked:
             members = replace(members, nodes=members.nodes | {node_id})
-        if members.nodes:
-            self._keep({run_id: members})
+        return members
 
-    def _load(self, run_ids: list[str]) -> dict[str, _Members]:
-        rows = self._connection.execute(_MEMBERS, [run_ids]).fetchall()
-        return {run_id: _Members(nodes=frozenset(nodes), places=places) for run_id, nodes, places in rows}
-
-    def _keep(self, members: dict[str, _Members]) -> None:
-        for run_id in members:
-            self._members.pop(run_id, None)
-        self._members |= members
-        while len(self._members) > _KEPT_RUNS:
-            del self._members[next(iter(self._members))]
+    def _keep(self, run_id: str, members: _Members) -> None:
+        self._members[run_id] = members
+        self._members.move_to_end(run_id)
 
 
 def _has_invitation(run_id: str, invitations: Mapping[str, str]) -> bool:
     return run_id in invitations and is_invited(run_id, invitations[run_id])
 
 
-def _places(requests: pa.Table) -> Iterable[tuple[str, int]]:
+def _places(requests: pa.Table) -> Iterator[tuple[str, int]]:
     """Yield each requested run, and its expected number of nodes."""
     names = requests.column_names
     if "run_id" not in names:

@@ -23,7 +23,7 @@ _SILENCE_SECONDS = 60.0
 
 _TAKEOVERS_SINCE = "SELECT session_id, collector, epoch FROM session_owners WHERE epoch > ? ORDER BY epoch"
 _REPLACE_FENCE = "UPDATE commits SET committed_at = ? WHERE collector IS NULL"
-_TAKE_OVER = "INSERT INTO session_owners VALUES (?, ?, ?, ?)"
+_TAKE_OVER = "INSERT INTO session_owners SELECT unnest(?::BIGINT[]), ?, ?, ?"
 _SIGN = "INSERT INTO commits VALUES (?, ?)"
 _LAST_COMMIT = """
 SELECT owner.collector, max(committed_at) FROM
@@ -99,9 +99,7 @@ class SharedOwnership(Ownership):
             if missing:
                 self._replace_fence()
                 moment, epoch = self.now(), self._epoch + 1
-                self.connection.executemany(
-                    _TAKE_OVER, [(session_id, self.collector, epoch, moment) for session_id in sorted(missing)]
-                )
+                self.connection.execute(_TAKE_OVER, [sorted(missing), self.collector, epoch, moment])
             return missing
 
     def _follow(self) -> None:

@@ -1,11 +1,13 @@
 """Presence of agents, and the end of runs whose agent has gone."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 import duckdb
+import pyarrow as pa
 
-from gpuagent_common.statuses import FINAL_STATUSES, RunStatus
+from gpuagent_common.statuses import OPEN_STATUSES, RunStatus
 
 _OPEN_PARTS = """
 WITH open AS (
@@ -32,9 +34,12 @@ WHERE runs.status = $running AND nodes > 1
 GROUP BY run_id HAVING count(*) = count(part.ended_at)
 """
 
-_INSERT_STATE = "INSERT INTO run_states (node_id, time, run_id, status, reason) VALUES (?, ?, ?, ?, ?)"
+_INSERT_STATES = """
+INSERT INTO run_states BY NAME SELECT node_id, ? AS time, run_id, ? AS status, reason FROM lost_runs
+"""
 
-_OPEN_STATUSES = [status.value for status in RunStatus if status.value not in FINAL_STATUSES]
+# Sessions that have left and are remembered: a fleet's of some minutes. Of others, only the store tells.
+_KEPT_SESSIONS = 100_000
 
 # Node, run and reason.
 _LostRun = tuple[int | None, str, str]
@@ -43,23 +48,30 @@ _LostRun = tuple[int | None, str, str]
 class Presence:
     """Sessions with an open stream, as far as this process knows.
 
-    The server writes it and the writer's thread reads it; every step is one operation on a dict.
+    The server writes it and the writer's thread reads it; every step is one operation on a set or dict.
     """
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self._since = now()
-        self._left: dict[int, datetime | None] = {}
+        self._open: set[int] = set()
+        # When the last stream of each ended, the latest last.
+        self._left: OrderedDict[int, datetime] = OrderedDict()
 
     def arrived(self, session_ids: Iterable[int]) -> None:
         """Record that a stream of these sessions has opened."""
         for session_id in session_ids:
-            self._left[session_id] = None
+            self._open.add(session_id)
+            self._left.pop(session_id, None)
 
     def left(self, session_ids: Iterable[int]) -> None:
         """Record that the last stream of these sessions has ended."""
         for session_id in session_ids:
             self._left[session_id] = self._now()
+            self._left.move_to_end(session_id)
+            self._open.discard(session_id)
+        while len(self._left) > _KEPT_SESSIONS:
+            self._left.popitem(last=False)
 
     def begin_again(self) -> None:
         """Count silence from now on, because nothing could be stored while the store failed."""
@@ -67,11 +79,11 @@ class Presence:
 
     def connected(self, session_id: int) -> bool:
         """Return whether a stream of this session is open."""
-        return session_id in self._left and self._left[session_id] is None
+        return session_id in self._open
 
     def last_seen(self, session_id: int) -> datetime:
         """Return when the session's stream ended, but no time before the store could be written."""
-        return max(self._left.get(session_id) or self._since, self._since)
+        return max(self._left.get(session_id, self._since), self._since)
 
 
 def declare_lost(
@@ -86,16 +98,23 @@ def declare_lost(
     """
     lost = [*_find_silent(connection, presence, now - after), *_find_incomplete(connection, presence, now - after)]
     if lost:
-        status = RunStatus.LOST.value
-        connection.executemany(
-            _INSERT_STATE, [(node_id, now, run_id, status, reason) for node_id, run_id, reason in lost]
-        )
+        node_ids, run_ids, reasons = zip(*lost, strict=True)
+        columns = {
+            "node_id": pa.array(node_ids, pa.int64()),
+            "run_id": pa.array(run_ids, pa.string()),
+            "reason": pa.array(reasons, pa.string()),
+        }
+        connection.register("lost_runs", pa.table(columns))
+        try:
+            connection.execute(_INSERT_STATES, [now, RunStatus.LOST.value])
+        finally:
+            connection.unregister("lost_runs")
     return list(dict.fromkeys(run_id for _, run_id, _ in lost))
 
 
 def _find_silent(connection: duckdb.DuckDBPyConnection, presence: Presence, horizon: datetime) -> Iterator[_LostRun]:
     """Yield the parts of runs whose agent is silent."""
-    rows = connection.execute(_OPEN_PARTS, {"open": _OPEN_STATUSES}).fetchall()
+    rows = connection.execute(_OPEN_PARTS, {"open": OPEN_STATUSES}).fetchall()
     for run_id, session_id, node_id, committed_at, superseded in rows:
         seen = presence.last_seen(session_id)
         last_heard = seen if committed_at is None else max(seen, committed_at)

@@ -1,11 +1,11 @@
 """The connected agents: their description, the selection of some, the offer of work to them."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
+from gpuagent_collector.json_cells import read_object
 from gpuagent_collector.query.ask import Ask
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1.run_service_pb2 import ConnectedAgent
@@ -62,7 +62,7 @@ def describe_agents(connected: Sequence[ConnectedAgent], ask: Ask) -> list[Agent
     agents = []
     for agent in connected:
         row: Mapping[str, Any] = known.get(agent.session_uuid, {})
-        labels = json.loads(row.get("labels") or "{}")
+        labels = read_object(row.get("labels"), "labels")
         agents.append(
             Agent(
                 session_uuid=agent.session_uuid,
@@ -71,7 +71,7 @@ def describe_agents(connected: Sequence[ConnectedAgent], ask: Ask) -> list[Agent
                 allows_commands=agent.allows_commands,
                 hostname=row.get("hostname"),
                 platform=row.get("platform"),
-                labels={str(name): str(value) for name, value in labels.items()} if isinstance(labels, dict) else {},
+                labels={name: str(value) for name, value in labels.items()},
                 gpus=tuple(name or "unknown" for name in row.get("gpu_names") or ()),
                 open_runs=row.get("open_runs", 0),
             )

@@ -37,7 +37,7 @@ RESULT_METRICS: tuple[StoredMetric, ...] = (
         group="Result",
         better=None,
         source=RESULTS,
-        reading="greatest(part + 1, CASE WHEN name = 'ranks' THEN value END)",
+        reading="greatest(CAST(part AS DOUBLE) + 1, CASE WHEN name = 'ranks' THEN value END)",
         in_part="max({})",
         over_parts="max",
     ),

@@ -37,7 +37,9 @@ phase_spans AS (  -- the measured window counts as measured, restarts included, 
     GROUP BY run_id, node_id, name
 ),
 timed_steps AS (  -- a GPU's own time of a step, where known, until the host completed it
-    SELECT steps.run_id, steps.node_id, steps.rank, step, steps.time, coalesce(gpu_seconds, wall_seconds) AS seconds
+    SELECT steps.run_id, steps.node_id, steps.rank, step, steps.time,
+           CASE WHEN coalesce(gpu_seconds, wall_seconds) BETWEEN 0 AND 1e9 THEN coalesce(gpu_seconds, wall_seconds) END
+           AS seconds
     FROM steps JOIN lives USING (run_id)
     WHERE phase = 'measure' AND steps.time BETWEEN $life_from AND $life_to
 ),

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from gpuagent_collector.choices import Stat
+from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.metrics import ITEMS, METRICS, Metric, by_group, further
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.execute import Parameter
@@ -177,7 +178,9 @@ def load_runs(
         conditions += f" AND run.run_id IN {_CHOSEN}"
         values.append(list(run_ids))
     sides = f"[{', '.join(part.expression for part in facet.parts)}]"
-    rows = ask(_RUNS.format(takers=_TAKERS, sides=sides, where=conditions), values)
+    found = ask(_RUNS.format(takers=_TAKERS, sides=sides, where=conditions), values)
+    # A hostile agent can describe a run or its session twice.
+    rows = list({row["run_id"]: row for row in found}.values())
 
     @cache  # thousands of runs have the same
     def program(parameters: str | None, command: str | None, node_count: int) -> tuple[Command, str]:
@@ -252,9 +255,9 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
 
 def _program(parameters: str | None, command: str | None, node_count: int, facet: Facet) -> tuple[Command, str]:
     """Return a run's command and canonical parameters, of those that are stored."""
-    values = json.loads(parameters or "{}")
+    values = read_object(parameters, "parameters")
     # A program of the user's own is identified by its name alone.
-    words = () if values else tuple(map(str, json.loads(command or "[]")))
+    words = () if values else read_words(command)
     if not values and node_count > 1:
         values = {"nodes": node_count}
     return words, _canonical(values, facet)
@@ -343,7 +346,7 @@ FROM runs AS run
 LEFT JOIN sessions AS session USING (session_id)
 LEFT JOIN places USING (run_id)
 LEFT JOIN gpus USING (run_id)
-WHERE {where}
+WHERE run.run_id IS NOT NULL AND {where}
 ORDER BY run.queued_at, run.run_id"""
 
 _CHOSEN = "(SELECT unnest(CAST(? AS VARCHAR[])))"

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
+from math import isfinite
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.query.ask import Ask
@@ -267,7 +268,9 @@ def _read(
 
 def _read_steps(ask: Ask, window: _Window, part: str | None) -> Sequence[Record]:
     usual = ask(_USUAL_STEP, [window.run.run_id])[0]["seconds"] or 0.0
-    width = max(window.bucket_seconds, _BUCKET_STEPS * usual)
+    # A step cannot take longer than its run, whatever it reports.
+    whole_seconds = (window.end - window.begin).total_seconds()
+    width = max(window.bucket_seconds, min(_BUCKET_STEPS * usual, whole_seconds))
     return ask(_STEPS.format(part=part or "NULL", width=width), [str(window.zero), window.run.run_id])
 
 
@@ -326,7 +329,8 @@ def _curve(rows: Iterable[Record], chart: Chart, facts: Facts, window: _Window) 
             high=factor * row[f"{name}_high"],
         )
         for row in rows
-        if row[name] is not None
+        # Sums of the largest numbers are infinite, and no chart has a place for them.
+        if row[name] is not None and isfinite(factor * row[name])
     ]
     return tuple(_stretches(readings, window.bucket_seconds))
 
@@ -349,7 +353,7 @@ def _stretches(readings: Sequence[Reading], width: float) -> Iterator[tuple[Read
 
 _PHASES = """
 SELECT name, time FROM run_events
-WHERE run_id = ? AND event = 'phase'
+WHERE run_id = ? AND event = 'phase' AND time IS NOT NULL
     AND rank IS NOT DISTINCT FROM (SELECT min(rank) FROM run_events WHERE run_id = ? AND event = 'phase')
 ORDER BY time"""
 
@@ -378,7 +382,7 @@ FROM (
     SELECT rank, floor(epoch(time - CAST(? AS TIMESTAMP)) / {width}) * {width} AS seconds,
            sum(items) / nullif(sum(coalesce(gpu_seconds, wall_seconds)), 0) AS item_rate,
            count(*) / nullif(sum(coalesce(gpu_seconds, wall_seconds)), 0) AS step_rate
-    FROM steps WHERE run_id = ?
+    FROM steps WHERE run_id = ? AND time IS NOT NULL
     GROUP BY ALL
 )
 GROUP BY ALL ORDER BY seconds"""

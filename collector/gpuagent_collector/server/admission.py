@@ -1,6 +1,8 @@
 """Admission of agents: a check that a hello's node and sessions belong to the caller."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
 import grpc
 
@@ -20,6 +22,9 @@ MAX_STREAMS_A_NODE = 256
 
 # In one hello; a spool has one for each `gpuagent run` without any delivery.
 MAX_SESSIONS = 10_000
+
+# Of all open streams of a node, whose names the collector holds; one that is replaced counts until it has ended.
+MAX_SESSIONS_A_NODE = 2 * MAX_SESSIONS
 
 _MAX_NAME_CHARACTERS = 200
 
@@ -47,19 +52,30 @@ class Admission:
             return grpc.StatusCode.INVALID_ARGUMENT, reason
         try:
             foreign = await asyncio.to_thread(self._find_foreign, hello, holder)
+            refusal = self._refusal_now(hello, holder, foreign)
+            if refusal is None and (bind := _find_binding(holder)):
+                # Last, because a binding is for good, and before another look, because it takes time.
+                foreign = await asyncio.to_thread(bind, hello.node_uuid)
+                refusal = self._refusal_now(hello, holder, foreign)
         except GpuAgentError as error:
             return grpc.StatusCode.UNAVAILABLE, str(error)
+        return refusal
+
+    def _refusal_now(self, hello: wire.Hello, holder: Caller, foreign: str | None) -> Refusal | None:
         foreign = foreign or self._find_held(hello, holder)
         if foreign:
             return grpc.StatusCode.PERMISSION_DENIED, f"the token {holder.name} does not fit: {foreign}"
         if len(self._registry.streams()) >= MAX_STREAMS:
             return grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_STREAMS:,} agents are connected already"
-        if len(self._registry.on_nodes([key(hello.node_uuid)])) >= MAX_STREAMS_A_NODE:
+        others = self._registry.on_nodes([key(hello.node_uuid)])
+        if len(others) >= MAX_STREAMS_A_NODE:
             return grpc.StatusCode.RESOURCE_EXHAUSTED, f"this node has {MAX_STREAMS_A_NODE} streams open already"
+        if len(hello.sessions) + sum(len(each.nodes) for each in others) > MAX_SESSIONS_A_NODE:
+            return grpc.StatusCode.RESOURCE_EXHAUSTED, f"this node has {MAX_SESSIONS_A_NODE:,} sessions open already"
         return None
 
     def _find_foreign(self, hello: wire.Hello, holder: Caller) -> str | None:
-        """Return why the hello does not fit the token or the store; bind the token to the node if it fits."""
+        """Return why the hello does not fit the token or the store, or None."""
         token = holder.token
         if holder.scope is Scope.OPERATOR or token is None:
             return None
@@ -76,9 +92,7 @@ class Admission:
             return f"it was made for node {token.node}, and this is {hello.hostname or hello.node_uuid}"
         if token.bound_to not in (None, hello.node_uuid):
             return "it is bound to another node; make one for this node: collector tokens create agent"
-        if holder.file is None or token.any_node or token.bound_to is not None:
-            return None
-        return holder.file.bind(token, hello.node_uuid)
+        return None
 
     def _find_held(self, hello: wire.Hello, holder: Caller) -> str | None:
         """Check the sessions of open streams too, because their first rows may not be stored yet."""
@@ -88,6 +102,14 @@ class Admission:
         held = (stream.nodes for stream in self._registry.streams() if not named.keys().isdisjoint(stream.nodes))
         clash = any(nodes[each] != named[each] for nodes in held for each in named.keys() & nodes.keys())
         return _FOREIGN_SESSION if clash else None
+
+
+def _find_binding(holder: Caller) -> Callable[[str], str | None] | None:
+    """Return what binds the caller's token to the UUID of a node; None: it is bound already, or to none."""
+    token = holder.token
+    if holder.scope is Scope.OPERATOR or token is None or token.any_node or token.bound_to is not None:
+        return None
+    return None if holder.file is None else partial(holder.file.bind, token)
 
 
 _FOREIGN_SESSION = "one of the sessions is another node's"

@@ -49,7 +49,6 @@ from gpuagent_proto.v1 import (
     store_service_pb2,
     store_service_pb2_grpc,
     telemetry_service_pb2,
-    telemetry_service_pb2_grpc,
 )
 
 if TYPE_CHECKING:
@@ -169,7 +168,7 @@ class Collector:
         )
         self._queries.on_query = telemetry.note_question
         runs = RunServicer(store, self._registry, answer_seconds=self._settings.launch_answer_seconds)
-        telemetry_service_pb2_grpc.add_TelemetryServiceServicer_to_server(telemetry, self._server)
+        self._server.add_generic_rpc_handlers((telemetry.handlers(),))
         run_service_pb2_grpc.add_RunServiceServicer_to_server(runs, self._server)
         query_service_pb2_grpc.add_QueryServiceServicer_to_server(self._queries, self._server)
         backup_service_pb2_grpc.add_BackupServiceServicer_to_server(BackupService(store), self._server)

@@ -37,7 +37,6 @@ _ALLOWED: Mapping[str, frozenset[Scope]] = {
     "/gpuagent_proto.v1.TelemetryService/": frozenset({Scope.AGENT, Scope.OPERATOR}),
     "/gpuagent_proto.v1.QueryService/": frozenset({Scope.VIEWER, Scope.OPERATOR}),
     _HEALTH: frozenset(Scope),
-    "/grpc.reflection.v1alpha.ServerReflection/": frozenset(Scope),
 }
 
 _REFUSAL = "this collector requires its token; use the token file that `collector serve` printed (--token-file)"
@@ -100,7 +99,9 @@ class Gate(grpc.aio.ServerInterceptor):
 
 
 def _read_token(call: grpc.HandlerCallDetails) -> str:
-    value = dict(call.invocation_metadata or ()).get(TOKEN_METADATA_KEY, "")
+    values = [value for key, value in call.invocation_metadata or () if key == TOKEN_METADATA_KEY]
+    # Of several, another program on the way may have checked another one.
+    value = values[0] if len(values) == 1 else ""
     text = value if isinstance(value, str) else value.decode("utf-8", "replace")
     scheme, _, token = text.partition(" ")
     return token if scheme == "Bearer" else ""

@@ -11,16 +11,17 @@ from functools import partial
 import grpc
 
 from gpuagent_collector import __version__
-from gpuagent_collector.errors import StoreError
+from gpuagent_collector.errors import ProtocolError, StoreError
 from gpuagent_collector.ingest.ingest import Ingest
 from gpuagent_collector.ingest.messages import Message, Outcome, Verdict
 from gpuagent_collector.server.admission import Admission
 from gpuagent_collector.server.agents import AgentRegistry, AgentStream
 from gpuagent_collector.server.auth import ENDED, caller
+from gpuagent_collector.server.parsing import parse_agent_message
 from gpuagent_collector.server.throttle import Pace
 from gpuagent_collector.trust import audit
 from gpuagent_common.keys import key
-from gpuagent_proto.v1 import PROTOCOL_VERSION, telemetry_service_pb2_grpc
+from gpuagent_proto.v1 import PROTOCOL_VERSION, telemetry_service_pb2, telemetry_service_pb2_grpc
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 
 _LOG = logging.getLogger(__name__)
@@ -29,10 +30,6 @@ _LOG = logging.getLogger(__name__)
 MAX_RUNS_A_LAUNCH = 10_000
 
 Context = grpc.aio.ServicerContext[wire.AgentMessage, wire.CollectorMessage]
-
-
-class _ProtocolError(Exception):
-    """A message of the agent that makes no sense at this point."""
 
 
 @dataclass(eq=False)
@@ -48,6 +45,14 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
     def __post_init__(self) -> None:
         limit_bytes = self.ingest.settings.queue_limit_bytes
         self._pace = Pace(base_millis=self.flush_interval_millis, limit_bytes=limit_bytes)
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Return the handlers of the service's calls, which parse messages in bounded memory."""
+        connect = grpc.stream_stream_rpc_method_handler(
+            self.Connect, parse_agent_message, wire.CollectorMessage.SerializeToString
+        )
+        (service,) = telemetry_service_pb2.DESCRIPTOR.services_by_name.values()
+        return grpc.method_handlers_generic_handler(service.full_name, {"Connect": connect})
 
     async def Connect(  # noqa: N802 - gRPC's name
         self, request_iterator: AsyncIterator[wire.AgentMessage], context: Context
@@ -85,6 +90,8 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
             first = await asyncio.wait_for(anext(aiter(requests), None), self.hello_seconds)
         except asyncio.TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {self.hello_seconds:g} s")
+        except ProtocolError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         if first is None or not first.HasField("hello"):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of a stream must be a hello")
         if first.hello.protocol_version != PROTOCOL_VERSION:
@@ -125,7 +132,7 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
                     await asyncio.sleep(delay_seconds)
             await stream.settled()
             stream.outbox.close()
-        except _ProtocolError as error:
+        except ProtocolError as error:
             stream.end(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except StoreError as error:
             stream.end(grpc.StatusCode.UNAVAILABLE, str(error))
@@ -145,14 +152,14 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
         elif message.HasField("experiment_reply"):
             _take_experiment_reply(stream, message)
         elif message.HasField("hello"):
-            raise _ProtocolError("a second hello on one stream")
+            raise ProtocolError("a second hello on one stream")
 
     async def _take_batch(self, stream: AgentStream, batch: wire.Batch) -> None:
         node_id = stream.nodes.get(batch.session_id)
         if node_id is None:
-            raise _ProtocolError(f"a batch of session {batch.session_id}, which the hello did not name")
+            raise ProtocolError(f"a batch of session {batch.session_id}, which the hello did not name")
         if batch.number == 0:
-            raise _ProtocolError("a batch with number 0; they begin with 1")
+            raise ProtocolError("a batch with number 0; they begin with 1")
         message = Message(session_id=batch.session_id, node_id=node_id, number=batch.number, records=batch.records)
         await stream.share.take(len(message.records))
         try:
@@ -197,7 +204,7 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
 def _take_launch_reply(stream: AgentStream, message: wire.AgentMessage) -> None:
     reply = message.launch_reply
     if len(reply.run_ids) > MAX_RUNS_A_LAUNCH:
-        raise _ProtocolError(f"a launch of more than {MAX_RUNS_A_LAUNCH:,} runs")
+        raise ProtocolError(f"a launch of more than {MAX_RUNS_A_LAUNCH:,} runs")
     if stream.answer(reply.launch_id, message):
         stream.launched.update(reply.run_ids)
         return

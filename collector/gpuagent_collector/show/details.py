@@ -1,12 +1,12 @@
 """A single run: its request, its end and its output."""
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.launching.runs import NamedRun, find_parts, read_stored_output
 from gpuagent_collector.output.document import Grid, Section, Verbatim
 from gpuagent_collector.output.human import duration
@@ -36,7 +36,7 @@ def load_details(ask: Ask, layout: Layout) -> Details | None:
     if len(run_ids) != 1:
         return None
     (run_id,) = run_ids
-    (row,) = ask(_RUN, [run_id])
+    row, *_ = ask(_RUN, [run_id])  # a hostile agent can ask for a run twice
     parts = find_parts(ask, NamedRun(run_id=run_id, status=row["status"]), None)
     outputs = {part.node: read_stored_output(ask, part) for part in parts}
     return Details(
@@ -50,9 +50,9 @@ def details_section(details: Details) -> Section:
     """Return the run as a table of two columns; without properties that it does not have."""
     row = details.row
     took = (row["ended_at"] - row["started_at"]).total_seconds() if row["started_at"] and row["ended_at"] else 0
-    command = json.loads(row["command"] or "[]")
-    parameters = json.loads(row["parameters"] or "{}")
-    labels = json.loads(row["labels"] or "{}")
+    command = read_words(row["command"])
+    parameters = read_object(row["parameters"], "parameters")
+    labels = read_object(row["labels"], "labels")
     known: dict[str, str | None] = {
         "Workload": row["workload"],
         "Status": row["status"],
@@ -67,7 +67,7 @@ def details_section(details: Details) -> Section:
         "Node": row["hostname"],
         "Nodes": _text(row["nodes"]) if row["nodes"] > 1 else None,
         "Parameters": " ".join(f"{name}={value}" for name, value in parameters.items() if value is not None),
-        "Command": shlex.join(map(str, command)),
+        "Command": shlex.join(command),
         "Labels": " ".join(f"{name}={value}" for name, value in labels.items()),
     }
     rows = tuple((title, text) for title, text in known.items() if text)
@@ -102,8 +102,10 @@ def output_section(details: Details, lines: int) -> Section | None:
 
 def record(details: Details) -> dict[str, Any]:
     """Return the details for JSON, with nested values where the store has JSON."""
-    parsed = {name: json.loads(details.row[name] or "null") for name in ("command", "parameters", "labels")}
-    return {**details.row, **parsed, "output": details.outputs, "results": list(details.results)}
+    row = details.row
+    objects = {name: read_object(row[name], name) if row[name] else None for name in ("parameters", "labels")}
+    words = {"command": list(read_words(row["command"])) if row["command"] else None}
+    return {**row, **objects, **words, "output": details.outputs, "results": list(details.results)}
 
 
 def _text(value: object) -> str | None:

@@ -1,6 +1,5 @@
 """`/nodes/UUID`: one node's hardware and software, its latest samples as curves, and its runs."""
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -9,6 +8,7 @@ from urllib.parse import quote, urlencode
 
 from starlette.responses import Response
 
+from gpuagent_collector.json_cells import read_object
 from gpuagent_collector.output.human import ago, duration, notation
 from gpuagent_collector.output.statuses import STATUSES
 from gpuagent_collector.output.values import ABSENT
@@ -157,7 +157,7 @@ def _state(node: Mapping[str, Any], now: datetime) -> tuple[str, str]:
 
 def _properties(node: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """Yield the properties that the node's newest session has reported."""
-    labels = json.loads(node["labels"] or "{}")
+    labels = read_object(node["labels"], "labels")
     known = {
         **{title: read(node) for title, read in SESSION_PROPERTIES.items()},
         "Labels": " ".join(f"{name}={value}" for name, value in labels.items()),

@@ -200,7 +200,8 @@ class _Site:
     async def serve(self, request: Request) -> Response:
         """Answer a request, in a thread because pages wait for the store."""
         query = request.scope["query_string"].decode("latin-1")
-        authorization = request.headers.get("Authorization", "")
+        given = request.headers.getlist("Authorization")
+        authorization = given[0] if len(given) == 1 else ""  # as over gRPC
         peer = request.client.host if request.client else ""
         # Of the scope, where it is decoded whatever characters a name contains.
         answer = partial(self._answer, request.scope["path"], query, authorization, peer)

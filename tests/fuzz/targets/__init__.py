@@ -11,14 +11,17 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol, cast
 
-from tests.fuzz.tally import Attempt
+from tests.fuzz.tally import HANG_SECONDS, Attempt
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 
 TARGETS = (
     *("wire", "commit", "events", "spool", "export", "experiment", "prices", "where", "sql", "datasets"),
-    *("kernel", "node", "nvml", "tools", "http", "screen"),
+    *("kernel", "node", "nvml", "tools", "http", "screen", "hostile"),
 )
+
+# Targets of which an input may take longer than usual.
+_HANG_SECONDS = {"hostile": 120.0}
 
 
 class Target(Protocol):
@@ -45,6 +48,11 @@ def opened(name: str) -> Iterator[Attempt]:
         load(name).opened(Path(folder)) as attempt,
     ):
         yield attempt
+
+
+def hang_seconds(name: str) -> float:
+    """Return the time after which an input of a target counts as hanging."""
+    return _HANG_SECONDS.get(name, HANG_SECONDS)
 
 
 def corpus(name: str) -> list[bytes]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from gpuagent.sampling.rows import Row, encode_records
 from gpuagent_collector.ingest.messages import Message, Outcome
@@ -21,6 +22,7 @@ from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_common.connection import bearer
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.invitation import invited_run, make_invitation
+from gpuagent_proto.v1 import telemetry_pb2 as wire
 from gpuagent_proto.v1.query_service_pb2 import QueryRequest
 from gpuagent_proto.v1.query_service_pb2_grpc import QueryServiceStub
 from gpuagent_proto.v1.run_service_pb2 import CancelRequest
@@ -175,8 +177,8 @@ async def test_an_agent_cannot_write_of_another_node_s_run(site: Guarded) -> Non
     ("rows", "words"),
     [
         ({"sessions": [{"session_uuid": "somebody", "started_at": 1}]}, "is not that of the stream"),
-        ({"sessions": [{"hostname": "x" * 1001, "started_at": 1}]}, "longer than 1000"),
-        ({"sessions": [{"labels": json.dumps({str(n): "" for n in range(65)}), "started_at": 1}]}, "more than 64"),
+        ({"sessions": [{"hostname": "x" * 1001, "started_at": 1}]}, "longer than 1,000"),
+        ({"sessions": [{"labels": json.dumps({str(n): "" for n in range(65)}), "started_at": 1}]}, "at most 64"),
     ],
 )
 async def test_names_and_labels_beyond_the_limits_are_refused(site: Guarded, rows: Any, words: str) -> None:
@@ -374,3 +376,68 @@ async def test_the_owner_is_always_valid_and_nobody_else_is_when_the_file_cannot
     tokens.path.write_text("nonsense")
     assert not validity.is_valid(holder)
     assert validity.is_valid(replace(holder, token=None, file=None))
+
+
+async def test_a_hello_that_is_refused_binds_no_token(site: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim = site.bound("victim", "node-1")
+    await victim.connect()
+    held = site.bound("held", "node-2")
+    held.session_uuid = victim.session_uuid
+    assert (await _refusal(held))[0] is DENIED
+    monkeypatch.setattr(admission, "MAX_STREAMS", 1)
+    one_too_many = site.bound("late", "node-3")
+    assert (await _refusal(one_too_many))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+    bound = {token.name: token.bound_to for token in site.tokens.all()}
+    assert bound == {"victim": "node-1", "held": None, "late": None}
+    # Each token is still good for another node.
+    monkeypatch.undo()
+    for name, node_uuid in (("held", "node-4"), ("late", "node-5")):
+        other = site.agent({"held": held, "late": one_too_many}[name].token, node_uuid=node_uuid)
+        await other.connect()
+
+
+async def test_a_call_with_two_tokens_is_refused_whichever_they_are(site: Guarded) -> None:
+    viewer = site.tokens.create(Scope.VIEWER, "board")
+    for pair in ((viewer, "guess"), ("guess", viewer), (viewer, viewer)):
+        metadata = tuple(entry for token in pair for entry in bearer(token))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await QueryServiceStub(site.served.channel).Query(QueryRequest(sql="SELECT 1"), metadata=metadata).read()
+        assert refused.value.code() is UNKNOWN
+
+
+async def test_the_services_are_listed_for_operators_alone(site: Guarded) -> None:
+    stub: Any = reflection_pb2_grpc.ServerReflectionStub(site.served.channel)  # type: ignore[arg-type] # as below
+    for scope in Scope:
+        call = stub.ServerReflectionInfo(metadata=bearer(site.tokens.create(scope, scope.value)))
+        if scope is Scope.OPERATOR:
+            await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+            assert (await call.read()).list_services_response.service
+            call.cancel()
+            continue
+        assert (await ending(call))[0] is DENIED
+
+
+async def test_sessions_of_a_node_s_streams_are_bounded_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "MAX_SESSIONS_A_NODE", 2)
+    async with guarded(tmp_path) as site:
+        secret = site.tokens.create(Scope.AGENT, "a")
+        agents = [site.agent(secret) for _ in range(3)]
+        for agent in agents[:2]:
+            await agent.connect()
+        assert (await _refusal(agents[2]))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.parametrize("content", [b"\x0a\xff", b"\x0a\x80\x80\x80\x01" + b"\x22\0" * 2**20, b"\x22\0" * 2**21])
+async def test_a_message_of_many_tiny_parts_is_refused_before_it_is_parsed(site: Guarded, content: bytes) -> None:
+    connect: Any = site.served.channel.stream_stream(
+        "/gpuagent_proto.v1.TelemetryService/Connect", response_deserializer=wire.CollectorMessage.FromString
+    )
+    agent = site.bound("a", "node-1")
+    for messages in ((content,), (agent.hello().SerializeToString(), content)):
+        call = connect(metadata=bearer(agent.token))
+        for message in messages:
+            await call.write(message)
+        assert (await ending(call))[0] is grpc.StatusCode.INVALID_ARGUMENT
+    await agent.connect()

@@ -89,7 +89,8 @@ def test_tables_that_the_store_lacks_or_keeps_to_itself_are_left_out_and_their_n
     ("column", "expected"),
     [
         (Column(name="share", doubles=doubles(math.nan, 0.5)), [None, 0.5]),
-        (Column(name="share", doubles=doubles(math.nan, math.inf), validity=b"\x03"), [None, math.inf]),
+        (Column(name="share", doubles=doubles(math.nan, math.inf), validity=b"\x03"), [None, None]),
+        (Column(name="share", doubles=doubles(-math.inf, 1e308)), [None, 1e308]),
         (Column(name="count", doubles=doubles(math.nan, 2.0)), [None, 2]),
         (Column(name="share", integers=integers(1, 2**63 - 1)), [1.0, float(2**63)]),
         (Column(name="count", doubles=doubles(3.0, -4.0)), [3, -4]),

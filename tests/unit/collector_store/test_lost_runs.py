@@ -219,3 +219,14 @@ def test_a_run_that_lacks_a_node_is_lost_until_that_node_tells_of_it(run: Run) -
     assert run.stands() == ("running", False)
     run.say(2, "succeeded", 9)
     assert run.stands() == ("succeeded", True)
+
+
+def test_sessions_that_left_are_remembered_in_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuagent_collector.ingest.presence._KEPT_SESSIONS", 2)
+    now = [START]
+    presence = Presence(lambda: now[0])
+    presence.arrived(range(4))
+    now[0] += LIMIT
+    presence.left(range(3))
+    assert [presence.connected(session_id) for session_id in range(4)] == [False, False, False, True]
+    assert [presence.last_seen(session_id) for session_id in range(3)] == [START, START + LIMIT, START + LIMIT]

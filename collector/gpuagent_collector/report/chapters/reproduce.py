@@ -1,6 +1,5 @@
 """Commands and queries that give the same figures again, and others of the same runs."""
 
-import json
 import shlex
 from collections.abc import Container, Iterator, Sequence
 from itertools import chain
@@ -9,6 +8,7 @@ from markupsafe import Markup
 
 from gpuagent_collector import __version__
 from gpuagent_collector.compare.comparison import Request
+from gpuagent_collector.json_cells import read_words
 from gpuagent_collector.metrics.serving import SERVING
 from gpuagent_collector.output.document import Grid
 from gpuagent_collector.output.human import significant
@@ -114,4 +114,4 @@ def _list_runs(run_ids: Sequence[str]) -> str:
 
 
 def _command_line(command: str) -> str:
-    return harmless(shlex.join(map(str, json.loads(command))))
+    return harmless(shlex.join(read_words(command)))

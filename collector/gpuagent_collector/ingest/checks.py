@@ -1,0 +1,96 @@
+"""Checks of what agents send: own identities, bounded sizes, and JSON of the form that readers expect."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpuagent_collector.errors import RejectedRecordsError
+from gpuagent_collector.ingest.decode import Decoded, Piece
+from gpuagent_collector.json_cells import is_flat_object, is_list_of_texts, parse_json
+from gpuagent_common.keys import key
+
+MAX_LABELS = 64
+MAX_NAME_CHARACTERS = 1000
+MAX_TEXT_CHARACTERS = 1024 * 1024
+
+# Table → columns by which people and commands select, and facts that tables show.
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "sessions": (
+        *("session_uuid", "node_uuid", "hostname", "platform", "agent_version", "python_version", "virtualization"),
+        *("container", "orchestrator", "os", "kernel", "architecture", "boot_id", "cpu_model", "driver_version"),
+        *("cuda_driver_version", "cloud_provider", "instance_type"),
+    ),
+    "session_devices": ("uuid", "name", "architecture", "compute_capability", "pci_bus_id"),
+    "run_requests": ("run_id", "experiment", "workload", "environment", "interference"),
+    "run_states": ("status",),
+}
+
+# Tables that make runs: rows without a run's identity would be a run without one.
+_OF_RUNS = ("run_requests", "run_states")
+
+# Column of `sessions` → the stamped column, which must hold its key.
+_IDENTITIES = {"session_uuid": "session_id", "node_uuid": "node_id"}
+
+
+def _are_labels(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) <= MAX_LABELS and is_list_of_texts(list(value.values()))
+
+
+# Table → JSON column → its form, in words and as a check.
+_FORMS: Mapping[str, Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
+    "sessions": {"labels": (f"an object of at most {MAX_LABELS} texts", _are_labels)},
+    "run_requests": {
+        "labels": (f"an object of at most {MAX_LABELS} texts", _are_labels),
+        "parameters": ("an object of texts and numbers", is_flat_object),
+        "command": ("a list of texts", is_list_of_texts),
+    },
+    "run_events": {"detail": ("an object", lambda value: isinstance(value, dict))},
+}
+
+
+def check_rows(decoded: Decoded) -> None:
+    """Reject rows that no genuine agent sends.
+
+    Raises:
+        RejectedRecordsError: a session claims to be another, a text is too long, or JSON has another form.
+    """
+    if any(len(run_id) > MAX_NAME_CHARACTERS for run_id in decoded.run_ids):
+        raise RejectedRecordsError(f"a run_id is longer than {MAX_NAME_CHARACTERS:,} characters")
+    for table, pieces in decoded.tables.items():
+        for piece in pieces:
+            if table in _OF_RUNS and ("run_id" not in piece.texts or piece.texts["run_id"].null_count):
+                raise RejectedRecordsError(f"{table}.run_id is missing")
+            _check_lengths(table, piece)
+            _check_forms(table, piece)
+    for piece in decoded.tables.get("sessions", ()):
+        for uuid_column, stamped in _IDENTITIES.items():
+            if any(key(uuid) != getattr(piece, stamped) for uuid in _texts(piece, uuid_column)):
+                raise RejectedRecordsError(f"sessions.{uuid_column} is not that of the stream it came on")
+
+
+def _check_lengths(table: str, piece: Piece) -> None:
+    names = _NAMES.get(table, ())
+    for column, texts in piece.texts.items():
+        limit = MAX_NAME_CHARACTERS if column in names else MAX_TEXT_CHARACTERS
+        # No text is longer than all together.
+        if texts.nbytes > limit and (pc.max(pc.utf8_length(cast("pa.StringArray", texts))).as_py() or 0) > limit:
+            raise RejectedRecordsError(f"{table}.{column} is longer than {limit:,} characters")
+
+
+def _check_forms(table: str, piece: Piece) -> None:
+    for column, (form, fits) in _FORMS.get(table, {}).items():
+        for text in _texts(piece, column):
+            try:
+                is_right = fits(parse_json(text))
+            except ValueError:
+                is_right = False
+            if not is_right:
+                raise RejectedRecordsError(f"{table}.{column} is not {form}")
+
+
+def _texts(piece: Piece, column: str) -> list[str]:
+    """Return the different texts of a column."""
+    texts = piece.texts[column].unique().to_pylist() if column in piece.texts else []
+    return [text for text in texts if text is not None]
