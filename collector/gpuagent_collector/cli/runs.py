@@ -35,9 +35,9 @@ _SQL = """
 SELECT
     run_id, workload, runs.platform, environment, interference, limits, repeat, status, exit_code, reason,
     queued_at, runs.started_at, runs.ended_at, epoch(runs.ended_at - runs.started_at) AS duration_seconds,
-    hostname, runs.nodes AS node_count, experiment, image, parameters, runs.labels, node_id,
+    hostname, runs.nodes AS node_count, experiment, image, parameters, runs.labels, runs.node_id,
     command, note, is_excluded
-FROM runs LEFT JOIN nodes USING (node_id)
+FROM runs LEFT JOIN sessions USING (session_id)
 WHERE {conditions}
 ORDER BY queued_at DESC, run_id DESC
 LIMIT {limit}
@@ -48,7 +48,7 @@ _PARTS_SQL = """
 SELECT
     runs.run_id, hostname, part.status, part.exit_code, part.reason, part.started_at, part.ended_at,
     epoch(part.ended_at - part.started_at) AS duration_seconds, runs.status AS run_status, part.node_id
-FROM runs JOIN run_parts AS part USING (run_id) LEFT JOIN nodes ON nodes.node_id = part.node_id
+FROM runs JOIN run_parts AS part USING (run_id) LEFT JOIN sessions ON sessions.session_id = part.session_id
 WHERE runs.nodes > 1 AND {conditions}
 ORDER BY queued_at DESC, run_id DESC, hostname
 LIMIT {limit}
