@@ -1,6 +1,7 @@
 """Folders of the agent: the spool on a local disk, lock and socket where only its user may look."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import stat
@@ -13,6 +14,12 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 
 SPOOL_VARIABLE = "GPUAGENT_SPOOL_DIR"
 RUNTIME_VARIABLE = "GPUAGENT_RUNTIME_DIR"
+
+# The options that name other folders.
+REMEDY = f"--spool DIR and {RUNTIME_VARIABLE}=DIR"
+
+# What flock answers where another process has the lock; any other answer, such as ENOLCK, is a fault of the file system.
+_HELD = frozenset({errno.EWOULDBLOCK, errno.EACCES})
 
 # File systems on which SQLite's write-ahead log does not work: its processes share memory through the file.
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -36,7 +43,7 @@ def spool_directory(given: Path | None, *, environment: Mapping[str, str], mount
         if kind in NETWORK_FILE_SYSTEMS:
             raise MisuseError(
                 f"the spool {given} is on a network file system ({kind}), which would damage it; "
-                "give a folder on a local disk: --spool /var/tmp/gpuagent"
+                "name a folder on a local disk: --spool DIR"
             )
         return given
     state, home = environment.get("XDG_STATE_HOME"), environment.get("HOME")
@@ -46,7 +53,7 @@ def spool_directory(given: Path | None, *, environment: Mapping[str, str], mount
     for candidate in (*places, Path(f"/var/tmp/gpuagent-{os.geteuid()}")):  # noqa: S108 - made with mode 0700
         if file_system(candidate, mounts) not in NETWORK_FILE_SYSTEMS:
             return candidate
-    raise MisuseError("no local disk found for the spool; name a folder on one: --spool DIR")
+    raise MisuseError(f"no local disk found for the spool; name folders on one: {REMEDY}")
 
 
 def file_system(path: Path, mounts: str) -> str | None:
@@ -102,7 +109,7 @@ def lock(file: Path, *, held: str) -> IO[str]:
 
     Raises:
         LockedError: another process has it; the message begins with `held`.
-        GpuAgentError: the file cannot be opened.
+        GpuAgentError: the file cannot be opened, or its file system has no locks.
     """
     try:
         opened = file.open("a+")
@@ -114,6 +121,10 @@ def lock(file: Path, *, held: str) -> IO[str]:
         opened.seek(0)
         owner = opened.read().strip()
         opened.close()
+        if error.errno not in _HELD:
+            raise GpuAgentError(
+                f"cannot lock {file}: {error.strerror}; name folders on a local disk: {REMEDY}"
+            ) from error
         raise LockedError(f"{held} (process {owner or 'unknown'})") from error
     with contextlib.suppress(OSError):  # a full disk: the number is only for messages
         os.ftruncate(opened.fileno(), 0)

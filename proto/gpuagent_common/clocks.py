@@ -3,7 +3,7 @@
 # A clock that differs by more is reported: its time stamps do not match those of other nodes.
 CLOCK_TOLERANCE_SECONDS = 2.0
 
-# Each unit is used from twice its length on.
+# Each unit is used from about twice its length on.
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -15,5 +15,5 @@ def is_clock_wrong(offset_seconds: float | None) -> bool:
 def describe_offset(offset_seconds: float) -> str:
     """Return the state of the node's clock in words, such as `75 s behind` for 75 and `2 d ahead` for -172,800."""
     distance = abs(offset_seconds)
-    size, unit = next(((size, unit) for size, unit in _UNITS if distance >= 2 * size), _UNITS[-1])
+    size, unit = next(((size, unit) for size, unit in _UNITS if distance >= 1.95 * size), _UNITS[-1])
     return f"{distance / size:.0f} {unit} {'behind' if offset_seconds > 0 else 'ahead'}"
