@@ -51,7 +51,8 @@ WITH asked AS (SELECT CAST(? AS VARCHAR) AS run_id), {takers("SEMI JOIN asked US
 SELECT session_id FROM takers
 UNION
 SELECT beside.session_id
-FROM takers JOIN sessions AS own USING (session_id) JOIN sessions AS beside ON {on_same_machine("own", "beside")}"""
+FROM takers JOIN sessions AS own USING (session_id)
+JOIN sessions AS beside ON {on_same_machine("own", "beside")}"""  # noqa: S608 - names of the schema
 
 # Common table expression: the known time of each session, `since` to `until`. An agent that did not end in good order
 # was last heard when it sampled in the last minutes, spoke of a run, or compared clocks, about once a minute. Not when

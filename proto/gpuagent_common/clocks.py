@@ -1,4 +1,4 @@
-"""The difference between a node's clock and the collector's, in one sign everywhere: the collector's less the node's."""
+"""The difference between two clocks, in one sign everywhere: the collector's less the node's."""
 
 # A clock that differs by more is reported: its time stamps do not match those of other nodes.
 CLOCK_TOLERANCE_SECONDS = 2.0

@@ -11,4 +11,5 @@ _MOST_NAMES = 3
 def shared_identity(hostnames: Sequence[str]) -> str:
     """Return the words on other machines that have a node's identity, with the remedy."""
     names = ", ".join(map(harmless, hostnames[:_MOST_NAMES])) + (", …" if len(hostnames) > _MOST_NAMES else "")
-    return f"another machine ({names}) has the same identity; on one, `gpuagent start --node-id NAME`, or renew /etc/machine-id"
+    remedy = "on one, `gpuagent start --node-id NAME`, or renew /etc/machine-id"
+    return f"another machine ({names}) has the same identity; {remedy}"

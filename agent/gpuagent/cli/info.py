@@ -10,6 +10,7 @@ import click
 
 from gpuagent.cli.options import agent_config, agent_options
 from gpuagent_common.text import counted
+from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +46,8 @@ def command(with_cost: bool, as_json: bool, **options: Any) -> None:
     costs = measure_costs(opened, config.rate_hz, SystemClock()) if with_cost else []
     for source in opened:
         source.close()
+    with waiting_for("gpuagent", "the answers of container engines and drivers"):
+        environments = [_environment(environment) for environment in ENVIRONMENTS]
     found = {
         "agent_version": __version__,
         "node_uuid": node_uuid,
@@ -53,7 +56,7 @@ def command(with_cost: bool, as_json: bool, **options: Any) -> None:
         "agent": _running_agent(spool, node_uuid),
         "node": asdict(facts.collect_node_facts(surroundings)),
         "devices": [asdict(device) for device in facts.collect_device_facts(surroundings)],
-        "environments": [_environment(environment) for environment in ENVIRONMENTS],
+        "environments": environments,
         "sources": [_entry(source.name) for source in opened]
         + [_entry(name, str(error), error.remedy) for name, error in unavailable],
         "costs": [{**asdict(cost), "cpu_percent": cost.cpu_percent} for cost in costs],

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _CONNECTION = ("collector", "token_file", "ca_file", "client_cert", "client_key")
 _AGENT_S_OWN = ("platform", *_CONNECTION, "rate_hz", "spool", "per_core")
 
+# The wait before a run is queued, in words.
+PLANNING = "the plan of the run: the list of workloads, or the answer of its environment"
+
 # A starting or stopping agent may take this long to listen or to release the node: more than its last delivery.
 _AGENT_STARTS_SECONDS = 45.0
 
@@ -83,7 +86,8 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
             )
             _report_waiting(agent)
         return
-    agent.planner.plan(first)
+    with waiting_for("gpuagent", PLANNING):
+        agent.planner.plan(first)
     own: set[str] = set()
 
     def submit(spec: "RunSpec") -> Generator["RunUpdate", None, None]:
@@ -91,8 +95,9 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
         own.update(plan.run_id for plan in plans)
         return agent.runner.follow(plans)
 
+    stopping = contextlib.ExitStack()
     try:
-        with agent:
+        with stopping, agent:
             try:
                 yield NodeAgent(
                     submit=submit,
@@ -102,6 +107,7 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
                 )
             finally:
                 _wait_for_others(agent, own)
+                stopping.enter_context(waiting_for("gpuagent", f"{config.collector} to take the last messages"))
     finally:
         if not report_undelivered(agent):
             click.echo(f"gpuagent: stored by the collector at {agent.config.collector}", err=True)

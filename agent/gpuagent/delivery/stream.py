@@ -166,14 +166,6 @@ class Stream:
                 _LOG.error("the collector rejected message %d: %s", refused.number, refused.reason)
                 self._tally.rejected_messages += 1
                 self._spool.set_aside(refused.session_id, refused.number, refused.reason)
-            case "clock_reply":
-                self._take_clock_reply(message.clock_reply)
-            case "same_identity":
-                others = message.same_identity.hostnames
-                text = f"node {self._spool.session.node_uuid}: {shared_identity(others)}" if others else None
-                self._warnings.set("identity", text)
-            case "pace":
-                self._set_pace(message.pace)
             case "launch":
                 # In a thread: it may start another process to list the workloads.
                 reply = await asyncio.to_thread(self._launch, message.launch)
@@ -187,6 +179,20 @@ class Stream:
                 # In a thread: the checks before an experiment may take a while.
                 answer = await asyncio.to_thread(self._orders.experiment, message.experiment)
                 self._reply(telemetry.AgentMessage(experiment_reply=answer))
+            case _:
+                self._take_news(message)
+
+    def _take_news(self, message: telemetry.CollectorMessage) -> None:
+        """Act on what the collector says of clocks, paces and other machines."""
+        match message.WhichOneof("message"):
+            case "clock_reply":
+                self._take_clock_reply(message.clock_reply)
+            case "pace":
+                self._set_pace(message.pace)
+            case "same_identity":
+                others = message.same_identity.hostnames
+                text = f"node {self._spool.session.node_uuid}: {shared_identity(others)}" if others else None
+                self._warnings.set("identity", text)
 
     def _set_pace(self, pace: telemetry.Welcome | telemetry.Pace) -> None:
         idle_millis = max(pace.flush_interval_millis, pace.idle_flush_interval_millis)

@@ -112,7 +112,8 @@ def _warnings(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         if row["same_identity"]:
             yield f"{name}: {shared_identity(row['same_identity'])}"
         if is_clock_wrong(row["clock_offset_seconds"]):
-            yield f"{name}: its clock is {describe_offset(row['clock_offset_seconds'])}, and so are its times; set the clock"
+            offset = describe_offset(row["clock_offset_seconds"])
+            yield f"{name}: its clock is {offset}, and so are its times; set the clock"
 
 
 def _cpus(row: Mapping[str, Any]) -> str | None:

@@ -16,6 +16,7 @@ from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_collector.output.statuses import STATUSES
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import harmless
+from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
     from gpuagent_collector.output.listing import ListColumn
@@ -139,11 +140,12 @@ def _describe(names: Sequence[str], options: ReaderOptions, *, show_sql: bool, p
         run_ids = [run.run_id for run in wanted]
         deadline = time.monotonic() + _FIGURES_SECONDS
         facts = load_facts(ask, run_ids)
-        while not all(run.run_id in facts.metrics or not run.has_ended for run in wanted):
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.5)
-            facts = load_facts(ask, run_ids)
+        with waiting_for("collector", "the collector to compute the figures of the runs"):
+            while not all(run.run_id in facts.metrics or not run.has_ended for run in wanted):
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.5)
+                facts = load_facts(ask, run_ids)
         runs = load_runs(ask, find_facet("platform"), run_ids=run_ids)
         for workload in dict.fromkeys(run.workload for run in runs):
             of_one = [run for run in runs if run.workload == workload]

@@ -11,12 +11,12 @@ class Source:
 
     `relation` is a SELECT over the tables of the store and those of `run_windows`: `windows` (run_id, node_id,
     from_time, to_time, measured: the time in which a run counts on each of its nodes), `session_windows` (the same by
-    session_id: samples are joined by session, because two machines may have one identity), `run_sessions` (run_id,
-    session_id, node_id), `lives` (run_id, started_at, ended_at) and `run_gpus` (run_id, node_id, device_id). It gives `run_id`, `part` and the columns that metrics use.
-    $from_time and $to_time enclose all windows, $life_from and $life_to all lives, so that old rows are never read.
-    $computed_at selects the rows of run_energy that were computed for this summary. `tables` names those that it
-    reads, for people. `part_kind` is the kind of its parts; None: they are of no interest. `needs` are relations: if
-    one of them has no rows, the source has none, and is skipped.
+    session_id, by which samples are joined: two machines may have one identity), `run_sessions` (run_id, session_id,
+    node_id), `lives` (run_id, started_at, ended_at) and `run_gpus` (run_id, node_id, device_id). It gives `run_id`,
+    `part` and the columns that metrics use. $from_time and $to_time enclose all windows, $life_from and $life_to all
+    lives, so that old rows are never read. $computed_at selects the rows of run_energy that were computed for this
+    summary. `tables` names those that it reads, for people. `part_kind` is the kind of its parts; None: they are of no
+    interest. `needs` are relations: if one of them has no rows, the source has none, and is skipped.
     """
 
     name: str

@@ -48,7 +48,7 @@ FROM takers JOIN lives USING (run_id) JOIN sessions AS own USING (session_id)
 JOIN sessions AS beside ON {on_same_machine("own", "beside")} AND beside.started_at <= $life_to
 LEFT JOIN session_ends AS left_at ON left_at.session_id = beside.session_id
 WHERE beside.started_at <= lives.ended_at + INTERVAL 1 MINUTE
-    AND (left_at.time >= lives.started_at - INTERVAL 1 MINUTE) IS NOT FALSE"""
+    AND (left_at.time >= lives.started_at - INTERVAL 1 MINUTE) IS NOT FALSE"""  # noqa: S608 - names of the schema
 
 # The time in which each run counts on each of its nodes: from the first measure phase of its ranks there to the end
 # of the last, or the whole run where no phase was reported; then `measured` is false. A rank that restarts measures

@@ -287,7 +287,7 @@ def _names(charts: Iterable[Chart]) -> list[str]:
 def _readings_of(table: str, charts: Iterable[Chart]) -> str:
     """Return the relation of all readings, as sampled or as rolled up.
 
-    Its columns: `session_id`, `node_id`, the table's key, `time`, and each chart's column, also with `_low` and `_high`.
+    Its columns: `session_id`, `node_id`, the table's key, `time`, and each chart's column, with `_low` and `_high`.
     """
     read, thinned = [], []
     for chart in {chart.name.removesuffix("_scaled"): chart for chart in charts}.values():

@@ -17,11 +17,11 @@ from gpuagent_collector.query.present import PRESENT_SQL
 from gpuagent_collector.runs.series import CHARTS, Chart
 from gpuagent_collector.runs.specs import DEVICE_PROPERTIES, SESSION_PROPERTIES
 from gpuagent_collector.times import utc_now
-from gpuagent_common.clocks import describe_offset, is_clock_wrong
-from gpuagent_common.identities import shared_identity
 from gpuagent_collector.web.answers import Query, text
 from gpuagent_collector.web.layout import REFRESH_SECONDS, render, whole_number
+from gpuagent_common.clocks import describe_offset, is_clock_wrong
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.identities import shared_identity
 from gpuagent_common.text import harmless
 
 _FIELDS = ("name", "minutes", "refresh")
@@ -223,5 +223,6 @@ ORDER BY coalesce(started_at, queued_at) DESC, run_id LIMIT {_MOST_RUNS + 1}""" 
 _MEANS = """
 SELECT {key} AS part, CAST(floor(epoch(time - CAST(? AS TIMESTAMP)) / ?) AS INTEGER) AS bucket, {means}
 FROM {table}
-WHERE node_id = ? AND NOT list_contains(CAST(? AS BIGINT[]), session_id) AND time BETWEEN CAST(? AS TIMESTAMP) AND CAST(? AS TIMESTAMP)
+WHERE node_id = ? AND NOT list_contains(CAST(? AS BIGINT[]), session_id)
+    AND time BETWEEN CAST(? AS TIMESTAMP) AND CAST(? AS TIMESTAMP)
 GROUP BY ALL ORDER BY part, bucket"""

@@ -4,7 +4,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-
 from click.testing import CliRunner
 
 from gpuagent_collector.cli.nodes import NODES_SQL, command

@@ -333,9 +333,7 @@ BESIDE = {
 
 
 @pytest.mark.parametrize("name", BESIDE)
-def test_samples_are_of_the_runs_machine_and_not_of_another_with_its_identity(
-    store: SyntheticStore, name: str
-) -> None:
+def test_samples_are_of_the_runs_machine_and_not_of_another_with_its_identity(store: SyntheticStore, name: str) -> None:
     differs, is_same_machine = BESIDE[name]
     node = store.node("spruce", "laptop", boot_id="boot-1", gpus=["NVIDIA L4"])
     store.run("run-1", node, start_seconds=0)

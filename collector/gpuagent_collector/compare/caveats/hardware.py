@@ -52,7 +52,7 @@ def shared_identity(evidence: Evidence) -> Iterator[Caveat]:
         yield Caveat(
             code="shared_identity",
             text=f"two machines had one identity during {where}: the other is {', '.join(names)}",
-            remedy="they count as one node; give one another: `gpuagent start --node-id NAME`, or renew /etc/machine-id",
+            remedy="they count as one node; on one, `gpuagent start --node-id NAME`, or renew /etc/machine-id",
         )
 
 
