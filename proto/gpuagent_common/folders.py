@@ -43,9 +43,9 @@ def home_folder(environment: Mapping[str, str]) -> Path | None:
         return None
 
 
-def temporary_folders(parents: Sequence[Path] = TEMPORARY_PARENTS) -> list[Path]:
+def temporary_folders() -> list[Path]:
     """Return the folders of this user alone in places that everybody can write."""
-    return [parent / f"gpuagent-{os.geteuid()}" for parent in parents]
+    return [parent / f"gpuagent-{os.geteuid()}" for parent in TEMPORARY_PARENTS]
 
 
 def first_usable(folders: Sequence[Path]) -> Path | None:
