@@ -1,11 +1,9 @@
-"""The sessions whose samples belong to a run: two machines that have one identity are told apart by them.
+"""The sessions whose samples belong to a run: they distinguish two machines that have one identity.
 
 A run's own agent processes name it in their rows. Others may have sampled the same machine, such as the node's agent
 beside a pod that measures itself, or an agent that was restarted: their samples count too. A machine is known by its
 node, boot and hostname. Containers have hostnames of their own, so the boot decides among them.
 """
-
-from gpuagent_collector.query.ask import Ask
 
 
 def takers(among: str = "") -> str:
@@ -40,19 +38,6 @@ def on_other_machine(one: str, other: str) -> str:
 def _in_container(session: str) -> str:
     return f"coalesce({session}.container, 'none') <> 'none'"
 
-
-def sessions_of_run(ask: Ask, run_id: str) -> list[int]:
-    """Return the sessions that sampled the machines of a run."""
-    return sorted(row["session_id"] for row in ask(_SESSIONS_OF_RUN, [run_id]) if row["session_id"] is not None)
-
-
-_SESSIONS_OF_RUN = f"""
-WITH asked AS (SELECT CAST(? AS VARCHAR) AS run_id), {takers("SEMI JOIN asked USING (run_id)")}
-SELECT session_id FROM takers
-UNION
-SELECT beside.session_id
-FROM takers JOIN sessions AS own USING (session_id)
-JOIN sessions AS beside ON {on_same_machine("own", "beside")}"""  # noqa: S608 - names of the schema
 
 # Common table expression: the known time of each session, `since` to `until`. An agent that did not end in good order
 # was last heard when it sampled in the last minutes, spoke of a run, or compared clocks, about once a minute. Not when

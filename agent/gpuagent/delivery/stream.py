@@ -65,7 +65,7 @@ class Tally:
 
 
 class Warnings:
-    """What is wrong with the node, by kind; each is logged once while it lasts."""
+    """Warnings about the node, by kind; each is logged once while it lasts."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}

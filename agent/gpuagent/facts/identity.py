@@ -14,7 +14,7 @@ _MACHINE_ID_FILES = ("etc/machine-id", "var/lib/dbus/machine-id")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What tells machines with one identity apart.
+    """A machine, of which several may have one identity.
 
     Attributes:
         boot_id: changes when the machine restarts; None: unknown.

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.run_sessions import sessions_of_run
 from gpuagent_collector.runs.data import Facts, Record, Run
 from gpuagent_collector.runs.parts import label_parts
+from gpuagent_collector.runs.samplers import sessions_of_run
 from gpuagent_collector.times import utc_now
 
 _LEAST_BUCKET_SECONDS = 0.05

@@ -196,7 +196,7 @@ class AgentRegistry:
         return [other for other in self._streams if stream.is_of_other_machine(other)]
 
     def _name_rivals(self, stream: AgentStream) -> None:
-        """Tell an agent which other machines are connected with its node's identity."""
+        """Send an agent the names of other machines that are connected with its node's identity."""
         hostnames = sorted({rival.hello.hostname or "unnamed" for rival in self._rivals(stream)})
         stream.outbox.push(wire.CollectorMessage(same_identity=wire.SameIdentity(hostnames=hostnames)))
 

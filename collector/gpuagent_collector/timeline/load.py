@@ -8,8 +8,8 @@ from typing import Any
 
 from gpuagent_collector.launching.runs import find_run
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.run_sessions import sessions_of_run
 from gpuagent_collector.runs.data import Record
+from gpuagent_collector.runs.samplers import sessions_of_run
 from gpuagent_collector.times import utc_now
 from gpuagent_common.errors import MisuseError
 
