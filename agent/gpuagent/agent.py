@@ -32,7 +32,7 @@ from gpuagent.runs.tails import Tails
 from gpuagent.sampling.latest import LatestGpus
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent.sampling.sampler import Health, Sampler
-from gpuagent.service import AgentServicer, find_socket, serve
+from gpuagent.service import AgentServicer, find_socket, serve, write_node
 from gpuagent.sources import open_sources
 from gpuagent.sources.nvml import NvmlGpu
 from gpuagent.sources.source import Lane, SourceContext, Value
@@ -81,6 +81,7 @@ class Agent:
             undo.enter_context(locations.lock(self._socket.with_suffix(".lock"), held=held))
             held = f"another agent uses the spool {self.spool_directory}; choose another with --spool"
             undo.enter_context(locations.lock(self.spool_directory / "lock", held=held))
+            write_node(self.spool_directory, self.node_uuid)
             self._buffer = RecordBuffer()
             self.spool = Spool(
                 self.spool_directory / "spool.sqlite", node_uuid=self.node_uuid, limit_bytes=config.spool_limit_bytes
@@ -155,6 +156,7 @@ class Agent:
             clock=self._clock,
             orders=orders,
             hostname=self.config.node_name,
+            machine=facts.find_machine(facts.Surroundings()),
         )
         self._samplers = self._open_samplers()
 
@@ -243,6 +245,8 @@ class Agent:
             platform=self.config.platform,
             gpus=self._latest.read(),
             gpu_fault=self.gpu_fault,
+            node_uuid=self.node_uuid,
+            warnings=self.uplink.warnings.texts(),
         )
 
     def _run_until_cleanup(

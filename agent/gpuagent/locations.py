@@ -1,6 +1,7 @@
 """Folders of the agent: the spool on a local disk, lock and socket where only its user may look."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import stat
@@ -10,9 +11,16 @@ from typing import IO
 
 from gpuagent.errors import LockedError
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.folders import first_usable, home_folder, is_usable, temporary_folders
 
 SPOOL_VARIABLE = "GPUAGENT_SPOOL_DIR"
 RUNTIME_VARIABLE = "GPUAGENT_RUNTIME_DIR"
+
+# The options that name other folders.
+REMEDY = f"--spool DIR and {RUNTIME_VARIABLE}=DIR"
+
+# The answers of flock where another process has the lock; others, such as ENOLCK, are faults of the file system.
+_HELD = frozenset({errno.EWOULDBLOCK, errno.EACCES})
 
 # File systems on which SQLite's write-ahead log does not work: its processes share memory through the file.
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -36,17 +44,17 @@ def spool_directory(given: Path | None, *, environment: Mapping[str, str], mount
         if kind in NETWORK_FILE_SYSTEMS:
             raise MisuseError(
                 f"the spool {given} is on a network file system ({kind}), which would damage it; "
-                "give a folder on a local disk: --spool /var/tmp/gpuagent"
+                "name a folder on a local disk: --spool DIR"
             )
         return given
-    state, home = environment.get("XDG_STATE_HOME"), environment.get("HOME")
+    state, home = environment.get("XDG_STATE_HOME"), home_folder(environment)
     places = [Path("/var/lib/gpuagent")] if os.geteuid() == 0 and not state else []
     if state or home:
         places.append((Path(state) if state else Path(str(home)) / ".local" / "state") / "gpuagent")
-    for candidate in (*places, Path(f"/var/tmp/gpuagent-{os.geteuid()}")):  # noqa: S108 - made with mode 0700
-        if file_system(candidate, mounts) not in NETWORK_FILE_SYSTEMS:
+    for candidate in (*places, *temporary_folders()):
+        if file_system(candidate, mounts) not in NETWORK_FILE_SYSTEMS and is_usable(candidate):
             return candidate
-    raise MisuseError("no local disk found for the spool; name a folder on one: --spool DIR")
+    raise MisuseError(f"no folder on a local disk can be written for the spool; name some: {REMEDY}")
 
 
 def file_system(path: Path, mounts: str) -> str | None:
@@ -66,22 +74,24 @@ def file_system(path: Path, mounts: str) -> str | None:
 def runtime_directory(environment: Mapping[str, str]) -> Path:
     """Return the folder of locks and sockets, created so that only this user can look into it.
 
-    It is GPUAGENT_RUNTIME_DIR, or one that is the same for every session of the user. XDG_RUNTIME_DIR is not set under
-    cron, sudo and srun, and is deleted on logout, while an agent may still run.
+    It is GPUAGENT_RUNTIME_DIR, or one that is the same for every session of the user: below /var/tmp, or where that
+    cannot be written, /tmp or /dev/shm. XDG_RUNTIME_DIR is not set under cron, sudo and srun, and is deleted on logout,
+    while an agent may still run.
 
     Raises:
         GpuAgentError: it cannot be created, or belongs to another user.
     """
     named = environment.get(RUNTIME_VARIABLE)
-    folder = Path(named) if named else Path(f"/var/tmp/gpuagent-{os.geteuid()}/run")  # noqa: S108 - checked below
+    places = temporary_folders()
+    folder = Path(named) if named else (first_usable(places) or places[0]) / "run"
     if not named:
         make_private(folder.parent)
     make_private(folder)
     return folder
 
 
-def make_private(folder: Path) -> None:
-    """Create `folder` so that only this user can look into it.
+def make_private(folder: Path, remedy: str = REMEDY) -> None:
+    """Create `folder` so that only this user can look into it; `remedy` names the options for another.
 
     Raises:
         GpuAgentError: it cannot be created, or belongs to another user.
@@ -90,9 +100,9 @@ def make_private(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = folder.stat(follow_symlinks=False)
     except OSError as error:
-        raise GpuAgentError(f"cannot create the folder {folder}: {error.strerror}") from error
+        raise GpuAgentError(f"cannot create the folder {folder}: {error.strerror}; name others: {remedy}") from error
     if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
-        raise GpuAgentError(f"{folder} is not a folder of yours; name others by --spool and {RUNTIME_VARIABLE}")
+        raise GpuAgentError(f"{folder} is not a folder of yours; name others: {remedy}")
     if stat.S_IMODE(found.st_mode) & 0o077:
         folder.chmod(0o700)
 
@@ -102,7 +112,7 @@ def lock(file: Path, *, held: str) -> IO[str]:
 
     Raises:
         LockedError: another process has it; the message begins with `held`.
-        GpuAgentError: the file cannot be opened.
+        GpuAgentError: the file cannot be opened, or its file system has no locks.
     """
     try:
         opened = file.open("a+")
@@ -114,6 +124,10 @@ def lock(file: Path, *, held: str) -> IO[str]:
         opened.seek(0)
         owner = opened.read().strip()
         opened.close()
+        if error.errno not in _HELD:
+            raise GpuAgentError(
+                f"cannot lock {file}: {error.strerror}; name folders on a local disk: {REMEDY}"
+            ) from error
         raise LockedError(f"{held} (process {owner or 'unknown'})") from error
     with contextlib.suppress(OSError):  # a full disk: the number is only for messages
         os.ftruncate(opened.fileno(), 0)

@@ -165,6 +165,41 @@ async def _open_channel(path: Path) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(f"unix:{path}", options=[("grpc.enable_http_proxy", 0)])
 
 
+def find_agent_of(spool: Path, node_uuid: str, beside: str | None = None) -> AgentClient | None:
+    """Return a client of the agent that uses the spool, or else of the node's; None: neither runs.
+
+    The two differ where the agent was started with another identity, by --node-id.
+    """
+    for identity in dict.fromkeys((read_node(spool) or node_uuid, node_uuid)):
+        if client := find_agent(find_socket(identity, beside)):
+            return client
+    return None
+
+
+# In the spool's folder: the identity of the node of the agent that used it last.
+_NODE_FILE = "node"
+
+
+def write_node(spool: Path, node_uuid: str) -> None:
+    """Record which node's agent uses the spool.
+
+    Raises:
+        GpuAgentError: the file cannot be written.
+    """
+    try:
+        (spool / _NODE_FILE).write_text(f"{node_uuid}\n")
+    except OSError as error:
+        raise GpuAgentError(f"cannot write {spool / _NODE_FILE}: {error.strerror}") from error
+
+
+def read_node(spool: Path) -> str | None:
+    """Return the identity of the node of the agent that used the spool last; None: unknown."""
+    try:
+        return (spool / _NODE_FILE).read_text().strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
 def find_agent(path: Path) -> AgentClient | None:
     """Return a client of the agent that listens on `path`; None: no agent does."""
     if not path.exists():

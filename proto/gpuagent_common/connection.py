@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from gpuagent_common.folders import user_folder
+
 # The default address of `collector serve` and of its clients.
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 
@@ -81,9 +83,8 @@ def tls_files(ca: Path | None, certificate: Path | None, key: Path | None) -> Tl
 
 
 def configuration_folder() -> Path:
-    """Return the folder of the user's configuration, below XDG_CONFIG_HOME (~/.config)."""
-    config = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(config) if config else Path.home() / ".config") / "gpuagent"
+    """Return the folder of the user's configuration, below XDG_CONFIG_HOME (~/.config); `user_folder` has the rest."""
+    return user_folder(os.environ, "XDG_CONFIG_HOME", ".config", "config") / "gpuagent"
 
 
 def default_token_file() -> Path:

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.folders import user_folder
 from gpuagent_workloads import listing
 from gpuagent_workloads.command import WorkloadGroup
 from gpuagent_workloads.counters.ncu import counting
@@ -55,7 +56,7 @@ def prepare(name: str, data: Path | None, mirrors: tuple[str, ...]) -> None:
     if workload.preparation is None:
         click.echo(f"{workload.name}: there is nothing to fetch. Its data: {workload.data}.")
         return
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gpuagent")
+    cache = user_folder(os.environ, "XDG_CACHE_HOME", ".cache", "cache") / "gpuagent"
     directory = (data or cache / (workload.dataset or workload.name)).absolute()
     workload.prepare(directory, mirrors)
     click.echo(f"Ready. To use it: gpuagent run {workload.name} --data {shlex.quote(str(directory))}")

@@ -1,9 +1,10 @@
 """`gpuagent experiment`: many runs that answer one question, from a file."""
 
 import collections
+import contextlib
 import shutil
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuagent.cli.experiment_answer import Answer, await_delivery, is_narrow
-from gpuagent.cli.node_agent import given_to_agent, node_agent
+from gpuagent.cli.node_agent import PLANNING, NodeAgent, given_to_agent, node_agent
 from gpuagent.cli.options import agent_config, agent_options
 from gpuagent_common.cli import interrupt_on_signals
 from gpuagent_common.connection import TokenError, read_token
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.folders import expand_user
 from gpuagent_common.text import counted
+from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
     from gpuagent.agent_config import AgentConfig
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from gpuagent.experiment.file import Experiment
     from gpuagent.experiment.gpus import NodeGpus
     from gpuagent.experiment.plan import Trial
-    from gpuagent_proto.v1.run_pb2 import RunUpdate
+    from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
 _OUTPUT_HELP = "Folder of the answer's tables and figures.  [default: NAME-answer]"
 
@@ -108,7 +111,8 @@ def run(
     answer = Answer.of(experiment, str(file) if path != file else str(path.resolve()), name, output)
     answer.check()
     gpus = NodeGpus()
-    lacking = check_cells(experiment, Planner(catalogue, allow_commands=True).plan, gpus, may_lack_all=dry_run)
+    with waiting_for("gpuagent", "the checks of environments, images and GPUs"):
+        lacking = check_cells(experiment, Planner(catalogue, allow_commands=True).plan, gpus, may_lack_all=dry_run)
     journal_path = find_place(config)[0] / "experiments" / f"{experiment.name}.jsonl"
     if dry_run:
         _print_plan(experiment, Journal(journal_path, plan.fingerprint(whole)), lacking)
@@ -121,7 +125,8 @@ def run(
         journal = Journal(journal_path, plan.fingerprint(whole))
         if journal.left(plan.all_trials(experiment, lacking)):
             busy = occupant_concerns(experiment, gpus)
-            check_concerns((*busy, *torch_concerns(experiment, config.python, gpus)), force=force)
+            with waiting_for("gpuagent", f"the torch of {config.python} to try the GPUs"):
+                check_concerns((*busy, *torch_concerns(experiment, config.python, gpus)), force=force)
         begin = partial(_conduct, experiment, journal, lacking, config, given_to_agent(ctx), gpus)
         is_stored, has_stopped = _go_on(begin, journal)
     answer.print(config, is_stored=is_stored)
@@ -180,7 +185,7 @@ def _data_parameters(given: Sequence[str]) -> list[str]:
         before, equals, after = text.partition("=")
         # A directory's own name may have an equals sign.
         workload, folder = (before, after) if equals and "/" not in before else ("", text)
-        path = Path(folder).expanduser().absolute()
+        path = expand_user(folder).absolute()
         if not path.is_dir():
             raise MisuseError(f"--data {folder}: there is no such directory; see: gpuagent prepare --help")
         texts.append(f"{workload}{':' if workload else ''}data={path}")
@@ -277,7 +282,7 @@ def _conduct(
             experiment=experiment,
             journal=journal,
             gpus=gpus,
-            submit=agent.submit,
+            submit=partial(_submit, agent),
             observer=_Lines(journal, every),
             working_directory=str(Path.cwd()),
             lacking=lacking,
@@ -293,6 +298,16 @@ def _conduct(
             raise
         await_delivery(agent.waiting)
     return not agent.left_behind(), conductor.has_stopped
+
+
+def _submit(agent: NodeAgent, spec: "RunSpec") -> Iterator["RunUpdate"]:
+    """Yield the updates of a run, and print what its start waits for."""
+    with contextlib.ExitStack() as notice:
+        notice.enter_context(waiting_for("gpuagent", f"{PLANNING}; or another program that this node runs first"))
+        for update in agent.submit(spec):
+            if update.status != "queued" or update.reason:
+                notice.close()
+            yield update
 
 
 class _Lines:

@@ -14,6 +14,7 @@ import click
 
 from gpuagent.cli.collector_command import connection_words, find_collector_command
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
     from gpuagent.agent_config import AgentConfig
@@ -86,18 +87,20 @@ def _await_figures(program: str, experiment: str, connection: Sequence[str], *, 
     sql = _WITHOUT_FIGURES.format(made or 0, experiment.replace("'", "''"))
     words = [program, "query", "sql", sql, "--format", "csv"]
     deadline = time.monotonic() + _FIGURES_SECONDS
-    while True:
-        asked = subprocess.run([*words, *connection], stdout=subprocess.PIPE, text=True, check=False)
-        is_complete = not asked.returncode and asked.stdout.split()[-1] == "0"
-        if asked.returncode or is_complete or time.monotonic() > deadline:
-            return is_complete if made else not asked.returncode
+    with waiting_for("gpuagent", "the collector to compute the figures of the runs"):
+        while True:
+            asked = subprocess.run([*words, *connection], stdout=subprocess.PIPE, text=True, check=False)
+            is_complete = not asked.returncode and asked.stdout.split()[-1] == "0"
+            if asked.returncode or is_complete or time.monotonic() > deadline:
+                return is_complete if made else not asked.returncode
 
 
 def await_delivery(is_waiting: Callable[[], object]) -> None:
     """Wait a while for the collector to have what `is_waiting` says that it lacks."""
     deadline = time.monotonic() + _DELIVERED_SECONDS
-    while is_waiting() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    with waiting_for("gpuagent", "the collector to take the last messages"):
+        while is_waiting() and time.monotonic() < deadline:
+            time.sleep(0.1)
 
 
 def is_narrow(experiment: "Experiment", config: "AgentConfig", is_waiting: Callable[[], object], *, made: int) -> bool:

@@ -7,16 +7,19 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import click
 
+from gpuagent.cli.node_agent import PLANNING
 from gpuagent.cli.progress import ProgressLine, ReadGpus, has_terminal
 from gpuagent.runs.events import EventTailer
 from gpuagent.runs.steps import write_figure
 from gpuagent.sources.source import Value
 from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.waiting import SILENT_SECONDS, waiting_for
 from gpuagent_proto.v1.run_pb2 import RunUpdate
 
 # Often enough for a reader, and seldom enough beside a measurement.
@@ -25,7 +28,7 @@ _POLL_SECONDS = 0.25
 _CHUNK_BYTES = 64 * 1024
 
 # A run that is first in its queue starts sooner.
-_QUEUE_SECONDS = 5.0
+_QUEUE_SECONDS = SILENT_SECONDS
 
 # The results in the line of a run; all are stored.
 _SHOWN_RESULTS = ("throughput", "accuracy", "loss")
@@ -111,13 +114,15 @@ class Follower:
         notice = threading.Timer(_QUEUE_SECONDS, click.echo, [waits], {"err": True})
         notice.daemon = True
         try:
-            for update in updates:
+            with waiting_for("gpuagent", PLANNING):
+                first = list(islice(updates, 1))
+            for update in chain(first, updates):
                 if update.status == "queued" and update.reason:
                     notice.cancel()
                     click.echo(f"gpuagent: waits: {update.reason}; Ctrl-C cancels", err=True)
                 elif update.status != "queued":
                     notice.cancel()
-                elif notice.ident is None:  # not started yet; planning before this may take long
+                elif notice.ident is None:  # not started yet
                     notice.start()
                 self._take(update)
             if any(run.status in ("queued", "running") for run in self.runs):

@@ -10,8 +10,11 @@ import click
 
 from gpuagent.cli.options import agent_config, agent_options
 from gpuagent_common.text import counted
+from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpuagent.environments import Environment
 
 _GB = 10**9
@@ -43,15 +46,17 @@ def command(with_cost: bool, as_json: bool, **options: Any) -> None:
     costs = measure_costs(opened, config.rate_hz, SystemClock()) if with_cost else []
     for source in opened:
         source.close()
+    with waiting_for("gpuagent", "the answers of container engines and drivers"):
+        environments = [_environment(environment) for environment in ENVIRONMENTS]
     found = {
         "agent_version": __version__,
         "node_uuid": node_uuid,
         "platform": config.platform,
         "spool": str(spool),
-        "agent": _running_agent(node_uuid),
+        "agent": _running_agent(spool, node_uuid),
         "node": asdict(facts.collect_node_facts(surroundings)),
         "devices": [asdict(device) for device in facts.collect_device_facts(surroundings)],
-        "environments": [_environment(environment) for environment in ENVIRONMENTS],
+        "environments": environments,
         "sources": [_entry(source.name) for source in opened]
         + [_entry(name, str(error), error.remedy) for name, error in unavailable],
         "costs": [{**asdict(cost), "cpu_percent": cost.cpu_percent} for cost in costs],
@@ -73,21 +78,23 @@ def _entry(name: str, reason: str | None = None, remedy: str | None = None) -> d
     return {"name": name, "works": reason is None, "reason": reason, "remedy": remedy}
 
 
-def _running_agent(node_uuid: str) -> dict[str, Any] | None:
-    """Return the state of this user's agent on the node; None: no agent runs."""
-    from gpuagent.service import find_agent, find_socket
+def _running_agent(spool: "Path", node_uuid: str) -> dict[str, Any] | None:
+    """Return the state of the agent that uses the spool, or of this user's on the node; None: no agent runs."""
+    from gpuagent.service import find_agent_of
 
-    client = find_agent(find_socket(node_uuid, None))
+    client = find_agent_of(spool, node_uuid)
     status = client.status() if client else None
     if not client or not status:
         return None
     client.close()
     return {
+        "node_uuid": status.node_uuid,
         "platform": status.platform,
         "collector": status.collector,
         "connected": status.connected,
         "waiting_messages": status.waiting_messages,
         "last_error": status.last_error or None,
+        "warnings": list(status.warnings),
     }
 
 
@@ -124,7 +131,10 @@ def _lines(found: _Values) -> Iterable[str]:
         connection = "connected" if agent["connected"] else f"not connected: {agent['last_error']}"
         state = f"yes, as {agent['platform']}, to {agent['collector']} ({connection})"
         state += f"; waiting: {counted(agent['waiting_messages'], 'message')}"
+        if agent["node_uuid"] != found["node_uuid"]:
+            state += f"; as the node {agent['node_uuid']}"
     yield from _section("Agent", {"running": state, "spool": found["spool"]})
+    yield from (_fill(warning, "    ") for warning in (agent["warnings"] if agent else ()))
     yield from _usable("Environments", found["environments"])
     yield from _usable("Sources", found["sources"])
     if found["costs"]:

@@ -15,6 +15,7 @@ from gpuagent.cli.options import identity_options
 from gpuagent.delivery.joined import MAX_JOIN_CHARACTERS, Joined
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.naming import check_name
+from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
     from gpuagent.delivery.channel import Access
@@ -66,7 +67,8 @@ def command(
         tried = Joined(folder=Path(folder) / "tried")
         tried.keep(address, text)
         tls = checked_tls(tried.ca if tried.ca.exists() else None, client_cert, client_key)
-        asyncio.run(_greet(Access(address=address, token_file=tried.token, tls=tls), node_uuid, name))
+        with waiting_for("gpuagent", f"the answer of the collector at {address}"):
+            asyncio.run(_greet(Access(address=address, token_file=tried.token, tls=tls), node_uuid, name))
     joined = Joined.usual()
     joined.keep(address, text, tls)
     unencrypted = "" if joined.ca.exists() else ", unencrypted"

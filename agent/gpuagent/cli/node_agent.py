@@ -12,6 +12,7 @@ import click
 
 from gpuagent.errors import LockedError
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
     from gpuagent.agent import Agent
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 # Options of the agent, which a running one has settled already.
 _CONNECTION = ("collector", "token_file", "ca_file", "client_cert", "client_key")
 _AGENT_S_OWN = ("platform", *_CONNECTION, "rate_hz", "spool", "per_core")
+
+# The wait before a run is queued, in words.
+PLANNING = "the plan of the run: the list of workloads, or the answer of its environment"
 
 # A starting or stopping agent may take this long to listen or to release the node: more than its last delivery.
 _AGENT_STARTS_SECONDS = 45.0
@@ -56,11 +60,13 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
         first: the first run: an agent of our own does not start for a run that cannot be planned.
     """
     from gpuagent.agent_config import find_place
-    from gpuagent.service import AgentClient, find_socket
+    from gpuagent.service import AgentClient
 
     spool, node_uuid = find_place(config)
-    agent: Agent | AgentClient = _agent_or_client(config, find_socket(node_uuid, None))
+    agent: Agent | AgentClient = _agent_or_client(config, spool, node_uuid)
     if isinstance(agent, AgentClient) and "collector" in given and (other := _other_collector(agent, config)):
+        status = agent.status()
+        node_uuid = status.node_uuid if status else node_uuid
         agent.close()
         click.echo(
             f"gpuagent: this node's agent delivers to {other}; an agent beside it delivers to {config.collector} "
@@ -68,7 +74,7 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
             err=True,
         )
         config = _beside(config, given, spool, node_uuid)
-        agent = _agent_or_client(config, find_socket(node_uuid, config.beside))
+        agent = _agent_or_client(config, find_place(config)[0], node_uuid)
     if isinstance(agent, AgentClient):
         with contextlib.closing(agent):
             _check_options(agent, config, given)
@@ -80,7 +86,8 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
             )
             _report_waiting(agent)
         return
-    agent.planner.plan(first)
+    with waiting_for("gpuagent", PLANNING):
+        agent.planner.plan(first)
     own: set[str] = set()
 
     def submit(spec: "RunSpec") -> Generator["RunUpdate", None, None]:
@@ -88,8 +95,9 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
         own.update(plan.run_id for plan in plans)
         return agent.runner.follow(plans)
 
+    stopping = contextlib.ExitStack()
     try:
-        with agent:
+        with stopping, agent:
             try:
                 yield NodeAgent(
                     submit=submit,
@@ -99,6 +107,7 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
                 )
             finally:
                 _wait_for_others(agent, own)
+                stopping.enter_context(waiting_for("gpuagent", f"{config.collector} to take the last messages"))
     finally:
         if not report_undelivered(agent):
             click.echo(f"gpuagent: stored by the collector at {agent.config.collector}", err=True)
@@ -182,6 +191,8 @@ def _check_options(client: "AgentClient", config: "AgentConfig", given: Sequence
         click.echo(f"gpuagent: this node's agent is running already and delivers to {where}", err=True)
     settled = ("platform", "collector")
     ignored = [f"--{name.removesuffix('_hz').replace('_', '-')}" for name in given if name not in settled]
+    for warning in status.warnings if status else ():
+        click.echo(f"gpuagent: {warning}", err=True)
     if ignored:
         click.echo(f"gpuagent: this node's agent is running already and ignores {', '.join(ignored)}", err=True)
 
@@ -208,20 +219,39 @@ def _beside(config: "AgentConfig", given: Sequence[str], spool: Path, node_uuid:
     return replace(config, beside=beside, spool=folder, node_id=node_uuid)
 
 
-def _agent_or_client(config: "AgentConfig", socket: Path) -> "Agent | AgentClient":
-    """Return a client of the node's running agent, or a new agent if none runs."""
+def _agent_or_client(config: "AgentConfig", spool: Path, node_uuid: str) -> "Agent | AgentClient":
+    """Return a client of the running agent of the spool or the node, or a new agent if none runs.
+
+    Raises:
+        MisuseError: the spool's agent is of another node than the one that `config` names.
+        GpuAgentError: an agent that holds the spool or the node does not listen, even after a wait.
+    """
     from gpuagent.agent import Agent
-    from gpuagent.service import find_agent
+    from gpuagent.service import find_agent_of
 
     deadline = time.monotonic() + _AGENT_STARTS_SECONDS
-    while True:
-        client = find_agent(socket)
-        if client:
-            return client
-        try:
-            return Agent(config)
-        except LockedError:
-            # Another agent has the node but does not listen: it is starting or stopping.
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
+    what = "the agent that uses this spool or node: it starts, or stops; Ctrl-C ends the wait"
+    with waiting_for("gpuagent", what):
+        while True:
+            client = find_agent_of(spool, node_uuid, config.beside)
+            if client:
+                _check_node(client, config, spool, node_uuid)
+                return client
+            try:
+                return Agent(config)
+            except LockedError:
+                # Another agent has the node but does not listen: it is starting or stopping.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+
+def _check_node(client: "AgentClient", config: "AgentConfig", spool: Path, node_uuid: str) -> None:
+    """Refuse a --node-id that the running agent does not have."""
+    status = client.status()
+    if config.node_id and status and status.node_uuid != node_uuid:
+        client.close()
+        raise MisuseError(
+            f"the agent that uses the spool {spool} is of another node, {status.node_uuid}; "
+            "omit --node-id, or give another --spool"
+        )

@@ -17,6 +17,7 @@ from gpuagent.cli.node_agent import given_to_agent, node_agent
 from gpuagent.cli.options import agent_config, agent_options, complete_workloads, run_options
 from gpuagent_common.cli import ProgramCommand, interrupt_on_signals
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
     from gpuagent.agent_config import AgentConfig
@@ -80,8 +81,9 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
         follower.read_gpus = agent.read_gpus
         follower.follow(agent.submit(spec))
         deadline = time.monotonic() + _DELIVERED_SECONDS
-        while has_terminal() and agent.waiting() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        with waiting_for("gpuagent", "the collector to take the last messages"):
+            while has_terminal() and agent.waiting() and time.monotonic() < deadline:
+                time.sleep(0.1)
     if as_json:
         click.echo(json.dumps([run.as_json() for run in follower.runs], indent=2))
     if has_terminal() and (as_json or agent.left_behind() or not _describe(config, follower.runs)):
@@ -107,7 +109,8 @@ def _describe(config: "AgentConfig", runs: Sequence["FollowedRun"]) -> bool:
     words = [program, "runs", *(run.run_id for run in runs), *connection_words(config)]
     wide = {**os.environ, "COLUMNS": str(shutil.get_terminal_size().columns)}
     try:
-        asked = subprocess.run(words, capture_output=True, timeout=_FIGURES_SECONDS, check=False, env=wide)
+        with waiting_for("gpuagent", "the collector to compute the figures of the runs"):
+            asked = subprocess.run(words, capture_output=True, timeout=_FIGURES_SECONDS, check=False, env=wide)
     except (OSError, subprocess.TimeoutExpired):
         return False
     sys.stderr.write(asked.stdout.decode("utf-8", "replace"))

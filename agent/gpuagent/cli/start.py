@@ -74,7 +74,7 @@ def command(workload: str | None, allow_commands: bool, metrics: str | None, **o
         notify("READY=1")
         _wait(signalled, agent)
         notify("STOPPING=1")
-        click.echo("gpuagent: stopping", err=True)
+        click.echo("gpuagent: stopping, once the collector has the last messages", err=True)
     report_undelivered(agent)
     raise_failure(agent)
 

@@ -8,6 +8,7 @@ import click
 from gpuagent.cli.options import PYTHON_OPTION
 from gpuagent.runs.catalogue import Catalogue, ask, ask_layers
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.waiting import waiting_for
 
 _EXAMPLES = """\b
 Examples:
@@ -45,15 +46,16 @@ def command(
     if summary and len(names) != 1:
         raise MisuseError("--summary needs one workload, such as: gpuagent workloads resnet50 --summary")
     catalogue = Catalogue(python)
-    for name in names:
-        catalogue.find(name)
-    if summary:
-        click.echo(ask_layers(python, names[0], parameters, wanted or ("json" if as_json else "table")), nl=False)
-        return
-    if names or as_json:
-        click.echo(ask(python, as_json=as_json, names=names), nl=False)
-        return
-    workloads = catalogue.workloads()
+    with waiting_for("gpuagent", f"{python} to list its workloads"):
+        for name in names:
+            catalogue.find(name)
+        if summary:
+            click.echo(ask_layers(python, names[0], parameters, wanted or ("json" if as_json else "table")), nl=False)
+            return
+        if names or as_json:
+            click.echo(ask(python, as_json=as_json, names=names), nl=False)
+            return
+        workloads = catalogue.workloads()
     width = max(map(len, workloads), default=0) + 2
     for name, workload in workloads.items():
         # Sizes and optimisers, in parentheses, are for the long list.

@@ -70,7 +70,7 @@ class Joined:
             GpuAgentError: a file cannot be written, or `text` is something else.
         """
         token, certificates = split(text)
-        make_private(self.folder)
+        make_private(self.folder, "XDG_CONFIG_HOME=DIR")
         (self.folder / _ADDRESS).unlink(missing_ok=True)  # nothing is joined until every file is complete
         _write(self.token, f"{token}\n")
         _write(self.ca, certificates)

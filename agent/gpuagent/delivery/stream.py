@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from gpuagent import __version__
 from gpuagent.clock import Clock
 from gpuagent.delivery.spool import Spool
+from gpuagent.facts import Machine
 from gpuagent.runs.output import Piece
 from gpuagent.sampling.rows import RecordBuffer
+from gpuagent_common.clocks import describe_offset, is_clock_wrong
 from gpuagent_common.connection import MAX_MESSAGE_BYTES
 from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.identities import shared_identity
 from gpuagent_proto.v1 import PROTOCOL_VERSION
 from gpuagent_proto.v1 import run_pb2 as run
 from gpuagent_proto.v1 import telemetry_pb2 as telemetry
@@ -25,6 +28,8 @@ _WINDOW_MESSAGES = 64
 
 # Leaves room for the rest of a message.
 _MAX_RECORDS_BYTES = MAX_MESSAGE_BYTES - 1024
+
+UNKNOWN_MACHINE = Machine()
 
 _PROBES = 5
 _PROBE_SECONDS = 60.0
@@ -59,6 +64,26 @@ class Tally:
     failures: int = 0
 
 
+class Warnings:
+    """Warnings about the node, by kind; each is logged once while it lasts."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def set(self, kind: str, text: str | None) -> None:
+        """Replace the warning of a kind; None: there is none any more."""
+        if text is None:
+            self._texts.pop(kind, None)
+            return
+        if kind not in self._texts:
+            _LOG.warning("%s", text)
+        self._texts[kind] = text
+
+    def texts(self) -> list[str]:
+        """Return the present warnings."""
+        return list(self._texts.values())
+
+
 class Stream:
     """One TelemetryService.Connect call, made in the event loop of the call.
 
@@ -66,10 +91,21 @@ class Stream:
     """
 
     def __init__(
-        self, *, spool: Spool, buffer: RecordBuffer, clock: Clock, orders: Orders, hostname: str, tally: Tally
+        self,
+        *,
+        spool: Spool,
+        buffer: RecordBuffer,
+        clock: Clock,
+        orders: Orders,
+        hostname: str,
+        tally: Tally,
+        machine: Machine = UNKNOWN_MACHINE,
+        warnings: Warnings | None = None,
     ) -> None:
         self._tally = tally
         self._hostname = hostname
+        self._machine = machine
+        self._warnings = warnings or Warnings()
         self._spool = spool
         self._buffer = buffer
         self._clock = clock
@@ -130,10 +166,6 @@ class Stream:
                 _LOG.error("the collector rejected message %d: %s", refused.number, refused.reason)
                 self._tally.rejected_messages += 1
                 self._spool.set_aside(refused.session_id, refused.number, refused.reason)
-            case "clock_reply":
-                self._take_clock_reply(message.clock_reply)
-            case "pace":
-                self._set_pace(message.pace)
             case "launch":
                 # In a thread: it may start another process to list the workloads.
                 reply = await asyncio.to_thread(self._launch, message.launch)
@@ -147,6 +179,20 @@ class Stream:
                 # In a thread: the checks before an experiment may take a while.
                 answer = await asyncio.to_thread(self._orders.experiment, message.experiment)
                 self._reply(telemetry.AgentMessage(experiment_reply=answer))
+            case _:
+                self._take_news(message)
+
+    def _take_news(self, message: telemetry.CollectorMessage) -> None:
+        """Act on what the collector says of clocks, paces and other machines."""
+        match message.WhichOneof("message"):
+            case "clock_reply":
+                self._take_clock_reply(message.clock_reply)
+            case "pace":
+                self._set_pace(message.pace)
+            case "same_identity":
+                others = message.same_identity.hostnames
+                text = f"node {self._spool.session.node_uuid}: {shared_identity(others)}" if others else None
+                self._warnings.set("identity", text)
 
     def _set_pace(self, pace: telemetry.Welcome | telemetry.Pace) -> None:
         idle_millis = max(pace.flush_interval_millis, pace.idle_flush_interval_millis)
@@ -166,6 +212,8 @@ class Stream:
             sends_output=True,
             hostname=self._hostname,
             takes_experiments=self._orders.experiment is not None,
+            boot_id=self._machine.boot_id or "",
+            in_container=self._machine.in_container,
         )
 
     def _due(self) -> Iterator[telemetry.AgentMessage]:
@@ -239,9 +287,12 @@ class Stream:
         if len(self._round_trips) < _PROBES:
             self._probe()
             return
+        offset_seconds = statistics.median(offset for offset, _ in self._round_trips)
+        text = f"this node's clock is {describe_offset(offset_seconds)}, and so are all stored times; set the clock"
+        self._warnings.set("clock", text if is_clock_wrong(offset_seconds) else None)
         row = {
             "time": now_nano,
-            "offset_seconds": statistics.median(offset for offset, _ in self._round_trips),
+            "offset_seconds": offset_seconds,
             "round_trip_seconds": statistics.median(trip for _, trip in self._round_trips),
         }
         self._buffer.add_samples("clock_offsets", [row])

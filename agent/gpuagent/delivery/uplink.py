@@ -13,7 +13,8 @@ import grpc
 from gpuagent.clock import Clock
 from gpuagent.delivery.channel import Access
 from gpuagent.delivery.spool import Spool
-from gpuagent.delivery.stream import Orders, Stream, Tally
+from gpuagent.delivery.stream import UNKNOWN_MACHINE, Orders, Stream, Tally, Warnings
+from gpuagent.facts import Machine
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_common.backoff import Backoff
 from gpuagent_common.connection import MAX_MESSAGE_BYTES
@@ -64,6 +65,7 @@ class Uplink:
         clock: Clock,
         orders: Orders,
         hostname: str,
+        machine: Machine = UNKNOWN_MACHINE,
     ) -> None:
         addresses = access.address.split(",")
         # Each attempt takes the next collector, from a random first one: agents that start together spread out.
@@ -73,8 +75,18 @@ class Uplink:
         self._changed = threading.Condition()
         self._attempts = 0
         self.tally = Tally()
+        # What is wrong with this node, as the last stream found it.
+        self.warnings = Warnings()
         self._open_stream = partial(
-            Stream, spool=spool, buffer=buffer, clock=clock, orders=orders, hostname=hostname, tally=self.tally
+            Stream,
+            spool=spool,
+            buffer=buffer,
+            clock=clock,
+            orders=orders,
+            hostname=hostname,
+            machine=machine,
+            tally=self.tally,
+            warnings=self.warnings,
         )
         # Whether a collector has welcomed the agent on the present stream.
         self.connected = False

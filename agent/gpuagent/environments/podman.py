@@ -9,6 +9,7 @@ from pathlib import Path
 from gpuagent.environments.environment import EnvironmentUnavailableError
 from gpuagent.environments.support.container_engine import Engine
 from gpuagent.environments.support.inside import site_words
+from gpuagent_common.folders import expand_user
 
 # Where Podman looks for its helpers besides PATH: `helper_binaries_dir` in containers.conf(5).
 _HELPERS = "/usr/local/libexec/podman:/usr/local/lib/podman:/usr/libexec/podman:/usr/lib/podman:/usr/libexec/catatonit"
@@ -41,7 +42,7 @@ class Podman(Engine):
         words = [*self._client(), *site_words("GPUAGENT_PODMAN_ARGS")]
         if "CONTAINER_HOST" in os.environ or any(word.startswith(("--init-path", *_REMOTE)) for word in words):
             return True
-        folders = [Path(folder).expanduser() / "containers.conf" for folder in _CONFIGURATIONS]
+        folders = [expand_user(folder) / "containers.conf" for folder in _CONFIGURATIONS]
         named = os.environ.get("CONTAINERS_CONF")
         files = [Path(named)] if named else folders
         return any(_OWN_INIT.search(file.read_text(errors="replace")) for file in files if file.is_file())

@@ -2,7 +2,7 @@
 
 from gpuagent.facts.firmware import Firmware, collect_firmware
 from gpuagent.facts.gpus import DeviceFacts, collect_device_facts
-from gpuagent.facts.identity import node_uuid
+from gpuagent.facts.identity import Machine, find_machine, node_uuid
 from gpuagent.facts.layers import slurm_labels
 from gpuagent.facts.node import NodeFacts, collect_node_facts
 from gpuagent.facts.surroundings import Surroundings
@@ -13,12 +13,14 @@ __all__ = [
     "DevicePath",
     "Firmware",
     "Link",
+    "Machine",
     "NodeFacts",
     "Surroundings",
     "collect_device_facts",
     "collect_firmware",
     "collect_node_facts",
     "collect_topology",
+    "find_machine",
     "node_uuid",
     "slurm_labels",
 ]

@@ -1,6 +1,7 @@
 """The identity of the node: the same after a restart of the agent, another one on every other node."""
 
 import uuid
+from dataclasses import dataclass
 
 from gpuagent.facts.layers import detect_container
 from gpuagent.facts.surroundings import Surroundings
@@ -9,6 +10,25 @@ from gpuagent.facts.surroundings import Surroundings
 _NAMESPACE = uuid.UUID("f2a3b3a4-1329-47d2-9ab5-e94261f376b1")
 
 _MACHINE_ID_FILES = ("etc/machine-id", "var/lib/dbus/machine-id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A machine, of which several may have one identity.
+
+    Attributes:
+        boot_id: changes when the machine restarts; None: unknown.
+        in_container: whether this is a container, which has a hostname of its own.
+    """
+
+    boot_id: str | None = None
+    in_container: bool = False
+
+
+def find_machine(surroundings: Surroundings) -> Machine:
+    """Return the machine; nothing is raised."""
+    boot_id = surroundings.proc_text("sys/kernel/random/boot_id").strip() or None
+    return Machine(boot_id=boot_id, in_container=detect_container(surroundings) != "none")
 
 
 def node_uuid(surroundings: Surroundings, override: str | None = None) -> str | None:

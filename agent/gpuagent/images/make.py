@@ -19,6 +19,7 @@ from gpuagent.images.builders import Builder, Command, Work
 from gpuagent.images.recipe import Ingredients, build_arguments, write_context
 from gpuagent.images.records import Durations, ImageRecords
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.folders import expand_user
 
 # An interrupted builder may clean up for this long.
 _STOP_SECONDS = 20.0
@@ -104,7 +105,7 @@ class Maker:
     @contextmanager
     def _work(self, tag: str) -> Iterator[Work]:
         """Yield the work of making `tag`, and remove afterwards what the tools left beside the image."""
-        target = str(Path(tag).expanduser().absolute()) if self._builder.has_files else tag
+        target = str(expand_user(tag).absolute()) if self._builder.has_files else tag
         work = Work(name=f"gpuagent-build-{secrets.token_hex(4)}", target=target)
         try:
             yield work

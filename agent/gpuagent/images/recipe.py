@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gpuagent import __version__
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.folders import expand_user
 
 _PACKAGES = (
     "gpuagent",
@@ -150,7 +151,7 @@ def with_base(recipe: str, base: str) -> str:
         raise MisuseError("this recipe has no one FROM that --base could replace; give it an ARG BASE")
     if _BOOTSTRAP.search(recipe):
         kind, separator, name = base.rpartition("://")
-        path = Path(base).expanduser()
+        path = expand_user(base)
         if not separator and (path.exists() or path.is_absolute() or path.suffix == ".sif"):
             if not path.exists():
                 raise MisuseError(f"there is no file or directory {base!r} to begin with; name another --base")

@@ -16,6 +16,7 @@ from gpuagent_collector.cli.options import CollectorOptions, collector_options
 from gpuagent_collector.cli.printing import asking, print_error
 from gpuagent_common.cli import ProgramCommand
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
     from gpuagent_collector.launching.agents import Agent, AnAnswer, Offered, Spread, Target
@@ -338,13 +339,14 @@ class _Launch:
 
         awaited = {each.state.run_id for each in launched if each.state.run_id and each.state.status != "lost"}
         deadline = time.monotonic() + _DELIVERY_SECONDS
-        while not (
-            (is_stored := all(find_run(self.ask, run_id).has_ended for run_id in awaited))
-            and not self.ask(_WITHOUT_FIGURES, [experiment])
-        ):
-            if time.monotonic() > deadline:
-                break
-            time.sleep(_DELIVERY_LOOK_SECONDS)
+        with waiting_for("collector", "the last runs to reach the store and get their figures"):
+            while not (
+                (is_stored := all(find_run(self.ask, run_id).has_ended for run_id in awaited))
+                and not self.ask(_WITHOUT_FIGURES, [experiment])
+            ):
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(_DELIVERY_LOOK_SECONDS)
         return is_stored
 
 

@@ -1,7 +1,8 @@
 """`collector nodes`: list the nodes and their hardware."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,6 +10,9 @@ import click
 from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_collector.query.present import PRESENT_SQL
+from gpuagent_common.clocks import describe_offset, is_clock_wrong
+from gpuagent_common.identities import shared_identity
+from gpuagent_common.text import harmless
 
 if TYPE_CHECKING:
     from gpuagent_collector.output.listing import ListColumn
@@ -37,8 +41,8 @@ SELECT
     hostname, platform, virtualization, container, orchestrator, cpu_model, cpu_sockets, cpu_cores, cpu_threads,
     cpu_limit_cores, memory_total_bytes, memory_limit_bytes, gpu_names, gpu_memory_bytes, mig_instances,
     driver_version, os, kernel, architecture, cloud_provider, instance_type, labels, agent_version, started_at,
-    ended_at, last_seen_at, node_id, node_uuid
-FROM present LEFT JOIN gpus USING (session_id)
+    ended_at, last_seen_at, clock_offset_seconds, coalesce(same_identity, []) AS same_identity, node_id, node_uuid
+FROM present LEFT JOIN gpus USING (session_id) LEFT JOIN twins USING (node_id)
 ORDER BY platform, hostname
 """.strip()  # noqa: S608 - no value in it
 
@@ -62,7 +66,10 @@ def command(reader: ReaderOptions, output_format: OutputFormat, show_sql: bool) 
         from gpuagent_collector.output.listing import print_list
         from gpuagent_collector.output.terminal import plain_console
 
-        print_list(_columns(), table.to_pylist(), plain_console(sys.stdout))
+        rows = table.to_pylist()
+        print_list(_columns(), rows, plain_console(sys.stdout))
+        for warning in _warnings(rows):
+            click.echo(f"warning: {warning}", err=True)
     else:
         click.echo("no nodes yet; on each node run: gpuagent start")
 
@@ -77,7 +84,10 @@ def _columns() -> "list[ListColumn]":
     def last_seen(row: Mapping[str, Any]) -> str | None:
         if row["last_seen_at"] is None:
             return None
-        return f"left {ago(row['ended_at'], now)}" if row["ended_at"] else ago(row["last_seen_at"], now)
+        if not row["ended_at"]:
+            return ago(row["last_seen_at"], now)
+        # It said so by its own clock.
+        return f"left {ago(row['ended_at'] + timedelta(seconds=row['clock_offset_seconds'] or 0), now)}"
 
     return [
         ListColumn(title="node", show=lambda row: row["hostname"], rank=0, max_width=24),
@@ -87,6 +97,7 @@ def _columns() -> "list[ListColumn]":
         ListColumn(title="GPUs", show=_gpus, rank=2, max_width=24),
         ListColumn(title="environment", show=_environment, rank=6),
         ListColumn(title="last seen", show=last_seen, rank=5),
+        ListColumn(title="clock", show=_clock, rank=12),
         ListColumn(title="driver", show=lambda row: row["driver_version"], rank=8),
         ListColumn(title="CPU", show=lambda row: row["cpu_model"], rank=7),
         ListColumn(title="instance", show=lambda row: row["instance_type"], rank=9),
@@ -95,10 +106,25 @@ def _columns() -> "list[ListColumn]":
     ]
 
 
+def _warnings(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for row in rows:
+        name = harmless(row["hostname"] or row["node_uuid"] or "unnamed")
+        if row["same_identity"]:
+            yield f"{name}: {shared_identity(row['same_identity'])}"
+        if is_clock_wrong(row["clock_offset_seconds"]):
+            offset = describe_offset(row["clock_offset_seconds"])
+            yield f"{name}: its clock is {offset}, and so are its times; set the clock"
+
+
 def _cpus(row: Mapping[str, Any]) -> str | None:
     """Return the logical CPUs, after the limit of a container: 4 of 64."""
     threads, limit = row["cpu_threads"], row["cpu_limit_cores"]
     return _limit_of(None if limit is None else f"{limit:g}", None if threads is None else str(threads))
+
+
+def _clock(row: Mapping[str, Any]) -> str | None:
+    offset_seconds = row["clock_offset_seconds"]
+    return None if offset_seconds is None else describe_offset(offset_seconds)
 
 
 def _memory(row: Mapping[str, Any]) -> str | None:

@@ -16,6 +16,7 @@ from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_collector.output.statuses import STATUSES
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import harmless
+from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
     from gpuagent_collector.output.listing import ListColumn
@@ -35,9 +36,9 @@ _SQL = """
 SELECT
     run_id, workload, runs.platform, environment, interference, limits, repeat, status, exit_code, reason,
     queued_at, runs.started_at, runs.ended_at, epoch(runs.ended_at - runs.started_at) AS duration_seconds,
-    hostname, runs.nodes AS node_count, experiment, image, parameters, runs.labels, node_id,
+    hostname, runs.nodes AS node_count, experiment, image, parameters, runs.labels, runs.node_id,
     command, note, is_excluded
-FROM runs LEFT JOIN nodes USING (node_id)
+FROM runs LEFT JOIN sessions USING (session_id)
 WHERE {conditions}
 ORDER BY queued_at DESC, run_id DESC
 LIMIT {limit}
@@ -48,7 +49,7 @@ _PARTS_SQL = """
 SELECT
     runs.run_id, hostname, part.status, part.exit_code, part.reason, part.started_at, part.ended_at,
     epoch(part.ended_at - part.started_at) AS duration_seconds, runs.status AS run_status, part.node_id
-FROM runs JOIN run_parts AS part USING (run_id) LEFT JOIN nodes ON nodes.node_id = part.node_id
+FROM runs JOIN run_parts AS part USING (run_id) LEFT JOIN sessions ON sessions.session_id = part.session_id
 WHERE runs.nodes > 1 AND {conditions}
 ORDER BY queued_at DESC, run_id DESC, hostname
 LIMIT {limit}
@@ -139,11 +140,12 @@ def _describe(names: Sequence[str], options: ReaderOptions, *, show_sql: bool, p
         run_ids = [run.run_id for run in wanted]
         deadline = time.monotonic() + _FIGURES_SECONDS
         facts = load_facts(ask, run_ids)
-        while not all(run.run_id in facts.metrics or not run.has_ended for run in wanted):
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.5)
-            facts = load_facts(ask, run_ids)
+        with waiting_for("collector", "the collector to compute the figures of the runs"):
+            while not all(run.run_id in facts.metrics or not run.has_ended for run in wanted):
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.5)
+                facts = load_facts(ask, run_ids)
         runs = load_runs(ask, find_facet("platform"), run_ids=run_ids)
         for workload in dict.fromkeys(run.workload for run in runs):
             of_one = [run for run in runs if run.workload == workload]

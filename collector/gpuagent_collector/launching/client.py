@@ -8,6 +8,7 @@ import grpc
 
 from gpuagent_collector.query.remote import RemoteReader, to_error
 from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.waiting import waiting_for
 from gpuagent_proto.v1 import run_service_pb2 as pb
 from gpuagent_proto.v1.run_pb2 import ExperimentFile, RunSpec
 from gpuagent_proto.v1.run_service_pb2_grpc import RunServiceStub
@@ -82,7 +83,7 @@ class RunsClient:
         request: Request,
         timeout_seconds: float = _LAUNCH_SECONDS,
     ) -> Response:
-        with self._translated_errors():
+        with self._translated_errors(), waiting_for("collector", f"the answer of {self._reader.source}"):
             return method(request, metadata=self._reader.metadata, timeout=timeout_seconds)
 
     @contextmanager

@@ -9,15 +9,15 @@ from gpuagent_common.errors import MisuseError
 from gpuagent_common.statuses import FINAL_STATUSES
 from gpuagent_common.text import harmless
 
-_RUNS_SQL = "SELECT run_id, status, reason, hostname FROM runs LEFT JOIN nodes USING (node_id) WHERE"
+_RUNS_SQL = "SELECT run_id, status, reason, hostname FROM runs LEFT JOIN sessions USING (session_id) WHERE"
 
 _NAMED = "starts_with(run_id, ?) ORDER BY run_id <> ?, run_id LIMIT 4"
 
 _OPEN = "experiment = ? AND status IN ('queued', 'running') ORDER BY queued_at DESC"
 
 _PARTS_SQL = """
-SELECT coalesce(node_uuid, '') AS node_uuid, hostname, status FROM run_parts LEFT JOIN nodes USING (node_id)
-WHERE run_id = ? AND node_id IS NOT NULL ORDER BY hostname, nodes.node_uuid
+SELECT coalesce(node_uuid, '') AS node_uuid, hostname, status FROM run_parts LEFT JOIN sessions USING (session_id)
+WHERE run_id = ? AND run_parts.node_id IS NOT NULL ORDER BY hostname, sessions.node_uuid
 """.strip()
 
 _OUTPUT_SQL = """

@@ -10,12 +10,13 @@ class Source:
     """A source of readings.
 
     `relation` is a SELECT over the tables of the store and those of `run_windows`: `windows` (run_id, node_id,
-    from_time, to_time, measured: the time in which a run counts on each of its nodes), `lives` (run_id, started_at,
-    ended_at) and `run_gpus` (run_id, node_id, device_id). It gives `run_id`, `part` and the columns that metrics use.
-    $from_time and $to_time enclose all windows, $life_from and $life_to all lives, so that old rows are never read.
-    $computed_at selects the rows of run_energy that were computed for this summary. `tables` names those that it
-    reads, for people. `part_kind` is the kind of its parts; None: they are of no interest. `needs` are relations: if
-    one of them has no rows, the source has none, and is skipped.
+    from_time, to_time, measured: the time in which a run counts on each of its nodes), `session_windows` (the same by
+    session_id, by which samples are joined: two machines may have one identity), `run_sessions` (run_id, session_id,
+    node_id), `lives` (run_id, started_at, ended_at) and `run_gpus` (run_id, node_id, device_id). It gives `run_id`,
+    `part` and the columns that metrics use. $from_time and $to_time enclose all windows, $life_from and $life_to all
+    lives, so that old rows are never read. $computed_at selects the rows of run_energy that were computed for this
+    summary. `tables` names those that it reads, for people. `part_kind` is the kind of its parts; None: they are of no
+    interest. `needs` are relations: if one of them has no rows, the source has none, and is skipped.
     """
 
     name: str
@@ -158,7 +159,8 @@ HOST = Source(
     relation="""
         SELECT windows.run_id, samples.node_id AS part, samples.*, sessions.cpu_threads
         FROM host_samples AS samples
-        JOIN windows ON samples.node_id = windows.node_id AND samples.time BETWEEN from_time AND to_time
+        JOIN session_windows AS windows ON samples.session_id = windows.session_id
+            AND samples.time BETWEEN from_time AND to_time
         LEFT JOIN sessions ON sessions.session_id = samples.session_id
         WHERE samples.time BETWEEN $from_time AND $to_time""",
 )
@@ -234,7 +236,7 @@ GPUS = Source(
                peaks.dram_bytes_per_second AS dram_peak_bytes_per_second
         FROM gpu_samples AS samples
         JOIN run_gpus ON samples.node_id = run_gpus.node_id AND samples.device_id = run_gpus.device_id
-        JOIN windows ON windows.run_id = run_gpus.run_id AND windows.node_id = samples.node_id
+        JOIN session_windows AS windows ON windows.run_id = run_gpus.run_id AND windows.session_id = samples.session_id
             AND samples.time BETWEEN from_time AND to_time
         LEFT JOIN (
             SELECT session_id, device_id, max(sm_clock_max_mhz) AS sm_clock_max_mhz
@@ -261,6 +263,7 @@ HEALTH = Source(
             SELECT DISTINCT run_id, run_gpus.node_id, coalesce(parent_device_id, device_id) AS device_id
             FROM run_gpus LEFT JOIN session_devices USING (node_id, device_id)
         ) AS boards ON samples.node_id = boards.node_id AND samples.device_id = boards.device_id
+        JOIN run_sessions ON run_sessions.run_id = boards.run_id AND run_sessions.session_id = samples.session_id
         JOIN lives ON lives.run_id = boards.run_id
             AND samples.time BETWEEN started_at - INTERVAL 30 SECONDS AND ended_at + INTERVAL 30 SECONDS
         WHERE samples.time BETWEEN $life_from AND $life_to""",
@@ -292,8 +295,8 @@ GPU_HOLDERS = Source(
                        AND own_pods.run_id IS NULL AND own.pid IS NULL AS is_other
             FROM gpu_samples AS seen
             JOIN run_gpus ON seen.node_id = run_gpus.node_id AND seen.device_id = run_gpus.device_id
-            JOIN windows ON windows.run_id = run_gpus.run_id AND windows.node_id = seen.node_id
-                AND seen.time BETWEEN from_time AND to_time
+            JOIN session_windows AS windows ON windows.run_id = run_gpus.run_id
+                AND windows.session_id = seen.session_id AND seen.time BETWEEN from_time AND to_time
             LEFT JOIN gpu_process_samples AS holders
                 ON seen.session_id = holders.session_id AND seen.device_id = holders.device_id
                 AND seen.time = holders.time AND holders.time BETWEEN $from_time AND $to_time
@@ -325,6 +328,7 @@ HELD_GPUS = Source(
             WHERE time BETWEEN $life_from AND $life_to GROUP BY ALL
         ) AS held ON samples.node_id = held.node_id AND samples.device_id = held.device_id
             AND samples.time BETWEEN held.from_time AND held.to_time
+        JOIN run_sessions ON run_sessions.run_id = held.run_id AND run_sessions.session_id = samples.session_id
         WHERE samples.time BETWEEN $life_from AND $life_to""",
 )
 CPU_ENERGY = Source(
@@ -340,19 +344,19 @@ CPU_ENERGY = Source(
             SELECT run_id, node_id, any_value(nodes) AS nodes, sum(cpu_power_watts * seconds) AS energy_joules,
                    sum(seconds) / any_value(window_seconds) AS covered
             FROM (
-                SELECT run_id, windows.node_id, nodes, cpu_power_watts, epoch(to_time - from_time) AS window_seconds,
+                SELECT run_id, node_id, nodes, cpu_power_watts, epoch(to_time - from_time) AS window_seconds,
                        epoch(least(time, to_time) - greatest(before, from_time)) AS seconds
                 FROM (
-                    SELECT node_id, time, cpu_power_watts,
-                           lag(time) OVER (PARTITION BY node_id ORDER BY time) AS before
-                    FROM host_samples
+                    SELECT windows.*, time, cpu_power_watts,
+                           lag(time) OVER (PARTITION BY run_id, windows.node_id ORDER BY time) AS before
+                    FROM host_samples JOIN session_windows AS windows USING (session_id)
                     WHERE cpu_power_watts IS NOT NULL
                         AND time BETWEEN CAST($from_time AS TIMESTAMP) - INTERVAL 5 SECONDS
                             AND CAST($to_time AS TIMESTAMP) + INTERVAL 5 SECONDS
-                ) AS samples
-                JOIN windows ON samples.node_id = windows.node_id AND time > from_time AND before < to_time
+                        AND time BETWEEN from_time - INTERVAL 5 SECONDS AND to_time + INTERVAL 5 SECONDS
+                )
                 JOIN (SELECT run_id, count(*) AS nodes FROM windows GROUP BY run_id) USING (run_id)
-                WHERE time - before <= INTERVAL 5 SECONDS
+                WHERE time > from_time AND before < to_time AND time - before <= INTERVAL 5 SECONDS
             )
             GROUP BY run_id, node_id
         )

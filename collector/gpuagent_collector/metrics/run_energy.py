@@ -65,14 +65,17 @@ _CURVES = """
 readings AS (
     SELECT run_gpus.run_id, samples.*
     FROM (
-        SELECT node_id, device_id, time, 'power_samples' AS method, power_watts, CAST(NULL AS DOUBLE) AS counted_joules
+        SELECT session_id, node_id, device_id, time, 'power_samples' AS method, power_watts,
+               CAST(NULL AS DOUBLE) AS counted_joules
         FROM power_samples
         UNION ALL
-        SELECT node_id, device_id, time, 'power_' || coalesce(power_kind, 'polled'), power_watts, NULL FROM gpu_samples
+        SELECT session_id, node_id, device_id, time, 'power_' || coalesce(power_kind, 'polled'), power_watts, NULL
+        FROM gpu_samples
         UNION ALL
-        SELECT node_id, device_id, time, 'counter', NULL, energy_joules FROM gpu_samples
+        SELECT session_id, node_id, device_id, time, 'counter', NULL, energy_joules FROM gpu_samples
     ) AS samples
     JOIN run_gpus ON samples.node_id = run_gpus.node_id AND samples.device_id = run_gpus.device_id
+    JOIN run_sessions ON run_sessions.run_id = run_gpus.run_id AND run_sessions.session_id = samples.session_id
     JOIN lives ON lives.run_id = run_gpus.run_id
     WHERE coalesce(power_watts, counted_joules) IS NOT NULL AND samples.time BETWEEN $life_from AND $life_to
         AND samples.time BETWEEN started_at - INTERVAL 15 SECONDS AND ended_at + INTERVAL 15 SECONDS

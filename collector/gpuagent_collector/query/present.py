@@ -1,11 +1,17 @@
-"""The session that describes each node now."""
+"""The session that describes each node now, and the machines that have the same identity."""
+
+from gpuagent_collector.run_sessions import SPANS_SQL, are_rivals
 
 # Common table expressions: `present` has a row for each node, the columns of `sessions`, and
 #   last_seen_at: UTC, when anything of the node was last committed; NULL: never
-#   ended_at: UTC, when that session's agent stopped in good order; NULL: it runs, or ended without a goodbye
+#   ended_at: UTC, when that session's agent stopped in good order, by its own clock; NULL: it runs, or ended without a
+#     goodbye
+#   clock_offset_seconds: the collector's clock less the node's; NULL: unknown
+# `rivals` has the sessions of other machines with the same identity at the same time, as node_id, session_id, hostname;
+# `twins` their hostnames, as node_id, same_identity.
 # A pod that measures itself beside the node's own agent knows less of the node, and began later. So of the sessions
 # that still deliver the first one counts; where none does, the last that did.
-PRESENT_SQL = """
+PRESENT_SQL = f"""
 delivered AS (
     SELECT session_id, max(committed_at) AS committed_at FROM marks GROUP BY session_id
 ), ends AS (
@@ -13,7 +19,7 @@ delivered AS (
 ), every AS (
     SELECT *, max(committed_at) OVER (PARTITION BY node_id) AS last_seen_at
     FROM sessions LEFT JOIN delivered USING (session_id) LEFT JOIN ends USING (session_id)
-), present AS (
+), newest AS (
     SELECT * EXCLUDE (committed_at)
     FROM every
     QUALIFY row_number() OVER (
@@ -23,5 +29,16 @@ delivered AS (
             NULLS LAST,
             greatest(committed_at, started_at) DESC, session_id
     ) = 1
+), clocks AS (
+    SELECT session_id, arg_max(offset_seconds, time) AS clock_offset_seconds
+    FROM clock_offsets SEMI JOIN newest USING (session_id) GROUP BY session_id
+), present AS (
+    SELECT * FROM newest LEFT JOIN clocks USING (session_id)
+), {SPANS_SQL}, rivals AS (
+    SELECT own.node_id, other.session_id, other.hostname
+    FROM present JOIN spans AS own USING (session_id) JOIN spans AS other ON {are_rivals("own", "other")}
+), twins AS (
+    SELECT node_id, list_sort(list(DISTINCT coalesce(hostname, 'unnamed'))) AS same_identity
+    FROM rivals GROUP BY node_id
 )
-""".strip()
+""".strip()  # noqa: S608 - names of the schema

@@ -15,6 +15,7 @@ from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.metrics import ITEMS, METRICS, Metric, by_group, further
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.execute import Parameter
+from gpuagent_collector.run_sessions import SPANS_SQL, are_rivals, on_same_machine, takers
 from gpuagent_collector.runs.arguments import Command, find_argument, is_path, name_commands
 from gpuagent_collector.runs.facets import JOINT, Facet
 
@@ -73,6 +74,7 @@ class Facts:
         short: runs whose measured phase was too short for averaging sensors.
         gap_seconds: length of the missing data within the run; 0: unknown length.
         neighbours: runs that ran on one of its nodes at the same time.
+        twins: hostnames of other machines that had the identity of one of its nodes at the same time.
         gpu_events: number and text of the Xid errors of its GPUs while it ran, each once.
         left: number of processes that it left in the background, which were ended with it.
         thinned: of the lines with metrics that it printed, one in so many is stored.
@@ -93,6 +95,7 @@ class Facts:
     units: Mapping[str, str]
     left: Mapping[str, int] = field(default_factory=dict)
     thinned: Mapping[str, int] = field(default_factory=dict)
+    twins: Mapping[str, list[str]] = field(default_factory=dict)
     stats: tuple[Stat, ...] = ()
     derived: tuple[Metric, ...] = ()
     prices: str | None = None
@@ -178,7 +181,7 @@ def load_runs(
         conditions += f" AND run.run_id IN {_CHOSEN}"
         values.append(list(run_ids))
     sides = f"[{', '.join(part.expression for part in facet.parts)}]"
-    found = ask(_RUNS.format(takers=_TAKERS, sides=sides, where=conditions), values)
+    found = ask(_RUNS.format(takers=takers(), sides=sides, where=conditions), values)
     # A hostile agent can describe a run or its session twice.
     rows = list({row["run_id"]: row for row in found}.values())
 
@@ -217,7 +220,7 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
     chosen, stats = sorted(run_ids), tuple(stats)
     parts = {
         "chosen": _CHOSEN,
-        "takers": _TAKERS,
+        "takers": takers(),
         "values": ", ".join(
             [
                 f"{{'suffix': '', 'value': {f'coalesce({stat.value}_value, value)' if stat else 'value'}}}",
@@ -245,6 +248,7 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
         short=frozenset(row["run_id"] for row in answers["short"]),
         gap_seconds={row["run_id"]: row["value"] for row in answers["gaps"]},
         neighbours={row["run_id"]: row["value"] for row in answers["neighbours"]},
+        twins={row["run_id"]: row["value"] for row in answers["twins"]},
         gpu_events=gpu_events,
         units={row["run_id"]: row["value"] for row in answers["units"]},
         left={row["run_id"]: row["processes"] for row in answers["notes"] if row["processes"]},
@@ -311,14 +315,6 @@ def _by_run(rows: Iterable[Record]) -> dict[str, list[Record]]:
             groups[run_id].append(of_each)
     return groups
 
-
-_TAKERS = """takers AS (  -- the agent processes that took part in each run
-    SELECT run_id, session_id FROM run_requests
-    UNION
-    SELECT run_id, session_id FROM run_devices
-    UNION
-    SELECT run_id, session_id FROM run_states WHERE session_id IS NOT NULL
-)"""
 
 _RUNS = """
 WITH {takers},
@@ -414,21 +410,27 @@ fresh AS (  -- the part of each that no earlier one covers: several sources can 
     FROM within
 )
 SELECT run_id, sum(greatest(epoch(to_time - from_time), 0)) AS value FROM fresh GROUP BY run_id""",
-    "neighbours": """
-WITH stays AS (  -- the time of each run on each of its nodes
-    SELECT run_id, place.node_id, started_at, coalesce(ended_at, now() AT TIME ZONE 'UTC') AS ended_at
-    FROM runs JOIN (
-        SELECT run_id, node_id FROM run_requests
-        UNION
-        SELECT run_id, node_id FROM run_devices
-    ) AS place USING (run_id)
-    WHERE started_at IS NOT NULL
+    "neighbours": f"""
+WITH {{takers}},
+stays AS (  -- the time of each run on each of its machines
+    SELECT DISTINCT run_id, takers.node_id, hostname, boot_id, container, runs.started_at,
+           coalesce(runs.ended_at, now() AT TIME ZONE 'UTC') AS ended_at
+    FROM runs JOIN takers USING (run_id) LEFT JOIN sessions ON sessions.session_id = takers.session_id
+    WHERE runs.started_at IS NOT NULL
 )
 SELECT stay.run_id, list(DISTINCT other.run_id) AS value
-FROM stays AS stay JOIN stays AS other USING (node_id)
+FROM stays AS stay JOIN stays AS other ON {on_same_machine("stay", "other")}
 WHERE stay.run_id <> other.run_id AND stay.started_at < other.ended_at AND other.started_at < stay.ended_at
-    AND stay.run_id IN {chosen}
-GROUP BY stay.run_id""",
+    AND stay.run_id IN {{chosen}}
+GROUP BY stay.run_id""",  # noqa: S608 - names of the schema
+    "twins": f"""
+WITH {{takers}}, {SPANS_SQL}
+SELECT run_id, list_sort(list(DISTINCT coalesce(other.hostname, 'unnamed'))) AS value
+FROM takers JOIN runs USING (run_id)
+JOIN spans AS own ON own.session_id = takers.session_id
+JOIN spans AS other ON {are_rivals("own", "other")}
+WHERE run_id IN {{chosen}} AND other.since <= runs.ended_at AND other.until >= runs.started_at
+GROUP BY run_id""",  # noqa: S608 - names of the schema
     "gpu_events": """
 WITH boards AS (  -- the health of a MIG instance is that of its GPU
     SELECT DISTINCT run_id, run_devices.node_id, coalesce(parent_device_id, device_id) AS device_id

@@ -11,6 +11,7 @@ from gpuagent_collector.choices import PartKind
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts, Record, Run
 from gpuagent_collector.runs.parts import label_parts
+from gpuagent_collector.runs.samplers import sessions_of_run
 from gpuagent_collector.times import utc_now
 
 _LEAST_BUCKET_SECONDS = 0.05
@@ -197,7 +198,14 @@ def load_courses(
     by_part: dict[str, dict[Chart, Curve]] = {}
     if run.started_at is None or zero is None:
         return (Course(side=side, run=run, phases=phases, curves=whole),)
-    window = _Window(run=run, zero=zero, begin=run.started_at, end=run.ended_at or utc_now(), buckets=buckets)
+    window = _Window(
+        run=run,
+        zero=zero,
+        begin=run.started_at,
+        end=run.ended_at or utc_now(),
+        buckets=buckets,
+        session_ids=sessions_of_run(ask, run.run_id),
+    )
     labels = label_parts(run, facts, each) if each else {}
     wanted = list(charts)
     for name, table in _TABLES.items():
@@ -220,13 +228,14 @@ def load_courses(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Window:
-    """The time of a run that is read."""
+    """The time of a run that is read, and the sessions whose samples are its own."""
 
     run: Run
     zero: datetime
     begin: datetime
     end: datetime
     buckets: int
+    session_ids: Sequence[int]
 
     @property
     def bucket_seconds(self) -> float:
@@ -259,7 +268,7 @@ def _read(
             part=part or "NULL",
             width=window.bucket_seconds,
         )
-        rows = ask(sql, [str(window.zero), keys, str(window.begin), str(window.end)])
+        rows = ask(sql, [str(window.zero), keys, window.session_ids, str(window.begin), str(window.end)])
     groups: dict[object, list[Record]] = defaultdict(list)
     for row in rows:
         groups[row["part"]].append(row)
@@ -281,7 +290,7 @@ def _names(charts: Iterable[Chart]) -> list[str]:
 def _readings_of(table: str, charts: Iterable[Chart]) -> str:
     """Return the relation of all readings, as sampled or as rolled up.
 
-    Its columns: `node_id`, the table's key, `time`, and each chart's column, also with `_low` and `_high`.
+    Its columns: `session_id`, `node_id`, the table's key, `time`, and each chart's column, with `_low` and `_high`.
     """
     read, thinned = [], []
     for chart in {chart.name.removesuffix("_scaled"): chart for chart in charts}.values():
@@ -290,7 +299,7 @@ def _readings_of(table: str, charts: Iterable[Chart]) -> str:
         read.append(f"{column}{share} AS {name}, {name} AS {name}_low, {name} AS {name}_high")
         thinned.append(", ".join(f"{column}.{each}{share}" for each in ("mean", "min", "max")))
     return _READINGS.format(
-        keys=", ".join(dict.fromkeys(("node_id", _TABLES[table].key))),
+        keys=", ".join(dict.fromkeys(("session_id", "node_id", _TABLES[table].key))),
         read=", ".join(read),
         table=table,
         thinned=", ".join(thinned),
@@ -366,7 +375,7 @@ _READINGS = """(
 _SAMPLES = """
 SELECT {part} AS part, floor(epoch(time - CAST(? AS TIMESTAMP)) / {width}) * {width} AS seconds, {columns}
 FROM {readings}
-WHERE {key} IN (SELECT unnest(CAST(? AS {type}[])))
+WHERE {key} IN (SELECT unnest(CAST(? AS {type}[]))) AND session_id IN (SELECT unnest(CAST(? AS BIGINT[])))
     AND time BETWEEN CAST(? AS TIMESTAMP) AND CAST(? AS TIMESTAMP)
 GROUP BY ALL ORDER BY seconds"""
 

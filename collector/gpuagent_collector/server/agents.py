@@ -99,6 +99,15 @@ class AgentStream:
         self._questions: dict[str, asyncio.Future[wire.AgentMessage | None]] = {}
         self._has_gone = False
 
+    def is_of_other_machine(self, other: "AgentStream") -> bool:
+        """Return whether the two are of one node, and of two machines; containers have hostnames of their own."""
+        one, two = self.hello, other.hello
+        if self.node_id != other.node_id or not (one.boot_id and two.boot_id):
+            return False
+        return one.boot_id != two.boot_id or (
+            one.hostname != two.hostname and not (one.in_container or two.in_container)
+        )
+
     def end(self, code: grpc.StatusCode, reason: str) -> None:
         """Read nothing more, send waiting messages, and close with this status."""
         if self.ending is None:
@@ -166,17 +175,30 @@ class AgentRegistry:
         for older in {self._by_session[session_id] for session_id in stream.nodes if session_id in self._by_session}:
             older.end(grpc.StatusCode.ABORTED, "a newer stream of the same session has taken over")
         self._streams.add(stream)
+        if rivals := self._rivals(stream):
+            for each in (stream, *rivals):
+                self._name_rivals(each)
         self._by_session |= dict.fromkeys(stream.nodes, stream)
         self._presence.arrived(stream.nodes)
 
     def remove(self, stream: AgentStream) -> None:
         """Remove a stream."""
         self._streams.discard(stream)
+        for rival in self._rivals(stream):
+            self._name_rivals(rival)
         gone = [session_id for session_id in stream.nodes if self._by_session.get(session_id) is stream]
         for session_id in gone:
             del self._by_session[session_id]
         self._presence.left(gone)
         stream.give_up_questions()
+
+    def _rivals(self, stream: AgentStream) -> Sequence[AgentStream]:
+        return [other for other in self._streams if stream.is_of_other_machine(other)]
+
+    def _name_rivals(self, stream: AgentStream) -> None:
+        """Send an agent the names of other machines that are connected with its node's identity."""
+        hostnames = sorted({rival.hello.hostname or "unnamed" for rival in self._rivals(stream)})
+        stream.outbox.push(wire.CollectorMessage(same_identity=wire.SameIdentity(hostnames=hostnames)))
 
     def share(self, node_id: int) -> Share:
         """Return the share of the writer's queue that the streams of a node have together."""

@@ -127,7 +127,7 @@ SELECT runs.* REPLACE (
     CAST(runs.parameters AS VARCHAR) AS parameters,
     CAST(runs.labels AS VARCHAR) AS labels
 ), hostname
-FROM runs LEFT JOIN nodes USING (node_id)
+FROM runs LEFT JOIN sessions USING (session_id)
 WHERE run_id = ?"""
 
 _RESULTS = """

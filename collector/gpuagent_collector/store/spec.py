@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.folders import expand_user
 
 DEFAULT_STORE = "runs.duckdb"
 _LAKE_PREFIX = "ducklake:"
@@ -58,7 +59,7 @@ class StoreSpec:
             elif data is not None:
                 if "://" in data or not data:
                     raise MisuseError(f"--data takes a folder or s3://bucket/path, not {data!r}")
-                data = f"{Path(data).expanduser().absolute()}/"
+                data = f"{expand_user(data).absolute()}/"
             return cls(kind=Kind.SHARED, place=text.removeprefix(_SHARED_PREFIX), data=data)
         if data is not None:
             raise MisuseError("--data is for a store in PostgreSQL: --store 'ducklake:postgres:host=… dbname=…'")
@@ -66,7 +67,7 @@ class StoreSpec:
         path = text.removeprefix(_LAKE_PREFIX)
         if not path:
             raise MisuseError("the store needs a path: --store FILE or --store ducklake:FILE")
-        return cls(kind=kind, place=str(Path(path).expanduser().absolute()))
+        return cls(kind=kind, place=str(expand_user(path).absolute()))
 
     @property
     def path(self) -> Path:

@@ -10,6 +10,7 @@ from gpuagent_collector.launching.runs import find_run
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Record
 from gpuagent_collector.runs.parts import name_nodes
+from gpuagent_collector.runs.samplers import sessions_of_run
 from gpuagent_collector.times import utc_now
 from gpuagent_common.errors import MisuseError
 
@@ -86,15 +87,16 @@ def load_timeline(ask: Ask, name: str) -> Timeline:
         *_steps(ask(_STEPS, [run_id]), run),
     ]
     hosts = name_nodes(ask(_NODES, [run_id]))
+    sessions = sessions_of_run(ask, run_id)
     for node_id, host in hosts.items():
         events += _name(pid := next(pids), f"gpuagent: node {host}")
-        events += _counters(ask, "host_samples", node_id, span, pid)
+        events += _counters(ask, "host_samples", node_id, sessions, span, pid)
         if len(hosts) == 1:
-            events += _counters(ask, "process_samples", run_id, span, pid)
+            events += _counters(ask, "process_samples", run_id, sessions, span, pid)
     for row in ask(_GPUS, [run_id]):
         label = f"gpuagent: GPU {row['device_index']} {row['name']}, {hosts.get(row['node_id'], '')}"
         events += _name(pid := next(pids), label)
-        events += _counters(ask, "gpu_samples", row["device_id"], span, pid)
+        events += _counters(ask, "gpu_samples", row["device_id"], sessions, span, pid)
     return Timeline(run_id=run_id, began_nano=began_nano, events=events)
 
 
@@ -140,8 +142,10 @@ def _slice(name: str, category: str, begin_nano: int, end_nano: int, pid: int, t
     return {"ph": "X", "name": name, "cat": category, "pid": pid, "tid": tid, "at_nano": begin_nano, "dur": dur}
 
 
-def _counters(ask: Ask, table: str, key: object, span: tuple[datetime, datetime], pid: int) -> Iterator[Event]:
-    """Yield each reading of a node, GPU or run within the span, at the time when it was read."""
+def _counters(
+    ask: Ask, table: str, key: object, sessions: Sequence[int], span: tuple[datetime, datetime], pid: int
+) -> Iterator[Event]:
+    """Yield each reading of a node, GPU or run by these sessions within the span, at the time when it was read."""
     column, key_type, tracks = _TRACKS[table]
     sql = _SAMPLES.format(
         columns=", ".join(tracks),
@@ -151,7 +155,7 @@ def _counters(ask: Ask, table: str, key: object, span: tuple[datetime, datetime]
         key=column,
         type=key_type,
     )
-    for row in ask(sql, [str(key), *map(str, span)]):
+    for row in ask(sql, [str(key), sessions, *map(str, span)]):
         for track, title in tracks.items():
             if row[track] is not None:
                 # Perfetto shows a counter by its name and its value's.
@@ -174,8 +178,9 @@ SELECT coalesce(rank, 0) AS rank, phase, step, 1000 * epoch_us(time) AS at_nano,
 FROM steps WHERE run_id = ? AND wall_seconds IS NOT NULL ORDER BY rank, time"""
 
 _NODES = """
-SELECT DISTINCT node_id, node_uuid, hostname
-FROM run_parts JOIN nodes USING (node_id) WHERE run_id = ? ORDER BY hostname, node_uuid"""
+SELECT DISTINCT run_parts.node_id, nodes.node_uuid, sessions.hostname
+FROM run_parts JOIN nodes USING (node_id) JOIN sessions USING (session_id)
+WHERE run_id = ? ORDER BY sessions.hostname, nodes.node_uuid"""
 
 _GPUS = """
 SELECT DISTINCT device_id, used.node_id, device_index, name
@@ -183,8 +188,9 @@ FROM run_devices AS used JOIN devices USING (device_id) WHERE run_id = ? ORDER B
 
 _SAMPLES = """
 SELECT 1000 * epoch_us(time) AS at_nano, {columns} FROM (
-    SELECT {key}, time, {columns} FROM {table}
+    SELECT {key}, session_id, time, {columns} FROM {table}
     UNION ALL
-    SELECT {key}, time, {thinned} FROM {rollups}
+    SELECT {key}, session_id, time, {thinned} FROM {rollups}
 )
-WHERE {key} = CAST(? AS {type}) AND time BETWEEN CAST(? AS TIMESTAMP) AND CAST(? AS TIMESTAMP) ORDER BY time"""
+WHERE {key} = CAST(? AS {type}) AND session_id IN (SELECT unnest(CAST(? AS BIGINT[])))
+    AND time BETWEEN CAST(? AS TIMESTAMP) AND CAST(? AS TIMESTAMP) ORDER BY time"""

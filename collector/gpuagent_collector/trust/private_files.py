@@ -21,7 +21,8 @@ def make_private_folder(folder: Path) -> None:
         for each in reversed(missing):
             each.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        raise GpuAgentError(f"cannot make the folder {folder}: {error.strerror}") from error
+        remedy = "name another by its option, or by XDG_CONFIG_HOME"
+        raise GpuAgentError(f"cannot make the folder {folder}: {error.strerror}; {remedy}") from error
 
 
 def write_private(path: Path, content: bytes) -> None:

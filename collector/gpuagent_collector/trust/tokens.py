@@ -17,6 +17,7 @@ from gpuagent_collector.trust.private_files import check_private, make_private_f
 from gpuagent_collector.trust.reach import Reach
 from gpuagent_collector.trust.scopes import Scope
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.waiting import waiting_for
 
 _SECRET_BYTES = 32
 MAX_NAME_CHARACTERS = 100
@@ -205,7 +206,13 @@ class TokenFile:
         except OSError as error:
             raise GpuAgentError(f"cannot write beside {self.path}: {error.strerror}") from error
         with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                with waiting_for("collector", f"another process that changes {self.path}"):
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+            except OSError as error:
+                raise GpuAgentError(
+                    f"cannot lock {lock.name}: {error.strerror}; name a token file on a local disk: --token-file FILE"
+                ) from error
             before = _read(self.path) if self.path.exists() else []
             tokens = before.copy()
             yield tokens

@@ -14,6 +14,7 @@ from gpuagent_collector.output.statuses import STATUSES
 from gpuagent_collector.output.terminal import GAP
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.watch.snapshot import GpuNow, NodeNow, RunNow
+from gpuagent_common.clocks import describe_offset
 from gpuagent_common.text import harmless
 
 Row = TypeVar("Row")
@@ -177,12 +178,17 @@ def _age_style(node: NodeNow) -> str | None:
 
 
 def _note(node: NodeNow) -> str:
-    """Return the fault of a node, or that it has left; empty: all is well."""
-    if node.clock_is_wrong:
-        return f"clock {-(node.clock_offset_seconds or 0.0):+,.0f} s"
+    """Return the faults of a node, or that it has left; empty: all is well."""
+    notes = []
+    if node.clock_offset_seconds is not None and node.clock_is_wrong:
+        notes.append(f"clock {describe_offset(node.clock_offset_seconds)}")
+    if node.same_identity:
+        notes.append(f"identity also on {', '.join(node.same_identity)}")
     if node.has_left:
-        return "left"
-    return "silent" if node.is_silent else ""
+        notes.append("left")
+    elif node.is_silent:
+        notes.append("silent")
+    return ", ".join(notes)
 
 
 def _held_by(row: GpuRow) -> str | None:
@@ -210,7 +216,7 @@ NODE_COLUMNS: tuple[Column[NodeNow], ...] = (
     _figure("GPU", lambda node: _mean([gpu.utilization_percent for gpu in node.gpus]), _percent, rank=4, width=5),
     _figure("SM", lambda node: _mean([gpu.sm_active_percent for gpu in node.gpus]), _percent, rank=9, width=5),
     _figure("power", lambda node: _sum([gpu.power_watts for gpu in node.gpus]), _watts, rank=7, width=7),
-    _text("note", _note, rank=2, style=lambda node: "dim" if node.has_left else "red"),
+    _text("note", _note, rank=2, style=lambda node: "dim" if _note(node) == "left" else "red"),
 )
 
 # Filled in the live view alone, which remembers earlier snapshots.

@@ -9,6 +9,7 @@ from gpuagent_collector.metrics.throttling import held_back_by
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.present import PRESENT_SQL
 from gpuagent_collector.times import utc_now
+from gpuagent_common.clocks import is_clock_wrong
 
 # The clock of the process that holds the store: the client's may differ.
 NOW = "now()::TIMESTAMP"
@@ -64,16 +65,14 @@ WITH {PRESENT_SQL}, recent AS (
     SELECT
         node_id, max(time) AS time,
         {_latest(HOST_COLUMNS)}
-    FROM host_samples WHERE {_RECENT} GROUP BY node_id
-), clocks AS (
-    SELECT node_id, arg_max(offset_seconds, time) AS clock_offset_seconds FROM clock_offsets
-    WHERE time BETWEEN {NOW} - INTERVAL 1 DAY AND {NOW} + INTERVAL 1 DAY GROUP BY node_id
+    FROM host_samples WHERE {_RECENT} AND session_id NOT IN (SELECT session_id FROM rivals) GROUP BY node_id
 )
 SELECT
     present.node_id, node_uuid, hostname, platform, cpu_threads,
     epoch({NOW} - recent.time) AS sample_age_seconds, epoch({NOW} - last_seen_at) AS heard_age_seconds,
-    epoch({NOW} - ended_at) AS ended_age_seconds, clock_offset_seconds, recent.* EXCLUDE (node_id, time)
-FROM present LEFT JOIN recent USING (node_id) LEFT JOIN clocks USING (node_id)
+    epoch({NOW} - ended_at) - coalesce(clock_offset_seconds, 0) AS ended_age_seconds, clock_offset_seconds,
+    coalesce(same_identity, []) AS same_identity, recent.* EXCLUDE (node_id, time)
+FROM present LEFT JOIN recent USING (node_id) LEFT JOIN twins USING (node_id)
 WHERE last_seen_at > {NOW} - INTERVAL 1 HOUR
 ORDER BY platform, hostname, node_id
 """.strip()  # noqa: S608 - names of the schema
@@ -100,6 +99,9 @@ LEFT JOIN known AS board ON board.session_id = known.session_id AND board.device
 ORDER BY known.node_id, device_index, known.gpu_instance_id NULLS FIRST, known.compute_instance_id
 """.strip()  # noqa: S608 - names of the schema
 
+# The same moment by the clock of a run's node.
+_NODE_NOW = f"({NOW} - to_microseconds(CAST(1e6 * coalesce(offset_seconds, 0) AS BIGINT)))"
+
 # The runs under way, then those that ended in the last hour, the newest first.
 RUNS_SQL = f"""
 WITH every AS MATERIALIZED (
@@ -124,21 +126,25 @@ WITH every AS MATERIALIZED (
     WHERE {_RECENT} AND items IS NOT NULL AND coalesce(gpu_seconds, wall_seconds) > 0 GROUP BY run_id, rank
 ), rates AS (
     SELECT run_id, sum(items_per_second) AS live_rate FROM ranks GROUP BY run_id
+), clocks AS (
+    SELECT session_id, arg_max(offset_seconds, time) AS offset_seconds
+    FROM clock_offsets WHERE session_id IN (SELECT session_id FROM shown) GROUP BY session_id
 ), results AS (
     SELECT run_id, arg_max(value, computed_at) AS throughput FROM run_metrics
     WHERE metric = 'throughput' AND run_id IN (SELECT run_id FROM shown) GROUP BY run_id
 )
 SELECT
     run_id, workload, shown.platform, hostname, node_uuid, interference, repeat, status, exit_code, reason, phase,
-    epoch(coalesce(shown.ended_at, {NOW}) - shown.started_at) AS elapsed_seconds,
-    epoch({NOW} - shown.ended_at) AS ended_age_seconds,
+    epoch(coalesce(shown.ended_at, {_NODE_NOW}) - shown.started_at) AS elapsed_seconds,
+    epoch({_NODE_NOW} - shown.ended_at) AS ended_age_seconds,
     CASE WHEN shown.ended_at IS NULL THEN live_rate ELSE throughput END AS items_per_second,
     CASE WHEN shown.ended_at IS NULL THEN paces.steps END AS steps,
     CASE WHEN shown.ended_at IS NULL THEN pace END AS steps_per_second,
-    CASE WHEN shown.ended_at IS NULL AND usual.seconds > epoch({NOW} - shown.started_at)
-    THEN usual.seconds - epoch({NOW} - shown.started_at) END AS left_seconds
+    CASE WHEN shown.ended_at IS NULL AND usual.seconds > epoch({_NODE_NOW} - shown.started_at)
+    THEN usual.seconds - epoch({_NODE_NOW} - shown.started_at) END AS left_seconds
 FROM shown
-LEFT JOIN nodes USING (node_id)
+LEFT JOIN sessions USING (session_id)
+LEFT JOIN clocks USING (session_id)
 LEFT JOIN phases USING (run_id)
 LEFT JOIN rates USING (run_id)
 LEFT JOIN paces USING (run_id)
@@ -146,10 +152,6 @@ LEFT JOIN usual USING (kind)
 LEFT JOIN results USING (run_id)
 ORDER BY shown.ended_at DESC NULLS FIRST, status = 'queued', coalesce(shown.started_at, queued_at) DESC, run_id
 """.strip()  # noqa: S608 - names of the schema
-
-
-# A clock that differs by more is reported: its time stamps do not match those of other nodes.
-CLOCK_TOLERANCE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +213,7 @@ class NodeNow:
         heard_age_seconds: since its last commit, by the collector's clock.
         ended_age_seconds: since its newest agent process ended in good order; None: it runs, or went without a goodbye.
         clock_offset_seconds: the collector's clock less the node's.
+        same_identity: hostnames of other machines that had its identity at the same time.
         gpus: the GPUs that its newest agent process found, by index, each before its MIG instances.
     """
 
@@ -233,6 +236,7 @@ class NodeNow:
     network_receive_bytes_per_second: float | None
     network_send_bytes_per_second: float | None
     gpus: Sequence[GpuNow]
+    same_identity: Sequence[str] = ()
 
     @property
     def is_silent(self) -> bool:
@@ -245,9 +249,14 @@ class NodeNow:
         return self.sample_age_seconds is None and self.ended_age_seconds is not None
 
     @property
+    def rivals(self) -> int:
+        """The number of other machines with its identity."""
+        return len(self.same_identity)
+
+    @property
     def clock_is_wrong(self) -> bool:
         """True if its clock differs from the collector's by more than the tolerance."""
-        return abs(self.clock_offset_seconds or 0.0) > CLOCK_TOLERANCE_SECONDS
+        return is_clock_wrong(self.clock_offset_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,12 @@ NODE_SERIES: tuple[Series, ...] = (
     _series("node_left", "has_left", "1 if its agent ended in good order, else 0"),
     _series("node_heard_age_seconds", "heard_age_seconds", "Time since something of the node was last committed"),
     _series("node_sample_age_seconds", "sample_age_seconds", "Age of the last sample, by the node's clock"),
-    _series("node_clock_offset_seconds", "clock_offset_seconds", "The collector's clock less the node's"),
+    _series(
+        "node_clock_offset_seconds",
+        "clock_offset_seconds",
+        "The collector's clock less the node's: above 0 the node's is behind",
+    ),
+    _series("node_same_identity", "rivals", "Other machines that have the node's identity"),
     _series("node_cpus", "cpu_threads", "Logical CPUs"),
     _series("node_cpu_utilization_ratio", "cpu_percent", "Share of all logical CPUs' time that was not idle", _ratio),
     _series("node_cpu_power_watts", "cpu_power_watts", "Power of all processors, where RAPL can be read"),

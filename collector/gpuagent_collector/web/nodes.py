@@ -19,7 +19,9 @@ from gpuagent_collector.runs.specs import DEVICE_PROPERTIES, SESSION_PROPERTIES
 from gpuagent_collector.times import utc_now
 from gpuagent_collector.web.answers import Query, text
 from gpuagent_collector.web.layout import REFRESH_SECONDS, render, whole_number
+from gpuagent_common.clocks import describe_offset, is_clock_wrong
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.identities import shared_identity
 from gpuagent_common.text import harmless
 
 _FIELDS = ("name", "minutes", "refresh")
@@ -96,20 +98,23 @@ class Nodes:
             width=_WIDTH,
             height=_HEIGHT,
             gpus=len(devices),
-            charts=list(self._charts(node["node_id"], [device["device_id"] for device in devices], begin, end)),
+            charts=list(self._charts(node, [device["device_id"] for device in devices], begin, end)),
             properties=list(_properties(node, devices)),
             runs=[_run(run, now) for run in runs[:_MOST_RUNS]],
             is_cut=len(runs) > _MOST_RUNS,
         )
 
-    def _charts(self, node_id: int, devices: Sequence[int], begin: datetime, end: datetime) -> Iterator[dict[str, Any]]:
+    def _charts(
+        self, node: Mapping[str, Any], devices: Sequence[int], begin: datetime, end: datetime
+    ) -> Iterator[dict[str, Any]]:
         """Yield what the template shows of each quantity that was read: a line of the node, or of each GPU."""
         width_seconds = (end - begin).total_seconds() / _BUCKETS
         for table, key in _KEYS.items():
             charts = [chart for chart in _SHOWN if chart.table == table]
             means = ", ".join(f"avg({chart.column}) AS {chart.column}" for chart in charts)
             statement = _MEANS.format(key=key, means=means, table=table)
-            rows = self._ask(statement, [begin.isoformat(), width_seconds, node_id, begin.isoformat(), end.isoformat()])
+            span = [begin.isoformat(), end.isoformat()]
+            rows = self._ask(statement, [span[0], width_seconds, node["node_id"], node["rivals"] or [], *span])
             for chart in charts:
                 lines: dict[int, list[tuple[int, float]]] = defaultdict(list)
                 for row in rows:
@@ -147,7 +152,8 @@ def _stretches(line: Sequence[tuple[int, float]], top: float) -> Iterator[str]:
 def _state(node: Mapping[str, Any], now: datetime) -> tuple[str, str]:
     """Return the state of a node and its style."""
     if node["ended_at"]:
-        return f"left {ago(node['ended_at'], now)}", "dim"
+        # It said so by its own clock.
+        return f"left {ago(node['ended_at'] + timedelta(seconds=node['clock_offset_seconds'] or 0), now)}", "dim"
     if node["last_seen_at"] is None:
         return "has not delivered yet", "dim"
     seen = ago(node["last_seen_at"], now)
@@ -164,6 +170,8 @@ def _properties(node: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -
         "Agent": node["agent_version"],
         "Sampled at": None if node["rate_hz"] is None else f"{node['rate_hz']:g} Hz",
         "UUID": node["node_uuid"],
+        "Clock": _clock(node["clock_offset_seconds"]),
+        "Identity": shared_identity(node["same_identity"]) if node["same_identity"] else None,
     }
     yield from ((title, str(value)) for title, value in known.items() if value not in (None, ""))
     for device in devices:
@@ -172,6 +180,13 @@ def _properties(node: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -
         )
         instance = "" if device["parent_device_id"] is None else " (MIG instance)"
         yield f"GPU {device['device_index']}{instance}", ", ".join((str(device["name"]), *values, str(device["uuid"])))
+
+
+def _clock(offset_seconds: float | None) -> str | None:
+    """Return the fault of a clock; None: there is none."""
+    if offset_seconds is None or not is_clock_wrong(offset_seconds):
+        return None
+    return f"{describe_offset(offset_seconds)}; set the clock"
 
 
 def _run(run: Mapping[str, Any], now: datetime) -> dict[str, Any]:
@@ -190,7 +205,10 @@ def _run(run: Mapping[str, Any], now: datetime) -> dict[str, Any]:
 
 _NODE = f"""
 WITH {PRESENT_SQL}
-SELECT * REPLACE (CAST(labels AS VARCHAR) AS labels) FROM present WHERE node_uuid = ? LIMIT 1"""  # noqa: S608 - no value in it
+SELECT
+    * REPLACE (CAST(labels AS VARCHAR) AS labels), coalesce(same_identity, []) AS same_identity,
+    (SELECT list(session_id) FROM rivals WHERE rivals.node_id = present.node_id) AS rivals
+FROM present LEFT JOIN twins USING (node_id) WHERE node_uuid = ? LIMIT 1"""  # noqa: S608 - no value in it
 
 _DEVICES = """
 FROM session_devices WHERE session_id = ?
@@ -204,5 +222,7 @@ ORDER BY coalesce(started_at, queued_at) DESC, run_id LIMIT {_MOST_RUNS + 1}""" 
 
 _MEANS = """
 SELECT {key} AS part, CAST(floor(epoch(time - CAST(? AS TIMESTAMP)) / ?) AS INTEGER) AS bucket, {means}
-FROM {table} WHERE node_id = ? AND time BETWEEN CAST(? AS TIMESTAMP) AND CAST(? AS TIMESTAMP)
+FROM {table}
+WHERE node_id = ? AND NOT list_contains(CAST(? AS BIGINT[]), session_id)
+    AND time BETWEEN CAST(? AS TIMESTAMP) AND CAST(? AS TIMESTAMP)
 GROUP BY ALL ORDER BY part, bucket"""

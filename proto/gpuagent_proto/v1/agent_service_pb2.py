@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from gpuagent_proto.v1 import run_pb2 as gpuagent__proto_dot_v1_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%gpuagent_proto/v1/agent_service.proto\x12\x11gpuagent_proto.v1\x1a\x1bgpuagent_proto/v1/run.proto\"N\n\rSubmitRequest\x12(\n\x04spec\x18\x01 \x01(\x0b\x32\x1a.gpuagent_proto.v1.RunSpec\x12\x13\n\x0b\x65nvironment\x18\x02 \x03(\x0c\"\x0f\n\rStatusRequest\"\xdf\x01\n\x0eStatusResponse\x12\x15\n\ragent_version\x18\x01 \x01(\t\x12\x14\n\x0csession_uuid\x18\x02 \x01(\t\x12\x11\n\tcollector\x18\x03 \x01(\t\x12\x11\n\tconnected\x18\x04 \x01(\x08\x12\x18\n\x10waiting_messages\x18\x05 \x01(\x04\x12\x12\n\nlast_error\x18\x06 \x01(\t\x12\x10\n\x08platform\x18\x07 \x01(\t\x12\'\n\x04gpus\x18\x08 \x03(\x0b\x32\x19.gpuagent_proto.v1.GpuNow\x12\x11\n\tgpu_fault\x18\t \x01(\t\"\xb3\x01\n\x06GpuNow\x12\x0f\n\x07run_ids\x18\x01 \x03(\t\x12 \n\x13utilization_percent\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x1e\n\x11memory_used_bytes\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x18\n\x0bpower_watts\x18\x04 \x01(\x01H\x02\x88\x01\x01\x42\x16\n\x14_utilization_percentB\x14\n\x12_memory_used_bytesB\x0e\n\x0c_power_watts2\xa9\x01\n\x0c\x41gentService\x12J\n\x06Submit\x12 .gpuagent_proto.v1.SubmitRequest\x1a\x1c.gpuagent_proto.v1.RunUpdate0\x01\x12M\n\x06Status\x12 .gpuagent_proto.v1.StatusRequest\x1a!.gpuagent_proto.v1.StatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%gpuagent_proto/v1/agent_service.proto\x12\x11gpuagent_proto.v1\x1a\x1bgpuagent_proto/v1/run.proto\"N\n\rSubmitRequest\x12(\n\x04spec\x18\x01 \x01(\x0b\x32\x1a.gpuagent_proto.v1.RunSpec\x12\x13\n\x0b\x65nvironment\x18\x02 \x03(\x0c\"\x0f\n\rStatusRequest\"\x84\x02\n\x0eStatusResponse\x12\x15\n\ragent_version\x18\x01 \x01(\t\x12\x14\n\x0csession_uuid\x18\x02 \x01(\t\x12\x11\n\tcollector\x18\x03 \x01(\t\x12\x11\n\tconnected\x18\x04 \x01(\x08\x12\x18\n\x10waiting_messages\x18\x05 \x01(\x04\x12\x12\n\nlast_error\x18\x06 \x01(\t\x12\x10\n\x08platform\x18\x07 \x01(\t\x12\'\n\x04gpus\x18\x08 \x03(\x0b\x32\x19.gpuagent_proto.v1.GpuNow\x12\x11\n\tgpu_fault\x18\t \x01(\t\x12\x11\n\tnode_uuid\x18\n \x01(\t\x12\x10\n\x08warnings\x18\x0b \x03(\t\"\xb3\x01\n\x06GpuNow\x12\x0f\n\x07run_ids\x18\x01 \x03(\t\x12 \n\x13utilization_percent\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x1e\n\x11memory_used_bytes\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x18\n\x0bpower_watts\x18\x04 \x01(\x01H\x02\x88\x01\x01\x42\x16\n\x14_utilization_percentB\x14\n\x12_memory_used_bytesB\x0e\n\x0c_power_watts2\xa9\x01\n\x0c\x41gentService\x12J\n\x06Submit\x12 .gpuagent_proto.v1.SubmitRequest\x1a\x1c.gpuagent_proto.v1.RunUpdate0\x01\x12M\n\x06Status\x12 .gpuagent_proto.v1.StatusRequest\x1a!.gpuagent_proto.v1.StatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,9 +37,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STATUSREQUEST']._serialized_start=169
   _globals['_STATUSREQUEST']._serialized_end=184
   _globals['_STATUSRESPONSE']._serialized_start=187
-  _globals['_STATUSRESPONSE']._serialized_end=410
-  _globals['_GPUNOW']._serialized_start=413
-  _globals['_GPUNOW']._serialized_end=592
-  _globals['_AGENTSERVICE']._serialized_start=595
-  _globals['_AGENTSERVICE']._serialized_end=764
+  _globals['_STATUSRESPONSE']._serialized_end=447
+  _globals['_GPUNOW']._serialized_start=450
+  _globals['_GPUNOW']._serialized_end=629
+  _globals['_AGENTSERVICE']._serialized_start=632
+  _globals['_AGENTSERVICE']._serialized_end=801
 # @@protoc_insertion_point(module_scope)

@@ -77,6 +77,8 @@ class StatusResponse(_message.Message):
     PLATFORM_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
     GPU_FAULT_FIELD_NUMBER: _builtins.int
+    NODE_UUID_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     agent_version: _builtins.str
     session_uuid: _builtins.str
     collector: _builtins.str
@@ -88,9 +90,15 @@ class StatusResponse(_message.Message):
     platform: _builtins.str
     gpu_fault: _builtins.str
     """Why no GPU is measured on a node with a driver, and what to do; empty: GPUs are measured, or none is expected."""
+    node_uuid: _builtins.str
+    """The node as which it samples."""
     @_builtins.property
     def gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___GpuNow]:
         """The GPUs on which runs have processes."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is wrong with its clock or identity, in words."""
 
     def __init__(
         self,
@@ -104,10 +112,12 @@ class StatusResponse(_message.Message):
         platform: _builtins.str = ...,
         gpus: _abc.Iterable[Global___GpuNow] | None = ...,
         gpu_fault: _builtins.str = ...,
+        node_uuid: _builtins.str = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "collector", b"collector", "connected", b"connected", "gpu_fault", b"gpu_fault", "gpus", b"gpus", "last_error", b"last_error", "platform", b"platform", "session_uuid", b"session_uuid", "waiting_messages", b"waiting_messages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "collector", b"collector", "connected", b"connected", "gpu_fault", b"gpu_fault", "gpus", b"gpus", "last_error", b"last_error", "node_uuid", b"node_uuid", "platform", b"platform", "session_uuid", b"session_uuid", "waiting_messages", b"waiting_messages", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

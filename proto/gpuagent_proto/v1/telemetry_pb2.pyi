@@ -33,6 +33,8 @@ class Hello(_message.Message):
     SENDS_OUTPUT_FIELD_NUMBER: _builtins.int
     HOSTNAME_FIELD_NUMBER: _builtins.int
     TAKES_EXPERIMENTS_FIELD_NUMBER: _builtins.int
+    BOOT_ID_FIELD_NUMBER: _builtins.int
+    IN_CONTAINER_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     """gpuagent_proto.v1.PROTOCOL_VERSION of the agent."""
     agent_version: _builtins.str
@@ -46,6 +48,10 @@ class Hello(_message.Message):
     """The node's hostname, for tokens bound to it; empty from older agents."""
     takes_experiments: _builtins.bool
     """True if the agent runs experiment files; older ones do not."""
+    boot_id: _builtins.str
+    """Changes when the machine restarts; empty: unknown, or an older agent."""
+    in_container: _builtins.bool
+    """True if the agent runs in a container, which has a hostname of its own."""
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpooledSession]:
         """Every session with messages in the spool; the agent's own is the last."""
@@ -61,10 +67,12 @@ class Hello(_message.Message):
         sends_output: _builtins.bool = ...,
         hostname: _builtins.str = ...,
         takes_experiments: _builtins.bool = ...,
+        boot_id: _builtins.str = ...,
+        in_container: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "allows_commands", b"allows_commands", "hostname", b"hostname", "node_uuid", b"node_uuid", "protocol_version", b"protocol_version", "sends_output", b"sends_output", "sessions", b"sessions", "takes_experiments", b"takes_experiments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "allows_commands", b"allows_commands", "boot_id", b"boot_id", "hostname", b"hostname", "in_container", b"in_container", "node_uuid", b"node_uuid", "protocol_version", b"protocol_version", "sends_output", b"sends_output", "sessions", b"sessions", "takes_experiments", b"takes_experiments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -568,6 +576,30 @@ class ExperimentOrder(_message.Message):
 Global___ExperimentOrder: _TypeAlias = ExperimentOrder  # noqa: Y015
 
 @_typing.final
+class SameIdentity(_message.Message):
+    """Sent when other machines connect with the node's identity, or the last of them has gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOSTNAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def hostnames(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of the other machines; none: there are no others now."""
+
+    def __init__(
+        self,
+        *,
+        hostnames: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hostnames", b"hostnames"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SameIdentity: _TypeAlias = SameIdentity  # noqa: Y015
+
+@_typing.final
 class CollectorMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -580,6 +612,7 @@ class CollectorMessage(_message.Message):
     CANCEL_FIELD_NUMBER: _builtins.int
     READ_OUTPUT_FIELD_NUMBER: _builtins.int
     EXPERIMENT_FIELD_NUMBER: _builtins.int
+    SAME_IDENTITY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -598,6 +631,8 @@ class CollectorMessage(_message.Message):
     def read_output(self) -> Global___ReadOutput: ...
     @_builtins.property
     def experiment(self) -> Global___ExperimentOrder: ...
+    @_builtins.property
+    def same_identity(self) -> Global___SameIdentity: ...
     def __init__(
         self,
         *,
@@ -610,12 +645,13 @@ class CollectorMessage(_message.Message):
         cancel: Global___CancelRun | None = ...,
         read_output: Global___ReadOutput | None = ...,
         experiment: Global___ExperimentOrder | None = ...,
+        same_identity: Global___SameIdentity | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cancel", b"cancel", "clock_reply", b"clock_reply", "experiment", b"experiment", "launch", b"launch", "message", b"message", "pace", b"pace", "read_output", b"read_output", "rejection", b"rejection", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cancel", b"cancel", "clock_reply", b"clock_reply", "experiment", b"experiment", "launch", b"launch", "message", b"message", "pace", b"pace", "read_output", b"read_output", "rejection", b"rejection", "same_identity", b"same_identity", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cancel", b"cancel", "clock_reply", b"clock_reply", "experiment", b"experiment", "launch", b"launch", "message", b"message", "pace", b"pace", "read_output", b"read_output", "rejection", b"rejection", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cancel", b"cancel", "clock_reply", b"clock_reply", "experiment", b"experiment", "launch", b"launch", "message", b"message", "pace", b"pace", "read_output", b"read_output", "rejection", b"rejection", "same_identity", b"same_identity", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "ack", "rejection", "clock_reply", "pace", "launch", "cancel", "read_output", "experiment"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "ack", "rejection", "clock_reply", "pace", "launch", "cancel", "read_output", "experiment", "same_identity"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 

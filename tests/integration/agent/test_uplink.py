@@ -312,3 +312,33 @@ def test_a_missing_token_file_is_an_error_with_a_remedy(tmp_path: Path) -> None:
         (tmp_path / "token").unlink()
         gone.set()
         agent.await_error("no token file")
+
+
+def test_a_wrong_clock_and_another_machine_with_the_identity_are_warned_of_until_they_are_gone(tmp_path: Path) -> None:
+    offsets = [172_800 * 10**9] * 5
+    hostnames = queue.SimpleQueue[list[str]]()
+    hostnames.put(["clone"])
+
+    def script(requests: Requests, _context: grpc.ServicerContext) -> Replies:
+        yield welcome()
+        for message in requests:
+            if message.HasField("clock_probe"):
+                sent = message.clock_probe.agent_unix_nano
+                reply = telemetry.ClockReply(agent_unix_nano=sent, collector_unix_nano=sent + offsets.pop())
+                yield telemetry.CollectorMessage(clock_reply=reply)
+            while not hostnames.empty():
+                others = telemetry.SameIdentity(hostnames=hostnames.get())
+                yield telemetry.CollectorMessage(same_identity=others)
+            if message.HasField("batch"):
+                yield ack(message.batch)
+
+    with delivery(tmp_path, script) as (agent, _):
+        warnings = agent.uplink.warnings
+        until(lambda: len(warnings.texts()) == 2, "both warnings")
+        said = " ".join(warnings.texts())
+        assert "2 d behind" in said
+        assert "clone" in said
+        assert "--node-id" in said
+        hostnames.put([])
+        agent.add("a message that the server answers")
+        until(lambda: len(warnings.texts()) == 1, "the end of the other machine")

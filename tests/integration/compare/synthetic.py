@@ -74,6 +74,13 @@ class SyntheticStore:
         devices = tuple(self._gpu(session_id, node_id, name) for name in gpus)
         return Node(session_id=session_id, node_id=node_id, gpus=devices)
 
+    def beside(self, node: Node, **session: Any) -> Node:
+        """Add another agent process with the node's identity, and the node's GPUs."""
+        (known,) = [row for row in self.rows["sessions"] if row["session_id"] == node.session_id]
+        session_id = self._key()
+        self.rows["sessions"].append({**known, "session_id": session_id, **session})
+        return Node(session_id=session_id, node_id=node.node_id, gpus=node.gpus)
+
     def _gpu(self, session_id: int, node_id: int, name: str) -> int:
         device_id = self._key()
         device = {"device_id": device_id, "name": name, "compute_capability": "9.0", "power_limit_watts": 300.0}

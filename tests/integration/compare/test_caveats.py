@@ -255,3 +255,27 @@ def test_slow_first_steps_that_cost_throughput_are_a_warning_with_the_warm_up_to
         row["value"] = 700.0 if row["name"] == "throughput" else row.get("value")
     found = warnings(store)
     assert "slower, by more than 2 % of the throughput, in 5 of 5 alder, 5 of 5 birch" in found["warming_up"]
+
+
+def test_machines_with_one_identity_are_warned_of_and_their_runs_are_no_neighbours(store: SyntheticStore) -> None:
+    alder, _ = alternate(store, first_node={"boot_id": "boot-1"})
+    clone = store.beside(alder, hostname="clone", boot_id="boot-2", started_at=EPOCH + timedelta(seconds=70))
+    store.run("of-the-clone", clone, start_seconds=80, workload="something-else")
+    # The boot before is the same machine, though its agent did not end in good order.
+    store.beside(alder, boot_id="boot-0", started_at=EPOCH - timedelta(days=1))
+    comparison = compared(store, workload="mnist")
+    said = {caveat.code: caveat.text for caveat in comparison.caveats}
+    assert "clone" in said["shared_identity"]
+    # The clone's agent came after the first runs, and was not heard of after its own.
+    assert "1 of 5 alder" in said["shared_identity"]
+    assert "overlapping" not in said
+
+
+def test_one_machine_after_a_restart_in_mid_run_is_not_warned_of(store: SyntheticStore) -> None:
+    alder, _ = alternate(store, first_node={"boot_id": "boot-1"})
+    again = store.beside(alder, boot_id="boot-2", started_at=EPOCH + timedelta(seconds=175.8))
+    store.rows["run_states"] = [
+        {**row, "session_id": again.session_id} if row["run_id"] == "first-4" and row["status"] == "succeeded" else row
+        for row in store.rows["run_states"]
+    ]
+    assert "shared_identity" not in warnings(store)

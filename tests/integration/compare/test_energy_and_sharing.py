@@ -119,7 +119,8 @@ def test_where_one_of_the_runs_gpus_has_no_energy_the_run_has_none(store: Synthe
 def test_the_energy_of_a_gpu_that_two_agents_read_is_counted_once(store: SyntheticStore) -> None:
     node = add_run(store)
     read_power(store, node, rising, every_seconds=0.1)
-    store.rows["power_samples"] += [{**row, "session_id": 99} for row in store.rows["power_samples"]]
+    other = store.beside(node)
+    store.rows["power_samples"] += [{**row, "session_id": other.session_id} for row in store.rows["power_samples"]]
     assert metric(store) == pytest.approx(rising((BEFORE_MEASURE + END_SECONDS) / 2) * MEASURE_SECONDS)
 
 

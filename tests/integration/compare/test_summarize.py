@@ -329,3 +329,52 @@ def test_ranks_on_cpus_have_figures_of_their_own(any_store: SyntheticStore) -> N
     any_store.write()
     parts = any_store.ask("SELECT part, value FROM metric_parts WHERE part_kind = 'rank' AND metric = 'throughput'")
     assert sorted((row["part"], row["value"]) for row in parts) == [(0, 50.0), (1, 50.0)]
+
+
+# Sessions beside a run's own, by what they differ in from it, and whether their samples are of its machine.
+BESIDE = {
+    "clone": ({"boot_id": "boot-2"}, False),
+    "clone with another name": ({"boot_id": "boot-2", "hostname": "fir"}, False),
+    "same identity by hand": ({"hostname": "fir"}, False),
+    "node's agent, seen from a pod": ({"hostname": "fir", "container": "containerd"}, True),
+    "another agent": ({}, True),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_samples_are_of_the_runs_machine_and_not_of_another_with_its_identity(store: SyntheticStore, name: str) -> None:
+    differs, is_same_machine = BESIDE[name]
+    node = store.node("spruce", "laptop", boot_id="boot-1", gpus=["NVIDIA L4"])
+    store.run("run-1", node, start_seconds=0)
+    store.rows["host_samples"].clear()
+    other = store.beside(node, **differs)
+    for second in range(RUN_SECONDS):
+        for one, used, watts in ((node, 10, 100.0), (other, 30, 300.0)):
+            at = one.at(second + (one is other) / 2)
+            store.rows["host_samples"].append({**at, "memory_used_bytes": used, "cpu_power_watts": watts})
+            store.gpu_sample(at, one.gpus[0], sm_active_percent=float(used))
+            gone = {"remapped_rows_uncorrectable": used, "device_id": one.gpus[0]}
+            store.rows["gpu_health_samples"].append({**at, **gone})
+    figures = store.figures()
+    assert figures["memory_used_bytes"] == pytest.approx(20 if is_same_machine else 10, abs=1)
+    assert figures["sm_active_percent"] == pytest.approx(20 if is_same_machine else 10, abs=1)
+    watts = 200.0 if is_same_machine else 100.0
+    assert figures["cpu_energy_joules"] == pytest.approx(watts * MEASURE_SECONDS, rel=0.1)
+
+
+def test_a_run_has_the_samples_of_all_its_sessions_and_of_all_its_nodes(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop", boot_id="boot-1")
+    store.run("run-1", node, start_seconds=0, nodes=2)
+    # Its agent was started again by a restart of the node, and said how the run ended.
+    again = store.beside(node, boot_id="boot-2")
+    store.rows["run_states"].append({**again.at(RUN_SECONDS), "run_id": "run-1", "status": "succeeded"})
+    other = store.node("birch", "laptop", boot_id="boot-3")
+    store.run("run-1", other, start_seconds=0, nodes=2, rank=1)
+    store.rows["host_samples"].clear()
+    for second in range(RUN_SECONDS):
+        is_late = second >= RUN_SECONDS / 2
+        store.rows["host_samples"].append({**(again if is_late else node).at(second), "cpu_percent": 90.0 * is_late})
+        store.rows["host_samples"].append({**other.at(second), "cpu_percent": 50.0})
+    store.write()
+    rows = store.ask("SELECT value, samples FROM metrics WHERE metric = 'cpu_percent'")
+    assert [(row["value"], row["samples"]) for row in rows] == [(pytest.approx(50, abs=5), 2 * MEASURE_SECONDS + 2)]

@@ -155,3 +155,15 @@ def test_what_cannot_be_found_or_written_is_named(recorded: SyntheticStore, tmp_
         write(recorded, tmp_path / "run.json", tmp_path / "missing.json")
     with pytest.raises(GpuAgentError, match="cannot write"):
         write(recorded, tmp_path / "missing" / "run.json")
+
+
+def test_another_machine_with_the_nodes_identity_is_in_no_counter(store: SyntheticStore, tmp_path: Path) -> None:
+    node = store.node("spruce", "lab", boot_id="boot-1")
+    store.run("run-1", node, start_seconds=0)
+    clone = store.beside(node, hostname="fir", boot_id="boot-2")
+    store.rows["host_samples"] += [{**clone.at(second / 4), "cpu_percent": 7777.0} for second in range(40)]
+    store.write()
+    events = write(store, tmp_path / "run.json")["traceEvents"]
+    assert not [event for event in events if event["ph"] == "C" and event["args"].get("%") == 7777.0]
+    assert [event for event in events if event["ph"] == "C" and event["name"] == "CPU"]
+    assert not [event for event in events if "fir" in str(event.get("args"))]

@@ -77,6 +77,9 @@ class Agent:
     sends_output: bool = True
     takes_experiments: bool = True
     token: str = TOKEN
+    hostname: str = ""
+    boot_id: str = ""
+    in_container: bool = False
     call: Call = field(init=False)
 
     @property
@@ -93,6 +96,9 @@ class Agent:
             allows_commands=self.allows_commands,
             sends_output=self.sends_output,
             takes_experiments=self.takes_experiments,
+            hostname=self.hostname,
+            boot_id=self.boot_id,
+            in_container=self.in_container,
         )
         return wire.AgentMessage(hello=hello)
 

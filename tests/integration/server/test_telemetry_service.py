@@ -304,3 +304,20 @@ async def test_what_an_older_agent_sends_is_stored_as_it_meant_it(tmp_path: Path
         assert samples == [(None, 0), (12.5, 1), (25.0, 2)]
         assert served.rows("SELECT utilization_percent, power_kind FROM gpu_samples") == [(98.0, "instant")]
         assert served.rows("SELECT sum(wall_seconds), max(value) FROM steps, results") == [(1.0, 128.0)]
+
+
+async def test_machines_with_one_identity_are_told_of_each_other(served: Served) -> None:
+    one = Agent(channel=served.channel, hostname="one", boot_id="boot-1")
+    # A pod of the same machine is no other machine, and neither is an older agent, which does not name its boot.
+    pod = Agent(channel=served.channel, hostname="pod", boot_id="boot-1", in_container=True)
+    older = Agent(channel=served.channel, hostname="older")
+    for agent in (one, pod, older):
+        await agent.connect()
+        await agent.send(1)
+        assert not [each for each in await agent.acknowledged(1) if each.HasField("same_identity")]
+    clone = Agent(channel=served.channel, hostname="clone", boot_id="boot-2")
+    await clone.connect()
+    assert list((await clone.read()).same_identity.hostnames) == ["one", "pod"]
+    assert list((await one.read()).same_identity.hostnames) == ["clone"]
+    clone.call.cancel()
+    assert list((await one.read()).same_identity.hostnames) == []

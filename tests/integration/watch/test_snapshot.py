@@ -10,7 +10,7 @@ from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.store import Store
 from gpuagent_collector.watch.snapshot import GPUS_SQL, NODES_SQL, RUNS_SQL, NodeNow, Snapshot, take_snapshot
 from gpuagent_common.keys import key
-from tests.support.recent import Site, fill
+from tests.support.recent import AHEAD_SECONDS, Site, fill
 from tests.support.stores import on_both_kinds
 
 
@@ -168,3 +168,39 @@ def test_old_samples_are_passed_over_without_being_read(tmp_path: Path) -> None:
         fill(store)
         (plan,) = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {GPUS_SQL}").fetchall()
     assert 0 < rows_scanned(json.loads(plan[1]), "gpu_samples") < 200_000
+
+
+def test_two_machines_with_one_identity_are_not_mixed_and_both_are_named(site: Site) -> None:
+    node_id = site.node("alder")
+    site.connection.execute("UPDATE sessions SET boot_id = 'boot-1'")
+    at = {"session_id": 5, "node_id": node_id}
+    site.add("sessions", -60, **at, hostname="birch", boot_id="boot-2")
+    # An earlier boot of the node, whose messages came late: it is no other machine.
+    site.add("sessions", -9000, session_id=6, node_id=node_id, hostname="alder", boot_id="boot-0")
+    site.connection.execute("INSERT INTO marks VALUES (5, 9, now()::TIMESTAMP)")
+    late = "INSERT INTO marks VALUES (6, 9, now()::TIMESTAMP - INTERVAL 2 MINUTES)"
+    site.connection.execute(late)
+    for seconds in (-2, AHEAD_SECONDS):
+        site.host(node_id, seconds, memory_used_bytes=1)
+        site.add("host_samples", seconds + 1, **at, memory_used_bytes=100)
+    site.run("run-1", node_id, (-50, "running"))
+    found = snapshot(site)
+    (node,) = found.nodes
+    assert (node.hostname, node.memory_used_bytes, list(node.same_identity)) == ("alder", 1, ["birch"])
+    assert [run.hostname for run in found.runs] == ["alder"]
+
+
+@on_both_kinds("site")
+def test_a_clock_that_is_days_behind_is_told_and_ages_are_by_the_collectors(site: Site) -> None:
+    node_id = site.node("alder")
+    two_days = 2 * 86_400.0
+    site.host(node_id, -two_days, cpu_percent=50.0)
+    site.add("clock_offsets", -two_days, session_id=node_id, node_id=node_id, offset_seconds=two_days)
+    site.add("session_ends", -two_days - 20, session_id=node_id, node_id=node_id)
+    site.run("run-1", node_id, (-two_days - 30, "running"))
+    found = snapshot(site)
+    (node,), (run,) = found.nodes, found.runs
+    assert node.clock_is_wrong
+    assert node.clock_offset_seconds == two_days
+    assert node.ended_age_seconds == pytest.approx(20, abs=10)
+    assert run.elapsed_seconds == pytest.approx(30, abs=10)

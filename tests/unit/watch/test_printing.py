@@ -49,7 +49,7 @@ def test_nothing_that_is_printed_acts_on_a_terminal(printed: Print, width: int, 
 
 
 def test_a_wider_terminal_shows_more_columns(printed: Print) -> None:
-    headers = [lines_of(printed(columns=width))[2].split() for width in (44, 80, 160)]
+    headers = [lines_of(printed(columns=width))[2].split() for width in (50, 80, 160)]
     assert headers[0] == ["node", "age", "CPU", "note"]
     assert set(headers[0]) < set(headers[1]) < set(headers[2])
 

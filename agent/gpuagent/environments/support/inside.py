@@ -9,6 +9,7 @@ from pathlib import Path
 from gpuagent.environments.environment import Ending, Environment, Image, Job
 from gpuagent.environments.support.clients import last_line
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.folders import user_folder
 
 # The Python of an image: the first on its own PATH.
 PYTHON = "python3"
@@ -76,7 +77,7 @@ def has_nvidia_gpu(dev: Path = Path("/dev")) -> bool:
 
 def cache_directory(environment: str) -> Path:
     """Return the home inside, which stays from run to run: libraries keep their compiled code there."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    base = user_folder(os.environ, "XDG_CACHE_HOME", ".cache", "cache")
     directory = base / "gpuagent" / "containers" / environment
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ from gpuagent_collector.output.document import Caveat
 CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     # Figures that cannot be trusted, or show nothing.
     hardware.foreign_load,
+    hardware.shared_identity,
     figures.client_limited,
     figures.too_few,
     runs.left_processes,

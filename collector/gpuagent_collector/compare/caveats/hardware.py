@@ -46,6 +46,19 @@ def foreign_load(evidence: Evidence) -> Iterator[Caveat]:
         )
 
 
+def shared_identity(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where another machine had the identity of a run's node at the same time."""
+    twins = evidence.facts.twins
+    where = evidence.sides_where(lambda run: run.run_id in twins)
+    if where:
+        names = sorted({name for runs in evidence.sides.values() for run in runs for name in twins.get(run.run_id, [])})
+        yield Caveat(
+            code="shared_identity",
+            text=f"two machines had one identity during {where}: the other is {', '.join(names)}",
+            remedy="they count as one node; on one, `gpuagent start --node-id NAME`, or renew /etc/machine-id",
+        )
+
+
 def gpu_counts(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where the sides used different numbers of GPUs."""
     devices = evidence.facts.devices

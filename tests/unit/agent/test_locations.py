@@ -1,0 +1,129 @@
+"""Where the agent keeps its files, for users without a home and on file systems without locks."""
+
+import errno
+import fcntl
+import os
+import pwd
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from gpuagent import locations
+from gpuagent.delivery.joined import Joined
+from gpuagent.errors import LockedError
+from gpuagent.locations import RUNTIME_VARIABLE, lock, make_private, runtime_directory, spool_directory
+from gpuagent_collector.prices.file import default_prices_file
+from gpuagent_collector.trust.tokens import TokenFile
+from gpuagent_common import folders
+from gpuagent_common.connection import configuration_folder, default_token_file
+from gpuagent_common.errors import GpuAgentError
+
+# No folder can be made below a file, not even by root.
+NO_FOLDER = "/dev/null"
+OWN = f"gpuagent-{os.geteuid()}"
+
+
+def raising(error: Exception) -> Callable[..., NoReturn]:
+    def fail(*_: object) -> NoReturn:
+        raise error
+
+    return fail
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, ...]:
+    """What stands for /var/tmp, which is read-only, and /tmp."""
+    parents = (Path(NO_FOLDER), tmp_path / "tmp")
+    parents[1].mkdir()
+    monkeypatch.setattr(folders, "TEMPORARY_PARENTS", parents)
+    for name in ("XDG_CONFIG_HOME", "GPUAGENT_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    return parents
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_no_lock_that_another_process_holds(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", raising(OSError(number, os.strerror(number))))
+    with pytest.raises(GpuAgentError, match=os.strerror(number)) as failed:
+        lock(tmp_path / "lock", held="another agent")
+    assert not isinstance(failed.value, LockedError)
+    assert_names_all(failed.value)
+    with pytest.raises(GpuAgentError, match=os.strerror(number)):
+        TokenFile.beside(tmp_path / "token").revoke("nobody")
+
+
+def test_a_lock_that_another_holds_is_one(tmp_path: Path) -> None:
+    with lock(tmp_path / "lock", held="another agent"), pytest.raises(LockedError, match=str(os.getpid())):
+        lock(tmp_path / "lock", held="another agent")
+
+
+def assert_names_all(error: GpuAgentError) -> None:
+    assert "--spool" in str(error)
+    assert RUNTIME_VARIABLE in str(error)
+    assert len(str(error)) <= 160 + len(str(error).split(": ")[0])
+
+
+@pytest.mark.parametrize("environment", [{"HOME": NO_FOLDER}, {"XDG_STATE_HOME": NO_FOLDER}])
+def test_the_spool_and_the_sockets_of_a_user_without_a_usable_home_are_in_a_place_that_can_be_written(
+    environment: dict[str, str], places: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert spool_directory(None, environment=environment, mounts="") == places[1] / "gpuagent-12345"
+    monkeypatch.undo()
+
+
+def test_a_read_only_place_is_passed_over(places: tuple[Path, ...]) -> None:
+    assert runtime_directory({}) == places[1] / OWN / "run"
+
+
+def test_every_remedy_names_every_option(
+    places: tuple[Path, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "TEMPORARY_PARENTS", places[:1])
+    failures: list[Callable[[], object]] = [
+        lambda: spool_directory(None, environment={"XDG_STATE_HOME": NO_FOLDER}, mounts=""),
+        lambda: runtime_directory({}),
+        lambda: make_private(Path(NO_FOLDER) / "below"),
+        lambda: make_private(link),
+    ]
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    for fail in failures:
+        with pytest.raises(GpuAgentError) as failed:
+            fail()
+        assert_names_all(failed.value)
+
+
+@pytest.mark.parametrize("home", [None, NO_FOLDER])
+def test_a_user_without_a_usable_home_has_the_same_configuration_in_every_command(
+    home: str | None, places: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", raising(KeyError("uid not found")))
+    if home:
+        monkeypatch.setenv("HOME", home)
+    own = places[1] / OWN
+    assert configuration_folder().is_relative_to(own)
+    for path in (default_token_file(), Joined.usual().folder, default_prices_file()):
+        assert path.is_relative_to(configuration_folder())
+    assert folders.expand_user("~/runs.duckdb").name == "runs.duckdb"
+
+
+def test_a_configuration_that_another_user_may_have_made_is_refused(
+    places: tuple[Path, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", NO_FOLDER)
+    (tmp_path / "theirs").mkdir()
+    (places[1] / OWN).symlink_to(tmp_path / "theirs")
+    with pytest.raises(GpuAgentError, match="XDG_CONFIG_HOME"):
+        configuration_folder()
+
+
+def test_the_network_file_system_s_remedy_names_the_option() -> None:
+    with pytest.raises(GpuAgentError, match="--spool"):
+        spool_directory(Path("/net/spool"), environment={}, mounts="server:/net /net nfs4 rw 0 0\n")
+    assert "nfs4" in locations.NETWORK_FILE_SYSTEMS
