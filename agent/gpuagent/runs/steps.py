@@ -1,7 +1,7 @@
 """The steps of a run, summed up as they are read, and the figures that follow from them.
 
-The steps of a run are those of its measured phase; an interval with a gap in it is no step. Their time is the median,
-of the slowest rank, by CUDA events where there are any. A collector counts and shows them likewise.
+The steps of a run are those of its measured phase; where times are known, one without is a gap and no step. Their
+time is the median, of the slowest rank, by CUDA events where there are any. A collector counts and shows them likewise.
 """
 
 import statistics
@@ -32,7 +32,8 @@ class StepSums:
 
     Attributes:
         steps: their number, warm-up included; those between two lines that only count samples are not known.
-        timed: number of the measured steps that have a time; one with a gap in it has none.
+        measured: number of those in the measured phase.
+        timed: number of these that have a time; one with a gap in it has none.
         times: those times, up to a bound, as a collector has them.
         seconds: the time of those.
         items: of those; None: not known of each.
@@ -40,6 +41,7 @@ class StepSums:
     """
 
     steps: int = 0
+    measured: int = 0
     timed: int = 0
     times: "array[float]" = field(default_factory=lambda: array("d"))
     seconds: float = 0.0
@@ -54,7 +56,10 @@ class StepSums:
         `own_seconds` is its time on the GPU, where that is known and less than its part in the pace.
         """
         self.steps += count
-        if phase != "measure" or seconds is None:
+        if phase != "measure":
+            return
+        self.measured += count
+        if seconds is None:
             return
         self.timed += count
         if len(self.times) <= _MOST_TIMES:
@@ -99,11 +104,11 @@ class RunSteps:
         """Return the number of steps, their time and their source; empty: there are no steps."""
         sums = self.by_rank[min(self.by_rank)] if self.by_rank else StepSums()
         source = f" ({self.found_by})" if self.found_by else ""
-        if sums.timed:
+        if sums.measured:
             ranks = [of_rank.times for of_rank in self.by_rank.values() if of_rank.times]
-            is_known = max(map(len, ranks)) <= _MOST_TIMES
+            is_known = ranks and max(map(len, ranks)) <= _MOST_TIMES
             each = f" of {_duration(max(map(statistics.median, ranks)))}" if is_known else ""
-            return f"{counted(sums.timed, 'measured step')}{each}{source}"
+            return f"{counted(sums.timed or sums.measured, 'measured step')}{each}{source}"
         if sums.steps:
             return f"{counted(sums.steps, 'step')}, none after the warm-up{source}"
         if sums.items and sums.seconds:

@@ -21,12 +21,15 @@ _LOADS = {
 }
 _METRICS = {metric.name: metric for metric in METRICS}
 
-# Steps are those of the measured phase, as the agent counts them; an interval with a gap in it is no step.
+# Steps are those of the measured phase, as the agent counts them: where times are known, one without is a gap.
 _STEPS = """
 SELECT run_id, coalesce(max(reported), max(counted)) AS steps, max(unmeasured) AS unmeasured
 FROM (
     SELECT run_id, NULL AS reported,
-           nullif(count(coalesce(gpu_seconds, wall_seconds)) FILTER (phase = 'measure'), 0) AS counted,
+           coalesce(
+               nullif(count(coalesce(gpu_seconds, wall_seconds)) FILTER (phase = 'measure'), 0),
+               nullif(count(*) FILTER (phase = 'measure'), 0)
+           ) AS counted,
            count(*) AS unmeasured
     FROM steps
     WHERE run_id IN (SELECT unnest(CAST($1 AS VARCHAR[]))) AND time >= CAST($2 AS TIMESTAMP) GROUP BY run_id, rank

@@ -83,7 +83,7 @@ def test_without_a_terminal_there_is_no_line_of_progress(node: Node) -> None:
     assert run == {"workload": "walk", "is_named": True}
     described = node.run("collector", "runs", "walk-").stdout
     assert "succeeded in" in described
-    assert "40 steps" in described
+    assert "40 measured steps" in described
     assert json.loads(node.run("collector", "runs", "walk-", "--json").stdout)[0]["workload"] == "walk"
     failed = node.run("gpuagent", "run", "--name", "walk", "--", "false", code=1)
     assert "failed" in failed.stderr
