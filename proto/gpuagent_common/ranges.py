@@ -31,6 +31,7 @@ _COUNT = Range(0, 2**31 - 2)
 _COUNTS = (
     "_calls",
     "_count",
+    "_cuda_cores",
     "_errors_uncorrected",
     "_failures",
     "_kills",
@@ -71,7 +72,7 @@ _BY_ENDING: Mapping[str, Range] = {
     "_hz": Range(0, 1e6),
     "_bytes": Range(0, 2**53),
     "_per_second": Range(0, 1e14),
-    "_seconds": Range(0, 1e10),
+    "_seconds": Range(0, 1e9),
     "_cores": Range(0, 10_000),
     "_load_1m": Range(0, 1e7),
     "_throttle_reasons": Range(0, 2**31 - 1),

@@ -16,7 +16,7 @@ _TOTAL_POWER_SAMPLES = 0
 _SINCE_EVER = 0
 # NVML's code for: nothing new.
 _NOT_FOUND = 6
-_DAY_NANO = 86_400_000_000_000
+_DAY_MICROS = 86_400_000_000
 # The driver of an H200 (580.159.04) moves the time stamp of a reading by up to 0.14 ms from one question to the next.
 # Readings are 10 ms or more apart.
 _SAME_MILLIS = (0, -1, 1)
@@ -51,13 +51,13 @@ class NvmlPower(GpuSource):
         if not new:
             return
         self._seen[uuid] = frozenset((micros // 1000, milliwatts) for micros, milliwatts in held)
-        shift_nano = epoch_shift_nano(new[-1][0], now)
+        newest_micros = new[-1][0]
+        shift_nano = epoch_shift_nano(newest_micros, now)
         device_id = key(uuid)
         for micros, milliwatts in new:
-            unix_nano = micros * 1000 + shift_nano
-            if abs(unix_nano - now.unix_nano) > _DAY_NANO:
+            if abs(newest_micros - micros) > _DAY_MICROS:
                 continue  # the buffer holds seconds: a slot that was never filled
-            values = {"time": unix_nano, "device_id": device_id, "power_watts": milliwatts / 1000}
+            values = {"time": micros * 1000 + shift_nano, "device_id": device_id, "power_watts": milliwatts / 1000}
             yield Reading(table="power_samples", key=f"{uuid}/{micros}", values=values)
 
 
@@ -81,6 +81,6 @@ def epoch_shift_nano(newest_micros: int, now: Instant) -> int:
     The driver of an H200 (580.159.04) counts from the Unix epoch. NVML does not promise that; a clock that is more
     than a day off is assumed to count from the boot, as the driver's other clocks do.
     """
-    if abs(newest_micros * 1000 - now.unix_nano) < _DAY_NANO:
+    if abs(newest_micros - now.unix_nano // 1000) < _DAY_MICROS:
         return 0
     return now.unix_nano - time.clock_gettime_ns(time.CLOCK_BOOTTIME)

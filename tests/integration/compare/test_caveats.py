@@ -255,3 +255,17 @@ def test_slow_first_steps_that_cost_throughput_are_a_warning_with_the_warm_up_to
         row["value"] = 700.0 if row["name"] == "throughput" else row.get("value")
     found = warnings(store)
     assert "slower, by more than 2 % of the throughput, in 5 of 5 alder, 5 of 5 birch" in found["warming_up"]
+
+
+def test_impossible_readings_while_a_run_ran_are_warned_of_with_their_source(store: SyntheticStore) -> None:
+    alder, birch = alternate(store)
+    power = {"quantity": "gpu_samples.power_watts", "readings": 3, "value": 4294967.295}
+    span = {"from_time": EPOCH + timedelta(seconds=4)}
+    store.rows["impossible_readings"] += [
+        {**alder.at(5), **span, **power, "source": "nvml"},
+        {**birch.at(10_000), **power, "source": "nvml"},
+    ]
+    said = warnings(store)["impossible_readings"]
+    assert "1 of 5 alder" in said
+    assert "birch" not in said
+    assert "3 readings of gpu_samples.power_watts (nvml)" in said

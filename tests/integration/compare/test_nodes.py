@@ -54,3 +54,14 @@ def test_mig_instances_are_counted_beside_their_gpu_and_their_memory_is_not_coun
     store.write()
     (node,) = store.ask(NODES_SQL)
     assert (node["gpu_names"], node["gpu_memory_bytes"], node["mig_instances"]) == (["NVIDIA H200"], 24_000_000_000, 2)
+
+
+def test_a_node_has_the_number_of_impossible_readings_of_its_present_agent(store: SyntheticStore) -> None:
+    spruce, _ = store.node("spruce", "laptop"), store.node("alder", "laptop")
+    power = {"quantity": "gpu_samples.power_watts", "source": "nvml"}
+    store.rows["impossible_readings"] += [{**spruce.at(second), **power, "readings": 3} for second in (1, 2)]
+    store.write()
+    assert {node["hostname"]: node["impossible_readings"] for node in store.ask(NODES_SQL)} == {
+        "spruce": 6,
+        "alder": None,
+    }
