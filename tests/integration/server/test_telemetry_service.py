@@ -304,3 +304,22 @@ async def test_what_an_older_agent_sends_is_stored_as_it_meant_it(tmp_path: Path
         assert samples == [(None, 0), (12.5, 1), (25.0, 2)]
         assert served.rows("SELECT utilization_percent, power_kind FROM gpu_samples") == [(98.0, "instant")]
         assert served.rows("SELECT sum(wall_seconds), max(value) FROM steps, results") == [(1.0, 128.0)]
+
+
+async def test_agents_are_told_why_nothing_is_stored_and_that_it_is_over(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "runs.duckdb")) as store:
+        faults = ["before commit"] * 1000
+        settings = replace(SETTINGS, ingest=replace(SETTINGS.ingest, first_retry_seconds=0.01))
+        collector = Collector(failing(store, faults), settings, summarize=no_summary)
+        address = await collector.start()
+        async with grpc.aio.insecure_channel(str(address)) as channel:
+            agent = Agent(channel=channel)
+            await agent.connect()
+            await agent.send(1)
+            assert "nothing is stored" in (await agent.read()).pace.trouble
+            late = Agent(channel=channel, node_uuid="node-2")
+            faults.clear()
+            last = await agent.acknowledged(1)
+            assert [message.pace.trouble for message in last if message.HasField("pace")] in ([], [""])
+            await late.connect()
+        await collector.stop()
