@@ -122,7 +122,7 @@ def run_command_line(group: click.Group) -> NoReturn:
         sys.exit(1)
     except (GpuAgentError, OSError) as error:
         _fail(name, _describe_failure(error), 2 if isinstance(error, MisuseError) else 1)
-    except (KeyboardInterrupt, Exception) as error:
+    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the boundary: every error becomes one line
         # DuckDB turns a Ctrl-C during execution into a RuntimeError.
         causes = (error, error.__cause__)
         if any(isinstance(cause, KeyboardInterrupt | click.Abort) for cause in causes):

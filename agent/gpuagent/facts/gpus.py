@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from gpuagent.facts.surroundings import Surroundings
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError
 from gpuagent_common.keys import key
-from gpuagent_common.ranges import drop_impossible
+from gpuagent_common.ranges import find_impossible
 
 T = TypeVar("T")
 
@@ -95,7 +95,8 @@ def collect_device_facts(surroundings: Surroundings) -> list[DeviceFacts]:
 
 def _drop_impossible(device: DeviceFacts) -> DeviceFacts:
     """Return the facts without those that the driver reports as the largest number, which stands for none."""
-    return DeviceFacts(**drop_impossible("session_devices", asdict(device)))
+    absent: dict[str, Any] = {column: None for column, _ in find_impossible("session_devices", asdict(device))}
+    return replace(device, **absent)
 
 
 def cuda_version(number: int) -> str:

@@ -31,9 +31,7 @@ class ImpossibleReadings:
     _tallies: dict[tuple[str | None, str, str], _Tally] = field(default_factory=dict)
     _logged: set[tuple[str | None, str, str]] = field(default_factory=set)
 
-    def drop(
-        self, source: str | None, table: str, values: Mapping[str, Value], unix_nano: int
-    ) -> Mapping[str, Value]:
+    def drop(self, source: str | None, table: str, values: Mapping[str, Value], unix_nano: int) -> Mapping[str, Value]:
         """Return `values` with None in the place of each impossible one, which is counted."""
         found = find_impossible(table, values)
         if not found:
@@ -53,7 +51,7 @@ class ImpossibleReadings:
             _LOG.warning("%s: %s is %s, which is impossible; it is left out", source or table, column, value)
 
     def take_rows(self, unix_nano: int | None) -> Iterator[dict[str, Value]]:
-        """Yield a row of `impossible_readings` for each column whose first was long before `unix_nano`; None: of all."""
+        """Yield a row of `impossible_readings` for each column that is due at `unix_nano`; None: for all."""
         for place, tally in list(self._tallies.items()):
             if unix_nano is not None and unix_nano - tally.from_unix_nano < _REPORT_NANO:
                 continue

@@ -144,12 +144,12 @@ def encode_records(tables: Mapping[str, Sequence[Row]]) -> bytes:
 def _are_storable(values: Sequence[Value]) -> bool:
     """Return True if surely all values can be stored: a look at a column costs a fraction of one at each value."""
     kinds = set(map(type, values)) - {type(None)}
-    if float in kinds:
+    present: list[Any] = [value for value in values if value is not None]
+    if kinds == {float}:
         # A sum with a number that is not finite is not finite; one that overflows is looked at again.
-        return kinds == {float} and math.isfinite(sum(filter(None, values)))
-    if int in kinds:
-        numbers = list(filter(None, values))
-        return kinds == {int} and -_TOO_LARGE <= min(numbers, default=0) <= max(numbers, default=0) < _TOO_LARGE
+        return math.isfinite(sum(present))
+    if kinds == {int}:
+        return -_TOO_LARGE <= min(present) <= max(present) < _TOO_LARGE
     return kinds == {str}
 
 

@@ -28,7 +28,7 @@ def parse_meminfo(text: str) -> dict[str, int]:
 
 
 def memory_values(meminfo: Mapping[str, int]) -> dict[str, Value]:
-    """Return the columns of host_samples, in bytes; a free part above the whole makes the used one impossible, not 0."""
+    """Return the columns of host_samples, in bytes; where more is free than there is, the rest is negative, not 0."""
 
     def difference(whole: str, part: str) -> int | None:
         return meminfo[whole] - meminfo[part] if {whole, part} <= meminfo.keys() else None

@@ -25,14 +25,15 @@ def drop_impossible(table: str, rows: pa.Table) -> Checked:
     counts: list[Mapping[str, object]] = []
     for column in rows.column_names:
         limits = find_range(table, column)
-        values = rows[column].chunk(0)
+        values: Any = rows[column].chunk(0)
         if limits is not None and _may_exceed(values, limits):
             lowest, highest = (pa.scalar(limit, pa.float64()).cast(values.type) for limit in limits)
             mask = pc.or_(pc.less(values, lowest), pc.greater(values, highest))
             rows = _drop(table, rows, column, mask, counts)
     for part, whole in find_parts(table).items():
         if part in rows.column_names and whole in rows.column_names:
-            rows = _drop(table, rows, part, pc.greater(rows[part].chunk(0), rows[whole].chunk(0)), counts)
+            parts, wholes = (rows[column].chunk(0) for column in (part, whole))
+            rows = _drop(table, rows, part, pc.greater(parts, wholes), counts)
     return Checked(rows, counts)
 
 
@@ -42,18 +43,18 @@ def _may_exceed(values: "pa.Array[Any]", limits: Range) -> bool:
     As unsigned numbers the bits of negative integers, negative floats and NaN exceed those of all others.
     """
     kind = "<i8" if pa.types.is_integer(values.type) else "<f8"
-    bits = np.frombuffer(values.buffers()[1], "<u8", count=len(values), offset=8 * values.offset)
+    numbers: Any = values.buffers()[1]
+    bits = np.frombuffer(numbers, "<u8", count=len(values), offset=8 * values.offset)
     return bool(bits.max() > np.array(limits.highest, kind).view("<u8"))
 
 
-def _drop(
-    table: str, rows: pa.Table, column: str, mask: "pa.Array[Any]", counts: list[Mapping[str, object]]
-) -> pa.Table:
-    mask = mask.fill_null(False)
+def _drop(table: str, rows: pa.Table, column: str, found: Any, counts: list[Mapping[str, object]]) -> pa.Table:
+    """Return the rows without the values of a column at which `found` is true, and add their number to `counts`."""
+    mask = found.fill_null(False)
     if not pc.any(mask).as_py():
         return rows
     counts += _count(f"{table}.{column}", column, rows.filter(mask))
-    values = rows[column].chunk(0)
+    values: Any = rows[column].chunk(0)
     position = rows.column_names.index(column)
     return rows.set_column(position, column, pc.if_else(mask, pa.scalar(None, values.type), values))
 

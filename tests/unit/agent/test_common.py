@@ -226,8 +226,8 @@ def test_an_argument_or_folder_that_is_not_utf8_is_a_misuse(tmp_path: Path) -> N
 
 
 def test_arguments_are_utf8_where_the_locale_has_no_letters(tmp_path: Path) -> None:
-    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    assert run_tool(tmp_path, "show", "café", **plain) == (0, "café False\n", "")
+    printed = run_tool(tmp_path, "show", "café", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    assert printed == (0, "café False\n", "")
 
 
 def test_a_deleted_working_directory_is_named(tmp_path: Path) -> None:
