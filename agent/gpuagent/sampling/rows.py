@@ -149,7 +149,7 @@ def _are_storable(values: Sequence[Value]) -> bool:
         # A sum with a number that is not finite is not finite; one that overflows is looked at again.
         return math.isfinite(sum(present))
     if kinds == {int}:
-        return bool(-_TOO_LARGE <= min(present) and max(present) < _TOO_LARGE)
+        return bool(min(present) >= -_TOO_LARGE and max(present) < _TOO_LARGE)
     return kinds == {str}
 
 
