@@ -66,6 +66,8 @@ class Agent:
         self._open_nvml = open_nvml
         # Cause of an end that nobody asked for; None: there was none.
         self.failure: str | None = None
+        # Whether it has stopped, so that the next two count.
+        self.has_stopped = False
         # Unacknowledged messages in the spool when the agent had stopped.
         self.undelivered = 0
         # Messages that were not even spooled when the agent had stopped.
@@ -193,6 +195,7 @@ class Agent:
     def _start(self) -> None:
         def count_undelivered() -> None:
             self.undelivered, self.lost = self.spool.waiting(), self._pipeline.held
+            self.has_stopped = True
 
         self._describe()
         self._recover()

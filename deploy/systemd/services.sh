@@ -16,7 +16,7 @@ fail() {
 check() {
     [ -z "$root" ] || return 0
     [ "$(id -u)" -eq 0 ] || fail "services are root's to change; run it with sudo"
-    [ -d /run/systemd/system ] || fail "systemd does not run here; start it by hand: $folder/bin/gpuagent start, or in a container"
+    [ -d /run/systemd/system ] || fail "systemd does not run here; start it by hand: $folder/bin/$program $verb, or in a container"
 }
 
 install_service() {
@@ -56,8 +56,8 @@ uninstall_service() {
 part=${2:-}
 folder=${3:-/opt/gpuagent}
 case $part in
-    agent) program=gpuagent unit=gpuagent.service ;;
-    collector) program=collector unit=gpuagent-collector.service ;;
+    agent) program=gpuagent verb=start unit=gpuagent.service ;;
+    collector) program=collector verb=serve unit=gpuagent-collector.service ;;
     *) fail "usage: services.sh check|install|uninstall agent|collector [FOLDER]" 2 ;;
 esac
 case ${1:-} in

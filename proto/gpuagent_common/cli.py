@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
@@ -15,6 +16,7 @@ from click.exceptions import NoArgsIsHelpError
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.naming import check_label
 from gpuagent_common.text import harmless
+from gpuagent_common.unexpected import describe_unexpected, replace_hooks
 
 
 class SuggestingGroup(click.Group):
@@ -99,41 +101,93 @@ def single(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
 
 def run_command_line(group: click.Group) -> NoReturn:
     """Run a command line and exit: 0 done, 1 failed, 2 misuse, 130 interrupted. Every error is one line."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        if isinstance(sys.stdout.buffer, io.RawIOBase):
-            # PYTHONUNBUFFERED: Python would ignore that a full disk took a part of the text only.
-            sys.stdout = open(1, "w", buffering=1, encoding=sys.stdout.encoding, closefd=False)  # noqa: SIM115
-        sys.stdout.reconfigure(errors="replace")  # a locale other than UTF-8 prints ? for what it lacks
-    # gRPC's core would print a line of its own about every failed handshake, beside ours.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    name = str(group.name)
+    replace_hooks(name)
     try:
+        prepare_streams()
+        use_utf8()
+        # gRPC's core would print a line of its own about every failed handshake, beside ours.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         code = group.main(prog_name=group.name, standalone_mode=False)
         click.echo(nl=False)  # flushes: what a full disk does not take must not be lost in silence on exit
     except NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
     except click.UsageError as error:
-        click.echo(f"{group.name}: {harmless(describe_misuse(error))}", err=True)
-        sys.exit(error.exit_code)
+        _fail(name, describe_misuse(error), error.exit_code)
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        _fail(name, error.format_message(), error.exit_code)
     except BrokenPipeError:
-        sys.stderr.close()
+        _discard(1)
         sys.exit(1)
     except (GpuAgentError, OSError) as error:
-        click.echo(f"{group.name}: {harmless(_describe_failure(error))}", err=True)
-        sys.exit(2 if isinstance(error, MisuseError) else 1)
-    except (KeyboardInterrupt, RuntimeError) as error:
+        _fail(name, _describe_failure(error), 2 if isinstance(error, MisuseError) else 1)
+    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the boundary: every error becomes one line
         # DuckDB turns a Ctrl-C during execution into a RuntimeError.
-        if not isinstance(error, KeyboardInterrupt | click.Abort) and not isinstance(
-            error.__cause__, KeyboardInterrupt
-        ):
-            raise
-        _end_at_once_on_signals()
-        click.echo(f"{group.name}: interrupted", err=True)
-        sys.exit(130)
+        causes = (error, error.__cause__)
+        if any(isinstance(cause, KeyboardInterrupt | click.Abort) for cause in causes):
+            _end_at_once_on_signals()
+            _fail(name, "interrupted", 130)
+        _fail(name, describe_unexpected(name, error), 1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(name: str, words: str, code: int) -> NoReturn:
+    """Print one line and exit; a closed stderr changes nothing."""
+    with suppress(OSError, ValueError):
+        click.echo(f"{name}: {harmless(words)}", err=True)
+    sys.exit(code)
+
+
+def prepare_streams() -> None:
+    """Make the standard streams such that writing what they do not take is an error of ours, or a `?`."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:  # closed: the next file that is opened would get its number, and what is printed
+            os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", errors="replace", closefd=False))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        if isinstance(sys.stdout.buffer, io.RawIOBase):
+            # PYTHONUNBUFFERED: Python would ignore that a full disk took a part of the text only.
+            sys.stdout = open(1, "w", buffering=1, encoding=sys.stdout.encoding, closefd=False)  # noqa: SIM115
+        sys.stdout.reconfigure(errors="replace")  # a locale other than UTF-8 prints ? for what it lacks
+
+
+def use_utf8() -> None:
+    """Begin again with UTF-8 where the locale (LC_ALL=C) has no letters for an argument or the working directory.
+
+    Raises:
+        MisuseError: they are no UTF-8 either.
+    """
+    try:
+        folder = os.getcwd()  # noqa: PTH109 - a Path is not needed
+    except FileNotFoundError:
+        folder = ""  # most commands do not need it
+    foreign = [text for text in (*sys.argv[1:], folder) if not _is_encodable(text)]
+    if not foreign:
+        return
+    if sys.getfilesystemencoding() != "utf-8" and sys.executable:
+        # The options of Python itself come first in what is left.
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606 - this program again
+    if not _is_encodable(folder):
+        raise MisuseError(f"the name of the working directory is not UTF-8: {folder!r}; rename it, or cd elsewhere")
+    raise MisuseError(f"an argument is not UTF-8: {foreign[0][:60]!r}; rename the file, or write it in a script")
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _discard(descriptor: int) -> None:
+    """Let what is still written to a stream vanish: Python would try to write it again on exit."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def _end_at_once_on_signals() -> None:
@@ -145,12 +199,27 @@ def _end_at_once_on_signals() -> None:
 
 
 def _describe_failure(error: GpuAgentError | OSError) -> str:
-    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    if not isinstance(error, OSError) or error.filename or error.errno not in full:
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"cannot open another file: {error.strerror}; raise the limit: ulimit -n"
+    if not isinstance(error, OSError) or error.filename:
         return str(error)
-    # Python would try to write the rest again on exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return f"cannot write the output or a file: {error.strerror}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+        _discard(1)
+        return f"cannot write the output or a file: {error.strerror}"
+    if error.errno == errno.EBADF:
+        _discard(1)
+        return "the output is closed; redirect it: > FILE"
+    if error.errno == errno.ENOENT and not _has_working_directory():
+        return "the working directory does not exist any more; change to another"
+    return str(error)
+
+
+def _has_working_directory() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 - a Path is not needed
+    except OSError:
+        return False
+    return True
 
 
 # Patterns of click's messages → our words.

@@ -13,8 +13,10 @@ from typing import Any
 
 import click
 
+from gpuagent_common.cli import use_utf8
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.folders import user_folder
+from gpuagent_common.unexpected import DEBUG, is_debugging, name_error
 from gpuagent_workloads import listing
 from gpuagent_workloads.command import WorkloadGroup
 from gpuagent_workloads.counters.ncu import counting
@@ -140,6 +142,7 @@ def main(arguments: Sequence[str]) -> int:
 def attempt(arguments: Sequence[str]) -> tuple[int, str | None]:
     """Run the command line; return the exit code and an error message of one line, None without an error."""
     try:
+        use_utf8()
         cli.main(list(arguments) or ["--help"], prog_name="python -m gpuagent_workloads", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
         return 128 + signal.SIGINT, None
@@ -152,12 +155,12 @@ def attempt(arguments: Sequence[str]) -> tuple[int, str | None]:
     except ModuleNotFoundError as error:
         return _fail(f"{error.name} is not installed here; run in a checkout: pip install '.[workloads]'", 1)
     except Exception as error:  # noqa: BLE001 - the boundary: every error becomes one line
-        return _fail(f"{type(error).__name__}: {error} (GPUAGENT_DEBUG=1 shows where)", 1)
+        return _fail(f"{name_error(error)} ({DEBUG}=1 shows where)", 1)
     return 0, None
 
 
 def _fail(message: str, code: int) -> tuple[int, str]:
-    if os.environ.get("GPUAGENT_DEBUG") == "1":
+    if is_debugging():
         traceback.print_exc()
     return code, " ".join(message.split())
 
@@ -178,7 +181,7 @@ def _sigterm_raises() -> Iterator[None]:
 
 
 def _start_ranks(workload: str, config: TrainingConfig) -> None:
-    if os.environ.get("GPUAGENT_DEBUG") != "1":
+    if not is_debugging():
         # Read by torch on import, here and in the ranks. The launcher reports broken connections in one line.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     from gpuagent_workloads.training.launch import launch

@@ -7,6 +7,7 @@ import click
 
 from gpuagent import __version__
 from gpuagent_common.cli import LazyGroup, run_command_line
+from gpuagent_common.logs import LineFormatter
 
 # Each command's line in the help; its code is in the module of the same name.
 _COMMANDS = {
@@ -39,7 +40,9 @@ def cli(verbose: bool) -> None:
       gpuagent run mnist --repeat 3       in another
       collector runs
     """
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="gpuagent: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(LineFormatter("gpuagent: %(message)s"))
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
 
 
 def main() -> NoReturn:

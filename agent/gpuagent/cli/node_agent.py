@@ -109,7 +109,8 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
                 _wait_for_others(agent, own)
                 stopping.enter_context(waiting_for("gpuagent", f"{config.collector} to take the last messages"))
     finally:
-        if not report_undelivered(agent):
+        # An agent that failed to start has stored nothing.
+        if not report_undelivered(agent) and agent.has_stopped:
             click.echo(f"gpuagent: stored by the collector at {agent.config.collector}", err=True)
     raise_failure(agent)
 
@@ -142,11 +143,12 @@ def report_undelivered(agent: "Agent") -> bool:
     if agent.lost:
         click.echo(f"gpuagent: messages lost: {agent.lost}; cannot write to {agent.spool_directory}", err=True)
     if agent.undelivered:
-        # The uplink has printed its error already.
+        # The uplink has printed its error, or the collector's trouble, already.
         later = "the next agent on this node delivers them"
         if agent.config.beside:
             later = f"run `collector import {agent.spool_directory}` on the collector's machine"
-        late = "" if agent.uplink.last_error else f": {agent.config.collector} did not take them in time"
+        is_known = agent.uplink.last_error or agent.uplink.trouble
+        late = "" if is_known else f": {agent.config.collector} did not take them in time"
         click.echo(
             f"gpuagent: {agent.undelivered} messages wait in {agent.spool_directory}{late}; {later}",
             err=True,

@@ -70,7 +70,7 @@ class Pipeline:
         while not stop.wait(self._interval_seconds):
             self.flush_if_due()
             self.flushes += 1
-        self.flush()
+        self.flush(is_last=True)
 
     def flush_if_due(self) -> None:
         """Flush, unless the node is idle and its longer interval is not over. Called once every shorter interval."""
@@ -91,7 +91,7 @@ class Pipeline:
         with self._lock:
             return len(self._held)
 
-    def flush(self) -> None:
+    def flush(self, *, is_last: bool = False) -> None:
         """Spool all collected rows; hold them for the next flush if the spool cannot be written."""
         with self._lock:
             tailed = self._tail()
@@ -101,7 +101,7 @@ class Pipeline:
                 closed=self._tailed.closed + tailed.closed,
             )
             start, end = self._flushed_unix_nano, self._clock.now().unix_nano
-            samples, records = self._buffer.drain()
+            samples, records = self._buffer.drain(is_last=is_last)
             for table, rows in samples.items():
                 self._latest.take(table, rows)
             self._flushed_unix_nano = end

@@ -120,6 +120,8 @@ class Stream:
         self._ended = False
         # Whether the collector has answered the hello.
         self.welcomed = False
+        # Why the collector cannot store anything, in its words; empty: it can; None: it has not said.
+        self.trouble: str | None = None
         # Whether the collector has acknowledged a message on this stream.
         self.acknowledged = False
         # The error that ended `requests` before `end`.
@@ -160,7 +162,7 @@ class Stream:
                 self._estimate_offset()
             case "ack":
                 self._take_marks(message.ack.marks)
-                self.acknowledged = True
+                self.acknowledged, self.trouble = True, ""
             case "rejection":
                 refused = message.rejection
                 _LOG.error("the collector rejected message %d: %s", refused.number, refused.reason)
@@ -189,6 +191,7 @@ class Stream:
                 self._take_clock_reply(message.clock_reply)
             case "pace":
                 self._set_pace(message.pace)
+                self.trouble = message.pace.trouble
             case "same_identity":
                 others = message.same_identity.hostnames
                 text = f"node {self._spool.session.node_uuid}: {shared_identity(others)}" if others else None

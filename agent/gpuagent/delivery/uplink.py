@@ -92,6 +92,10 @@ class Uplink:
         self.connected = False
         # Cause of the missing connection; None: connected, or not tried yet.
         self.last_error: str | None = None
+        # Why the connected collector could store nothing when it last said so, in its words; empty: it could.
+        self.trouble = ""
+        # Whether the last thing that was logged is an error of the connection.
+        self._is_lost = False
 
     async def run(self) -> None:
         """Connect, deliver and reconnect until cancelled; unacknowledged messages stay in the spool."""
@@ -131,6 +135,11 @@ class Uplink:
                         await stream.take(message)
                         if stream.welcomed and not self.connected:
                             self._set_state(connected=True, error=None)
+                            if self._is_lost:
+                                self._is_lost = False
+                                _LOG.warning("connected to the collector at %s", access.address)
+                        if stream.trouble is not None:
+                            self._set_trouble(stream.trouble)
                         with self._changed:
                             self._changed.notify_all()
                 except grpc.aio.AioRpcError:
@@ -148,9 +157,15 @@ class Uplink:
             self._set_state(connected=False, error=error)
         return stream.acknowledged
 
+    def _set_trouble(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            _LOG.warning("the collector reports: %s", trouble or "it stores again")
+            self.trouble = trouble
+
     def _set_state(self, *, connected: bool, error: str | None) -> None:
         if error and error != self.last_error:
             _LOG.warning("%s", error)
+            self._is_lost = True
         with self._changed:
             self._attempts += not connected
             self.tally.failures += error is not None

@@ -2,13 +2,14 @@
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
 from gpuagent.facts.surroundings import Surroundings
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError
 from gpuagent_common.keys import key
+from gpuagent_common.ranges import find_impossible
 
 T = TypeVar("T")
 
@@ -89,7 +90,13 @@ def collect_device_facts(surroundings: Surroundings) -> list[DeviceFacts]:
             gpu = _read_gpu(nvml, uuid)
             instances = _answer(lambda: nvml.instances(uuid)) or ()  # noqa: B023 - called at once
             devices += [gpu, *(_read_instance(nvml, instance, gpu) for instance in instances)]
-    return devices
+    return [_drop_impossible(device) for device in devices]
+
+
+def _drop_impossible(device: DeviceFacts) -> DeviceFacts:
+    """Return the facts without those that the driver reports as the largest number, which stands for none."""
+    absent: dict[str, Any] = {column: None for column, _ in find_impossible("session_devices", asdict(device))}
+    return replace(device, **absent)
 
 
 def cuda_version(number: int) -> str:

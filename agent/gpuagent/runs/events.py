@@ -18,6 +18,7 @@ from gpuagent.runs.steps import RunSteps
 from gpuagent.sampling.rows import Row
 from gpuagent.sources.source import Value
 from gpuagent_common.keys import key
+from gpuagent_common.ranges import drop_impossible, find_impossible
 from gpuagent_common.text import counted
 
 Event = Mapping[str, object]
@@ -115,17 +116,19 @@ class EventTailer:
     def _take_line(self, line: bytes, rank: int) -> Iterator[EventRow]:
         try:
             event = parse_event(line)
+            # All of the line is checked before any of it counts.
             parsed = list(event_rows(event, self._run_id, rank))
+            waited = _number(event, "data_wait_seconds") if event["event"] in ("step", "steps") else None
         except (MalformedEventError, RecursionError) as error:
-            self.digest.malformed += 1
-            if self.digest.malformed == 1:
-                # A store keeps the line, so secrets are hidden, and before it is cut: a cut one may look harmless.
-                shown = redact_text(line[:MAX_LINE_BYTES].decode("utf-8", "replace"))[:200]
-                self.digest.first_error = str(error)
-                detail = json.dumps({"error": str(error), "line": shown})
-                common: dict[str, Value] = {"time": time.time_ns(), "run_id": self._run_id, "rank": rank}
-                yield EventRow(table="run_events", row={**common, "event": "malformed", "detail": detail})
+            yield from self._complain(line, rank, str(error))
             return
+        impossible = [each for row in parsed for each in find_impossible(row.table, row.row)]
+        impossible += find_impossible("steps", {"data_wait_seconds": waited})
+        if impossible:
+            column, value = impossible[0]
+            yield from self._complain(line, rank, f"'{column}' is {value}, which is impossible; it is left out")
+            parsed = [EventRow(table=each.table, row=drop_impossible(each.table, each.row)) for each in parsed]
+            waited = None
         name = str(event.get("name"))
         if event["event"] == "phase":
             self.digest.phase = name
@@ -136,8 +139,19 @@ class EventTailer:
         elif event["event"] == "result":
             self._take_result(rank, name, event.get("value"), event.get("unit"))
         elif event["event"] in ("step", "steps"):
-            self._take_steps(rank, event, parsed)
+            self._take_steps(rank, event, parsed, waited)
         yield from parsed
+
+    def _complain(self, line: bytes, rank: int, error: str) -> Iterator[EventRow]:
+        """Count a line with something that cannot be stored; yield the first as an event."""
+        self.digest.malformed += 1
+        if self.digest.malformed == 1:
+            # A store keeps the line, so secrets are hidden, and before it is cut: a cut one may look harmless.
+            shown = redact_text(line[:MAX_LINE_BYTES].decode("utf-8", "replace"))[:200]
+            self.digest.first_error = error
+            detail = json.dumps({"error": error, "line": shown})
+            common: dict[str, Value] = {"time": time.time_ns(), "run_id": self._run_id, "rank": rank}
+            yield EventRow(table="run_events", row={**common, "event": "malformed", "detail": detail})
 
     def _take_result(self, rank: int, name: str, value: object, unit: object) -> None:
         by_rank = self._by_rank.setdefault(name, {})
@@ -148,7 +162,7 @@ class EventTailer:
         )
         self.digest.units[name] = str(unit or "")
 
-    def _take_steps(self, rank: int, event: Event, parsed: Sequence[EventRow]) -> None:
+    def _take_steps(self, rank: int, event: Event, parsed: Sequence[EventRow], waited: float | None) -> None:
         sums = self.digest.steps.of(rank)
         counts = event.get("counts")
         for index, row in enumerate(each.row for each in parsed):
@@ -158,7 +172,6 @@ class EventTailer:
             count = counts[index] if isinstance(counts, list) else 1
             items = row["items"]
             sums.add(row["phase"], count, _as_float(seconds), _as_float(items), _as_float(row["gpu_seconds"]))
-        waited = _number(event, "data_wait_seconds")
         if waited is not None and event.get("phase") == "measure":
             sums.data_wait_seconds = (sums.data_wait_seconds or 0.0) + waited
 

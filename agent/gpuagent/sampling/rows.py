@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
+from gpuagent.sampling.impossible import ImpossibleReadings
 from gpuagent.sources.source import Reading, Value
 from gpuagent_proto.v1 import records_pb2
 
@@ -17,6 +18,12 @@ _LOG = logging.getLogger(__name__)
 
 Row = Mapping[str, Value]
 Tables = dict[str, list[Row]]
+
+# The name of a source, and what it read in one tick.
+SourceReadings = tuple[str, Sequence[Reading]]
+
+# Table and key.
+_RowKey = tuple[str, int | str | None]
 
 _TOO_LARGE = 2**63
 
@@ -30,10 +37,11 @@ class RecordBuffer:
 
     Samples may be dropped when the spool is full; records (run events, results, gaps) never are. Readings of samplers
     become rows when the buffer is drained. Many at once cost a fraction of as many one by one between sleeps, because
-    code and data are in the processor's caches.
+    code and data are in the processor's caches. Then impossible values become None; `impossible_readings` counts them.
     """
 
-    _ticks: list[tuple[int, Sequence[Reading]]] = field(default_factory=list)
+    _ticks: list[tuple[int, Sequence[SourceReadings]]] = field(default_factory=list)
+    _impossible: ImpossibleReadings = field(default_factory=ImpossibleReadings)
     _samples: Tables = field(default_factory=dict)
     _records: Tables = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -43,7 +51,7 @@ class RecordBuffer:
         with self._lock:
             self._samples.setdefault(table, []).extend(rows)
 
-    def add_tick(self, unix_nano: int, readings: Sequence[Reading]) -> None:
+    def add_tick(self, unix_nano: int, readings: Sequence[SourceReadings]) -> None:
         """Add the readings of one tick; those of one table and key become one row."""
         with self._lock:
             self._ticks.append((unix_nano, readings))
@@ -53,29 +61,47 @@ class RecordBuffer:
         with self._lock:
             self._records.setdefault(table, []).append(row)
 
-    def drain(self) -> tuple[Tables, Tables]:
+    def drain(self, *, is_last: bool = False) -> tuple[Tables, Tables]:
         """Return (samples, records) since the last drain, with the samples of each GPU and core next to each other.
 
-        In that order a store needs a third less of its disk for them.
+        In that order a store needs a third less of its disk for them. The last drain has all counts of impossible
+        readings, others those that are due.
         """
         with self._lock:
             ticks, samples, records = self._ticks, self._samples, self._records
             self._ticks, self._samples, self._records = [], {}, {}
+        for tables in (samples, records):
+            for table, rows in tables.items():
+                tables[table] = [self._impossible.drop(None, table, row, _time_of(row)) for row in rows]
         for unix_nano, readings in ticks:
-            merged: dict[tuple[str, int | str | None], dict[str, Value]] = {}
-            for table, values, key in readings:
-                row = merged.setdefault((table, key), {"time": unix_nano})
-                try:
-                    row.update(values)
-                except Exception:  # noqa: BLE001
-                    # A bug in one source must not stop the others, nor the pipeline.
-                    _LOG.exception("a reading for %s", table)
-            for (table, _), row in merged.items():
+            for (table, _), row in self._merge(unix_nano, readings).items():
                 if len(row) > 1:  # more than its time
                     (records if table in _NEVER_DROPPED else samples).setdefault(table, []).append(row)
         for rows in samples.values():
             rows.sort(key=lambda row: (str(row.get("device_id")), str(row.get("core"))))
+        if is_last or ticks:
+            counts = list(self._impossible.take_rows(None if is_last else ticks[-1][0]))
+            if counts:
+                records.setdefault("impossible_readings", []).extend(counts)
         return samples, records
+
+    def _merge(self, unix_nano: int, readings: Sequence[SourceReadings]) -> dict[_RowKey, dict[str, Value]]:
+        """Return the rows of one tick."""
+        merged: dict[_RowKey, dict[str, Value]] = {}
+        for source, read in readings:
+            for table, values, key in read:
+                row = merged.setdefault((table, key), {"time": unix_nano})
+                try:
+                    row.update(self._impossible.drop(source, table, values, unix_nano))
+                except Exception:  # noqa: BLE001
+                    # A bug in one source must not stop the others, nor the pipeline.
+                    _LOG.exception("a reading for %s", table)
+        return merged
+
+
+def _time_of(row: Row) -> int:
+    time = row.get("time")
+    return time if isinstance(time, int) else 0
 
 
 def split_rows(tables: Mapping[str, Sequence[Row]], limit: int) -> Iterator[Tables]:
@@ -110,8 +136,21 @@ def encode_records(tables: Mapping[str, Sequence[Row]]) -> bytes:
         if rows:
             table = records.tables.add(name=name, rows=len(rows))
             for column in dict.fromkeys(column for row in rows for column in row):
-                _add_column(table, column, [_drop_unstorable(row.get(column)) for row in rows])
+                values = [row.get(column) for row in rows]
+                _add_column(table, column, values if _are_storable(values) else list(map(_drop_unstorable, values)))
     return records.SerializeToString()
+
+
+def _are_storable(values: Sequence[Value]) -> bool:
+    """Return True if surely all values can be stored: a look at a column costs a fraction of one at each value."""
+    kinds = set(map(type, values)) - {type(None)}
+    present: list[Any] = [value for value in values if value is not None]
+    if kinds == {float}:
+        # A sum with a number that is not finite is not finite; one that overflows is looked at again.
+        return math.isfinite(sum(present))
+    if kinds == {int}:
+        return bool(min(present) >= -_TOO_LARGE and max(present) < _TOO_LARGE)
+    return kinds == {str}
 
 
 def _drop_unstorable(value: Value) -> Value:

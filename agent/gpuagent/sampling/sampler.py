@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from gpuagent.clock import Clock, Instant
 from gpuagent.errors import SourceError
-from gpuagent.sampling.rows import RecordBuffer
+from gpuagent.sampling.rows import RecordBuffer, SourceReadings
 from gpuagent.sources.source import Reading, Source, Value
 
 _LOG = logging.getLogger(__name__)
@@ -105,10 +105,11 @@ class Sampler:
 
     def _tick(self, due: Iterable[_Member], now: Instant) -> int:
         """Read `due` once; return the monotonic time of the end in nanoseconds."""
-        readings: list[Reading] = []
+        readings: list[SourceReadings] = []
         ended_nano = now.monotonic_nano
         for member in due:
-            self._read(member, now, readings)
+            if read := self._read(member, now):
+                readings.append((member.source.name, read))
             started_nano, ended_nano = ended_nano, self._clock.now().monotonic_nano
             member.health.reads += 1
             member.health.busy_nano += ended_nano - started_nano
@@ -116,8 +117,9 @@ class Sampler:
             self._buffer.add_tick(now.unix_nano, readings)
         return ended_nano
 
-    def _read(self, member: _Member, now: Instant, readings: list[Reading]) -> None:
-        """Add the source's readings to `readings`; those before a failure count, such as of the GPUs that remain."""
+    def _read(self, member: _Member, now: Instant) -> list[Reading]:
+        """Return the source's readings; those before a failure count, such as of the GPUs that remain."""
+        readings: list[Reading] = []
         try:
             readings.extend(member.source.read(now))
         except SourceError as error:
@@ -129,6 +131,7 @@ class Sampler:
         else:
             if member.failing:
                 self._note_recovery(member, now)
+        return readings
 
     def _note_failure(self, member: _Member, error: str, now: Instant) -> None:
         member.health.failures += 1

@@ -47,8 +47,12 @@ class Unwrapped:
     last: int = 0
 
     def follow(self, count: int) -> int:
-        """Return the total count; between two calls the counter must not pass its earlier value again."""
-        if count < self.last:
+        """Return the total count; between two calls the counter must not pass its earlier value again.
+
+        A fall by less than half of the range is no restart after its end. The counter was reset: the
+        total falls, and the power between the two readings is unknown.
+        """
+        if count < self.last and self.last - count >= self.highest / 2:
             self.passed += self.highest
         self.last = count
         return self.passed + count

@@ -28,10 +28,10 @@ def parse_meminfo(text: str) -> dict[str, int]:
 
 
 def memory_values(meminfo: Mapping[str, int]) -> dict[str, Value]:
-    """Return the columns of host_samples, in bytes."""
+    """Return the columns of host_samples, in bytes; where more is free than there is, the rest is negative, not 0."""
 
     def difference(whole: str, part: str) -> int | None:
-        return max(0, meminfo[whole] - meminfo[part]) if {whole, part} <= meminfo.keys() else None
+        return meminfo[whole] - meminfo[part] if {whole, part} <= meminfo.keys() else None
 
     return {
         "memory_total_bytes": meminfo["MemTotal"],

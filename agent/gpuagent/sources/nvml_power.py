@@ -51,9 +51,12 @@ class NvmlPower(GpuSource):
         if not new:
             return
         self._seen[uuid] = frozenset((micros // 1000, milliwatts) for micros, milliwatts in held)
-        shift_nano = epoch_shift_nano(new[-1][0], now)
+        newest_micros = new[-1][0]
+        shift_nano = epoch_shift_nano(newest_micros, now)
         device_id = key(uuid)
         for micros, milliwatts in new:
+            if abs(newest_micros - micros) > _DAY_MICROS:
+                continue  # the buffer holds seconds: a slot that was never filled
             values = {"time": micros * 1000 + shift_nano, "device_id": device_id, "power_watts": milliwatts / 1000}
             yield Reading(table="power_samples", key=f"{uuid}/{micros}", values=values)
 

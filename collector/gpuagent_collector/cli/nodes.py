@@ -36,13 +36,16 @@ WITH {PRESENT_SQL}, gpus AS (
         QUALIFY row_number() OVER (PARTITION BY session_id, device_id ORDER BY time DESC) = 1
     )
     GROUP BY session_id
+), dropped AS (
+    SELECT session_id, sum(readings)::BIGINT AS impossible_readings FROM impossible_readings GROUP BY session_id
 )
 SELECT
     hostname, platform, virtualization, container, orchestrator, cpu_model, cpu_sockets, cpu_cores, cpu_threads,
     cpu_limit_cores, memory_total_bytes, memory_limit_bytes, gpu_names, gpu_memory_bytes, mig_instances,
     driver_version, os, kernel, architecture, cloud_provider, instance_type, labels, agent_version, started_at,
-    ended_at, last_seen_at, clock_offset_seconds, coalesce(same_identity, []) AS same_identity, node_id, node_uuid
-FROM present LEFT JOIN gpus USING (session_id) LEFT JOIN twins USING (node_id)
+    ended_at, last_seen_at, clock_offset_seconds, coalesce(same_identity, []) AS same_identity, impossible_readings,
+    node_id, node_uuid
+FROM present LEFT JOIN gpus USING (session_id) LEFT JOIN twins USING (node_id) LEFT JOIN dropped USING (session_id)
 ORDER BY platform, hostname
 """.strip()  # noqa: S608 - no value in it
 
@@ -63,11 +66,14 @@ def command(reader: ReaderOptions, output_format: OutputFormat, show_sql: bool) 
 
         print_table(table, output_format)
     elif table.num_rows:
-        from gpuagent_collector.output.listing import print_list
+        from gpuagent_collector.output.listing import ListColumn, print_list
         from gpuagent_collector.output.terminal import plain_console
 
         rows = table.to_pylist()
-        print_list(_columns(), rows, plain_console(sys.stdout))
+        columns = _columns()
+        if any(row["impossible_readings"] for row in rows):
+            columns.append(ListColumn(title="impossible readings", show=_impossible, rank=2, right=True))
+        print_list(columns, rows, plain_console(sys.stdout))
         for warning in _warnings(rows):
             click.echo(f"warning: {warning}", err=True)
     else:
@@ -145,6 +151,11 @@ def _gpus(row: Mapping[str, Any]) -> str | None:
     names: list[str] = [name or "unknown" for name in row["gpu_names"] or ()]
     counted = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
     return f"{row['mig_instances']} MIG of {counted}" if row["mig_instances"] else counted or None
+
+
+def _impossible(row: Mapping[str, Any]) -> str | None:
+    """Return the number of readings beyond physical limits that were left out."""
+    return f"{row['impossible_readings']:,}" if row["impossible_readings"] else None
 
 
 def _environment(row: Mapping[str, Any]) -> str | None:

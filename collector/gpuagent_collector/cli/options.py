@@ -99,6 +99,8 @@ class ReaderOptions:
         click.echo(f"reading {reader.source}", err=True)
         try:
             yield reader
+            if reader.trouble:
+                click.echo(f"collector: {reader.trouble}", err=True)
         finally:
             reader.close()
 

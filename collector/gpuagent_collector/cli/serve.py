@@ -29,7 +29,7 @@ from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_common.address import Address, check_free
 from gpuagent_common.connection import DEFAULT_ADDRESS, TOKEN_FILE_VARIABLE, default_token_file
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_common.text import harmless
+from gpuagent_common.logs import LineFormatter
 
 _SHARED_COMMIT_SECONDS = 10.0
 
@@ -228,17 +228,6 @@ def _open(spec: StoreSpec, *, memory_bytes: int | None) -> Store:
             time.sleep(0.1)
 
 
-class LogFormatter(logging.Formatter):
-    """A formatter of messages as one escaped line each, because agents supply parts of some."""
-
-    def __init__(self) -> None:
-        super().__init__("%(levelname)s: %(message)s")
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """Return the line of a record, without its traceback."""
-        return harmless(super().formatMessage(record))
-
-
 def is_worth_logging(record: logging.LogRecord) -> bool:
     """Return False for gRPC's error about a caller that disconnected before its answer."""
     return not record.getMessage().startswith("ExecuteBatchError raised in core by servicer method")
@@ -246,7 +235,7 @@ def is_worth_logging(record: logging.LogRecord) -> bool:
 
 def _log_to_stderr(level: int) -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(LogFormatter())
+    handler.setFormatter(LineFormatter("%(levelname)s: %(message)s"))
     handler.addFilter(is_worth_logging)
     logging.basicConfig(level=level, handlers=[handler])
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest.checks import check_rows
 from gpuagent_collector.ingest.decode import STORED_TIME, Decoded, Decoder, Piece, join, split_pieces
+from gpuagent_collector.ingest.impossible import COUNTS, drop_impossible
 from gpuagent_collector.ingest.messages import COMMITTED, DISOWNED, DUPLICATE, Message, Outcome, Verdict
 from gpuagent_collector.ingest.owners import RunOwners
 from gpuagent_collector.ingest.ownership import Ownership
@@ -200,9 +201,14 @@ class Committer:
                 self._ownership.sign()
                 if not all(map(self._ownership.owns, marks)):
                     raise _LostSessionsError
+                counts: list[Mapping[str, object]] = []
                 for name, rows in pieces.items():
                     for part in split_pieces(rows):
-                        self._insert(name, join(part))
+                        found = drop_impossible(name, join(part))
+                        self._insert(name, found.rows)
+                        counts += found.counts
+                if counts:
+                    self._insert(COUNTS, pa.Table.from_pylist(counts))
                 if refused:
                     self._insert("gaps", _make_gaps(refused, now))
                 columns = {

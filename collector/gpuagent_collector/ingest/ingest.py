@@ -62,6 +62,8 @@ class Ingest:
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Event()
         self._waiting: set[asyncio.Future[Outcome]] = set()
+        # Called in the loop when `trouble` has changed.
+        self.on_trouble: Callable[[], None] = lambda: None
         # Done, with the reason, when the writer has stopped because the store is unusable.
         self.failed: asyncio.Future[StoreError] = self._loop.create_future()
         self._connection = self.store.connect()
@@ -85,6 +87,7 @@ class Ingest:
             done=lambda entries, outcomes: self._call(self._done, entries, outcomes),
             failed=lambda error: self._call(self._fail, error),
             out_of_memory=lambda: self._call(self.out_of_memory),
+            troubled=lambda: self._call(self.on_trouble),
             gathering=self.settings.gathering,
             first_retry_seconds=self.settings.first_retry_seconds,
             instruments=self.instruments,

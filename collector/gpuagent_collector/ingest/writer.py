@@ -101,8 +101,8 @@ class _Gathered:
 class Writer:
     """A thread that takes queued messages, commits them as one group, and reports the outcomes.
 
-    `done`, `failed` and `out_of_memory` are called in the writer's thread. `failed` ends it. After `out_of_memory`,
-    which makes others release memory, it retries.
+    `done`, `failed`, `out_of_memory` and `troubled` are called in the writer's thread. `failed` ends it. After
+    `out_of_memory`, which makes others release memory, it retries. `troubled` follows each change of `trouble`.
     """
 
     committer: Committer
@@ -110,6 +110,7 @@ class Writer:
     done: Callable[[Sequence[Entry], Sequence[Outcome]], None]
     failed: Callable[[StoreError], None]
     out_of_memory: Callable[[], None]
+    troubled: Callable[[], None]
     gathering: Gathering
     first_retry_seconds: float
     instruments: IngestInstruments
@@ -204,13 +205,13 @@ class Writer:
         while True:
             try:
                 receipt = self.committer.commit(messages)
-                self.trouble = ""
+                self._set_trouble("")
                 return receipt
             except duckdb.FatalException as error:
                 raise _unusable(error) from error
             except duckdb.Error as error:
                 self.instruments.failed()
-                self.trouble = describe_trouble(str(error))
+                self._set_trouble(describe_trouble(str(error)))
                 # A commit that lacks memory fails as a transaction.
                 if isinstance(error, duckdb.OutOfMemoryException) or "failed to offload" in str(error):
                     self.out_of_memory()
@@ -219,6 +220,11 @@ class Writer:
                 _LOG.warning("cannot write the store; retrying in %g s: %s", delay_seconds, error)
                 if self._stopping.wait(delay_seconds):
                     raise StoreError(f"stopped while the store could not be written: {error}") from error
+
+    def _set_trouble(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            self.trouble = trouble
+            self.troubled()
 
 
 def describe_trouble(message: str) -> str:

@@ -73,6 +73,8 @@ class Facts:
             run_energy.
         short: runs whose measured phase was too short for averaging sensors.
         gap_seconds: length of the missing data within the run; 0: unknown length.
+        impossible: source (None: a message or report), quantity and number of the readings beyond physical limits that
+            were dropped of its agents while it ran.
         neighbours: runs that ran on one of its nodes at the same time.
         twins: hostnames of other machines that had the identity of one of its nodes at the same time.
         gpu_events: number and text of the Xid errors of its GPUs while it ran, each once.
@@ -90,6 +92,7 @@ class Facts:
     texts: Mapping[str, Mapping[str, str]]
     short: frozenset[str]
     gap_seconds: Mapping[str, float]
+    impossible: Mapping[str, list[Record]]
     neighbours: Mapping[str, list[str]]
     gpu_events: Mapping[str, list[Record]]
     units: Mapping[str, str]
@@ -235,6 +238,9 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
     gpu_events: dict[str, list[Record]] = defaultdict(list)
     for row in answers["gpu_events"]:
         gpu_events[row["run_id"]].append(row)
+    impossible: dict[str, list[Record]] = defaultdict(list)
+    for row in answers["impossible"]:
+        impossible[row["run_id"]].append(row)
     return Facts(
         metrics=FiguresByRun(
             {
@@ -247,6 +253,7 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
         texts=texts,
         short=frozenset(row["run_id"] for row in answers["short"]),
         gap_seconds={row["run_id"]: row["value"] for row in answers["gaps"]},
+        impossible=impossible,
         neighbours={row["run_id"]: row["value"] for row in answers["neighbours"]},
         twins={row["run_id"]: row["value"] for row in answers["twins"]},
         gpu_events=gpu_events,
@@ -410,6 +417,12 @@ fresh AS (  -- the part of each that no earlier one covers: several sources can 
     FROM within
 )
 SELECT run_id, sum(greatest(epoch(to_time - from_time), 0)) AS value FROM fresh GROUP BY run_id""",
+    "impossible": """
+WITH {takers}
+SELECT run_id, dropped.source, quantity, sum(readings)::BIGINT AS readings
+FROM takers JOIN runs USING (run_id) JOIN impossible_readings AS dropped ON dropped.session_id = takers.session_id
+WHERE run_id IN {chosen} AND coalesce(dropped.from_time, dropped.time) <= ended_at AND dropped.time >= started_at
+GROUP BY run_id, dropped.source, quantity ORDER BY readings DESC, quantity""",
     "neighbours": f"""
 WITH {{takers}},
 stays AS (  -- the time of each run on each of its machines

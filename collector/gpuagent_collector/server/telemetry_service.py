@@ -45,6 +45,7 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
     def __post_init__(self) -> None:
         limit_bytes = self.ingest.settings.queue_limit_bytes
         self._pace = Pace(base_millis=self.flush_interval_millis, limit_bytes=limit_bytes)
+        self.ingest.on_trouble = self._send_pace
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers of the service's calls, which parse messages in bounded memory."""
@@ -68,6 +69,8 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
         _LOG.info("the agent of node %s has connected", stream.hello.node_uuid)
         try:
             yield await self._welcome(stream, context)
+            if self.ingest.trouble:
+                yield self._make_pace()
             if stream.ending is None:
                 stream.reader = asyncio.create_task(self._read(stream, request_iterator))
             async for message in stream.outbox:
@@ -194,11 +197,20 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
     def _set_pace(self) -> None:
         """Send all agents new flush intervals when they change."""
         if self._pace.change(self.ingest.queued_bytes, self.ingest.lag_seconds):
-            pace = wire.Pace(
-                flush_interval_millis=self._pace.current_millis, idle_flush_interval_millis=self._pace.idle_millis
-            )
-            for stream in self.registry.streams():
-                stream.outbox.push(wire.CollectorMessage(pace=pace))
+            self._send_pace()
+
+    def _send_pace(self) -> None:
+        """Send all agents the flush intervals, and why nothing can be stored."""
+        for stream in self.registry.streams():
+            stream.outbox.push(self._make_pace())
+
+    def _make_pace(self) -> wire.CollectorMessage:
+        pace = wire.Pace(
+            flush_interval_millis=self._pace.current_millis,
+            idle_flush_interval_millis=self._pace.idle_millis,
+            trouble=self.ingest.trouble,
+        )
+        return wire.CollectorMessage(pace=pace)
 
 
 def _take_launch_reply(stream: AgentStream, message: wire.AgentMessage) -> None:

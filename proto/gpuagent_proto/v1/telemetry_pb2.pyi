@@ -443,18 +443,22 @@ class Pace(_message.Message):
 
     FLUSH_INTERVAL_MILLIS_FIELD_NUMBER: _builtins.int
     IDLE_FLUSH_INTERVAL_MILLIS_FIELD_NUMBER: _builtins.int
+    TROUBLE_FIELD_NUMBER: _builtins.int
     flush_interval_millis: _builtins.int
     """As in the welcome."""
     idle_flush_interval_millis: _builtins.int
+    trouble: _builtins.str
+    """Why the collector cannot store anything at present, for people; empty: it can."""
     def __init__(
         self,
         *,
         flush_interval_millis: _builtins.int = ...,
         idle_flush_interval_millis: _builtins.int = ...,
+        trouble: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["flush_interval_millis", b"flush_interval_millis", "idle_flush_interval_millis", b"idle_flush_interval_millis"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["flush_interval_millis", b"flush_interval_millis", "idle_flush_interval_millis", b"idle_flush_interval_millis", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

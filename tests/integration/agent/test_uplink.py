@@ -342,3 +342,40 @@ def test_a_wrong_clock_and_another_machine_with_the_identity_are_warned_of_until
         hostnames.put([])
         agent.add("a message that the server answers")
         until(lambda: len(warnings.texts()) == 1, "the end of the other machine")
+
+
+def test_the_loss_of_the_collector_and_its_return_are_logged_once_each(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lose(_requests: Requests, context: grpc.ServicerContext) -> Replies:
+        yield welcome()
+        context.abort(grpc.StatusCode.UNAVAILABLE, "the collector is stopping")
+
+    with delivery(tmp_path, lose, acknowledge_all) as (agent, _):
+        agent.add("first")
+        until(lambda: agent.spool.waiting() == 0, "an empty spool")
+    logged = [record.getMessage() for record in caplog.records if record.name == "gpuagent.delivery.uplink"]
+    assert len(logged) == 2
+    assert "is stopping" in logged[0]
+    assert logged[1].startswith("connected to the collector at 127.0.0.1:")
+
+
+def test_why_a_collector_stores_nothing_is_known_until_it_stores_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    has_room = threading.Event()
+
+    def full(requests: Requests, _context: grpc.ServicerContext) -> Replies:
+        yield welcome()
+        batch = next(batches(requests))
+        yield telemetry.CollectorMessage(pace=telemetry.Pace(flush_interval_millis=1000, trouble="the disk is full"))
+        has_room.wait()
+        yield ack(batch)
+        list(requests)
+
+    with delivery(tmp_path, full) as (agent, _):
+        agent.add("first")
+        until(lambda: agent.uplink.trouble == "the disk is full", "the collector's trouble")
+        has_room.set()
+        until(lambda: agent.spool.waiting() == 0 and not agent.uplink.trouble, "an empty spool and no trouble")
+    assert "the disk is full" in caplog.text

@@ -279,3 +279,17 @@ def test_one_machine_after_a_restart_in_mid_run_is_not_warned_of(store: Syntheti
         for row in store.rows["run_states"]
     ]
     assert "shared_identity" not in warnings(store)
+
+
+def test_impossible_readings_while_a_run_ran_are_warned_of_with_their_source(store: SyntheticStore) -> None:
+    alder, birch = alternate(store)
+    power = {"quantity": "gpu_samples.power_watts", "readings": 3, "value": 4294967.295}
+    span = {"from_time": EPOCH + timedelta(seconds=4)}
+    store.rows["impossible_readings"] += [
+        {**alder.at(5), **span, **power, "source": "nvml"},
+        {**birch.at(10_000), **power, "source": "nvml"},
+    ]
+    said = warnings(store)["impossible_readings"]
+    assert "1 of 5 alder" in said
+    assert "birch" not in said
+    assert "3 readings of gpu_samples.power_watts (nvml)" in said

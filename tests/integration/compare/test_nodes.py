@@ -95,3 +95,14 @@ def test_a_node_whose_clock_is_behind_has_left_by_the_collectors_clock(tmp_path:
     printed = CliRunner(env={"COLUMNS": "200"}).invoke(command, ["--store", store_name])
     assert "2 d behind" in printed.stderr
     assert "left 2 d ago" not in printed.stdout
+
+
+def test_a_node_has_the_number_of_impossible_readings_of_its_present_agent(store: SyntheticStore) -> None:
+    spruce, _ = store.node("spruce", "laptop"), store.node("alder", "laptop")
+    power = {"quantity": "gpu_samples.power_watts", "source": "nvml"}
+    store.rows["impossible_readings"] += [{**spruce.at(second), **power, "readings": 3} for second in (1, 2)]
+    store.write()
+    assert {node["hostname"]: node["impossible_readings"] for node in store.ask(NODES_SQL)} == {
+        "spruce": 6,
+        "alder": None,
+    }

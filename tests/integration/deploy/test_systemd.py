@@ -64,12 +64,15 @@ def test_services_are_installed_and_taken_away_again_but_for_what_an_operator_wr
     assert "mine" in (etc / "gpuagent/agent.env").read_text()
 
 
-def test_without_systemd_or_root_the_script_says_so() -> None:
+@pytest.mark.parametrize(("part", "program"), [("agent", "gpuagent start"), ("collector", "collector serve")])
+def test_without_systemd_or_root_the_script_says_so_and_names_the_program(part: str, program: str) -> None:
     if Path("/run/systemd/system").is_dir() and os.geteuid() == 0:
         pytest.skip("here it would install")
-    command = [str(SYSTEMD / "services.sh"), "install", "agent"]
+    command = [str(SYSTEMD / "services.sh"), "install", part]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
+    if os.geteuid() == 0:
+        assert f"/opt/gpuagent/bin/{program}," in done.stderr
     assert re.fullmatch(r"gpuagent: (services are root's|systemd does not run here).*\n", done.stderr)
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from gpuagent_collector import connect
+from gpuagent_collector.cli.options import ReaderOptions
 from gpuagent_collector.query.reader import open_reader
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.support.query_servers import Serving
@@ -167,6 +168,13 @@ def test_a_reader_learns_that_nothing_can_be_stored(serving: Serving, token: Pat
         reader.sql("SELECT 1")
         assert reader.trouble == (trouble or None)
     reader.close()
+
+
+def test_a_command_that_reads_says_so_too(serving: Serving, token: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    serving.service.trouble = lambda: "nothing is stored: the disk is full"
+    with ReaderOptions(address=serving.address, token_file=token, store=None).open() as reader:
+        reader.sql("SELECT 1")
+    assert "the disk is full" in capsys.readouterr().err
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

@@ -321,3 +321,22 @@ async def test_machines_with_one_identity_are_told_of_each_other(served: Served)
     assert list((await one.read()).same_identity.hostnames) == ["clone"]
     clone.call.cancel()
     assert list((await one.read()).same_identity.hostnames) == []
+
+
+async def test_agents_are_told_why_nothing_is_stored_and_that_it_is_over(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "runs.duckdb")) as store:
+        faults = ["before commit"] * 1000
+        settings = replace(SETTINGS, ingest=replace(SETTINGS.ingest, first_retry_seconds=0.01))
+        collector = Collector(failing(store, faults), settings, summarize=no_summary)
+        address = await collector.start()
+        async with grpc.aio.insecure_channel(str(address)) as channel:
+            agent = Agent(channel=channel)
+            await agent.connect()
+            await agent.send(1)
+            assert "nothing is stored" in (await agent.read()).pace.trouble
+            late = Agent(channel=channel, node_uuid="node-2")
+            faults.clear()
+            last = await agent.acknowledged(1)
+            assert [message.pace.trouble for message in last if message.HasField("pace")] in ([], [""])
+            await late.connect()
+        await collector.stop()

@@ -14,7 +14,7 @@ import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from gpuagent_collector.cli.serve import LogFormatter, is_worth_logging
+from gpuagent_collector.cli.serve import is_worth_logging
 from gpuagent_collector.server import app, telemetry_service
 from gpuagent_collector.trust import audit
 from gpuagent_collector.trust.audit import MAX_IN_WINDOW
@@ -24,6 +24,7 @@ from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_collector.web.server import WebServer
 from gpuagent_common.address import Address
 from gpuagent_common.connection import bearer
+from gpuagent_common.logs import LineFormatter
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 from gpuagent_proto.v1.query_service_pb2 import QueryRequest
 from gpuagent_proto.v1.query_service_pb2_grpc import QueryServiceStub
@@ -130,7 +131,7 @@ async def test_a_hello_that_would_do_something_to_a_log_is_refused(site: Guarded
 
 def test_a_line_of_the_log_is_one_line_whatever_agents_put_into_it() -> None:
     record = logging.LogRecord("name", logging.WARNING, "path", 1, "unknown: %s", ("\x1b[2J\nERROR: forged",), None)
-    assert LogFormatter().format(record) == "WARNING: unknown: \\x1b[2J\\nERROR: forged"
+    assert LineFormatter("%(levelname)s: %(message)s").format(record) == "WARNING: unknown: \\x1b[2J\\nERROR: forged"
 
 
 @pytest.mark.parametrize(("error", "is_told"), [("ExecuteBatchError", False), ("ValueError", True)])

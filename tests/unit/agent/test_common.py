@@ -1,6 +1,9 @@
+import os
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -132,3 +135,116 @@ def test_a_second_interrupt_ends_an_exit_without_a_traceback() -> None:
         lines.append(process.stderr.read())
     assert lines == ["\n", "tool: interrupted\n", ""]
     assert process.returncode == -signal.SIGINT
+
+
+_TOOL = """
+import logging, os, sys, threading
+import click
+from gpuagent_common.cli import run_command_line
+from gpuagent_common.logs import LineFormatter
+
+class Remote(Exception): ...
+
+@click.group()
+def tool(): ...
+
+@tool.command()
+@click.argument("text", default="")
+def show(text): click.echo(f"{text} {sys.stdout.isatty()}")
+
+@tool.command()
+def fail(): raise Remote("line one\\nline two " + "x" * 1000)
+
+@tool.command()
+def recurse(): recurse.callback()
+
+@tool.command()
+def exhaust(): raise MemoryError
+
+@tool.command()
+def look(): os.getcwd()
+
+@tool.command()
+def log():
+    handler = logging.StreamHandler()
+    handler.setFormatter(LineFormatter("tool: %(message)s"))
+    logging.basicConfig(handlers=[handler])
+    try:
+        1 / 0
+    except ZeroDivisionError:
+        logging.exception("the source nvml")
+    thread = threading.Thread(target=lambda: 1 / 0)
+    thread.start()
+    thread.join()
+
+run_command_line(tool)
+"""
+
+
+def run_tool(folder: Path, *words: str | bytes, cwd: Path | None = None, **more: str) -> tuple[int, str, str]:
+    environment = {**os.environ, "TMPDIR": str(folder), **more}
+    done = subprocess.run(
+        [sys.executable, "-c", _TOOL, *words], capture_output=True, cwd=cwd, env=environment, check=False
+    )
+    return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+
+
+@pytest.mark.parametrize(("command", "kind"), [("fail", "Remote"), ("recurse", "RecursionError")])
+def test_an_error_that_nobody_foresaw_is_one_line_and_its_traceback_in_a_private_file(
+    tmp_path: Path, command: str, kind: str
+) -> None:
+    code, _, printed = run_tool(tmp_path, command)
+    (report,) = tmp_path.glob("tool-error-*.txt")
+    assert (code, printed.count("\n")) == (1, 1)
+    assert printed.startswith(f"tool: unexpected {kind}: ")
+    assert printed.endswith(f"please report it with {report}\n")
+    assert "Traceback" in report.read_text()
+    assert report.stat().st_mode & 0o077 == 0
+
+
+def test_a_traceback_is_printed_where_it_is_wanted_and_one_line_where_no_file_can_be_written(tmp_path: Path) -> None:
+    _, _, printed = run_tool(tmp_path, "fail", GPUAGENT_DEBUG="1")
+    assert "Traceback" in printed
+    assert "memory ran out" in run_tool(tmp_path, "exhaust")[2]
+
+
+def test_errors_in_logs_and_threads_are_a_line_each(tmp_path: Path) -> None:
+    code, _, printed = run_tool(tmp_path, "log")
+    logged, thread = printed.splitlines()
+    assert code == 0
+    assert logged.startswith("tool: the source nvml: ZeroDivisionError: division by zero")
+    assert thread.startswith("tool: unexpected ZeroDivisionError")
+    assert "Traceback" in run_tool(tmp_path, "log", GPUAGENT_DEBUG="1")[2]
+
+
+def test_an_argument_or_folder_that_is_not_utf8_is_a_misuse(tmp_path: Path) -> None:
+    foreign = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    foreign.mkdir()
+    for printed in (run_tool(tmp_path, "show", b"caf\xe9"), run_tool(tmp_path, "show", cwd=foreign)):
+        assert printed[0] == 2
+        assert re.fullmatch("tool: .* not UTF-8: .*\n", printed[2])
+
+
+def test_arguments_are_utf8_where_the_locale_has_no_letters(tmp_path: Path) -> None:
+    printed = run_tool(tmp_path, "show", "café", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    assert printed == (0, "café False\n", "")
+
+
+def test_a_deleted_working_directory_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    delete = 'rmdir "$0"; exec "$@"'
+    command = ["sh", "-c", delete, str(folder), sys.executable, "-P", "-c", _TOOL, "look"]
+    command.remove("-P") if sys.version_info < (3, 11) else None
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+    assert (done.returncode, done.stderr.splitlines()[-1].split(";")[0]) == (
+        1,
+        "tool: the working directory does not exist any more",
+    )
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_stop_no_command(closed: str) -> None:
+    command = ["sh", "-c", f'"$0" -c "$1" show {closed}', sys.executable, _TOOL]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

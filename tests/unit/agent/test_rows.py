@@ -85,3 +85,14 @@ def test_a_buffer_returns_samples_and_records_once() -> None:
     buffer.add_record("results", {"name": "loss"})
     assert buffer.drain() == ({"host_samples": [{"time": 1}, {"time": 2}]}, {"results": [{"name": "loss"}]})
     assert buffer.drain() == ({}, {})
+
+
+def test_facts_and_reports_beyond_physical_limits_are_absent_and_counted_without_a_source() -> None:
+    buffer = RecordBuffer()
+    buffer.add_record("session_devices", {"time": 7, "uuid": "GPU-1", "power_limit_watts": 4_294_967.295})
+    buffer.add_record("steps", {"time": 8, "wall_seconds": -1.0, "step": -3})
+    _, records = buffer.drain(is_last=True)
+    assert records["session_devices"] == [{"time": 7, "uuid": "GPU-1", "power_limit_watts": None}]
+    assert records["steps"] == [{"time": 8, "wall_seconds": None, "step": -3}]
+    counts = [(row["source"], row["quantity"], row["time"]) for row in records["impossible_readings"]]
+    assert counts == [(None, "session_devices.power_limit_watts", 7), (None, "steps.wall_seconds", 8)]

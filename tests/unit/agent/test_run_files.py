@@ -302,3 +302,33 @@ def test_no_value_of_a_telling_name_survives(value: str, name: str) -> None:
 @pytest.mark.parametrize("piece", ["-", "token-", "a.", "token=", "secret_", "\t", "a:", "token"])
 def test_hostile_text_is_redacted_fast(piece: str) -> None:
     assert isinstance(redact_text(piece * (200_000 // len(piece))), str)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"event": "step", "phase": "measure", "step": 1, "wall_seconds": -0.5},
+        {"event": "step", "phase": "measure", "step": 1, "wall_seconds": 1e300},
+        {"event": "steps", "phase": "measure", "step": 1, "wall_nano": [2**63 - 1]},
+    ],
+)
+def test_a_reported_time_that_is_impossible_is_absent_and_no_part_of_the_figures(
+    tmp_path: Path, event: dict[str, object]
+) -> None:
+    good = {"event": "step", "phase": "measure", "step": 0, "wall_seconds": 0.5, "items": 4}
+    (tmp_path / "events.0.0.jsonl").write_bytes(line(**good) + line(**event))
+    tailer = EventTailer("run", tmp_path)
+    steps = [row["wall_seconds"] for table, row in rows(tailer) if table == "steps"]
+    assert (steps, tailer.digest.malformed) == ([0.5, None], 1)
+    assert "wall_seconds" in (tailer.digest.complaint or "")
+    assert tailer.digest.steps.of(0).seconds == 0.5
+
+
+@pytest.mark.parametrize("waited", ["long", [], -1, 1e300])
+def test_a_malformed_wait_for_data_stops_no_reading(tmp_path: Path, waited: object) -> None:
+    bad = {"event": "steps", "phase": "measure", "step": 0, "wall_nano": [5], "data_wait_seconds": waited}
+    (tmp_path / "events.0.0.jsonl").write_bytes(line(**bad) + line(event="phase", name="teardown"))
+    tailer = EventTailer("run", tmp_path)
+    assert rows(tailer)[-1][1]["name"] == "teardown"
+    assert tailer.digest.malformed == 1
+    assert tailer.digest.steps.of(0).data_wait_seconds is None

@@ -3,6 +3,8 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from unittest.mock import Mock
 
+import pytest
+
 from gpuagent.clock import Instant, SystemClock
 from gpuagent.errors import SourceError
 from gpuagent.sampling.costs import ROUNDS, measure_costs
@@ -168,3 +170,59 @@ def test_a_source_has_a_cost_at_its_own_rate_even_when_it_fails() -> None:
     assert cost.cpu_percent == 200 * cost.cpu_seconds
     assert cost.cpu_seconds > 0
     assert cost.wall_seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("table", "values", "column"),
+    [
+        ("gpu_samples", {"utilization_percent": float(2**32 - 1)}, "utilization_percent"),
+        ("gpu_samples", {"power_watts": (2**32 - 1) / 1000, "power_kind": "instant"}, "power_watts"),
+        ("gpu_samples", {"temperature_celsius": float(2**32 - 1)}, "temperature_celsius"),
+        ("gpu_samples", {"sm_clock_mhz": float(2**32 - 1)}, "sm_clock_mhz"),
+        ("gpu_samples", {"throttle_reasons": 2**64 - 1}, "throttle_reasons"),
+        ("gpu_samples", {"ecc_errors_uncorrected": 2**32 - 1}, "ecc_errors_uncorrected"),
+        ("gpu_samples", {"memory_used_bytes": 81, "memory_total_bytes": 80}, "memory_used_bytes"),
+        ("gpu_samples", {"sm_active_percent": -1.0}, "sm_active_percent"),
+        ("gpu_samples", {"dram_active_percent": 100 * 140737488355328.0}, "dram_active_percent"),
+        ("gpu_samples", {"energy_joules": (2**64 - 1) / 1000}, "energy_joules"),
+        ("power_samples", {"power_watts": (2**32 - 1) / 1000}, "power_watts"),
+        ("host_samples", {"memory_available_bytes": 9, "memory_total_bytes": 8}, "memory_available_bytes"),
+        ("host_samples", {"network_send_bytes_per_second": 2.0**64}, "network_send_bytes_per_second"),
+        ("host_samples", {"cpu_power_watts": 65_532.0}, "cpu_power_watts"),
+        ("cgroup_samples", {"cpu_cores": 1.8e13}, "cpu_cores"),
+        ("process_samples", {"anonymous_bytes": -4096}, "anonymous_bytes"),
+    ],
+)
+def test_an_impossible_reading_is_absent_and_counted_by_its_source(
+    table: str, values: dict[str, float | str], column: str
+) -> None:
+    clock = SteppedClock()
+    start = clock.unix_nano
+    source = FakeSource("broken", lambda _now: [Reading(table, values)])
+    samples, records = sample(source, clock=clock, ticks=3).drain(is_last=True)
+    assert [row[column] for row in samples[table]] == [None] * 3
+    others = {name: value for name, value in values.items() if name != column}
+    assert all(others.items() <= row.items() for row in samples[table])
+    (count,) = records["impossible_readings"]
+    assert (count["source"], count["quantity"], count["readings"]) == ("broken", f"{table}.{column}", 3)
+    assert (count["from_time"], count["time"]) == (start, start + 2 * SECOND // 10)
+    assert count["value"] == pytest.approx(values[column])
+
+
+def test_counts_of_a_sensor_that_stays_broken_are_a_row_every_ten_seconds() -> None:
+    clock, buffer = SteppedClock(), RecordBuffer()
+    source = FakeSource("broken", host({"cpu_percent": 1e9}))
+    counts: list[object] = []
+    for _ in range(25):
+        Sampler([source], rate_hz=1.0, clock=clock, buffer=buffer).run(WaitingMovesClock(clock, 1))
+        clock.move(1)
+        _, records = buffer.drain()
+        counts += [row["readings"] for row in records.get("impossible_readings", [])]
+    assert counts == [6, 6, 6, 6]
+    assert buffer.drain(is_last=True)[1]["impossible_readings"][0]["readings"] == 1
+
+
+def test_a_text_in_the_place_of_a_number_costs_no_other_reading() -> None:
+    readings = [Reading("host_samples", {"cpu_percent": "high"}), Reading("host_samples", {"load_1m": 1.0})]
+    samples, _ = sample(FakeSource("a", lambda _now: readings), clock=SteppedClock(), ticks=1).drain()
+    assert [row["load_1m"] for row in samples["host_samples"]] == [1.0]

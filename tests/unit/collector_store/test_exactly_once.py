@@ -16,6 +16,8 @@ from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.ingest.committer import Committer
 from gpuagent_collector.ingest.messages import Message, Verdict
 from gpuagent_collector.store import Store
+from gpuagent_collector.store.columns import agent_tables
+from gpuagent_common.ranges import find_range
 from tests.unit.collector_store.conftest import ON_BOTH_KINDS
 from tests.unit.collector_store.faults import FaultyConnection, PickyConnection
 
@@ -239,3 +241,60 @@ def test_whatever_fails_in_whatever_order_every_message_is_stored_exactly_once(
     delivery.finish()
     assert stored(delivery.connection, delivery.session_id) == list(range(1, delivery.last + 1))
     delivery.connection.close()
+
+
+@ON_BOTH_KINDS
+def test_impossible_values_of_any_agent_are_null_and_counted_by_session(connection: duckdb.DuckDBPyConnection) -> None:
+    good = {"utilization_percent": 50.0, "memory_used_bytes": 7, "memory_total_bytes": 8, "temperature_celsius": -5.0}
+    bad = [
+        {**good, "utilization_percent": float(2**32 - 1)},
+        {**good, "memory_used_bytes": 9},
+        {**good, "power_watts": -1.0},
+        {**good, "memory_total_bytes": 2**63 - 1},
+        {**good, "utilization_percent": float("-inf")},
+        {**good, "temperature_celsius": 201.0, "throttle_reasons": -1},
+    ]
+    # Another writer than ours sends them, so its encoder does not matter: only these bytes do.
+    rows = [{"time": 10**18 + second * 10**9, **row} for second, row in enumerate([good, *bad, good])]
+    records = encode_records({"gpu_samples": rows})
+    fine = encode_records({"gpu_samples": [{"time": 10**18, **good}]})
+    committer(connection).commit([message(1, records), message(1, fine, session_id=5)])
+    columns = "utilization_percent, memory_used_bytes, memory_total_bytes, temperature_celsius, power_watts"
+    found = connection.execute(f"SELECT {columns} FROM gpu_samples WHERE session_id = 1 ORDER BY time").fetchall()
+    usual = (50.0, 7, 8, -5.0, None)
+    assert found == [
+        usual,
+        (None, 7, 8, -5.0, None),
+        (50.0, None, 8, -5.0, None),
+        usual,
+        (50.0, 7, None, -5.0, None),
+        (None, 7, 8, -5.0, None),
+        (50.0, 7, 8, None, None),
+        usual,
+    ]
+    counts = connection.execute(
+        "SELECT session_id, quantity, readings, source FROM impossible_readings ORDER BY quantity"
+    ).fetchall()
+    assert counts == [
+        (1, "gpu_samples.memory_total_bytes", 1, None),
+        (1, "gpu_samples.memory_used_bytes", 1, None),
+        (1, "gpu_samples.power_watts", 1, None),
+        (1, "gpu_samples.temperature_celsius", 1, None),
+        (1, "gpu_samples.throttle_reasons", 1, None),
+        (1, "gpu_samples.utilization_percent", 1, None),
+    ]
+
+
+def test_every_number_that_agents_send_has_limits_or_is_an_identity(connection: duckdb.DuckDBPyConnection) -> None:
+    numbers = {"BIGINT", "DOUBLE"}
+    without = {
+        name
+        for table, columns in agent_tables(connection).items()
+        for name, kind in columns.items()
+        if kind in numbers and find_range(table, name) is None
+    }
+    identities = {name for name in without if name.endswith("_id")}
+    assert without - identities == {
+        *("core", "device_index", "exit_code", "number", "numa_node", "pid", "rank", "step"),
+        "value",  # of a result: any number
+    }

@@ -95,3 +95,14 @@ def test_without_a_driver_there_are_no_gpus_and_with_a_broken_one_none_are_count
 
 def test_cuda_versions_have_a_dot() -> None:
     assert [cuda_version(number) for number in (13000, 12040, 11080)] == ["13.0", "12.4", "11.8"]
+
+
+def test_a_limit_that_is_the_largest_number_is_no_limit() -> None:
+    recording = NvmlRecording.load("idle")
+    recording.outcomes = {
+        question: [{"answer": 2**32 - 1}] if "EnforcedPowerLimit" in question or "MaxClockInfo" in question else answers
+        for question, answers in recording.outcomes.items()
+    }
+    (gpu,) = collect_device_facts(surroundings(recording))
+    assert (gpu.power_limit_watts, gpu.sm_clock_max_mhz, gpu.memory_clock_max_mhz) == (None, None, None)
+    assert gpu.cuda_cores == 16896

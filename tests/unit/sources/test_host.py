@@ -15,6 +15,7 @@ from gpuagent.sources.host_memory import HostMemory, memory_values, parse_meminf
 from gpuagent.sources.host_network import HostNetwork, parse_net_dev
 from gpuagent.sources.source import Source, SourceContext, Value
 from gpuagent.sources.support.files import exists
+from gpuagent_common.ranges import find_impossible
 from tests.support.sources import OpenSource
 from tests.support.trees import instant, plant
 
@@ -106,6 +107,9 @@ def test_memory_in_use_is_what_programs_cannot_get_or_absent() -> None:
         "swap_total_bytes": 0,
         "swap_used_bytes": 0,
     }
+    # A container whose file system for /proc mixes its own total with the node's figures.
+    mixed = memory_values(parse_meminfo("MemTotal: 1000 kB\nMemAvailable: 4000 kB\nSwapTotal: 1 kB\nSwapFree: 2 kB\n"))
+    assert {"memory_used_bytes", "swap_used_bytes"} <= {each.column for each in find_impossible("host_samples", mixed)}
     # Kernels without MemAvailable.
     assert memory_values(parse_meminfo("MemTotal: 1000 kB\nMemFree: 10 kB\n"))["memory_used_bytes"] is None
 

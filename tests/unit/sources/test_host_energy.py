@@ -82,8 +82,8 @@ def test_a_falling_counter_of_unknown_range_is_absent_once(
 
 
 @given(st.integers(1, 10**12), st.data())
-def test_an_unwrapped_counter_rises_by_the_energy_spent(highest: int, data: st.DataObject) -> None:
-    spent: Sequence[int] = data.draw(st.lists(st.integers(0, highest - 1)))
+def test_an_unwrapped_counter_rises_by_the_energy_spent_up_to_half_its_range(highest: int, data: st.DataObject) -> None:
+    spent: Sequence[int] = data.draw(st.lists(st.integers(0, highest // 2)))
     counter, total = Unwrapped(highest=highest), 0
     for amount in spent:
         total += amount
@@ -117,3 +117,17 @@ def test_counters_that_cannot_be_opened_come_with_a_remedy(tmp_path: Path) -> No
         HostEnergy(SourceContext(sys=tmp_path))
     assert raised.value.remedy
     assert "as root" in raised.value.remedy
+
+
+@pytest.mark.parametrize("reset_to", [0, 900_000])
+def test_a_counter_that_was_reset_far_from_its_end_has_no_power_once(
+    tmp_path: Path, reset_to: int, open_source: OpenSource
+) -> None:
+    source = open_source(HostEnergy, sys=plant_zones(tmp_path, highest="65532610987"))
+    counter = tmp_path / POWERCAP / "intel-rapl:0/energy_uj"
+    counter.write_text("1000000\n")
+    list(source.read(instant(0)))
+    counter.write_text(f"{reset_to}\n")
+    assert read(source, 10) == {"cpu_power_watts": None}
+    spend(tmp_path, _0=50)
+    assert read(source, 11) == {"cpu_power_watts": pytest.approx(50.0)}

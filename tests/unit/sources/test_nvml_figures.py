@@ -205,3 +205,10 @@ def test_a_lost_gpu_has_no_xids_until_it_is_back() -> None:
         list(source.read(instant(0)))
     assert list(source.read(instant(2))) == []
     assert [reading.values["number"] for reading in source.read(instant(3))] == [62]
+
+
+def test_a_slot_of_the_power_buffer_that_was_never_filled_is_no_reading() -> None:
+    now = instant(0)
+    micros = now.unix_nano // 1000
+    source, _ = replay(NvmlPower, {HELD: [{"answer": [[0, 0], [micros, 70_000]]}]})
+    assert [row.values["time"] for row in source.read(now)] == [micros * 1000]

@@ -42,6 +42,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     # Doubtful figures beside the primary one.
     hardware.idle_gpu,
     health.narrow_links,
+    health.impossible_readings,
     runs.gaps,
     runs.thinned,
     runs.short,

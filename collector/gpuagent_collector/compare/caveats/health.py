@@ -1,6 +1,6 @@
 """Warnings about slowed and failing GPUs."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from statistics import median
 
@@ -8,6 +8,7 @@ from gpuagent_collector.compare.figures import Evidence
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import significant
 from gpuagent_collector.runs.data import Run
+from gpuagent_common.text import counted
 
 # Throttling for longer than this share of the time deserves a warning.
 _THROTTLED_PERCENT = 1.0
@@ -28,6 +29,24 @@ _MEMORY_ERRORS: Mapping[str, tuple[str, str]] = {
     "gpu_memory_repair_pending": ("bad memory of a GPU is waiting to be replaced", "reset the GPU: `nvidia-smi -r`"),
     "gpu_memory_repair_failed": ("bad memory of a GPU could not be replaced", "have the GPU replaced"),
 }
+
+
+def impossible_readings(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where readings beyond physical limits were dropped, with their sources."""
+    dropped = evidence.facts.impossible
+    where = evidence.sides_where(lambda run: run.run_id in dropped)
+    if where:
+        counts: Counter[str] = Counter()
+        for row in (row for run_id in evidence.layout.run_ids for row in dropped.get(run_id, [])):
+            counts[f"{row['quantity']} ({row['source'] or 'message or report'})"] += row["readings"]
+        listed = ", ".join(f"{counted(count, 'reading')} of {quantity}" for quantity, count in counts.most_common(3))
+        more = f" and {len(counts) - 3} more" if len(counts) > 3 else ""
+        yield Caveat(
+            code="impossible_readings",
+            text=f"readings beyond physical limits were left out in {where}: {listed}{more}",
+            remedy="figures of these quantities rest on the other readings; check the driver. "
+            "The table `impossible_readings` has all",
+        )
 
 
 def throttled(evidence: Evidence) -> Iterator[Caveat]:
