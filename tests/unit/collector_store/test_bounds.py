@@ -252,7 +252,6 @@ DEEP = "[" * 100_000 + "]" * 100_000
         *((request(parameters=text), "an object of") for text in ('{"a": 1e999}', '"x"', DEEP, '{"a": "\\ud800"}')),
         *((request(labels=text), "texts") for text in ("[1,2]", '{"a": 1}', '{"a": null}')),
         *((request(command=text), "a list of texts") for text in ("{}", '["a", 1]', '"ls"')),
-        ({"run_events": [{"run_id": "r", "time": 1, "event": "metric", "detail": "[]"}]}, "an object"),
         ({"sessions": [{"started_at": 1, "labels": "7"}]}, "texts"),
         ({"sessions": [{"started_at": 1, "cpu_model": "x" * 1001}]}, "longer than 1,000"),
         ({"session_devices": [{"name": "x" * 1001}]}, "longer than 1,000"),
