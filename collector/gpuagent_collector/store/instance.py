@@ -9,6 +9,7 @@ from pathlib import Path
 import duckdb
 
 from gpuagent_collector.errors import StoreError, StoreIsHeldError, StoreIsReadError
+from gpuagent_collector.output.new_files import follow_user
 from gpuagent_collector.store import shared
 from gpuagent_collector.store.columns import quoted
 from gpuagent_collector.store.extensions import NO_DOWNLOADS, load_extension
@@ -133,6 +134,8 @@ def _start_lake(spec: StoreSpec, *, read_only: bool, create: bool, exact: bool) 
     options = "READ_ONLY" if read_only else f"DATA_INLINING_ROW_LIMIT {0 if exact else _INLINED_ROWS}"
     try:
         if spec.kind is Kind.SHARED:
+            if not read_only:
+                follow_user()
             data = shared.attach_shared(connection, spec, name=LAKE, options=options, create=create)
         else:
             data = str(spec.data_directory)

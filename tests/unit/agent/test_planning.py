@@ -12,6 +12,7 @@ from gpuagent.runs.planning import PlannedRun, Planner
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.invitation import is_invited
 from gpuagent_common.limits import Limits
+from gpuagent_common.own_module import module_command
 from gpuagent_proto.v1.run_pb2 import CpuChange as ProtoChange
 from gpuagent_proto.v1.run_pb2 import RunSpec
 from tests.support.parts import FixedCatalogue
@@ -44,7 +45,8 @@ def test_each_repeat_is_a_run_of_its_own_with_all_parameters() -> None:
     assert len({plan.experiment for plan in plans}) == 1
     defaults = {"load": 1.5, "device": "auto", "compile": False, "data": "synthetic"}
     assert plans[0].parameters == {"batch-size": 8, **defaults}
-    assert plans[0].program == ("python3", "-m", "gpuagent_workloads", "run", "train", "--param", "batch_size=8")
+    start = module_command("python3", "gpuagent_workloads")
+    assert plans[0].program == (*start, "run", "train", "--param", "batch_size=8")
     assert plans[0].required_results == ("throughput",)
 
 
@@ -106,11 +108,37 @@ def test_an_invalid_request_is_refused_with_a_reason(spec: RunSpec, words: str) 
         RunSpec(workload="train", environment="charliecloud", image="/image"),
         # The command of a server, which serve-load starts.
         RunSpec(workload="train", parameters={"serve": "anything"}),
+        # torch's launcher loads a pickle from there.
+        RunSpec(workload="train", nodes=2, parameters={"rendezvous": "evil:1"}),
+        RunSpec(workload="train", environment="slurm", options=["--prolog=/tmp/evil"]),
+        RunSpec(workload="train", working_directory="/tmp/evil"),
     ],
 )
 def test_only_the_owner_may_run_commands_unless_allowed(spec: RunSpec) -> None:
     with pytest.raises(GpuAgentError, match="--allow-commands"):
         planner().plan(spec, from_owner=False)
+
+
+# What a launch may ask for without --allow-commands; the rest can start a program.
+HARMLESS = ("workload", "parameters", "interference", "environment", "repeats", "first_repeat", "labels", "experiment")
+HARMLESS += ("timeout_seconds", "cpus", "memory_bytes", "cpu_changes", "nodes", "job")
+OTHERS: dict[str, Any] = {
+    "command": ["x"],
+    "image": "x",
+    "options": ["x"],
+    "working_directory": "/",
+    "name": "x",
+    "observe": True,
+    "pattern": "x",
+    "items_per_step": 1,
+}
+
+
+def test_each_field_of_a_launch_is_harmless_or_for_the_owner_alone() -> None:
+    assert {field.name for field in RunSpec.DESCRIPTOR.fields} == {*HARMLESS, *OTHERS}
+    for name, value in OTHERS.items():
+        with pytest.raises(GpuAgentError):
+            planner().plan(RunSpec(workload="train", **{name: value}), from_owner=False)
 
 
 def test_others_may_run_commands_if_the_owner_allows_it() -> None:
