@@ -1,15 +1,23 @@
 """Who may read the files that a command makes: their owner alone, except what a user writes for others."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-# The user's own mask, which says whom files for others are for; None: no command has set another one.
+# The user's own umask, for files that are meant for others; None: no command has set another one.
 _users_mask: int | None = None
 
 
-def keep_for_owner() -> None:
-    """Make all files of this process for their owner alone from now on, those of DuckDB and of Arrow included."""
-    global _users_mask  # noqa: PLW0603 - a process has one mask
+@contextmanager
+def for_owner_alone() -> Iterator[None]:
+    """Make all files of this process for their owner alone, those of DuckDB and of Arrow included."""
+    global _users_mask  # noqa: PLW0603 - a process has one
     _users_mask = os.umask(0o077)
+    try:
+        yield
+    finally:
+        follow_user()
+        _users_mask = None
 
 
 def follow_user() -> None:
