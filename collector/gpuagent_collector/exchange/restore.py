@@ -41,7 +41,7 @@ def restore(file: Path, spec: StoreSpec, now: datetime, progress: Progress) -> P
     unfinished = target.with_name(f".{target.name}.part")
     try:
         unfinished.unlink(missing_ok=True)
-        unfinished.touch(mode=0o600)
+        unfinished.touch(mode=0o600, exist_ok=False)  # a link that another user makes would be followed
         shutil.copyfile(file, unfinished)
         with unfinished.open("rb") as written:
             os.fsync(written.fileno())

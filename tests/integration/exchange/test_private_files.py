@@ -1,4 +1,4 @@
-"""Access to files: whatever holds runs is for its owner alone, and what a user writes for others is as the user says."""
+"""Access to files: what holds runs is for its owner alone, and what a user writes for others is as that user says."""
 
 import os
 from collections.abc import Iterator

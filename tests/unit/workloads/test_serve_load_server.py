@@ -72,9 +72,9 @@ def test_our_own_server_is_not_taken_from_the_folder_and_one_of_the_user_s_is(
     (tmp_path / "folder").mkdir()
     (tmp_path / "gpuagent_workloads.py").write_text("print('hostile')")
     (tmp_path / "server.py").write_text("print('the folder')")
-    reporter = Reporter(tmp_path / "folder/events.0.0.jsonl")
     for module, reason in (("gpuagent_workloads serve --nothing", "nothing"), ("server", "the folder")):
-        asked = Config(rate=1.0, serve=f"{{python}} -m {module}")
+        reporter = Reporter(tmp_path / "folder/events.0.0.jsonl")
+        asked = Config(rate=1.0, serve=f"{{python}} -m {module} {{port}}")
         with reporter, pytest.raises(WorkloadError, match=reason), served(asked, reporter):
             pass
 
