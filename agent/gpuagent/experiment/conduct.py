@@ -267,7 +267,7 @@ def check_cells(
     lacking: dict[str, str] = {}
     for cell in every:
         try:
-            (planned,) = plan(spec(Trial(cell=cell, repeat=1), experiment, "."))
+            (planned,) = plan(spec(Trial(cell=cell, repeat=1), experiment, ""))
             if planned.image is None:
                 # Without an image, the program has to be on the node.
                 planned.environment.launch(planned.probe())
