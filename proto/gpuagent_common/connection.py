@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from gpuagent_common.errors import GpuAgentError
+
 # The default address of `collector serve` and of its clients.
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 
@@ -81,9 +83,16 @@ def tls_files(ca: Path | None, certificate: Path | None, key: Path | None) -> Tl
 
 
 def configuration_folder() -> Path:
-    """Return the folder of the user's configuration, below XDG_CONFIG_HOME (~/.config)."""
+    """Return the folder of the user's configuration, below XDG_CONFIG_HOME (~/.config).
+
+    Raises:
+        GpuAgentError: the user has no home directory, as in some containers.
+    """
     config = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(config) if config else Path.home() / ".config") / "gpuagent"
+    try:
+        return (Path(config) if config else Path.home() / ".config") / "gpuagent"
+    except RuntimeError as error:
+        raise GpuAgentError("this user has no home directory; set HOME") from error
 
 
 def default_token_file() -> Path:

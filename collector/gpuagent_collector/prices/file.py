@@ -4,7 +4,6 @@ YAML, by its nodes rather than as plain values: a node has its line, and `platfo
 library reads no TOML before Python 3.11, and gives no lines.
 """
 
-import os
 import re
 from collections.abc import Callable, Mapping
 from datetime import date
@@ -14,6 +13,7 @@ from typing import Any
 import yaml
 
 from gpuagent_collector.prices.price import Price, Prices
+from gpuagent_common.connection import configuration_folder
 from gpuagent_common.errors import MisuseError
 
 _MOST_BYTES = 1_000_000
@@ -25,8 +25,7 @@ _CURRENCY = re.compile(r"[A-Z]{3}")
 
 def default_prices_file() -> Path:
     """Return the default price file: below XDG_CONFIG_HOME (~/.config)."""
-    config = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(config) if config else Path.home() / ".config") / "gpuagent" / "prices.yaml"
+    return configuration_folder() / "prices.yaml"
 
 
 def find_prices(named: Path | None) -> Prices | None:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuagent_common.backoff import Backoff
-from gpuagent_common.errors import MisuseError
+from gpuagent_common.connection import configuration_folder
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.limits import (
     NO_LIMITS,
     CpuChange,
@@ -132,3 +133,12 @@ def test_a_second_interrupt_ends_an_exit_without_a_traceback() -> None:
         lines.append(process.stderr.read())
     assert lines == ["\n", "tool: interrupted\n", ""]
     assert process.returncode == -signal.SIGINT
+
+
+def test_a_user_without_a_home_is_told_to_set_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user has no name."""
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 2**31)
+    with pytest.raises(GpuAgentError, match="set HOME"):
+        configuration_folder()
