@@ -1,4 +1,4 @@
-"""Who may read the files that a command makes: their owner alone, except what a user writes for others."""
+"""Access to the files that a command makes: their owner's alone, except what a user writes for others."""
 
 import os
 from collections.abc import Iterator
