@@ -82,7 +82,8 @@ def try_command(command: Command, prepared: Path, folder: Path, calls: Sequence[
             wrong.append(f"{command.name} at call {call}: neither the rows before nor those after")
         if command.is_copy and found == after:
             (place / command.target).unlink()
-        if _run(place, command.words) != 0 or _state(place, command) != after:
+        # What is removed is not found a second time.
+        if (_run(place, command.words) != 0 and found != after) or _state(place, command) != after:
             wrong.append(f"{command.name} at call {call}: the next attempt failed")
         shutil.rmtree(place)
     print(f"{command.name}: {len(calls)} trials, killed {killed}, wrong {len(wrong)}", flush=True)  # noqa: T201

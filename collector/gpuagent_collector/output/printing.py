@@ -134,7 +134,7 @@ def write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: TextIO)
     """
     inert = out.isatty()
     given = pa.array(map(harmless, schema.names) if inert else schema.names, pa.string())
-    names = unique_names(_as_texts(given).to_pylist())
+    names = unique_names(map(str, _as_texts(given).to_pylist()))
     kinds = [kind if _is_writable(kind, inert=inert) else pa.string() for kind in schema.types]
     written = pa.schema(list(zip(names, kinds, strict=True)))
     out.flush()
@@ -147,7 +147,9 @@ def write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: TextIO)
 def _as_texts(column: Column) -> Column:
     """Return the column with an apostrophe before each text that a spreadsheet would take for a formula."""
     is_formula = pc.and_not(pc.match_substring_regex(column, _FORMULA), pc.match_substring_regex(column, _NUMBER))
-    return pc.if_else(is_formula, pc.binary_join_element_wise("'", column, ""), column)
+    quoted = pc.replace_substring_regex(column, pattern="^", replacement="'", max_replacements=1)
+    texts: Column = pc.if_else(is_formula, quoted, column)
+    return texts
 
 
 def _writable(column: Column, *, inert: bool) -> Column:

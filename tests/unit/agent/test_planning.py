@@ -120,8 +120,8 @@ def test_only_the_owner_may_run_commands_unless_allowed(spec: RunSpec) -> None:
 
 
 # What a launch may ask for without --allow-commands; the rest can start a program.
-HARMLESS = ("workload", "parameters", "interference", "environment", "repeats", "first_repeat", "labels", "experiment")
-HARMLESS += ("timeout_seconds", "cpus", "memory_bytes", "cpu_changes", "nodes", "job")
+HARMLESS = {"workload", "parameters", "interference", "environment", "repeats", "first_repeat", "labels", "experiment"}
+HARMLESS |= {"timeout_seconds", "cpus", "memory_bytes", "cpu_changes", "nodes", "job"}
 OTHERS: dict[str, Any] = {
     "command": ["x"],
     "image": "x",
