@@ -48,6 +48,9 @@ _FOR_OWNERS = frozenset({"serve", "url", "rendezvous"})
 MAX_REPEATS = 10_000
 MAX_TIMEOUT_SECONDS = 365 * 86_400.0
 
+# A collector takes no more from an agent.
+_MAX_LABELS, _MAX_NAME_CHARACTERS = 64, 1000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interference:
@@ -278,6 +281,13 @@ def _check(spec: RunSpec) -> None:
     texts = (*spec.command, *spec.parameters.values(), spec.image, spec.working_directory, spec.experiment, spec.job)
     if any("\0" in text for text in (*texts, *spec.labels, *spec.labels.values())):
         raise MisuseError("a run cannot contain a NUL character")
+    names = (spec.experiment, spec.job, *spec.labels, *spec.labels.values())
+    if len(spec.labels) > _MAX_LABELS or any(
+        len(name) > _MAX_NAME_CHARACTERS or not name.isprintable() for name in names
+    ):
+        raise MisuseError(
+            f"a run has up to {_MAX_LABELS} labels, and names of up to {_MAX_NAME_CHARACTERS:,} printable characters"
+        )
 
 
 def _missing_job() -> MisuseError:
