@@ -37,8 +37,8 @@ def _prepare(folder: Path) -> None:
     write_site(str(folder / "site"), two_nodes)
     for words in (("backup", "copy"), ("export", "--parquet", "export")):
         _run(folder, (*words, "--store", "site"))
-    with Store.open(str(folder / "other")):
-        pass
+    shutil.copy(folder / "site", folder / "other")
+    _run(folder, ("delete", "--experiment", "gan", "--yes", "--store", "other"))
 
 
 _COMMANDS = (

@@ -55,13 +55,19 @@ def restore(file: Path, spec: StoreSpec, now: datetime, progress: Progress) -> P
 
 
 def _set_aside(spec: StoreSpec, now: datetime) -> Path:
-    """Rename the store, with its write-ahead log; raise StoreError if a collector holds it by now."""
+    """Give the store a second name, with its write-ahead log; raise StoreError if a collector holds it by now.
+
+    It keeps the first until the copy takes it: a collector that found no store there would make an empty one.
+    """
     aside = spec.path.with_name(f"{spec.path.name}.before-{now:%Y%m%dT%H%M%SZ}")
     _check_free(spec)
     log = spec.path.with_name(f"{spec.path.name}.wal")
     if log.exists():
         log.replace(aside.with_name(f"{aside.name}.wal"))
-    spec.path.replace(aside)
+    try:
+        aside.hardlink_to(spec.path)
+    except OSError:  # a file system without links
+        spec.path.replace(aside)
     return aside
 
 
