@@ -1,6 +1,7 @@
 """Starts of gpuagent's own modules in a folder in which another user has left modules."""
 
 import ast
+import json
 import os
 import subprocess
 import sys
@@ -9,8 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from gpuagent.clock import SystemClock
 from gpuagent.runs.catalogue import Catalogue, ask
+from gpuagent.runs.planning import Planner
+from gpuagent.runs.recording import RunRecorder
+from gpuagent.sampling.rows import RecordBuffer, Row
 from gpuagent_common.own_module import SAFE_PATH, module_command
+from gpuagent_proto.v1.run_pb2 import RunSpec
 
 ROOT = Path(__file__).parents[3]
 
@@ -69,6 +75,23 @@ def test_a_module_that_is_missing_is_an_error_in_one_line() -> None:
     done = subprocess.run(module_command(sys.executable, "mine.not"), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "No module named" in done.stderr
+
+
+def test_a_store_has_the_command_as_people_type_it() -> None:
+    request: dict[str, str] = {}
+
+    class Buffer(RecordBuffer):
+        def add_record(self, table: str, row: Row) -> None:
+            request.update(command=str(row["command"]))
+
+    recorder = RunRecorder(images=None, buffer=Buffer(), clock=SystemClock())
+    planner = Planner(Catalogue(sys.executable), allow_commands=False)
+    for spec, words in (
+        (RunSpec(workload="cpu-burn"), ["-m", "gpuagent_workloads", "run", "cpu-burn"]),
+        (RunSpec(command=["python", "-c", "print()", "x"]), ["-c", "print()", "x"]),
+    ):
+        recorder.record_request(planner.plan(spec)[0])
+        assert json.loads(request["command"])[1:] == words
 
 
 def _unguarded(path: Path) -> Iterator[str]:

@@ -12,7 +12,7 @@ from gpuagent.runs.planning import PlannedRun, Planner
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.invitation import is_invited
 from gpuagent_common.limits import Limits
-from gpuagent_common.own_module import module_command
+from gpuagent_common.own_module import module_command, shown_command
 from gpuagent_proto.v1.run_pb2 import CpuChange as ProtoChange
 from gpuagent_proto.v1.run_pb2 import RunSpec
 from tests.support.parts import FixedCatalogue
@@ -47,6 +47,7 @@ def test_each_repeat_is_a_run_of_its_own_with_all_parameters() -> None:
     assert plans[0].parameters == {"batch-size": 8, **defaults}
     start = module_command("python3", "gpuagent_workloads")
     assert plans[0].program == (*start, "run", "train", "--param", "batch_size=8")
+    assert shown_command(plans[0].program)[:3] == ["python3", "-m", "gpuagent_workloads"]
     assert plans[0].required_results == ("throughput",)
 
 
