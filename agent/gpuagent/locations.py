@@ -94,17 +94,34 @@ def make_private(folder: Path, remedy: str = REMEDY) -> None:
     """Create `folder` so that only this user can look into it; `remedy` names the options for another.
 
     Raises:
-        GpuAgentError: it cannot be created, or belongs to another user.
+        GpuAgentError: it cannot be created, belongs to another user or to all, or has something of others in it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = folder.stat(follow_symlinks=False)
     except OSError as error:
         raise GpuAgentError(f"cannot create the folder {folder}: {error.strerror}; name others: {remedy}") from error
-    if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
+    is_for_all = bool(found.st_mode & stat.S_ISVTX and found.st_mode & 0o022)  # such as /tmp
+    if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode) or is_for_all:
         raise GpuAgentError(f"{folder} is not a folder of yours; name others: {remedy}")
     if stat.S_IMODE(found.st_mode) & 0o077:
         folder.chmod(0o700)
+    if found.st_mode & 0o022:
+        _check_content(folder, remedy)
+
+
+def _check_content(folder: Path, remedy: str) -> None:
+    """Raise GpuAgentError where others, who could write into the folder, have left files or links to files of ours."""
+    for path in folder.iterdir():
+        left = path.lstat()
+        if left.st_uid != os.geteuid() or stat.S_ISLNK(left.st_mode):
+            raise GpuAgentError(
+                f"{path} may be another user's, who could write there; remove it, or name others: {remedy}"
+            )
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def lock(file: Path, *, held: str) -> IO[str]:
@@ -115,7 +132,7 @@ def lock(file: Path, *, held: str) -> IO[str]:
         GpuAgentError: the file cannot be opened, or its file system has no locks.
     """
     try:
-        opened = file.open("a+")
+        opened = open(file, "a+", opener=_open_no_link)  # noqa: SIM115 - it stays open
     except OSError as error:
         raise GpuAgentError(f"cannot open {file}: {error.strerror}") from error
     try:

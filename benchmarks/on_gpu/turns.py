@@ -35,9 +35,9 @@ def take_turns(lock_file: str, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:3] != ["-m", "gpuagent_workloads"]:
-        sys.exit("turns.py stands for Python in `gpuagent --python`: it runs -m gpuagent_workloads alone")
-    sys.argv[1:3] = []
+    if sys.argv[1:2] != ["-c"] or sys.argv[3:4] != ["gpuagent_workloads"]:
+        sys.exit("turns.py stands for Python in `gpuagent --python`: it runs gpuagent_workloads alone")
+    sys.argv[1:4] = []
     if sys.argv[1:2] == ["run"]:
         take_turns(os.environ["GPUAGENT_TURNS"], float(os.environ.get("GPUAGENT_TURN_SECONDS", "10")))
     runpy.run_module("gpuagent_workloads", run_name="__main__", alter_sys=True)

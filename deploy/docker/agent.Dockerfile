@@ -41,7 +41,7 @@ VOLUME /var/lib/gpuagent
 USER 65532:0
 # Whether the agent answers on the socket that `gpuagent run` uses.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=20s \
-    CMD ["python3", "-S", "-c", "import glob, socket; socket.socket(socket.AF_UNIX).connect(glob.glob('/var/lib/gpuagent/run/*.sock')[0])"]
+    CMD ["python3", "-I", "-S", "-c", "import glob, socket; socket.socket(socket.AF_UNIX).connect(glob.glob('/var/lib/gpuagent/run/*.sock')[0])"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["gpuagent"]
 CMD ["start"]

@@ -41,7 +41,7 @@ WORKDIR /var/lib/gpuagent
 USER 65532:0
 EXPOSE 50051
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \
-    CMD ["python3", "-S", "-c", "import socket; socket.create_connection(('127.0.0.1', 50051), 4)"]
+    CMD ["python3", "-I", "-S", "-c", "import socket; socket.create_connection(('127.0.0.1', 50051), 4)"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["collector"]
 CMD ["serve", "--listen", "0.0.0.0:50051", "--store", "/var/lib/gpuagent/runs.duckdb"]

@@ -38,4 +38,4 @@ ENV PATH=/opt/gpuagent/bin:/usr/local/bin:/usr/bin:/bin \
 USER 65532:0
 # It runs to its end and serves nobody.
 HEALTHCHECK NONE
-CMD ["python3", "-m", "gpuagent_workloads", "list"]
+CMD ["python3", "-I", "-m", "gpuagent_workloads", "list"]

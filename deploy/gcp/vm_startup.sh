@@ -23,6 +23,6 @@ if ! modprobe nvidia; then
 fi
 
 nvidia-smi
-[ -e /opt/gpuagent/bin/pip ] || python3 -m venv /opt/gpuagent
+[ -e /opt/gpuagent/bin/pip ] || python3 -I -m venv /opt/gpuagent
 ln -sf /opt/gpuagent/bin/gpuagent /usr/local/bin/gpuagent
 touch "$state/ready"

@@ -25,7 +25,7 @@ is_ours() {
 find_python() {
     local candidate found
     for candidate in ${python:-python3 ${pythons//3./python3.}}; do
-        found=$("$candidate" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || found="not there"
+        found=$("$candidate" -I -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || found="not there"
         case " $pythons " in *" $found "*) python=$candidate && return ;; esac
         [ -z "$python" ] || fail "$python is ${found/#3/Python 3}; this file is for Python ${pythons// / or }"
     done
@@ -54,7 +54,7 @@ install_all() {
     rm -rf "${prefix:?}"/{bin,lib,lib64,include}
     # First the mark of the folder: a second try then repairs an interrupted one.
     mkdir -p "$prefix" && cp -r "$folder/slurm" "$folder/systemd" "$prefix/"
-    "$python" -m venv --without-pip "$prefix" || fail "cannot make a virtual environment in $prefix"
+    "$python" -I -m venv --without-pip "$prefix" || fail "cannot make a virtual environment in $prefix"
     # pip runs from its own wheel: not every Python here has it.
     "$prefix/bin/python" "$(echo "$folder"/wheels/pip-*.whl)/pip" install --quiet --no-index --no-cache-dir \
         --disable-pip-version-check --find-links "$folder/wheels" "gpuagent@EXTRAS@==$version" >"$folder/log" 2>&1 ||

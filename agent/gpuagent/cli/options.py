@@ -62,9 +62,16 @@ SPOOL_OPTION = env_option(
     help="Folder of the agent's messages, runs and records, on a local disk.",
 )
 
+
+def _make_absolute(_context: click.Context, _parameter: click.Parameter, program: str) -> str:
+    """Return the program; by a relative path it would be another one in another folder."""
+    return os.path.abspath(program) if os.sep in program else program  # noqa: PTH100 - a link stays one
+
+
 PYTHON_OPTION = click.option(
     "--python",
     metavar="PROGRAM",
+    callback=_make_absolute,
     default=sys.executable,
     show_default="this one",
     help="Python that has the workloads.",

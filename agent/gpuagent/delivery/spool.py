@@ -238,11 +238,13 @@ class Spool:
     def open_runs(self) -> dict[str, tuple[Path, dict[str, int]]]:
         """Return directory and events offsets (bytes by file name) of each run that has not been closed."""
         with self._lock:
+            # As text whatever the disk has made of them; a folder that is not there is a run that is lost.
             runs = {
-                run_id: (Path(path), dict[str, int]()) for run_id, path in self._rows("SELECT * FROM open_runs", ())
+                str(run_id): (Path(str(path).replace("\0", "")), dict[str, int]())
+                for run_id, path in self._rows("SELECT run_id, directory FROM open_runs", ())
             }
             for run_id, file, offset in self._rows("SELECT run_id, file, offset FROM offsets", ()):
-                if run_id in runs:
+                if run_id in runs and isinstance(offset, int) and offset >= 0:
                     runs[run_id][1][file] = offset
         return runs
 

@@ -1,8 +1,8 @@
 """The SQLite file of the spool: its tables, and transactions that are on the disk when they return."""
 
+import contextlib
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from gpuagent_common.errors import GpuAgentError
@@ -30,7 +30,7 @@ class SpoolError(GpuAgentError):
     """An error of the spool: no part of the message was written."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     """Run BEGIN IMMEDIATE … COMMIT; on any failure ROLLBACK, and raise SpoolError for those of SQLite."""
     try:
@@ -53,6 +53,8 @@ def connect(file: Path) -> sqlite3.Connection:
         sqlite3.OperationalError: the file cannot be opened.
         sqlite3.DatabaseError: the file is damaged.
     """
+    with contextlib.suppress(OSError):  # which SQLite reports
+        file.touch(mode=0o600)  # its log gets the same mode
     connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
     connection.text_factory = lambda content: content.decode(errors="replace")  # checksums find damage
     try:

@@ -18,6 +18,7 @@ from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.experiment.plan import Trial, cells, looks, spec, trials
 from gpuagent.runs.planning import PlannedRun
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.own_module import module_command
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
 
@@ -266,7 +267,7 @@ def check_cells(
     lacking: dict[str, str] = {}
     for cell in every:
         try:
-            (planned,) = plan(spec(Trial(cell=cell, repeat=1), experiment, "."))
+            (planned,) = plan(spec(Trial(cell=cell, repeat=1), experiment, ""))
             if planned.image is None:
                 # Without an image, the program has to be on the node.
                 planned.environment.launch(planned.probe())
@@ -324,7 +325,7 @@ def torch_concerns(experiment: Experiment, python: str, gpus: NodeGpus) -> Itera
     """Yield why the torch of this Python cannot use the GPUs that the experiment's workloads would want."""
     if not (any(cell.workload for cell in cells(experiment)) and gpus.temperatures()):
         return
-    command = [python, "-m", "gpuagent_workloads", "check"]
+    command = [*module_command(python, "gpuagent_workloads"), "check"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_CHECK_TIMEOUT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

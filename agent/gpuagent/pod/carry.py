@@ -1,4 +1,4 @@
-"""Copies a gpuagent that needs nothing of an image: `python3 -m gpuagent.pod.carry FOLDER`, in the agent's image.
+"""Copies a gpuagent that needs nothing of an image: `python3 -I -m gpuagent.pod.carry FOLDER`, in the agent's image.
 
 FOLDER gets a Python with its library, the agent's packages, every shared library of both, and the loader that starts
 them. So the C library of the other image does not matter, nor whether it has a shell or a Python.

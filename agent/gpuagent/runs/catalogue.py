@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.own_module import module_command
+
+_PACKAGE = "gpuagent_workloads"
 
 _LIST_TIMEOUT_SECONDS = 60.0
 
@@ -133,12 +136,12 @@ class Catalogue:
     def program(self, workload: Workload, given: Mapping[str, str], python: str | None = None) -> list[str]:
         """Return the command that runs `workload` with the parameters `given`; `python` None: the catalogue's own."""
         parameters = [word for name, text in given.items() for word in ("--param", f"{name}={text}")]
-        return [python or self._python, "-m", "gpuagent_workloads", "run", workload.name, *parameters]
+        return [*module_command(python or self._python, _PACKAGE), "run", workload.name, *parameters]
 
     def preparation(self, workload: Workload, directory: str | None, mirrors: Sequence[str]) -> list[str]:
         """Return the command that fetches the data of `workload`; `directory` None: into its usual place."""
         place = [] if directory is None else [f"--data={directory}"]
-        command = [self._python, "-m", "gpuagent_workloads", "prepare", workload.name]
+        command = [*module_command(self._python, _PACKAGE), "prepare", workload.name]
         return [*command, *place, *(f"--mirror={mirror}" for mirror in mirrors)]
 
 
@@ -181,7 +184,7 @@ def ask_layers(python: str, name: str, parameters: Sequence[str], wanted: str) -
 def _run(python: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     try:
         return subprocess.run(
-            [python, "-m", "gpuagent_workloads", *arguments],
+            [*module_command(python, _PACKAGE), *arguments],
             env={**os.environ, "PYTHONIOENCODING": "utf-8"},
             capture_output=True,
             encoding="utf-8",

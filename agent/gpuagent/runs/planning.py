@@ -31,11 +31,25 @@ from gpuagent_proto.v1.run_pb2 import RunSpec
 # The parameters of a workload for its number of nodes, and the place where their ranks meet.
 _NODES, _RENDEZVOUS = "nodes", "rendezvous"
 
-# A server's command, and the address that gets the agent's own key.
-_FOR_OWNERS = frozenset({"serve", "url"})
+# What anyone who may launch can ask for. All else reaches a program, a path or an option: images contain programs, and
+# Python would import from a folder.
+_FOR_ALL = frozenset(
+    (
+        *("workload", "parameters", "interference", "environment", "repeats", "first_repeat", "labels", "experiment"),
+        *("timeout_seconds", "cpus", "memory_bytes", "cpu_changes", "nodes", "job"),
+    )
+)
+_IN_WORDS = {"command": "commands", "image": "images", "working_directory": "a working directory"}
+
+# Parameters that are for the owner alone: a server's command, the address that gets the agent's own key, and the one
+# from which torch's launcher loads a pickle, that is any program.
+_FOR_OWNERS = frozenset({"serve", "url", "rendezvous"})
 
 MAX_REPEATS = 10_000
 MAX_TIMEOUT_SECONDS = 365 * 86_400.0
+
+# A collector takes no more from an agent.
+_MAX_LABELS, _MAX_NAME_CHARACTERS = 64, 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +173,8 @@ class Planner:
 
         Args:
             spec: the request.
-            from_owner: whether the agent's own user asks. Others may run commands only with --allow-commands.
+            from_owner: whether the agent's own user asks. With --allow-commands others may ask for as much, else only
+                for what can start no program of theirs.
             variables: the caller's environment variables; None: the agent's own.
 
         Raises:
@@ -169,10 +184,8 @@ class Planner:
             GpuAgentError: it is not allowed, or the workloads cannot be listed.
         """
         _check(spec)
-        has_command = bool(spec.command) or not _FOR_OWNERS.isdisjoint(spec.parameters)
-        if (has_command or spec.image or spec.options) and not (from_owner or self.allow_commands):
-            what = "commands" if has_command else "images or options, because they can contain any program"
-            raise GpuAgentError(f"this agent does not accept {what}; its owner can start it with --allow-commands")
+        if not (from_owner or self.allow_commands):
+            _check_harmless(spec)
         experiment = spec.experiment or f"{_name(spec)}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
         first = self._plan_one(spec, experiment, os.environ if variables is None else variables)
         first_repeat = spec.first_repeat or 1
@@ -237,6 +250,21 @@ class Planner:
         return Interference(name=name, program=tuple(self._catalogue.program(workload, {}, environment.python)))
 
 
+def _check_harmless(spec: RunSpec) -> None:
+    """Check that a request of another user than the owner can start no program of that user's.
+
+    Raises:
+        GpuAgentError: it could.
+    """
+    given = [_IN_WORDS.get(field.name, field.name) for field, _ in spec.ListFields() if field.name not in _FOR_ALL]
+    given += [f"the parameter {name}" for name in sorted(_FOR_OWNERS) if name in spec.parameters]
+    if given:
+        raise GpuAgentError(
+            f"this agent does not accept {given[0]}, which can start any program; "
+            "its owner can start it with --allow-commands"
+        )
+
+
 def _check(spec: RunSpec) -> None:
     if bool(spec.workload) == bool(spec.command):
         raise MisuseError("give either a workload or a command")
@@ -253,6 +281,13 @@ def _check(spec: RunSpec) -> None:
     texts = (*spec.command, *spec.parameters.values(), spec.image, spec.working_directory, spec.experiment, spec.job)
     if any("\0" in text for text in (*texts, *spec.labels, *spec.labels.values())):
         raise MisuseError("a run cannot contain a NUL character")
+    names = (spec.experiment, spec.job, *spec.labels, *spec.labels.values())
+    if len(spec.labels) > _MAX_LABELS or any(
+        len(name) > _MAX_NAME_CHARACTERS or not name.isprintable() for name in names
+    ):
+        raise MisuseError(
+            f"a run has up to {_MAX_LABELS} labels, and names of up to {_MAX_NAME_CHARACTERS:,} printable characters"
+        )
 
 
 def _missing_job() -> MisuseError:

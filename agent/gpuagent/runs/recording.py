@@ -14,6 +14,7 @@ from gpuagent.runs.planning import PlannedRun
 from gpuagent.runs.redaction import redact_arguments, redact_text
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent.sources.source import Value
+from gpuagent_common.own_module import shown_command
 
 
 class RunRecorder:
@@ -32,7 +33,7 @@ class RunRecorder:
             "run_id": plan.run_id,
             "experiment": plan.experiment,
             "workload": plan.workload,
-            "command": _json(redact_arguments(plan.program)),
+            "command": _json(redact_arguments(shown_command(plan.program))),
             "parameters": _json(_redact_values(plan.parameters)),
             "environment": plan.environment.name,
             "image": plan.image.name if plan.image else None,

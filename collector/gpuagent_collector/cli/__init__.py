@@ -6,6 +6,7 @@ from typing import NoReturn
 import click
 
 from gpuagent_collector import __version__
+from gpuagent_collector.output.new_files import for_owner_alone
 from gpuagent_common.cli import LazyGroup, run_command_line
 
 # Subcommand → (module whose `command` it is, its help in one line).
@@ -82,4 +83,5 @@ class _WithoutPandas:
 def main() -> NoReturn:
     """Run the command line and exit."""
     sys.meta_path.insert(0, _WithoutPandas)
-    run_command_line(cli)
+    with for_owner_alone():  # anyone who can read a store, or a copy of it, needs no token
+        run_command_line(cli)

@@ -55,10 +55,13 @@ def answer_question(root: click.Command, question: Question, reader: "StreamingR
         GpuAgentError: the folder cannot be written.
     """
     from gpuagent_collector.output.files import appearing
+    from gpuagent_collector.output.new_files import for_others
 
     check_folder(folder)
     try:
-        folder.mkdir(exist_ok=True)
+        if not folder.exists():
+            folder.mkdir()
+            folder.chmod(for_others(0o777))
     except OSError as error:
         raise GpuAgentError(f"cannot make {folder}: {error.strerror}") from error
     parts = [_answer(root, question, number, reader, folder) for number in range(1, len(question.answers) + 1)]

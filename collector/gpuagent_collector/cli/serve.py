@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -164,8 +163,6 @@ def command(
     if audit_log:
         keep_in(audit_log)
     spec = StoreSpec.parse(store_name, data)
-    if spec.kind is not Kind.SHARED:
-        os.umask(0o077)  # anyone who can read the store's file needs no token
     raise_file_limit()
     address, http_address = Address.parse(listen), Address.parse(http) if http else None
     # Before anything is made: a second collector leaves nothing behind.

@@ -119,7 +119,7 @@ def shrink(spec: StoreSpec) -> str:
         log = path.with_name(f"{path.name}.wal")  # of this file alone
         if log.exists() or reader.free_share() < _WORTH_COPYING:
             return ""
-        was, mask = path.stat(), os.umask(0o077)  # anyone who can read the copy needs no token
+        was = path.stat()
         try:
             copy.unlink(missing_ok=True)
             if lacking := backup(reader, copy, lambda _table, _rows: None).lacking:
@@ -130,7 +130,6 @@ def shrink(spec: StoreSpec) -> str:
         except PermissionError:  # another user's store, who could not open a copy of ours
             return ""
         finally:
-            os.umask(mask)
             copy.unlink(missing_ok=True)
     return ""
 

@@ -120,7 +120,6 @@ def _new_folder(folder: Path) -> Iterator[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
         yield unfinished
-        unfinished.chmod(0o755)
         unfinished.replace(folder)
     except OSError as error:
         raise GpuAgentError(f"cannot write {folder}: {error.strerror}") from error

@@ -41,7 +41,7 @@ def restore(file: Path, spec: StoreSpec, now: datetime, progress: Progress) -> P
     unfinished = target.with_name(f".{target.name}.part")
     try:
         unfinished.unlink(missing_ok=True)
-        unfinished.touch(mode=0o600)
+        unfinished.touch(mode=0o600, exist_ok=False)  # a link that another user makes would be followed
         shutil.copyfile(file, unfinished)
         with unfinished.open("rb") as written:
             os.fsync(written.fileno())
@@ -55,13 +55,19 @@ def restore(file: Path, spec: StoreSpec, now: datetime, progress: Progress) -> P
 
 
 def _set_aside(spec: StoreSpec, now: datetime) -> Path:
-    """Rename the store, with its write-ahead log; raise StoreError if a collector holds it by now."""
+    """Give the store a second name, with its write-ahead log; raise StoreError if a collector holds it by now.
+
+    It keeps the first until the copy takes it: a collector that found no store there would make an empty one.
+    """
     aside = spec.path.with_name(f"{spec.path.name}.before-{now:%Y%m%dT%H%M%SZ}")
     _check_free(spec)
     log = spec.path.with_name(f"{spec.path.name}.wal")
     if log.exists():
         log.replace(aside.with_name(f"{aside.name}.wal"))
-    spec.path.replace(aside)
+    try:
+        aside.hardlink_to(spec.path)
+    except OSError:  # a file system without links
+        spec.path.replace(aside)
     return aside
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from gpuagent_collector.output.formats import ENDINGS, FileFormat
+from gpuagent_collector.output.new_files import for_others
 from gpuagent_collector.output.printing import Writer, write_csv, write_json, write_json_lines, write_markdown
 from gpuagent_collector.output.values import unique_names
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -53,6 +54,8 @@ def check_writable(path: Path, *, force: bool) -> None:
 def appearing(path: Path) -> Iterator[Path]:
     """Yield a new file beside `path` that replaces it on success; on failure nothing is left behind.
 
+    It is a user's, to be shared as the user's umask says.
+
     Raises:
         GpuAgentError: it cannot be written.
     """
@@ -62,9 +65,7 @@ def appearing(path: Path) -> Iterator[Path]:
         os.close(handle)
         unfinished = Path(name)
         yield unfinished
-        mask = os.umask(0o077)
-        os.umask(mask)
-        unfinished.chmod(0o666 & ~mask)
+        unfinished.chmod(for_others(0o666))
         with unfinished.open("rb") as file, suppress(OSError):  # not every file system can
             os.fsync(file.fileno())
         unfinished.replace(path)

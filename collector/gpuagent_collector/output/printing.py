@@ -11,6 +11,7 @@ from itertools import chain, islice
 from typing import TextIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 from rich.cells import cell_len
 from rich.console import Console
@@ -38,6 +39,10 @@ MAX_ROWS = 1_000
 
 # Longer texts may be folded to this many characters.
 _FOLDABLE_WIDTH = 24
+# Spreadsheets compute such texts, which agents choose, and start programs or send cells away. Numbers and dates do no
+# harm.
+_FORMULA, _NUMBER = r"^[=+\-@\t\r\n]", r"^[+\-][+\-0-9.: %]*([eE][+\-]?[0-9]+)?$"
+
 _EXPLAIN = ["explain_key", "explain_value"]
 
 Rows = Sequence[Sequence[str]]
@@ -124,10 +129,12 @@ Writer = Callable[[pa.Schema, Iterable[pa.RecordBatch], TextIO], None]
 def write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: TextIO) -> None:
     """Write CSV with a header line, batch by batch: NULL is empty, an empty text is two quotes.
 
-    Texts are exact in files and pipes; control characters are escaped on terminals.
+    A text that a spreadsheet would compute has an apostrophe in front, which keeps it a text there; all others are
+    exact in files and pipes. Control characters are escaped on terminals.
     """
     inert = out.isatty()
-    names = unique_names(map(harmless, schema.names) if inert else schema.names)
+    given = pa.array(map(harmless, schema.names) if inert else schema.names, pa.string())
+    names = unique_names(map(str, _as_texts(given).to_pylist()))
     kinds = [kind if _is_writable(kind, inert=inert) else pa.string() for kind in schema.types]
     written = pa.schema(list(zip(names, kinds, strict=True)))
     out.flush()
@@ -137,15 +144,23 @@ def write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: TextIO)
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=written))
 
 
+def _as_texts(column: Column) -> Column:
+    """Return the column with an apostrophe before each text that a spreadsheet would take for a formula."""
+    is_formula = pc.and_not(pc.match_substring_regex(column, _FORMULA), pc.match_substring_regex(column, _NUMBER))
+    quoted = pc.replace_substring_regex(column, pattern="^", replacement="'", max_replacements=1)
+    texts: Column = pc.if_else(is_formula, quoted, column)
+    return texts
+
+
 def _writable(column: Column, *, inert: bool) -> Column:
     """Return the column as one that Arrow's CSV writer takes."""
     if pa.types.is_timestamp(column.type):
         return iso_times(column)
-    if _is_writable(column.type, inert=inert):
-        return column
-    values = plain_column(column)
-    texts = (value if isinstance(value, str | None) else as_json(value) for value in values)
-    return pa.array([harmless(text) if inert and text else text for text in texts], pa.string())
+    if not _is_writable(column.type, inert=inert):
+        values = plain_column(column)
+        texts = (value if isinstance(value, str | None) else as_json(value) for value in values)
+        column = pa.array([harmless(text) if inert and text else text for text in texts], pa.string())
+    return _as_texts(column) if pa.types.is_string(column.type) else column
 
 
 def _is_writable(kind: pa.DataType, *, inert: bool) -> bool:

@@ -1,6 +1,9 @@
 """Start and lockdown of the DuckDB instance that holds a store."""
 
+import atexit
+import contextlib
 import fcntl
+import os
 import re
 import shutil
 from dataclasses import dataclass
@@ -9,6 +12,7 @@ from pathlib import Path
 import duckdb
 
 from gpuagent_collector.errors import StoreError, StoreIsHeldError, StoreIsReadError
+from gpuagent_collector.output.new_files import follow_user
 from gpuagent_collector.store import shared
 from gpuagent_collector.store.columns import quoted
 from gpuagent_collector.store.extensions import NO_DOWNLOADS, load_extension
@@ -67,6 +71,7 @@ def start_instance(spec: StoreSpec, *, read_only: bool, create: bool = True, exa
             raise StoreError(f"cannot make the store {path}: there is no folder {folder}; run: mkdir -p {folder}")
         if path.is_dir():
             raise StoreError(f"the store {path} is a folder; name a file in it")
+        _check_owners(spec)
     try:
         if spec.kind is Kind.FILE:
             return Instance(
@@ -78,6 +83,20 @@ def start_instance(spec: StoreSpec, *, read_only: bool, create: bool = True, exa
         if spec.kind is not Kind.SHARED and _LOCKED in str(error):
             kind = StoreIsReadError if not read_only and _is_only_read(spec) else StoreIsHeldError
         raise kind(*_explain(spec, str(error), read_only=read_only)) from error
+
+
+def _check_owners(spec: StoreSpec) -> None:
+    """Raise StoreError where another user has left one of the places that DuckDB would use beside the store.
+
+    In a folder such as /tmp such a user could read and change what it writes there.
+    """
+    path, ours = spec.path, {os.geteuid(), 0}
+    if path.exists():
+        ours.add(path.stat().st_uid)
+    for place in (path.with_name(f"{path.name}.wal"), spec.scratch_directory, spec.data_directory):
+        with contextlib.suppress(FileNotFoundError):
+            if place.lstat().st_uid not in ours:
+                raise StoreError(f"{place} belongs to another user; name a store in a folder of your own")
 
 
 def use_store(connection: duckdb.DuckDBPyConnection, spec: StoreSpec) -> None:
@@ -98,6 +117,9 @@ def harden(instance: Instance, spec: StoreSpec, memory_bytes: int | None = None)
     # A store that this process has open already: DuckDB shares its instance, with all settings.
     if connection.execute("SELECT current_setting('lock_configuration')").fetchall() == [(True,)]:
         return
+    if spec.kind is Kind.SHARED:
+        scratch.mkdir(mode=0o700)  # in a folder of all users
+        atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     share_bytes = memory_limit_bytes(connection) / _DEFAULT_MEMORY_SHARE * _MEMORY_SHARE
     memory_mib = max(1, int((memory_bytes or share_bytes) / 2**20))
     free_bytes = shutil.disk_usage(scratch.parent).free
@@ -133,6 +155,8 @@ def _start_lake(spec: StoreSpec, *, read_only: bool, create: bool, exact: bool) 
     options = "READ_ONLY" if read_only else f"DATA_INLINING_ROW_LIMIT {0 if exact else _INLINED_ROWS}"
     try:
         if spec.kind is Kind.SHARED:
+            if not read_only:
+                follow_user()
             data = shared.attach_shared(connection, spec, name=LAKE, options=options, create=create)
         else:
             data = str(spec.data_directory)

@@ -57,6 +57,7 @@ FAULTS: tuple[Fault, ...] = (
     fault(processes.collector_killed_at_a_write, Site),
     fault(processes.suspend_collector, Site),
     fault(processes.suspend_agent, Site),
+    fault(processes.suspend_either_for_a_minute, Site),
     fault(processes.collector_away_for_long, Site, gives_up=True),
     fault(network.cut, Site),
     fault(network.refuse, Site),

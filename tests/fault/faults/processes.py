@@ -48,11 +48,16 @@ def suspend_agent(site: Site, random: Random) -> None:
     _suspend(site.generators[0].process.pid, random)
 
 
-def _suspend(pid: int, random: Random) -> None:
+def suspend_either_for_a_minute(site: Site, random: Random) -> None:
+    """Longer than either side waits for the other's answer."""
+    _suspend(random.choice([site.collector.pid, site.generators[0].process.pid]), random, (60.0, 75.0))
+
+
+def _suspend(pid: int, random: Random, seconds: tuple[float, float] = (0.2, 1.5)) -> None:
     process = psutil.Process(pid)
     time.sleep(random.uniform(0.0, 0.3))
     process.suspend()
-    time.sleep(random.uniform(0.2, 1.5))
+    time.sleep(random.uniform(*seconds))
     process.resume()
 
 

@@ -88,3 +88,28 @@ def test_a_file_that_is_no_backup_is_named_and_not_the_option_of_the_store(site:
     code, printed = run("restore", str(other), "--store", site)
     assert (code, str(other) in printed, "--store" in printed) == (1, True, False)
     assert "collector backup" in printed
+
+
+def test_a_restore_that_is_killed_leaves_a_store_in_its_place(
+    site: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collector that found none would make an empty one."""
+    copy, store = tmp_path / "copy.duckdb", Path(site)
+    assert run("backup", str(copy), "--store", site)[0] == 0
+    assert run("delete", "--experiment", "gan", "--yes", "--store", site)[0] == 0
+    there: list[bool] = []
+    replace = Path.replace
+
+    def watched(self: Path, target: Path) -> Path:
+        there.append(store.exists())
+        replaced = replace(self, target)
+        there.append(store.exists())
+        return replaced
+
+    monkeypatch.setattr(Path, "replace", watched)
+    assert run("restore", str(copy), "--store", site)[0] == 0
+    assert there == [True, True]
+    (kept,) = tmp_path.glob("*.before-*")
+    for file, runs in ((store, 3), (kept, 1)):
+        with duckdb.connect(str(file), read_only=True) as opened:
+            assert opened.execute("SELECT count(*) FROM runs").fetchone() == (runs,)

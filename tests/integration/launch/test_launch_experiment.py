@@ -85,10 +85,10 @@ def test_every_chosen_agent_runs_it_and_json_has_its_state(lab: Lab, tmp_path: P
             "name: bad\nworkloads: [{workload: mnits}]\n",
             "mnits · bare: unknown workload 'mnits'; did you mean 'mnist'?",
         ),
-        ("name: bad\nworkloads: [{command: ['true']}]\n", "this agent does not accept commands; its owner can start"),
+        ("name: bad\nworkloads: [{command: ['true']}]\n", "this agent does not accept commands"),
         (
             "name: bad\nworkloads: [{workload: mnist, environments: ['docker:x']}]\n",
-            "this agent does not accept images or options, because they can contain any program",
+            "this agent does not accept images",
         ),
     ],
 )

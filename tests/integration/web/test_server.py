@@ -4,7 +4,7 @@ import ssl
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -187,6 +187,39 @@ def test_a_new_certificate_is_served_and_slow_handshakes_are_cut_for_new_clients
         assert dawdlers[0].recv(1) == b""
         for dawdler in dawdlers:
             dawdler.close()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(None, id="half a handshake"),
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"GET /open HTTP/1.1\r\nHo", id="half a head"),
+        pytest.param(b"POST /open HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\nabc", id="half a body"),
+        pytest.param(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n", id="an answer that is not read"),
+    ],
+)
+def test_over_tls_a_half_request_holds_up_nobody_and_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes | None
+) -> None:
+    large = Page(path="/large", answer=lambda _query: text("x" * 4_000_000), needs_token=False)
+    with encrypted(tmp_path, [*ROUTES, large]) as (server, folder), ExitStack() as held:
+        context = ssl.create_default_context(cafile=folder.ca)
+        dawdlers: list[socket.socket] = []
+        for _ in range(MAX_CONNECTIONS + 8):
+            dawdler = held.enter_context(connected(server))
+            if sent is None:
+                dawdler.sendall(b"\x16\x03\x01\x02\x00\x01")  # the beginning of a ClientHello
+            else:
+                dawdler = held.enter_context(context.wrap_socket(dawdler, server_hostname="localhost"))
+                dawdler.sendall(sent)
+            dawdlers.append(dawdler)
+        assert serial_number(server, folder)
+        monkeypatch.setattr("gpuagent_collector.web.server.CONNECTION_SECONDS", 0.0)
+        for dawdler in dawdlers:
+            with suppress(OSError):  # a reset, or an end without TLS's own
+                while dawdler.recv(1 << 20):
+                    pass
 
 
 def test_a_connection_that_is_cut_sends_nothing_in_the_clear(tmp_path: Path) -> None:

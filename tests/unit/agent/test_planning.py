@@ -12,6 +12,7 @@ from gpuagent.runs.planning import PlannedRun, Planner
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.invitation import is_invited
 from gpuagent_common.limits import Limits
+from gpuagent_common.own_module import module_command, shown_command
 from gpuagent_proto.v1.run_pb2 import CpuChange as ProtoChange
 from gpuagent_proto.v1.run_pb2 import RunSpec
 from tests.support.parts import FixedCatalogue
@@ -44,7 +45,9 @@ def test_each_repeat_is_a_run_of_its_own_with_all_parameters() -> None:
     assert len({plan.experiment for plan in plans}) == 1
     defaults = {"load": 1.5, "device": "auto", "compile": False, "data": "synthetic"}
     assert plans[0].parameters == {"batch-size": 8, **defaults}
-    assert plans[0].program == ("python3", "-m", "gpuagent_workloads", "run", "train", "--param", "batch_size=8")
+    start = module_command("python3", "gpuagent_workloads")
+    assert plans[0].program == (*start, "run", "train", "--param", "batch_size=8")
+    assert shown_command(plans[0].program)[:3] == ["python3", "-m", "gpuagent_workloads"]
     assert plans[0].required_results == ("throughput",)
 
 
@@ -80,6 +83,9 @@ def test_any_command_is_a_workload_named_by_the_user_or_after_its_script(name: s
         (RunSpec(command=["x"], name="../x"), "--name takes"),
         (RunSpec(workload="train", name="x"), "--name is for programs of your own"),
         (RunSpec(command=["x", "\0"]), "NUL"),
+        (RunSpec(workload="train", labels={f"k{number}": "v" for number in range(65)}), "up to 64 labels"),
+        (RunSpec(workload="train", labels={"k": "v" * 1001}), "up to 1,000 printable"),
+        (RunSpec(workload="train", experiment="\x1b[2J"), "printable"),
         (RunSpec(workload="train", repeats=1_000_000), "at most"),
         (RunSpec(workload="train", timeout_seconds=-1), "timeout"),
         (RunSpec(workload="train", timeout_seconds=float("nan")), "timeout"),
@@ -106,11 +112,37 @@ def test_an_invalid_request_is_refused_with_a_reason(spec: RunSpec, words: str) 
         RunSpec(workload="train", environment="charliecloud", image="/image"),
         # The command of a server, which serve-load starts.
         RunSpec(workload="train", parameters={"serve": "anything"}),
+        # torch's launcher loads a pickle from there.
+        RunSpec(workload="train", nodes=2, parameters={"rendezvous": "evil:1"}),
+        RunSpec(workload="train", environment="slurm", options=["--prolog=/tmp/evil"]),
+        RunSpec(workload="train", working_directory="/tmp/evil"),
     ],
 )
 def test_only_the_owner_may_run_commands_unless_allowed(spec: RunSpec) -> None:
     with pytest.raises(GpuAgentError, match="--allow-commands"):
         planner().plan(spec, from_owner=False)
+
+
+# What a launch may ask for without --allow-commands; the rest can start a program.
+HARMLESS = {"workload", "parameters", "interference", "environment", "repeats", "first_repeat", "labels", "experiment"}
+HARMLESS |= {"timeout_seconds", "cpus", "memory_bytes", "cpu_changes", "nodes", "job"}
+OTHERS: dict[str, Any] = {
+    "command": ["x"],
+    "image": "x",
+    "options": ["x"],
+    "working_directory": "/",
+    "name": "x",
+    "observe": True,
+    "pattern": "x",
+    "items_per_step": 1,
+}
+
+
+def test_each_field_of_a_launch_is_harmless_or_for_the_owner_alone() -> None:
+    assert {field.name for field in RunSpec.DESCRIPTOR.fields} == {*HARMLESS, *OTHERS}
+    for name, value in OTHERS.items():
+        with pytest.raises(GpuAgentError):
+            planner().plan(RunSpec(workload="train", **{name: value}), from_owner=False)
 
 
 def test_others_may_run_commands_if_the_owner_allows_it() -> None:

@@ -217,6 +217,27 @@ def test_a_rejected_message_is_set_aside(spool: Spool, file: Path) -> None:
     assert execute(file, "SELECT number, reason, records FROM rejected") == [(1, "no such table", b"poison")]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE open_runs SET directory = x'00ff'",
+        "UPDATE open_runs SET run_id = x'ff', directory = 5",
+        "UPDATE offsets SET offset = 'far'",
+        "UPDATE offsets SET offset = -1",
+        "UPDATE offsets SET file = x'ff'",
+    ],
+)
+def test_an_open_run_that_the_disk_has_changed_can_be_ended(file: Path, tmp_path: Path, change: str) -> None:
+    with closing(opened(file)) as spool:
+        spool.append([], opened={"run": tmp_path}, offsets={("run", "events.0.0.jsonl"): 7})
+    execute(file, change)
+    with closing(opened(file)) as spool:
+        ((run_id, (directory, offsets)),) = spool.open_runs().items()
+        assert "\0" not in f"{run_id}{directory}"
+        assert all(offset == 7 for offset in offsets.values())
+        spool.append([], closed=[run_id])
+
+
 def test_open_runs_and_their_offsets_survive_until_the_run_is_closed(file: Path, tmp_path: Path) -> None:
     spool = opened(file)
     spool.append([], opened={"r": tmp_path})

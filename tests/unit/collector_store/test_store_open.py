@@ -1,3 +1,4 @@
+import os
 import re
 import subprocess
 import sys
@@ -216,3 +217,23 @@ def test_a_row_is_found_though_its_column_was_empty_in_the_first_file_of_a_trans
     found = connection.execute("SELECT count(*) FROM core_samples WHERE core >= 100").fetchone()
     assert found == (2000,)
     assert connection.execute("SELECT max(core) FROM core_samples").fetchone() == (2099,)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+@pytest.mark.parametrize("ending", [".wal", ".tmp", ".files"])
+def test_what_another_user_left_beside_a_store_is_not_used(tmp_path: Path, ending: str) -> None:
+    path, other_user = tmp_path / "runs.duckdb", 65_533
+    left = path.with_name(path.name + ending)
+    left.mkdir()
+    os.chown(left, other_user, other_user)
+    with pytest.raises(StoreError, match=f"{ending} belongs to another user"):
+        Store.open(str(path))
+    assert not path.exists()
+    left.rmdir()
+    Store.open(str(path)).close()
+    # The administrator may open the store of a user, with all that belongs to it.
+    os.chown(path, other_user, other_user)
+    left.mkdir()
+    os.chown(left, other_user, other_user)
+    if ending != ".wal":
+        Store.open(str(path)).close()

@@ -130,6 +130,20 @@ def test_nothing_from_the_store_acts_on_a_terminal(output_format: OutputFormat) 
     assert "[red]" in text.replace("\\[", "[").replace("\\]", "]")
 
 
+@pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+A1", "@SUM(1)", "\t=1", "\r=1", "\n=1", "--flag"])
+def test_a_text_in_csv_is_no_formula_of_a_spreadsheet(text: str) -> None:
+    table = pa.table({text: [text, None, "plain"], "n": [-1, -2, -3]})
+    first, empty, plain = csv_rows(printed(table, OutputFormat.CSV))
+    assert first == {f"'{text}": f"'{text}", "n": "-1"}
+    assert (empty[f"'{text}"], plain[f"'{text}"]) == ("", "plain")
+    assert json.loads(printed(table, OutputFormat.JSON))[0][text] == text
+
+
+@pytest.mark.parametrize("text", ["-5", "+1.5e-3", "-", ".5", "-.5", "+3.2 %", "a=1", "'quoted'", "—", "x\n=1"])
+def test_other_texts_in_csv_are_exact(text: str) -> None:
+    assert csv_rows(printed(pa.table({"a": [text]}), OutputFormat.CSV)) == [{"a": text}]
+
+
 def test_csv_in_a_file_has_texts_as_they_are_and_distinguishes_an_empty_one_from_no_value() -> None:
     assert csv_rows(printed(pa.table({"a": [LINE]}), OutputFormat.CSV)) == [{"a": LINE}]
     assert printed(ask("SELECT '' AS a, NULL::VARCHAR AS b"), OutputFormat.CSV) == '"a","b"\n"",\n'

@@ -1,5 +1,7 @@
+import stat
 from collections.abc import Iterator
 from itertools import repeat
+from pathlib import Path
 
 import pytest
 import torch
@@ -7,7 +9,7 @@ from torch import nn
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.training.compiling import compiled, refusal
+from gpuagent_workloads.training.compiling import compiled, private_cache, refusal
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.loop import Feed, run_window, train
 from gpuagent_workloads.training.mfu import Arithmetic, arithmetic_in_force, describe, ideal_seconds, report_mfu
@@ -211,9 +213,23 @@ def test_a_missing_compiler_is_misuse(monkeypatch: pytest.MonkeyPatch) -> None:
         compiled(nn.Linear(3, 2), True, CPU)
 
 
+def test_compiled_programs_are_kept_where_no_other_user_can_leave_some(tmp_path: Path) -> None:
+    cache = private_cache(tmp_path)
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
+    assert private_cache(tmp_path) == cache
+    cache.chmod(0o777)
+    with pytest.raises(MisuseError, match="TORCHINDUCTOR_CACHE_DIR"):
+        private_cache(tmp_path)
+    cache.rmdir()
+    cache.symlink_to(tmp_path)
+    with pytest.raises(MisuseError, match="not a folder of yours alone"):
+        private_cache(tmp_path)
+
+
 @pytest.mark.needs("g++")
 @pytest.mark.filterwarnings("ignore")  # of torch's compiler about itself
-def test_a_compiled_model_computes_the_same() -> None:
+def test_a_compiled_model_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")  # restored afterwards
     model, inputs = nn.Linear(3, 2), torch.ones(4, 3)
     with torch.inference_mode():
         torch.testing.assert_close(compiled(model, True, CPU)(inputs), model(inputs))

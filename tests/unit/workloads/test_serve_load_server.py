@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.own_module import SAFE_PATH
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.serve_load import Config
@@ -61,6 +62,21 @@ def test_a_server_that_ends_early_is_reported_with_its_last_line(tmp_path: Path,
     reporter = Reporter(tmp_path / "events.0.0.jsonl")
     with reporter, pytest.raises(WorkloadError, match=reason), served(asked, reporter):
         pass
+
+
+def test_our_own_server_is_not_taken_from_the_folder_and_one_of_the_user_s_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(*SAFE_PATH)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "gpuagent_workloads.py").write_text("print('hostile')")
+    (tmp_path / "server.py").write_text("print('the folder')")
+    for module, reason in (("gpuagent_workloads serve --nothing", "nothing"), ("server", "the folder")):
+        reporter = Reporter(tmp_path / "folder/events.0.0.jsonl")
+        asked = Config(rate=1.0, serve=f"{{python}} -m {module} {{port}}")
+        with reporter, pytest.raises(WorkloadError, match=reason), served(asked, reporter):
+            pass
 
 
 def test_a_missing_server_is_misuse(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.own_module import module_command
 from gpuagent_workloads.counters.metrics import (
     DRAM_METRICS,
     PRECISIONS,
@@ -95,7 +96,7 @@ def report_counters(workload: Workload[Any], config: TrainingConfig, reporter: R
     ncu = find_ncu()
     fields = {field.name for field in dataclasses.fields(config)}
     one_step = dataclasses.replace(config, **{name: value for name, value in _COUNTED.items() if name in fields})
-    program = [sys.executable, "-m", "gpuagent_workloads", "run", workload.name, *arguments_of(one_step)]
+    program = [*module_command(sys.executable, "gpuagent_workloads"), "run", workload.name, *arguments_of(one_step)]
     flops = _count(ncu, flops_metrics(_output([ncu, "--query-metrics"])), program)
     by_precision = {precision: core_flops(flops, precision) for precision in PRECISIONS}
     reporter.result("executed_flops_per_step", sum(by_precision.values()) + tensor_flops(flops), unit="FLOP")

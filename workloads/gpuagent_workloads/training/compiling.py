@@ -2,7 +2,10 @@
 
 import os
 import shutil
+import stat
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -15,6 +18,9 @@ _COMPILERS = {"cpu": ("g++", "clang++"), "cuda": ("gcc", "cc", "clang")}
 
 # torch.compile refuses older GPUs, since Triton does not support them.
 _TRITON_NEEDS_CAPABILITY = (7, 0)
+
+# torch's variable for the folder of compiled programs.
+_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def compiled(model: nn.Module, wanted: bool, device: torch.device) -> Callable[..., torch.Tensor]:
@@ -32,6 +38,8 @@ def compiled(model: nn.Module, wanted: bool, device: torch.device) -> Callable[.
     reason = refusal(capability, shutil.which)
     if reason:
         raise MisuseError(reason)
+    if not os.environ.get(_CACHE):
+        os.environ[_CACHE] = str(private_cache(Path(tempfile.gettempdir())))
     parts = getattr(model.module if isinstance(model, DistributedDataParallel) else model, "compile_parts", None)
     if parts is not None:
         parts()
@@ -58,3 +66,19 @@ def refusal(capability: tuple[int, int] | None, which: Callable[[str], str | Non
     return (
         f"--compile needs a compiler ({' or '.join(candidates)}): install one, name it in {variable}, or omit --compile"
     )
+
+
+def private_cache(folder: Path) -> Path:
+    """Return this user's folder in `folder` for compiled programs, which torch loads again in later runs.
+
+    torch's own choice has the user's name, and another user could make it first and put programs into it.
+
+    Raises:
+        MisuseError: another user made it, or may write to it.
+    """
+    cache = folder / f"gpuagent-torch-{os.geteuid()}"
+    cache.mkdir(mode=0o700, exist_ok=True)
+    found = cache.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise MisuseError(f"{cache} is not a folder of yours alone; name another in {_CACHE}")
+    return cache

@@ -18,6 +18,7 @@ from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.own_module import module_command
 from gpuagent_workloads.errors import Terminated, WorkloadError
 from gpuagent_workloads.parameters import arguments_of
 from gpuagent_workloads.training.config import TrainingConfig
@@ -46,9 +47,8 @@ def launch(workload: str, config: TrainingConfig) -> None:
             config = _prepare_restarts(config, Path(folder))
         settings = _settings(workload, config, folder)
         try:
-            elastic_launch(settings, sys.executable)(
-                "-m", "gpuagent_workloads.rank", "run", workload, *arguments_of(config)
-            )
+            python, *words = module_command(sys.executable, "gpuagent_workloads.rank")
+            elastic_launch(settings, python)(*words, "run", workload, *arguments_of(config))
         except ChildFailedError as error:
             raise _first_error(error) from error
         except SignalException as error:

@@ -206,7 +206,7 @@ def _self_measuring(job: Job, site: Site) -> _Own:
         "name": "gpuagent",
         "image": site.agent_image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["python3", "-m", "gpuagent.pod.carry", str(FOLDER)],
+        "command": ["python3", "-I", "-m", "gpuagent.pod.carry", str(FOLDER)],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}},
         "securityContext": held,

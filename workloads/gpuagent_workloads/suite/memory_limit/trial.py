@@ -8,9 +8,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from gpuagent_common.own_module import module_command
 from gpuagent_workloads.errors import WorkloadError
 
-_COMMAND = (sys.executable, "-m", "gpuagent_workloads.suite.memory_limit.trial_process")
+_COMMAND = module_command(sys.executable, "gpuagent_workloads.suite.memory_limit.trial_process")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.own_module import SAFE_PATH, module_command
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.serve_load import Config
@@ -38,9 +39,7 @@ def served(config: Config, reporter: Reporter) -> Iterator[str]:
         yield str(config.url)
         return
     port = _free_port()
-    words = [
-        word.replace("{port}", str(port)).replace("{python}", sys.executable) for word in shlex.split(config.serve)
-    ]
+    words = _server_command(config.serve, port)
     folder = reporter.directory or Path(tempfile.mkdtemp(prefix="serve-load-"))
     output = folder / "server.log"
     with output.open("ab") as file:
@@ -50,6 +49,7 @@ def served(config: Config, reporter: Reporter) -> Iterator[str]:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
+                env={name: value for name, value in os.environ.items() if (name, value) != SAFE_PATH},
                 start_new_session=True,
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - there are no threads here
             )
@@ -63,6 +63,13 @@ def served(config: Config, reporter: Reporter) -> Iterator[str]:
             raise WorkloadError(f"the server ended while it was measured: {_last_line(output)}")
     finally:
         _end(process)
+
+
+def _server_command(serve: str, port: int) -> list[str]:
+    words = [word.replace("{port}", str(port)) for word in shlex.split(serve)]
+    if words[:3] == ["{python}", "-m", "gpuagent_workloads"]:
+        return [*module_command(sys.executable, "gpuagent_workloads"), *words[3:]]
+    return [word.replace("{python}", sys.executable) for word in words]
 
 
 def _die_with_parent() -> None:
