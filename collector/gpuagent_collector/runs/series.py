@@ -254,7 +254,8 @@ def _read(
     else:
         records = {"node_id": facts.sessions, "device_id": facts.devices}.get(_TABLES[table].key)
         run_id = window.run.run_id
-        keys = [run_id] if records is None else sorted({row[_TABLES[table].key] for row in records.get(run_id, [])})
+        found = {run_id} if records is None else {row[_TABLES[table].key] for row in records.get(run_id, [])}
+        keys = sorted(each for each in found if each is not None)
         if not keys:
             return {}
         columns = ", ".join(

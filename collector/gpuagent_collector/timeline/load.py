@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import count
+from math import isfinite
 from typing import Any
 
 from gpuagent_collector.launching.runs import find_run
@@ -157,7 +158,7 @@ def _counters(
     )
     for row in ask(sql, [str(key), sessions, *map(str, span)]):
         for track, title in tracks.items():
-            if row[track] is not None:
+            if row[track] is not None and isfinite(row[track]):
                 # Perfetto shows a counter by its name and its value's.
                 name, unit = title.split(", ")
                 value = {unit: row[track]}
@@ -169,13 +170,13 @@ SELECT started_at, ended_at FROM runs WHERE run_id = ?"""
 
 _PHASES = """
 SELECT name, 1000 * epoch_us(time) AS at_nano FROM run_events
-WHERE run_id = ? AND event = 'phase'
+WHERE run_id = ? AND event = 'phase' AND time IS NOT NULL
     AND rank IS NOT DISTINCT FROM (SELECT min(rank) FROM run_events WHERE run_id = ? AND event = 'phase')
 ORDER BY time"""
 
 _STEPS = """
 SELECT coalesce(rank, 0) AS rank, phase, step, 1000 * epoch_us(time) AS at_nano, wall_seconds AS seconds
-FROM steps WHERE run_id = ? AND wall_seconds IS NOT NULL ORDER BY rank, time"""
+FROM steps WHERE run_id = ? AND wall_seconds BETWEEN 0 AND 1e9 AND time IS NOT NULL ORDER BY rank, time"""
 
 _NODES = """
 SELECT DISTINCT run_parts.node_id, nodes.node_uuid, sessions.hostname
