@@ -1,0 +1,385 @@
+"""A bound on the memory and time of a statement between two of DuckDB's looks at its limits.
+
+DuckDB evaluates the expressions of 2,048 rows at a time. Within such a step it counts no memory and obeys no interrupt,
+and it obeys none while it plans. So both are bounded before the statement starts, on its syntax tree: by the bytes that
+its expressions make of one row, and by the number of tables it joins.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from typing import Any
+
+import duckdb
+
+from gpuagent_collector.query.execute import Parameter
+from gpuagent_collector.query.sizes import (
+    GATHERING,
+    LARGE,
+    SMALL,
+    cast_size,
+    check_window,
+    result_size,
+)
+from gpuagent_common.errors import MisuseError
+
+# Of one row, over all expressions of the statement. 2,048 rows take 128 MiB then.
+MOST_ROW_BYTES = 64 * 1024
+
+# What functions may read for that: some 0.3 s for 2,048 rows.
+MOST_READ_BYTES = 256 * 1024
+
+# Tables, views and subqueries. Planning takes the square of the number, or worse; a view of the store joins several.
+MOST_RELATIONS = 48
+_MOST_COLUMNS = 2000
+_MOST_GROUPINGS = 32
+
+# A text of the store. Agents can send longer ones, but few are.
+_TEXT_BYTES = 256
+
+# Of a table function, and of a description: more than they have.
+_FUNCTION_COLUMNS = 10
+
+_TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "range", "unnest"})
+
+Tree = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column that an expression can name."""
+
+    relation: str
+    name: str
+    size: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scope:
+    """The names at one place of a statement."""
+
+    # Columns by the name that a WITH clause defines.
+    defined: Mapping[str, Sequence[Column]] = field(default_factory=dict)
+    columns: Sequence[Column] = ()
+    # True in the outermost SELECT: what it gathers is the answer.
+    is_outermost: bool = False
+
+
+_COLUMNS = """
+SELECT lower(table_name), lower(column_name), data_type FROM duckdb_columns()
+WHERE database_name = current_database() AND schema_name = current_schema() AND NOT internal
+ORDER BY column_index
+"""
+
+
+def store_columns(connection: duckdb.DuckDBPyConnection) -> Mapping[str, Sequence[Column]]:
+    """Return the columns of the tables and views of the connection's default database, by relation in lower case."""
+    found: dict[str, list[Column]] = {}
+    for table, name, kind in connection.execute(_COLUMNS).fetchall():
+        try:
+            size = cast_size({"id": kind.split("(")[0]}, _TEXT_BYTES)
+        except MisuseError:
+            size = _TEXT_BYTES
+        found.setdefault(table, []).append(Column(table, name, min(size, _TEXT_BYTES)))
+    return found
+
+
+class Growth:
+    """A bound of statements about one store, safe for several threads."""
+
+    def __init__(self, relations: Mapping[str, Sequence[Column]]) -> None:
+        """Take the store's columns by relation; see `store_columns`."""
+        self._relations = relations
+
+    def check(self, statement: Tree, parameters: Sequence[Parameter] = ()) -> None:
+        """Check a statement's syntax tree that the guard lets through.
+
+        Raises:
+            MisuseError: what it makes of a row cannot be bounded, or is too much.
+        """
+        bound = _Bound(self._relations, parameters)
+        try:
+            bound.query(statement["node"], _Scope(is_outermost=True))
+        except RecursionError:
+            raise MisuseError("the statement is nested too deeply; use WITH clauses instead") from None
+        if bound.row_bytes > MOST_ROW_BYTES or bound.read_bytes > MOST_READ_BYTES:
+            raise MisuseError(_TOO_LARGE)
+
+
+_TOO_LARGE = (
+    "with a token of scope viewer, values this large cannot be made of each row; shorten them with left(…, n), or use a "
+    "token of scope operator"
+)
+
+
+class _Bound:
+    def __init__(self, relations: Mapping[str, Sequence[Column]], parameters: Sequence[Parameter]) -> None:
+        self._stored = relations
+        self._parameters = parameters
+        self._relations = 0
+        # What all expressions so far make of one row, and what their functions read.
+        self.row_bytes = 0.0
+        self.read_bytes = 0.0
+
+    def query(self, node: Tree, scope: _Scope) -> list[Column]:
+        """Return the columns of a query, and add what it makes of a row."""
+        for definition in (node.get("cte_map") or {}).get("map", ()):
+            inner = replace(scope, is_outermost=False)
+            columns = self.query(definition["value"]["query"]["node"], inner)
+            named = _renamed(columns, "", definition["value"].get("aliases") or ())
+            scope = replace(scope, defined={**scope.defined, definition["key"].lower(): named})
+        match node["type"]:
+            case "SELECT_NODE":
+                columns = self._select(node, scope)
+            case "SET_OPERATION_NODE":
+                columns = self._set_operation(node, scope)
+            case kind:
+                raise MisuseError(f"a token of scope viewer cannot use a {kind.removesuffix('_NODE').replace('_', ' ')}")
+        if len(columns) > _MOST_COLUMNS:
+            raise MisuseError(f"with a token of scope viewer, a query has at most {_MOST_COLUMNS:,} columns")
+        return columns
+
+    def _set_operation(self, node: Tree, scope: _Scope) -> list[Column]:
+        left, right = (self.query(node[side], scope) for side in ("left", "right"))
+        if node["setop_type"] == "UNION_BY_NAME":
+            return left + right
+        self._others(node.get("modifiers"), replace(scope, columns=[*left, *scope.columns]))
+        nothing = Column("", "", SMALL)
+        return [
+            Column("", one.name or other.name, max(one.size, other.size))
+            for one, other in zip_longest(left, right, fillvalue=nothing)
+        ]
+
+    def _select(self, node: Tree, scope: _Scope) -> list[Column]:
+        if len(node.get("group_sets") or ()) > _MOST_GROUPINGS:
+            raise MisuseError(f"with a token of scope viewer, GROUP BY takes at most {_MOST_GROUPINGS} sets")
+        found = self._table(node["from_table"], scope)
+        inside = replace(scope, columns=[*found, *scope.columns])
+        columns: list[Column] = []
+        for item in node["select_list"]:
+            made = self._item(item, found, inside)
+            columns += made
+            inside = replace(inside, columns=[*inside.columns, *made])
+        self.row_bytes += sum(column.size for column in columns if column.size < LARGE or not scope.is_outermost)
+        rest = {name: child for name, child in node.items() if name not in {"cte_map", "from_table", "select_list"}}
+        self._others(rest, replace(inside, is_outermost=False))
+        return columns
+
+    def _item(self, item: Tree, found: Sequence[Column], scope: _Scope) -> list[Column]:
+        """Return the columns that one item of a SELECT list makes."""
+        if item["class"] == "STAR" and not item.get("expr"):
+            replaced = [self._size(each["value"], scope) for each in item.get("replace_list") or ()]
+            # The fields of a struct, and columns with other names.
+            unknown = bool(item.get("relation_name") or item.get("rename_list") or replaced)
+            widest = max([*replaced, *(column.size for column in found)], default=SMALL)
+            return [replace(column, relation="") for column in found] + [Column("", "", widest)] * unknown
+        before = self.row_bytes
+        size = self._size(item, replace(scope, is_outermost=False))
+        column = Column("", _name(item), size)
+        if not _has_star(item):
+            return [column]
+        # COLUMNS(*) repeats the whole expression for each column.
+        self.row_bytes += (self.row_bytes - before) * len(found)
+        self.read_bytes += (self.row_bytes - before) * len(found)
+        return [Column("", "", size)] * max(1, len(found))
+
+    def _table(self, node: Tree, scope: _Scope) -> list[Column]:
+        """Return the columns of what stands in FROM."""
+        scope = replace(scope, is_outermost=False)
+        alias, renamed = node.get("alias") or "", node.get("column_name_alias") or ()
+        self._relations += 1
+        if self._relations > MOST_RELATIONS:
+            raise MisuseError(f"with a token of scope viewer, a statement has at most {MOST_RELATIONS} tables")
+        match node["type"]:
+            case "EMPTY":
+                return []
+            case "BASE_TABLE":
+                name = node["table_name"].lower()
+                columns = scope.defined.get(name, self._stored.get(name, ()))
+                return _renamed(columns, alias or name, renamed)
+            case "SUBQUERY":
+                return _renamed(self.query(node["subquery"]["node"], scope), alias, renamed)
+            case "JOIN":
+                left = self._table(node["left"], scope)
+                right = self._table(node["right"], replace(scope, columns=[*left, *scope.columns]))
+                both = [*left, *right]
+                self._others(node.get("condition"), replace(scope, columns=[*both, *scope.columns]))
+                return both
+            case "TABLE_FUNCTION":
+                columns = [*self._table_function(node["function"], scope), Column("", "ordinality", SMALL)]
+                return _renamed(columns, alias, renamed)
+            case "EXPRESSION_LIST":
+                rows = [[self._size(value, scope) for value in row] for row in node["values"]]
+                sizes = [max(column) for column in zip_longest(*rows, fillvalue=SMALL)]
+                return _renamed([Column("", f"col{place}", size) for place, size in enumerate(sizes)], alias, renamed)
+            case "SHOW_REF":
+                described = self.query(node["query"], scope) if node.get("query") else []
+                widest = max((column.size for column in described), default=_TEXT_BYTES)
+                self.row_bytes += _FUNCTION_COLUMNS * sum(column.size for column in described)
+                return [Column(alias, "", widest)] * _FUNCTION_COLUMNS
+            case kind:
+                raise MisuseError(f"a token of scope viewer cannot use {kind.replace('_', ' ')}")
+
+    def _table_function(self, call: Tree, scope: _Scope) -> list[Column]:
+        name = call["function_name"].lower()
+        if name not in _TABLE_FUNCTIONS:
+            raise MisuseError(f"a token of scope viewer cannot call the table function {name}")
+        if name == "unnest":
+            return [Column("", name, self._element(call["children"][0], scope))]
+        sizes = [self._size(child, scope) for child in call["children"]]
+        if name == "json_each":
+            return [Column("", column, max(sizes)) for column in _JSON_EACH]
+        return [Column("", name, SMALL)]
+
+    def _others(self, tree: object, scope: _Scope) -> None:
+        """Add what all expressions below a part of the syntax tree make."""
+        if isinstance(tree, list):
+            for each in tree:
+                self._others(each, scope)
+        elif isinstance(tree, dict):
+            if "class" in tree:
+                self._size(tree, scope)
+            else:
+                self._others(list(tree.values()), scope)
+
+    def _size(self, node: Tree, scope: _Scope) -> float:
+        """Return the most bytes of an expression's value, and add what it and its parts make."""
+        match node["class"]:
+            case "CONSTANT":
+                return max(SMALL, len(json.dumps(node["value"].get("value"))))
+            case "PARAMETER":
+                return max(SMALL, len(json.dumps(self._parameter(node))))
+            case "COLUMN_REF":
+                return _column_size(node["column_names"], scope.columns)
+            case "POSITIONAL_REFERENCE" | "STAR":
+                return max((column.size for column in scope.columns), default=_TEXT_BYTES)
+            case "SUBQUERY":
+                columns = self.query(node["subquery"]["node"], scope)
+                self._others(node.get("child"), scope)
+                is_value = node["subquery_type"] == "SCALAR"
+                size = max((column.size for column in columns), default=SMALL) if is_value else SMALL
+            case "CAST":
+                before = self.row_bytes
+                size = cast_size(node["cast_type"], self._size(node["child"], scope))
+                if _is_constant(node):
+                    self.row_bytes = before  # made once, not for each row
+                    return size
+            case "CASE":
+                self._others([check["when_expr"] for check in node["case_checks"]], scope)
+                results = [check["then_expr"] for check in node["case_checks"]] + [node["else_expr"]]
+                size = max(self._size(result, scope) for result in results)
+            case "OPERATOR":
+                size = self._operator(node, scope)
+            case "FUNCTION":
+                size = self._function(node, scope)
+                if node["function_name"].lower() in GATHERING:
+                    return size  # DuckDB counts it
+            case "WINDOW":
+                check_window(node)
+                self._others([value for name, value in node.items() if name != "children"], scope)
+                size = self._function(node, scope)
+            case "BETWEEN" | "COMPARISON" | "CONJUNCTION" | "DEFAULT":
+                self._others([value for value in node.values() if isinstance(value, dict | list)], scope)
+                size = SMALL
+            case kind:
+                raise MisuseError(f"a token of scope viewer cannot use a {kind.lower()}")
+        self.row_bytes += size
+        return size
+
+    def _operator(self, node: Tree, scope: _Scope) -> float:
+        sizes = [self._size(child, scope) for child in node["children"]]
+        match node["type"]:
+            case "ARRAY_EXTRACT" | "ARRAY_SLICE" | "STRUCT_EXTRACT" | "OPERATOR_TRY":
+                return sizes[0]
+            case "OPERATOR_COALESCE":
+                return max(sizes)
+            case "OPERATOR_NOT" | "OPERATOR_IS_NULL" | "OPERATOR_IS_NOT_NULL" | "COMPARE_IN" | "COMPARE_NOT_IN":
+                return SMALL
+            case "ARRAY_CONSTRUCTOR":
+                return sum(sizes) + SMALL * len(sizes)
+            case "GROUPING_FUNCTION":
+                return SMALL
+            case kind:
+                raise MisuseError(f"a token of scope viewer cannot use {kind.replace('_', ' ').lower()}")
+
+    def _function(self, node: Tree, scope: _Scope) -> float:
+        name, arguments = node["function_name"].lower(), list(node["children"])
+        if node.get("schema", "") not in ("", "main"):
+            # DuckDB puts the first argument of `column.function(…)` in the place of a schema.
+            arguments.insert(0, {"class": "COLUMN_REF", "column_names": [node["schema"]]})
+        self._others([node.get("filter"), node.get("order_bys")], scope)
+        if name == "unnest":
+            return self._element(arguments[0], scope)
+        sizes = [self._size(argument, scope) for argument in arguments]
+        size = result_size(name, arguments, sizes)
+        self.read_bytes += sum(each for each in sizes if each < LARGE)
+        return size
+
+    def _element(self, node: Tree, scope: _Scope) -> float:
+        """Return the most bytes of an element of a list."""
+        inner = node["child"] if node["class"] == "CAST" else node
+        if not _is_constant(inner):
+            return self._size(node, scope)
+        if inner["class"] == "PARAMETER":
+            value = self._parameter(inner)
+            sizes = [len(json.dumps(element)) for element in value] if isinstance(value, list | tuple) else []
+        else:
+            sizes = [self._size(child, scope) for child in inner.get("children", ())]
+        return 2 * max(sizes, default=SMALL) + SMALL
+
+    def _parameter(self, node: Tree) -> Parameter:
+        place = node.get("identifier", "")
+        if not place.isdecimal() or not 0 < int(place) <= len(self._parameters):
+            raise MisuseError("the statement has a parameter without a value")
+        return self._parameters[int(place) - 1]
+
+
+_JSON_EACH = ("key", "value", "type", "atom", "id", "parent", "fullkey", "path", "json", "rowid")
+
+
+def _renamed(columns: Sequence[Column], relation: str, names: Sequence[str]) -> list[Column]:
+    """Return columns under the alias of their relation, the first ones under other names."""
+    relation = relation.lower()
+    pairs = zip_longest(columns, names[: len(columns)])
+    return [Column(relation, (name or column.name).lower(), column.size) for column, name in pairs]
+
+
+def _name(item: Tree) -> str:
+    """Return the name of an item of a SELECT list; empty: one that DuckDB makes, or several."""
+    if item["class"] == "FUNCTION" and item["function_name"].lower() == "unnest":
+        return ""
+    alias = item.get("alias") or ""
+    if not alias and item["class"] == "COLUMN_REF":
+        alias = item["column_names"][-1]
+    return str(alias).lower()
+
+
+def _column_size(names: Sequence[str], columns: Sequence[Column]) -> float:
+    """Return the most bytes of what a name can mean: a column, its field, or a whole row."""
+    parts = {name.lower() for name in names}
+    sizes = [column.size for column in columns if column.name in parts or not column.name]
+    if len(names) == 1 or not sizes:
+        row = [column.size for column in columns if column.relation in parts]
+        sizes += [sum(row)] if row else []
+    return max(sizes) if sizes else max(_TEXT_BYTES, sum(column.size for column in columns))
+
+
+def _is_constant(node: Tree) -> bool:
+    """Return whether an expression is a constant, or a list of constants."""
+    match node["class"]:
+        case "CONSTANT" | "PARAMETER":
+            return True
+        case "CAST":
+            return _is_constant(node["child"])
+        case "FUNCTION":
+            return node["function_name"] == "list_value" and all(map(_is_constant, node["children"]))
+    return False
+
+
+def _has_star(tree: object) -> bool:
+    if isinstance(tree, list):
+        return any(map(_has_star, tree))
+    if isinstance(tree, dict):
+        return tree.get("class") == "STAR" or any(map(_has_star, tree.values()))
+    return False
