@@ -77,15 +77,18 @@ class Execution:
         self,
         connect: Callable[[], duckdb.DuckDBPyConnection],
         limits: Limits,
+        *,
+        on_short: Callable[[], None] | None = None,
         on_stuck: Callable[[bool], None] = lambda _: None,
     ) -> None:
         """Keep `connect`, which opens a new connection to the store.
 
-        `on_stuck` is called once, in another thread, if the statement does not obey interrupts for a second after its
-        limit; with True if memory is short then.
+        Both are called in another thread. `on_short`: whenever memory is short, instead of ending this statement.
+        `on_stuck`: once, if it does not obey interrupts for a second after its limit; True: memory is short then.
         """
         self._connect = connect
         self._limits = limits
+        self._on_short = on_short or self.evict
         self._on_stuck = on_stuck
         self._cursor: duckdb.DuckDBPyConnection | None = None
         self._rows: pa.RecordBatchReader | None = None
@@ -200,7 +203,7 @@ class Execution:
                 self._timed_out = True
                 return
             if self._is_memory_short(watch):
-                self.evict()
+                self._on_short()
 
     def _is_memory_short(self, watch: duckdb.DuckDBPyConnection) -> bool:
         limits = self._limits

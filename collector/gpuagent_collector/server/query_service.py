@@ -4,6 +4,8 @@ import asyncio
 import io
 import json
 import threading
+import time
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -33,6 +35,7 @@ DEFAULT_LIMITS = Limits(timeout_seconds=120.0, rows=1_000_000, size_bytes=2**30)
 # Queries at once, including abandoned ones that have not stopped. They share DuckDB's own threads, one a core. A token
 # may hold half of the places that are free: 8, while another holds 8 the next one 4, and so on.
 MAX_QUERIES = 16
+_FREEING_SECONDS = 0.5
 
 _CODES: tuple[tuple[type[GpuAgentError], grpc.StatusCode], ...] = (
     (MisuseError, grpc.StatusCode.INVALID_ARGUMENT),
@@ -68,13 +71,17 @@ class QueryService(pb_grpc.QueryServiceServicer):
         # With the holder of each.
         self._executions: dict[Execution, _Holder] = {}
         self._closing: dict[Execution, asyncio.Future[None]] = {}
+        # Until then, memory that is short has time to get free.
+        self._freeing_until = 0.0
+        # Checking is work in Python, of which one token must not have several at once.
+        self._checking: defaultdict[_Holder, threading.Lock] = defaultdict(threading.Lock)
         # Set, with the reason, when a query can be ended only with the process.
         self.stuck: asyncio.Future[str] = asyncio.get_event_loop().create_future()
 
     async def Query(self, request: pb.QueryRequest, context: Context) -> AsyncIterator[pb.QueryResponse]:  # noqa: N802
         """Stream the answer as one Arrow IPC stream, cut into messages."""
         caller = self.caller()
-        holder = (caller.name, caller.token is None)
+        holder = _holder(caller)
         held = sum(each == holder for each in self._executions.values())
         if held >= MAX_QUERIES - len(self._executions):
             await context.abort(
@@ -94,7 +101,12 @@ class QueryService(pb_grpc.QueryServiceServicer):
             if memory_is_short or not is_bounded.is_set():
                 loop.call_soon_threadsafe(self._give_up, caller.name)
 
-        execution = Execution(lambda: self.parts.of(reach).connect(), limits, on_stuck)
+        execution = Execution(
+            lambda: self.parts.of(reach).connect(),
+            limits,
+            on_short=lambda: loop.call_soon_threadsafe(self._free_memory),
+            on_stuck=on_stuck,
+        )
         self._executions[execution] = holder
         context.add_done_callback(lambda _: execution.cancel())  # type: ignore[arg-type] # stubs want their own class
         try:
@@ -142,14 +154,27 @@ class QueryService(pb_grpc.QueryServiceServicer):
         self, execution: Execution, request: pb.QueryRequest, caller: Caller, is_bounded: threading.Event
     ) -> Iterator[bytes]:
         part = self.parts.of(caller.reach)
-        statement, parameters = part.guard.read(request.sql), _parameters(request.parameters_json)
-        try:
-            part.growth.check(statement.tree, parameters)
-            is_bounded.set()
-        except MisuseError:
-            if caller.scope is Scope.VIEWER:
-                raise
+        with self._checking[_holder(caller)]:
+            statement, parameters = part.guard.read(request.sql), _parameters(request.parameters_json)
+            try:
+                part.growth.check(statement.tree, parameters)
+                is_bounded.set()
+            except MisuseError:
+                if caller.scope is Scope.VIEWER:
+                    raise
         return ipc_chunks(execution.start(statement.sql, parameters))
+
+    def _free_memory(self) -> None:
+        """Stop all queries of the token that has most of them; of several, the one whose query came first."""
+        now = time.monotonic()
+        if now < self._freeing_until or not self._executions:
+            return
+        self._freeing_until = now + _FREEING_SECONDS
+        count = Counter(self._executions.values())
+        most = max(count, key=lambda holder: count[holder])
+        for execution, holder in self._executions.items():
+            if holder == most:
+                execution.evict()
 
     def _give_up(self, name: str) -> None:
         if not self.stuck.done():
@@ -157,6 +182,10 @@ class QueryService(pb_grpc.QueryServiceServicer):
 
     def _in_thread(self, work: Callable[[], Result]) -> Awaitable[Result]:
         return asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _holder(caller: Caller) -> _Holder:
+    return caller.name, caller.token is None
 
 
 def ipc_chunks(rows: pa.RecordBatchReader) -> Iterator[bytes]:
