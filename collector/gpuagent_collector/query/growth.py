@@ -31,7 +31,7 @@ MOST_ROW_BYTES = 64 * 1024
 MOST_READ_BYTES = 256 * 1024
 
 # Tables, views and subqueries. Planning takes the square of the number, or worse; a view of the store joins several.
-MOST_RELATIONS = 48
+MOST_RELATIONS = 24
 _MOST_COLUMNS = 2000
 _MOST_GROUPINGS = 32
 
@@ -41,6 +41,11 @@ _TEXT_BYTES = 256
 # Of a table function, and of a description: more than they have.
 _FUNCTION_COLUMNS = 10
 
+# Each level of subqueries within expressions can double the plan.
+_MOST_LEVELS = 12
+
+_MADE = "?"
+
 _TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "range", "unnest"})
 
 Tree = dict[str, Any]
@@ -48,7 +53,11 @@ Tree = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column that an expression can name."""
+    """A column that an expression can name.
+
+    Attributes:
+        name: in lower case; _MADE: one that DuckDB makes of the expression, such as `count(x)`; empty: any.
+    """
 
     relation: str
     name: str
@@ -64,6 +73,8 @@ class _Scope:
     columns: Sequence[Column] = ()
     # True in the outermost SELECT: what it gathers is the answer.
     is_outermost: bool = False
+    # Of subqueries around it.
+    level: int = 0
 
 
 _COLUMNS = """
@@ -188,7 +199,7 @@ class _Bound:
         """Return the columns of what stands in FROM."""
         scope = replace(scope, is_outermost=False)
         alias, renamed = node.get("alias") or "", node.get("column_name_alias") or ()
-        self._relations += 1
+        self._relations += node["type"] not in {"EMPTY", "JOIN"}
         if self._relations > MOST_RELATIONS:
             raise MisuseError(f"with a token of scope viewer, a statement has at most {MOST_RELATIONS} tables")
         match node["type"]:
@@ -247,15 +258,17 @@ class _Bound:
         """Return the most bytes of an expression's value, and add what it and its parts make."""
         match node["class"]:
             case "CONSTANT":
-                return max(SMALL, len(json.dumps(node["value"].get("value"))))
+                return _value_size(node["value"].get("value"))
             case "PARAMETER":
-                return max(SMALL, len(json.dumps(self._parameter(node))))
+                return _value_size(self._parameter(node))
             case "COLUMN_REF":
                 return _column_size(node["column_names"], scope.columns)
             case "POSITIONAL_REFERENCE" | "STAR":
                 return max((column.size for column in scope.columns), default=_TEXT_BYTES)
             case "SUBQUERY":
-                columns = self.query(node["subquery"]["node"], scope)
+                if scope.level >= _MOST_LEVELS:
+                    raise MisuseError(f"with a token of scope viewer, subqueries have at most {_MOST_LEVELS} levels")
+                columns = self.query(node["subquery"]["node"], replace(scope, level=scope.level + 1))
                 self._others(node.get("child"), scope)
                 is_value = node["subquery_type"] == "SCALAR"
                 size = max((column.size for column in columns), default=SMALL) if is_value else SMALL
@@ -323,7 +336,7 @@ class _Bound:
             return self._size(node, scope)
         if inner["class"] == "PARAMETER":
             value = self._parameter(inner)
-            sizes = [len(json.dumps(element)) for element in value] if isinstance(value, list | tuple) else []
+            sizes = list(map(_value_size, value)) if isinstance(value, list | tuple) else []
         else:
             sizes = [self._size(child, scope) for child in inner.get("children", ())]
         return 2 * max(sizes, default=SMALL) + SMALL
@@ -346,23 +359,30 @@ def _renamed(columns: Sequence[Column], relation: str, names: Sequence[str]) -> 
 
 
 def _name(item: Tree) -> str:
-    """Return the name of an item of a SELECT list; empty: one that DuckDB makes, or several."""
+    """Return the name of an item of a SELECT list; see `Column`."""
     if item["class"] == "FUNCTION" and item["function_name"].lower() == "unnest":
         return ""
     alias = item.get("alias") or ""
     if not alias and item["class"] == "COLUMN_REF":
         alias = item["column_names"][-1]
-    return str(alias).lower()
+    return str(alias).lower() or _MADE
 
 
 def _column_size(names: Sequence[str], columns: Sequence[Column]) -> float:
     """Return the most bytes of what a name can mean: a column, its field, or a whole row."""
-    parts = {name.lower() for name in names}
-    sizes = [column.size for column in columns if column.name in parts or not column.name]
+    parts = {name.lower() for name in names} | {""}
+    if not all(map(str.isidentifier, names)):
+        parts.add(_MADE)
+    sizes = [column.size for column in columns if column.name in parts]
     if len(names) == 1 or not sizes:
-        row = [column.size for column in columns if column.relation in parts]
+        row = [column.size for column in columns if column.relation and column.relation in parts]
         sizes += [sum(row)] if row else []
     return max(sizes) if sizes else max(_TEXT_BYTES, sum(column.size for column in columns))
+
+
+def _value_size(value: object) -> int:
+    """Return the bytes of a constant."""
+    return len(value.encode()) if isinstance(value, str) else max(SMALL, len(json.dumps(value)))
 
 
 def _is_constant(node: Tree) -> bool:
