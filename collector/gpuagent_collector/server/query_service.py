@@ -104,7 +104,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
         execution = Execution(
             lambda: self.parts.of(reach).connect(),
             limits,
-            on_short=lambda: loop.call_soon_threadsafe(self._free_memory),
+            on_short=lambda: loop.call_soon_threadsafe(self.free_memory),
             on_stuck=on_stuck,
         )
         self._executions[execution] = holder
@@ -164,7 +164,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
                     raise
         return ipc_chunks(execution.start(statement.sql, parameters))
 
-    def _free_memory(self) -> None:
+    def free_memory(self) -> None:
         """Stop all queries of the token that has most of them; of several, the one whose query came first."""
         now = time.monotonic()
         if now < self._freeing_until or not self._executions:
