@@ -1,7 +1,7 @@
 """`python -m tests.fault.hostile`: statements that seek to end a collector, or to keep others from it.
 
-The collector has 1 GiB of memory, of which the kernel ends it if it takes more. A viewer sends each statement on as many
-streams as are taken; meanwhile another viewer asks for one row, and an agent delivers. As root, with control groups.
+The collector has 1 GiB of memory; the kernel ends it if it takes more. A viewer sends the statements on more streams
+than the collector has places; meanwhile another viewer asks for one row, and an agent delivers. Needs root.
 """
 
 import argparse
@@ -76,7 +76,7 @@ ATTACKS: dict[str, str] = {
     "glob": f"SELECT count(*) FROM range(9999) WHERE repeat('a', 900) || range GLOB '{'*a' * 9}b'",
     "pivot": "PIVOT range(999999) ON range IN (1, 2, 3) USING list(range)",
     "digits": "SELECT (repeat('9', 9999) || range)::BIGNUM FROM range(99999)",
-    "paths": f"SELECT json_extract(repeat('[', 900) || repeat(']', 900), '$**') FROM range(99999)",
+    "paths": "SELECT json_extract(repeat('[', 900) || repeat(']', 900), '$**') FROM range(99999)",
     "scan": "SELECT count(*) FROM host_samples WHERE md5(node_id::VARCHAR || session_id) = 'x'",
     "wide": "SELECT range, hash(range), md5(range::VARCHAR) FROM range(99999999999)",
 }
@@ -96,22 +96,28 @@ class Waits:
 @contextmanager
 def limited_group() -> Iterator[Path | None]:
     """Make a control group with MEMORY_BYTES; yield None where that is impossible."""
-    for root, name in _GROUPS:
-        group = Path(root) / f"gpuagent-{uuid.uuid4().hex}"
-        try:
-            group.mkdir()
-            (group / name).write_text(str(MEMORY_BYTES))
-        except OSError:
-            if group.exists():
-                group.rmdir()
-            continue
-        try:
-            yield group
-        finally:
-            until(lambda: not (group / "cgroup.procs").read_text(), "the end of the group's processes")
+    group = next(filter(None, (_make_group(Path(root), name) for root, name in _GROUPS)), None)
+    try:
+        yield group
+    finally:
+        if group is not None:
+            processes = group / "cgroup.procs"
+            until(lambda: not processes.read_text(), "the end of the group's processes")
             group.rmdir()
-        return
-    yield None
+
+
+def _make_group(root: Path, limit: str) -> Path | None:
+    group = root / f"gpuagent-{uuid.uuid4().hex}"
+    try:
+        group.mkdir()
+    except OSError:
+        return None
+    try:
+        (group / limit).write_text(str(MEMORY_BYTES))
+    except OSError:
+        group.rmdir()
+        return None
+    return group
 
 
 @contextmanager
@@ -194,7 +200,8 @@ def attack(folder: Path, group: Path, seconds: float, attacks: Sequence[str], sc
     waits, ended = Waits(), threading.Event()
     with Node(folder) as node, serving(node, group):
         address = node.environment["GPUAGENT_COLLECTOR"]
-        hostile, other, agent = (create_token(node, *each) for each in ((scope, "hostile"), ("viewer", "other"), ("agent", "a")))
+        hostile, other = create_token(node, scope, "hostile"), create_token(node, "viewer", "other")
+        agent = create_token(node, "agent", "agent")
         others = [
             threading.Thread(target=ask, args=(address, other, waits, ended)),
             threading.Thread(target=lambda: asyncio.run(deliver(address, agent, waits, ended))),

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -21,14 +22,16 @@ _INTERRUPT_EVERY_SECONDS = 0.05
 # Time for a statement that must end to obey its interrupts.
 OBEY_SECONDS = 1.0
 
-# All that DuckDB counts, and the same without the cache of the store's files: DuckDB keeps it until other work needs the
-# memory, so it always fills.
+# All that DuckDB counts, and the same without the cache of the store's files: DuckDB keeps it until other work needs
+# the memory, so it always fills.
 _MEMORY_IN_USE = """
 SELECT coalesce(sum(memory_usage_bytes), 0)::BIGINT,
        coalesce(sum(memory_usage_bytes) FILTER (tag NOT IN ('BASE_TABLE', 'EXTERNAL_FILE_CACHE')), 0)::BIGINT
 FROM duckdb_memory()
 """
 
+# Linux alone has this file.
+STATM = Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 # The beginning of DuckDB's messages, such as "Binder Error: ".
@@ -217,8 +220,7 @@ class Execution:
 
 def resident_bytes() -> int:
     """Return the memory of this process."""
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * _PAGE_BYTES
+    return int(STATM.read_text().split()[1]) * _PAGE_BYTES
 
 
 def _to_error(message: str) -> GpuAgentError:

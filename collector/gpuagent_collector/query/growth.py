@@ -20,6 +20,7 @@ from gpuagent_collector.query.sizes import (
     SMALL,
     cast_size,
     check_window,
+    constant,
     result_size,
 )
 from gpuagent_common.errors import MisuseError
@@ -114,13 +115,15 @@ class Growth:
             bound.query(statement["node"], _Scope(is_outermost=True))
         except RecursionError:
             raise MisuseError("the statement is nested too deeply; use WITH clauses instead") from None
-        if bound.row_bytes > MOST_ROW_BYTES or bound.read_bytes > MOST_READ_BYTES:
+        if not (
+            bound.row_bytes <= MOST_ROW_BYTES and bound.read_bytes <= MOST_READ_BYTES
+        ):  # also where it is no number
             raise MisuseError(_TOO_LARGE)
 
 
 _TOO_LARGE = (
-    "with a token of scope viewer, values this large cannot be made of each row; shorten them with left(…, n), or use a "
-    "token of scope operator"
+    "with a token of scope viewer, values this large cannot be made of each row; shorten them with left(…, n), or use "
+    "a token of scope operator"
 )
 
 
@@ -146,7 +149,8 @@ class _Bound:
             case "SET_OPERATION_NODE":
                 columns = self._set_operation(node, scope)
             case kind:
-                raise MisuseError(f"a token of scope viewer cannot use a {kind.removesuffix('_NODE').replace('_', ' ')}")
+                words = kind.removesuffix("_NODE").replace("_", " ")
+                raise MisuseError(f"a token of scope viewer cannot use a {words}")
         if len(columns) > _MOST_COLUMNS:
             raise MisuseError(f"with a token of scope viewer, a query has at most {_MOST_COLUMNS:,} columns")
         return columns
@@ -265,44 +269,50 @@ class _Bound:
                 return _column_size(node["column_names"], scope.columns)
             case "POSITIONAL_REFERENCE" | "STAR":
                 return max((column.size for column in scope.columns), default=_TEXT_BYTES)
-            case "SUBQUERY":
-                if scope.level >= _MOST_LEVELS:
-                    raise MisuseError(f"with a token of scope viewer, subqueries have at most {_MOST_LEVELS} levels")
-                columns = self.query(node["subquery"]["node"], replace(scope, level=scope.level + 1))
-                self._others(node.get("child"), scope)
-                is_value = node["subquery_type"] == "SCALAR"
-                size = max((column.size for column in columns), default=SMALL) if is_value else SMALL
+        before = self.row_bytes
+        size = self._made_size(node, scope)
+        if _is_constant(node):
+            self.row_bytes = before  # made once, not for each row
+        elif not _is_gathering(node):  # DuckDB counts what it gathers
+            self.row_bytes += size
+        return size
+
+    def _made_size(self, node: Tree, scope: _Scope) -> float:
+        match node["class"]:
             case "CAST":
-                before = self.row_bytes
-                size = cast_size(node["cast_type"], self._size(node["child"], scope))
-                if _is_constant(node):
-                    self.row_bytes = before  # made once, not for each row
-                    return size
-            case "CASE":
-                self._others([check["when_expr"] for check in node["case_checks"]], scope)
-                results = [check["then_expr"] for check in node["case_checks"]] + [node["else_expr"]]
-                size = max(self._size(result, scope) for result in results)
-            case "OPERATOR":
-                size = self._operator(node, scope)
+                return cast_size(node["cast_type"], self._size(node["child"], scope))
             case "FUNCTION":
-                size = self._function(node, scope)
-                if node["function_name"].lower() in GATHERING:
-                    return size  # DuckDB counts it
+                return self._function(node, scope)
             case "WINDOW":
                 check_window(node)
                 self._others([value for name, value in node.items() if name != "children"], scope)
-                size = self._function(node, scope)
+                return self._function(node, scope)
+            case "SUBQUERY":
+                return self._subquery(node, scope)
+            case "CASE":
+                self._others([check["when_expr"] for check in node["case_checks"]], scope)
+                results = [check["then_expr"] for check in node["case_checks"]] + [node["else_expr"]]
+                return max(self._size(result, scope) for result in results)
+            case "OPERATOR":
+                return self._operator(node, scope)
             case "BETWEEN" | "COMPARISON" | "CONJUNCTION" | "DEFAULT":
                 self._others([value for value in node.values() if isinstance(value, dict | list)], scope)
-                size = SMALL
-            case kind:
-                raise MisuseError(f"a token of scope viewer cannot use a {kind.lower()}")
-        self.row_bytes += size
-        return size
+                return SMALL
+        raise MisuseError(f"a token of scope viewer cannot use a {node['class'].lower()}")
+
+    def _subquery(self, node: Tree, scope: _Scope) -> float:
+        if scope.level >= _MOST_LEVELS:
+            raise MisuseError(f"with a token of scope viewer, subqueries have at most {_MOST_LEVELS} levels")
+        columns = self.query(node["subquery"]["node"], replace(scope, level=scope.level + 1))
+        self._others(node.get("child"), scope)
+        is_value = node["subquery_type"] == "SCALAR"
+        return max((column.size for column in columns), default=SMALL) if is_value else SMALL
 
     def _operator(self, node: Tree, scope: _Scope) -> float:
         sizes = [self._size(child, scope) for child in node["children"]]
         match node["type"]:
+            case "ARRAY_SLICE" if sizes[0] == LARGE:
+                return self._slice(node["children"], scope)
             case "ARRAY_EXTRACT" | "ARRAY_SLICE" | "STRUCT_EXTRACT" | "OPERATOR_TRY":
                 return sizes[0]
             case "OPERATOR_COALESCE":
@@ -315,6 +325,15 @@ class _Bound:
                 return SMALL
             case kind:
                 raise MisuseError(f"a token of scope viewer cannot use {kind.replace('_', ' ').lower()}")
+
+    def _slice(self, children: Sequence[Tree], scope: _Scope) -> float:
+        """Return the most bytes of the first elements of what an aggregate gathers, as in `list(x)[1:9]`."""
+        gathered, last = children[0], constant(children[2])
+        if not _is_gathering(gathered):
+            return LARGE
+        if constant(children[1]) != 1 or not isinstance(last, int) or last < 0:
+            return LARGE
+        return last * (SMALL + self._size(gathered["children"][0], scope))
 
     def _function(self, node: Tree, scope: _Scope) -> float:
         name, arguments = node["function_name"].lower(), list(node["children"])
@@ -332,14 +351,18 @@ class _Bound:
     def _element(self, node: Tree, scope: _Scope) -> float:
         """Return the most bytes of an element of a list."""
         inner = node["child"] if node["class"] == "CAST" else node
-        if not _is_constant(inner):
+        if _is_constant(inner) and inner.get("children"):
+            return 2 * max(self._size(child, scope) for child in inner["children"]) + SMALL
+        if (
+            inner["class"] == "FUNCTION"
+            and inner["function_name"] == "from_json"
+            and _is_constant(inner["children"][1])
+        ):
+            inner = inner["children"][0]
+            inner = inner["child"] if inner["class"] == "CAST" else inner
+        if inner["class"] != "PARAMETER":
             return self._size(node, scope)
-        if inner["class"] == "PARAMETER":
-            value = self._parameter(inner)
-            sizes = list(map(_value_size, value)) if isinstance(value, list | tuple) else []
-        else:
-            sizes = [self._size(child, scope) for child in inner.get("children", ())]
-        return 2 * max(sizes, default=SMALL) + SMALL
+        return 2 * max(map(_value_size, _elements(self._parameter(inner))), default=SMALL) + 4 * SMALL
 
     def _parameter(self, node: Tree) -> Parameter:
         place = node.get("identifier", "")
@@ -380,9 +403,28 @@ def _column_size(names: Sequence[str], columns: Sequence[Column]) -> float:
     return max(sizes) if sizes else max(_TEXT_BYTES, sum(column.size for column in columns))
 
 
+def _is_gathering(node: Tree) -> bool:
+    return node["class"] == "FUNCTION" and node["function_name"].lower() in GATHERING
+
+
 def _value_size(value: object) -> int:
     """Return the bytes of a constant."""
     return len(value.encode()) if isinstance(value, str) else max(SMALL, len(json.dumps(value)))
+
+
+def _elements(value: Parameter) -> Sequence[object]:
+    """Return the elements of a list, also of one that is written as JSON; of any other value, the value alone."""
+    elements: object = value
+    if isinstance(value, str):
+        try:
+            elements = json.loads(value)
+        except (ValueError, RecursionError):
+            return [value]
+    if not isinstance(elements, list | tuple):
+        return [value]
+    parts = [part for each in elements for part in (each.values() if isinstance(each, dict) else [each])]
+    is_flat = not any(isinstance(part, list | dict) for part in parts)
+    return elements if is_flat else [value]
 
 
 def _is_constant(node: Tree) -> bool:

@@ -5,7 +5,7 @@ All sizes are in bytes. `LARGE` stands for a size that grows with the number of 
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -13,7 +13,7 @@ import duckdb
 
 from gpuagent_common.errors import MisuseError
 
-# A number, a time, a truth value.
+# A number, a time, a truth value; also what names something short, such as a month.
 SMALL = 16
 LARGE = math.inf
 
@@ -50,8 +50,8 @@ _ALSO_SMALL = frozenset(
         *("json_array_length", "json_exists", "json_type", "list_approx_count_distinct", "list_avg", "list_bool_and"),
         *("list_bool_or", "list_count", "list_entropy", "list_kurtosis", "list_mad", "list_product", "list_sem"),
         *("list_skewness", "list_stddev_pop", "list_stddev_samp", "list_sum", "list_var_pop", "list_var_samp"),
-        *("map_contains_entry", "map_contains_value", "md5", "md5_number_lower", "md5_number_upper", "monthname"),
-        *("quantile_cont", "round_even", "roundbankers", "session_user", "sha1", "sha256", "sum", "typeof", "user"),
+        *("map_contains_entry", "map_contains_value", "md5_number_lower", "md5_number_upper", "monthname"),
+        *("quantile_cont", "round_even", "roundbankers", "session_user", "sum", "typeof", "user"),
         *("version", "wavg", "weighted_avg", "xor", "&", "|", "<<", ">>", "~"),
     }
 )
@@ -60,14 +60,23 @@ _ALSO_SMALL = frozenset(
 _PARTS = frozenset(
     {
         *("any_value", "approx_quantile", "arbitrary", "arg_max", "arg_max_null", "arg_min", "arg_min_null", "argmax"),
-        *("argmin", "array_distinct", "array_extract", "array_first", "array_last", "array_reverse", "array_reverse_sort"),
-        *("array_slice", "array_sort", "constant_or_null", "element_at", "first", "first_value", "greatest"),
+        *("argmin", "array_distinct", "array_extract", "array_first", "array_last", "array_reverse"),
+        *(
+            "array_reverse_sort",
+            "array_slice",
+            "array_sort",
+            "constant_or_null",
+            "element_at",
+            "first",
+            "first_value",
+            "greatest",
+        ),
         *("json_extract", "json_extract_path", "json_extract_path_text", "json_extract_string", "json_value", "lag"),
-        *("last", "last_value", "lead", "least", "left", "list_distinct", "list_element", "list_extract", "list_first"),
+        *("last", "last_value", "lead", "least", "list_distinct", "list_element", "list_extract", "list_first"),
         *("list_last", "list_max", "list_median", "list_min", "list_mode", "list_reverse", "list_reverse_sort"),
         *("list_slice", "list_sort", "ltrim", "map_extract", "map_extract_value", "max", "max_by", "median", "min"),
         *("min_by", "mode", "nth_value", "nullif", "parse_dirname", "parse_filename", "quantile", "quantile_disc"),
-        *("regexp_extract", "reverse", "right", "rtrim", "struct_extract", "struct_extract_at", "substr", "substring"),
+        *("regexp_extract", "reverse", "rtrim", "struct_extract", "struct_extract_at", "substr", "substring"),
         *("trim", "unnest", "url_decode", "->>"),
     }
 )
@@ -79,12 +88,14 @@ _SUMS: Mapping[str, int] = {
     **dict.fromkeys(("map_from_entries", "map_keys", "map_values", "row", "struct_pack", "array_append"), 1),
     **dict.fromkeys(("hex", "to_hex", "regexp_escape", "to_base64", "map_entries", "encode", "json"), 2),
     **dict.fromkeys(("lcase", "lower", "ucase", "upper", "url_encode", "strip_accents", "nfc_normalize"), 3),
+    # Short, but longer than a number.
+    **dict.fromkeys(("md5", "sha1", "sha256"), 4),
     **dict.fromkeys(("array_to_string", "list_string_agg", "translate"), 4),
     # A control character takes six.
     **dict.fromkeys(("array_to_json", "json_array", "json_object", "json_quote", "row_to_json", "to_json"), 6),
     # Each character can become an element.
-    **dict.fromkeys(("json_keys", "regexp_extract_all", "split", "split_part", "str_split", "string_split"), 1 + _ELEMENT),
-    **dict.fromkeys(("regexp_split_to_array", "str_split_regex", "string_split_regex", "string_to_array"), 1 + _ELEMENT),
+    **dict.fromkeys(("json_keys", "regexp_extract_all", "split", "split_part", "str_split", "string_split"), 17),
+    **dict.fromkeys(("regexp_split_to_array", "str_split_regex", "string_split_regex", "string_to_array"), 17),
 }
 
 # Aggregates whose result has something of each row.
@@ -106,7 +117,7 @@ _OVER_WINDOWS = frozenset(
     }
 )
 
-# The place of a regular expression among the arguments.
+# Functions whose second argument is a regular expression.
 _REGULAR = frozenset(
     {
         *("regexp_extract", "regexp_extract_all", "regexp_full_match", "regexp_matches", "regexp_replace"),
@@ -129,8 +140,6 @@ _PATHS = frozenset(
         *("json_extract_string", "json_keys", "json_type", "json_value", "->>"),
     }
 )
-
-_CUTS = frozenset({"left", "right"})
 
 # They join lists too.
 _ARITHMETIC = frozenset({"+", "-", "add", "subtract"})
@@ -158,37 +167,18 @@ def result_size(name: str, arguments: Sequence[Tree], sizes: Sequence[float]) ->
     _check_patterns(name, arguments)
     if len(arguments) > _MOST_ARGUMENTS.get(name, len(arguments)):
         raise MisuseError(f"with a token of scope viewer, {name} takes {_MOST_ARGUMENTS[name]} arguments")
-    total = sum(sizes)
-    match name:
-        case _ if name in small_functions():
-            return SMALL if name not in {"md5", "sha1", "sha256"} else 64
-        case _ if name in _ARITHMETIC and max(sizes) <= SMALL:
-            return SMALL
-        case _ if name in GATHERING:
-            return LARGE
-        case _ if name in _CUTS:
-            return min(sizes[0], 4.0 * _number(arguments[1]))
-        case _ if name in _PARTS:
-            return max(sizes, default=SMALL)
-        case _ if name in _SUMS:
-            return _SUMS[name] * total + _ELEMENT * len(sizes)
-        case "range" | "generate_series":
-            return 8 * sum(_number(argument) for argument in arguments)
-        case "repeat":
-            return sizes[0] * _number(arguments[1])
-        case "lpad" | "rpad":
-            return 4 * _number(arguments[1])
-        case "replace":
-            return sizes[0] * max(1.0, sizes[-1])
-        case "regexp_replace":
-            # Each character of the replacement can stand for a group of all matched text.
-            return (2 * sizes[0] + 1) * (1 + sizes[2])
-        case "strftime":
-            return 32 * max(sizes)
-        case "format" | "printf":
-            # Each field is as wide as its argument, or as its format says: at most 999.
-            fields = max(1, str(constant(arguments[0])).count("%" if name == "printf" else "{"))
-            return sizes[0] + fields * (total + 999)
+    if name in small_functions():
+        return SMALL
+    if name in GATHERING:
+        return LARGE
+    if name in _PARTS:
+        return max(sizes, default=SMALL)
+    if name in _ARITHMETIC and max(sizes) <= SMALL:
+        return SMALL
+    if name in _SUMS:
+        return _SUMS[name] * sum(sizes) + _ELEMENT * len(sizes)
+    if name in _PRODUCTS:
+        return _PRODUCTS[name](arguments, sizes)
     raise MisuseError(f"a token of scope viewer cannot call the function {name}; a token of scope operator can")
 
 
@@ -200,7 +190,7 @@ def check_window(node: Tree) -> None:
     """
     name = node["function_name"].lower()
     if name not in _OVER_WINDOWS or node.get("distinct"):
-        raise MisuseError(f"with a token of scope viewer, {name} cannot be used so with OVER; group by something instead")
+        raise MisuseError(f"with a token of scope viewer, {name} cannot be used so with OVER; use GROUP BY instead")
 
 
 def cast_size(kind: Tree, size: float) -> float:
@@ -231,6 +221,34 @@ def constant(node: Tree) -> object:
 def _number(node: Tree) -> float:
     value = constant(node)
     return abs(value) if isinstance(value, int) else LARGE
+
+
+def _series(arguments: Sequence[Tree], _: Sequence[float]) -> float:
+    return 8 * sum(map(_number, arguments))
+
+
+def _formatted(arguments: Sequence[Tree], sizes: Sequence[float]) -> float:
+    # Each field is as wide as its argument, or as its format says: at most 999.
+    fields = len(re.findall(r"[%{]", str(constant(arguments[0]))))
+    return sizes[0] + fields * (sum(sizes) + 999)
+
+
+# Functions that make more of their arguments: the bytes of the result, from the arguments' nodes and sizes.
+_PRODUCTS: Mapping[str, Callable[[Sequence[Tree], Sequence[float]], float]] = {
+    "format": _formatted,
+    "generate_series": _series,
+    "left": lambda arguments, sizes: min(sizes[0], 4 * _number(arguments[1])),
+    "lpad": lambda arguments, _: 4 * _number(arguments[1]),
+    "printf": _formatted,
+    "range": _series,
+    # Each character of the replacement can stand for a group of all matched text.
+    "regexp_replace": lambda _, sizes: (2 * sizes[0] + 1) * (1 + sizes[2]),
+    "repeat": lambda arguments, sizes: sizes[0] * _number(arguments[1]),
+    "replace": lambda _, sizes: sizes[0] * max(1.0, sizes[-1]),
+    "right": lambda arguments, sizes: min(sizes[0], 4 * _number(arguments[1])),
+    "rpad": lambda arguments, _: 4 * _number(arguments[1]),
+    "strftime": lambda _, sizes: 32 * max(sizes),
+}
 
 
 def _check_patterns(name: str, arguments: Sequence[Tree]) -> None:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
@@ -19,7 +18,7 @@ from gpuagent_collector.exchange.schedule import BackupPlan, BackupSchedule
 from gpuagent_collector.ingest.housekeeping import Summarize
 from gpuagent_collector.ingest.ingest import Ingest, IngestSettings
 from gpuagent_collector.metrics.summarize import summarize_runs
-from gpuagent_collector.query.execute import Limits
+from gpuagent_collector.query.execute import STATM, Limits
 from gpuagent_collector.query.parts import Parts
 from gpuagent_collector.server.admission import Admission
 from gpuagent_collector.server.agents import AgentRegistry
@@ -69,8 +68,8 @@ _SERVICES = tuple(
 
 # Share of DuckDB's memory beyond which queries are stopped; the rest is the writer's.
 _QUERIES_SHARE = 0.6
-# Share of the machine's or the container's memory beyond which queries are stopped, DuckDB's included, and the least that
-# they have beside DuckDB's if that was given nearly all.
+# Share of the machine's or the container's memory beyond which queries are stopped, DuckDB's included, and the least
+# that they have beside DuckDB's if that was given nearly all.
 _PROCESS_SHARE, _LEAST_OTHER_SHARE = 0.85, 0.25
 
 _OPTIONS = (
@@ -283,7 +282,7 @@ def _query_limits(store: Store) -> Limits:
     return replace(
         DEFAULT_LIMITS,
         store_memory_bytes=int(store_bytes * _QUERIES_SHARE),
-        other_memory_bytes=other_bytes if Path("/proc/self/statm").exists() else None,
+        other_memory_bytes=other_bytes if STATM.exists() else None,
     )
 
 
@@ -294,7 +293,7 @@ async def _back_up(backups: BackupSchedule) -> None:
 
 
 def _restart(reason: str) -> NoReturn:
-    """Start this program anew in the same process; commits are safe, and agents send again what was not acknowledged."""
+    """Start this program anew in the same process. Commits are safe; agents send again what was not acknowledged."""
     _LOG.warning("%s; the collector restarts", reason)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the command that started it
 

@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -151,6 +152,10 @@ def test_long_queries_hold_up_neither_the_event_loop_nor_short_ones(
         call.cancel()
 
 
+def has_connections(serving: Serving, number: int) -> bool:
+    return connections(serving) >= number
+
+
 def ask_as(serving: Serving, name: str, scope: Scope = Scope.VIEWER) -> None:
     """Let the next calls come from the holder of another token."""
     caller = Caller(name=name, scope=scope)
@@ -165,7 +170,7 @@ def test_a_token_takes_half_of_the_free_places_and_others_are_answered(
         ask_as(serving, name)
         share = free // 2
         calls += [stub.Query(pb.QueryRequest(sql=ENDLESS)) for _ in range(share)]
-        until(lambda: connections(serving) >= before + 2 * len(calls), "the long queries")
+        until(partial(has_connections, serving, before + 2 * len(calls)), "the long queries")
         with pytest.raises(GpuAgentError, match=f"{share} of this token"):
             reader.sql("SELECT 1")
         free -= share

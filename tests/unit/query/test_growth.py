@@ -1,5 +1,7 @@
 """Statements of viewers: nothing in them may grow within one step of DuckDB's, in which it counts and obeys nothing."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,8 +59,12 @@ def test_what_grows_within_a_step_is_refused(attack: str) -> None:
         "SELECT concat(a, a, a, a) FROM runs, LATERAL (SELECT repeat(run_id, 99) AS a)",
         "SELECT concat(a, a, a, a) FROM (SELECT unnest({'a': repeat('x', 9999)})), runs",
         # What is gathered from many rows is the answer, and nothing else.
-        *("SELECT list(run_id) FROM runs WHERE run_id IN (SELECT list(run_id)[1] FROM runs)", "SELECT list(run_id) || [''] FROM runs"),
+        "SELECT list(run_id) FROM runs WHERE run_id IN (SELECT list(run_id)[1] FROM runs)",
+        "SELECT list(run_id) || [''] FROM runs",
+        "SELECT replace('', 'a', string_agg(run_id)), repeat(repeat(run_id, 9999), 9999) FROM runs",
         *("SELECT l FROM (SELECT list(run_id) AS l FROM runs), steps", "SELECT string_agg(run_id) OVER () FROM runs"),
+        "SELECT l FROM (SELECT list(run_id)[1:9999] AS l FROM runs)",
+        "SELECT l FROM (SELECT list(run_id)[-9:] AS l FROM runs)",
         # Slow within a step.
         *("SELECT run_id LIKE platform FROM runs", "SELECT regexp_matches(run_id, platform) FROM runs"),
         *("SELECT max(value, 9999) FROM runs", "SELECT run_id COLLATE de FROM runs", "SELECT run_id::BIT FROM runs"),
@@ -81,7 +87,12 @@ def test_a_parameter_counts_with_its_value(value: Parameter) -> None:
 def test_of_a_list_of_parameters_only_elements_reach_a_row() -> None:
     names = [f"run-{place}" for place in range(10_000)]
     check("FROM runs WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))", names)
+    check("FROM runs WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))", json.dumps(names))
+    check("FROM runs WHERE run_id IN (SELECT unnest(from_json(?::VARCHAR, '[\"VARCHAR\"]')))", json.dumps(names))
     check(f"FROM runs WHERE run_id IN (SELECT unnest({names[:900]}))")
+    for text in (json.dumps(["x" * 99_999]), json.dumps([names]), "x" * 99_999):
+        with pytest.raises(MisuseError):
+            check("SELECT unnest(CAST(? AS VARCHAR[])) FROM runs", text)
     check("FROM unnest(CAST(? AS VARCHAR[])) WITH ORDINALITY AS chosen(run_id, place)", names)
 
 
@@ -89,8 +100,9 @@ USEFUL = [
     *("SELECT 1", "FROM runs", "SHOW TABLES", "DESCRIBE runs", "SUMMARIZE runs", "EXPLAIN ANALYZE FROM runs"),
     "SELECT platform, count(*), avg(value), median(value), quantile_cont(value, 0.9), stddev(value), max(time),"
     " arg_max(status, time), count(DISTINCT run_id), bool_or(value > 1) FILTER (repeat = 1)"
-    " FROM runs JOIN steps USING (run_id) WHERE platform ILIKE '%gke%' AND text LIKE '%a_b%' GROUP BY ALL ORDER BY 2 DESC",
+    " FROM runs JOIN steps USING (run_id) WHERE platform ILIKE '%gke%' AND text LIKE '%a_b%' GROUP BY ALL ORDER BY 2",
     "SELECT run_id, list(value ORDER BY time), string_agg(DISTINCT status, ', ') FROM steps GROUP BY run_id",
+    "SELECT l[1] FROM (SELECT (list(run_id ORDER BY time) FILTER (value > 1))[1:9] AS l FROM steps GROUP BY status)",
     "SELECT left(string_agg(status, ', '), 100) AS states FROM runs GROUP BY platform HAVING len(list(run_id)) > 3",
     "WITH best AS (SELECT run_id, max(value) AS value FROM steps GROUP BY run_id) SELECT upper(platform) || ': ' || value,"
     " rank() OVER (PARTITION BY platform ORDER BY value DESC) FROM runs JOIN best USING (run_id) QUALIFY row_number() OVER () < 9",
@@ -110,7 +122,22 @@ def test_what_people_ask_passes(sql: str) -> None:
     check(sql)
 
 
-TOKENS = ["SELECT", "FROM", "runs", "(", ")", ",", "*", "a", "AS", "list(", "repeat('a', 9)", "UNION", "t", "COLUMNS(*)"]
+TOKENS = [
+    "SELECT",
+    "FROM",
+    "runs",
+    "(",
+    ")",
+    ",",
+    "*",
+    "a",
+    "AS",
+    "list(",
+    "repeat('a', 9)",
+    "UNION",
+    "t",
+    "COLUMNS(*)",
+]
 
 
 @given(st.lists(st.sampled_from(TOKENS)).map(" ".join))
@@ -123,6 +150,8 @@ def test_any_statement_passes_or_is_refused_in_words(sql: str) -> None:
 
 def test_the_columns_of_a_store_have_their_sizes(store: Store) -> None:
     with store.connect() as connection:
-        columns = {(column.relation, column.name): column.size for column in sum(store_columns(connection).values(), [])}
+        columns = {
+            (column.relation, column.name): column.size for column in sum(store_columns(connection).values(), [])
+        }
     assert columns["runs", "run_id"] > SMALL
     assert columns["core_samples", "cpu_percent"] == columns["runs", "started_at"] == SMALL
