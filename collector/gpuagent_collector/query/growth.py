@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
-import duckdb
-
+from gpuagent_collector.query.columns import TEXT_BYTES, Column, column_size, item_name, renamed_columns
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.query.sizes import (
     GATHERING,
@@ -36,33 +35,15 @@ MOST_RELATIONS = 24
 _MOST_COLUMNS = 2000
 _MOST_GROUPINGS = 32
 
-# A text of the store. Agents can send longer ones, but few are.
-_TEXT_BYTES = 256
-
 # Of a table function, and of a description: more than they have.
 _FUNCTION_COLUMNS = 10
 
 # Each level of subqueries within expressions can double the plan.
 _MOST_LEVELS = 12
 
-_MADE = "?"
-
 _TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "range", "unnest"})
 
 Tree = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column that an expression can name.
-
-    Attributes:
-        name: in lower case; _MADE: one that DuckDB makes of the expression, such as `count(x)`; empty: any.
-    """
-
-    relation: str
-    name: str
-    size: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,25 +57,6 @@ class _Scope:
     is_outermost: bool = False
     # Of subqueries around it.
     level: int = 0
-
-
-_COLUMNS = """
-SELECT lower(table_name), lower(column_name), data_type FROM duckdb_columns()
-WHERE database_name = current_database() AND schema_name = current_schema() AND NOT internal
-ORDER BY column_index
-"""
-
-
-def store_columns(connection: duckdb.DuckDBPyConnection) -> Mapping[str, Sequence[Column]]:
-    """Return the columns of the tables and views of the connection's default database, by relation in lower case."""
-    found: dict[str, list[Column]] = {}
-    for table, name, kind in connection.execute(_COLUMNS).fetchall():
-        try:
-            size = cast_size({"id": kind.split("(")[0]}, _TEXT_BYTES)
-        except MisuseError:
-            size = _TEXT_BYTES
-        found.setdefault(table, []).append(Column(table, name, min(size, _TEXT_BYTES)))
-    return found
 
 
 class Growth:
@@ -141,7 +103,7 @@ class _Bound:
         for definition in (node.get("cte_map") or {}).get("map", ()):
             inner = replace(scope, is_outermost=False)
             columns = self.query(definition["value"]["query"]["node"], inner)
-            named = _renamed(columns, "", definition["value"].get("aliases") or ())
+            named = renamed_columns(columns, "", definition["value"].get("aliases") or ())
             scope = replace(scope, defined={**scope.defined, definition["key"].lower(): named})
         match node["type"]:
             case "SELECT_NODE":
@@ -191,7 +153,7 @@ class _Bound:
             return [replace(column, relation="") for column in found] + [Column("", "", widest)] * unknown
         before = self.row_bytes
         size = self._size(item, replace(scope, is_outermost=False))
-        column = Column("", _name(item), size)
+        column = Column("", item_name(item), size)
         if not _has_star(item):
             return [column]
         # COLUMNS(*) repeats the whole expression for each column.
@@ -212,9 +174,9 @@ class _Bound:
             case "BASE_TABLE":
                 name = node["table_name"].lower()
                 columns = scope.defined.get(name, self._stored.get(name, ()))
-                return _renamed(columns, alias or name, renamed)
+                return renamed_columns(columns, alias or name, renamed)
             case "SUBQUERY":
-                return _renamed(self.query(node["subquery"]["node"], scope), alias, renamed)
+                return renamed_columns(self.query(node["subquery"]["node"], scope), alias, renamed)
             case "JOIN":
                 left = self._table(node["left"], scope)
                 right = self._table(node["right"], replace(scope, columns=[*left, *scope.columns]))
@@ -223,14 +185,16 @@ class _Bound:
                 return both
             case "TABLE_FUNCTION":
                 columns = [*self._table_function(node["function"], scope), Column("", "ordinality", SMALL)]
-                return _renamed(columns, alias, renamed)
+                return renamed_columns(columns, alias, renamed)
             case "EXPRESSION_LIST":
                 rows = [[self._size(value, scope) for value in row] for row in node["values"]]
                 sizes = [max(column) for column in zip_longest(*rows, fillvalue=SMALL)]
-                return _renamed([Column("", f"col{place}", size) for place, size in enumerate(sizes)], alias, renamed)
+                return renamed_columns(
+                    [Column("", f"col{place}", size) for place, size in enumerate(sizes)], alias, renamed
+                )
             case "SHOW_REF":
                 described = self.query(node["query"], scope) if node.get("query") else []
-                widest = max((column.size for column in described), default=_TEXT_BYTES)
+                widest = max((column.size for column in described), default=TEXT_BYTES)
                 self.row_bytes += _FUNCTION_COLUMNS * sum(column.size for column in described)
                 return [Column(alias, "", widest)] * _FUNCTION_COLUMNS
             case kind:
@@ -266,9 +230,9 @@ class _Bound:
             case "PARAMETER":
                 return _value_size(self._parameter(node))
             case "COLUMN_REF":
-                return _column_size(node["column_names"], scope.columns)
+                return column_size(node["column_names"], scope.columns)
             case "POSITIONAL_REFERENCE" | "STAR":
-                return max((column.size for column in scope.columns), default=_TEXT_BYTES)
+                return max((column.size for column in scope.columns), default=TEXT_BYTES)
         before = self.row_bytes
         size = self._made_size(node, scope)
         if _is_constant(node):
@@ -372,35 +336,6 @@ class _Bound:
 
 
 _JSON_EACH = ("key", "value", "type", "atom", "id", "parent", "fullkey", "path", "json", "rowid")
-
-
-def _renamed(columns: Sequence[Column], relation: str, names: Sequence[str]) -> list[Column]:
-    """Return columns under the alias of their relation, the first ones under other names."""
-    relation = relation.lower()
-    pairs = zip_longest(columns, names[: len(columns)])
-    return [Column(relation, (name or column.name).lower(), column.size) for column, name in pairs]
-
-
-def _name(item: Tree) -> str:
-    """Return the name of an item of a SELECT list; see `Column`."""
-    if item["class"] == "FUNCTION" and item["function_name"].lower() == "unnest":
-        return ""
-    alias = item.get("alias") or ""
-    if not alias and item["class"] == "COLUMN_REF":
-        alias = item["column_names"][-1]
-    return str(alias).lower() or _MADE
-
-
-def _column_size(names: Sequence[str], columns: Sequence[Column]) -> float:
-    """Return the most bytes of what a name can mean: a column, its field, or a whole row."""
-    parts = {name.lower() for name in names} | {""}
-    if not all(map(str.isidentifier, names)):
-        parts.add(_MADE)
-    sizes = [column.size for column in columns if column.name in parts]
-    if len(names) == 1 or not sizes:
-        row = [column.size for column in columns if column.relation and column.relation in parts]
-        sizes += [sum(row)] if row else []
-    return max(sizes) if sizes else max(_TEXT_BYTES, sum(column.size for column in columns))
 
 
 def _is_gathering(node: Tree) -> bool:

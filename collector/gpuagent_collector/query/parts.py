@@ -22,7 +22,8 @@ from dataclasses import dataclass
 import duckdb
 
 from gpuagent_collector.errors import StoreError
-from gpuagent_collector.query.growth import Growth, store_columns
+from gpuagent_collector.query.columns import store_columns
+from gpuagent_collector.query.growth import Growth
 from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.columns import quoted, table_columns
