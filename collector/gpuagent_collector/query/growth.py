@@ -137,10 +137,11 @@ class _Bound:
         for item in node["select_list"]:
             made = self._item(item, found, inside)
             columns += made
-            inside = replace(inside, columns=[*inside.columns, *made])
+            if item.get("alias"):
+                inside = replace(inside, columns=[*inside.columns, *made])
         self.row_bytes += sum(column.size for column in columns if column.size < LARGE or not scope.is_outermost)
         rest = {name: child for name, child in node.items() if name not in {"cte_map", "from_table", "select_list"}}
-        self._others(rest, replace(inside, is_outermost=False))
+        self._others(rest, replace(inside, columns=[*inside.columns, *columns], is_outermost=False))
         return columns
 
     def _item(self, item: Tree, found: Sequence[Column], scope: _Scope) -> list[Column]:

@@ -96,6 +96,9 @@ class QueryService(pb_grpc.QueryServiceServicer):
         loop = asyncio.get_running_loop()
         is_bounded = threading.Event()
 
+        def on_short() -> None:
+            loop.call_soon_threadsafe(self.free_memory)
+
         def on_stuck(memory_is_short: bool) -> None:
             # A bounded statement that goes on only scans a table: it takes no memory, and no other token's place.
             if memory_is_short or not is_bounded.is_set():
@@ -104,7 +107,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
         execution = Execution(
             lambda: self.parts.of(reach).connect(),
             limits,
-            on_short=lambda: loop.call_soon_threadsafe(self.free_memory),
+            on_short=on_short,
             on_stuck=on_stuck,
         )
         self._executions[execution] = holder
