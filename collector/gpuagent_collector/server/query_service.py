@@ -33,7 +33,7 @@ from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
 CHUNK_BYTES = 1024 * 1024
 DEFAULT_LIMITS = Limits(timeout_seconds=120.0, rows=1_000_000, size_bytes=2**30)
 # Queries at once, including abandoned ones that have not stopped. They share DuckDB's own threads, one a core. A token
-# may hold half of the places that are free: 8, while another holds 8 the next one 4, and so on.
+# may hold a third of the places that are free meanwhile: 4 of all, the next two tokens 3 each.
 MAX_QUERIES = 16
 _FREEING_SECONDS = 0.5
 
@@ -83,7 +83,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
         caller = self.caller()
         holder = _holder(caller)
         held = sum(each == holder for each in self._executions.values())
-        if held >= MAX_QUERIES - len(self._executions):
+        if 3 * held >= MAX_QUERIES - len(self._executions):
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"{len(self._executions)} queries are running already, {held} of this token; try again later",

@@ -144,8 +144,8 @@ def test_long_queries_hold_up_neither_the_event_loop_nor_short_ones(
     serving: Serving, stub: pb_grpc.QueryServiceStub, reader: RemoteReader
 ) -> None:
     before = connections(serving)
-    calls = [stub.Query(pb.QueryRequest(sql=ENDLESS)) for _ in range(4)]
-    until(lambda: connections(serving) >= before + 8, "the long queries")
+    calls = [stub.Query(pb.QueryRequest(sql=ENDLESS)) for _ in range(3)]
+    until(lambda: connections(serving) >= before + 6, "the long queries")
     asyncio.run_coroutine_threadsafe(asyncio.sleep(0), serving.loop).result()
     assert reader.sql("SELECT 1 AS one").to_pylist() == [{"one": 1}]
     for call in calls:
@@ -162,18 +162,16 @@ def ask_as(serving: Serving, name: str, scope: Scope = Scope.VIEWER) -> None:
     serving.service.caller = lambda: caller
 
 
-def test_a_token_takes_half_of_the_free_places_and_others_are_answered(
+def test_a_token_takes_a_quarter_of_the_places_and_others_are_answered(
     serving: Serving, stub: pb_grpc.QueryServiceStub, reader: RemoteReader
 ) -> None:
-    before, calls, free = connections(serving), [], MAX_QUERIES
-    for name in ("first", "second", "third"):
+    before, calls = connections(serving), []
+    for name, share in (("first", MAX_QUERIES // 4), ("second", 3), ("third", 3)):
         ask_as(serving, name)
-        share = free // 2
         calls += [stub.Query(pb.QueryRequest(sql=ENDLESS)) for _ in range(share)]
         until(partial(has_connections, serving, before + 2 * len(calls)), "the long queries")
         with pytest.raises(GpuAgentError, match=f"{share} of this token"):
             reader.sql("SELECT 1")
-        free -= share
     ask_as(serving, "fourth")
     assert reader.sql("SELECT 1 AS one").to_pylist() == [{"one": 1}]
     for call in calls:
