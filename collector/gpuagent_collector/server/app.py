@@ -70,7 +70,7 @@ _SERVICES = tuple(
 _QUERIES_SHARE = 0.6
 # Share of the machine's or the container's memory beyond which queries are stopped, DuckDB's included, and the least
 # that they have beside DuckDB's if that was given nearly all.
-_PROCESS_SHARE, _LEAST_OTHER_SHARE = 0.7, 0.25
+_PROCESS_SHARE, _LEAST_OTHER_SHARE = 0.6, 0.25
 
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # two collectors must not share a port

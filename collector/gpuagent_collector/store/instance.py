@@ -32,7 +32,7 @@ _INLINED_ROWS = 1000
 # DuckDB's share of the machine's or the container's memory, less what the process takes without a store. Its default of
 # 80 % leaves too little for what it does not count: texts that functions make, and answers on their way to readers.
 _MEMORY_SHARE, _DEFAULT_MEMORY_SHARE = 0.5, 0.8
-_PROCESS_BYTES = 256 * 2**20
+_PROCESS_BYTES = 512 * 2**20
 
 _SCRATCH_LIMIT_BYTES = 16 * 2**30
 # Queries that do not fit into memory may fill this share of the free disk, because the store needs it too.
