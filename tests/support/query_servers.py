@@ -12,6 +12,8 @@ from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.query.parts import Parts
 from gpuagent_collector.server.query_service import QueryService
 from gpuagent_collector.store import Store
+from gpuagent_collector.trust.caller import Caller
+from gpuagent_collector.trust.scopes import Scope
 from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
 
 
@@ -30,7 +32,8 @@ def serving_queries(store: Store, limits: Limits) -> Iterator[Serving]:
     running: list[Serving] = []
 
     async def serve() -> None:
-        service = QueryService(Parts(store), source=str(store.spec), limits=limits, reach=lambda: None)
+        owner = Caller(name="owner", scope=Scope.OPERATOR)
+        service = QueryService(Parts(store), source=str(store.spec), limits=limits, caller=lambda: owner)
         server = grpc.aio.server()
         pb_grpc.add_QueryServiceServicer_to_server(service, server)
         port = server.add_insecure_port("127.0.0.1:0")

@@ -18,8 +18,12 @@ _UNENDED = 2**62
 _TEXTS = "(SELECT unnest(from_json(?::VARCHAR, '[\"VARCHAR\"]')))"
 _NUMBERS = "(SELECT unnest(from_json(?::VARCHAR, '[\"BIGINT\"]')))"
 _WINDOWS = """(
-    SELECT unnest(node) AS node_id, make_timestamp(unnest(since)) AS from_time, make_timestamp(unnest(until)) AS to_time
-    FROM (SELECT unnest(from_json(?::VARCHAR, '{"node": ["BIGINT"], "since": ["BIGINT"], "until": ["BIGINT"]}')))
+    SELECT node AS node_id, make_timestamp(since) AS from_time, make_timestamp("until") AS to_time
+    FROM (
+        SELECT unnest(
+            from_json(?::VARCHAR, '[{"node": "BIGINT", "since": "BIGINT", "until": "BIGINT"}]'), recursive := true
+        )
+    )
 )"""
 
 # Windows do not touch, so only the last one that began before a sample can hold it.
@@ -102,11 +106,10 @@ class OfRuns:
         if not table.is_samples:
             return f"{within} AND run_id IN {_TEXTS}", [run_ids]
         windows = json.dumps(
-            {
-                "node": [window.node_id for window in self.windows],
-                "since": [window.start_micros for window in self.windows],
-                "until": [window.end_micros for window in self.windows],
-            }
+            [
+                {"node": window.node_id, "since": window.start_micros, "until": window.end_micros}
+                for window in self.windows
+            ]
         )
         sampled = _IN_WINDOWS.format(table=table.name, clock=table.clock, within=within, windows=_WINDOWS)
         if not table.is_of_runs:

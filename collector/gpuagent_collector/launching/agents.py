@@ -14,7 +14,7 @@ AGENTS_SQL = """
 WITH asked AS (
     SELECT unnest(?::VARCHAR[]) AS session_uuid
 ), gpus AS (
-    SELECT session_id, list(name ORDER BY device_index) FILTER (parent_device_id IS NULL) AS gpu_names
+    SELECT session_id, (list(name ORDER BY device_index) FILTER (parent_device_id IS NULL))[1:32] AS gpu_names
     FROM (FROM session_devices QUALIFY row_number() OVER (PARTITION BY session_id, device_id ORDER BY time DESC) = 1)
     GROUP BY session_id
 ), busy AS (

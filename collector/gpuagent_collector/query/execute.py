@@ -1,11 +1,14 @@
 """The execution of one checked statement: read-only, bounded in time and memory, cancellable."""
 
+import math
+import os
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -16,11 +19,20 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 BATCH_ROWS = 2048
 _INTERRUPT_EVERY_SECONDS = 0.05
 
-# Without the cache of the store's files: DuckDB keeps it until other work needs the memory, so it always fills.
+# Time for a statement that must end to obey its interrupts.
+OBEY_SECONDS = 1.0
+
+# All that DuckDB counts, and the same without the cache of the store's files: DuckDB keeps it until other work needs
+# the memory, so it always fills.
 _MEMORY_IN_USE = """
-SELECT coalesce(sum(memory_usage_bytes), 0)::BIGINT FROM duckdb_memory()
-WHERE tag NOT IN ('BASE_TABLE', 'EXTERNAL_FILE_CACHE')
+SELECT coalesce(sum(memory_usage_bytes), 0)::BIGINT,
+       coalesce(sum(memory_usage_bytes) FILTER (tag NOT IN ('BASE_TABLE', 'EXTERNAL_FILE_CACHE')), 0)::BIGINT
+FROM duckdb_memory()
 """
+
+# Linux alone has this file.
+STATM = Path("/proc/self/statm")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 # The beginning of DuckDB's messages, such as "Binder Error: ".
 _KIND = re.compile(r"[A-Z][A-Za-z ]{1,30} Error: ")
@@ -57,15 +69,30 @@ class Limits:
     # Of DuckDB as a whole. A commit without memory can leave DuckDB's tables unusable until a restart, so queries must
     # end before memory runs out.
     store_memory_bytes: int | None = None
+    # Of this process, without what DuckDB counts: texts, lists and states of aggregates that its functions make.
+    other_memory_bytes: int | None = None
 
 
 class Execution:
     """A statement in execution. One thread at a time reads its rows; any thread may call `cancel` and `close`."""
 
-    def __init__(self, connect: Callable[[], duckdb.DuckDBPyConnection], limits: Limits) -> None:
-        """Keep `connect`, which opens a new connection to the store."""
+    def __init__(
+        self,
+        connect: Callable[[], duckdb.DuckDBPyConnection],
+        limits: Limits,
+        *,
+        on_short: Callable[[], None] | None = None,
+        on_stuck: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        """Keep `connect`, which opens a new connection to the store.
+
+        Both are called in another thread. `on_short`: whenever memory is short, instead of ending this statement.
+        `on_stuck`: once, if it does not obey interrupts for a second after its limit; True: memory is short then.
+        """
         self._connect = connect
         self._limits = limits
+        self._on_short = on_short or self.evict
+        self._on_stuck = on_stuck
         self._cursor: duckdb.DuckDBPyConnection | None = None
         self._rows: pa.RecordBatchReader | None = None
         self._in_use = threading.Lock()
@@ -158,26 +185,42 @@ class Execution:
 
     def _interrupt_when_due(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Interrupt until the statement has stopped: an interrupt before its start is lost."""
+        started = time.monotonic()
         with self._connect() as watch:
-            self._wait_until_due(watch)
-        while not self._finished.wait(_INTERRUPT_EVERY_SECONDS):
-            with suppress(duckdb.Error):  # closed meanwhile
-                cursor.interrupt()
+            self._wait_until_due(watch, started)
+            # A caller who cancels waits for nothing, so the time limit goes on.
+            limit = math.inf if self._limits.timeout_seconds is None else started + self._limits.timeout_seconds
+            stuck_at: float | None = (time.monotonic() if self._evicted else limit) + OBEY_SECONDS
+            while not self._finished.wait(_INTERRUPT_EVERY_SECONDS):
+                with suppress(duckdb.Error):  # closed meanwhile
+                    cursor.interrupt()
+                # Between two reads of rows nothing runs that could obey.
+                if stuck_at is not None and time.monotonic() > stuck_at and self._in_use.locked():
+                    stuck_at = None
+                    self._on_stuck(self._is_memory_short(watch))
 
-    def _wait_until_due(self, watch: duckdb.DuckDBPyConnection) -> None:
-        limits, started = self._limits, time.monotonic()
+    def _wait_until_due(self, watch: duckdb.DuckDBPyConnection, started: float) -> None:
+        limits = self._limits
         while not self._cancelled.wait(_INTERRUPT_EVERY_SECONDS):
-            seconds = time.monotonic() - started
-            if limits.timeout_seconds is not None and seconds >= limits.timeout_seconds:
+            if limits.timeout_seconds is not None and time.monotonic() - started >= limits.timeout_seconds:
                 self._timed_out = True
                 return
-            if limits.store_memory_bytes is not None and _memory_bytes(watch) > limits.store_memory_bytes:
-                self.evict()
+            if self._is_memory_short(watch):
+                self._on_short()
+
+    def _is_memory_short(self, watch: duckdb.DuckDBPyConnection) -> bool:
+        limits = self._limits
+        if limits.store_memory_bytes is None and limits.other_memory_bytes is None:
+            return False
+        ((counted, used),) = watch.execute(_MEMORY_IN_USE).fetchall()
+        if limits.store_memory_bytes is not None and used > limits.store_memory_bytes:
+            return True
+        return limits.other_memory_bytes is not None and resident_bytes() - counted > limits.other_memory_bytes
 
 
-def _memory_bytes(connection: duckdb.DuckDBPyConnection) -> int:
-    row = connection.execute(_MEMORY_IN_USE).fetchone()
-    return row[0] if row else 0
+def resident_bytes() -> int:
+    """Return the memory of this process."""
+    return int(STATM.read_text().split()[1]) * _PAGE_BYTES
 
 
 def _to_error(message: str) -> GpuAgentError:

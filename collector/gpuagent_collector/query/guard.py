@@ -7,6 +7,7 @@ an instance without external access and with a locked configuration.
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any
@@ -62,6 +63,19 @@ def store_relations(connection: duckdb.DuckDBPyConnection) -> frozenset[str]:
     return frozenset(name for (name,) in connection.execute(_RELATIONS).fetchall())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """A statement that only reads the store.
+
+    Attributes:
+        sql: its text.
+        tree: its syntax tree, of an EXPLAIN that of the statement explained.
+    """
+
+    sql: str
+    tree: Tree
+
+
 class Guard:
     """A checker of statements against the tables of one store, safe for several threads."""
 
@@ -74,7 +88,11 @@ class Guard:
         self._functions = scalar_functions(self._parser)
 
     def check(self, sql: str) -> str:
-        """Return the statement to execute.
+        """Return the statement to execute; see `read`."""
+        return self.read(sql).sql
+
+    def read(self, sql: str) -> Statement:
+        """Return the statement to execute, with its syntax tree.
 
         Raises:
             MisuseError: it is not one statement that only reads the store.
@@ -94,7 +112,7 @@ class Guard:
             self._walk(statements[0], frozenset())
         except RecursionError:
             raise MisuseError("the statement is nested too deeply; use WITH clauses instead") from None
-        return prefix + query
+        return Statement(sql=prefix + query, tree=statements[0])
 
     def _walk(self, value: object, scope: frozenset[str]) -> None:
         """Check a part of the syntax tree; `scope` has the names defined by WITH clauses."""

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 import duckdb
 
 from gpuagent_collector.errors import StoreError
+from gpuagent_collector.query.columns import store_columns
+from gpuagent_collector.query.growth import Growth
 from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.schema import schema_relations
 from gpuagent_collector.store import Store
@@ -92,10 +94,12 @@ class Part:
     Attributes:
         connect: opens a new connection to it; any thread may call it.
         guard: allows the names that exist there.
+        growth: bounds what statements about it make.
     """
 
     connect: Callable[[], duckdb.DuckDBPyConnection]
     guard: Guard
+    growth: Growth
 
 
 class Parts:
@@ -106,7 +110,11 @@ class Parts:
         self._store = store
         self._name = f"part_{uuid.uuid4().hex}"
         with _connect(store) as connection:
-            self._whole = Part(connect=store.connect, guard=Guard(store_relations(connection)))
+            self._whole = Part(
+                connect=store.connect,
+                guard=Guard(store_relations(connection)),
+                growth=Growth(store_columns(connection)),
+            )
         self._limited: dict[Reach, Part] = {}
         self._making = threading.Lock()
 
@@ -136,7 +144,8 @@ class Parts:
             return connection
 
         with closing(connect()) as connection:
-            return Part(connect=connect, guard=Guard(store_relations(connection), explain=False))
+            guard = Guard(store_relations(connection), explain=False)
+            return Part(connect=connect, guard=guard, growth=Growth(store_columns(connection)))
 
 
 @contextmanager

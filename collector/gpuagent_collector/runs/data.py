@@ -326,7 +326,7 @@ def _by_run(rows: Iterable[Record]) -> dict[str, list[Record]]:
 _RUNS = """
 WITH {takers},
 places AS (
-    SELECT run_id, string_agg(DISTINCT hostname, ', ' ORDER BY hostname) AS nodes
+    SELECT run_id, left(string_agg(DISTINCT hostname, ', ' ORDER BY hostname), 1000) AS nodes
     FROM takers JOIN sessions USING (session_id) GROUP BY run_id
 ),
 gpu_kinds AS (
@@ -335,7 +335,7 @@ gpu_kinds AS (
     WHERE device_id IS NOT NULL GROUP BY ALL
 ),
 gpus AS (
-    SELECT run_id, string_agg(if(number > 1, number || ' × ', '') || name, ', ' ORDER BY name) AS devices
+    SELECT run_id, left(string_agg(if(number > 1, number || ' × ', '') || name, ', ' ORDER BY name), 1000) AS devices
     FROM gpu_kinds GROUP BY run_id
 )
 SELECT run.run_id, {sides} AS sides, run.platform, run.workload, run.environment, run.image, run.interference,
@@ -357,9 +357,7 @@ _CHOSEN = "(SELECT unnest(CAST(? AS VARCHAR[])))"
 # Name → query of the facts about the runs in {chosen}.
 _FACTS = {
     "metrics": """
-WITH chosen AS (
-    SELECT unnest(ids) AS run_id, generate_subscripts(ids, 1) AS place FROM (SELECT CAST(? AS VARCHAR[]) AS ids)
-)
+WITH chosen AS (FROM unnest(CAST(? AS VARCHAR[])) WITH ORDINALITY AS each(run_id, place))
 SELECT metric || each.suffix AS name, list(place) AS places, list(each.value) AS values
 FROM (SELECT place, metric, unnest([{values}]) AS each FROM metrics JOIN chosen USING (run_id))
 WHERE each.value IS NOT NULL

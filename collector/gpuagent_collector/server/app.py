@@ -4,10 +4,11 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -17,6 +18,7 @@ from gpuagent_collector.exchange.schedule import BackupPlan, BackupSchedule
 from gpuagent_collector.ingest.housekeeping import Summarize
 from gpuagent_collector.ingest.ingest import Ingest, IngestSettings
 from gpuagent_collector.metrics.summarize import summarize_runs
+from gpuagent_collector.query.execute import STATM, Limits
 from gpuagent_collector.query.parts import Parts
 from gpuagent_collector.server.admission import Admission
 from gpuagent_collector.server.agents import AgentRegistry
@@ -28,7 +30,7 @@ from gpuagent_collector.server.run_service import RunServicer
 from gpuagent_collector.server.store_service import StoreService
 from gpuagent_collector.server.telemetry_service import TelemetryServicer
 from gpuagent_collector.store import Store
-from gpuagent_collector.store.instance import memory_limit_bytes
+from gpuagent_collector.store.instance import memory_limit_bytes, total_memory_bytes
 from gpuagent_collector.trust import audit
 from gpuagent_collector.trust.caller import Tokens
 from gpuagent_collector.trust.reach import Reach
@@ -65,6 +67,9 @@ _SERVICES = tuple(
 
 # Share of DuckDB's memory beyond which queries are stopped; the rest is the writer's.
 _QUERIES_SHARE = 0.6
+# Share of the machine's or the container's memory beyond which queries are stopped, DuckDB's included, and the least
+# that they have beside DuckDB's if that was given nearly all.
+_PROCESS_SHARE, _LEAST_OTHER_SHARE = 0.6, 0.25
 
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # two collectors must not share a port
@@ -128,14 +133,13 @@ class Collector:
         """
         self._settings = settings
         self._source = str(store.spec)
-        with closing(store.connect()) as connection:
-            limits = replace(DEFAULT_LIMITS, store_memory_bytes=int(memory_limit_bytes(connection) * _QUERIES_SHARE))
+        limits = _query_limits(store)
         self._parts = Parts(store)
         self._queries = QueryService(
             self._parts,
             source=self._source,
             limits=limits,
-            reach=lambda: caller().reach,
+            caller=caller,
             trouble=lambda: self.ingest.trouble,
         )
         self.ingest = Ingest(
@@ -212,6 +216,11 @@ class Collector:
             audit.sum_up()
 
     @property
+    def stuck(self) -> asyncio.Future[str]:
+        """Return what is set, with the reason, when a query can be ended only with the process."""
+        return self._queries.stuck
+
+    @property
     def http_address(self) -> Address | None:
         """Return the address of metrics and pages after `start`, or None."""
         return None if self._web is None else self._web.address
@@ -264,10 +273,28 @@ class Collector:
         return await self._queries.close(self._settings.last_interrupt_seconds)
 
 
+def _query_limits(store: Store) -> Limits:
+    with closing(store.connect()) as connection:
+        store_bytes = memory_limit_bytes(connection)
+    total_bytes = total_memory_bytes()
+    other_bytes = int(max(total_bytes * _PROCESS_SHARE - store_bytes, total_bytes * _LEAST_OTHER_SHARE))
+    return replace(
+        DEFAULT_LIMITS,
+        store_memory_bytes=int(store_bytes * _QUERIES_SHARE),
+        other_memory_bytes=other_bytes if STATM.exists() else None,
+    )
+
+
 async def _back_up(backups: BackupSchedule) -> None:
     while True:
         await asyncio.sleep(await asyncio.to_thread(backups.seconds_until_due))
         await asyncio.to_thread(backups.attempt)
+
+
+def _restart(reason: str) -> NoReturn:
+    """Start this program anew in the same process. Commits are safe; agents send again what was not acknowledged."""
+    _LOG.warning("%s; the collector restarts", reason)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the command that started it
 
 
 async def serve(store: Store, settings: ServerSettings, announce: Callable[[Address, Address | None], None]) -> None:
@@ -298,8 +325,10 @@ async def serve(store: Store, settings: ServerSettings, announce: Callable[[Addr
     announce(await collector.start(), collector.http_address)
     notify("READY=1")
     watchdog = asyncio.ensure_future(keep_watchdog())
-    reasons: set[asyncio.Future[Any]] = {stopped, collector.ingest.failed}
+    reasons: set[asyncio.Future[Any]] = {stopped, collector.ingest.failed, collector.stuck}
     await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
+    if collector.stuck.done():
+        _restart(collector.stuck.result())
     notify("STOPPING=1")
     stopped_cleanly = await collector.stop()
     watchdog.cancel()

@@ -3,6 +3,9 @@
 import asyncio
 import io
 import json
+import threading
+import time
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -21,15 +24,18 @@ from gpuagent_collector.query.execute import (
     QueryTimeoutError,
 )
 from gpuagent_collector.query.parts import Parts
-from gpuagent_collector.trust.reach import Reach
+from gpuagent_collector.trust.caller import Caller
+from gpuagent_collector.trust.scopes import Scope
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1 import query_service_pb2 as pb
 from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
 
 CHUNK_BYTES = 1024 * 1024
 DEFAULT_LIMITS = Limits(timeout_seconds=120.0, rows=1_000_000, size_bytes=2**30)
-# Queries at once, including abandoned ones that have not stopped. They share DuckDB's own threads, one a core.
+# Queries at once, including abandoned ones that have not stopped. They share DuckDB's own threads, one a core. A token
+# may hold a third of the places that are free meanwhile: 4 of all, the next two tokens 3 each.
 MAX_QUERIES = 16
+_FREEING_SECONDS = 0.5
 
 _CODES: tuple[tuple[type[GpuAgentError], grpc.StatusCode], ...] = (
     (MisuseError, grpc.StatusCode.INVALID_ARGUMENT),
@@ -39,6 +45,8 @@ _CODES: tuple[tuple[type[GpuAgentError], grpc.StatusCode], ...] = (
 )
 
 Result = TypeVar("Result")
+# A token's name, and whether it is the owner's.
+_Holder = tuple[str, bool]
 Context = grpc.aio.ServicerContext[pb.QueryRequest, pb.QueryResponse]
 
 
@@ -49,8 +57,8 @@ class QueryService(pb_grpc.QueryServiceServicer):
     parts: Parts
     # The store's name for people.
     source: str
-    # Returns the part of the store that the current caller may see.
-    reach: Callable[[], Reach | None]
+    # Returns the current caller.
+    caller: Callable[[], Caller]
     limits: Limits = DEFAULT_LIMITS
     # Returns why nothing can be stored now; empty: everything can.
     trouble: Callable[[], str] = str
@@ -60,25 +68,52 @@ class QueryService(pb_grpc.QueryServiceServicer):
     def __post_init__(self) -> None:
         # A query that does not stop holds two threads: one works, one waits to close it.
         self._threads = ThreadPoolExecutor(2 * MAX_QUERIES, thread_name_prefix="query")
-        self._executions: set[Execution] = set()
+        # With the holder of each.
+        self._executions: dict[Execution, _Holder] = {}
         self._closing: dict[Execution, asyncio.Future[None]] = {}
+        # Until then, memory that is short has time to get free.
+        self._freeing_until = 0.0
+        # Checking is work in Python, of which one token must not have several at once.
+        self._checking: defaultdict[_Holder, threading.Lock] = defaultdict(threading.Lock)
+        # Set, with the reason, when a query can be ended only with the process.
+        self.stuck: asyncio.Future[str] = asyncio.get_event_loop().create_future()
 
     async def Query(self, request: pb.QueryRequest, context: Context) -> AsyncIterator[pb.QueryResponse]:  # noqa: N802
         """Stream the answer as one Arrow IPC stream, cut into messages."""
-        if len(self._executions) >= MAX_QUERIES:
+        caller = self.caller()
+        holder = _holder(caller)
+        held = sum(each == holder for each in self._executions.values())
+        if 3 * held >= MAX_QUERIES - len(self._executions):
             await context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_QUERIES} queries are running already; try again later"
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{len(self._executions)} queries are running already, {held} of this token; try again later",
             )
         self.on_query()
-        reach = self.reach()
+        reach = caller.reach
         own, asked = self.limits.timeout_seconds, request.timeout_seconds
         times = [seconds for seconds in (own, asked if asked > 0 else None) if seconds is not None]
         limits = replace(self.limits, timeout_seconds=min(times, default=None))
-        execution = Execution(lambda: self.parts.of(reach).connect(), limits)
-        self._executions.add(execution)
+        loop = asyncio.get_running_loop()
+        is_bounded = threading.Event()
+
+        def on_short() -> None:
+            loop.call_soon_threadsafe(self.free_memory)
+
+        def on_stuck(memory_is_short: bool) -> None:
+            # A bounded statement that goes on only scans a table: it takes no memory, and no other token's place.
+            if memory_is_short or not is_bounded.is_set():
+                loop.call_soon_threadsafe(self._give_up, caller.name)
+
+        execution = Execution(
+            lambda: self.parts.of(reach).connect(),
+            limits,
+            on_short=on_short,
+            on_stuck=on_stuck,
+        )
+        self._executions[execution] = holder
         context.add_done_callback(lambda _: execution.cancel())  # type: ignore[arg-type] # stubs want their own class
         try:
-            chunks = await self._in_thread(partial(self._start, execution, request, reach))
+            chunks = await self._in_thread(partial(self._start, execution, request, caller, is_bounded))
             while chunk := await self._in_thread(partial(next, chunks, b"")):
                 yield pb.QueryResponse(arrow_ipc=chunk)
             part = str(reach) if reach else ""
@@ -114,16 +149,46 @@ class QueryService(pb_grpc.QueryServiceServicer):
 
             def forget(_: object) -> None:
                 del self._closing[execution]
-                self._executions.remove(execution)
+                del self._executions[execution]
 
             closing.add_done_callback(forget)
 
-    def _start(self, execution: Execution, request: pb.QueryRequest, reach: Reach | None) -> Iterator[bytes]:
-        sql = self.parts.of(reach).guard.check(request.sql)
-        return ipc_chunks(execution.start(sql, _parameters(request.parameters_json)))
+    def _start(
+        self, execution: Execution, request: pb.QueryRequest, caller: Caller, is_bounded: threading.Event
+    ) -> Iterator[bytes]:
+        part = self.parts.of(caller.reach)
+        with self._checking[_holder(caller)]:
+            statement, parameters = part.guard.read(request.sql), _parameters(request.parameters_json)
+            try:
+                part.growth.check(statement.tree, parameters)
+                is_bounded.set()
+            except MisuseError:
+                if caller.scope is Scope.VIEWER:
+                    raise
+        return ipc_chunks(execution.start(statement.sql, parameters))
+
+    def free_memory(self) -> None:
+        """Stop all queries of the token that has most of them; of several, the one whose query came first."""
+        now = time.monotonic()
+        if now < self._freeing_until or not self._executions:
+            return
+        self._freeing_until = now + _FREEING_SECONDS
+        count = Counter(self._executions.values())
+        most = max(count, key=lambda holder: count[holder])
+        for execution, holder in self._executions.items():
+            if holder == most:
+                execution.evict()
+
+    def _give_up(self, name: str) -> None:
+        if not self.stuck.done():
+            self.stuck.set_result(f"a query of {name} does not end")
 
     def _in_thread(self, work: Callable[[], Result]) -> Awaitable[Result]:
         return asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _holder(caller: Caller) -> _Holder:
+    return caller.name, caller.token is None
 
 
 def ipc_chunks(rows: pa.RecordBatchReader) -> Iterator[bytes]:

@@ -33,9 +33,10 @@ LAKE = "lake"
 # DuckLake 1.5.5 writes those as decimal literals, which can change the last bit of a DOUBLE.
 _INLINED_ROWS = 1000
 
-# DuckDB's share of the machine's or the container's memory. Its default of 80 % leaves too little for what it does not
-# count: texts that functions make, and answers on their way to readers.
+# DuckDB's share of the machine's or the container's memory, less what the process takes without a store. Its default of
+# 80 % leaves too little for what it does not count: texts that functions make, and answers on their way to readers.
 _MEMORY_SHARE, _DEFAULT_MEMORY_SHARE = 0.5, 0.8
+_PROCESS_BYTES = 512 * 2**20
 
 _SCRATCH_LIMIT_BYTES = 16 * 2**30
 # Queries that do not fit into memory may fill this share of the free disk, because the store needs it too.
@@ -120,7 +121,8 @@ def harden(instance: Instance, spec: StoreSpec, memory_bytes: int | None = None)
     if spec.kind is Kind.SHARED:
         scratch.mkdir(mode=0o700)  # in a folder of all users
         atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-    share_bytes = memory_limit_bytes(connection) / _DEFAULT_MEMORY_SHARE * _MEMORY_SHARE
+    total_bytes = memory_limit_bytes(connection) / _DEFAULT_MEMORY_SHARE
+    share_bytes = max(total_bytes / 4, (total_bytes - _PROCESS_BYTES) * _MEMORY_SHARE)
     memory_mib = max(1, int((memory_bytes or share_bytes) / 2**20))
     free_bytes = shutil.disk_usage(scratch.parent).free
     scratch_mib = min(_SCRATCH_LIMIT_BYTES, int(free_bytes * _SCRATCH_SHARE)) // 2**20
@@ -141,6 +143,12 @@ def harden(instance: Instance, spec: StoreSpec, memory_bytes: int | None = None)
     settings |= {"enable_external_access": "false", "lock_configuration": "true"}
     for name, value in settings.items():
         connection.execute(f"SET GLOBAL {name} = {value}")
+
+
+def total_memory_bytes() -> int:
+    """Return the memory of the machine or the container, as DuckDB finds it."""
+    with duckdb.connect(config=NO_DOWNLOADS) as bare:
+        return int(memory_limit_bytes(bare) / _DEFAULT_MEMORY_SHARE)
 
 
 def memory_limit_bytes(connection: duckdb.DuckDBPyConnection) -> int:

@@ -14,6 +14,8 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from gpuagent_collector.query.columns import store_columns
+from gpuagent_collector.query.growth import Growth
 from gpuagent_collector.query.guard import Guard
 from gpuagent_collector.store.extensions import NO_DOWNLOADS
 from gpuagent_common.errors import MisuseError
@@ -70,6 +72,7 @@ def _database() -> duckdb.DuckDBPyConnection:
 class _Guarded:
     def __init__(self, connection: duckdb.DuckDBPyConnection, bounded: Bounded, folder: Path) -> None:
         self._guard = Guard(["runs", "steps"])
+        self._growth = Growth(store_columns(connection))
         self._connection = connection
         self._bounded = bounded
         self._folder = folder
@@ -80,12 +83,14 @@ class _Guarded:
     def attempt(self, data: bytes) -> None:
         sql = _made(data, self._words) if data[:1] < b" " else data.decode(errors="replace")
         try:
-            checked = self._guard.check(sql)
+            statement = self._guard.read(sql)
         except MisuseError as error:
             assert str(error)
             return
+        with suppress(MisuseError):
+            self._growth.check(statement.tree)  # a viewer's would end here; an operator's goes on
         with suppress(duckdb.Error):
-            rows = self._bounded.first_rows(checked)
+            rows = self._bounded.first_rows(statement.sql)
             assert rows is None or not _holds(rows, _SECRET), sql
         after = self._state()
         assert after == self._before, sql

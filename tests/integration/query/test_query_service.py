@@ -1,6 +1,8 @@
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -12,6 +14,8 @@ from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.query.remote import RemoteReader
 from gpuagent_collector.server.query_service import CHUNK_BYTES, MAX_QUERIES
 from gpuagent_collector.store import StoreSpec
+from gpuagent_collector.trust.caller import Caller
+from gpuagent_collector.trust.scopes import Scope
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1 import query_service_pb2 as pb
 from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
@@ -39,7 +43,10 @@ def stub(serving: Serving) -> Iterator[pb_grpc.QueryServiceStub]:
 
 
 def connections(serving: Serving) -> int:
-    """Return how many connections the store's instance has; a lake's transaction has one of its own."""
+    """Return how many connections the store's instance has.
+
+    A query has two, its own and its watcher's; a lake's transaction has another.
+    """
     with serving.store.connect() as connection:
         row = connection.execute("SELECT count FROM duckdb_connection_count()").fetchone()
     assert row
@@ -137,26 +144,69 @@ def test_long_queries_hold_up_neither_the_event_loop_nor_short_ones(
     serving: Serving, stub: pb_grpc.QueryServiceStub, reader: RemoteReader
 ) -> None:
     before = connections(serving)
-    calls = [stub.Query(pb.QueryRequest(sql=ENDLESS)) for _ in range(4)]
-    until(lambda: connections(serving) >= before + 4, "the long queries")
+    calls = [stub.Query(pb.QueryRequest(sql=ENDLESS)) for _ in range(3)]
+    until(lambda: connections(serving) >= before + 6, "the long queries")
     asyncio.run_coroutine_threadsafe(asyncio.sleep(0), serving.loop).result()
     assert reader.sql("SELECT 1 AS one").to_pylist() == [{"one": 1}]
     for call in calls:
         call.cancel()
 
 
-def test_a_query_too_many_is_refused_at_once_and_answered_when_there_is_room(
+def has_connections(serving: Serving, number: int) -> bool:
+    return connections(serving) >= number
+
+
+def ask_as(serving: Serving, name: str, scope: Scope = Scope.VIEWER) -> None:
+    """Let the next calls come from the holder of another token."""
+    caller = Caller(name=name, scope=scope)
+    serving.service.caller = lambda: caller
+
+
+def test_a_token_takes_a_quarter_of_the_places_and_others_are_answered(
     serving: Serving, stub: pb_grpc.QueryServiceStub, reader: RemoteReader
 ) -> None:
-    before = connections(serving)
-    calls = [stub.Query(pb.QueryRequest(sql=ENDLESS)) for _ in range(MAX_QUERIES)]
-    until(lambda: connections(serving) >= before + MAX_QUERIES, "the long queries")
-    with pytest.raises(GpuAgentError, match=f"{MAX_QUERIES} queries are running already"):
-        reader.sql("SELECT 1")
+    before, calls = connections(serving), []
+    for name, share in (("first", MAX_QUERIES // 4), ("second", 3), ("third", 3)):
+        ask_as(serving, name)
+        calls += [stub.Query(pb.QueryRequest(sql=ENDLESS)) for _ in range(share)]
+        until(partial(has_connections, serving, before + 2 * len(calls)), "the long queries")
+        with pytest.raises(GpuAgentError, match=f"{share} of this token"):
+            reader.sql("SELECT 1")
+    ask_as(serving, "fourth")
+    assert reader.sql("SELECT 1 AS one").to_pylist() == [{"one": 1}]
     for call in calls:
         call.cancel()
     until(lambda: connections(serving) == before, "the end of the queries")
+    ask_as(serving, "first")
     assert reader.sql("SELECT 1 AS one").to_pylist() == [{"one": 1}]
+
+
+@pytest.mark.parametrize(("scope", "is_answered"), [(Scope.VIEWER, False), (Scope.OPERATOR, True)])
+def test_only_a_viewer_is_refused_what_may_grow(
+    serving: Serving, reader: RemoteReader, scope: Scope, is_answered: bool
+) -> None:
+    ask_as(serving, "someone", scope)
+    with nullcontext() if is_answered else pytest.raises(MisuseError, match="scope operator"):
+        assert reader.sql("SELECT list_reverse(map_keys(histogram(1))) AS a").to_pylist() == [{"a": [1]}]
+
+
+def test_memory_that_is_short_is_freed_by_the_token_with_most_queries(
+    serving: Serving, stub: pb_grpc.QueryServiceStub
+) -> None:
+    before = connections(serving)
+    ask_as(serving, "modest")
+    modest = stub.Query(pb.QueryRequest(sql=ENDLESS))
+    until(lambda: connections(serving) >= before + 2, "the first query")
+    ask_as(serving, "greedy")
+    greedy = [stub.Query(pb.QueryRequest(sql=ENDLESS)) for _ in range(2)]
+    until(lambda: connections(serving) >= before + 6, "the other queries")
+    serving.loop.call_soon_threadsafe(serving.service.free_memory)
+    for call in greedy:
+        with pytest.raises(grpc.RpcError) as stopped:
+            list(call)
+        assert stopped.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert modest.is_active()
+    modest.cancel()
 
 
 @on_both_kinds("serving")

@@ -85,7 +85,7 @@ async def test_whatever_a_limited_viewer_asks_he_sees_his_platform_alone(
     assert b"alder" in exported
     assert not _told(exported.decode("latin-1"))
     assert _told(whole.text), "the store has what is to be hidden"
-    assert re.findall(r'"hostname": "([^"]*)"', printed["nodes --json"]) == ["alder"]
+    assert re.findall(r'"hostname": "([^"]*)"', printed["nodes --json"]) == ["alder"], printed["nodes --json"]
     assert "alder" in pages["/"].text
     assert "platform satori" in pages["/"].text, "the page says that it shows a part"
     assert "birch" not in pages["/?filter=openshift"].text

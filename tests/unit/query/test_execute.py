@@ -13,6 +13,7 @@ from gpuagent_collector.query.execute import (
     QueryCancelledError,
     QueryMemoryError,
     QueryTimeoutError,
+    resident_bytes,
 )
 from gpuagent_collector.store import Store
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -65,6 +66,26 @@ def test_what_is_kept_of_the_store_s_file_in_memory_stops_no_query(tmp_path: Pat
         with pytest.raises(QueryTimeoutError):
             execution.start("FROM range(1_000_000_000_000) WHERE range < 0").read_all()
         execution.close()
+
+
+def test_what_functions_make_beside_duckdb_s_memory_stops_a_query(execute: Execute) -> None:
+    # The state of a median: DuckDB does not count it.
+    execution = execute(other_memory_bytes=resident_bytes() + 2**25)
+    with pytest.raises(QueryMemoryError):
+        execution.start("SELECT median(range) FROM range(1000000000000)").read_all()
+
+
+def test_a_statement_that_goes_on_after_its_limit_is_reported_once(
+    shared_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuagent_collector.query.execute.OBEY_SECONDS", 0.05)
+    reported: list[bool] = []
+    execution = Execution(shared_store.connect, Limits(timeout_seconds=0.05), on_stuck=reported.append)
+    # All combinations for the wildcards, in one function: about a second without a look at interrupts.
+    with pytest.raises(QueryTimeoutError):
+        execution.start("SELECT repeat('a', 180) LIKE '%_a%_a%_a%b' FROM range(2)").read_all()
+    execution.close()
+    assert reported == [False]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,80 @@
+"""The columns that an expression of a statement can name, and the size of their values."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import duckdb
+
+from gpuagent_collector.query.sizes import cast_size
+from gpuagent_common.errors import MisuseError
+
+Tree = Mapping[str, Any]
+
+# A text of the store. Agents can send longer ones, but few are.
+TEXT_BYTES = 256
+
+# The name of a column that DuckDB makes of an expression, such as `count(x)`.
+_MADE = "?"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column that an expression can name.
+
+    Attributes:
+        name: in lower case; _MADE: one that DuckDB makes; empty: any.
+    """
+
+    relation: str
+    name: str
+    size: float
+
+
+_COLUMNS = """
+SELECT lower(table_name), lower(column_name), data_type FROM duckdb_columns()
+WHERE database_name = current_database() AND schema_name = current_schema() AND NOT internal
+ORDER BY column_index
+"""
+
+
+def store_columns(connection: duckdb.DuckDBPyConnection) -> Mapping[str, Sequence[Column]]:
+    """Return the columns of the tables and views of the connection's default database, by relation in lower case."""
+    found: dict[str, list[Column]] = {}
+    for table, name, kind in connection.execute(_COLUMNS).fetchall():
+        try:
+            size = cast_size({"id": kind.split("(")[0]}, TEXT_BYTES)
+        except MisuseError:
+            size = TEXT_BYTES
+        found.setdefault(table, []).append(Column(table, name, min(size, TEXT_BYTES)))
+    return found
+
+
+def renamed_columns(columns: Sequence[Column], relation: str, names: Sequence[str]) -> list[Column]:
+    """Return columns under the alias of their relation, the first ones under other names."""
+    relation = relation.lower()
+    pairs = zip_longest(columns, names[: len(columns)])
+    return [Column(relation, (name or column.name).lower(), column.size) for column, name in pairs]
+
+
+def item_name(item: Tree) -> str:
+    """Return the name of an item of a SELECT list; see `Column`."""
+    if item["class"] == "FUNCTION" and item["function_name"].lower() == "unnest":
+        return ""
+    alias = item.get("alias") or ""
+    if not alias and item["class"] == "COLUMN_REF":
+        alias = item["column_names"][-1]
+    return str(alias).lower() or _MADE
+
+
+def column_size(names: Sequence[str], columns: Sequence[Column]) -> float:
+    """Return the most bytes of what a name can mean: a column, its field, or a whole row."""
+    parts = {name.lower() for name in names} | {""}
+    if not all(map(str.isidentifier, names)):
+        parts.add(_MADE)
+    sizes = [column.size for column in columns if column.name in parts]
+    if len(names) == 1 or not sizes:
+        row = [column.size for column in columns if column.relation and column.relation in parts]
+        sizes += [sum(row)] if row else []
+    return max(sizes) if sizes else max(TEXT_BYTES, sum(column.size for column in columns))

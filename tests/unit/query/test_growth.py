@@ -1,0 +1,160 @@
+"""Statements of viewers: nothing in them may grow within one step of DuckDB's, in which it counts and obeys nothing."""
+
+import json
+from itertools import chain
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuagent_collector.query.columns import Column, store_columns
+from gpuagent_collector.query.execute import Parameter
+from gpuagent_collector.query.growth import Growth
+from gpuagent_collector.query.guard import Guard
+from gpuagent_collector.query.sizes import SMALL
+from gpuagent_collector.store import Store
+from gpuagent_common.errors import MisuseError
+from tests.fault.hostile import ATTACKS, nested
+
+RELATIONS = {
+    name: [
+        *(Column(name, text, 256) for text in ("run_id", "platform", "status", "text")),
+        *(Column(name, number, SMALL) for number in ("repeat", "value", "time")),
+    ]
+    for name in ("runs", "steps")
+}
+GROWTH, GUARD = Growth(RELATIONS), Guard(RELATIONS)
+
+
+def check(sql: str, *parameters: Parameter) -> None:
+    GROWTH.check(GUARD.read(sql).tree, parameters)
+
+
+# They grow from step to step, so that DuckDB's limits and the collector's end them.
+STEPWISE = {"join", "sample", "scan", "sort", "states", "texts", "wide"}
+
+
+@pytest.mark.parametrize("attack", sorted(ATTACKS.keys() - STEPWISE))
+def test_what_grows_within_a_step_is_refused(attack: str) -> None:
+    with pytest.raises(MisuseError) as refused:
+        check(ATTACKS[attack].replace("host_samples", "steps"))
+    assert len(str(refused.value)) <= 160
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        # Through the names of columns, tables and structs.
+        *("SELECT concat(b, b, b, b) FROM (SELECT repeat('x', 9999) AS a) t(b), runs", "SELECT s.a || s.a FROM ({}) t"),
+        "SELECT run_id FROM runs ORDER BY repeat(repeat('x', 9999), 9999)",
+        "SELECT upper(\"repeat('x', 9999)\") FROM (SELECT repeat('x', 9999), run_id FROM runs)",
+        "SELECT concat(t, t, t, t) FROM (SELECT repeat('x', 9999) AS a) t, runs",
+        "WITH a AS (SELECT repeat('x', 9999) AS b) SELECT concat(b, b, b, b) FROM a, runs",
+        "SELECT repeat('x', 9999) AS a, a || a AS b, b || b AS c, c || c AS d FROM runs",
+        "SELECT concat(a, a, a, a) FROM (SELECT 'x' AS a UNION ALL SELECT repeat('x', 9999)), runs",
+        "SELECT concat(a, a, a, a) FROM (SELECT 1 AS b, 1 AS a UNION BY NAME SELECT repeat('x', 9999) AS a), runs",
+        "SELECT concat(a, a, a, a) FROM (VALUES ('x'), (repeat('x', 9999))) t(a), runs",
+        "SELECT concat(x, x, x, x) FROM (SELECT * RENAME (a AS x) FROM (SELECT repeat('x', 9999) AS a)), runs",
+        "SELECT concat(x, x, x, x) FROM (SELECT * REPLACE (repeat('x', 9999) AS x) FROM (SELECT 'x' AS x)), runs",
+        "SELECT COLUMNS(*)::VARCHAR || COLUMNS(*)::VARCHAR FROM runs a, runs b, runs c, runs d, runs e, runs f, runs g",
+        "SELECT (SELECT repeat('x', 9999)) || run_id || (SELECT repeat('x', 9999)) FROM runs",
+        "SELECT concat(a, a, a, a) FROM runs, LATERAL (SELECT repeat(run_id, 99) AS a)",
+        "SELECT concat(a, a, a, a) FROM (SELECT unnest({'a': repeat('x', 9999)})), runs",
+        # What is gathered from many rows is the answer, and nothing else.
+        "SELECT list(run_id) FROM runs WHERE run_id IN (SELECT list(run_id)[1] FROM runs)",
+        "SELECT list(run_id) || [''] FROM runs",
+        "SELECT replace('', 'a', string_agg(run_id)), repeat(repeat(run_id, 9999), 9999) FROM runs",
+        *("SELECT l FROM (SELECT list(run_id) AS l FROM runs), steps", "SELECT string_agg(run_id) OVER () FROM runs"),
+        "SELECT l FROM (SELECT list(run_id)[1:9999] AS l FROM runs)",
+        "SELECT l FROM (SELECT list(run_id)[-9:] AS l FROM runs)",
+        # Slow within a step.
+        *("SELECT run_id LIKE platform FROM runs", "SELECT regexp_matches(run_id, platform) FROM runs"),
+        *("SELECT max(value, 9999) FROM runs", "SELECT run_id COLLATE de FROM runs", "SELECT run_id::BIT FROM runs"),
+        *("SELECT json_extract(text, '$**') FROM runs", "SELECT json_extract(text, run_id) FROM runs"),
+        nested("SELECT 1", "SELECT (SELECT count(*) FROM runs WHERE run_id > r.run_id AND EXISTS ({})) FROM runs r", 8),
+    ],
+)  # fmt: skip
+def test_no_name_hides_what_grows(sql: str) -> None:
+    with pytest.raises(MisuseError):
+        check(sql.replace("({})", "(SELECT {'a': repeat('x', 9999)} AS s)"))
+
+
+@pytest.mark.parametrize("value", ["x" * 20_000, ["x" * 20_000]], ids=["text", "list"])
+def test_a_parameter_counts_with_its_value(value: Parameter) -> None:
+    check("SELECT ? FROM runs", "x")
+    with pytest.raises(MisuseError):
+        check("SELECT ?, ?, ?, ? FROM runs", value, value, value, value)
+
+
+def test_of_a_list_of_parameters_only_elements_reach_a_row() -> None:
+    names = [f"run-{place}" for place in range(10_000)]
+    check("FROM runs WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))", names)
+    check("FROM runs WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))", json.dumps(names))
+    check("FROM runs WHERE run_id IN (SELECT unnest(from_json(?::VARCHAR, '[\"VARCHAR\"]')))", json.dumps(names))
+    check(f"FROM runs WHERE run_id IN (SELECT unnest({names[:900]}))")
+    for text in (json.dumps(["x" * 99_999]), json.dumps([names]), "x" * 99_999):
+        with pytest.raises(MisuseError):
+            check("SELECT unnest(CAST(? AS VARCHAR[])) FROM runs", text)
+    check("FROM unnest(CAST(? AS VARCHAR[])) WITH ORDINALITY AS chosen(run_id, place)", names)
+
+
+USEFUL = [
+    *("SELECT 1", "FROM runs", "SHOW TABLES", "DESCRIBE runs", "SUMMARIZE runs", "EXPLAIN ANALYZE FROM runs"),
+    "SELECT platform, count(*), avg(value), median(value), quantile_cont(value, 0.9), stddev(value), max(time),"
+    " arg_max(status, time), count(DISTINCT run_id), bool_or(value > 1) FILTER (repeat = 1)"
+    " FROM runs JOIN steps USING (run_id) WHERE platform ILIKE '%gke%' AND text LIKE '%a_b%' GROUP BY ALL ORDER BY 2",
+    "SELECT run_id, list(value ORDER BY time), string_agg(DISTINCT status, ', ') FROM steps GROUP BY run_id",
+    "SELECT l[1] FROM (SELECT (list(run_id ORDER BY time) FILTER (value > 1))[1:9] AS l FROM steps GROUP BY status)",
+    "SELECT left(string_agg(status, ', '), 100) AS states FROM runs GROUP BY platform HAVING len(list(run_id)) > 3",
+    "WITH best AS (SELECT run_id, max(value) AS value FROM steps GROUP BY run_id)"
+    " SELECT upper(platform) || ': ' || value, rank() OVER (PARTITION BY platform ORDER BY value DESC)"
+    " FROM runs JOIN best USING (run_id) QUALIFY row_number() OVER () < 9",
+    "SELECT text->>'epochs', json_extract_string(text, '$.a.b'), regexp_extract(run_id, '\\d+'),"
+    " split_part(run_id, '-', 1),"
+    " replace(run_id, '-', '_'), format('{:.2f} {:>9}', value, run_id), strftime(to_timestamp(value), '%Y-%m-%d'),"
+    " coalesce(status, 'none'), CASE WHEN value > 1 THEN 'high' ELSE 'low' END, value::INT,"
+    " concat_ws('/', platform, run_id)"
+    " FROM runs WHERE run_id IN (SELECT run_id FROM steps WHERE value > (SELECT avg(value) FROM steps))",
+    "SELECT time_bucket(INTERVAL 1 MINUTE, time::TIMESTAMP) AS minute, avg(value) FROM steps GROUP BY 1 ORDER BY 1",
+    "SELECT u.unnest, r.range FROM unnest([1, 2, 3]) u, range(1000000000) r, json_each('[1]')",
+    "(SELECT run_id FROM runs UNION ALL SELECT run_id FROM steps) EXCEPT SELECT run_id FROM runs ORDER BY 1 LIMIT 3",
+    "SELECT " + " + ".join(["value"] * 200) + " FROM runs",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", USEFUL)
+def test_what_people_ask_passes(sql: str) -> None:
+    check(sql)
+
+
+TOKENS = [
+    "SELECT",
+    "FROM",
+    "runs",
+    "(",
+    ")",
+    ",",
+    "*",
+    "a",
+    "AS",
+    "list(",
+    "repeat('a', 9)",
+    "UNION",
+    "t",
+    "COLUMNS(*)",
+]
+
+
+@given(st.lists(st.sampled_from(TOKENS)).map(" ".join))
+def test_any_statement_passes_or_is_refused_in_words(sql: str) -> None:
+    try:
+        check(sql)
+    except MisuseError as refused:
+        assert str(refused)
+
+
+def test_the_columns_of_a_store_have_their_sizes(store: Store) -> None:
+    with store.connect() as connection:
+        columns = {(column.relation, column.name): column.size for column in chain(*store_columns(connection).values())}
+    assert columns["runs", "run_id"] > SMALL
+    assert columns["core_samples", "cpu_percent"] == columns["runs", "started_at"] == SMALL
