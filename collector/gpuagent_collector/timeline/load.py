@@ -179,9 +179,9 @@ SELECT coalesce(rank, 0) AS rank, phase, step, 1000 * epoch_us(time) AS at_nano,
 FROM steps WHERE run_id = ? AND wall_seconds BETWEEN 0 AND 1e9 AND time IS NOT NULL ORDER BY rank, time"""
 
 _NODES = """
-SELECT DISTINCT run_parts.node_id, nodes.node_uuid, sessions.hostname
-FROM run_parts JOIN nodes USING (node_id) JOIN sessions USING (session_id)
-WHERE run_id = ? ORDER BY sessions.hostname, nodes.node_uuid"""
+SELECT DISTINCT run_parts.node_id, sessions.node_uuid, sessions.hostname
+FROM run_parts JOIN sessions USING (session_id)
+WHERE run_id = ? ORDER BY sessions.hostname, sessions.node_uuid"""
 
 _GPUS = """
 SELECT DISTINCT device_id, used.node_id, device_index, name
