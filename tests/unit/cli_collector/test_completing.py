@@ -53,13 +53,15 @@ def test_ctrl_c_while_duckdb_executes_ends_as_any_other(monkeypatch: pytest.Monk
         main()
 
 
-def test_another_runtime_error_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_runtime_error_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def broken(**_: object) -> None:
         raise RuntimeError("a mistake of ours")
 
     monkeypatch.setattr(cli, "main", broken)
-    with pytest.raises(RuntimeError, match="a mistake of ours"):
+    monkeypatch.setattr("gpuagent_common.unexpected._keep", lambda *_: "a file")
+    with pytest.raises(SystemExit, match="1"):
         main()
+    assert "a mistake of ours" in capsys.readouterr().err
 
 
 _IMPORTS_IN_THE_DARK = """
