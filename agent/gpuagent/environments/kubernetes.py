@@ -43,6 +43,7 @@ from gpuagent.environments.support.job_manifest import (
     service_manifest,
 )
 from gpuagent.environments.support.limits import refuse_changes
+from gpuagent.environments.support.run_files import read_run_file
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.limits import Limits
 
@@ -57,6 +58,9 @@ def report_name(index: int = 0) -> str:
 
 # The user of the project's own images. OpenShift refuses it, and chooses one itself.
 _USER = 65532
+
+# More than the client learns of a pod.
+_LEARNED_BYTES = 1024 * 1024
 
 
 class Kubernetes(Container):
@@ -190,8 +194,8 @@ def _first_in(container: str) -> int | None:
 def read_learned(report: Path) -> Mapping[str, Any]:
     """Return what the client learned of a Job's pod; empty: nothing yet."""
     try:
-        learned: Mapping[str, Any] = json.loads(report.read_text())
-    except (OSError, ValueError):
+        learned: Mapping[str, Any] = json.loads(read_run_file(report, 0, _LEARNED_BYTES))
+    except ValueError:
         return {}
     return learned
 

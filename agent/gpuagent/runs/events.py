@@ -1,9 +1,7 @@
 """The events files of a run directory, read as rows of the collector's tables (docs/run-directory.md)."""
 
 import json
-import os
 import re
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import cast
 
+from gpuagent.environments.support.run_files import read_run_file
 from gpuagent.runs.printed import PRINTED_FILE
 from gpuagent.runs.redaction import redact_text
 from gpuagent.runs.steps import RunSteps
@@ -91,7 +90,7 @@ class EventTailer:
         ordered = sorted((int(name[1]), int(name[2]), path) for name, path in named if name)
         for rank, _restart, path in [*ordered, (0, 0, self._directory / PRINTED_FILE)]:
             offset = self.offsets.get(path.name, 0)
-            data = _read_at(path, offset)
+            data = read_run_file(path, offset, _READ_BYTES)
             complete = data.rfind(b"\n") + 1
             if not complete and len(data) > MAX_LINE_BYTES:
                 complete = len(data)  # skip a line without end rather than wait for ever
@@ -178,20 +177,6 @@ class EventTailer:
 
 def _as_float(value: Value) -> float | None:
     return float(value) if isinstance(value, float | int) else None
-
-
-def _read_at(path: Path, offset: int) -> bytes:
-    """Return the content of a regular file from `offset` on; nothing if there is no such file."""
-    try:
-        # A workload can put a pipe there, and an ordinary open of a pipe waits for a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except OSError:
-        return b""
-    try:
-        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        return os.pread(descriptor, _READ_BYTES, offset) if is_file else b""
-    finally:
-        os.close(descriptor)
 
 
 def parse_event(line: bytes) -> dict[str, object]:

@@ -1,15 +1,17 @@
 """Programs under the supervisor, of which nothing outlives the run or the agent."""
 
-import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpuagent.environments.environment import GRACE_SECONDS
+from gpuagent.environments.support.run_files import read_run_file
 from gpuagent.runs import supervisor
 
 # Set where this Python was carried into another image: the loader that starts it, with its options.
@@ -17,6 +19,10 @@ LOADER_VARIABLE = "GPUAGENT_LOADER"
 
 # Helpers of a program, such as its data loaders, may end this much later than it does.
 _PATIENCE_SECONDS = 1.0
+
+# More than all news of one program that no agent read.
+_NEWS_BYTES = 4096
+_ENDED = re.compile(rb"^ended ([0-9]{1,19})$", re.MULTILINE)
 
 
 class SupervisedProcess:
@@ -110,8 +116,12 @@ class SupervisedProcess:
 
 
 def read_unread_end(run_directory: Path) -> int | None:
-    """Return when the program of a killed agent ended, in Unix nanoseconds; None: not known."""
-    with contextlib.suppress(OSError, ValueError):
-        lines = (run_directory / supervisor.UNREAD_NEWS).read_text().splitlines()
-        return next((int(line.split()[1]) for line in lines if line.startswith("ended ")), None)
-    return None
+    """Return when the program of a killed agent ended, in Unix nanoseconds; None: not known.
+
+    The program can write the file as well, so only what can be true counts.
+    """
+    news = read_run_file(run_directory / supervisor.UNREAD_NEWS, 0, _NEWS_BYTES)
+    ended = _ENDED.search(news)
+    if ended is None or not 0 < int(ended[1]) <= time.time_ns():
+        return None
+    return int(ended[1])

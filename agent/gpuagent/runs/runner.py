@@ -377,9 +377,8 @@ def _notice(execution: Execution) -> str:
     number, names = execution.left
     if not number:
         return ""
-    what = f"{number:,} processes ({', '.join(names)}) that it left in the background were"
-    if number == 1:
-        what = f"1 process ({names[0]}) that it left in the background was"
+    processes, were = ("1 process", "was") if number == 1 else (f"{number:,} processes", "were")
+    what = f"{processes} ({', '.join(names)}) that it left in the background {were}"
     return f"{what} ended with it; let it wait for its processes, as a shell does with `wait`"
 
 

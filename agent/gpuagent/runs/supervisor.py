@@ -67,7 +67,8 @@ def main(arguments: list[str]) -> int:
     family = _Family(child, news, wakeup)
     agent_closed = family.wait(lifeline)
     if not agent_closed and patience_seconds and (left := family.wait_for_rest(patience_seconds)):
-        names = sorted({"_".join(name.split()) for name in left.values()})
+        # A process may have given itself a name without a character.
+        names = sorted({"_".join(name.split()) or "unnamed" for name in left.values()})
         _report(news, " ".join(["left", str(len(left)), *names[:_MOST_NAMES]]))
     passes_on = arguments[5] == "program" and child.poll() is None
     if _signal(signal.SIGTERM, [child.pid] if passes_on else list(_descendants())):
@@ -95,8 +96,13 @@ def _report(news: int, line: str) -> None:
         os.write(news, f"{line}\n".encode())
     except OSError:
         path = os.path.join(os.environ["GPUAGENT_RUN_DIR"], UNREAD_NEWS)  # noqa: PTH118
-        with contextlib.suppress(OSError), open(path, "a") as file:  # noqa: PTH123
+        with contextlib.suppress(OSError), os.fdopen(_open_to_append(path), "a") as file:
             file.write(f"{line}\n")
+
+
+def _open_to_append(path: str) -> int:
+    """Open a file of the run directory; fail, rather than wait, for a pipe or a link that the program put there."""
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW, 0o644)
 
 
 def _die_with_parent() -> None:
@@ -182,10 +188,13 @@ def _run_afterwards(commands: str, patience_seconds: float) -> None:
 
     deadline = time.monotonic() + patience_seconds
     path = os.path.join(os.environ["GPUAGENT_RUN_DIR"], "afterwards")  # noqa: PTH118
-    with open(path, "ab") as output:  # noqa: PTH123
-        for command in json.loads(commands):
-            while _fails(command, output.fileno()) and time.monotonic() < deadline:
-                time.sleep(_RETRY_SECONDS)
+    try:
+        output = _open_to_append(path)
+    except OSError:
+        output = subprocess.DEVNULL
+    for command in json.loads(commands):
+        while _fails(command, output) and time.monotonic() < deadline:
+            time.sleep(_RETRY_SECONDS)
 
 
 def _fails(command: list[str], output: int) -> bool:

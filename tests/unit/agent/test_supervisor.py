@@ -1,6 +1,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ import psutil
 import pytest
 
 from gpuagent.runs.processes import SupervisedProcess, read_unread_end
-from gpuagent.runs.supervisor import CANNOT_START, STOPPED_BY_AGENT
+from gpuagent.runs.supervisor import CANNOT_START, STOPPED_BY_AGENT, UNREAD_NEWS, _report
 from tests.support.servers import until
 
 PYTHON = [sys.executable, "-c"]
@@ -181,6 +182,42 @@ def test_when_the_agent_is_killed_the_program_ends_too(tmp_path: Path) -> None:
     ended = read_unread_end(inner)
     assert ended is not None
     assert killed < ended < time.time_ns()
+
+
+def test_a_file_that_the_program_put_in_place_of_the_unread_news_stops_nothing(tmp_path: Path) -> None:
+    news = tmp_path / UNREAD_NEWS
+    now = time.time_ns()
+    for text in (
+        "",
+        "ended ",
+        "ended soon\n",
+        "ended -5\n",
+        f"ended {2 * now}\n",
+        f"ended {'9' * 5000}\n",
+        "\xff" * 9999,
+    ):
+        news.write_text(text, encoding="latin-1")
+        assert read_unread_end(tmp_path) is None
+    news.write_text(f"started 5\nended {now}\n")
+    assert read_unread_end(tmp_path) == now
+    news.rename(tmp_path / "elsewhere")
+    news.symlink_to(tmp_path / "elsewhere")
+    assert read_unread_end(tmp_path) is None
+
+
+def test_a_pipe_in_place_of_the_unread_news_stops_neither_the_supervisor_nor_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / UNREAD_NEWS)
+    monkeypatch.setenv("GPUAGENT_RUN_DIR", str(tmp_path))
+    closed = os.open("/dev/null", os.O_RDONLY)
+    reported = threading.Thread(target=_report, args=(closed, "ended 5"), daemon=True)
+    read = threading.Thread(target=read_unread_end, args=(tmp_path,), daemon=True)
+    for thread in (reported, read):
+        thread.start()
+        thread.join(timeout=60)
+        assert not thread.is_alive()
+    os.close(closed)
 
 
 ORPHANS = """

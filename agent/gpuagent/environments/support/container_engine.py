@@ -31,6 +31,7 @@ from gpuagent.environments.support.inside import (
     writable_places,
 )
 from gpuagent.environments.support.limits import limit_options
+from gpuagent.environments.support.run_files import read_run_file
 from gpuagent_common.limits import Limits
 
 # The beginnings of a site's options that request GPUs themselves.
@@ -50,6 +51,8 @@ _ONCE = {"--network": "network", "--net": "network", "--ipc": "ipc", "--pid": "p
 _ENDING = "{{.State.OOMKilled}} {{json .State.StartedAt}} {{json .State.FinishedAt}}"
 _TIMES = re.compile(r'^(?:true|false) "([^"]+)" "([^"]+)"$', re.MULTILINE)
 
+# More than the client prints of an ended container.
+_AFTERWARDS_BYTES = 64 * 1024
 _RFC_3339 = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[-+]\d\d:\d\d)")
 
 # The exit code when the engine failed before it started the program.
@@ -124,10 +127,8 @@ class Engine(Container):
 
     def find_span(self, run_directory: Path) -> Span:
         """Return the times of the container's first process: its client ends some time later."""
-        try:
-            times = _TIMES.search((run_directory / "afterwards").read_text(errors="replace"))
-        except OSError:
-            times = None
+        said = read_run_file(run_directory / "afterwards", 0, _AFTERWARDS_BYTES)
+        times = _TIMES.search(said.decode(errors="replace"))
         started, ended = (read_time(text) for text in times.groups()) if times else (None, None)
         return Span(started_unix_nano=started, ended_unix_nano=ended)
 
