@@ -234,6 +234,12 @@ class Environment(ABC):
             EnvironmentUnavailableError: a program that would enforce them is missing.
         """
 
+    def prepare(self, run_directory: Path) -> None:  # noqa: B027
+        """Write into a run directory what `launch` needs there, right before it; questions about a job write nothing.
+
+        Most environments need nothing.
+        """
+
     @abstractmethod
     def launch(self, job: Job) -> Launch:
         """Return the command that starts `job`.

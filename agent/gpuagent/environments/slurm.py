@@ -1,5 +1,6 @@
 """Slurm: the workload is a job step on this node, with the CPUs, memory and GPUs that Slurm gives it."""
 
+import contextlib
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ from gpuagent.environments.environment import Ending, Environment, EnvironmentUn
 from gpuagent.environments.support.clients import ClientError, ask_client, find_processes, need_program
 from gpuagent.environments.support.inside import Container, signal_of_shell_code, site_words, working_directory
 from gpuagent.environments.support.limits import refuse_changes, whole_cpus
+from gpuagent.environments.support.run_files import read_run_file
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import NO_LIMITS, Limits
 
@@ -19,6 +21,7 @@ from gpuagent_common.limits import NO_LIMITS, Limits
 _REFUSAL = re.compile(r"^srun: error: (Unable to (?:allocate resources|create step).*)$", re.MULTILINE)
 # Slurm runs a program right before the task, and one right after it.
 _NOTES = ("prolog", "epilog")
+_NOTE_BYTES = 64
 _OUT_OF_MEMORY = ("oom_kill", "oom-kill", "Out Of Memory")
 
 
@@ -54,6 +57,14 @@ class Slurm(Environment):
         refuse_changes(self.name, limits)
         whole_cpus(self.name, limits)
 
+    def prepare(self, run_directory: Path) -> None:
+        """Write the scripts that note the begin and the end of the task."""
+        for name in _NOTES:
+            script = _script(run_directory, name)
+            with contextlib.suppress(OSError):
+                script.write_text(f"#!/bin/sh\ndate +%s%N > {shlex.quote(str(_note(run_directory, name)))}\nexit 0\n")
+                script.chmod(0o700)
+
     def launch(self, job: Job) -> Launch:
         """Return the srun command, and the one that cancels its Slurm job."""
         options = [f"--job-name=gpuagent-{job.run_id}", "--nodes=1", "--ntasks=1", "--input=none"]
@@ -63,7 +74,10 @@ class Slurm(Environment):
         if job.limits.memory_bytes is not None:
             # In kilobytes, rounded up: Slurm has no smaller unit.
             options.append(f"--mem={-(-job.limits.memory_bytes // 1024)}K")
-        options += _note_times(job.run_directory)
+        for name in _NOTES:
+            script = _script(job.run_directory, name)
+            if os.access(script, os.X_OK):  # Slurm would not start the task
+                options.append(f"--task-{name}={script}")
         cancel = ["scancel", "--quiet", f"--name=gpuagent-{job.run_id}"]
         return Launch(
             command=["srun", *options, *site_words("GPUAGENT_SLURM_ARGS"), *job.options, *job.program],
@@ -78,10 +92,7 @@ class Slurm(Environment):
 
     def find_span(self, run_directory: Path) -> Span:
         """Return when the program's task began and ended: a job may wait, and srun ends later."""
-        try:
-            started, ended = (int((run_directory / f"slurm-{name}.time").read_text()) for name in _NOTES)
-        except (OSError, ValueError):
-            return Span()
+        started, ended = (_read_time(_note(run_directory, name)) for name in _NOTES)
         return Span(started_unix_nano=started, ended_unix_nano=ended)
 
     def exit_code(self, code: int) -> int:
@@ -139,20 +150,18 @@ class SlurmContainer(Slurm):
         return super().explain_own(ending) or self._container.explain_own(ending)
 
 
-def _note_times(run_directory: Path) -> list[str]:
-    """Return the options of srun that note the begin and the end of the task; none where programs cannot be put."""
-    options: list[str] = []
-    for name in _NOTES:
-        script = run_directory / f"slurm-{name}"
-        try:
-            script.write_text(f"#!/bin/sh\ndate +%s%N > {shlex.quote(f'{script}.time')}\nexit 0\n")
-            script.chmod(0o700)
-        except OSError:
-            return []
-        if not os.access(script, os.X_OK):  # Slurm would not start the task
-            return []
-        options.append(f"--task-{name}={script}")
-    return options
+def _script(run_directory: Path, name: str) -> Path:
+    return run_directory / f"slurm-{name}"
+
+
+def _note(run_directory: Path, name: str) -> Path:
+    return run_directory / f"slurm-{name}.time"
+
+
+def _read_time(note: Path) -> int | None:
+    """Return the Unix nanoseconds in a note; None: there is none, such as of the end of a task that was killed."""
+    written = read_run_file(note, 0, _NOTE_BYTES).strip()
+    return int(written) if written.isdigit() else None
 
 
 def find_step(run_id: str, agent: int | None = None) -> int | None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from gpuagent.environments import ClientError, Ending, Job, Launch, ask_client
+from gpuagent.environments.support.run_files import read_run_file
 from gpuagent.runs.events import EventTailer
 from gpuagent.runs.planning import Interference, PlannedRun
 from gpuagent.runs.printed import PrintedSteps
@@ -202,6 +203,7 @@ class Execution:
             self.start_up.launch_unix_nano = time.time_ns()
             on_launch(self.start_up.launch_unix_nano)
             job = plan.job(self.directory)
+            plan.environment.prepare(self.directory)
             launch = plan.environment.launch(job)
             self.root_is_program = launch.root_is_program
             try:
@@ -276,12 +278,15 @@ class Execution:
         return None if self._ended.is_set() else pid
 
     def _wait_for_end_of(self, pid: int) -> None:
-        """Note when a process ends that is not this one's child; never on kernels before 5.3."""
-        with contextlib.suppress(OSError):
+        """Note when a process ends that is not this one's child; never on kernels, or for Pythons, before 5.3."""
+        # Python lacks the function where it was built with the headers of an older kernel.
+        with contextlib.suppress(OSError, AttributeError):
             descriptor = os.pidfd_open(pid)
             try:
+                end = select.poll()  # select takes no descriptors from 1024 on
+                end.register(descriptor, select.POLLIN)
                 while not self._ended.is_set():
-                    if select.select([descriptor], [], [], _ROOT_POLL_MOST_SECONDS)[0]:
+                    if end.poll(1000 * _ROOT_POLL_MOST_SECONDS):
                         self.start_up.ended_unix_nano = time.time_ns()
                         return
             finally:
@@ -388,9 +393,4 @@ def _as_changed(outcome: Outcome, changes: Changes) -> Outcome:
 
 
 def _end_of(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _ENDING_BYTES))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""
+    return read_run_file(path, -_ENDING_BYTES, _ENDING_BYTES).decode(errors="replace")

@@ -1,6 +1,10 @@
 """A run's times: those of its program, whatever the agent does before and after it."""
 
+import fcntl
 import json
+import os
+import resource
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +14,7 @@ from gpuagent.environments import Job, Launch
 from gpuagent.environments.apptainer import find_contained
 from gpuagent.environments.bare import Bare
 from gpuagent.environments.kubernetes import Kubernetes
+from gpuagent.runs.execution import Execution
 from gpuagent.runs.patterns import find_patterns
 from gpuagent.runs.printed import PRINTED_FILE
 from gpuagent_proto.v1.run_pb2 import RunUpdate
@@ -93,6 +98,31 @@ def test_a_run_lasts_as_long_as_its_program_within_a_process_that_unpacks_and_de
     assert noted(update, "last") < ended < noted(update, "deleted")
 
 
+def test_a_process_with_a_large_descriptor_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    process = subprocess.Popen(["true"])
+    opened = os.pidfd_open(process.pid)
+    large = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, 1024)
+    os.close(opened)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    execution = Execution(plan(""), tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pidfd_open", lambda _pid: large)
+        execution._wait_for_end_of(process.pid)
+    assert execution.start_up.ended_unix_nano is not None
+    process.wait()
+
+
+def test_a_python_without_descriptors_of_processes_waits_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+    execution = Execution(plan(""), tmp_path)
+    execution._wait_for_end_of(os.getpid())
+    assert execution.start_up.ended_unix_nano is None
+
+
 def test_a_run_ended_when_its_pod_did_whatever_had_to_be_deleted_after_it(node: Node) -> None:
     class InPod(Bare):
         find_span = Kubernetes.find_span
@@ -133,6 +163,13 @@ def test_processes_that_a_program_leaves_in_the_background_are_no_part_of_its_ru
     assert left == {"processes": 1, "names": [Path("/proc/self/comm").read_text().strip()]}
     assert "1 process" in update.notice
     assert "`wait`" in update.notice
+
+
+def test_a_process_without_a_name_that_a_program_leaves_is_reported_too(node: Node) -> None:
+    unnamed = LEAVES.replace("    os.setsid()\n", "    os.setsid()\n    ctypes.CDLL(None).prctl(15, b'', 0, 0, 0)\n")
+    node.runner.submit([plan(f"import ctypes, signal\n{unnamed}")], node.updates.put)
+    update = node.until("succeeded")
+    assert "1 process (unnamed)" in update.notice
 
 
 def test_a_process_that_ends_soon_after_its_program_was_not_left(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

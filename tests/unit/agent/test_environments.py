@@ -1,5 +1,6 @@
 import os
 import struct
+import subprocess
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -331,6 +332,24 @@ def test_the_command_line_of_slurm(node: Path, monkeypatch: pytest.MonkeyPatch) 
     assert command[command.index("--cpus-per-task=2") + 1] == "--mem=8388608K"
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     assert list(find_environment("slurm").launch(job(node)).afterwards) == []
+
+
+def test_the_times_of_a_task_of_slurm_are_noted_in_its_run_directory_alone(node: Path) -> None:
+    slurm, run = find_environment("slurm"), node / "run"
+    run.mkdir()
+    assert not [option for option in slurm.launch(job(node)).command if option.startswith("--task")]
+    assert list(run.iterdir()) == []
+    slurm.prepare(run)
+    scripts = [run / f"slurm-{name}" for name in ("prolog", "epilog")]
+    command = slurm.launch(job(node)).command
+    assert [f"--task-prolog={scripts[0]}", f"--task-epilog={scripts[1]}"] == command[7:9]
+    subprocess.run([scripts[0]], check=True, env={"PATH": os.defpath})
+    # A task that is killed has no end of its own.
+    span = slurm.find_span(run)
+    assert span.started_unix_nano is not None
+    assert span.ended_unix_nano is None
+    subprocess.run([scripts[1]], check=True, env={"PATH": os.defpath})
+    assert (slurm.find_span(run).ended_unix_nano or 0) >= span.started_unix_nano
 
 
 def test_a_container_within_a_job_of_slurm(node: Path) -> None:

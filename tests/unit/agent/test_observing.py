@@ -4,18 +4,20 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gpuagent.environments import Image, Job
+from gpuagent.environments.slurm import Slurm
 from gpuagent.experiment.conduct import check_cells
 from gpuagent.experiment.file import parse_experiment
 from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.experiment.plan import all_trials, spec
 from gpuagent.runs.catalogue import Catalogue
 from gpuagent.runs.observing import observed
-from gpuagent.runs.planning import Planner
+from gpuagent.runs.planning import PlannedRun, Planner
 from gpuagent_common.errors import MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
 from tests.support.nvml_replay import NO_DRIVER
@@ -91,3 +93,12 @@ def test_checking_an_experiment_of_observed_commands_copies_nothing(monkeypatch:
     monkeypatch.setattr(shutil, "copytree", None)
     plan_runs = Planner(Catalogue(sys.executable), allow_commands=True).plan
     assert check_cells(parse_experiment(file, "a.yaml"), plan_runs, NodeGpus(NO_DRIVER)) == {}
+
+
+def test_checking_an_experiment_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PlannedRun, "probe", lambda planned: replace(planned, observe=False).job(tmp_path))
+    monkeypatch.setattr(Slurm, "check", lambda _slurm: None)
+    file = b"name: a\nrepeats: 1\nworkloads: [{command: [sh]}]\nenvironments: [slurm]\n"
+    plan_runs = Planner(Catalogue(sys.executable), allow_commands=True).plan
+    assert check_cells(parse_experiment(file, "a.yaml"), plan_runs, NodeGpus(NO_DRIVER)) == {}
+    assert list(tmp_path.iterdir()) == []
