@@ -4,12 +4,14 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pynvml
 import pytest
 
 from gpuagent.sources.nvml_events import XID
+from gpuagent.sources.support import nvml_api
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError, NvmlLostError, NvmlUnsupportedError, open_nvml
 from tests.support.nvml_replay import FIRST, fails
 
@@ -180,6 +182,39 @@ def test_a_gpu_without_events_is_unsupported(nvml: Nvml, monkeypatch: pytest.Mon
     with pytest.raises(NvmlUnsupportedError):
         nvml.events(FIRST, XID)
     assert queue.open_sets == 0
+
+
+@pytest.mark.parametrize("fails_with", [None, pynvml.NVML_ERROR_NOT_FOUND])
+def test_a_call_with_another_time_or_after_a_failure_is_no_first_one(
+    monkeypatch: pytest.MonkeyPatch, nvml: Nvml, fails_with: int | None
+) -> None:
+    locked: list[bool] = []
+
+    def answer(*_arguments: object) -> list[int]:
+        locked.append(nvml_api._FIRST_CALLS.locked())
+        if fails_with is not None:
+            raise pynvml.NVMLError(fails_with)
+        return []
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetProcessUtilization", answer)
+    for micros in range(3):
+        with contextlib.suppress(NvmlError):
+            nvml.ask("nvmlDeviceGetProcessUtilization", FIRST, micros)
+    assert locked == [True, False, False]
+
+
+def test_the_first_call_for_each_field_is_a_first_one(monkeypatch: pytest.MonkeyPatch, nvml: Nvml) -> None:
+    locked: list[bool] = []
+    value = SimpleNamespace(nvmlReturn=0, valueType=0, value=SimpleNamespace(dVal=1.0))
+
+    def answer(*_arguments: object) -> list[SimpleNamespace]:
+        locked.append(nvml_api._FIRST_CALLS.locked())
+        return [value]
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetFieldValues", answer)
+    for field in (1, 2, 1):
+        nvml.ask("nvmlDeviceGetFieldValues", FIRST, field)
+    assert locked == [True, True, False]
 
 
 def test_first_calls_of_two_sessions_are_never_made_at_once(monkeypatch: pytest.MonkeyPatch, nvml: Nvml) -> None:

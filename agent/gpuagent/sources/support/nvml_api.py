@@ -178,15 +178,17 @@ class _Driver:
         except pynvml.NVMLError as error:
             raise nvml_error(error.value, str(error)) from error
 
-    @contextlib.contextmanager
-    def _alone_at_first(self, *call: Hashable) -> Iterator[None]:
+    def _alone_at_first(self, *call: Hashable) -> contextlib.AbstractContextManager[None]:
         """Let the session's first call of each kind run while no other session makes a first call."""
-        if call in self._called:
-            yield
-            return
+        return contextlib.nullcontext() if call in self._called else self._alone(call)
+
+    @contextlib.contextmanager
+    def _alone(self, call: Hashable) -> Iterator[None]:
         with _FIRST_CALLS:
-            yield
-        self._called.add(call)
+            try:
+                yield
+            finally:
+                self._called.add(call)
 
     def devices(self) -> Sequence[str]:
         found: list[str] = []
@@ -224,7 +226,9 @@ class _Driver:
 
     def ask(self, function: str, device: str | None = None, *arguments: int) -> Any:
         try:
-            with self._alone_at_first(function, device, *arguments):
+            # Of the arguments only the field tells one kind of figure from another; a time differs in each call.
+            field = arguments if function == "nvmlDeviceGetFieldValues" else ()
+            with self._alone_at_first(function, device, field):
                 if function == "nvmlDeviceGetSamples" and device is not None:
                     return self._read_samples(device, *arguments)
                 if device is None:
