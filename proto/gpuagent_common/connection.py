@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gpuagent_common.folders import user_folder
+from gpuagent_common.folders import home_folder, user_folder
 
 # The default address of `collector serve` and of its clients.
 DEFAULT_ADDRESS = "127.0.0.1:50051"
@@ -83,7 +83,14 @@ def tls_files(ca: Path | None, certificate: Path | None, key: Path | None) -> Tl
 
 
 def configuration_folder() -> Path:
-    """Return the folder of the user's configuration, below XDG_CONFIG_HOME (~/.config); `user_folder` has the rest."""
+    """Return the folder of the user's configuration, below XDG_CONFIG_HOME (~/.config); `user_folder` has the rest.
+
+    One that exists in the home is read there even if it cannot be written, such as one that an orchestrator mounts.
+    """
+    home = home_folder(os.environ)
+    own = home / ".config" / "gpuagent" if home and not os.environ.get("XDG_CONFIG_HOME") else None
+    if own and os.path.exists(own):  # noqa: PTH110 - Path.exists raises where a parent cannot be searched
+        return own
     return user_folder(os.environ, "XDG_CONFIG_HOME", ".config", "config") / "gpuagent"
 
 

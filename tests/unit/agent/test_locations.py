@@ -114,6 +114,16 @@ def test_a_user_without_a_usable_home_has_the_same_configuration_in_every_comman
     assert folders.expand_user("~/runs.duckdb").name == "runs.duckdb"
 
 
+def test_the_configuration_in_a_home_that_cannot_be_written_is_read(
+    places: tuple[Path, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(os, "access", lambda path, _mode: Path(path).is_relative_to(places[1]))
+    assert configuration_folder().is_relative_to(places[1])
+    (own := tmp_path / "home" / ".config" / "gpuagent").mkdir(parents=True)
+    assert configuration_folder() == own
+
+
 def test_a_configuration_that_another_user_may_have_made_is_refused(
     places: tuple[Path, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
