@@ -58,7 +58,8 @@ class Mark:
 class MetricLines:
     """The lines of one kind that have metrics: all up to a bound; beyond it every second, fourth, … of them.
 
-    Steps count on where a program counts from 0 again, such as in each epoch.
+    Steps count on where a program counts from 0 again, such as in each epoch. A smaller fall is no new count: ranks
+    print side by side.
     """
 
     # Each kept line with its step.
@@ -75,10 +76,11 @@ class MetricLines:
         metrics = metrics_of(mark.values)
         if not metrics:
             return
-        if mark.step < self._previous:
+        if mark.step < self._previous and (mark.step <= 1 or 2 * mark.step <= self._previous):
             total = mark.values.get("total", math.nan)
             self._steps_before += round(total) if math.isfinite(total) else self._previous + 1
-        self._previous = mark.step
+            self._previous = mark.step
+        self._previous = max(self._previous, mark.step)
         self.last.update(dict.fromkeys(metrics, mark))
         if self.number % self.every == 0:
             self.kept.append((self._steps_before + mark.step, mark))

@@ -199,6 +199,18 @@ def test_metrics_of_a_program_that_counts_each_epoch_from_0_have_steps_of_their_
     assert [event["step"] for event in events_of(tmp_path, "metric")] == list(range(12))
 
 
+def test_metrics_that_ranks_print_side_by_side_keep_their_steps(tmp_path: Path) -> None:
+    steps = [10, 10, 11, 11, 13, 12, 14, 13, 15]
+    read_slowly(tmp_path, [b"step %d loss 1\n" % step for step in steps], "step {step} loss {loss}")
+    assert [event["step"] for event in events_of(tmp_path, "metric")] == steps
+
+
+def test_metrics_of_a_program_that_prints_some_steps_of_each_epoch_go_on_too(tmp_path: Path) -> None:
+    lines = [b"step %d loss 1\n" % step for step in (100, 200, 300, 100, 200, 300)]
+    read_slowly(tmp_path, lines, "step {step} loss {loss}")
+    assert [event["step"] for event in events_of(tmp_path, "metric")] == [100, 200, 300, 401, 501, 601]
+
+
 def test_lines_without_a_number_are_a_step_each_however_many_were_read_together(tmp_path: Path) -> None:
     chunks = groups([b"loss %d\n" % number for number in range(100)], 10)
     assert (
