@@ -131,7 +131,7 @@ class EventTailer:
         name = str(event.get("name"))
         if event["event"] == "phase":
             self.digest.phase = name
-            if name == "counters":
+            if name == "counters" and self.digest.counted_unix_nano is None:
                 self.digest.counted_unix_nano = _integer(event, "t", required=True)
         elif event["event"] == "found":
             self.digest.steps.found_by = name

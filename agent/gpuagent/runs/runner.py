@@ -249,8 +249,7 @@ class Runner:
         outcome = _run(execution, partial(self._recorder.record_state, run_id, running))
         self._read_to_end(run_id)
         digest, times = self._tails.digest(run_id), execution.start_up
-        if digest.counted_unix_nano and times.ended_unix_nano:
-            times.ended_unix_nano = min(times.ended_unix_nano, digest.counted_unix_nano)
+        times.end_at(digest.counted_unix_nano)
         self._recorder.record_leftovers(execution, digest)
         if times.ended_unix_nano:
             # The program's own begin, which was not known when it was launched, replaces that.

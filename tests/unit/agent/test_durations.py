@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from gpuagent.environments.kubernetes import Kubernetes
 from gpuagent.runs.execution import Execution
 from gpuagent.runs.patterns import find_patterns
 from gpuagent.runs.printed import PRINTED_FILE
+from gpuagent.runs.start_up import StartUp
 from gpuagent_proto.v1.run_pb2 import RunUpdate
 from tests.support.servers import until
 from tests.unit.agent.running import Node, life, plan
@@ -140,6 +142,27 @@ def test_what_is_counted_in_another_run_of_the_program_is_no_part_of_its_run(nod
     update = node.until("succeeded")
     phases = {row["name"]: int(row["time"]) for row in node.rows("run_events") if row["event"] == "phase"}
     assert noted(update, "last") < life(node)[1] == phases["counters"] < phases["end"]
+
+
+@pytest.mark.parametrize("ago_seconds", [3600, -3600])
+def test_a_time_that_a_program_makes_up_is_not_the_end_of_its_run(node: Node, ago_seconds: int) -> None:
+    made_up = f"report(event='phase', name='counters', t=time.time_ns() - {ago_seconds} * 10**9)\n"
+    node.runner.submit([plan(f"{NOTE.format('began')}{made_up}{NOTE.format('last')}")], node.updates.put)
+    update = node.until("succeeded")
+    started, ended = life(node)
+    assert started < noted(update, "began") < noted(update, "last") < ended < time.time_ns()
+
+
+def test_only_the_first_time_when_a_program_runs_again_for_its_counters_counts(node: Node) -> None:
+    code = "report(event='phase', name='counters')\n" * 2
+    node.runner.submit([plan(code)], node.updates.put)
+    node.until("succeeded")
+    _, ended = life(node)
+    assert ended == min(int(row["time"]) for row in node.rows("run_events") if row["event"] == "phase")
+
+
+def test_a_clock_that_was_set_back_leaves_no_duration() -> None:
+    assert StartUp(launch_unix_nano=2_000_000_000, ended_unix_nano=1_000_000_000).seconds is None
 
 
 LEAVES = f"""
