@@ -72,7 +72,8 @@ class RecordBuffer:
             self._ticks, self._samples, self._records = [], {}, {}
         for tables in (samples, records):
             for table, rows in tables.items():
-                tables[table] = [self._impossible.drop(None, table, row, _time_of(row)) for row in rows]
+                checked = [self._check(None, table, row, _time_of(row)) for row in rows]
+                tables[table] = [row for row in checked if row]
         for unix_nano, readings in ticks:
             for (table, _), row in self._merge(unix_nano, readings).items():
                 if len(row) > 1:  # more than its time
@@ -91,12 +92,17 @@ class RecordBuffer:
         for source, read in readings:
             for table, values, key in read:
                 row = merged.setdefault((table, key), {"time": unix_nano})
-                try:
-                    row.update(self._impossible.drop(source, table, values, unix_nano))
-                except Exception:  # noqa: BLE001
-                    # A bug in one source must not stop the others, nor the pipeline.
-                    _LOG.exception("a reading for %s", table)
+                row.update(self._check(source, table, values, unix_nano))
         return merged
+
+    def _check(self, source: str | None, table: str, values: Row, unix_nano: int) -> Row:
+        """Return `values` without impossible ones; nothing where they cannot be compared, such as a text."""
+        try:
+            return self._impossible.drop(source, table, values, unix_nano)
+        except Exception:  # noqa: BLE001
+            # A bug in one source must not stop the others, nor the pipeline.
+            _LOG.exception("a reading for %s", table)
+            return {}
 
 
 def _time_of(row: Row) -> int:

@@ -87,6 +87,15 @@ def test_a_buffer_returns_samples_and_records_once() -> None:
     assert buffer.drain() == ({}, {})
 
 
+def test_a_row_that_cannot_be_compared_with_its_limits_costs_no_other_row() -> None:
+    buffer = RecordBuffer()
+    buffer.add_samples("host_samples", [{"time": 1, "cpu_percent": "much"}, {"time": 2, "cpu_percent": 1.0}])
+    buffer.add_record("run_events", {"time": 3, "event": "phase"})
+    samples, records = buffer.drain()
+    assert [row["time"] for row in samples["host_samples"]] == [2]
+    assert [row["time"] for row in records["run_events"]] == [3]
+
+
 def test_facts_and_reports_beyond_physical_limits_are_absent_and_counted_without_a_source() -> None:
     buffer = RecordBuffer()
     buffer.add_record("session_devices", {"time": 7, "uuid": "GPU-1", "power_limit_watts": 4_294_967.295})
