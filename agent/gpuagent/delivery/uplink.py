@@ -124,6 +124,8 @@ class Uplink:
     async def _deliver(self) -> bool:
         """Run one stream to its end; return whether the collector acknowledged any message."""
         self._stream = stream = self._open_stream()
+        # What an earlier collector, or connection, had trouble with may be over; this one says so itself.
+        self.trouble = ""
         access = next(self._accesses)
         error: str | None = None
         try:

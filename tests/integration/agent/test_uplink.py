@@ -271,6 +271,46 @@ def test_the_clock_offset_is_the_median_of_several_round_trips(tmp_path: Path) -
     assert abs(offset - 3_600 + trip / 2) < trip
 
 
+def test_a_slow_network_makes_no_clock_wrong(tmp_path: Path) -> None:
+    second = 10**9
+
+    def script(requests: Requests, _context: grpc.ServicerContext) -> Replies:
+        yield welcome()
+        for message in requests:
+            if message.HasField("clock_probe"):
+                # As if the probe had been sent 10 s before: the clocks differ by 4 s, or by nothing.
+                sent = message.clock_probe.agent_unix_nano - 10 * second
+                reply = telemetry.ClockReply(agent_unix_nano=sent, collector_unix_nano=sent + 9 * second)
+                yield telemetry.CollectorMessage(clock_reply=reply)
+
+    with delivery(tmp_path, script) as (agent, _):
+        samples = until(lambda: agent.buffer.drain()[0].get("clock_offsets"), "an estimate")
+        assert agent.uplink.warnings.texts() == []
+    assert samples
+    offset_seconds = samples[0]["offset_seconds"]
+    assert isinstance(offset_seconds, float)
+    assert offset_seconds > 2
+
+
+def test_the_trouble_of_a_connection_ends_with_it(tmp_path: Path) -> None:
+    seen: list[str] = []
+    is_over = threading.Event()
+
+    def has_trouble(_requests: Requests, _context: grpc.ServicerContext) -> Replies:
+        yield welcome()
+        yield telemetry.CollectorMessage(pace=telemetry.Pace(flush_interval_millis=1000, trouble="the disk is full"))
+        until(lambda: agent.uplink.trouble == "the disk is full", "the collector's trouble")
+        seen.append(agent.uplink.trouble)
+
+    def says_nothing(_requests: Requests, _context: grpc.ServicerContext) -> Replies:
+        yield welcome()
+        is_over.wait(60)
+
+    with delivery(tmp_path, has_trouble, says_nothing) as (agent, _):
+        until(lambda: seen and agent.uplink.connected and not agent.uplink.trouble, "a connection without trouble")
+        is_over.set()
+
+
 def test_an_unreadable_spool_is_reported_and_does_not_end_the_uplink(tmp_path: Path) -> None:
     window = Window()
     with delivery(tmp_path, window, acknowledge_all) as (agent, _):
