@@ -66,7 +66,8 @@ class Agent:
         self._open_nvml = open_nvml
         # Cause of an end that nobody asked for; None: there was none.
         self.failure: str | None = None
-        # Whether it has stopped, so that the next two count.
+        self._has_started = False
+        # Whether it has stopped after a whole start, so that the next two count.
         self.has_stopped = False
         # Unacknowledged messages in the spool when the agent had stopped.
         self.undelivered = 0
@@ -195,7 +196,7 @@ class Agent:
     def _start(self) -> None:
         def count_undelivered() -> None:
             self.undelivered, self.lost = self.spool.waiting(), self._pipeline.held
-            self.has_stopped = True
+            self.has_stopped = self._has_started
 
         self._describe()
         self._recover()
@@ -214,6 +215,7 @@ class Agent:
         server = loop.start(serve(AgentServicer(self.planner, self.runner, self.status), self._socket)).result()
         self._cleanup.callback(self._socket.unlink, missing_ok=True)
         self._cleanup.callback(lambda: loop.start(server.stop(grace=1.0)).result())
+        self._has_started = True
 
     def stop(self) -> None:
         """Cancel the runs, spool the last samples, deliver within the configured time, and unlock the node."""

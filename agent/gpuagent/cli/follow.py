@@ -19,6 +19,7 @@ from gpuagent.runs.events import EventTailer
 from gpuagent.runs.steps import write_figure
 from gpuagent.sources.source import Value
 from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.text import harmless
 from gpuagent_common.waiting import SILENT_SECONDS, waiting_for
 from gpuagent_proto.v1.run_pb2 import RunUpdate
 
@@ -171,7 +172,7 @@ class Follower:
             if run.notice:
                 self._print(run, run.notice)
             if digest.complaint:
-                click.echo(f"gpuagent: {digest.complaint}; docs/run-directory.md has the format", err=True)
+                click.echo(f"gpuagent: {harmless(digest.complaint)}; docs/run-directory.md has the format", err=True)
 
     def print_steps(self) -> None:
         """Print the steps of all runs, which on a terminal wait for figures that say them too."""
@@ -192,7 +193,7 @@ class Follower:
 
     def _print(self, run: FollowedRun, words: str) -> None:
         position = f"[{list(self._by_id).index(run.run_id) + 1}/{self._expected}] " if self._expected > 1 else ""
-        click.echo(f"gpuagent: {position}{run.run_id} {words}", err=True)
+        click.echo(f"gpuagent: {position}{run.run_id} {harmless(words)}", err=True)
 
 
 class OutputCopy:

@@ -66,7 +66,8 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
     agent: Agent | AgentClient = _agent_or_client(config, spool, node_uuid)
     if isinstance(agent, AgentClient) and "collector" in given and (other := _other_collector(agent, config)):
         status = agent.status()
-        node_uuid = status.node_uuid if status else node_uuid
+        # An older agent does not say which node it is.
+        node_uuid = (status.node_uuid if status else "") or node_uuid
         agent.close()
         click.echo(
             f"gpuagent: this node's agent delivers to {other}; an agent beside it delivers to {config.collector} "
@@ -251,7 +252,7 @@ def _agent_or_client(config: "AgentConfig", spool: Path, node_uuid: str) -> "Age
 def _check_node(client: "AgentClient", config: "AgentConfig", spool: Path, node_uuid: str) -> None:
     """Refuse a --node-id that the running agent does not have."""
     status = client.status()
-    if config.node_id and status and status.node_uuid != node_uuid:
+    if config.node_id and status and status.node_uuid not in ("", node_uuid):
         client.close()
         raise MisuseError(
             f"the agent that uses the spool {spool} is of another node, {status.node_uuid}; "

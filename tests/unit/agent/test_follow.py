@@ -30,6 +30,21 @@ def test_a_run_that_waits_for_another_program_says_so(monkeypatch: pytest.Monkey
     assert "another program" in printed[0]
 
 
+def test_what_a_program_chose_does_nothing_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    update = RunUpdate(
+        run_id="a-run",
+        status="failed",
+        run_directory=str(tmp_path),
+        reason="exit code 1: \x1b[2J",
+        notice="1 process (\x1b[2J) was left",
+    )
+    (tmp_path / "events\x1b[2J").touch()
+    Follower(runs=1, quiet_stdout=False).follow(iter([update]))
+    printed = capsys.readouterr().err
+    assert "\x1b" not in printed
+    assert printed.count("\\x1b[2J") == 3
+
+
 def test_a_wait_behind_other_runs_is_said_apart_from_the_run_s_own_time(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,12 +6,15 @@ import os
 import pwd
 import stat
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 
 from gpuagent import locations
+from gpuagent.cli.node_agent import _check_node
 from gpuagent.delivery.joined import Joined
 from gpuagent.errors import LockedError
 from gpuagent.locations import RUNTIME_VARIABLE, lock, make_private, runtime_directory, spool_directory
@@ -19,7 +22,7 @@ from gpuagent_collector.prices.file import default_prices_file
 from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_common import folders
 from gpuagent_common.connection import configuration_folder, default_token_file
-from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 # No folder can be made below a file, not even by root.
 NO_FOLDER = "/dev/null"
@@ -132,6 +135,16 @@ def test_a_configuration_that_another_user_may_have_made_is_refused(
     (places[1] / OWN).symlink_to(tmp_path / "theirs")
     with pytest.raises(GpuAgentError, match="XDG_CONFIG_HOME"):
         configuration_folder()
+
+
+@pytest.mark.parametrize(("of_agent", "is_refused"), [("", False), ("mine", False), ("other", True)])
+def test_only_an_agent_that_says_that_it_is_of_another_node_is_refused(
+    of_agent: str, is_refused: bool, tmp_path: Path
+) -> None:
+    client: Any = SimpleNamespace(status=lambda: SimpleNamespace(node_uuid=of_agent), close=lambda: None)
+    config: Any = SimpleNamespace(node_id="mine")
+    with pytest.raises(MisuseError) if is_refused else nullcontext():
+        _check_node(client, config, tmp_path, "mine")
 
 
 def test_the_network_file_system_s_remedy_names_the_option() -> None:
