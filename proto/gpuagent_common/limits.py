@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from gpuagent_common.errors import MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
+# Of what an agent accepts and a collector stores: labels of a run, and characters of a name.
+MAX_LABELS = 64
+MAX_NAME_CHARACTERS = 1000
+
 # Powers of 1024, as in container engines and Slurm.
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 

@@ -24,7 +24,7 @@ from gpuagent.runs.observing import observed
 from gpuagent.runs.patterns import Pattern, find_patterns
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.invitation import invited_run, make_invitation
-from gpuagent_common.limits import NO_LIMITS, Limits, read_limits
+from gpuagent_common.limits import MAX_LABELS, MAX_NAME_CHARACTERS, NO_LIMITS, Limits, read_limits
 from gpuagent_common.program_name import check_program_name, name_program
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
@@ -47,9 +47,6 @@ _FOR_OWNERS = frozenset({"serve", "url", "rendezvous"})
 
 MAX_REPEATS = 10_000
 MAX_TIMEOUT_SECONDS = 365 * 86_400.0
-
-# A collector takes no more from an agent.
-_MAX_LABELS, _MAX_NAME_CHARACTERS = 64, 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,11 +279,11 @@ def _check(spec: RunSpec) -> None:
     if any("\0" in text for text in (*texts, *spec.labels, *spec.labels.values())):
         raise MisuseError("a run cannot contain a NUL character")
     names = (spec.experiment, spec.job, *spec.labels, *spec.labels.values())
-    if len(spec.labels) > _MAX_LABELS or any(
-        len(name) > _MAX_NAME_CHARACTERS or not name.isprintable() for name in names
+    if len(spec.labels) > MAX_LABELS or any(
+        len(name) > MAX_NAME_CHARACTERS or not name.isprintable() for name in names
     ):
         raise MisuseError(
-            f"a run has up to {_MAX_LABELS} labels, and names of up to {_MAX_NAME_CHARACTERS:,} printable characters"
+            f"a run has up to {MAX_LABELS} labels, and names of up to {MAX_NAME_CHARACTERS:,} printable characters"
         )
 
 

@@ -10,9 +10,8 @@ from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest.decode import Decoded, Piece
 from gpuagent_collector.json_cells import is_flat_object, is_list_of_texts, parse_json
 from gpuagent_common.keys import key
+from gpuagent_common.limits import MAX_LABELS, MAX_NAME_CHARACTERS
 
-MAX_LABELS = 64
-MAX_NAME_CHARACTERS = 1000
 MAX_TEXT_CHARACTERS = 1024 * 1024
 
 # Table → columns by which people and commands select, and facts that tables show.

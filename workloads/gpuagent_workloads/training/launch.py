@@ -19,6 +19,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.own_module import module_command
+from gpuagent_common.unexpected import DEBUG, is_debugging
 from gpuagent_workloads.errors import Terminated, WorkloadError
 from gpuagent_workloads.parameters import arguments_of
 from gpuagent_workloads.training.config import TrainingConfig
@@ -105,7 +106,7 @@ def _prepare_restarts(config: TrainingConfig, folder: Path) -> TrainingConfig:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Suppress the log of torch's launcher, except for debugging."""
-    if os.environ.get("GPUAGENT_DEBUG") != "1":
+    if not is_debugging():
         logging.disable(logging.CRITICAL)
     try:
         yield
@@ -118,7 +119,7 @@ def _first_error(error: ChildFailedError) -> GpuAgentError:
     rank, failure = min(error.failures.items(), key=lambda item: _order_of_blame(item[1]))
     if failure.exitcode < 0:
         killed = failure.exitcode == -signal.SIGKILL
-        hint = "perhaps memory ran out" if killed else "GPUAGENT_DEBUG=1 shows more"
+        hint = "perhaps memory ran out" if killed else f"{DEBUG}=1 shows more"
         return WorkloadError(f"rank {rank} was ended by {failure.signal_name()}: {hint}")
     if "unix_nano" not in failure.error_file_data:
         return WorkloadError(f"rank {rank} ended with exit code {failure.exitcode}")
