@@ -102,6 +102,8 @@ _READY_POLL_SECONDS = 0.05
 _ROOT_POLL_SECONDS = 0.2
 # Some roots are never found, such as in a PID namespace of the agent's own, and each attempt costs.
 _ROOT_POLL_MOST_SECONDS = 5.0
+# Some programs cannot be seen, and each attempt reads all processes of the node. One found late still has its begin.
+_PROGRAM_POLL_MOST_SECONDS = 60.0
 
 # Size of the end of stderr that is searched for a reason.
 _ENDING_BYTES = 4096
@@ -229,17 +231,18 @@ class Execution:
             self._wait_for_end_of(pid)
 
     def _follow_program(self, find_program: Callable[[int], int | None]) -> None:
-        if pid := self._poll(lambda: find_program(root) if (root := self.root_pid) else None):
+        root = self._poll(lambda: self.root_pid)
+        if root and (pid := self._poll(lambda: find_program(root), _PROGRAM_POLL_MOST_SECONDS)):
             self.program_unix_nano = process_start_unix_nano(pid)
             self._wait_for_end_of(pid)
 
-    def _poll(self, find: Callable[[], int | None]) -> int | None:
+    def _poll(self, find: Callable[[], int | None], most_seconds: float = _ROOT_POLL_MOST_SECONDS) -> int | None:
         """Poll for a process: a container takes a while to start, and few runtimes report when it has."""
         poll_seconds = _ROOT_POLL_SECONDS
         while (pid := find()) is None:
             if self._ended.wait(poll_seconds):
                 return None
-            poll_seconds = min(1.5 * poll_seconds, _ROOT_POLL_MOST_SECONDS)
+            poll_seconds = min(1.5 * poll_seconds, most_seconds)
         return None if self._ended.is_set() else pid
 
     def _wait_for_end_of(self, pid: int) -> None:

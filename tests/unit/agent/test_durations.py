@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -123,6 +124,23 @@ def test_a_python_without_descriptors_of_processes_waits_for_none(
     execution = Execution(plan(""), tmp_path)
     execution._wait_for_end_of(os.getpid())
     assert execution.start_up.ended_unix_nano is None
+
+
+def test_a_program_that_cannot_be_seen_is_looked_for_less_and_less(tmp_path: Path) -> None:
+    waits: list[float] = []
+
+    class Ended(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout or 0.0)
+            if len(waits) == 20:
+                self.set()
+            return self.is_set()
+
+    execution = Execution(plan(""), tmp_path)
+    execution._ended, execution.root_pid = Ended(), os.getpid()
+    execution._follow_program(lambda _root: None)
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (0.2, 60.0)
 
 
 def test_a_run_ended_when_its_pod_did_whatever_had_to_be_deleted_after_it(node: Node) -> None:
