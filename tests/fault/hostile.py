@@ -79,7 +79,7 @@ ATTACKS: dict[str, str] = {
     "digits": "SELECT (repeat('9', 9999) || range)::BIGNUM FROM range(99999)",
     "paths": "SELECT json_extract(repeat('[', 900) || repeat(']', 900), '$**') FROM range(99999)",
     "scan": "SELECT count(*) FROM host_samples WHERE md5(node_id::VARCHAR || session_id) = 'x'",
-    # What a viewer may make of a row, nearly: on its way to its reader, within a step, sorted, and kept by an aggregate.
+    # Nearly all that a viewer may make of a row: as an answer, within a step, sorted, and kept by an aggregate.
     "answers": f"SELECT {_BOUNDED} AS a FROM range(99999999)",
     "steps": f"SELECT max(length({_BOUNDED})), max(length({_BOUNDED})) FROM range(99999999)",
     "sorted": f"SELECT {_BOUNDED} AS a FROM range(99999999) ORDER BY hash(range)",

@@ -188,7 +188,7 @@ class Execution:
         """Raise the error of a statement that must stop, if it must."""
         if self._evicted:
             raise QueryMemoryError("the query was stopped to free memory for the samples of agents; ask for less")
-        if self._timed_out or not self._cancelled.is_set() and time.monotonic() >= self._ends_at:
+        if self._timed_out or (not self._cancelled.is_set() and time.monotonic() >= self._ends_at):
             raise QueryTimeoutError(f"the query exceeded its {self._limits.timeout_seconds:g} s; ask for less")
         if self._cancelled.is_set():
             raise QueryCancelledError("the query was cancelled")
