@@ -36,6 +36,7 @@ _GROUPS = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup"
 _STREAMS = 17
 
 _WIDE = "x" * 90_000
+_BOUNDED = "repeat(substr('abcdefghijklmnop', (range % 2)::INT, 16), 1900)"
 
 
 def nested(start: str, step: str, times: int) -> str:
@@ -78,6 +79,13 @@ ATTACKS: dict[str, str] = {
     "digits": "SELECT (repeat('9', 9999) || range)::BIGNUM FROM range(99999)",
     "paths": "SELECT json_extract(repeat('[', 900) || repeat(']', 900), '$**') FROM range(99999)",
     "scan": "SELECT count(*) FROM host_samples WHERE md5(node_id::VARCHAR || session_id) = 'x'",
+    # Nearly all that a viewer may make of a row: as an answer, within a step, sorted, and kept by an aggregate.
+    "answers": f"SELECT {_BOUNDED} AS a FROM range(99999999)",
+    "steps": f"SELECT max(length({_BOUNDED})), max(length({_BOUNDED})) FROM range(99999999)",
+    "sorted": f"SELECT {_BOUNDED} AS a FROM range(99999999) ORDER BY hash(range)",
+    "counted": f"SELECT count(DISTINCT {_BOUNDED} || range) FROM range(99999999)",
+    "listed": f"SELECT list({_BOUNDED}) FROM range(99999999)",
+    "medians": "SELECT median(a.range) FROM range(99999) a, range(99999) b",
     "wide": "SELECT range, hash(range), md5(range::VARCHAR) FROM range(99999999999)",
 }
 
@@ -89,6 +97,8 @@ class Waits:
     asked: list[float] = field(default_factory=list)
     acknowledged: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    # The collector's peak.
+    resident_bytes: int = 0
     # How the attacks ended, by code.
     outcomes: Counter[str] = field(default_factory=Counter)
 
@@ -121,12 +131,14 @@ def _make_group(root: Path, limit: str) -> Path | None:
 
 
 @contextmanager
-def serving(node: Node, group: Path) -> Iterator[None]:
+def serving(node: Node, group: Path, waits: Waits) -> Iterator[None]:
     """Run a collector in the group, which must be the same process to the end."""
     enter = f'echo $$ > {group}/cgroup.procs; exec "$0" "$@"'
     process = node.serve(program=("/bin/sh", "-c", enter, str(BIN / "collector")))
     yield
     assert process.poll() is None, f"the collector was ended, with {process.poll()}"
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    waits.resident_bytes = int(status.partition("VmHWM:")[2].split()[0]) * 1024
     node.stop(process)
 
 
@@ -198,7 +210,7 @@ async def deliver(address: str, token: str, waits: Waits, ended: threading.Event
 def attack(folder: Path, group: Path, seconds: float, attacks: Sequence[str], scope: str = "viewer") -> Waits:
     """Attack a collector in the group for this time, with a token of this scope; return how others fared."""
     waits, ended = Waits(), threading.Event()
-    with Node(folder) as node, serving(node, group):
+    with Node(folder) as node, serving(node, group, waits):
         address = node.environment["GPUAGENT_COLLECTOR"]
         hostile, other = create_token(node, scope, "hostile"), create_token(node, "viewer", "other")
         agent = create_token(node, "agent", "agent")
@@ -226,10 +238,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, limited_group() as group:
         assert group, "no control group can be made"
         waits = attack(Path(folder), group, options.seconds, [ATTACKS[name] for name in options.attacks], options.scope)
-        peak = next(group.glob("memory.*peak"), group / "memory.max_usage_in_bytes").read_text()
     for what, times in (("asked", waits.asked), ("acknowledged", waits.acknowledged)):
         print(f"{what}: {len(times)} times, median {median(times):.3f} s, longest {max(times):.3f} s")
-    print(f"failures {waits.failures[:3]}, attacks {dict(waits.outcomes)}, peak {int(peak) / 2**20:,.0f} MiB")
+    print(
+        f"failures {waits.failures[:3]}, attacks {dict(waits.outcomes)}, peak {waits.resident_bytes / 2**20:,.0f} MiB"
+    )
 
 
 if __name__ == "__main__":

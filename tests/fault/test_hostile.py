@@ -15,7 +15,20 @@ from tests.fault.hostile import ATTACKS, attack, limited_group
 from tests.support.servers import Node, until
 
 # Some of each kind; `python -m tests.fault.hostile` tries all.
-_TRIED = ("reduce", "columns", "rows", "gathered", "states", "texts", "views", "like", "sort", "wide")
+_TRIED = (
+    "reduce",
+    "columns",
+    "rows",
+    "gathered",
+    "states",
+    "texts",
+    "views",
+    "like",
+    "sort",
+    "wide",
+    "answers",
+    "medians",
+)
 
 # Tries hours of combinations without a look at interrupts.
 _ENDLESS = "SELECT repeat('a', 1000) LIKE '%_a%_a%_a%_a%_a%b'"

@@ -28,7 +28,7 @@ Examples:
 NODES_SQL = f"""
 WITH {PRESENT_SQL}, gpus AS (
     SELECT
-        session_id, (list(name ORDER BY device_index) FILTER (parent_device_id IS NULL))[1:32] AS gpu_names,
+        session_id, (list(name ORDER BY device_index) FILTER (parent_device_id IS NULL))[1:16] AS gpu_names,
         (sum(memory_total_bytes) FILTER (parent_device_id IS NULL))::BIGINT AS gpu_memory_bytes,
         count(parent_device_id) AS mig_instances
     FROM (

@@ -30,6 +30,10 @@ SELECT coalesce(sum(memory_usage_bytes), 0)::BIGINT,
 FROM duckdb_memory()
 """
 
+# What DuckDB computes before its reader asks. It counts 16 bytes for a text of any length: of long ones, its default of
+# 1 MB is 2 GB.
+_LEAST_AHEAD = "SET streaming_buffer_size = '1KiB'"
+
 # Linux alone has this file.
 STATM = Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -61,7 +65,7 @@ class Limits:
     DuckDB has no memory limit for one statement: all of them share the instance's with the writer.
     """
 
-    # From the start to the last row read. It also ends a reader that stops reading, whose transaction keeps old rows.
+    # From the request to the last row read. It also ends a reader that stops reading, whose transaction keeps old rows.
     timeout_seconds: float | None = None
     rows: int | None = None
     # Of the answer in Arrow's memory.
@@ -91,6 +95,8 @@ class Execution:
         """
         self._connect = connect
         self._limits = limits
+        seconds = math.inf if limits.timeout_seconds is None else limits.timeout_seconds
+        self._ends_at = time.monotonic() + seconds
         self._on_short = on_short or self.evict
         self._on_stuck = on_stuck
         self._cursor: duckdb.DuckDBPyConnection | None = None
@@ -119,6 +125,7 @@ class Execution:
             self._cursor = cursor = self._connect()
             self._watcher = threading.Thread(target=self._interrupt_when_due, args=(cursor,), daemon=True)
             self._watcher.start()
+            cursor.execute(_LEAST_AHEAD)
             cursor.execute("BEGIN TRANSACTION READ ONLY")
             self._rows = rows = cursor.execute(sql, list(parameters)).to_arrow_reader(BATCH_ROWS)
         return pa.RecordBatchReader.from_batches(rows.schema, self._batches(rows))
@@ -163,34 +170,35 @@ class Execution:
                 return
             rows_left = None if rows_left is None else rows_left - batch.num_rows
             bytes_left = None if bytes_left is None else bytes_left - batch.nbytes
+            # Of two batches at once one would be in vain, and an error's traceback would keep it.
+            del batch, kept
 
     @contextmanager
     def _hold_open(self) -> Iterator[None]:
         """Hold off `close`, and translate errors. Errors in mid-stream come from Arrow as OSError."""
         with self._in_use:
-            self._stop_if_due()
+            self.check()
             try:
                 yield
             except (duckdb.Error, OSError) as error:
-                self._stop_if_due()
+                self.check()
                 raise _to_error(str(error)) from error
 
-    def _stop_if_due(self) -> None:
+    def check(self) -> None:
+        """Raise the error of a statement that must stop, if it must."""
         if self._evicted:
             raise QueryMemoryError("the query was stopped to free memory for the samples of agents; ask for less")
-        if self._timed_out:
+        if self._timed_out or (not self._cancelled.is_set() and time.monotonic() >= self._ends_at):
             raise QueryTimeoutError(f"the query exceeded its {self._limits.timeout_seconds:g} s; ask for less")
         if self._cancelled.is_set():
             raise QueryCancelledError("the query was cancelled")
 
     def _interrupt_when_due(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Interrupt until the statement has stopped: an interrupt before its start is lost."""
-        started = time.monotonic()
         with self._connect() as watch:
-            self._wait_until_due(watch, started)
+            self._wait_until_due(watch)
             # A caller who cancels waits for nothing, so the time limit goes on.
-            limit = math.inf if self._limits.timeout_seconds is None else started + self._limits.timeout_seconds
-            stuck_at: float | None = (time.monotonic() if self._evicted else limit) + OBEY_SECONDS
+            stuck_at: float | None = (time.monotonic() if self._evicted else self._ends_at) + OBEY_SECONDS
             while not self._finished.wait(_INTERRUPT_EVERY_SECONDS):
                 with suppress(duckdb.Error):  # closed meanwhile
                     cursor.interrupt()
@@ -199,10 +207,9 @@ class Execution:
                     stuck_at = None
                     self._on_stuck(self._is_memory_short(watch))
 
-    def _wait_until_due(self, watch: duckdb.DuckDBPyConnection, started: float) -> None:
-        limits = self._limits
+    def _wait_until_due(self, watch: duckdb.DuckDBPyConnection) -> None:
         while not self._cancelled.wait(_INTERRUPT_EVERY_SECONDS):
-            if limits.timeout_seconds is not None and time.monotonic() - started >= limits.timeout_seconds:
+            if time.monotonic() >= self._ends_at:
                 self._timed_out = True
                 return
             if self._is_memory_short(watch):

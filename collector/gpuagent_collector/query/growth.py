@@ -6,6 +6,7 @@ its expressions make of one row, and by the number of tables it joins.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -24,14 +25,14 @@ from gpuagent_collector.query.sizes import (
 )
 from gpuagent_common.errors import MisuseError
 
-# Of one row, over all expressions of the statement. 2,048 rows take 128 MiB then.
+# Of one row, over all expressions of the statement. 2,048 rows take 128 MiB then; see `server/turns.py`.
 MOST_ROW_BYTES = 64 * 1024
 
 # What functions may read for that: some 0.3 s for 2,048 rows.
 MOST_READ_BYTES = 256 * 1024
 
 # Tables, views and subqueries. Planning takes the square of the number, or worse; a view of the store joins several.
-MOST_RELATIONS = 24
+MOST_RELATIONS = 32
 _MOST_COLUMNS = 2000
 _MOST_GROUPINGS = 32
 
@@ -66,8 +67,8 @@ class Growth:
         """Take the store's columns by relation; see `store_columns`."""
         self._relations = relations
 
-    def check(self, statement: Tree, parameters: Sequence[Parameter] = ()) -> None:
-        """Check a statement's syntax tree that the guard lets through.
+    def check(self, statement: Tree, parameters: Sequence[Parameter] = ()) -> int:
+        """Check a statement's syntax tree that the guard lets through; return the most bytes it makes of a row.
 
         Raises:
             MisuseError: what it makes of a row cannot be bounded, or is too much.
@@ -81,6 +82,7 @@ class Growth:
             bound.row_bytes <= MOST_ROW_BYTES and bound.read_bytes <= MOST_READ_BYTES
         ):  # also where it is no number
             raise MisuseError(_TOO_LARGE)
+        return math.ceil(bound.row_bytes)
 
 
 _TOO_LARGE = (

@@ -38,7 +38,7 @@ delivered AS (
     SELECT own.node_id, other.session_id, other.hostname
     FROM present JOIN spans AS own USING (session_id) JOIN spans AS other ON {are_rivals("own", "other")}
 ), twins AS (
-    SELECT node_id, list_sort(list(DISTINCT coalesce(hostname, 'unnamed'))) AS same_identity
+    SELECT node_id, list_sort((list(DISTINCT coalesce(hostname, 'unnamed')))[1:4]) AS same_identity
     FROM rivals GROUP BY node_id
 )
 """.strip()  # noqa: S608 - names of the schema

@@ -18,7 +18,7 @@ from gpuagent_collector.exchange.schedule import BackupPlan, BackupSchedule
 from gpuagent_collector.ingest.housekeeping import Summarize
 from gpuagent_collector.ingest.ingest import Ingest, IngestSettings
 from gpuagent_collector.metrics.summarize import summarize_runs
-from gpuagent_collector.query.execute import STATM, Limits
+from gpuagent_collector.query.execute import STATM, Limits, resident_bytes
 from gpuagent_collector.query.parts import Parts
 from gpuagent_collector.server.admission import Admission
 from gpuagent_collector.server.agents import AgentRegistry
@@ -29,6 +29,7 @@ from gpuagent_collector.server.query_service import DEFAULT_LIMITS, QueryService
 from gpuagent_collector.server.run_service import RunServicer
 from gpuagent_collector.server.store_service import StoreService
 from gpuagent_collector.server.telemetry_service import TelemetryServicer
+from gpuagent_collector.server.turns import Turns
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.instance import memory_limit_bytes, total_memory_bytes
 from gpuagent_collector.trust import audit
@@ -139,6 +140,7 @@ class Collector:
             self._parts,
             source=self._source,
             limits=limits,
+            turns=_turns(store, limits.other_memory_bytes),
             caller=caller,
             trouble=lambda: self.ingest.trouble,
         )
@@ -283,6 +285,15 @@ def _query_limits(store: Store) -> Limits:
         store_memory_bytes=int(store_bytes * _QUERIES_SHARE),
         other_memory_bytes=other_bytes if STATM.exists() else None,
     )
+
+
+def _turns(store: Store, other_memory_bytes: int | None) -> Turns:
+    """Return turns in the memory that queries have beside DuckDB's, less what the process takes as it starts."""
+    if other_memory_bytes is None:
+        return Turns()
+    with closing(store.connect()) as connection:
+        ((threads,),) = connection.execute("SELECT current_setting('threads')").fetchall()
+    return Turns(memory_bytes=other_memory_bytes - resident_bytes(), threads=threads)
 
 
 async def _back_up(backups: BackupSchedule) -> None:

@@ -8,8 +8,9 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from traceback import clear_frames
 from typing import TypeVar
 
 import grpc
@@ -24,6 +25,7 @@ from gpuagent_collector.query.execute import (
     QueryTimeoutError,
 )
 from gpuagent_collector.query.parts import Parts
+from gpuagent_collector.server.turns import Turns
 from gpuagent_collector.trust.caller import Caller
 from gpuagent_collector.trust.scopes import Scope
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -60,6 +62,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
     # Returns the current caller.
     caller: Callable[[], Caller]
     limits: Limits = DEFAULT_LIMITS
+    turns: Turns = field(default_factory=Turns)
     # Returns why nothing can be stored now; empty: everything can.
     trouble: Callable[[], str] = str
     # Called with every query.
@@ -120,6 +123,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
             yield pb.QueryResponse(source=self.source, truncated=execution.truncated, part=part, trouble=self.trouble())
         except GpuAgentError as error:
             code = next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
+            clear_frames(error.__traceback__)  # they would keep rows until the next collection of garbage
             await context.abort(code, str(error))
         finally:
             self._end(execution)
@@ -150,6 +154,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
             def forget(_: object) -> None:
                 del self._closing[execution]
                 del self._executions[execution]
+                self.turns.end(execution)
 
             closing.add_done_callback(forget)
 
@@ -159,12 +164,15 @@ class QueryService(pb_grpc.QueryServiceServicer):
         part = self.parts.of(caller.reach)
         with self._checking[_holder(caller)]:
             statement, parameters = part.guard.read(request.sql), _parameters(request.parameters_json)
+            row_bytes = 0
             try:
-                part.growth.check(statement.tree, parameters)
+                row_bytes = part.growth.check(statement.tree, parameters)
                 is_bounded.set()
             except MisuseError:
                 if caller.scope is Scope.VIEWER:
                     raise
+        if caller.scope is Scope.VIEWER:
+            self.turns.wait(execution, _holder(caller), row_bytes)
         return ipc_chunks(execution.start(statement.sql, parameters))
 
     def free_memory(self) -> None:
@@ -201,6 +209,7 @@ def ipc_chunks(rows: pa.RecordBatchReader) -> Iterator[bytes]:
             for start in range(0, batch.num_rows, rows_at_once):
                 writer.write_batch(batch.slice(start, rows_at_once))
                 yield from _drain(buffer)
+            del batch  # see Execution
     yield from _drain(buffer)
 
 

@@ -38,6 +38,9 @@ _INLINED_ROWS = 1000
 _MEMORY_SHARE, _DEFAULT_MEMORY_SHARE = 0.5, 0.8
 _PROCESS_BYTES = 512 * 2**20
 
+# Each of DuckDB's threads has 2,048 rows of a query in memory, which DuckDB does not count.
+_MEMORY_A_THREAD_BYTES = 2**30
+
 _SCRATCH_LIMIT_BYTES = 16 * 2**30
 # Queries that do not fit into memory may fill this share of the free disk, because the store needs it too.
 _SCRATCH_SHARE = 0.25
@@ -126,8 +129,14 @@ def harden(instance: Instance, spec: StoreSpec, memory_bytes: int | None = None)
     memory_mib = max(1, int((memory_bytes or share_bytes) / 2**20))
     free_bytes = shutil.disk_usage(scratch.parent).free
     scratch_mib = min(_SCRATCH_LIMIT_BYTES, int(free_bytes * _SCRATCH_SHARE)) // 2**20
+    ((cores,),) = connection.execute("SELECT current_setting('threads')").fetchall()
     settings = {
+        "threads": str(max(1, min(cores, round(total_bytes / _MEMORY_A_THREAD_BYTES)))),
         "memory_limit": quoted(f"{memory_mib}MiB"),
+        # What threads have freed returns to the system at once, not when each of them next allocates.
+        "allocator_flush_threshold": "'16MiB'",
+        "allocator_bulk_deallocation_flush_threshold": "'16MiB'",
+        "allocator_background_threads": "true",
         "max_temp_directory_size": quoted(f"{scratch_mib}MiB"),
         "temp_directory": quoted(scratch),
         "TimeZone": "'UTC'",
@@ -140,6 +149,8 @@ def harden(instance: Instance, spec: StoreSpec, memory_bytes: int | None = None)
         settings["disabled_optimizers"] = "'statistics_propagation'"
     if spec.kind is Kind.LAKE:
         settings["allowed_paths"] = f"[{quoted(spec.path)}, {quoted(Path(f'{spec.path}.wal'))}]"
+    # Of a connection alone, which cannot be set before.
+    settings["allowed_configs"] = "['streaming_buffer_size']"
     settings |= {"enable_external_access": "false", "lock_configuration": "true"}
     for name, value in settings.items():
         connection.execute(f"SET GLOBAL {name} = {value}")

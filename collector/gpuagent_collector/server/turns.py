@@ -1,0 +1,75 @@
+"""The turns of viewers' statements, so that what they make at once fits into memory."""
+
+import threading
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from gpuagent_collector.query.execute import BATCH_ROWS, Execution
+from gpuagent_common.errors import MisuseError
+
+# Of what a step makes, where a statement runs on several threads: 1.9 measured for an answer on its way to its reader,
+# 1.3 for all else.
+_COPIES = 2
+
+# A statement of at most this share of the memory never waits.
+_SMALL_SHARE = 1 / 16
+
+_LOOK_SECONDS = 0.05
+
+
+@dataclass(slots=True, kw_only=True)
+class Turns:
+    """Memory that statements share. Any thread may use it.
+
+    Attributes:
+        memory_bytes: of all statements at once; None: without a limit.
+        threads: DuckDB's.
+    """
+
+    memory_bytes: int | None = None
+    threads: int = 1
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    # What those that run may take, and those that wait, first come first, with their holders.
+    _taken: dict[Execution, tuple[Hashable, int]] = field(default_factory=dict)
+    _waiting: dict[Execution, Hashable] = field(default_factory=dict)
+
+    def wait(self, execution: Execution, holder: Hashable, row_bytes: int) -> None:
+        """Wait until there is memory for a statement that makes this of a row; `end` gives it back.
+
+        Of several holders, the one that has least comes first.
+
+        Raises:
+            MisuseError: there never is.
+            GpuAgentError: the execution must stop; see `Execution.check`.
+        """
+        needed = row_bytes * BATCH_ROWS * self.threads * _COPIES
+        with self._changed:
+            if self.memory_bytes is not None and needed > self.memory_bytes:
+                raise MisuseError(
+                    f"2,048 rows of this statement can take {needed / 2**20:,.0f} MiB, and the collector has "
+                    f"{max(0, self.memory_bytes) / 2**20:,.0f} MiB for it; ask for shorter or fewer values"
+                )
+            self._waiting[execution] = holder
+            try:
+                while not self._may_start(execution, needed):
+                    self._changed.wait(_LOOK_SECONDS)
+                    execution.check()
+                self._taken[execution] = (holder, needed)
+            finally:
+                del self._waiting[execution]
+                self._changed.notify_all()
+
+    def end(self, execution: Execution) -> None:
+        """Give the memory of a statement back, if it has any."""
+        with self._changed:
+            self._taken.pop(execution, None)
+            self._changed.notify_all()
+
+    def _may_start(self, execution: Execution, needed: int) -> bool:
+        if self.memory_bytes is None or needed <= self.memory_bytes * _SMALL_SHARE:
+            return True
+        first = min(self._waiting, key=lambda each: self._held(self._waiting[each]))
+        return execution is first and needed + sum(taken for _, taken in self._taken.values()) <= self.memory_bytes
+
+    def _held(self, holder: Hashable) -> int:
+        return sum(taken for each, taken in self._taken.values() if each == holder)
