@@ -396,8 +396,9 @@ GROUP BY run_id""",
     "units": "SELECT run_id, any_value(unit) AS value FROM results "
     "WHERE name = 'throughput' AND unit IS NOT NULL AND run_id IN {chosen} GROUP BY run_id",
     "notes": """
-SELECT run_id, sum(CAST(detail->>'processes' AS BIGINT)) FILTER (event = 'left') AS processes,
-       max(CAST(detail->>'every' AS BIGINT)) FILTER (event = 'thinned') AS every
+SELECT run_id,  -- a program's own events can have these names too
+       sum(TRY_CAST(detail->>'processes' AS BIGINT)) FILTER (event = 'left' AND rank IS NULL) AS processes,
+       max(TRY_CAST(detail->>'every' AS BIGINT)) FILTER (event = 'thinned' AND name = 'metrics') AS every
 FROM run_events WHERE event IN ('left', 'thinned') AND run_id IN {chosen} GROUP BY run_id""",
     "short": "SELECT DISTINCT run_id FROM results WHERE name = 'measure_short' AND run_id IN {chosen}",
     "gaps": """

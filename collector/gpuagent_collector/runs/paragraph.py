@@ -106,9 +106,8 @@ def _figures(ask: Ask, runs: Sequence[Run], facts: Facts) -> Iterator[str]:
         if steps := [row["steps"] for row in rows if row["steps"] is not None]:
             each = write(_METRICS["step_seconds"])
             yield f"{counted(round(median(steps)), 'measured step')}{f' of {each}' if each else ''}{source}"
-        else:
-            number = round(median(row["unmeasured"] for row in rows))
-            yield f"{counted(number, 'step')}, none after the warm-up{source}"
+        elif others := [row["unmeasured"] for row in rows if row["unmeasured"] is not None]:
+            yield f"{counted(round(median(others)), 'step')}, none after the warm-up{source}"
     units = {facts.units.get(run.run_id) or ITEMS for run in runs}
     if len(units) == 1 and (rate := write(_METRICS["throughput"], units.pop())):
         yield rate
