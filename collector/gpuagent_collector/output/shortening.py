@@ -42,7 +42,7 @@ _MOST_CHARACTERS = 40
 
 
 def shorten_sides(sections: Iterable[Section], sides: Sequence[str]) -> list[Section]:
-    """Return a document in which long names of sides are cut, but not in remedies and between backquotes: in commands."""
+    """Return a document in which long names of sides are cut, but not in remedies or, for commands, in backquotes."""
     shortened = dict(zip(sides, shorten(sides, _MOST_CHARACTERS), strict=True))
     # The longest first: one name may begin another.
     names = sorted((side for side in shortened if shortened[side] != side), key=len, reverse=True)
