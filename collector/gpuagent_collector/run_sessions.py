@@ -44,7 +44,7 @@ def spans(among: str = "") -> str:
     FROM (
         SELECT session_id, time FROM clock_offsets {among}
         UNION ALL
-        SELECT session_id, time FROM run_states {among}
+        SELECT session_id, time FROM run_states {among} WHERE status IS DISTINCT FROM 'lost'
         UNION ALL
         SELECT session_id, time FROM host_samples {among} WHERE time > now()::TIMESTAMP - INTERVAL 2 MINUTES
     )
