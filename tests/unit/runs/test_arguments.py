@@ -59,7 +59,11 @@ def test_arguments_that_differ_in_paths_are_no_difference() -> None:
 
 
 def test_switches_and_absent_arguments_have_words_of_their_own() -> None:
-    sides = [[("prog", "--x", "1"), ("prog",)], [("prog", "--x")], [("prog", "one", "two")]]
+    sides: Sequence[Sequence[tuple[str, ...]]] = [
+        [("prog", "--x", "1"), ("prog",)],
+        [("prog", "--x")],
+        [("prog", "one", "two")],
+    ]
     assert differing_arguments(sides) == [
         ("", (("not given",), ("not given",), ("one two",))),
         ("--x", (("1", "not given"), ("given",), ("not given",))),

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,6 @@ def test_only_measured_lengths_are_alike_within_five_percent(one: str, other: st
 
 
 def _run(run_id: str, length: str | None, imported: str | None) -> Run:
-    absent = {field.name: None for field in fields(Run)}
+    absent: dict[str, Any] = {field.name: None for field in fields(Run)}
     made = {"run_id": run_id, "workload": "serve-load", "imported": imported}
     return Run(**{**absent, **made, "parameters": json.dumps({"input": length})})

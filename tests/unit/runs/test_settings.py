@@ -1,6 +1,7 @@
 """The settings of runs, of which agents report some as texts."""
 
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,9 @@ from gpuagent_collector.runs.settings import settings_of
     ],
 )
 def test_limits_in_another_form_are_unknown(limits: str, expected: tuple[float | None, int | None]) -> None:
-    asked = {"workload": "mnist", "parameters": "{}", "limits": limits}
-    run = Run(**{field.name: None for field in fields(Run)} | {"run_id": "run-1", **asked})
-    facts = Facts(**{field.name: {} for field in fields(Facts)})
+    absent: dict[str, Any] = {field.name: None for field in fields(Run)}
+    run = Run(**{**absent, "run_id": "run-1", "workload": "mnist", "parameters": "{}", "limits": limits})
+    nothing: dict[str, Any] = {field.name: {} for field in fields(Facts)}
+    facts = Facts(**nothing)
     settings = settings_of(Cell(side="a", runs=(run,), others={}), facts)
     assert (settings.cpus, settings.memory_bytes) == expected
