@@ -25,3 +25,6 @@ class PartKind(Enum):
 
 # The label of an imported run; its value is the program that made it.
 IMPORTED = "imported"
+
+# Begins a length of requests that is a measured mean, not stated: `~1023.4`.
+MEASURED_MARK = "~"

@@ -203,12 +203,11 @@ def _import_export(folder: Path, store_name: str) -> None:
 def _import_stores(files: Sequence[Path], store_name: str) -> None:
     from gpuagent_collector.exchange.merge import merge
     from gpuagent_collector.exchange.other_store import OtherStore
-    from gpuagent_collector.store import Store, StoreSpec
+    from gpuagent_collector.store import Kind, Store, StoreSpec
 
     target = StoreSpec.parse(store_name)
-    others = [
-        file for file in files if not (not target.is_lake and target.path.exists() and target.path.samefile(file))
-    ]
+    own = target.path if target.kind is not Kind.SHARED and target.path.exists() else None
+    others = [file for file in files if own is None or not own.samefile(file)]
     if not others:
         raise MisuseError(f"{files[0]} is the store itself; name another with --store")
     # No row is stored before every file has been opened.

@@ -132,7 +132,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
                 facts=facts,
                 figures=figures,
                 specs=specs,
-                asked=request.choice,
+                asked={**request.choice, "--baseline": request.baseline},
                 named=request.values,
             )
         ),

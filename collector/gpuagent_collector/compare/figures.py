@@ -344,6 +344,8 @@ class Evidence:
     def command(self, **changed: str) -> str:
         """Return the command that compares these runs with other options, for a remedy; '' is a switch."""
         options = {**self.asked, **{f"--{name}": value for name, value in changed.items()}}
+        if "by" in changed:  # the baseline is a value of another facet
+            options.pop("--baseline", None)
         words = [word for name, value in options.items() if value is not None for word in (name, value) if word]
         if self.named and "by" not in changed:
             words += ["--", *self.named]

@@ -13,7 +13,7 @@ from gpuagent_collector.compare.described import overview_table, part_table, spo
 from gpuagent_collector.compare.figures import BlockFigures
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
 from gpuagent_collector.compare.tables import metric_legend, metric_table, verdict_legend, verdict_table
-from gpuagent_collector.output.document import Grid, Paragraph, Section, caveat_sections
+from gpuagent_collector.output.document import Bullets, Grid, Paragraph, Section, caveat_sections
 from gpuagent_collector.output.sections import is_wide, print_heading, print_sections
 from gpuagent_collector.output.shortening import shorten_sides
 from gpuagent_collector.runs.cells import describe, tell_apart
@@ -98,10 +98,11 @@ def build_summary(comparison: Comparison) -> list[Section]:
     more = "--all shows {}the metrics, the hardware and charts over time"
     shown, hidden = comparison.caveats[:_MOST_WARNINGS], len(comparison.caveats) - _MOST_WARNINGS
     end = Section(heading=more.format(f"{counted(hidden, 'more warning')}, " if hidden > 0 else ""), parts=())
-    warnings = caveat_sections([replace(each, text=f"{each.text} → {each.remedy}", remedy="") for each in shown])
+    warnings = caveat_sections(shown)
     parts = part_sections(comparison)
     if not comparison.layout.is_compared:
-        return shorten_sides([answer_section(comparison), *parts, *warnings, end], comparison.layout.sides)
+        sections = [answer_section(comparison), *parts, *warnings, end]
+        return _fold_remedies(shorten_sides(sections, comparison.layout.sides))
     verdicts = verdict_table(comparison)
     rows = [*verdicts.rows[:_MOST_VERDICTS]]
     if len(verdicts.rows) > len(rows):
@@ -114,7 +115,21 @@ def build_summary(comparison: Comparison) -> list[Section]:
             Paragraph(text=verdict_legend(comparison).partition("small.")[0] + "small."),
         ),
     )
-    return shorten_sides([first, *parts, *warnings, end], comparison.layout.sides)
+    return _fold_remedies(shorten_sides([first, *parts, *warnings, end], comparison.layout.sides))
+
+
+def _fold_remedies(sections: Sequence[Section]) -> list[Section]:
+    """Return the sections with each warning and its remedy in one line."""
+    folded = []
+    for section in sections:
+        parts = [
+            Bullets(points=tuple((f"{text} → {remedy}", "") for text, remedy in part.points))
+            if isinstance(part, Bullets)
+            else part
+            for part in section.parts
+        ]
+        folded.append(replace(section, parts=tuple(parts)))
+    return folded
 
 
 def part_sections(comparison: Comparison) -> Iterator[Section]:

@@ -29,6 +29,7 @@ from gpuagent_common.text import counted
 # Names of the columns, the first that is there; without regard to case.
 _STEPS = ("_step", "step", "global_step", "trainer/global_step", "iteration", "iter")
 _TIMES = ("_timestamp", "timestamp", "wall_time", "wall time", "time")
+_SURE_TIMES = ("_timestamp", "timestamp")
 
 # Names of the column with the run of a row, in tables of several runs.
 _RUNS = ("run", "run_id", "run id", "run_name", "run name")
@@ -112,7 +113,9 @@ def _read_records(path: Path, rows: Iterator[Any], chosen: str | None) -> Iterat
                 continue
             if len(found) > 1 and chosen is None:
                 raise MisuseError(_several(path, found))
-        time = next((_time(path, values.pop(name)) for name in _TIMES if values.get(name) not in (None, "")), None)
+        time = next(
+            (_time(path, name, values.pop(name)) for name in _TIMES if values.get(name) not in (None, "")), None
+        )
         parsed = ((name, _number(value)) for name, value in values.items() if name not in _INDEXES)
         numbers = {name: number for name, number in parsed if number is not None}
         step = next((numbers.pop(name) for name in _STEPS if name in numbers), None)
@@ -145,14 +148,19 @@ def _several(path: Path, runs: Collection[str]) -> str:
     return f"{path.name} is of {counted(len(runs), 'run')} ({listed}{more}); name one with --log-run"
 
 
-def _time(path: Path, value: Any) -> float | None:
-    """Return Unix seconds, of a number or an ISO time, which without a zone counts as UTC; None: it is absent."""
+def _time(path: Path, name: str, value: Any) -> float | None:
+    """Return Unix seconds, of a number or an ISO time, which without a zone counts as UTC; None: it is absent.
+
+    Columns that are called `time` have other things too, such as how long a step took, in words.
+    """
     number = _number(value)
     if number is not None or str(value).strip().lower() in ("nan", "none", "null"):
         return number
     try:
         moment = datetime.fromisoformat(str(value).strip().replace("Z", "+00:00"))
     except ValueError:
+        if name not in _SURE_TIMES:
+            return None
         raise MisuseError(f"{path.name} has the time {str(value)!r:.40}; times are Unix seconds or ISO 8601") from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from gpuagent_collector.errors import StoreError
+from gpuagent_collector.errors import StoreError, StoreIsHeldError
 from gpuagent_collector.exchange.belongings import Everything
 from gpuagent_collector.exchange.slices import Slicer
 from gpuagent_collector.exchange.tables import ExchangedTable, exchanged_tables
@@ -55,12 +55,10 @@ class OtherStore:
             spec = StoreSpec.parse(str(file))
         try:
             reader = FileReader(spec, older=True, memory_bytes=_MEMORY_BYTES)
-        except StoreError as error:
-            if "in use by process" in str(error):
-                raise StoreError(
-                    f"{file} is in use; stop its collector, or import what `collector export --parquet DIR` writes"
-                ) from error
-            raise
+        except StoreIsHeldError as error:
+            raise StoreError(
+                f"{file} is in use; stop its collector, or import what `collector export --parquet DIR` writes"
+            ) from error
         try:
             yield cls(file=file, tables=exchanged_tables(_version(reader, file)), reader=reader)
         finally:

@@ -30,6 +30,8 @@ def restore(file: Path, spec: StoreSpec, now: datetime, progress: Progress) -> P
         _check_free(spec)
     try:
         reader = FileReader(StoreSpec.parse(str(file)))
+    except StoreIsHeldError:
+        raise
     except StoreError as error:
         raise StoreError(error.problem, "name a file that `collector backup` made") from error
     try:

@@ -35,14 +35,14 @@ GROUP BY run_id HAVING count(*) = count(part.ended_at)
 """
 
 _INSERT_STATES = """
-INSERT INTO run_states BY NAME SELECT node_id, ? AS time, run_id, ? AS status, reason FROM lost_runs
+INSERT INTO run_states BY NAME SELECT session_id, node_id, ? AS time, run_id, ? AS status, reason FROM lost_runs
 """
 
 # Sessions that have left and are remembered: a fleet's of some minutes. Of others, only the store tells.
 _KEPT_SESSIONS = 100_000
 
-# Node, run and reason.
-_LostRun = tuple[int | None, str, str]
+# Session, node, run and reason.
+_LostRun = tuple[int | None, int | None, str, str]
 
 
 class Presence:
@@ -98,8 +98,9 @@ def declare_lost(
     """
     lost = [*_find_silent(connection, presence, now - after), *_find_incomplete(connection, presence, now - after)]
     if lost:
-        node_ids, run_ids, reasons = zip(*lost, strict=True)
+        session_ids, node_ids, run_ids, reasons = zip(*lost, strict=True)
         columns = {
+            "session_id": pa.array(session_ids, pa.int64()),
             "node_id": pa.array(node_ids, pa.int64()),
             "run_id": pa.array(run_ids, pa.string()),
             "reason": pa.array(reasons, pa.string()),
@@ -109,7 +110,7 @@ def declare_lost(
             connection.execute(_INSERT_STATES, [now, RunStatus.LOST.value])
         finally:
             connection.unregister("lost_runs")
-    return list(dict.fromkeys(run_id for _, run_id, _ in lost))
+    return list(dict.fromkeys(run_id for _, _, run_id, _ in lost))
 
 
 def _find_silent(connection: duckdb.DuckDBPyConnection, presence: Presence, horizon: datetime) -> Iterator[_LostRun]:
@@ -121,7 +122,7 @@ def _find_silent(connection: duckdb.DuckDBPyConnection, presence: Presence, hori
         # A session is gone once a later agent process has started on its node, though its spool may still be sent.
         is_followed = presence.connected(session_id) and not superseded
         if not is_followed and last_heard < horizon:
-            yield node_id, run_id, f"its agent has been silent since {last_heard:%Y-%m-%d %H:%M:%S} UTC"
+            yield session_id, node_id, run_id, f"its agent has been silent since {last_heard:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _find_incomplete(
@@ -132,4 +133,4 @@ def _find_incomplete(
     for run_id, session_id, ended_at, parts, nodes in rows:
         if max(ended_at, presence.last_seen(session_id)) < horizon:
             reason = f"only {parts} of its {nodes} nodes reported it; the others were given something else, or nothing"
-            yield None, run_id, reason
+            yield None, None, run_id, reason

@@ -161,7 +161,9 @@ HOST = Source(
         FROM host_samples AS samples
         JOIN session_windows AS windows ON samples.session_id = windows.session_id
             AND samples.time BETWEEN from_time AND to_time
-        LEFT JOIN sessions ON sessions.session_id = samples.session_id
+        LEFT JOIN (  -- a session can be described twice
+            SELECT session_id, max(cpu_threads) AS cpu_threads FROM sessions GROUP BY session_id
+        ) AS sessions ON sessions.session_id = samples.session_id
         WHERE samples.time BETWEEN $from_time AND $to_time""",
 )
 PROCESSES = Source(

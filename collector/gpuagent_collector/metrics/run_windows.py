@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import duckdb
 
-from gpuagent_collector.run_sessions import on_same_machine, takers
+from gpuagent_collector.run_sessions import on_other_machine, takers
 
 
 def execute(connection: duckdb.DuckDBPyConnection, sql: str, wanted: Mapping[str, object]) -> duckdb.DuckDBPyConnection:
@@ -45,7 +45,8 @@ SELECT run_id, session_id, node_id FROM takers
 UNION
 SELECT takers.run_id, beside.session_id, beside.node_id
 FROM takers JOIN lives USING (run_id) JOIN sessions AS own USING (session_id)
-JOIN sessions AS beside ON {on_same_machine("own", "beside")} AND beside.started_at <= $life_to
+JOIN sessions AS beside ON beside.node_id = own.node_id AND NOT {on_other_machine("own", "beside")}
+    AND beside.started_at <= $life_to
 LEFT JOIN session_ends AS left_at ON left_at.session_id = beside.session_id
 WHERE beside.started_at <= lives.ended_at + INTERVAL 1 MINUTE
     AND (left_at.time >= lives.started_at - INTERVAL 1 MINUTE) IS NOT FALSE"""  # noqa: S608 - names of the schema

@@ -1,5 +1,6 @@
 """Texts cut for a screen or a figure: only when they are printed, and never so that two become alike."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -30,6 +31,8 @@ def _cut(text: str, before: int, most: int) -> str:
     room = most - head - 2
     # A few characters before the difference name what differs.
     start = min(before - room // 2, len(text) - room - 1)
+    if start <= head:
+        return text[: most - 1] + _CUT
     rest = text[start : start + room] + _CUT if start + room + 1 < len(text) else text[-(room + 1) :]
     return f"{text[:head]}{_CUT}{rest}"
 
@@ -39,15 +42,14 @@ _MOST_CHARACTERS = 40
 
 
 def shorten_sides(sections: Iterable[Section], sides: Sequence[str]) -> list[Section]:
-    """Return a document in which long names of sides are cut; remedies stay as they are, since they are commands."""
+    """Return a document in which long names of sides are cut, but not in remedies or, for commands, in backquotes."""
     shortened = dict(zip(sides, shorten(sides, _MOST_CHARACTERS), strict=True))
     # The longest first: one name may begin another.
-    names = sorted((side for side in sides if shortened[side] != side), key=len, reverse=True)
+    names = sorted((side for side in shortened if shortened[side] != side), key=len, reverse=True)
+    pattern = re.compile("|".join([*map(re.escape, names), "`[^`]*`"]))
 
     def write(text: str) -> str:
-        for name in names:
-            text = text.replace(name, shortened[name])
-        return text
+        return pattern.sub(lambda found: shortened.get(found[0], found[0]), text)
 
     return [_rewrite(section, write) for section in sections] if names else list(sections)
 

@@ -126,5 +126,6 @@ SELECT run_id, step // width * width AS step, avg(value) AS value, any_value(wid
 FROM first, width GROUP BY ALL ORDER BY step"""
 
 _THINNED = """
-SELECT run_id, CAST(detail->>'every' AS BIGINT) AS every, CAST(detail->'metrics' AS VARCHAR[]) AS metrics
-FROM run_events WHERE event = 'thinned' AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))"""
+SELECT run_id, TRY_CAST(detail->>'every' AS BIGINT) AS every, TRY_CAST(detail->'metrics' AS VARCHAR[]) AS metrics
+FROM run_events WHERE event = 'thinned' AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
+    AND every IS NOT NULL AND metrics IS NOT NULL  -- a program's own events can have this name too"""

@@ -219,7 +219,10 @@ class Execution:
         limits = self._limits
         if limits.store_memory_bytes is None and limits.other_memory_bytes is None:
             return False
-        ((counted, used),) = watch.execute(_MEMORY_IN_USE).fetchall()
+        try:
+            ((counted, used),) = watch.execute(_MEMORY_IN_USE).fetchall()
+        except duckdb.Error:  # mostly for want of memory
+            return True
         if limits.store_memory_bytes is not None and used > limits.store_memory_bytes:
             return True
         return limits.other_memory_bytes is not None and resident_bytes() - counted > limits.other_memory_bytes

@@ -96,28 +96,51 @@ def identify_command(command: Command) -> Identity:
 
 
 def differing_arguments(sides: Sequence[Iterable[Command]]) -> list[tuple[str, tuple[tuple[str, ...], ...]]]:
-    """Return the arguments in which commands differ, each with its different values on each side.
+    """Return the arguments in which commands differ but for paths, each with its different values on each side.
 
     Lone words have no name and are together, under ''; so are all of them where only their order differs.
     """
     sides = [list(dict.fromkeys(side)) for side in sides]
-    parsed = [[parse_arguments(command) for command in side] for side in sides]
-    every = [each for side in parsed for each in side]
-    names = dict.fromkeys(name for each in every for name in each)
-    differing = [name for name in names if len({each.get(name) for each in every}) > 1]
-    lone = [name for name in differing if not any(each.get(name) for each in every)]
+    parsed = [[_without_paths(parse_arguments(command)) for command in side] for side in sides]
+    differing = _find_differing(parsed)
+    # Lone words, with their places.
+    lone = {name: at for at, (name, values) in enumerate(differing.items()) if not any(map(any, values))}
     found = []
     if lone:
-        words = [[" ".join(name for name in lone if name in each) for each in side] for side in parsed]
+        words = [
+            [" ".join(sorted(lone.keys() & each.keys(), key=lone.__getitem__)) for each in side] for side in parsed
+        ]
         found.append(("", tuple(_distinct(side) for side in words)))
     else:
         orders = [[" ".join(identify_command(command)[1]) for command in side] for side in sides]
         if len({order for side in orders for order in side}) > 1:
             found.append(("", tuple(_distinct(side) for side in orders)))
-    for name in (name for name in differing if name not in lone):
-        values = [[_value(each, name) for each in side] for side in parsed]
-        found.append((name, tuple(_distinct(side) for side in values)))
+    for name, values in differing.items():
+        if name not in lone:
+            pairs = zip(values, parsed, strict=True)
+            found.append((name, tuple(_written(counts, len(side)) for counts, side in pairs)))
     return found
+
+
+def _find_differing(parsed: Sequence[Sequence[Mapping[str, str]]]) -> Mapping[str, Sequence[Counter[str]]]:
+    """Return the arguments that not all commands have alike: of each side, how many commands have each value."""
+    counts: dict[str, list[Counter[str]]] = defaultdict(lambda: [Counter() for _ in parsed])
+    for index, side in enumerate(parsed):
+        for arguments in side:
+            for name, value in arguments.items():
+                counts[name][index][value] += 1
+    commands = sum(map(len, parsed))
+
+    def is_shared(values: Sequence[Counter[str]]) -> bool:
+        return len(set().union(*values)) == 1 and sum(counter.total() for counter in values) == commands
+
+    return {name: values for name, values in counts.items() if not is_shared(values)}
+
+
+def _written(values: Counter[str], commands: int) -> tuple[str, ...]:
+    """Return the values of an argument on a side of so many commands."""
+    absent = [NOT_GIVEN] if values.total() < commands else []
+    return _distinct([*(value or GIVEN for value in values), *absent])
 
 
 def write_argument(name: str, values: Sequence[Sequence[str]]) -> str:
@@ -134,10 +157,6 @@ def shorten_values(values: Sequence[str]) -> Mapping[str, str]:
 def write_values(values: Sequence[str]) -> str:
     """Return the values of one side."""
     return ", ".join(values) if len(values) <= _MOST_VALUES else f"{len(values)} values"
-
-
-def _value(arguments: Mapping[str, str], name: str) -> str:
-    return (arguments[name] or GIVEN) if name in arguments else NOT_GIVEN
 
 
 def _distinct(values: Iterable[str]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.metrics import ITEMS, METRICS, Metric, by_group, further
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.execute import Parameter
-from gpuagent_collector.run_sessions import SPANS_SQL, are_rivals, on_same_machine, takers
+from gpuagent_collector.run_sessions import are_rivals, on_other_machine, spans, takers
 from gpuagent_collector.runs.arguments import Command, find_argument, is_path, name_commands
 from gpuagent_collector.runs.facets import JOINT, Facet
 
@@ -396,8 +396,9 @@ GROUP BY run_id""",
     "units": "SELECT run_id, any_value(unit) AS value FROM results "
     "WHERE name = 'throughput' AND unit IS NOT NULL AND run_id IN {chosen} GROUP BY run_id",
     "notes": """
-SELECT run_id, sum(CAST(detail->>'processes' AS BIGINT)) FILTER (event = 'left') AS processes,
-       max(CAST(detail->>'every' AS BIGINT)) FILTER (event = 'thinned') AS every
+SELECT run_id,  -- a program's own events can have these names too
+       sum(TRY_CAST(detail->>'processes' AS BIGINT)) FILTER (event = 'left' AND rank IS NULL) AS processes,
+       max(TRY_CAST(detail->>'every' AS BIGINT)) FILTER (event = 'thinned' AND name = 'metrics') AS every
 FROM run_events WHERE event IN ('left', 'thinned') AND run_id IN {chosen} GROUP BY run_id""",
     "short": "SELECT DISTINCT run_id FROM results WHERE name = 'measure_short' AND run_id IN {chosen}",
     "gaps": """
@@ -430,12 +431,13 @@ stays AS (  -- the time of each run on each of its machines
     WHERE runs.started_at IS NOT NULL
 )
 SELECT stay.run_id, list(DISTINCT other.run_id) AS value
-FROM stays AS stay JOIN stays AS other ON {on_same_machine("stay", "other")}
+FROM stays AS stay JOIN stays AS other
+    ON other.node_id = stay.node_id AND NOT {on_other_machine("stay", "other")}
 WHERE stay.run_id <> other.run_id AND stay.started_at < other.ended_at AND other.started_at < stay.ended_at
     AND stay.run_id IN {{chosen}}
 GROUP BY stay.run_id""",  # noqa: S608 - names of the schema
     "twins": f"""
-WITH {{takers}}, {SPANS_SQL}
+WITH {{takers}}, {spans()}
 SELECT run_id, list_sort(list(DISTINCT coalesce(other.hostname, 'unnamed'))) AS value
 FROM takers JOIN runs USING (run_id)
 JOIN spans AS own ON own.session_id = takers.session_id

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpuagent_collector.choices import MEASURED_MARK
 from gpuagent_collector.runs.data import Run
 
-# Mean lengths of prompts and answers that were measured differ a little between repeats of one setting.
+# Lengths of prompts and answers; measured means differ a little between repeats of one setting.
 _LENGTHS = ("input", "output")
 _ALIKE_LENGTHS = 0.05
 
@@ -20,8 +21,8 @@ def join_imported(runs: Sequence[Run]) -> list[Run]:
 
     A file says less than a run of gpuagent: not the seed, or how long it warmed up. An imported run joins the runs of
     its workload with which it agrees in everything that it states, if these agree with one another. Otherwise it keeps
-    its own parameters, with the lengths of the first imported run whose lengths are within 5 %. The agent's runs never
-    change.
+    its own parameters, with the lengths of the first imported run whose measured means are within 5 %. The agent's runs
+    never change.
     """
     own: dict[str, dict[str, Mapping[str, Any]]] = {}
     for run in runs:
@@ -47,13 +48,15 @@ def _first_alike(runs: Sequence[Run]) -> dict[str, Run]:
 
 
 def _is_near(one: Any, other: Any) -> bool:
-    """Return whether two lengths are equal, or numbers that differ by little."""
-    if one == other:
-        return True
+    """Return whether two lengths are equal, or differ by little where one is a measured mean."""
+    texts = [str(one), str(other)]
+    if one == other or not any(text.startswith(MEASURED_MARK) for text in texts):
+        return bool(one == other)
     try:
-        return abs(float(one) - float(other)) <= _ALIKE_LENGTHS * max(float(one), float(other))
-    except (TypeError, ValueError):
+        less, more = sorted(float(text.removeprefix(MEASURED_MARK)) for text in texts)
+    except ValueError:
         return False
+    return more - less <= _ALIKE_LENGTHS * more
 
 
 def _join(run: Run, candidates: Mapping[str, Mapping[str, Any]]) -> Run:

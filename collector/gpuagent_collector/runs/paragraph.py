@@ -8,7 +8,7 @@ from statistics import median
 from gpuagent_collector.metrics import ITEMS, METRICS, Metric
 from gpuagent_collector.output.human import duration, notation, significant
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.data import Facts, Run
+from gpuagent_collector.runs.data import Facts, Record, Run
 from gpuagent_collector.runs.words import statuses
 from gpuagent_common.text import counted
 
@@ -103,12 +103,7 @@ def _figures(ask: Ask, runs: Sequence[Run], facts: Facts) -> Iterator[str]:
     if started and rows:
         sources = " or ".join(sorted(row["name"] for row in ask(_FOUND, [ids, started.isoformat()])))
         source = f" ({sources})" if sources else ""
-        if steps := [row["steps"] for row in rows if row["steps"] is not None]:
-            each = write(_METRICS["step_seconds"])
-            yield f"{counted(round(median(steps)), 'measured step')}{f' of {each}' if each else ''}{source}"
-        else:
-            number = round(median(row["unmeasured"] for row in rows))
-            yield f"{counted(number, 'step')}, none after the warm-up{source}"
+        yield from (f"{words}{source}" for words in _steps(rows, write(_METRICS["step_seconds"])))
     units = {facts.units.get(run.run_id) or ITEMS for run in runs}
     if len(units) == 1 and (rate := write(_METRICS["throughput"], units.pop())):
         yield rate
@@ -119,6 +114,14 @@ def _figures(ask: Ask, runs: Sequence[Run], facts: Facts) -> Iterator[str]:
     for metric in facts.derived:
         if metric.name.startswith("cost_per_run") and (values := facts.values(runs, metric.name)):
             yield f"cost {significant(median(values))} {metric.unit}"
+
+
+def _steps(rows: Sequence[Record], each: str | None) -> Iterator[str]:
+    """Yield the number of steps; nothing where no run has one."""
+    if steps := [row["steps"] for row in rows if row["steps"] is not None]:
+        yield f"{counted(round(median(steps)), 'measured step')}{f' of {each}' if each else ''}"
+    elif others := [row["unmeasured"] for row in rows if row["unmeasured"] is not None]:
+        yield f"{counted(round(median(others)), 'step')}, none after the warm-up"
 
 
 def _next(ask: Ask, runs: Sequence[Run]) -> str:

@@ -1,7 +1,7 @@
 """The sessions that sampled the machines of a run."""
 
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.run_sessions import on_same_machine, takers
+from gpuagent_collector.run_sessions import on_other_machine, takers
 
 
 def sessions_of_run(ask: Ask, run_id: str) -> list[int]:
@@ -15,4 +15,4 @@ SELECT session_id FROM takers
 UNION
 SELECT beside.session_id
 FROM takers JOIN sessions AS own USING (session_id)
-JOIN sessions AS beside ON {on_same_machine("own", "beside")}"""  # noqa: S608 - names of the schema
+JOIN sessions AS beside ON beside.node_id = own.node_id AND NOT {on_other_machine("own", "beside")}"""  # noqa: S608 - names of the schema

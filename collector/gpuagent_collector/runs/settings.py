@@ -1,13 +1,16 @@
 """The settings of runs that an experiment can choose."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuagent_collector.runs.cells import Cell
 from gpuagent_collector.runs.data import Facts
+from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import parse_memory
+
+_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +45,9 @@ def settings_of(cell: Cell, facts: Facts) -> Settings:
     environment, image, interference, limits = counts.most_common(1)[0][0]
     runs = [run for run in cell.runs if run.environment == environment]
     sessions = [session for run in runs for session in facts.sessions.get(run.run_id, [])]
-    given = dict(part.split("=", 1) for part in (limits or "").split() if "@" not in part)
+    given = dict(part.split("=", 1) for part in (limits or "").split() if "=" in part and "@" not in part)
     # A limit of the agent's surroundings, such as a pod's, limits the run too.
-    cpus = [float(given["cpus"])] if "cpus" in given else [s["cpu_limit_cores"] for s in sessions]
+    cpus = [_read(float, given["cpus"])] if "cpus" in given else [s["cpu_limit_cores"] for s in sessions]
     memory = [session["memory_limit_bytes"] for session in sessions]
     threads = [facts.texts.get(run.run_id, {}).get("threads") for run in runs]
     return Settings(
@@ -52,9 +55,17 @@ def settings_of(cell: Cell, facts: Facts) -> Settings:
         image=image,
         interference=interference or "none",
         cpus=_commonest(cpus),
-        memory_bytes=parse_memory(given["memory"]) if "memory" in given else _commonest(memory),
+        memory_bytes=_read(parse_memory, given["memory"]) if "memory" in given else _commonest(memory),
         threads=_commonest(threads),
     )
+
+
+def _read(parse: Callable[[str], _Number], text: str) -> _Number | None:
+    """Return a limit that an agent reported; None: its text is none of this version."""
+    try:
+        return parse(text)
+    except (ValueError, MisuseError):
+        return None
 
 
 def _commonest(values: Sequence[Any]) -> Any:

@@ -7,7 +7,7 @@ from gpuagent_collector.output.document import Grid
 from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.output.shortening import shorten
 from gpuagent_collector.output.values import ABSENT
-from gpuagent_collector.runs.arguments import differing_arguments
+from gpuagent_collector.runs.arguments import differing_arguments, write_values
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.data import Facts, Record, Run
 from gpuagent_collector.runs.facets import CONDITIONS
@@ -62,7 +62,7 @@ def _command_row(layout: Layout) -> list[SpecRow]:
         commands = {cell.side: [run.command for run in cell.runs] for cell in block.cells}
         for name, values in differing_arguments([commands.get(side, []) for side in layout.sides]):
             for index, found in enumerate(values):
-                texts[index] += [f"{name} {', '.join(found)}".lstrip()] if found else []
+                texts[index] += [f"{name} {write_values(found)}".lstrip()] if found else []
     return [SpecRow(title="Command", values=tuple(map(tuple, texts)))] if any(texts) else []
 
 

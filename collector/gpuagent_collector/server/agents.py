@@ -100,13 +100,14 @@ class AgentStream:
         self._has_gone = False
 
     def is_of_other_machine(self, other: "AgentStream") -> bool:
-        """Return whether the two are of one node, and of two machines; containers have hostnames of their own."""
+        """Return whether the two are of one node and of two machines: the rule of `run_sessions.on_other_machine`."""
         one, two = self.hello, other.hello
-        if self.node_id != other.node_id or not (one.boot_id and two.boot_id):
+        if self.node_id != other.node_id:
             return False
-        return one.boot_id != two.boot_id or (
-            one.hostname != two.hostname and not (one.in_container or two.in_container)
-        )
+        if one.boot_id and two.boot_id:
+            return one.boot_id != two.boot_id
+        are_named = bool(one.hostname and two.hostname) and not (one.in_container or two.in_container)
+        return are_named and one.hostname != two.hostname
 
     def end(self, code: grpc.StatusCode, reason: str) -> None:
         """Read nothing more, send waiting messages, and close with this status."""

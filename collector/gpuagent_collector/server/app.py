@@ -18,6 +18,7 @@ from gpuagent_collector.exchange.schedule import BackupPlan, BackupSchedule
 from gpuagent_collector.ingest.housekeeping import Summarize
 from gpuagent_collector.ingest.ingest import Ingest, IngestSettings
 from gpuagent_collector.metrics.summarize import summarize_runs
+from gpuagent_collector.output.new_files import follow_user
 from gpuagent_collector.query.execute import STATM, Limits, resident_bytes
 from gpuagent_collector.query.parts import Parts
 from gpuagent_collector.server.admission import Admission
@@ -31,7 +32,7 @@ from gpuagent_collector.server.store_service import StoreService
 from gpuagent_collector.server.telemetry_service import TelemetryServicer
 from gpuagent_collector.server.turns import Turns
 from gpuagent_collector.store import Store
-from gpuagent_collector.store.instance import memory_limit_bytes, total_memory_bytes
+from gpuagent_collector.store.instance import memory_limit_bytes, remove_scratch, total_memory_bytes
 from gpuagent_collector.trust import audit
 from gpuagent_collector.trust.caller import Tokens
 from gpuagent_collector.trust.reach import Reach
@@ -305,6 +306,8 @@ async def _back_up(backups: BackupSchedule) -> None:
 def _restart(reason: str) -> NoReturn:
     """Start this program anew in the same process. Commits are safe; agents send again what was not acknowledged."""
     _LOG.warning("%s; the collector restarts", reason)
+    remove_scratch()
+    follow_user()
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the command that started it
 
 

@@ -8,6 +8,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from traceback import clear_frames
@@ -99,13 +100,17 @@ class QueryService(pb_grpc.QueryServiceServicer):
         loop = asyncio.get_running_loop()
         is_bounded = threading.Event()
 
+        def call_soon(act: Callable[..., object], *arguments: str) -> None:
+            with suppress(RuntimeError):  # the collector has stopped
+                loop.call_soon_threadsafe(act, *arguments)
+
         def on_short() -> None:
-            loop.call_soon_threadsafe(self.free_memory)
+            call_soon(self.free_memory)
 
         def on_stuck(memory_is_short: bool) -> None:
             # A bounded statement that goes on only scans a table: it takes no memory, and no other token's place.
             if memory_is_short or not is_bounded.is_set():
-                loop.call_soon_threadsafe(self._give_up, caller.name)
+                call_soon(self._give_up, caller.name)
 
         execution = Execution(
             lambda: self.parts.of(reach).connect(),

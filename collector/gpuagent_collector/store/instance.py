@@ -45,6 +45,9 @@ _SCRATCH_LIMIT_BYTES = 16 * 2**30
 # Queries that do not fit into memory may fill this share of the free disk, because the store needs it too.
 _SCRATCH_SHARE = 0.25
 
+# Folders that end with this process.
+_scratch: set[Path] = set()
+
 _MEBIBYTES = {"KiB": 2**-10, "MiB": 1.0, "GiB": 2.0**10, "TiB": 2.0**20}
 
 
@@ -109,6 +112,13 @@ def use_store(connection: duckdb.DuckDBPyConnection, spec: StoreSpec) -> None:
         connection.execute(f"USE {LAKE}")
 
 
+@atexit.register
+def remove_scratch() -> None:
+    """Remove the folders for data of queries that this process made among those of all users."""
+    for folder in _scratch:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def harden(instance: Instance, spec: StoreSpec, memory_bytes: int | None = None) -> None:
     """Restrict the instance to the store: no other files, no extensions, no change of settings.
 
@@ -123,7 +133,7 @@ def harden(instance: Instance, spec: StoreSpec, memory_bytes: int | None = None)
         return
     if spec.kind is Kind.SHARED:
         scratch.mkdir(mode=0o700)  # in a folder of all users
-        atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+        _scratch.add(scratch)
     total_bytes = memory_limit_bytes(connection) / _DEFAULT_MEMORY_SHARE
     share_bytes = max(total_bytes / 4, (total_bytes - _PROCESS_BYTES) * _MEMORY_SHARE)
     memory_mib = max(1, int((memory_bytes or share_bytes) / 2**20))

@@ -206,7 +206,7 @@ def _run(run: Mapping[str, Any], now: datetime) -> dict[str, Any]:
 _NODE = f"""
 WITH {PRESENT_SQL}
 SELECT
-    * REPLACE (CAST(labels AS VARCHAR) AS labels), coalesce(same_identity, []) AS same_identity,
+    * EXCLUDE (same_identity) REPLACE (CAST(labels AS VARCHAR) AS labels), coalesce(same_identity, []) AS same_identity,
     (SELECT list(session_id) FROM rivals WHERE rivals.node_id = present.node_id) AS rivals
 FROM present LEFT JOIN twins USING (node_id) WHERE node_uuid = ? LIMIT 1"""  # noqa: S608 - no value in it
 

@@ -94,6 +94,10 @@ def test_processes_that_ended_with_their_program_and_metrics_that_were_dropped_a
     store.rows["run_events"] += [
         {**alder.at(5), **left},
         *({**birch.at(5), "run_id": f"second-{repeat}", **thinned} for repeat in range(2)),
+        # A program's own events of these names.
+        {**birch.at(5), **left, "run_id": "second-0", "rank": 0},
+        {**birch.at(5), **left, "run_id": "second-0", "detail": '{"processes": "all"}'},
+        {**birch.at(5), **thinned, "run_id": "second-0", "detail": '{"every": "other"}'},
     ]
     found = warnings(store)
     assert found["left_processes"].endswith("in 1 of 5 alder")

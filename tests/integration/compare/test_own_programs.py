@@ -171,6 +171,14 @@ def described(store: SyntheticStore, *run_ids: str) -> str:
     return describe_runs(store.ask, runs, load_facts(store.ask, run_ids))
 
 
+def test_runs_are_described_though_their_number_of_steps_is_a_text(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    store.run("run-1", node, start_seconds=0, throughput=None)
+    at = {**node.at(1), "run_id": "run-1", "rank": 0}
+    store.rows["results"].append({**at, "name": "steps", "value_text": "many"})
+    assert " step" not in described(store, "run-1").split("\n")[0]
+
+
 def test_runs_are_described_in_a_paragraph_with_the_command_to_go_on_with(store: SyntheticStore) -> None:
     alternate(store, first=precision("bfloat16", throughput=60.0), second=precision("float32", status="failed"))
     text, command = described(store, "first-0").split("\n")

@@ -1,5 +1,6 @@
 """`collector plot`: every kind of figure, at both widths of a journal."""
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -230,7 +231,9 @@ def test_values_that_were_dropped_or_are_means_are_named_where_lines_join_them(
     of_run = store.next_run(alder)
     metrics = [{"event": "metric", "name": "loss", "detail": f'{{"step": {4 * at}, "value": 1}}'} for at in range(600)]
     thinned = {"event": "thinned", "name": "metrics", "detail": '{"every": 4, "metrics": ["loss"]}'}
-    store.rows["run_events"] += [{**of_run, "rank": 0, **event} for event in (*metrics, thinned)]
+    # A program reports events of that name too.
+    own = [{"event": "thinned", "name": "metrics", "detail": json.dumps(detail)} for detail in ({"every": "x"}, "loss")]
+    store.rows["run_events"] += [{**of_run, "rank": 0, **event} for event in (*metrics, thinned, *own)]
     store.write()
     words = words_of(plot(store, "loss", kind="steps"))
     assert "Of 1 run one printed value in 4 is stored" in words

@@ -308,9 +308,9 @@ async def test_what_an_older_agent_sends_is_stored_as_it_meant_it(tmp_path: Path
 
 async def test_machines_with_one_identity_are_told_of_each_other(served: Served) -> None:
     one = Agent(channel=served.channel, hostname="one", boot_id="boot-1")
-    # A pod of the same machine is no other machine, and neither is an older agent, which does not name its boot.
+    # A pod of the same machine is no other machine, and neither is an older agent, which names neither boot nor host.
     pod = Agent(channel=served.channel, hostname="pod", boot_id="boot-1", in_container=True)
-    older = Agent(channel=served.channel, hostname="older")
+    older = Agent(channel=served.channel)
     for agent in (one, pod, older):
         await agent.connect()
         await agent.send(1)

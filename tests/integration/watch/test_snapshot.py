@@ -178,6 +178,10 @@ def test_two_machines_with_one_identity_are_not_mixed_and_both_are_named(site: S
     # An earlier boot of the node, whose messages came late: it is no other machine.
     site.add("sessions", -9000, session_id=6, node_id=node_id, hostname="alder", boot_id="boot-0")
     site.connection.execute("INSERT INTO marks VALUES (5, 9, now()::TIMESTAMP)")
+    # A clone that was given an identity of its own some minutes ago.
+    site.add("sessions", -900, session_id=7, node_id=node_id, hostname="cedar", boot_id="boot-3")
+    site.add("clock_offsets", -600, session_id=7, node_id=node_id, offset_seconds=0.0)
+    site.connection.execute("INSERT INTO marks VALUES (7, 9, now()::TIMESTAMP - INTERVAL 10 MINUTES)")
     late = "INSERT INTO marks VALUES (6, 9, now()::TIMESTAMP - INTERVAL 2 MINUTES)"
     site.connection.execute(late)
     for seconds in (-2, AHEAD_SECONDS):

@@ -95,9 +95,14 @@ def test_times_are_iso_or_unix_seconds(written: str, seconds: float | None, tmp_
         assert read_log(tmp_path / file) == {0: LoggedStep(unix_seconds=seconds, values={"loss": 1.0})}
 
 
+def test_a_column_of_times_in_another_form_is_absent(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("step,time,loss\n0,00:01:30 elapsed,1\n")
+    assert read_log(tmp_path / "a.csv") == {0: LoggedStep(unix_seconds=None, values={"loss": 1.0})}
+
+
 @pytest.mark.parametrize("row", ["0,yesterday,1", "0,1768039201500,1", "0,-5,1", "1e300,5,1"])
 def test_times_and_steps_that_cannot_be_meant_are_refused(row: str, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(f"step,time,loss\n{row}\n")
+    (tmp_path / "a.csv").write_text(f"step,timestamp,loss\n{row}\n")
     with pytest.raises(MisuseError, match=r"has the (time|step)"):
         read_log(tmp_path / "a.csv")
 

@@ -1,5 +1,6 @@
 """Texts cut for a screen: different ones stay different."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,24 @@ def test_the_part_that_differs_is_kept() -> None:
     small, large = shorten([LONG.format(32), LONG.format(128)], 40)
     assert "size 32" in small
     assert "size 128" in large
+
+
+@pytest.mark.parametrize("before", range(30))
+def test_what_is_shown_of_a_text_is_there_once_and_in_its_order(before: int) -> None:
+    text = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    short, _ = shorten([text, f"{text[:before]}{'-' * 40}"], 20)
+    shown = short.replace("…", "")
+    assert sorted(shown, key=text.index) == list(dict.fromkeys(shown))
+    assert text[before] in short
+    # Within the text, something is left out wherever it says so.
+    assert "…" not in short[:-1] or short.replace("…", "") not in text
+
+
+def test_commands_between_backquotes_stay_whole() -> None:
+    sides = [LONG.format(32), LONG.format(128)]
+    (shown,) = shorten_sides([Section(heading=f"{sides[0]}: `compare {sides[0]}`", parts=())], sides)
+    assert shown.heading.endswith(f": `compare {sides[0]}`")
+    assert not shown.heading.startswith(sides[0])
 
 
 def test_names_of_sides_are_cut_in_texts_and_tables_and_not_in_remedies() -> None:

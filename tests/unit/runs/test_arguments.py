@@ -50,6 +50,44 @@ def test_lone_words_in_another_order_are_a_difference_of_commands() -> None:
     assert (name, values) == ("", (("prog 4 8",), ("prog 8 4",)))
 
 
+def test_arguments_that_differ_in_paths_are_no_difference() -> None:
+    first, second = (
+        (f"/{place}/python", f"/{place}/train.py", "--data", f"/{place}/data", "--lr", lr)
+        for place, lr in (("a", "1"), ("b", "2"))
+    )
+    assert differing_arguments([[first], [second]]) == [("--lr", (("1",), ("2",)))]
+
+
+def test_switches_and_absent_arguments_have_words_of_their_own() -> None:
+    sides: Sequence[Sequence[tuple[str, ...]]] = [
+        [("prog", "--x", "1"), ("prog",)],
+        [("prog", "--x")],
+        [("prog", "one", "two")],
+    ]
+    assert differing_arguments(sides) == [
+        ("", (("not given",), ("not given",), ("one two",))),
+        ("--x", (("1", "not given"), ("given",), ("not given",))),
+    ]
+
+
+def test_many_commands_with_words_of_their_own_are_read_once() -> None:
+    class Counted(str):
+        """A word that counts its comparisons."""
+
+        compared = 0
+
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            Counted.compared += 1
+            return str.__eq__(self, other)
+
+    commands = [("prog", Counted(f"word{number}")) for number in range(300)]
+    ((name, (values,)),) = differing_arguments([commands])
+    assert (name, len(values)) == ("", 300)
+    assert Counted.compared < 100 * len(commands)
+
+
 def test_a_long_value_is_written_with_the_part_in_which_it_differs() -> None:
     text = write_argument("--prompt", [[f"{'x' * 60}left{'y' * 60}"], [f"{'x' * 60}right{'y' * 60}"]])
     left, right = text.split(" | ")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from gpuagent_collector.choices import MEASURED_MARK
 from gpuagent_common.errors import GpuAgentError
 
 # The workloads under which results are compared: that of gpuagent's own runs, where it has one.
@@ -212,8 +213,8 @@ def constant(mean: float | None, spread: float | None) -> str | None:
 
 
 def about(mean: float | None) -> str | None:
-    """Return a mean that was measured, as a length of requests whose distribution the file does not state."""
-    return None if mean is None else f"{mean:.6g}"
+    """Return a measured mean, marked as one, for a length of requests whose distribution the file does not state."""
+    return None if mean is None else f"{MEASURED_MARK}{mean:.6g}"
 
 
 def remainder(settings: Any, known: Collection[str], defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
