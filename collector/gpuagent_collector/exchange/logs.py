@@ -227,7 +227,7 @@ def import_log(path: Path, run_id: str, store: Store, items_per_step: float | No
             f"{ended_at:%F %T} UTC; name its own run"
         )
     common = {"session_id": session_id, "node_id": node_id, "run_id": run_id, "rank": 0}
-    tables = _tables(steps, items_per_step, default_time=ended_at)
+    tables = _tables(steps, items_per_step)
     with store.transaction() as writing:
         for table, rows in tables.items():
             if rows:
@@ -244,11 +244,9 @@ SELECT session_id, node_id, status, started_at, ended_at, (SELECT count(*) FROM 
 FROM runs WHERE run_id = ?"""
 
 
-def _tables(
-    steps: Mapping[int, LoggedStep], items_per_step: float | None, *, default_time: datetime
-) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of each table; `default_time` is that of steps without one."""
-    when = {number: _utc(step.unix_seconds) if step.unix_seconds else default_time for number, step in steps.items()}
+def _tables(steps: Mapping[int, LoggedStep], items_per_step: float | None) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of each table; those of steps without a time have none either, and count in no duration."""
+    when = {number: _utc(step.unix_seconds) for number, step in steps.items() if step.unix_seconds}
     seconds: dict[int, float] = {}
     for (before, one), (number, other) in pairwise(steps.items()):
         if one.unix_seconds and other.unix_seconds and other.unix_seconds > one.unix_seconds:
@@ -259,19 +257,20 @@ def _tables(
     timed = [number for number, took in seconds.items() if took <= _GAP_RATIO * usual]
     rows: dict[str, list[dict[str, Any]]] = {"steps": [], "run_events": [], "results": []}
     for number, step in steps.items():
-        row = {"time": when[number], "phase": "measure", "step": number, "items": items_per_step}
+        row = {"time": when.get(number), "phase": "measure", "step": number, "items": items_per_step}
         rows["steps"].append({**row, "wall_seconds": seconds[number] if number in timed else None})
         for name, value in step.values.items():
             detail = json.dumps({"step": number, "value": value})
-            rows["run_events"].append({"time": when[number], "event": "metric", "name": name, "detail": detail})
+            rows["run_events"].append({"time": when.get(number), "event": "metric", "name": name, "detail": detail})
     if timed:
-        ends = (("measure", when[numbers[0]]), ("teardown", when[numbers[-1]]))
+        began, ended = min(when.values()), max(when.values())
+        ends = (("measure", began), ("teardown", ended))
         rows["run_events"] += [{"time": time, "event": "phase", "name": name, "detail": None} for name, time in ends]
         taken = sum(counts[number] for number in timed)
         rate = taken / sum(counts[number] * seconds[number] for number in timed)
         unit = "steps/s" if items_per_step is None else "items/s"
         figures = (("throughput", rate * (items_per_step or 1), unit), ("steps", float(taken), None))
-        result = {"time": when[numbers[-1]], "phase": "measure"}
+        result = {"time": ended, "phase": "measure"}
         rows["results"] = [{**result, "name": name, "value": value, "unit": unit} for name, value, unit in figures]
     return rows
 

@@ -411,3 +411,16 @@ def test_a_run_takes_its_own_steps_from_a_chart_of_several(run: Run, site: str, 
     stored = "SELECT name, json_extract(detail, '$.value') FROM run_events WHERE event = 'metric'"
     assert execute(site, f"{stored} AND run_id = 'satori-first'") == [("loss", "2.0")]
     assert run("import", str(chart), "--store", site, "--log-run", "b")[0] == 2
+
+
+def test_steps_without_a_time_are_in_no_figure_that_is_of_time(run: Run, site: str, tmp_path: Path) -> None:
+    execute(site, "DELETE FROM steps WHERE run_id = 'satori-first'")
+    execute(site, "DELETE FROM run_metrics WHERE run_id = 'satori-first'")
+    log = tmp_path / "log.csv"
+    log.write_text("step,loss\n" + "".join(f"{number},{9 - number}\n" for number in range(9)))
+    code, printed = run("import", str(log), "--store", site, "--run", "satori-first")
+    assert (code, "9 steps and 9 values" in printed) == (0, True), printed
+    assert execute(site, "SELECT count(*), count(time) FROM steps WHERE run_id = 'satori-first'") == [(9, 0)]
+    of_steps = "'time_to_first_step_seconds', 'step_seconds', 'steady_throughput'"
+    stored = f"SELECT count(*) FILTER (metric IN ({of_steps})), count(*) > 0 FROM run_metrics"
+    assert execute(site, f"{stored} WHERE run_id = 'satori-first' AND value IS NOT NULL") == [(0, True)]
