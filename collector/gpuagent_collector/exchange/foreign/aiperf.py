@@ -84,7 +84,7 @@ def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
         raise ResultError(f"it has schema {schema:.20}; schema 1 of aiperf can be read")
     conditions = read_conditions(document["input_config"])
     figures = Figures()
-    add_figures(figures, document)
+    failure = add_figures(figures, document)
     figures.add("model", conditions.get("model"))
     began, ended = (local(document.get(name), None, name) for name in ("start_time", "end_time"))
     if began and ended and ended < began:
@@ -102,7 +102,7 @@ def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
             ended_at=ended,
             phases=[("measure", began), ("end", ended)] if began and ended else [],
             nodes=_nodes(document),
-            reason=why if is_cut else None,
+            reason=why if is_cut else failure,
         )
     ]
 
@@ -122,9 +122,17 @@ def read_csv(document: str) -> Sequence[ForeignRun]:
     if not ("request_throughput" in found and "\nTotal Token Throughput (" in document and document.endswith("\n")):
         raise ResultError("it is cut off")
     figures = Figures()
-    add_figures(figures, found)
-    parameters = measured_lengths(found)
-    return [ForeignRun(program="aiperf", version=None, workload=SERVING, parameters=parameters, figures=figures.found)]
+    failure = add_figures(figures, found)
+    return [
+        ForeignRun(
+            program="aiperf",
+            version=None,
+            workload=SERVING,
+            parameters=measured_lengths(found),
+            figures=figures.found,
+            reason=failure,
+        )
+    ]
 
 
 def _read_title(title: str) -> tuple[str, str | None] | None:
@@ -135,8 +143,21 @@ def _read_title(title: str) -> tuple[str, str | None] | None:
     return (_LINES[matched[1]], matched[2]) if matched and matched[1] in _LINES else None
 
 
-def add_figures(figures: Figures, metrics: Mapping[str, Any]) -> None:
-    """Add the figures of metrics that each have their unit. Raises ResultError."""
+def add_figures(figures: Figures, metrics: Mapping[str, Any]) -> str | None:
+    """Add the figures of metrics that each have their unit; return why the run failed, None: it did not.
+
+    Raises:
+        ResultError: a metric is no number, in an unknown unit, or contradicts another.
+    """
+    good, all_of_them = (
+        whole(stated(metrics, name, "avg", REQUESTS), name) for name in ("request_count", "completed_request_count")
+    )
+    if good is not None and all_of_them is not None and all_of_them < good:
+        raise ResultError(f"request_count is {good}, more than the {all_of_them} of completed_request_count")
+    figures.add("request_errors", None if good is None or all_of_them is None else all_of_them - good)
+    if good == 0:
+        return "no request succeeded"
+    figures.add("requests", good if all_of_them is None else all_of_them)
     for name, field, unit, units in _RATES:
         figures.add(name, stated(metrics, field, "avg", units), unit, measured=True)
     for kind, field in _LATENCIES.items():
@@ -146,15 +167,9 @@ def add_figures(figures: Figures, metrics: Mapping[str, Any]) -> None:
     figures.add("goodput_percent", None if share is None else 100 * share, "%")
     lag = stated(metrics, "credit_to_start_latency", "p99", MILLISECONDS)
     figures.add("client_lag_p99_seconds", None if lag is None else lag / 1000, "s")
-    good, all_of_them = (
-        whole(stated(metrics, name, "avg", REQUESTS), name) for name in ("request_count", "completed_request_count")
-    )
-    if good is not None and all_of_them is not None and all_of_them < good:
-        raise ResultError(f"request_count is {good}, more than the {all_of_them} of completed_request_count")
-    figures.add("requests", good if all_of_them is None else all_of_them)
-    figures.add("request_errors", None if good is None or all_of_them is None else all_of_them - good)
     for name, field in _LENGTHS.items():
         figures.add(f"{name}_tokens_mean", stated(metrics, field, "avg", TOKENS))
+    return None
 
 
 def measured_lengths(metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
     """Return the run. Raises ResultError."""
     conditions = _read_settings(document["input_config"])
     figures = Figures()
-    add_figures(figures, document)
+    failure = add_figures(figures, document)
     figures.add("model", conditions.get("model"))
     return [
         ForeignRun(
@@ -66,6 +66,7 @@ def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
             workload=SERVING,
             parameters={**measured_lengths(document), **conditions},
             figures=figures.found,
+            reason=failure,
         )
     ]
 

@@ -17,6 +17,7 @@ from gpuagent_collector.exchange.foreign.result import (
     ResultError,
     lines,
     number,
+    whole,
 )
 
 # Names of the results: those of the workload `collectives`. {} are the operation and the size in bytes.
@@ -46,10 +47,13 @@ _DEVICE = re.compile(r"#\s+Rank\s+\d+ (?:Group\s+\d+ )?Pid\s+\d+ on\s+(\S+)\s+de
 _AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*([\d.e+-]+)")
 _WRONG = re.compile(r"# Out of bounds values\s*:\s*(\d+) (\w+)")
 
-# Size, count, type, redop, root; then time, algbw, busbw and wrong values out of place; the same in place is not read.
+# Size, count, type, redop, root; then time, algbw, busbw and wrong values out of place, and the same in place, of which
+# only the wrong values are read.
+_MEASURED = re.compile(r"\s*\d+\s+\d+\s+\w+\s+\w+\s+-?\d+\s")
 _POINT = re.compile(
     r"\s*(?P<size>\d+)\s+\d+\s+(?P<type>\w+)\s+(?P<redop>\w+)\s+-?\d+"
-    r"\s+(?P<time>[\d.e+]+)\s+(?P<algbw>[\d.e+]+)\s+(?P<busbw>[\d.e+]+)\s+\S.*"
+    r"\s+(?P<time>\S+)\s+(?P<algbw>\S+)\s+(?P<busbw>\S+)\s+(?P<wrong>\S+)"
+    r"(?:\s+\S+\s+\S+\s+\S+\s+(?P<wrong_in_place>\S+))?.*"
 )
 
 
@@ -72,7 +76,7 @@ def read(document: str) -> Sequence[ForeignRun]:
     # Without the end of its line, a number may be cut off.
     found = _without_tags(list(lines(document[: document.rfind("\n") + 1])))
     average = _first(_AVERAGE, found)
-    points = [match for line in found if (match := _POINT.fullmatch(line))]
+    points = [_read_point(line) for line in found if _MEASURED.match(line)]
     if average is None or not points:
         raise ResultError("truncated: it has no average bus bandwidth" if points else "it has no sizes")
     if not any(_UNITS.search(line) for line in found):
@@ -93,7 +97,7 @@ def read(document: str) -> Sequence[ForeignRun]:
     figures.add(AVERAGE.format(name), _scaled(average[1], "the average", 1e9), "bytes/s", measured=True)
     nodes = _nodes(found)
     figures.add("ranks", sum(len(node.gpus) for node in nodes) or None)
-    version, wrong = _first(_VERSION, found), _first(_WRONG, found)
+    version = _first(_VERSION, found)
     figures.add("nccl_version", _nccl_version(version[2]) if version and version[2] else None)
     return [
         ForeignRun(
@@ -103,7 +107,7 @@ def read(document: str) -> Sequence[ForeignRun]:
             parameters={"collective": name if program else None, **_parameters(points, sorted(sizes), found)},
             figures=figures.found,
             nodes=nodes,
-            reason=f"{wrong[1]} wrong values" if wrong and wrong[2] != "OK" else None,
+            reason=_find_failure(points, found),
         )
     ]
 
@@ -112,8 +116,32 @@ def _first(pattern: re.Pattern[str], found: Sequence[str]) -> re.Match[str] | No
     return next((match for line in found if (match := pattern.search(line))), None)
 
 
+def _read_point(line: str) -> re.Match[str]:
+    """Return the columns of a size, without which the average would be of other sizes. Raises ResultError."""
+    match = _POINT.fullmatch(line)
+    if match is None:
+        raise ResultError(f"the line of a size lacks columns: {line.strip()!r:.60}")
+    return match
+
+
+def _find_failure(points: Sequence[re.Match[str]], found: Sequence[str]) -> str | None:
+    """Return how many values are wrong, by the sum at the end or by the sizes; None: all are right."""
+    stated = _first(_WRONG, found)
+    if stated and stated[2] != "OK":
+        return f"{stated[1]} wrong values"
+    # Before 2.13 the column had the largest error.
+    if not any("#wrong" in line for line in found):
+        return None
+    counts = [match[column] for match in points for column in ("wrong", "wrong_in_place")]
+    wrong = sum(whole(float(count), "#wrong") or 0 for count in counts if count not in (None, "N/A"))
+    return f"{wrong} wrong values" if wrong else None
+
+
 def _scaled(written: str, name: str, scale: float) -> float | None:
-    value = number(float(written), name)
+    try:
+        value = number(float(written), name)
+    except ValueError:
+        raise ResultError(f"{name} is {written!r:.40}, not a number from 0 up") from None
     return None if value is None else value * scale
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -95,12 +94,12 @@ class Figures:
 
 
 def number(value: Any, name: str) -> float | None:
-    """Return a number that is not negative; None for null, NaN and infinity.
+    """Return a finite number that is not negative; None for null.
 
     Raises:
-        ResultError: it is something else.
+        ResultError: it is something else, such as NaN.
     """
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+    if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e300:
         raise ResultError(f"{name} is {value!r:.40}, not a number from 0 up")
