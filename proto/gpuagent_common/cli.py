@@ -3,6 +3,7 @@
 import errno
 import importlib
 import io
+import math
 import os
 import re
 import sys
@@ -86,6 +87,22 @@ class ProgramCommand(click.Command):
             ctx.meta["program"] = args[position + 1 :]
             args = args[:position]
         return super().parse_args(ctx, args)
+
+
+# Most of what an option counts, such as runs, and the longest time that it takes, a year.
+MOST = 1_000_000
+MOST_SECONDS = 365 * 86_400
+
+
+class Number(click.FloatRange):
+    """A finite number of a range, to which NaN belongs for click."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number; otherwise a usage error, which names the range."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not in the range of finite numbers", param, ctx)
+        return number
 
 
 def single(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> str | None:
@@ -261,8 +278,8 @@ def _describe_permitted(error: click.BadParameter) -> str | None:
         close = get_close_matches(given.strip("'"), kind.choices, n=1)
         return f"{name} takes {', '.join(kind.choices)}; not {given}{f'; did you mean {close[0]}?' if close else ''}"
     if isinstance(kind, click.IntRange | click.FloatRange):
-        least = [] if kind.min is None else [f"{'above' if kind.min_open else 'at least'} {kind.min:g}"]
-        most = [] if kind.max is None else [f"{'below' if kind.max_open else 'at most'} {kind.max:g}"]
+        least = [] if kind.min is None else [f"{'above' if kind.min_open else 'at least'} {kind.min:,.15g}"]
+        most = [] if kind.max is None else [f"{'below' if kind.max_open else 'at most'} {kind.max:,.15g}"]
         return f"{name} must be {' and '.join(least + most)}, not {given}"
     return None
 

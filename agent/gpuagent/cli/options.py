@@ -1,6 +1,5 @@
 """Options of several commands."""
 
-import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -11,8 +10,8 @@ import click
 
 from gpuagent.cli.connection import CONNECTION_OPTIONS, env_option, take_connection
 from gpuagent.locations import SPOOL_VARIABLE
-from gpuagent_common.cli import parse_labels
-from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.cli import MOST, MOST_SECONDS, Number, parse_labels
+from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.naming import check_name
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def _complete(context: click.Context, incomplete: str, kind: str | None = None) 
     ]
 
 
-_SECONDS = click.FloatRange(0, min_open=True)
+_SECONDS = Number(0, MOST_SECONDS, min_open=True)
 
 SPOOL_OPTION = env_option(
     "--spool",
@@ -82,7 +81,7 @@ _NODE_NAME_HELP = "Name of the node, where the host name is a pod's."
 _DELIVER_HELP = "On exit, wait up to SECONDS for delivery to finish, or fail."
 _CHANGE_HELP = "New limit of CPUs during the run, such as cpus=8@60s; repeatable."
 _PATTERN_HELP = "Printed line with a step, such as 'step {step} loss {loss}'."
-_COUNT = click.FloatRange(0, 1e15, min_open=True)
+_COUNT = Number(0, 1e15, min_open=True)
 _JOB_HELP = "With --nodes: the secret that identifies the run, the same everywhere."
 
 _IDENTITY_OPTIONS = (
@@ -104,7 +103,7 @@ _AGENT_OPTIONS = (
         "--rate",
         "rate_hz",
         metavar="HZ",
-        type=click.FloatRange(0.1, MAX_RATE_HZ),
+        type=Number(0.1, MAX_RATE_HZ),
         default=10.0,
         show_default=True,
         help="Readings per second of the cheap sources.",
@@ -121,9 +120,11 @@ _RUN_OPTIONS = (
         "--name", metavar="NAME", show_default="its script's", help="Name PROGRAM; its runs are compared by it."
     ),
     click.option("--param", "parameters", metavar="K=V", multiple=True, help="Parameter of the workload; repeatable."),
-    click.option("--repeat", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Number of runs."),
     click.option(
-        "--first-repeat", metavar="N", type=click.IntRange(1, 1_000_000), default=1, help="Number of the first run."
+        "--repeat", metavar="N", type=click.IntRange(1, MOST), default=1, show_default=True, help="Number of runs."
+    ),
+    click.option(
+        "--first-repeat", metavar="N", type=click.IntRange(1, MOST), default=1, help="Number of the first run."
     ),
     click.option(
         "--environment",
@@ -140,7 +141,7 @@ _RUN_OPTIONS = (
         shell_complete=complete_interference,
         help="Workload to run beside it, such as cpu-burn; repeatable.",
     ),
-    click.option("--cpus", metavar="N", type=float, show_default="all of the node", help="Limit of CPUs."),
+    click.option("--cpus", metavar="N", type=Number(0.01, MOST), show_default="all of the node", help="Limit of CPUs."),
     click.option("--memory", metavar="SIZE", show_default="all of the node", help="Limit of memory, such as 8G."),
     click.option("--change", "changes", metavar="cpus=N@SECONDSs", multiple=True, help=_CHANGE_HELP),
     click.option(
@@ -183,9 +184,6 @@ def agent_config(options: dict[str, Any], *, allow_commands: bool) -> "AgentConf
     from gpuagent.agent_config import AgentConfig
     from gpuagent.delivery.uplink import Delivery
 
-    rate_hz = options.pop("rate_hz")
-    if not math.isfinite(rate_hz):
-        raise MisuseError(f"--rate must be a number, not {rate_hz}")
     labels = parse_labels(options.pop("labels"))
     collector, token_file, tls = take_connection(options)
     seconds = options.pop("deliver_within")
@@ -196,7 +194,7 @@ def agent_config(options: dict[str, Any], *, allow_commands: bool) -> "AgentConf
         platform=check_name(options.pop("platform") or os.uname().nodename.partition(".")[0], "--platform"),
         node_name=check_name(options.pop("node_name") or os.uname().nodename, "--node-name"),
         labels=labels,
-        rate_hz=rate_hz,
+        rate_hz=options.pop("rate_hz"),
         spool=options.pop("spool"),
         per_core=options.pop("per_core"),
         python=options.pop("python"),

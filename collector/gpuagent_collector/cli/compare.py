@@ -18,6 +18,7 @@ from gpuagent_collector.cli.selection import (
     unpaired_option,
 )
 from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_common.cli import Number
 from gpuagent_common.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ Examples:
 )
 @click.option(
     "--max-regression",
-    type=click.FloatRange(0, 100),
+    type=Number(0, 100),
     metavar="PERCENT",
     help="Exit with 1 if a side is shown worse by more.",
 )

@@ -12,7 +12,7 @@ import click
 
 from gpuagent_collector.cli.options import changed_store_option
 from gpuagent_collector.cli.printing import print_rows_of
-from gpuagent_common.cli import parse_labels, parse_pairs
+from gpuagent_common.cli import Number, parse_labels, parse_pairs
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
 
@@ -45,7 +45,7 @@ Examples:
 @click.option(
     "--items-per-step",
     metavar="N",
-    type=click.FloatRange(0, 1e15, min_open=True),
+    type=Number(0, 1e15, min_open=True),
     help="With --run: samples or tokens of a step.",
 )
 @click.option("--log-run", metavar="NAME", help="With --run: the run in a table or chart of several.")

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import CollectorOptions, collector_options
 from gpuagent_collector.cli.printing import asking, print_error
-from gpuagent_common.cli import ProgramCommand
+from gpuagent_common.cli import MOST, MOST_SECONDS, Number, ProgramCommand
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.waiting import waiting_for
 
@@ -89,7 +89,7 @@ AND run_id NOT IN (SELECT run_id FROM metrics)"""
 @click.option(
     "--with", "beside", multiple=True, metavar="WORKLOAD", help="Run this beside it, such as cpu-burn; repeatable."
 )
-@click.option("--cpus", type=float, metavar="N", help="Limit its CPUs.  [default: all of the node]")
+@click.option("--cpus", type=Number(0.01, MOST), metavar="N", help="Limit its CPUs.  [default: all of the node]")
 @click.option("--memory", metavar="SIZE", help="Limit its memory, such as 8G.  [default: all of the node]")
 @click.option(
     "--change",
@@ -107,7 +107,7 @@ AND run_id NOT IN (SELECT run_id FROM metrics)"""
 @click.option(
     "--items-per-step",
     metavar="N",
-    type=click.FloatRange(0, 1e15, min_open=True),
+    type=Number(0, 1e15, min_open=True),
     help="Samples or tokens of a program's step.",
 )
 @click.option("--label", "labels", multiple=True, metavar="K=V", help="Label the runs; repeatable.")
@@ -125,7 +125,7 @@ AND run_id NOT IN (SELECT run_id FROM metrics)"""
 @click.option(
     "--timeout",
     "timeout_seconds",
-    type=click.FloatRange(0, 365 * 86_400, min_open=True),
+    type=Number(0, MOST_SECONDS, min_open=True),
     metavar="SECONDS",
     help="Stop a run after this time.",
 )

@@ -9,6 +9,7 @@ from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.cli.printing import asking, print_answer
 from gpuagent_collector.cli.selection import delta_option, run_options
 from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_common.cli import MOST, Number
 
 _EXAMPLES = """\b
 Examples:
@@ -23,14 +24,14 @@ Examples:
 @run_options
 @click.option(
     "--last",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MOST),
     default=5,
     show_default=True,
     help="Runs of each node or GPU that count, the newest.",
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(0, 100, min_open=True, max_open=True),
+    type=Number(0, 100, min_open=True, max_open=True),
     default=5.0,
     show_default=True,
     metavar="PERCENT",

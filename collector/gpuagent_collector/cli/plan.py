@@ -1,6 +1,5 @@
 """`collector plan`: calculate the repeats of a new experiment."""
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.cli.printing import asking, print_answer
 from gpuagent_collector.cli.selection import check_facet, delta_option, run_options, tested_options
 from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_common.cli import MOST, Number
 from gpuagent_common.errors import MisuseError
 
 _EXAMPLES = """\b
@@ -31,7 +31,7 @@ Examples:
 @click.option(
     "--effect",
     "effect_percents",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, MOST, min_open=True),
     multiple=True,
     default=(1.0, 2.0, 5.0),
     metavar="PERCENT",
@@ -39,7 +39,7 @@ Examples:
 )
 @click.option(
     "--comparisons",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MOST),
     default=1,
     show_default=True,
     help="Comparisons tested together in the new experiment: workloads × (sides − 1).",
@@ -94,8 +94,6 @@ def command(
     from gpuagent_collector.sample_size.export import render
     from gpuagent_collector.sample_size.study import Question, plan_repeats
 
-    if not all(map(math.isfinite, effect_percents)):
-        raise MisuseError("--effect must be a number")
     effects = [percent / 100 for percent in effect_percents]
     with reader.open() as opened:
         question = Question(effects=effects, delta=delta, **asked)

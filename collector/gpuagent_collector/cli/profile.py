@@ -9,6 +9,7 @@ from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.cli.printing import asking, print_answer
 from gpuagent_collector.cli.selection import check_facet, each_option
 from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_common.cli import MOST
 from gpuagent_common.errors import MisuseError
 
 _EXAMPLES = """\b
@@ -34,7 +35,7 @@ Examples:
 @click.option("--experiment", metavar="NAME", help="With --by, only runs of this experiment.")
 @click.option(
     "--top",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MOST),
     default=15,
     show_default=True,
     metavar="N",

@@ -14,6 +14,7 @@ from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_collector.output.statuses import STATUSES
+from gpuagent_common.cli import MOST
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import harmless
 from gpuagent_common.waiting import waiting_for
@@ -73,7 +74,7 @@ _FIGURES_SECONDS = 10.0
 @click.option("--platform", help="Only runs on this platform.")
 @click.option("--experiment", metavar="NAME", help="Only runs of this experiment or launch.")
 @click.option("--status", type=click.Choice(list(STATUSES)), help="Only runs with this status.")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Most runs to list.")
+@click.option("--limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="Most runs to list.")
 @click.option("--parts", is_flag=True, help="List runs on several nodes by node.")
 @prices_option
 @answer_options

@@ -1,6 +1,5 @@
 """Options that choose runs, and the metric to test, for all commands that compare."""
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -10,6 +9,7 @@ import click
 
 from gpuagent_collector.choices import PartKind, Stat
 from gpuagent_collector.cli.completing import facets
+from gpuagent_common.cli import MOST_SECONDS, Number
 from gpuagent_common.errors import MisuseError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -127,12 +127,6 @@ def _stat(_context: click.Context, _option: click.Parameter, name: str | None) -
     return None if name is None else Stat(name)
 
 
-def _share(_context: click.Context, _option: click.Parameter, percent: float) -> float:
-    if math.isnan(percent):
-        raise click.BadParameter("must be a number")
-    return percent / 100
-
-
 _SIDES = (
     click.argument("values", nargs=-1, metavar="[SIDE_A SIDE_B ...]"),
     click.option(
@@ -168,7 +162,7 @@ _TESTED = (
     ),
 )
 _UNPAIRED = click.option("--unpaired", is_flag=True, help="Test an experiment's runs as if made independently.")
-_MILLISECONDS = click.FloatRange(0, min_open=True)
+_MILLISECONDS = Number(0, 1000 * MOST_SECONDS, min_open=True)
 _LIMITS = (
     click.option("--ttft", metavar="MS", type=_MILLISECONDS, help="Most milliseconds to the first token."),
     click.option("--tpot", metavar="MS", type=_MILLISECONDS, help="Most milliseconds for each further token."),
@@ -209,10 +203,10 @@ def stats_options(command: Command) -> Command:
 
 _DELTA = click.option(
     "--delta",
-    type=click.FloatRange(0, 100, min_open=True),
+    type=Number(0, 100, min_open=True),
     default=2.0,
     show_default=True,
     metavar="PERCENT",
-    callback=_share,
+    callback=lambda _context, _option, percent: percent / 100,
     help="Largest difference that counts as equal.",
 )

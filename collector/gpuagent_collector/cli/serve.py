@@ -26,6 +26,7 @@ from gpuagent_collector.trust.own_token import ensure_token
 from gpuagent_collector.trust.serving import Encryption, choose_certificates
 from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_common.address import Address, check_free
+from gpuagent_common.cli import MOST, MOST_SECONDS, Number
 from gpuagent_common.connection import DEFAULT_ADDRESS, TOKEN_FILE_VARIABLE, default_token_file
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.logs import LineFormatter
@@ -75,7 +76,7 @@ Examples:
 @click.option(
     "--commit-interval",
     "commit_seconds",
-    type=click.FloatRange(min=0),
+    type=Number(0, MOST_SECONDS),
     metavar="SECONDS",
     help="Longest time between commits.  [default: 10 with PostgreSQL, else at once]",
 )
@@ -91,14 +92,14 @@ Examples:
 @click.option(
     "--memory",
     "memory_gib",
-    type=click.FloatRange(min=0.25),
+    type=Number(0.25, MOST),
     metavar="GIB",
     help="Memory limit of the store.  [default: half of the machine's or container's]",
 )
 @click.option(
     "--connection-age",
     "connection_age_seconds",
-    type=click.FloatRange(min=1),
+    type=Number(1, MOST_SECONDS),
     default=3600.0,
     show_default=True,
     metavar="SECONDS",

@@ -8,6 +8,7 @@ import click
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
 from gpuagent_collector.cli.printing import asking
 from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_common.cli import MOST_SECONDS, Number
 
 if TYPE_CHECKING:
     from gpuagent_collector.watch.snapshot import Snapshot
@@ -25,7 +26,7 @@ Examples:
 @click.option(
     "--interval",
     "interval_seconds",
-    type=click.FloatRange(min=0.5),
+    type=Number(0.5, MOST_SECONDS),
     default=2.0,
     show_default=True,
     metavar="SECONDS",

@@ -98,7 +98,7 @@ def test_a_query_needs_no_subcommand_and_takes_parameters_by_options(collector: 
         (("runs", "--workload", "nope", "--store", "STORE"), 2, "there are: mnist"),
         (("runs", "--experiment", "nope", "--store", "STORE"), 2, "no run has the experiment nope"),
         (("runs", "--status", "nope"), 2, "--status takes queued, running, "),
-        (("runs", "--limit", "0"), 2, "--limit must be at least 1, not 0"),
+        (("runs", "--limit", "0"), 2, "--limit must be at least 1 and at most 1,000,000, not 0"),
         (("runs", "--limit", "x"), 2, "--limit takes a whole number, not 'x'"),
         (("check", "FILE"), 2, "unexpected argument: FILE; see: collector check --help"),
         (("completion", "tcsh"), 2, "shell takes bash, zsh, fish; not 'tcsh'"),

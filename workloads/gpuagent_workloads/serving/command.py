@@ -5,9 +5,10 @@ from typing import Any
 
 import click
 
+from gpuagent_common.cli import MOST
 from gpuagent_workloads.llama.presets import PRESETS
 
-_COUNT = click.IntRange(1)
+_COUNT = click.IntRange(1, MOST)
 
 
 @click.command("serve")
@@ -20,7 +21,7 @@ _COUNT = click.IntRange(1)
 @click.option("--context", type=_COUNT, default=4096, show_default=True, help="Most tokens of a request.")
 @click.option("--prefill", type=_COUNT, default=2048, show_default=True, help="Tokens of prompts between two steps.")
 @click.option("--threads", type=_COUNT, help="CPU threads; by default torch's.")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the weights.")
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=1, show_default=True, help="Seed of the weights.")
 def command(
     model: str, host: str, port: int, device: str, dtype: str, context: int, threads: int | None, **limits: Any
 ) -> None:

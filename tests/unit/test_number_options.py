@@ -1,0 +1,43 @@
+"""Options that take numbers, of both command lines."""
+
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from gpuagent.cli import cli as agent
+from gpuagent_collector.cli import cli as collector
+from gpuagent_common.cli import Number, describe_misuse
+from gpuagent_workloads.serving.command import command as serving
+
+
+def options(command: click.Command, path: str) -> Iterator[tuple[str, click.Parameter]]:
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from options(found, f"{path} {name}")
+    for parameter in command.params:
+        yield f"{path} {parameter.name}", parameter
+
+
+def test_every_number_has_a_range_and_is_none_beyond_it() -> None:
+    ranges = 0
+    for path, parameter in (found for each in (agent, collector, serving) for found in options(each, str(each.name))):
+        kind = parameter.type
+        if isinstance(kind, click.types.FloatParamType):
+            assert isinstance(kind, Number) and kind.max is not None, path
+            beyond = ["nan", "inf", "-inf", "1e400"]
+        elif isinstance(kind, click.types.IntParamType):
+            assert isinstance(kind, click.IntRange) and kind.max is not None, path
+            beyond = ["9" * 23]
+        else:
+            continue
+        ranges += 1
+        for written in beyond:
+            with pytest.raises(click.BadParameter) as refused:
+                kind.convert(written, parameter, None)
+            said = describe_misuse(refused.value)
+            assert max(parameter.opts, key=len) in said and ("at most" in said or "below" in said), (path, said)
+    assert ranges > 30
