@@ -26,7 +26,8 @@ def command(names: tuple[str, ...], experiment: str | None, collector: Collector
     error. The exit code is 1 if the agent of a run is not connected.
     """
     from gpuagent_collector.launching.client import RunsClient
-    from gpuagent_collector.launching.runs import find_run, open_runs
+    from gpuagent_collector.launching.runs import open_runs
+    from gpuagent_collector.query.named_runs import find_run
 
     if bool(names) == bool(experiment):
         raise MisuseError("give either runs or --experiment; `collector runs` lists both")

@@ -335,7 +335,7 @@ class _Launch:
 
     def _await_data(self, launched: "Sequence[ExperimentProgress]", experiment: str) -> bool:
         """Wait for the last runs to reach the store and get their figures; return whether the store has them."""
-        from gpuagent_collector.launching.runs import find_run
+        from gpuagent_collector.query.named_runs import find_run
 
         awaited = {each.state.run_id for each in launched if each.state.run_id and each.state.status != "lost"}
         deadline = time.monotonic() + _DELIVERY_SECONDS

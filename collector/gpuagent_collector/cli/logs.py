@@ -11,7 +11,7 @@ from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import harmless
 
 if TYPE_CHECKING:
-    from gpuagent_collector.launching.runs import NamedRun
+    from gpuagent_collector.query.named_runs import NamedRun
     from gpuagent_collector.query.remote import RemoteReader
 
 _EXAMPLES = """\b
@@ -45,7 +45,8 @@ def command(name: str, *, follow: bool, from_start: bool, node: str | None, coll
     the last 8 KiB of each stream of an ended run; anything else comes from the node through its agent, in whole lines.
     Text that looks like a secret is hidden. A run on several nodes is printed node by node, each below its name.
     """
-    from gpuagent_collector.launching.runs import find_parts, find_run, get_only_part
+    from gpuagent_collector.launching.runs import find_parts, get_only_part
+    from gpuagent_collector.query.named_runs import find_run
 
     with collector.open() as reader:
         ask = asking(reader, show_sql=False)

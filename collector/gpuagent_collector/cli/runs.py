@@ -126,8 +126,8 @@ def command(
 def _describe(names: Sequence[str], options: ReaderOptions, *, show_sql: bool, prices: "Prices | None") -> None:
     """Print a paragraph on the runs, when the collector has computed their figures."""
     from gpuagent_collector.cli.printing import asking
-    from gpuagent_collector.launching.runs import find_run
     from gpuagent_collector.prices.runs import with_costs
+    from gpuagent_collector.query.named_runs import find_run
     from gpuagent_collector.runs.data import load_facts, load_runs
     from gpuagent_collector.runs.facets import find_facet
     from gpuagent_collector.runs.paragraph import describe_runs

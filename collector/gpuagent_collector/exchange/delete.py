@@ -4,14 +4,14 @@ Marks stay, so that messages which agents send again are still recognised.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import duckdb
 
 from gpuagent_collector.exchange.belongings import Belongings, OfNodes, OfRuns, RunFilter, find_places, subtract_windows
 from gpuagent_collector.exchange.tables import exchanged_tables, newest_version
-from gpuagent_collector.query.execute import Parameter
+from gpuagent_collector.query.ask import ask_within
+from gpuagent_collector.query.named_runs import find_run_ids
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.transactions import retry_conflicts, transaction
 from gpuagent_common.errors import MisuseError
@@ -75,20 +75,21 @@ class Removal:
     def of_runs(cls, connection: duckdb.DuckDBPyConnection, chosen: RunFilter) -> "Removal":
         """Select these runs, and samples of their nodes from times in which no other run was there.
 
+        A run is named by its identity or the beginning of it.
+
         Raises:
-            MisuseError: there is no such run.
+            MisuseError: there is no such run, or several begin like this.
         """
-
-        def ask(sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
-            return connection.execute(sql, list(parameters)).to_arrow_table().to_pylist()
-
-        found = find_places(ask, chosen)
+        ask = ask_within(connection)
         # Rows of a removed run can have been delivered since, so any row that names it counts.
         tables = [table.name for table in exchanged_tables(newest_version()).values() if table.is_of_runs]
         named = " UNION ".join(f'SELECT run_id FROM "{table}" WHERE run_id = ANY($run_ids)' for table in tables)  # noqa: S608 - names of the schema
         rows = connection.execute(named, {"run_ids": list(chosen.run_ids)}).fetchall()
-        run_ids = {place.run_id for place in found} | {run_id for (run_id,) in rows}
-        if unknown := sorted(set(chosen.run_ids) - run_ids):
+        whole = {run_id for (run_id,) in rows}
+        given = [*whole, *find_run_ids(ask, [name for name in chosen.run_ids if name not in whole])]
+        found = find_places(ask, replace(chosen, run_ids=given))
+        run_ids = {place.run_id for place in found} | whole
+        if unknown := sorted(set(given) - run_ids):
             raise MisuseError(f"there is no run {unknown[0]}; `collector runs` lists them")
         if not run_ids:
             raise MisuseError("no run matches; `collector runs` lists them")

@@ -8,6 +8,8 @@ from datetime import datetime
 import duckdb
 
 from gpuagent_collector.json_cells import parse_object
+from gpuagent_collector.query.ask import ask_within
+from gpuagent_collector.query.named_runs import find_run_ids
 from gpuagent_collector.store import Store
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.naming import check_label
@@ -29,10 +31,10 @@ class RunEdit:
 
 
 def edit_runs(store: Store, run_ids: Sequence[str], edit: RunEdit, now: datetime) -> None:
-    """Append an edit of these runs at `now`, in UTC.
+    """Append an edit of the runs with these identities, or beginnings of one, at `now`, in UTC.
 
     Raises:
-        MisuseError: there is no such run, or a name, label or note is invalid.
+        MisuseError: there is no such run, several begin like this, or a name, label or note is invalid.
         StoreError: the store failed; it is unchanged.
     """
     if edit.workload is not None:
@@ -43,10 +45,11 @@ def edit_runs(store: Store, run_ids: Sequence[str], edit: RunEdit, now: datetime
     if edit.note and (len(edit.note) > MAX_NOTE_CHARACTERS or not edit.note.isprintable()):
         raise MisuseError(f"--note takes up to {MAX_NOTE_CHARACTERS} printable characters on one line")
     with store.transaction() as connection:
-        labels = _stored_labels(connection, run_ids)
-        if unknown := sorted(set(run_ids) - labels.keys()):
+        found = find_run_ids(ask_within(connection), run_ids)
+        labels = _stored_labels(connection, found)
+        if unknown := sorted(set(found) - labels.keys()):
             raise MisuseError(f"there is no run {unknown[0]}; `collector runs` lists them")
-        for run_id in dict.fromkeys(run_ids):
+        for run_id in found:
             merged = {name: value for name, value in {**labels[run_id], **edit.labels}.items() if value}
             connection.execute(
                 "INSERT INTO run_edits VALUES (?, ?, ?, ?, ?, ?)",

@@ -20,6 +20,8 @@ from typing import Any
 import pyarrow as pa
 
 from gpuagent_collector.metrics.summarize import summarize_runs
+from gpuagent_collector.query.ask import ask_within
+from gpuagent_collector.query.named_runs import find_run
 from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -206,12 +208,13 @@ def import_log(path: Path, run_id: str, store: Store, items_per_step: float | No
     """Store the steps of a log as those of a run, and compute its figures anew; return what was stored, in words.
 
     Raises:
-        MisuseError: the log cannot be read, the store has no such run, it has not ended, has steps already, or ran at
-            another time.
+        MisuseError: the log cannot be read, the store has no such run or several, it has not ended, has steps already, or
+            ran at another time.
         StoreError: the store cannot be written.
     """
     steps = read_log(path, chosen)
     with closing(store.connect()) as connection:
+        run_id = find_run(ask_within(connection), run_id).run_id
         found = connection.execute(_RUN, [run_id]).fetchone()
     if found is None:
         raise MisuseError(f"{store.spec} has no run {run_id!r}; `collector runs` lists them")

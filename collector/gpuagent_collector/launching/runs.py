@@ -1,17 +1,12 @@
-"""Runs that the user names: their identity, the nodes they are on, their output."""
+"""Runs that the user names: the nodes they are on, their output."""
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.named_runs import RUNS_SQL, NamedRun
 from gpuagent_common.errors import MisuseError
-from gpuagent_common.statuses import FINAL_STATUSES
 from gpuagent_common.text import harmless
-
-_RUNS_SQL = "SELECT run_id, status, reason, hostname FROM runs LEFT JOIN sessions USING (session_id) WHERE"
-
-_NAMED = "starts_with(run_id, ?) ORDER BY run_id <> ?, run_id LIMIT 4"
 
 _OPEN = "experiment = ? AND status IN ('queued', 'running') ORDER BY queued_at DESC"
 
@@ -27,50 +22,9 @@ GROUP BY name ORDER BY name DESC
 """.strip()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedRun:
-    """A run that the user named, or its part on one of its nodes.
-
-    Attributes:
-        status: as in the view `runs` or `run_parts`; None: not in the store yet, as right after its launch.
-        node_uuid: the node; empty: any node that has it.
-    """
-
-    run_id: str
-    status: str | None = None
-    reason: str | None = None
-    hostname: str | None = None
-    node_uuid: str = ""
-
-    @property
-    def node(self) -> str:
-        """The hostname of its node, or the UUID where the hostname is unknown."""
-        return self.hostname or self.node_uuid
-
-    @property
-    def has_ended(self) -> bool:
-        """True if its status in the store is final."""
-        return self.status in FINAL_STATUSES
-
-
-def find_run(ask: Ask, name: str) -> NamedRun:
-    """Return the run with this identity, or with the only identity that begins like this.
-
-    Raises:
-        MisuseError: the name is empty, or several runs begin with it.
-    """
-    if not name:
-        raise MisuseError("the name of a run is empty; `collector runs` lists the runs")
-    found = [NamedRun(**row) for row in ask(f"{_RUNS_SQL} {_NAMED}", [name, name])]
-    if len(found) > 1 and found[0].run_id != name:
-        several = ", ".join(run.run_id for run in found[:3])
-        raise MisuseError(f"several runs begin with {name}: {several}{', …' if len(found) > 3 else ''}")
-    return found[0] if found else NamedRun(run_id=name)
-
-
 def open_runs(ask: Ask, experiment: str) -> list[NamedRun]:
     """Return the running and queued runs of an experiment, last queued first, so that none starts meanwhile."""
-    return [NamedRun(**row) for row in ask(f"{_RUNS_SQL} {_OPEN}", [experiment])]
+    return [NamedRun(**row) for row in ask(f"{RUNS_SQL} {_OPEN}", [experiment])]
 
 
 def find_parts(ask: Ask, run: NamedRun, node: str | None) -> list[NamedRun]:

@@ -7,10 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from gpuagent_collector.json_cells import read_object, read_words
-from gpuagent_collector.launching.runs import NamedRun, find_parts, read_stored_output
+from gpuagent_collector.launching.runs import find_parts, read_stored_output
 from gpuagent_collector.output.document import Grid, Section, Verbatim
 from gpuagent_collector.output.human import duration
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.named_runs import NamedRun
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.show.links import is_point
 

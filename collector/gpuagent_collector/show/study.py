@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
-from gpuagent_collector.launching.runs import find_run
 from gpuagent_collector.profile.data import traced_runs
 from gpuagent_collector.profile.study import Chosen, study_chosen
 from gpuagent_collector.profile.study import Study as Profile
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.named_runs import find_run
 from gpuagent_collector.query.recorder import Recorder
 from gpuagent_collector.runs.find import median_run
 from gpuagent_collector.show.details import Details, load_details

@@ -7,8 +7,8 @@ from itertools import count
 from math import isfinite
 from typing import Any
 
-from gpuagent_collector.launching.runs import find_run
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.named_runs import find_run
 from gpuagent_collector.runs.data import Record
 from gpuagent_collector.runs.parts import name_nodes
 from gpuagent_collector.runs.samplers import sessions_of_run

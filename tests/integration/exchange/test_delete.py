@@ -48,6 +48,22 @@ def test_a_run_goes_with_its_rows_and_samples_and_the_others_stay(site: str, del
     assert execute(site, "SELECT session_id, number FROM marks") == [(1, 9)]
 
 
+def test_a_run_may_be_named_by_the_beginning_of_its_identity(site: str, run: Run) -> None:
+    on_site = ("--store", site)
+    code, said = run("run", "edit", "satori-f", "--note", "warm", *on_site)
+    assert (code, "1 run edited" in said) == (0, True), said
+    assert execute(site, "SELECT run_id FROM runs WHERE note = 'warm'") == [("satori-first",)]
+    for command in (("run", "edit", "satori-", "--note", "x"), ("delete", "--run", "satori-", "--yes")):
+        code, said = run(*command, *on_site)
+        assert (code, "several runs begin with satori-: satori-first, satori-second" in said) == (2, True), said
+    assert run("delete", "--run", "satori-f", "--run", "satori-first", "--yes", *on_site)[0] == 0
+    assert execute(site, "SELECT run_id FROM runs ORDER BY ALL") == [("openshift-first",), ("satori-second",)]
+    # What was delivered since of a removed run is that run's, also where another begins like it.
+    execute(site, "INSERT INTO run_states BY NAME SELECT 'satori-' AS run_id, 'failed' AS status")
+    assert run("delete", "--run", "satori-", "--yes", *on_site)[0] == 0
+    assert execute(site, "SELECT run_id FROM runs ORDER BY ALL") == [("openshift-first",), ("satori-second",)]
+
+
 def test_samples_that_another_run_shares_stay(tmp_path: Path, delete: Run) -> None:
     def fill(store: SyntheticStore) -> None:
         node = store.node("n", "p", gpus=["V100"])
