@@ -110,9 +110,7 @@ class Spool:
     def _open_or_set_aside(self, file: Path) -> sqlite3.Connection:
         try:
             return connect(file)
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):
-                raise SpoolError(f"cannot open the spool {file}: {error}; give another folder by --spool") from error
+        except sqlite3.DatabaseError:
             self.damaged = file.with_name(f"{file.name}.damaged-{time.time_ns()}")
             file.rename(self.damaged)
             for suffix in ("-wal", "-shm"):

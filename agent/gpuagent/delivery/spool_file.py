@@ -50,9 +50,16 @@ def connect(file: Path) -> sqlite3.Connection:
     """Open `file` so that a commit is on the disk when it returns.
 
     Raises:
-        sqlite3.OperationalError: the file cannot be opened.
+        SpoolError: the file cannot be opened or made, such as on a full disk.
         sqlite3.DatabaseError: the file is damaged.
     """
+    try:
+        return _connect(file)
+    except sqlite3.OperationalError as error:
+        raise SpoolError(f"cannot open the spool {file}: {error}; give another folder by --spool") from error
+
+
+def _connect(file: Path) -> sqlite3.Connection:
     with contextlib.suppress(OSError):  # which SQLite reports
         file.touch(mode=0o600)  # its log gets the same mode
     connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
@@ -68,8 +75,8 @@ def connect(file: Path) -> sqlite3.Connection:
         # A spool of another version is set aside like a damaged one.
         if not is_empty and version != SPOOL_VERSION:
             raise sqlite3.DatabaseError(f"its version is {version}, not {SPOOL_VERSION}")
-        connection.executescript(_SCHEMA)
-        connection.execute(f"PRAGMA user_version = {SPOOL_VERSION}")
+        # All or nothing: one that a full disk left half made would have another version.
+        connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {SPOOL_VERSION}; COMMIT;")
     except UnicodeDecodeError as error:  # from sqlite3, for a schema that it cannot print
         connection.close()
         raise sqlite3.DatabaseError(str(error)) from error

@@ -208,8 +208,8 @@ def import_log(path: Path, run_id: str, store: Store, items_per_step: float | No
     """Store the steps of a log as those of a run, and compute its figures anew; return what was stored, in words.
 
     Raises:
-        MisuseError: the log cannot be read, the store has no such run or several, it has not ended, has steps already, or
-            ran at another time.
+        MisuseError: the log cannot be read, the store has no such run or several, it has not ended, has steps already,
+            or ran at another time.
         StoreError: the store cannot be written.
     """
     steps = read_log(path, chosen)

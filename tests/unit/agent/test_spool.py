@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuagent.clock import SystemClock
+from gpuagent.delivery import spool_file
 from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Entry, Message, Spool
 from gpuagent.delivery.spool_file import SpoolError
@@ -195,6 +196,22 @@ def test_a_session_that_the_disk_has_changed_is_not_announced(file: Path, change
 def test_a_folder_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(SpoolError, match="--spool"):
         opened(tmp_path / "missing" / "spool.sqlite")
+
+
+def test_a_full_disk_is_one_error_each_time_and_leaves_no_half_made_spool(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as full:
+        full.setattr(spool_file, "_SCHEMA", f"PRAGMA max_page_count = 3; {spool_file._SCHEMA}")
+        for _ in range(2):
+            with pytest.raises(SpoolError, match="full; give another folder by --spool"):
+                opened(file)
+        damaged = file.with_name("damaged.sqlite")
+        damaged.write_bytes(b"this is no database" * 500)
+        with pytest.raises(SpoolError, match="full; give another folder by --spool"):
+            opened(damaged)
+    with closing(opened(file)) as spool:
+        assert spool.damaged is None
 
 
 def test_a_failed_append_writes_no_part_of_its_messages(file: Path) -> None:
