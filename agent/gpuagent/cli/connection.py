@@ -72,7 +72,8 @@ def take_connection(options: dict[str, Any]) -> tuple[str, Path, TlsFiles | None
     """
     joined = Joined.usual()
     home = joined.collector
-    address = options.pop("collector") or home or DEFAULT_ADDRESS
+    given = options.pop("collector")
+    address = (home or DEFAULT_ADDRESS) if given is None else given
     for one in address.split(","):
         check_address(one, "--collector")
     token_file, ca = options.pop("token_file"), options.pop("ca_file")

@@ -145,7 +145,7 @@ def collector_options(command: Command) -> Command:
 
     @wraps(command)
     def with_collector(*args: Any, collector: str | None, token_file: Path | None, **rest: Any) -> object:
-        options = CollectorOptions(address=collector or None, token_file=token_file, tls=_tls(rest))
+        options = CollectorOptions(address=collector, token_file=token_file, tls=_tls(rest))
         return command(*args, collector=options, **rest)
 
     for option in _CONNECTION:
@@ -162,7 +162,7 @@ def reader_options(command: Command) -> Command:
     ) -> object:
         if store and click.get_current_context().get_parameter_source("collector") is ParameterSource.COMMANDLINE:
             raise MisuseError("--collector and --store name two places to read from; give one of them")
-        reader = ReaderOptions(address=collector or None, token_file=token_file, store=store, tls=_tls(rest))
+        reader = ReaderOptions(address=collector, token_file=token_file, store=store, tls=_tls(rest))
         return command(*args, reader=reader, **rest)
 
     for option in (

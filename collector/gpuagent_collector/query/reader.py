@@ -101,9 +101,10 @@ def find_collector(address: str | None) -> str | None:
         GpuAgentError: no collector listens at `address`.
         MisuseError: the address is malformed.
     """
-    if _listens(address or DEFAULT_ADDRESS):
-        return address or DEFAULT_ADDRESS
-    if address:
+    place = DEFAULT_ADDRESS if address is None else address
+    if _listens(place):
+        return place
+    if address is not None:
         raise GpuAgentError(f"no collector listens at {address}; start `collector serve`, or give --store FILE")
     return None
 
@@ -115,7 +116,7 @@ def open_collector(*, address: str | None, token_file: Path | None, tls: TlsFile
         GpuAgentError: none listens there, or there is no token for it.
         MisuseError: the address is malformed.
     """
-    place = address or DEFAULT_ADDRESS
+    place = DEFAULT_ADDRESS if address is None else address
     if not _listens(place):
         raise GpuAgentError(f"no collector listens at {place}; start `collector serve`, or give --collector HOST:PORT")
     return _open_remote(place, token_file or default_token_file(), tls)

@@ -98,6 +98,9 @@ FACETS: tuple[Facet, ...] = (
 # Facets in which runs must agree to be compared, except the compared one.
 CONDITIONS = ("platform", "environment", "image", "interference", "limits", "device")
 
+# Facets with a name of their own after a colon.
+_KEYED = ("argument", "parameter", "label")
+
 _KEY = re.compile(r"[A-Za-z0-9._/-]+")
 
 
@@ -142,7 +145,7 @@ def _find_one(name: str) -> Facet:
     for facet in FACETS:
         if facet.name == name:
             return facet
-    kind, _, key = name.partition(":")
+    kind, colon, key = name.partition(":")
     if kind == "parameter" and _KEY.fullmatch(key):
         return Facet(
             name=name,
@@ -170,8 +173,11 @@ def _find_one(name: str) -> Facet:
             expression=f"coalesce({', '.join(labels)})",
             preposition="with",
         )
+    if kind in _KEYED and colon:
+        wrong = f"it cannot be {key!r}" if key else "it is missing"
+        raise MisuseError(f"--by {kind}:NAME needs the name of the {kind}; {wrong}")
     names = [facet.name for facet in FACETS]
-    kinds = get_close_matches(kind, ("argument", "parameter", "label"), n=1, cutoff=0.5) if key else []
+    kinds = get_close_matches(kind, _KEYED, n=1, cutoff=0.5) if key else []
     close = [f"{kinds[0]}:{key}"] if kinds else get_close_matches(name, names, n=1)
     known = f"there are {', '.join(names)}, argument:{name}, parameter:{name} and label:{name}"
     raise MisuseError(f"--by {name} is unknown; {f'did you mean {close[0]}?' if close else known}")

@@ -21,6 +21,11 @@ def taken(**given: Any) -> Any:
     return take_connection({**nothing, **given})
 
 
+def test_an_empty_address_is_no_missing_one() -> None:
+    with pytest.raises(MisuseError, match="HOST:PORT"):
+        taken(collector="")
+
+
 def test_what_is_kept_only_its_owner_can_read() -> None:
     joined = Joined.usual()
     joined.keep(HOME, f"secret\n{CERTIFICATE}")
