@@ -15,6 +15,7 @@ from typing import Any
 from gpuagent_collector.query.columns import TEXT_BYTES, Column, column_size, item_name, renamed_columns
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.query.sizes import (
+    GATHERED,
     GATHERING,
     LARGE,
     SMALL,
@@ -32,7 +33,7 @@ MOST_ROW_BYTES = 64 * 1024
 MOST_READ_BYTES = 256 * 1024
 
 # Tables, views and subqueries. Planning takes the square of the number, or worse; a view of the store joins several.
-MOST_RELATIONS = 32
+MOST_RELATIONS = 40
 _MOST_COLUMNS = 2000
 _MOST_GROUPINGS = 32
 
@@ -67,8 +68,10 @@ class Growth:
         """Take the store's columns by relation; see `store_columns`."""
         self._relations = relations
 
-    def check(self, statement: Tree, parameters: Sequence[Parameter] = ()) -> int:
+    def check(self, statement: Tree, parameters: Sequence[Parameter] = ()) -> int | None:
         """Check a statement's syntax tree that the guard lets through; return the most bytes it makes of a row.
+
+        None: an aggregate gathers values of many rows, so it may be more.
 
         Raises:
             MisuseError: what it makes of a row cannot be bounded, or is too much.
@@ -82,7 +85,7 @@ class Growth:
             bound.row_bytes <= MOST_ROW_BYTES and bound.read_bytes <= MOST_READ_BYTES
         ):  # also where it is no number
             raise MisuseError(_TOO_LARGE)
-        return math.ceil(bound.row_bytes)
+        return None if bound.gathers else math.ceil(bound.row_bytes)
 
 
 _TOO_LARGE = (
@@ -99,6 +102,8 @@ class _Bound:
         # What all expressions so far make of one row, and what their functions read.
         self.row_bytes = 0.0
         self.read_bytes = 0.0
+        # Whether an aggregate gathers a value of many rows, whose length nothing bounds.
+        self.gathers = False
 
     def query(self, node: Tree, scope: _Scope) -> list[Column]:
         """Return the columns of a query, and add what it makes of a row."""
@@ -278,7 +283,7 @@ class _Bound:
     def _operator(self, node: Tree, scope: _Scope) -> float:
         sizes = [self._size(child, scope) for child in node["children"]]
         match node["type"]:
-            case "ARRAY_SLICE" if sizes[0] == LARGE:
+            case "ARRAY_SLICE" if _is_gathering(node["children"][0]):
                 return self._slice(node["children"], scope)
             case "ARRAY_EXTRACT" | "ARRAY_SLICE" | "STRUCT_EXTRACT" | "OPERATOR_TRY":
                 return sizes[0]
@@ -312,6 +317,10 @@ class _Bound:
             return self._element(arguments[0], scope)
         sizes = [self._size(argument, scope) for argument in arguments]
         size = result_size(name, arguments, sizes)
+        if name in GATHERING:
+            if max(sizes, default=SMALL) >= GATHERED:
+                raise MisuseError(_TOO_LARGE)  # lists of lists
+            self.gathers = True
         self.read_bytes += sum(each for each in sizes if each < LARGE)
         return size
 

@@ -17,6 +17,10 @@ from gpuagent_common.errors import MisuseError
 SMALL = 16
 LARGE = math.inf
 
+# What an aggregate gathers of many rows, such as the names of a run's GPUs, is taken to be this long. It may be longer:
+# such statements run one at a time.
+GATHERED = 1024
+
 # An element of a list takes this beside its text.
 _ELEMENT = 16
 
@@ -170,7 +174,7 @@ def result_size(name: str, arguments: Sequence[Tree], sizes: Sequence[float]) ->
     if name in small_functions():
         return SMALL
     if name in GATHERING:
-        return LARGE
+        return GATHERED
     if name in _PARTS:
         return max(sizes, default=SMALL)
     if name in _ARITHMETIC and max(sizes) <= SMALL:

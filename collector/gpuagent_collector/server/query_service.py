@@ -169,7 +169,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
         part = self.parts.of(caller.reach)
         with self._checking[_holder(caller)]:
             statement, parameters = part.guard.read(request.sql), _parameters(request.parameters_json)
-            row_bytes = 0
+            row_bytes: int | None = 0
             try:
                 row_bytes = part.growth.check(statement.tree, parameters)
                 is_bounded.set()

@@ -33,8 +33,8 @@ class Turns:
     _taken: dict[Execution, tuple[Hashable, int]] = field(default_factory=dict)
     _waiting: dict[Execution, Hashable] = field(default_factory=dict)
 
-    def wait(self, execution: Execution, holder: Hashable, row_bytes: int) -> None:
-        """Wait until there is memory for a statement that makes this of a row; `end` gives it back.
+    def wait(self, execution: Execution, holder: Hashable, row_bytes: int | None) -> None:
+        """Wait until there is memory for a statement that makes this of a row (None: all); `end` gives it back.
 
         Of several holders, the one that has least comes first.
 
@@ -42,7 +42,9 @@ class Turns:
             MisuseError: there never is.
             GpuAgentError: the execution must stop; see `Execution.check`.
         """
-        needed = row_bytes * BATCH_ROWS * self.threads * _COPIES
+        needed = self.memory_bytes or 0
+        if row_bytes is not None:
+            needed = row_bytes * BATCH_ROWS * self.threads * _COPIES
         with self._changed:
             if self.memory_bytes is not None and needed > self.memory_bytes:
                 raise MisuseError(
