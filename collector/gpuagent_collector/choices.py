@@ -26,5 +26,5 @@ class PartKind(Enum):
 # The label of an imported run; its value is the program that made it.
 IMPORTED = "imported"
 
-# Begins a length of requests that is a measured mean, not stated: `~1023.4`.
-MEASURED_MARK = "~"
+# Begins a length of requests that is a measured mean, not stated: `≈1023.4`.
+MEASURED_MARK = "≈"

@@ -43,8 +43,8 @@ def test_a_result_of_vllm_has_its_figures_in_seconds() -> None:
         "concurrency": None,
         "burstiness": 1.0,
         "api": "completions",
-        "input": "~256",
-        "output": "~64",
+        "input": "≈256",
+        "output": "≈64",
     }
     assert (run.started_at, run.ended_at) == (at(2026, 11, 23, 14, 19, 28, 500_000), at(2026, 11, 23, 14, 20, 31))
     assert run.phases == [("measure", run.started_at), ("end", run.ended_at)]
@@ -147,7 +147,7 @@ def test_the_csv_of_aiperf_has_the_figures_of_its_json_to_two_digits() -> None:
     for name, value in found.items():
         exact = whole[name] * (1000 if name.endswith("_seconds") else 1)
         assert value * (1000 if name.endswith("_seconds") else 1) == pytest.approx(exact, abs=0.0051), name
-    assert (run.version, run.parameters, run.ended_at) == (None, {"input": "~32", "output": "~16"}, None)
+    assert (run.version, run.parameters, run.ended_at) == (None, {"input": "≈32", "output": "≈16"}, None)
 
 
 def test_what_aiperf_saw_of_gpus_and_of_its_end_is_taken_over() -> None:
@@ -582,8 +582,8 @@ def test_settings_of_aiperf_are_conditions_whichever_version_wrote_them() -> Non
         "concurrency": 16,
         "api": "chat",
         "request": '{"extra": {"temperature": 0.0}}',
-        "input": "~268.8",
-        "output": "~67.2",
+        "input": "≈268.8",
+        "output": "≈67.2",
         "dataset": '{"dataset": "sharegpt", "type": "public"}',
     }
 
@@ -591,7 +591,7 @@ def test_settings_of_aiperf_are_conditions_whichever_version_wrote_them() -> Non
 def test_genai_perf_is_no_aiperf_and_has_its_own_settings() -> None:
     for name, lengths in (
         ("genai-perf-options.json", {"input": "normal:256:8", "output": "64"}),
-        ("genai-perf-nested.json", {"input": "256", "output": "~67.2"}),
+        ("genai-perf-nested.json", {"input": "256", "output": "≈67.2"}),
     ):
         (run,) = read(name)
         assert (run.program, run.version) == ("genai-perf", None)
@@ -641,8 +641,8 @@ def test_an_early_file_of_vllm_has_its_load_and_its_metadata_as_conditions() -> 
         "profile": "throughput",
         "requests": 200,
         "api": "completions",
-        "input": "~215",
-        "output": "~198",
+        "input": "≈215",
+        "output": "≈198",
         "tensor_parallel_size": "2",
     }
     assert figures(run)["ttft_p99_seconds"] == 2.1
@@ -664,7 +664,7 @@ def test_data_and_loads_of_guidellm_without_a_parameter_are_conditions() -> None
     strategy |= {"type_": "throughput", "rate": None, "max_concurrency": 512}
     (run,) = read_results(Path("a.json"), json.dumps(document).encode(), None)
     found = figures(run)
-    assert run.parameters["input"] == f"~{found['input_tokens_mean']:.6g}"
+    assert run.parameters["input"] == f"≈{found['input_tokens_mean']:.6g}"
     assert (run.parameters["profile"], run.parameters["load"]) == ("throughput", '{"max_concurrency": 512}')
     assert json.loads(run.parameters["dataset"])["data"] == document["config"]["spec"]["data"]
 
@@ -732,8 +732,8 @@ def test_an_early_result_of_sglang_has_no_model_and_the_means_of_its_lengths() -
         "concurrency": None,
         "burstiness": 1.0,
         "api": "completions",
-        "input": "~215",
-        "output": "~198",
+        "input": "≈215",
+        "output": "≈198",
     }
     assert figures(run)["ttft_p50_seconds"] == 0.085
 

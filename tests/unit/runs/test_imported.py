@@ -15,11 +15,11 @@ from gpuagent_collector.runs.imported import join_imported
     [
         ("1000", "1000", True),
         ("1000", "1024", False),
-        ("~1000", "1024", True),
-        ("~1000.5", "~1024", True),
-        ("~1000", "~1100", False),
-        ("~1000", "normal:1000:10", False),
-        ("~1000", None, False),
+        ("≈1000", "1024", True),
+        ("≈1000.5", "≈1024", True),
+        ("≈1000", "≈1100", False),
+        ("≈1000", "normal:1000:10", False),
+        ("≈1000", None, False),
     ],
 )
 def test_only_measured_lengths_are_alike_within_five_percent(one: str, other: str | None, are_alike: bool) -> None:
