@@ -128,7 +128,7 @@ def test_a_step_on_two_nodes_is_one_run_and_the_next_step_another(cluster: Clust
     code, said = cluster.end(number)
     assert code == "0:0", said
     sql = f"""SELECT runs.status, runs.nodes FROM runs JOIN sessions USING (session_id)
-        WHERE runs.workload = 'sh-c' AND (sessions.labels->>'slurm_job_id') = '{number}'"""
+        WHERE runs.workload = 'exit' AND (sessions.labels->>'slurm_job_id') = '{number}'"""
     told = cluster.node.run("collector", "query", "sql", sql, "--json")
     assert json.loads(told.stdout) == [{"status": "succeeded", "nodes": 2}] * 2
 
