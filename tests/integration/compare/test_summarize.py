@@ -335,7 +335,7 @@ def test_ranks_on_cpus_have_figures_of_their_own(any_store: SyntheticStore) -> N
 BESIDE = {
     "clone": ({"boot_id": "boot-2"}, False),
     "clone with another name": ({"boot_id": "boot-2", "hostname": "fir"}, False),
-    "same identity by hand": ({"hostname": "fir"}, False),
+    "renamed machine": ({"hostname": "fir"}, True),
     "node's agent, seen from a pod": ({"hostname": "fir", "container": "containerd"}, True),
     "another agent": ({}, True),
 }
