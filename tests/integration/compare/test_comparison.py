@@ -273,7 +273,7 @@ def test_unknown_names_are_rejected_with_the_known_ones(store: SyntheticStore) -
             {"by": "color"},
             "--by color is unknown; there are platform, environment, .*, parameter:color and label:color",
         ),
-        ({"by": "label:a'b"}, "--by label:a'b is unknown"),
+        ({"by": "label:a'b"}, "--by label:NAME needs the name of the label"),
         ({"by": "node, node"}, "--by names a facet twice: node, node"),
         ({"experiment": "x"}, "no run has the experiment x; there are: tuesday"),
         ({"where": "repeat > 99"}, "no run satisfies --where repeat > 99"),
