@@ -35,8 +35,8 @@ def on_other_machine(one: str, other: str) -> str:
 def spans(among: str = "") -> str:
     """Return a common table expression: the known time of each session, `since` to `until`.
 
-    An agent that did not end in good order was last heard when it sampled in the last minutes, spoke of a run, or
-    compared clocks, about once a minute. Not when something of it was committed: the next agent of the node delivers
+    An agent that did not end in good order was last heard when it spoke of a run, or compared clocks, about once a
+    minute. Not when something of it was committed: the next agent of the node delivers
     what it left. `among` follows each table's name, to choose sessions.
     """
     return f"""heard AS (
@@ -45,8 +45,6 @@ def spans(among: str = "") -> str:
         SELECT session_id, time FROM clock_offsets {among}
         UNION ALL
         SELECT session_id, time FROM run_states {among} WHERE status IS DISTINCT FROM 'lost'
-        UNION ALL
-        SELECT session_id, time FROM host_samples {among} WHERE time > now()::TIMESTAMP - INTERVAL 2 MINUTES
     )
     GROUP BY session_id
 ), spans AS (
