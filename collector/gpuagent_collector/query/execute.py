@@ -32,7 +32,7 @@ FROM duckdb_memory()
 
 # What DuckDB computes before its reader asks. It counts 16 bytes for a text of any length: of long ones, its default of
 # 1 MB is 2 GB.
-_LEAST_AHEAD = "SET streaming_buffer_size = '1KiB'"
+_LEAST_AHEAD = "SET streaming_buffer_size = '64KiB'"
 
 # Linux alone has this file.
 STATM = Path("/proc/self/statm")

@@ -81,7 +81,7 @@ def test_a_switch_is_compared_with_its_absence_and_interpreters_elsewhere_are_al
     alternate(store, first=first, second=second)
     comparison = compared(store, by="argument:--compile")
     assert comparison.layout.sides == ("not given", "given")
-    assert "--data /opt/data | /home/a/data" in warning(comparison)
+    assert "--data" not in warning(comparison)
     assert compared(store, by="command").layout.sides == ("--compile", "without --compile")
 
 
