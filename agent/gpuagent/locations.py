@@ -93,6 +93,8 @@ def runtime_directory(environment: Mapping[str, str]) -> Path:
 def make_private(folder: Path, remedy: str = REMEDY) -> None:
     """Create `folder` so that only this user can look into it; `remedy` names the options for another.
 
+    One that exists is closed to others only if they can use nothing in it: `/` or a home is nobody's to close.
+
     Raises:
         GpuAgentError: it cannot be created, belongs to another user or to all, or has something of others in it.
     """
@@ -105,18 +107,21 @@ def make_private(folder: Path, remedy: str = REMEDY) -> None:
     if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode) or is_for_all:
         raise GpuAgentError(f"{folder} is not a folder of yours; name others: {remedy}")
     if stat.S_IMODE(found.st_mode) & 0o077:
-        folder.chmod(0o700)
-    if found.st_mode & 0o022:
         _check_content(folder, remedy)
+        folder.chmod(0o700)
 
 
 def _check_content(folder: Path, remedy: str) -> None:
-    """Raise GpuAgentError where others, who could write into the folder, have left files or links to files of ours."""
+    """Raise GpuAgentError where a folder that others can enter has what they made, links, or what they can use."""
     for path in folder.iterdir():
-        left = path.lstat()
-        if left.st_uid != os.geteuid() or stat.S_ISLNK(left.st_mode):
+        inside = path.lstat()
+        if inside.st_uid != os.geteuid() or stat.S_ISLNK(inside.st_mode):
             raise GpuAgentError(
                 f"{path} may be another user's, who could write there; remove it, or name others: {remedy}"
+            )
+        if inside.st_mode & 0o077:
+            raise GpuAgentError(
+                f"other users can use {path}; gpuagent closes its folders to them, so name one of its own: {remedy}"
             )
 
 
