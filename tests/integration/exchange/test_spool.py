@@ -23,7 +23,7 @@ def records(number: int) -> bytes:
     run: dict[str, int | str] = {"run_id": "r", "time": NANO + number}
     return encode_records(
         {
-            "host_samples": [{"time": NANO + number, "cpu_percent": number * 0.3, "memory_used_bytes": number}],
+            "host_samples": [{"time": NANO + number, "cpu_percent": number * 0.1, "memory_used_bytes": number}],
             "run_requests": [run | {"workload": "mnist", "labels": "{}"}] if number == 0 else [],
             "run_states": [run | {"status": {1: "running", 2: "succeeded"}[number]}] if number in (1, 2) else [],
         }

@@ -1,6 +1,7 @@
 """Who may do what over gRPC, with a collector in this process and tokens in a real file."""
 
 import asyncio
+import contextlib
 import json
 import logging
 from dataclasses import replace
@@ -56,7 +57,8 @@ async def _cancel(channel: grpc.aio.Channel, token: str) -> grpc.StatusCode:
 
 async def _refusal(agent: Agent) -> tuple[grpc.StatusCode, str]:
     call = agent.open()
-    await call.write(agent.hello())
+    with contextlib.suppress(grpc.aio.AioRpcError):  # the collector may have refused it before
+        await call.write(agent.hello())
     return await ending(call)
 
 
