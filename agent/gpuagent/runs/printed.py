@@ -8,6 +8,8 @@ import os
 import re
 import statistics
 import threading
+import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +22,10 @@ from gpuagent.runs.patterns import MAX_LINE_CHARACTERS, Pattern, Template, metri
 PRINTED_FILE = "printed.jsonl"
 
 _POLL_SECONDS = 0.25
+# While the program runs, it shall not lose more of a core to the reader. What is left then is read after its end.
+_MOST_OF_A_CORE = 0.1
 # Limit of one read. A program that prints more is read in parts.
-_PIECE_BYTES = 1024 * 1024
+_PIECE_BYTES = 256 * 1024
 # Beyond this every second one is dropped: a week of lines stays small. They are of steps, whose number is counted.
 _MAX_MARKS = 8192
 # Likewise of lines with metrics, whose dropping is reported.
@@ -147,6 +151,60 @@ class Interval:
     items: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Whole lines, and when the last of them can have been written."""
+
+    content: bytes
+    unix_nano: int
+
+
+@dataclass(slots=True)
+class _Stream:
+    """A file that a program prints into.
+
+    The kernel's time of the last write is better than that of reading, which may be late, so each look keeps it.
+    """
+
+    path: Path
+    offset_bytes: int = 0
+    # The file's size and the time of its last write, at each look whose lines have not all been read.
+    looks: deque[tuple[int, int]] = field(default_factory=deque)
+
+    def look(self) -> None:
+        """Note how much there is, and since when."""
+        with contextlib.suppress(OSError):
+            found = self.path.lstat()
+            if found.st_size > (self.looks[-1][0] if self.looks else self.offset_bytes):
+                self.looks.append((found.st_size, found.st_mtime_ns))
+
+    def read_piece(self) -> _Piece | None:
+        """Read lines that were printed before one look; None: there are no further ones."""
+        while self.looks:
+            size_bytes, written_unix_nano = self.looks[0]
+            data = self._read(min(size_bytes - self.offset_bytes, _PIECE_BYTES))
+            complete = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+            if not complete and len(data) == _PIECE_BYTES:
+                complete = len(data)
+            if complete:
+                self.offset_bytes += complete
+                return _Piece(data[:complete], written_unix_nano)
+            self.looks.popleft()
+        return None
+
+    def _read(self, most_bytes: int) -> bytes:
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return b""
+        try:
+            return os.pread(descriptor, most_bytes, self.offset_bytes)
+        except OSError:
+            return b""
+        finally:
+            os.close(descriptor)
+
+
 class PrintedSteps:
     """A reader of a run's output. `run` needs a thread of its own and returns once the run has ended."""
 
@@ -154,7 +212,7 @@ class PrintedSteps:
         self._directory = directory
         self._patterns = patterns
         self._items_per_step = items_per_step
-        self._offsets = dict.fromkeys(STREAMS, 0)
+        self._streams = [_Stream(directory / stream) for stream in STREAMS]
         self._series: dict[tuple[str, str], Series] = {}
         # Only lines with one of these texts can match; most output has none, and is passed over without a look at it.
         templates = [template for pattern in patterns for template in (*pattern.steps, *pattern.metrics)]
@@ -162,37 +220,23 @@ class PrintedSteps:
 
     def run(self, ended: threading.Event) -> None:
         """Read until the run has ended, then write the events of what was found."""
-        while not ended.wait(_POLL_SECONDS):
-            self.read()
-        while self.read():
-            pass
+        pause_seconds = _POLL_SECONDS
+        while not ended.wait(pause_seconds):
+            taken_seconds = self.read(_MOST_OF_A_CORE * _POLL_SECONDS)
+            pause_seconds = max(_POLL_SECONDS, taken_seconds / _MOST_OF_A_CORE)
+        self.read()
         self.finish()
 
-    def read(self) -> bool:
-        """Read what was printed since; return whether there was anything."""
-        before = dict(self._offsets)
-        for stream in STREAMS:
-            with contextlib.suppress(OSError):
-                self._read_stream(stream)
-        return self._offsets != before
-
-    def _read_stream(self, stream: str) -> None:
-        descriptor = os.open(self._directory / stream, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            # The kernel's time of the last write is better than that of reading, which must keep up for that.
-            written_unix_nano = os.fstat(descriptor).st_mtime_ns
-            while data := os.pread(descriptor, _PIECE_BYTES, self._offsets[stream]):
-                complete = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-                if not complete and len(data) == _PIECE_BYTES:
-                    complete = len(data)
-                if not complete:
-                    break
-                self._offsets[stream] += complete
-                for line in self._find_lines(data[:complete]):
-                    self._take(line, written_unix_nano)
-                written_unix_nano = os.fstat(descriptor).st_mtime_ns
-        finally:
-            os.close(descriptor)
+    def read(self, most_seconds: float = math.inf) -> float:
+        """Read what was printed since; return the CPU time that it took, which is little more than `most_seconds`."""
+        began = time.thread_time()
+        for stream in self._streams:
+            stream.look()
+        for stream in self._streams:
+            while time.thread_time() - began < most_seconds and (piece := stream.read_piece()):
+                for line in self._find_lines(piece.content):
+                    self._take(line, piece.unix_nano)
+        return time.thread_time() - began
 
     def _find_lines(self, data: bytes) -> Iterator[str]:
         """Yield the lines in `data` that may match."""

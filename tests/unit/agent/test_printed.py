@@ -218,13 +218,18 @@ def test_lines_without_a_number_are_a_step_each_however_many_were_read_together(
     )
 
 
-def test_one_look_reads_all_that_was_printed(tmp_path: Path) -> None:
-    lines = b"".join(b"step %d: loss 1 %s\n" % (number, b"." * 4096) for number in range(1000))
+def test_what_is_read_late_has_the_time_of_the_look_before(tmp_path: Path) -> None:
+    """The reader takes a tenth of a core, and so falls behind a program that prints much."""
     printed = PrintedSteps(tmp_path, find_patterns("step {step}: loss {loss}"), None)
-    (tmp_path / "stderr").touch()
-    (tmp_path / "stdout").write_bytes(lines)
-    assert printed.read()
-    assert not printed.read()
+    with (tmp_path / "stdout").open("ab", buffering=0) as stdout:
+        for second in range(4):
+            stdout.write(b"step %d: loss 1 %s\n" % (second, b"." * 1_000_000))
+            os.utime(tmp_path / "stdout", ns=(0, STARTED + second * SECOND))
+            printed.read(0)
+    printed.read()
+    printed.finish()
+    times = [(event["step"], event["t"]) for event in events_of(tmp_path, "metric")]
+    assert times == [(second, STARTED + second * SECOND) for second in range(4)]
 
 
 def test_output_without_a_text_of_any_pattern_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
