@@ -68,6 +68,9 @@ proto: $(VENV)/.installed-dev ## Generate the wire format's code from the .proto
 docs: $(VENV)/.installed-dev ## Generate docs/commands.md from the commands' help
 	$(BIN)/python scripts/generate_commands.py
 
+goldens: $(VENV)/.installed-dev ## Write anew what the commands that answer print; review the diff
+	GOLDENS=write $(BIN)/python -m pytest -q tests/integration/compare/test_goldens.py
+
 figures: ## Print the size of the code and its figures (TREES='. ../other' compares checkouts)
 	@$(firstword $(wildcard $(BIN)/python) $(PYTHON)) scripts/code_figures.py $(TREES)
 
@@ -174,4 +177,4 @@ installer: $(VENV)/.installed-dev ## Make dist/gpuagent-….run, which installs 
 clean: ## Remove .venv and what tools left
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help install demo test test-changed docs figures lint audit format proto bench bench-ingest bench-lake bench-fleet bench-load bench-agent bench-faults bench-space verify-gpu bench-gpu bench-gke wheel clean deploy-daemonset undeploy diff render images images-check install-agent uninstall-agent installer
+.PHONY: help install demo test test-changed docs goldens figures lint audit format proto bench bench-ingest bench-lake bench-fleet bench-load bench-agent bench-faults bench-space verify-gpu bench-gpu bench-gke wheel clean deploy-daemonset undeploy diff render images images-check install-agent uninstall-agent installer

@@ -1,10 +1,13 @@
 """The stores on which the commands that answer are tested: known ones, and ones with hostile names."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 from tests.integration.compare.ranked import add_ranked, add_s2
+from tests.integration.compare.served import add_servers
 from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
+from tests.integration.fleet.scenes import add_faulty_fleet, add_history, add_peers
 from tests.integration.profile.traced import add_traced, kernel, operator, recorded
 from tests.integration.recommend.scenes import gke
 from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32
@@ -64,6 +67,19 @@ def _below_roofs(store: SyntheticStore) -> None:
     add_trial(store, node, fp32(1e12), workload="gcn")
 
 
+def add_recordings(store: SyntheticStore) -> None:
+    """Add three runs of what an H200 was recorded to do, a failed run, and a run of two ranks."""
+    node = store.node("spruce", "lab", gpus=["NVIDIA H200"] * 2)
+    for repeat in range(3):
+        add_traced(store, node, recorded(), repeat=repeat + 1, gpus=node.gpus[:1])
+    ended = store.next_run(node, workload="gcn", status="failed")
+    tail = "loading\nTraceback: out of memory\n"
+    event = {"event": "output", "name": "stderr", "detail": json.dumps({"tail": tail})}
+    store.rows["run_events"].append({**ended, **event})
+    store.rows["nodes"].clear()
+    add_ranked(store, node, 2, 184.0)
+
+
 FILLS: dict[str, Fill] = {
     "compare": _compared,
     "plan": _planned,
@@ -71,6 +87,11 @@ FILLS: dict[str, Fill] = {
     "profile": _profiled,
     "roofline": _below_roofs,
     "recommend": gke,
+    "show": add_recordings,
+    "serving": add_servers,
+    "peers": add_peers,
+    "outliers": add_faulty_fleet,
+    "history": add_history,
 }
 
 

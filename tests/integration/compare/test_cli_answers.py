@@ -14,7 +14,6 @@ from tests.integration.recommend.scenes import PRICES
 from tests.support.commands import (
     HOSTILE,
     Collector,
-    assert_golden,
     assert_inert,
     assert_inert_markdown,
     assert_refused,
@@ -22,23 +21,6 @@ from tests.support.commands import (
 )
 
 WITH_PRICES = f"--prices {shlex.quote(str(PRICES))}"
-
-
-@pytest.mark.parametrize(
-    ("line", "golden"),
-    [
-        ("compare --by interference", "compare"),
-        ("compare --by interference --all --no-series", "compare_all"),
-        ("plan", "plan"),
-        ("scaling vgg16", "scaling"),
-        ("profile bare docker --by environment", "profile"),
-        ("roofline", "roofline"),
-    ],
-)
-def test_eighty_columns_read_as_agreed(call: Collector, line: str, golden: str) -> None:
-    code, out, _ = call(*line.split())
-    assert code == 0
-    assert_golden(out, Path(__file__).with_name(f"golden_{golden}_80_columns.txt"))
 
 
 @pytest.mark.parametrize(

@@ -20,42 +20,15 @@ from gpuagent_collector.sample_size.study import Question, plan_repeats
 from gpuagent_collector.serving.export import answer, build_document, find_caveats, render
 from gpuagent_collector.serving.study import Study, study_serving
 from gpuagent_common.errors import GpuAgentError
+from tests.integration.compare.served import TTFT, add_served, add_servers
 from tests.integration.compare.synthetic import Node, SyntheticStore
 from tests.support.commands import Collector, made_up
-
-# p90 of the time to the first token by load, in seconds: a is the quicker one while few ask.
-TTFT: Mapping[str, Mapping[float, float]] = {"a": {1: 0.05, 4: 0.10, 8: 0.90}, "b": {1: 0.10, 4: 0.15, 8: 0.18}}
-
-
-def add_run(store: SyntheticStore, node: Node, server: str, rate: float, ttft: float, repeat: int, **more: Any) -> None:
-    parameters = {"rate": rate, "server": server, "serve": f"start {server}", "input": "256", "slo-ttft": 200.0}
-    if server == "unnamed":
-        parameters["server"] = None
-    request = {"workload": "serve-load", "experiment": "e", "repeat": repeat, "parameters": parameters}
-    at = store.next_run(node, throughput=None, **request)
-    common = {**at, "rank": 0}
-    store.rows["results"].append(
-        {**common, "name": "throughput", "value": 100 * rate, "unit": "tokens/s", "phase": "measure"}
-    )
-    results = {
-        "ttft_p50_seconds": ttft / 2,
-        "ttft_p90_seconds": ttft,
-        "tpot_p90_seconds": 0.01,
-        "goodput": rate,
-        **more,
-    }
-    for name, value in results.items():
-        store.rows["results"].append({**common, "name": name, "value": value})
 
 
 @pytest.fixture
 def served(store: SyntheticStore) -> SyntheticStore:
     """Seven repeats of two servers at three loads, made in turns."""
-    node = store.node("spruce", "lab", gpus=["NVIDIA L4"])
-    for repeat in range(1, 8):
-        for rate in (1, 4, 8):
-            for server in "ab":
-                add_run(store, node, server, rate, TTFT[server][rate] * (1 + 0.01 * repeat), repeat)
+    add_servers(store)
     store.write()
     return store
 
@@ -122,8 +95,8 @@ def test_named_servers_are_compared_though_their_commands_differ(served: Synthet
 
 def test_limits_of_the_client_and_failed_requests_are_warned_of(store: SyntheticStore) -> None:
     node = store.node("spruce", "lab")
-    add_run(store, node, "a", 1, 0.1, 1, client_limited=1)
-    add_run(store, node, "b", 1, 0.1, 1, request_errors=3)
+    add_served(store, node, "a", 1, 0.1, 1, client_limited=1)
+    add_served(store, node, "b", 1, 0.1, 1, request_errors=3)
     store.write()
     texts = {caveat.code: caveat.text for caveat in find_caveats(study(store))}
     assert "a at 1 requests/s" in texts["client_limited"]
@@ -143,9 +116,9 @@ def test_a_load_at_which_a_server_fails_is_not_kept(store: SyntheticStore) -> No
     node = store.node("spruce", "lab")
     for repeat in range(1, 8):
         for server in "abc":
-            add_run(store, node, server, 1, 0.1 if server == "a" else 0.2, repeat)
+            add_served(store, node, server, 1, 0.1 if server == "a" else 0.2, repeat)
         for server in "bc":
-            add_run(store, node, server, 8, 0.19, repeat)
+            add_served(store, node, server, 8, 0.19, repeat)
         add_failure(store, node, "a", 8, repeat)
         add_failure(store, node, "never", 1, repeat)
     store.write()
@@ -214,7 +187,7 @@ def test_a_figure_for_print_has_a_line_for_each_side_and_the_limit(served: Synth
 
 def test_a_figure_has_the_limits_of_the_command(call: Collector, tmp_path: Path) -> None:
     with made_up(tmp_path / "served.duckdb") as store:
-        add_run(store, store.node("spruce", "lab"), "a", 1, 0.1, 1)
+        add_served(store, store.node("spruce", "lab"), "a", 1, 0.1, 1)
     words = ("plot", "serving", "--by=parameter:server", "--ttft=70", "--at=50", f"--output={tmp_path / 'figure.svg'}")
     assert call(*words, store=tmp_path / "served.duckdb")[0] == 0
     assert "the limit, 70 ms TTFT (p50)" in (tmp_path / "figure.svg").read_text()
@@ -223,7 +196,7 @@ def test_a_figure_has_the_limits_of_the_command(call: Collector, tmp_path: Path)
 def test_a_figure_shows_the_latency_that_is_limited(store: SyntheticStore) -> None:
     node = store.node("spruce", "lab")
     for repeat in range(1, 8):
-        add_run(store, node, "a", 1, 0.1, repeat, e2e_p90_seconds=2.0)
+        add_served(store, node, "a", 1, 0.1, repeat, e2e_p90_seconds=2.0)
     store.write()
     with in_style(180.0):
         found = study(store, milliseconds={"e2e": 5000.0})
@@ -244,7 +217,7 @@ def test_a_load_that_was_asked_for_plans_no_experiment_and_the_named_command_doe
     with made_up(path) as store:
         node = store.node("spruce", "lab")
         for repeat in range(1, 5):
-            add_run(store, node, "a", 4, 0.1 * (1 + repeat / 50), repeat)
+            add_served(store, node, "a", 4, 0.1 * (1 + repeat / 50), repeat)
     asked = ["--metric", metric] if metric else []
     code, _, err = collector("plan", path, "serve-load", *asked, columns=80)
     assert (code, "collector plan serve-load --metric ttft_p50_seconds" in err) == (1, True)
@@ -255,7 +228,7 @@ def test_a_load_that_was_asked_for_plans_no_experiment_and_the_named_command_doe
 def test_users_who_wait_for_their_answers_leave_the_throughput_to_the_server(store: SyntheticStore) -> None:
     node = store.node("spruce", "lab")
     for repeat in range(1, 5):
-        add_run(store, node, "a", 4, 0.1, repeat)
+        add_served(store, node, "a", 4, 0.1, repeat)
     for number, row in enumerate(store.rows["run_requests"]):
         row["parameters"] = json.dumps({**json.loads(row["parameters"]), "rate": None, "concurrency": 8})
         store.rows["results"][number * 6]["value"] = 400.0 + number

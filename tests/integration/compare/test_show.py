@@ -3,15 +3,13 @@
 import json
 from math import inf, nan
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpuagent_collector.output.document import Grid
 from gpuagent_collector.show.details import Details, results_section
-from tests.integration.compare.ranked import add_ranked
-from tests.integration.compare.synthetic import SyntheticStore
-from tests.integration.profile.traced import add_traced, kernel, recorded
+from tests.integration.compare.filled import add_recordings
+from tests.integration.profile.traced import add_traced, kernel
 from tests.support.commands import HOSTILE, Collector, assert_inert, csv_rows, made_up, statements_shown
 
 
@@ -20,20 +18,8 @@ def recordings(tmp_path: Path) -> Path:
     """A store with three runs of what an H200 was recorded to do, a failed run, and a run of two ranks."""
     path = tmp_path / "recordings.duckdb"
     with made_up(path) as store:
-        node = store.node("spruce", "lab", gpus=["NVIDIA H200"] * 2)
-        for repeat in range(3):
-            add_traced(store, node, recorded(), repeat=repeat + 1, gpus=node.gpus[:1])
-        _fail(store, node)
-        add_ranked(store, node, 2, 184.0)
+        add_recordings(store)
     return path
-
-
-def _fail(store: SyntheticStore, node: Any) -> None:
-    ended = store.next_run(node, workload="gcn", status="failed")
-    tail = "loading\nTraceback: out of memory\n"
-    event = {"event": "output", "name": "stderr", "detail": json.dumps({"tail": tail})}
-    store.rows["run_events"].append({**ended, **event})
-    store.rows["nodes"].clear()
 
 
 def test_a_run_is_shown_with_hardware_phases_metrics_curves_and_kernels(call: Collector, recordings: Path) -> None:

@@ -88,7 +88,7 @@ def test_one_file_compares_all_environments_and_leaves_nothing(
     assert set(figures) == {"bare", *images, "slurm"}
     for name, metrics in figures.items():
         assert 0 < metrics["first_report_seconds"] < metrics["time_to_first_step_seconds"]
-        # Charliecloud becomes the program, so nobody sees from outside when; Apptainer does so only with a mounted image.
+        # Charliecloud becomes the program, so nobody sees from outside when; Apptainer does so with a mounted image.
         if name != "apptainer":
             assert ("process_start_seconds" in metrics) == (name != "charliecloud")
         assert {"image_size_bytes", "image_build_seconds"} <= set(metrics) or name not in images

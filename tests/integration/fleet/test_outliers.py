@@ -8,11 +8,17 @@ from gpuagent_collector.outliers.export import answer
 from gpuagent_collector.outliers.study import Outliers, Request, find_outliers
 from gpuagent_collector.store import Store
 from tests.integration.compare.synthetic import SyntheticStore
-from tests.integration.fleet.scenes import add_fleet, add_link, add_ranks, write_fleet
-
-CAPPED, SLOW, NARROW, OLD, FAULTY = 3, 5, 7, 9, 11
-SLOW_RANK = 6
-NODES = 14
+from tests.integration.fleet.scenes import (
+    CAPPED,
+    FAULTY,
+    NARROW,
+    NODES,
+    OLD,
+    SLOW,
+    add_faulty_fleet,
+    add_fleet,
+    scatter,
+)
 
 
 @pytest.fixture(scope="module")
@@ -23,27 +29,13 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Synth
         stores = {"sound": SyntheticStore(sound.connect()), "faulty": SyntheticStore(faulty.connect())}
         add_fleet(stores["sound"], NODES)
         add_fleet(stores["sound"], 1, rates={0: 0.5}, parameters={"batch_size": 128})
-        write_fleet(stores["sound"])
-        _add_faults(stores["faulty"])
+        scatter(stores["sound"])
+        add_faulty_fleet(stores["faulty"])
+        for store in stores.values():
+            store.write()
         yield stores
         for store in stores.values():
             store.connection.close()
-
-
-def _add_faults(store: SyntheticStore) -> None:
-    drivers = {number: {"driver_version": "550" if number == OLD else "580"} for number in range(NODES)}
-    fleet = add_fleet(store, NODES, rates={CAPPED: 0.8, SLOW: 0.55}, sessions=drivers)
-    store.rows["session_devices"][CAPPED]["power_limit_watts"] = 200.0
-    for number, node in enumerate(fleet):
-        add_link(store, node, 0, 8 if number == NARROW else 16)
-    for second, errors in ((10, 0), (12, 3)):
-        node = fleet[FAULTY]
-        turn = 2 * FAULTY * 17
-        row = {**node.at(turn + second), "utilization_percent": 90.0, "ecc_errors_uncorrected": errors}
-        store.gpu_sample(row, node.gpus[0])
-    add_ranks(store, gpus=8, slow=SLOW_RANK)
-    readings = {fleet[CAPPED].gpus[0]: {"power_watts": 400.0}, fleet[SLOW].gpus[0]: {"sm_clock_mhz": 960.0}}
-    write_fleet(store, lambda row: row.update(readings.get(row["device_id"], {})))
 
 
 def figures_of(outliers: Outliers, unit: str) -> set[str]:

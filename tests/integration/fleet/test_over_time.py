@@ -18,49 +18,17 @@ from gpuagent_collector.history.study import Request as HistoryRequest
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_collector.store import Store
 from gpuagent_common.errors import MisuseError
-from tests.integration.compare.synthetic import EPOCH, Node, SyntheticStore
-from tests.integration.fleet.scenes import GPU
-
-DAY_SECONDS = 86_400
-DAYS = 12
-
-
-def add_days(store: SyntheticStore, node: Node, first: int, days: int, rate: float, version: str) -> None:
-    """Add a run a day."""
-    for day in range(first, first + days):
-        store.run(
-            f"{node.session_id}-{day}",
-            node,
-            start_seconds=day * DAY_SECONDS + node.session_id,
-            throughput=rate * store.chance.gauss(1, 0.004),
-            texts={"torch_version": version},
-        )
-
-
-def upgrade(store: SyntheticStore, node: Node, **session: object) -> Node:
-    """Return the same node with another agent process, which found other facts."""
-    store.rows["sessions"].append({**store.rows["sessions"][-1], "session_id": node.session_id + 1000, **session})
-    device = {**store.rows["session_devices"][-1], "session_id": node.session_id + 1000}
-    store.rows["session_devices"].append(device)
-    return Node(session_id=node.session_id + 1000, node_id=node.node_id, gpus=node.gpus)
+from tests.integration.compare.synthetic import SyntheticStore
+from tests.integration.fleet.scenes import DAY_SECONDS, DAYS, add_history
+from tests.support.commands import made_up
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store in which `slowed` loses 6 % with a driver, `same` loses nothing, and `steady` keeps its driver."""
+    """A store of three nodes over 24 days."""
     path = tmp_path_factory.mktemp("time") / "runs.duckdb"
-    with Store.open(str(path)) as opened:
-        store = SyntheticStore(opened.connect())
-        for name, after in (("slowed", 0.94), ("same", 1.0)):
-            node = store.node(name, "fleet", gpus=[GPU], driver_version="550", boot_id="a")
-            add_days(store, node, 0, DAYS, 1000.0, "2.12")
-            later = upgrade(store, node, driver_version="580", boot_id="b")
-            add_days(store, later, DAYS, DAYS, 1000.0 * after, "2.12")
-            at = {"session_id": later.session_id, "node_id": later.node_id, "time": EPOCH}
-            store.rows["session_firmware"].append({**at, "name": "bios", "version": "2.1"})
-        add_days(store, store.node("steady", "fleet", gpus=[GPU], driver_version="550"), 0, 9, 1000.0, "2.12")
-        store.write()
-        store.connection.close()
+    with made_up(path) as store:
+        add_history(store)
     return path
 
 

@@ -12,23 +12,16 @@ from gpuagent_collector.statistics.tolerance import Method, tolerance_interval
 from gpuagent_collector.store import Store
 from gpuagent_common.errors import MisuseError
 from tests.integration.compare.synthetic import SyntheticStore
-from tests.integration.fleet.scenes import GPU, add_fleet, write_fleet
-
-BAD = 9
+from tests.integration.fleet.scenes import BAD, GPU, add_peers, scatter
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyntheticStore]:
-    """Ten nodes with two runs each, one of them slow; one of another parameter; one that measures rates."""
+    """The runs of ten nodes, one of them slow."""
     with Store.open(str(tmp_path_factory.mktemp("peers") / "runs.duckdb")) as opened:
         store = SyntheticStore(opened.connect())
-        drivers = {number: {"driver_version": "550" if number % 2 else "580"} for number in range(10)}
-        add_fleet(store, 10, rates={BAD: 0.9}, sessions=drivers)
-        (lone,) = add_fleet(store, 1, parameters={"batch_size": 128}, repeats=1)
-        ended = store.next_run(lone, throughput=None, workload="ceilings")
-        for name, rate in (("gemm_bf16_flops_per_second", 7e14), ("gemm_bf16_4096_flops_per_second", 6e14)):
-            store.rows["results"].append({**ended, "rank": 0, "name": name, "value": rate, "unit": "FLOP/s"})
-        write_fleet(store)
+        add_peers(store)
+        store.write()
         yield store
         store.connection.close()
 
@@ -69,7 +62,8 @@ def test_a_range_counts_one_gpu_of_each_node_because_those_of_a_node_are_alike(
         store = SyntheticStore(opened.connect())
         for number in range(nodes):
             store.next_run(store.node(f"wide-{number}", "fleet", gpus=[GPU] * 3), throughput=1000.0)
-        write_fleet(store)
+        scatter(store)
+        store.write()
         (third,) = (
             place
             for place in of_node(store, "wide-0", each=PartKind.GPU).places

@@ -1,0 +1,41 @@
+"""Runs of servers of language models at several loads."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.integration.compare.synthetic import Node, SyntheticStore
+
+# p90 of the time to the first token by load, in seconds: a is the quicker one while few ask.
+TTFT: Mapping[str, Mapping[float, float]] = {"a": {1: 0.05, 4: 0.10, 8: 0.90}, "b": {1: 0.10, 4: 0.15, 8: 0.18}}
+
+
+def add_served(
+    store: SyntheticStore, node: Node, server: str, rate: float, ttft: float, repeat: int, **more: Any
+) -> None:
+    parameters = {"rate": rate, "server": server, "serve": f"start {server}", "input": "256", "slo-ttft": 200.0}
+    if server == "unnamed":
+        parameters["server"] = None
+    request = {"workload": "serve-load", "experiment": "e", "repeat": repeat, "parameters": parameters}
+    at = store.next_run(node, throughput=None, **request)
+    common = {**at, "rank": 0}
+    store.rows["results"].append(
+        {**common, "name": "throughput", "value": 100 * rate, "unit": "tokens/s", "phase": "measure"}
+    )
+    results = {
+        "ttft_p50_seconds": ttft / 2,
+        "ttft_p90_seconds": ttft,
+        "tpot_p90_seconds": 0.01,
+        "goodput": rate,
+        **more,
+    }
+    for name, value in results.items():
+        store.rows["results"].append({**common, "name": name, "value": value})
+
+
+def add_servers(store: SyntheticStore) -> None:
+    """Add seven repeats of two servers at three loads, made in turns."""
+    node = store.node("spruce", "lab", gpus=["NVIDIA L4"])
+    for repeat in range(1, 8):
+        for rate in (1, 4, 8):
+            for server in "ab":
+                add_served(store, node, server, rate, TTFT[server][rate] * (1 + 0.01 * repeat), repeat)

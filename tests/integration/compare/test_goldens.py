@@ -1,0 +1,60 @@
+"""Every answer in every format, as it was reviewed. `make goldens` writes them anew; their diff shows a change."""
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.integration.recommend.scenes import PRICES
+from tests.support.commands import Collector
+
+GOLDENS = Path(__file__).parents[2] / "goldens"
+
+# Name of the files → the command.
+ANSWERS = {
+    "compare": "compare --by interference",
+    "compare-all": "compare --by interference --all --no-series",
+    "plan": "plan",
+    "scaling": "scaling vgg16",
+    "serving": "serving --by parameter:server",
+    "profile": "profile bare docker --by environment",
+    "roofline": "roofline",
+    "recommend": "recommend mnist",
+    "recommend-prices": f"recommend mnist --prices {shlex.quote(str(PRICES))}",
+    "show": "show run-1",
+    "show-failed": "show run-3",
+    "peers": "peers node-9",
+    "outliers": "outliers",
+    "history": "history",
+}
+
+FORMS = {
+    "80.txt": ("table", 80),
+    "120.txt": ("table", 120),
+    "json": ("json", 80),
+    "csv": ("csv", 80),
+    "md": ("markdown", 80),
+}
+
+# Digits beyond these differ with the processor and the library.
+_LONG_NUMBER = re.compile(r"-?\d+\.\d{9,}(?:e[+-]?\d+)?|-?\d\.\d+e-\d+")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_is_as_it_was_reviewed(call: Collector, name: str, form: str) -> None:
+    output_format, columns = FORMS[form]
+    command, *arguments = shlex.split(ANSWERS[name])
+    code, out, _ = call(command, *arguments, "--format", output_format, columns=columns)
+    assert code == 0
+    printed = "".join(f"{line.rstrip()}\n" for line in _LONG_NUMBER.sub(_rounded, out).splitlines())
+    golden = GOLDENS / f"{name}.{form}"
+    if os.environ.get("GOLDENS") == "write":
+        golden.write_text(printed)
+    assert printed == golden.read_text()
+
+
+def _rounded(number: re.Match[str]) -> str:
+    return f"{float(number.group()):.9g}"
