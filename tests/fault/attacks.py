@@ -22,8 +22,7 @@ import psutil
 
 from gpuagent.sampling.rows import Row, encode_records
 from gpuagent_collector.query.reader import open_reader
-from gpuagent_collector.trust.scopes import Scope
-from gpuagent_collector.trust.tokens import TokenFile
+from gpuagent_collector.trust.tokens import Scope, TokenFile
 from gpuagent_common.connection import bearer
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.invitation import invited_run

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.store import Store
-from gpuagent_collector.trust.caller import Tokens
+from gpuagent_collector.trust.tokens import Tokens
 from gpuagent_collector.web.answers import Page
 from gpuagent_collector.web.asker import Asker
 from gpuagent_collector.web.server import WebServer

@@ -12,8 +12,7 @@ from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.query.parts import Parts
 from gpuagent_collector.server.query_service import QueryService
 from gpuagent_collector.store import Store
-from gpuagent_collector.trust.caller import Caller
-from gpuagent_collector.trust.scopes import Scope
+from gpuagent_collector.trust.tokens import Caller, Scope
 from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
 
 

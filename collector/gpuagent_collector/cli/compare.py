@@ -120,7 +120,7 @@ def command(
             print_answer(matrix.render(matrix.tabulate(ask, request, names, rows or "workload")), output_format)
             return
         if specs:
-            from gpuagent_collector.compare.hardware import render_hardware
+            from gpuagent_collector.compare.tables import render_hardware
 
             print_answer(render_hardware(ask, compare(ask, Request(series=False, **asked))), output_format)
             return

@@ -29,8 +29,7 @@ def command(reader: ReaderOptions, output_format: OutputFormat, show_sql: bool, 
     Shows for each node the levels of a metric, the changes between them, and the facts that changed there: driver,
     kernel, firmware, image, torch and others that agents record. At most 5 % of histories without a change show one.
     """
-    from gpuagent_collector.history.export import render
-    from gpuagent_collector.history.study import Request, study_history
+    from gpuagent_collector.answers.history import Request, render, study_history
 
     with reader.open() as opened:
         print_answer(render(study_history(asking(opened, show_sql=show_sql), Request(**asked))), output_format)

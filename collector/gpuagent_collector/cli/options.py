@@ -209,7 +209,7 @@ def prices_option(command: Command) -> Command:
 
     @wraps(command)
     def with_prices(*args: Any, prices: Path | None, **rest: Any) -> object:
-        from gpuagent_collector.prices.file import find_prices
+        from gpuagent_collector.prices.price import find_prices
 
         return command(*args, prices=find_prices(prices), **rest)
 

@@ -48,8 +48,7 @@ def command(reader: ReaderOptions, output_format: OutputFormat, show_sql: bool, 
     such as the lanes of its link, and errors of its memory are listed beside. The built-in experiment `fleet-check`
     measures a node for it in three minutes.
     """
-    from gpuagent_collector.outliers.export import render
-    from gpuagent_collector.outliers.study import Request, find_outliers
+    from gpuagent_collector.answers.outliers import Request, find_outliers, render
 
     with reader.open() as opened:
         print_answer(render(find_outliers(asking(opened, show_sql=show_sql), Request(**asked))), output_format)

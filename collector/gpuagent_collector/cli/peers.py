@@ -33,8 +33,7 @@ def command(reader: ReaderOptions, output_format: OutputFormat, show_sql: bool, 
     percentile of each figure, the range of most peers, and the peers by driver, software and link where these differ.
     RUN is a run's identity or a unique beginning of it; of a NODE its newest run counts.
     """
-    from gpuagent_collector.peers.export import render
-    from gpuagent_collector.peers.study import Request, find_peers
+    from gpuagent_collector.answers.peers import Request, find_peers, render
 
     with reader.open() as opened:
         print_answer(render(find_peers(asking(opened, show_sql=show_sql), Request(**asked))), output_format)

@@ -91,8 +91,7 @@ def command(
         return
     if by or output:
         raise MisuseError("--by and -o need --why A B")
-    from gpuagent_collector.sample_size.export import render
-    from gpuagent_collector.sample_size.study import Question, plan_repeats
+    from gpuagent_collector.answers.plan import Question, plan_repeats, render
 
     effects = [percent / 100 for percent in effect_percents]
     with reader.open() as opened:
@@ -104,12 +103,16 @@ def _explain(
     reader: ReaderOptions, output_format: OutputFormat, output: Path | None, *, show_sql: bool, **asked: Any
 ) -> None:
     """Print the ladder of two sides, or the ratio divided among the rungs of an experiment that has them."""
+    from gpuagent_collector.answers.why import (
+        divide_ratio,
+        has_ladder,
+        plan_ladder,
+        render_division,
+        render_ladder,
+        write_experiment,
+    )
     from gpuagent_collector.compare.comparison import Request
     from gpuagent_collector.output.files import appearing
-    from gpuagent_collector.why.division import divide_ratio, has_ladder
-    from gpuagent_collector.why.experiment import write_experiment
-    from gpuagent_collector.why.export import render_division, render_ladder
-    from gpuagent_collector.why.ladder import plan_ladder
 
     with reader.open() as opened:
         ask = asking(opened, show_sql=show_sql)

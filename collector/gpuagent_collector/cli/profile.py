@@ -56,8 +56,7 @@ def command(
     that agree in everything else. FACET is one of those of `collector compare --help`. Runs on a GPU take a short trace
     of kernels; `gpuagent run --profile` traces operators too.
     """
-    from gpuagent_collector.profile.export import render
-    from gpuagent_collector.profile.study import study_profile
+    from gpuagent_collector.answers.profile import render, study_profile
 
     with reader.open() as opened:
         if not asked["by"] and (asked["workload"] or asked["experiment"]):

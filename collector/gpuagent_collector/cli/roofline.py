@@ -44,9 +44,8 @@ def command(
     The roofs are those that `ceilings` measured on the same device, and those of its maker. The exit code is 1 if a
     point is above the device's limit, so that a measurement must be wrong.
     """
-    from gpuagent_collector.roofline.caveats import find_errors
-    from gpuagent_collector.roofline.export import render
-    from gpuagent_collector.roofline.study import study_roofline
+    from gpuagent_collector.answers.roofline import render
+    from gpuagent_collector.answers.roofline_study import find_errors, study_roofline
 
     with reader.open() as opened:
         study = study_roofline(asking(opened, show_sql=show_sql), **asked)

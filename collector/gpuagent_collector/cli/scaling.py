@@ -43,8 +43,8 @@ def command(
     The same batch per rank makes it weak scaling, the same total batch strong scaling. Speed-up is relative to the
     fewest ranks.
     """
-    from gpuagent_collector.scaling.export import render
-    from gpuagent_collector.scaling.study import study_scaling
+    from gpuagent_collector.answers.scaling import render
+    from gpuagent_collector.answers.scaling_curves import study_scaling
 
     with reader.open() as opened:
         print_answer(render(study_scaling(asking(opened, show_sql=show_sql), **asked)), output_format)

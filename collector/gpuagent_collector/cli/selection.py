@@ -112,7 +112,7 @@ def check_facet(_context: click.Context, _option: click.Parameter, names: str | 
 
 def _metric(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
     from gpuagent_collector.metrics import BY_NAME, hint_at
-    from gpuagent_collector.prices.kinds import KINDS, PHYSICAL
+    from gpuagent_collector.prices.price import KINDS, PHYSICAL
 
     is_price = name and (
         name in {metric.name for metric in PHYSICAL} or name.startswith(tuple(f"{kind.stem}_" for kind in KINDS))

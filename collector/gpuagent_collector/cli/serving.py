@@ -39,9 +39,8 @@ def command(
     side the highest load that keeps the limits, with joules and cost of a token there. Without limits, those of the
     runs count.
     """
+    from gpuagent_collector.answers.serving import render, study_serving
     from gpuagent_collector.compare.comparison import Request
-    from gpuagent_collector.serving.export import render
-    from gpuagent_collector.serving.study import study_serving
 
     with reader.open() as opened:
         ask = asking(opened, show_sql=show_sql)

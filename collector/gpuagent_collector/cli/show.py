@@ -41,9 +41,8 @@ def command(
     Prints the hardware, phases, every metric with its median, range and number of runs, curves, kernels, and the end of
     a run's output. RUN is a run's identity, or a unique beginning of it; curves are of the median run.
     """
+    from gpuagent_collector.answers.show import render, study_show
     from gpuagent_collector.compare.comparison import Request
-    from gpuagent_collector.show.export import render
-    from gpuagent_collector.show.study import study_show
 
     with reader.open() as opened:
         print_answer(

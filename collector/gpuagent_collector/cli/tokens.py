@@ -118,8 +118,7 @@ def create(
 
     The token is printed once, for a pipe or for a file of --output, which serves both as --token-file and --ca-file.
     """
-    from gpuagent_collector.trust.reach import Reach
-    from gpuagent_collector.trust.scopes import Scope
+    from gpuagent_collector.trust.tokens import Reach, Scope
 
     if nodes_file:
         if scope != "agent" or name or node or any_node or output is None:
@@ -150,7 +149,7 @@ def _create_all(
 ) -> None:
     """Write a token for each node into a file of its name; a node whose file is there keeps its token."""
     from gpuagent_collector.trust.private_files import write_private
-    from gpuagent_collector.trust.scopes import Scope
+    from gpuagent_collector.trust.tokens import Scope
 
     if odd := [node for node in nodes if Path(node).name != node or node.startswith(".")]:
         raise MisuseError(f"a node's name must be a valid file name; not {odd[0]!r}")

@@ -56,7 +56,7 @@ def command(
 
         first = take()
         if once or show_sql or not has_terminal or output_format is not OutputFormat.TABLE:
-            from gpuagent_collector.watch.printing import print_snapshot
+            from gpuagent_collector.watch.view import print_snapshot
 
             print_snapshot(first, output_format)
         else:

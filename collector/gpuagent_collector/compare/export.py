@@ -1,18 +1,190 @@
-"""A comparison in every format."""
+"""A comparison as a document, and in every format."""
 
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from gpuagent_collector.compare.answer import answer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gpuagent_collector.compare.answer import (
+    answer,
+    overview_table,
+    part_figures,
+    part_table,
+    short_answer,
+    spoken_part,
+    value_legend,
+    value_table,
+)
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.described import part_figures
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Row, count
-from gpuagent_collector.compare.page import build_document, print_comparison
+from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
+from gpuagent_collector.compare.tables import metric_legend, metric_table, verdict_legend, verdict_table
+from gpuagent_collector.output.document import Bullets, Grid, Paragraph, Section, caveat_sections
 from gpuagent_collector.output.rendering import Rendering
-from gpuagent_collector.runs.cells import CANCELLED, Block
+from gpuagent_collector.output.sections import is_wide, print_heading, print_sections
+from gpuagent_collector.output.shortening import shorten_sides
+from gpuagent_collector.runs.cells import CANCELLED, Block, describe, tell_apart
+from gpuagent_collector.runs.facets import name_sides
+from gpuagent_collector.runs.series import Course
+from gpuagent_collector.runs.specs import spec_table
 from gpuagent_collector.statistics.shift import Shift
+from gpuagent_common.text import counted, harmless
+
+_TWO_CHARTS_COLUMNS = 140
+
+# A screen of 24 lines has no room for more.
+_MOST_WARNINGS = 3
+_MOST_VERDICTS = 5
+
+
+def build_document(comparison: Comparison, *, wide: bool) -> list[Section]:
+    """Return the document; `wide` adds columns for which a narrow terminal has no room."""
+    sections = [
+        answer_section(comparison),
+        *detail_sections(comparison, wide=wide),
+        *caveat_sections(comparison.caveats),
+    ]
+    return shorten_sides(sections, comparison.layout.sides)
+
+
+def answer_section(comparison: Comparison) -> Section:
+    """Return the answer in words and its table: verdicts, or values where nothing is compared."""
+    layout = comparison.layout
+    sides = name_sides(layout.sides, layout.facet)
+    if not layout.is_compared:
+        heading = f"Values of {sides}" if len(layout.sides) == 1 else f"Values by {layout.facet.spoken}: {sides}"
+        return Section(heading=heading, parts=(Paragraph(text=answer(comparison)), overview_table(comparison)))
+    return Section(
+        heading=f"Comparison by {layout.facet.spoken}: {sides}",
+        parts=(
+            Paragraph(text=answer(comparison)),
+            verdict_table(comparison),
+            Paragraph(text=verdict_legend(comparison)),
+        ),
+    )
+
+
+def detail_sections(comparison: Comparison, *, wide: bool, most: int | None = None) -> Iterator[Section]:
+    """Yield the hardware of the sides, and the metrics of each block, or of the `most` largest ones."""
+    sides = comparison.layout.sides
+    differs = any(row.differs for row in comparison.specs)
+    same = "" if differs or len(sides) == 1 else ": the same on all sides"
+    yield Section(heading=f"Where{same}", parts=(spec_table(sides, comparison.specs),))
+    yield from list(_blocks(comparison, wide))[:most]
+    hidden = len(comparison.figures.blocks) - (most or len(comparison.figures.blocks))
+    if hidden > 0:
+        yield Section(heading=f"--all shows the metrics of {counted(hidden, 'more setting')}", parts=())
+
+
+def _blocks(comparison: Comparison, wide: bool) -> Iterator[Section]:
+    for block in comparison.figures.blocks:
+        parts = part_table(block, comparison) if comparison.request.each else None
+        legend = (metric_legend if comparison.layout.is_compared else value_legend)(comparison, block)
+        yield Section(
+            heading=tell_apart(block.block, comparison.layout.blocks),
+            parts=(
+                Paragraph(text=f"Ran as {describe(block.block)}"),
+                *_tables(block, comparison, wide=wide),
+                *([parts] if parts else []),
+                *([Paragraph(text=legend)] if legend else []),
+            ),
+        )
+
+
+def _tables(block: BlockFigures, comparison: Comparison, *, wide: bool) -> Iterator[Grid]:
+    """Yield the baseline beside each other side, or the values where nothing is compared."""
+    if not comparison.layout.is_compared:
+        yield value_table(block, comparison)
+        return
+    for cell in block.block.cells:
+        if cell.runs and cell.side != block.block.baseline:
+            yield metric_table(block, cell.side, comparison, wide=wide)
+
+
+def build_summary(comparison: Comparison) -> list[Section]:
+    """Return the part of the document that fits on one screen: answer, verdicts and the gravest warnings."""
+    more = "--all shows {}the metrics, the hardware and charts over time"
+    shown, hidden = comparison.caveats[:_MOST_WARNINGS], len(comparison.caveats) - _MOST_WARNINGS
+    end = Section(heading=more.format(f"{counted(hidden, 'more warning')}, " if hidden > 0 else ""), parts=())
+    warnings = caveat_sections(shown)
+    parts = part_sections(comparison)
+    if not comparison.layout.is_compared:
+        sections = [answer_section(comparison), *parts, *warnings, end]
+        return _fold_remedies(shorten_sides(sections, comparison.layout.sides))
+    verdicts = verdict_table(comparison)
+    rows = [*verdicts.rows[:_MOST_VERDICTS]]
+    if len(verdicts.rows) > len(rows):
+        rows.append((f"… {len(verdicts.rows) - len(rows)} more",))
+    first = replace(
+        answer_section(comparison),
+        parts=(
+            Paragraph(text=short_answer(comparison)),
+            replace(verdicts, rows=tuple(rows)),
+            Paragraph(text=verdict_legend(comparison).partition("small.")[0] + "small."),
+        ),
+    )
+    return _fold_remedies(shorten_sides([first, *parts, *warnings, end], comparison.layout.sides))
+
+
+def _fold_remedies(sections: Sequence[Section]) -> list[Section]:
+    """Return the sections with each warning and its remedy in one line."""
+    folded = []
+    for section in sections:
+        parts = [
+            Bullets(points=tuple((f"{text} → {remedy}", "") for text, remedy in part.points))
+            if isinstance(part, Bullets)
+            else part
+            for part in section.parts
+        ]
+        folded.append(replace(section, parts=tuple(parts)))
+    return folded
+
+
+def part_sections(comparison: Comparison) -> Iterator[Section]:
+    """Yield the figures of each part of the runs, block by block."""
+    each = comparison.request.each
+    if each is None:
+        return
+    for block in comparison.figures.blocks:
+        table = part_table(block, comparison)
+        name = tell_apart(block.block, comparison.layout.blocks)
+        missing = Paragraph(text="These runs were summarised before their parts had figures; run them again.")
+        yield Section(heading=f"{name}: each {spoken_part(each)}", parts=(table or missing,))
+
+
+def print_comparison(console: Console, comparison: Comparison) -> None:
+    """Print the comparison as wide as the console: a summary, or all of it where everything is requested."""
+    if not comparison.request.everything:
+        print_sections(console, build_summary(comparison))
+        return
+    print_sections(console, build_document(comparison, wide=is_wide(console)))
+    courses = print_courses(console, comparison)
+    for line in phase_lines(courses):
+        console.print(Text(harmless(line), style="dim"))
+
+
+def print_courses(console: Console, comparison: Comparison) -> Sequence[Course]:
+    """Print the charts over time, as wide as the console, and return the courses in them."""
+    courses = [course for course in comparison.courses if course.curves]
+    if not courses:
+        return courses
+    measured = any(phase.name == "measure" for course in courses for phase in course.phases)
+    zero = "where its measured phase began" if measured else "at its start"
+    several = len({course.run.run_id for course in courses}) > 1
+    whose = "the median run of each side" if several else courses[0].run.run_id
+    print_heading(console, f"Over time: {whose}, 0 s {zero}")
+    console.print(Text(harmless(legend(courses))))
+    columns = 2 if console.width >= _TWO_CHARTS_COLUMNS else 1
+    charts = [Text.from_ansi(chart) for chart in draw_charts(courses, console.width // columns - 2)]
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for start in range(0, len(charts), columns):
+        grid.add_row(*charts[start : start + columns])
+    console.print(grid)
+    return courses
 
 
 def render(comparison: Comparison) -> Rendering:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuagent_collector.choices import Stat
+from gpuagent_collector.compare.answer import write_figure
 from gpuagent_collector.compare.comparison import Request
-from gpuagent_collector.compare.described import write_figure
 from gpuagent_collector.compare.figures import Figure, make_figure
 from gpuagent_collector.metrics import Metric, hint_at
 from gpuagent_collector.output.document import Grid, Paragraph, Section

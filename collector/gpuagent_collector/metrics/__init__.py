@@ -11,9 +11,14 @@ from typing import TypeVar
 from gpuagent_collector.metrics.gpu import ENERGY_METRICS, GPU_METRICS, HEALTH_METRICS, SHARING_METRICS
 from gpuagent_collector.metrics.host import HOST_METRICS
 from gpuagent_collector.metrics.metric import ITEMS, Better, Metric, StoredMetric, further, hint_at
-from gpuagent_collector.metrics.result import IMAGE_METRICS, RECOVERY_METRICS, RESULT_METRICS, WORK_METRICS
+from gpuagent_collector.metrics.result import (
+    IMAGE_METRICS,
+    RECOVERY_METRICS,
+    RESULT_METRICS,
+    SERVING_METRICS,
+    WORK_METRICS,
+)
 from gpuagent_collector.metrics.run import EFFICIENCY_METRICS, RUN_METRICS, STEADINESS_METRICS, TRACE_METRICS
-from gpuagent_collector.metrics.serving import SERVING_METRICS
 
 __all__ = [
     "BY_NAME",

@@ -8,8 +8,7 @@ import duckdb
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.metrics import METRICS, StoredMetric
 from gpuagent_collector.metrics.metric_sources import SOURCES, Source
-from gpuagent_collector.metrics.run_energy import insert_energy
-from gpuagent_collector.metrics.run_windows import LIVES, TABLES, WINDOWS, execute
+from gpuagent_collector.metrics.run_energy import LIVES, TABLES, WINDOWS, execute, insert_energy
 
 
 def summarize_runs(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str], computed_at: datetime) -> None:

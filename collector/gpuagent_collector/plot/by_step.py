@@ -8,8 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from gpuagent_collector.compare.matrix import Selection, label_row
-from gpuagent_collector.plot.picture import Picture, name_side
-from gpuagent_collector.plot.style import color, dash
+from gpuagent_collector.plot.picture import Picture, color, dash, name_side
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Run
 from gpuagent_common.errors import GpuAgentError

@@ -5,6 +5,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
+from gpuagent_collector.answers import roofline_study as roofline
+from gpuagent_collector.answers import scaling_curves as scaling
+from gpuagent_collector.answers.scaling_curves import By
+from gpuagent_collector.answers.serving import study_serving
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.compare.matrix import Matrix, Selection, choose_runs, stats_in, tabulate_runs
@@ -22,14 +26,10 @@ from gpuagent_collector.plot.serving import draw_serving
 from gpuagent_collector.plot.split import WORKLOAD as MEMORY_LIMIT
 from gpuagent_collector.plot.split import draw_split
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.roofline import study as roofline
 from gpuagent_collector.runs.cells import choose_sides
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
-from gpuagent_collector.scaling import study as scaling
-from gpuagent_collector.scaling.curves import By
-from gpuagent_collector.serving.study import study_serving
 from gpuagent_common.errors import MisuseError
 
 

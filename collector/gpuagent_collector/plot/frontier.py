@@ -10,8 +10,7 @@ from matplotlib.lines import Line2D
 
 from gpuagent_collector.compare.matrix import Selection, label_row
 from gpuagent_collector.output.human import notation
-from gpuagent_collector.plot.picture import Picture
-from gpuagent_collector.plot.style import QUIET, color, marker
+from gpuagent_collector.plot.picture import QUIET, Picture, color, marker
 from gpuagent_collector.recommend.ranking import Criterion, find_criteria, rank
 from gpuagent_collector.report.figures.costs import Taken, taken_by
 from gpuagent_collector.runs.cells import Block

@@ -6,13 +6,12 @@ from statistics import median
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
+from gpuagent_collector.answers.show import Point, load_points
 from gpuagent_collector.compare.matrix import Selection
 from gpuagent_collector.output.human import notation
-from gpuagent_collector.plot.picture import Picture
-from gpuagent_collector.plot.style import line_style
+from gpuagent_collector.plot.picture import Picture, line_style
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.reported import size_text
-from gpuagent_collector.show.links import Point, load_points
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import harmless
 

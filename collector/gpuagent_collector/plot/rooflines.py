@@ -7,15 +7,20 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
+from gpuagent_collector.answers.roofline import lines, ridges
+from gpuagent_collector.answers.roofline_points import Point, Traffic
+from gpuagent_collector.answers.roofline_study import (
+    Placed,
+    Roofline,
+    Study,
+    find_errors,
+    label,
+    marked,
+    used_arithmetics,
+)
 from gpuagent_collector.output.human import notation, significant
-from gpuagent_collector.plot.picture import Picture
-from gpuagent_collector.plot.style import QUIET, color, marker
+from gpuagent_collector.plot.picture import QUIET, Picture, color, marker
 from gpuagent_collector.report.figures.rooflines import limits
-from gpuagent_collector.roofline.caveats import find_errors
-from gpuagent_collector.roofline.names import label, marked, used_arithmetics
-from gpuagent_collector.roofline.plots import lines, ridges
-from gpuagent_collector.roofline.points import Point, Traffic
-from gpuagent_collector.roofline.study import Placed, Roofline, Study
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import counted, harmless
 

@@ -15,8 +15,19 @@ from gpuagent_collector.compare.figures import Figure
 from gpuagent_collector.compare.matrix import Line, Matrix
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.output.human import Notation, notation
-from gpuagent_collector.plot.picture import Picture, characters, fold, name_side, only_side, shorten_names
-from gpuagent_collector.plot.style import QUIET, WIDE_MM, color, hatch, marker
+from gpuagent_collector.plot.picture import (
+    QUIET,
+    WIDE_MM,
+    Picture,
+    characters,
+    color,
+    fold,
+    hatch,
+    marker,
+    name_side,
+    only_side,
+    shorten_names,
+)
 from gpuagent_collector.statistics.summaries import median_interval
 
 # Height of a side's line of dots, and of its bar with a value.

@@ -5,10 +5,9 @@ from typing import Any
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from gpuagent_collector.plot.picture import Picture
-from gpuagent_collector.plot.style import QUIET, line_style
+from gpuagent_collector.answers.scaling_curves import Study
+from gpuagent_collector.plot.picture import QUIET, Picture, line_style
 from gpuagent_collector.report.figures.scaling import name_curve, speed_ups
-from gpuagent_collector.scaling.study import Study
 
 _MOST_CURVES = 12
 _PANEL_MM = {True: 75.0, False: 56.0}

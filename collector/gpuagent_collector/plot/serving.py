@@ -6,12 +6,10 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
+from gpuagent_collector.answers.serving import LIMITED, LOADS, Curve, Point, Study, write_limits
 from gpuagent_collector.output.human import notation, significant
-from gpuagent_collector.plot.picture import Picture
-from gpuagent_collector.plot.style import QUIET, color, line_style
+from gpuagent_collector.plot.picture import QUIET, Picture, color, line_style
 from gpuagent_collector.report.figures.serving import name_line
-from gpuagent_collector.serving.export import write_limits
-from gpuagent_collector.serving.study import LIMITED, LOADS, Curve, Point, Study
 
 _MOST_LINES = 12
 _PANEL_MM = {True: 62.0, False: 50.0}

@@ -9,12 +9,11 @@ from statistics import median
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from gpuagent_collector.answers.show import Stack, load_stacks
 from gpuagent_collector.compare.matrix import Selection, label_row
-from gpuagent_collector.plot.picture import Picture
-from gpuagent_collector.plot.style import color, line_style
+from gpuagent_collector.plot.picture import Picture, color, line_style
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Cell
-from gpuagent_collector.show.stacks import Stack, load_stacks
 from gpuagent_common.errors import GpuAgentError
 
 WORKLOAD = "memory-limit"

@@ -4,8 +4,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuagent_collector.metrics import Metric
-from gpuagent_collector.prices import kinds
-from gpuagent_collector.prices.price import Price, Prices
+from gpuagent_collector.prices.price import (
+    COST_PER_EPOCH,
+    COST_PER_MILLION_ITEMS,
+    COST_PER_RUN,
+    CPU_ELECTRICITY_PER_MILLION_ITEMS,
+    GPU_CARBON_PER_MILLION_ITEMS,
+    GPU_CARBON_PER_RUN,
+    GPU_ELECTRICITY_PER_MILLION_ITEMS,
+    GPU_ELECTRICITY_PER_RUN,
+    GPU_KILOWATT_HOURS,
+    ITEMS_PER_MONEY,
+    KINDS,
+    PHYSICAL,
+    Kind,
+    Price,
+    Prices,
+    currencies_of,
+)
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts
 
@@ -41,11 +57,11 @@ def derive(metrics: Mapping[str, float], stays: Sequence[Stay]) -> dict[Metric, 
     costs = {**dict(_node_costs(metrics, stays)), **dict(_energy_costs(metrics, stays))}
     found = {kind.metric(currency): cost for kind, cost in costs.items()}
     if _kilowatt_hour(stays) and "gpu_energy_run_joules" in metrics:
-        found[kinds.GPU_KILOWATT_HOURS] = metrics["gpu_energy_run_joules"] / _JOULES_PER_KILOWATT_HOUR
+        found[GPU_KILOWATT_HOURS] = metrics["gpu_energy_run_joules"] / _JOULES_PER_KILOWATT_HOUR
     return {**found, **dict(_carbon(metrics, stays))}
 
 
-def _node_costs(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tuple[kinds.Kind, float]]:
+def _node_costs(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tuple[Kind, float]]:
     """Yield the costs of allocated nodes; nothing where one node's price is unknown."""
     per_second = [stay.price.instance_hour / _SECONDS_PER_HOUR for stay in stays if stay.price.instance_hour]
     if len(per_second) < len(stays):
@@ -54,16 +70,16 @@ def _node_costs(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator
         paid_seconds = [
             metrics["run_seconds"] + stay.waited_seconds * stay.price.provisioning_included for stay in stays
         ]
-        yield kinds.COST_PER_RUN, sum(rate * seconds for rate, seconds in zip(per_second, paid_seconds, strict=True))
+        yield COST_PER_RUN, sum(rate * seconds for rate, seconds in zip(per_second, paid_seconds, strict=True))
     if throughput := metrics.get("throughput"):
         per_item = sum(per_second) / throughput
-        yield kinds.COST_PER_MILLION_ITEMS, per_item * _MILLION
-        yield kinds.ITEMS_PER_MONEY, 1 / per_item
+        yield COST_PER_MILLION_ITEMS, per_item * _MILLION
+        yield ITEMS_PER_MONEY, 1 / per_item
         if "items_per_epoch" in metrics:
-            yield kinds.COST_PER_EPOCH, per_item * metrics["items_per_epoch"]
+            yield COST_PER_EPOCH, per_item * metrics["items_per_epoch"]
 
 
-def _energy_costs(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tuple[kinds.Kind, float]]:
+def _energy_costs(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tuple[Kind, float]]:
     """Yield the costs of measured energy, with the overhead of the building.
 
     GPUs and CPUs separately: where only one side has both, a sum would compare a part with a whole.
@@ -73,12 +89,12 @@ def _energy_costs(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterat
         return
     per_joule = rate / _JOULES_PER_KILOWATT_HOUR
     if "gpu_energy_run_joules" in metrics:
-        yield kinds.GPU_ELECTRICITY_PER_RUN, metrics["gpu_energy_run_joules"] * per_joule
+        yield GPU_ELECTRICITY_PER_RUN, metrics["gpu_energy_run_joules"] * per_joule
     if "gpu_energy_per_item_joules" in metrics:
-        yield kinds.GPU_ELECTRICITY_PER_MILLION_ITEMS, metrics["gpu_energy_per_item_joules"] * per_joule * _MILLION
+        yield GPU_ELECTRICITY_PER_MILLION_ITEMS, metrics["gpu_energy_per_item_joules"] * per_joule * _MILLION
     items = metrics.get("throughput", 0.0) * metrics.get("measure_seconds", 0.0)
     if "cpu_energy_joules" in metrics and items:
-        yield kinds.CPU_ELECTRICITY_PER_MILLION_ITEMS, metrics["cpu_energy_joules"] / items * per_joule * _MILLION
+        yield CPU_ELECTRICITY_PER_MILLION_ITEMS, metrics["cpu_energy_joules"] / items * per_joule * _MILLION
 
 
 def _carbon(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tuple[Metric, float]]:
@@ -93,10 +109,10 @@ def _carbon(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tup
     if grams is None:
         return
     if "gpu_energy_run_joules" in metrics:
-        yield kinds.GPU_CARBON_PER_RUN, metrics["gpu_energy_run_joules"] / _JOULES_PER_KILOWATT_HOUR * grams
+        yield GPU_CARBON_PER_RUN, metrics["gpu_energy_run_joules"] / _JOULES_PER_KILOWATT_HOUR * grams
     if "gpu_energy_per_item_joules" in metrics:
         joules = metrics["gpu_energy_per_item_joules"] * _MILLION
-        yield kinds.GPU_CARBON_PER_MILLION_ITEMS, joules / _JOULES_PER_KILOWATT_HOUR * grams
+        yield GPU_CARBON_PER_MILLION_ITEMS, joules / _JOULES_PER_KILOWATT_HOUR * grams
 
 
 def _kilowatt_hour(stays: Sequence[Stay]) -> float | None:
@@ -142,8 +158,8 @@ def _costs(run_id: str, facts: Facts, prices: Prices, waited_seconds: float) -> 
 def _in_order(costs: Mapping[str, Mapping[Metric, float]]) -> tuple[Metric, ...]:
     """Return all metrics that some run has, those of a kind together."""
     present = {metric for of_run in costs.values() for metric in of_run}
-    in_money = (kind.metric(currency) for kind in kinds.KINDS for currency in sorted(kinds.currencies_of(present)))
-    return tuple(metric for metric in (*kinds.PHYSICAL, *in_money) if metric in present)
+    in_money = (kind.metric(currency) for kind in KINDS for currency in sorted(currencies_of(present)))
+    return tuple(metric for metric in (*PHYSICAL, *in_money) if metric in present)
 
 
 # The wait of each run after the earlier ones on its node: an agent executes one after the other.

@@ -29,7 +29,7 @@ from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.schema import schema_relations
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.columns import quoted, table_columns
-from gpuagent_collector.trust.reach import Reach
+from gpuagent_collector.trust.tokens import Reach
 
 # Tables about the software alone; all their rows are shown.
 _PUBLIC = frozenset({"schema_migrations"})

@@ -1,10 +1,6 @@
-"""Rankings of the sides of each block by chosen criteria, and the differences that the runs show.
+"""The ranking of sides by time, cost and energy, and how certain it is."""
 
-A run's score is the weighted geometric mean of its criteria, so that the ratio of two sides' scores is the geometric
-mean of their ratios. The best side is chosen by looking at all, so all pairs are tested together: then "differs" is
-wrong for at most a share alpha of such rankings, whichever side is best.
-"""
-
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,13 +8,64 @@ from itertools import combinations
 from math import exp, log
 from statistics import median
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gpuagent_collector.metrics import Metric
-from gpuagent_collector.prices.kinds import COST_PER_MILLION_ITEMS, COST_PER_RUN, Kind, currencies_of
-from gpuagent_collector.recommend.chances import Floats, draw_medians, least_certain, share_best
+from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN, Kind, currencies_of
 from gpuagent_collector.runs.cells import Block, Cell, match_runs
 from gpuagent_collector.runs.data import Facts
 from gpuagent_collector.statistics.shift import Sides, least_pairs
 from gpuagent_collector.statistics.verdicts import Judgement, Verdict, judge
+
+Floats = NDArray[np.float64]
+
+_DRAWS = 2000
+_SEED = 20260101
+
+# Fewer runs of a side show nothing of its spread.
+_LEAST_RUNS = 3
+
+# The values of a side's runs, each with the names of the nodes that ran it; less is better.
+Runs = Sequence[tuple[str | None, float]]
+
+
+def draw_medians(sides: Mapping[str, Runs]) -> Mapping[str, Floats] | None:
+    """Return the medians of drawn runs of each side; None where one has too few runs."""
+    if any(len(runs) < _LEAST_RUNS for runs in sides.values()):
+        return None
+    chance = np.random.default_rng(_SEED)
+    return {side: _draw_runs(runs, chance) for side, runs in sides.items()}
+
+
+def _draw_runs(runs: Runs, chance: np.random.Generator) -> Floats:
+    by_node: dict[str | None, list[float]] = defaultdict(list)
+    for node, value in runs:
+        by_node[node].append(value)
+    nodes = [np.asarray(values) for values in by_node.values()]
+    if len(nodes) == 1:
+        (values,) = nodes
+        medians: Floats = np.median(values[chance.integers(values.size, size=(_DRAWS, values.size))], axis=1)
+        return medians
+    return np.array([_draw_once(nodes, chance) for _ in range(_DRAWS)])
+
+
+def _draw_once(nodes: Sequence[Floats], chance: np.random.Generator) -> float:
+    chosen = (nodes[number] for number in chance.integers(len(nodes), size=len(nodes)))
+    return float(np.median(np.concatenate([chance.choice(values, values.size) for values in chosen])))
+
+
+def share_best(medians: Mapping[str, Floats]) -> Mapping[str, float]:
+    """Return the share of draws in which each side has the lowest median; equal ones share it."""
+    every = np.stack(list(medians.values()))
+    lowest = every == every.min(axis=0)
+    return dict(zip(medians, (lowest / lowest.sum(axis=0)).mean(axis=1).tolist(), strict=True))
+
+
+def least_certain(medians: Mapping[str, Floats]) -> str:
+    """Return the side whose median scatters most, in proportion to it."""
+    return max(medians, key=lambda side: float(np.std(medians[side]) / np.mean(medians[side])))
+
 
 # A run's figures, by metric.
 Metrics = Mapping[str, float]

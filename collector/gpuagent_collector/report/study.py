@@ -6,25 +6,25 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
+from gpuagent_collector.answers.profile import HOW_TO_TRACE, Chosen, study_chosen
+from gpuagent_collector.answers.profile import Study as Profile
+from gpuagent_collector.answers.profile_data import traced_runs
+from gpuagent_collector.answers.roofline_study import Study as Roofline
+from gpuagent_collector.answers.roofline_study import study_runs as study_roofline
+from gpuagent_collector.answers.scaling_curves import Study as Scaling
+from gpuagent_collector.answers.scaling_curves import study_runs as study_scaling
+from gpuagent_collector.answers.serving import MEASURE, study_serving
+from gpuagent_collector.answers.serving import Study as Serving
+from gpuagent_collector.answers.show import Details, load_details
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.compare.matrix import USUAL_METRICS, Matrix, tabulate
-from gpuagent_collector.profile.data import traced_runs
-from gpuagent_collector.profile.study import HOW_TO_TRACE, Chosen, study_chosen
-from gpuagent_collector.profile.study import Study as Profile
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.recorder import Recorder
 from gpuagent_collector.recommend.study import Reasons, find_reasons
-from gpuagent_collector.roofline.study import Study as Roofline
-from gpuagent_collector.roofline.study import study_runs as study_roofline
 from gpuagent_collector.runs.cells import Block, Cell
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.find import find_runs, median_run
 from gpuagent_collector.runs.series import Course, load_courses
-from gpuagent_collector.scaling.study import Study as Scaling
-from gpuagent_collector.scaling.study import study_runs as study_scaling
-from gpuagent_collector.serving.study import MEASURE, study_serving
-from gpuagent_collector.serving.study import Study as Serving
-from gpuagent_collector.show.details import Details, load_details
 from gpuagent_common.errors import GpuAgentError
 
 # Points of a curve at most: about one for each pixel that it has; of several blocks fewer, for the page's size.

@@ -8,8 +8,7 @@ import grpc
 
 from gpuagent_collector.server.agents import AgentRegistry
 from gpuagent_collector.store import Store
-from gpuagent_collector.trust.caller import Caller
-from gpuagent_collector.trust.scopes import Scope
+from gpuagent_collector.trust.tokens import Caller, Scope
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.keys import key
 from gpuagent_proto.v1 import telemetry_pb2 as wire

@@ -13,7 +13,7 @@ from gpuagent_collector.ingest.messages import Outcome
 from gpuagent_collector.ingest.presence import Presence
 from gpuagent_collector.server.auth import ENDED, Validity
 from gpuagent_collector.server.throttle import Share
-from gpuagent_collector.trust.caller import Caller
+from gpuagent_collector.trust.tokens import Caller
 from gpuagent_common.keys import key
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 

@@ -34,10 +34,8 @@ from gpuagent_collector.server.turns import Turns
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.instance import memory_limit_bytes, remove_scratch, total_memory_bytes
 from gpuagent_collector.trust import audit
-from gpuagent_collector.trust.caller import Tokens
-from gpuagent_collector.trust.reach import Reach
 from gpuagent_collector.trust.server_certificate import ServerCertificate
-from gpuagent_collector.trust.tokens import TokenFile
+from gpuagent_collector.trust.tokens import Reach, TokenFile, Tokens
 from gpuagent_collector.web.asker import Asker
 from gpuagent_common.address import Address, check_free
 from gpuagent_common.connection import MAX_MESSAGE_BYTES

@@ -11,9 +11,7 @@ import grpc
 from google.protobuf.message import Message
 
 from gpuagent_collector.trust import audit
-from gpuagent_collector.trust.caller import UNREADABLE, Caller, Tokens
-from gpuagent_collector.trust.scopes import Scope
-from gpuagent_collector.trust.tokens import Token, TokenFile
+from gpuagent_collector.trust.tokens import UNREADABLE, Caller, Scope, Token, TokenFile, Tokens
 from gpuagent_common.connection import TOKEN_METADATA_KEY
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1.query_service_pb2 import QueryRequest

@@ -27,8 +27,7 @@ from gpuagent_collector.query.execute import (
 )
 from gpuagent_collector.query.parts import Parts
 from gpuagent_collector.server.turns import Turns
-from gpuagent_collector.trust.caller import Caller
-from gpuagent_collector.trust.scopes import Scope
+from gpuagent_collector.trust.tokens import Caller, Scope
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1 import query_service_pb2 as pb
 from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc

@@ -1,4 +1,4 @@
-"""Tolerance intervals: the range that holds most of a population, judged from some of it."""
+"""Tolerance intervals, by order statistics or log-normal."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -7,7 +7,11 @@ from enum import Enum
 from math import comb, exp, log, sqrt
 from statistics import NormalDist, fmean, stdev
 
-from gpuagent_collector.statistics.quantiles import chi_squared_quantile
+
+def chi_squared_quantile(probability: float, freedom: int) -> float:
+    """Return the quantile by Wilson and Hilferty (1931): for 0.2, within 1 % from 4 degrees of freedom on."""
+    scale = 2 / (9 * freedom)
+    return float(freedom * (1 - scale + NormalDist().inv_cdf(probability) * scale**0.5) ** 3)
 
 
 class Method(Enum):

@@ -1,23 +1,101 @@
-"""The tokens besides the owner's: named, scoped, bound to nodes, with an expiry, revocable."""
+"""Tokens: scopes, what each may reach, the file that has them, and who calls."""
 
 import fcntl
 import hashlib
+import hmac
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timedelta
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from gpuagent_collector.times import utc_now
 from gpuagent_collector.trust.private_files import check_private, make_private_folder, write_private
-from gpuagent_collector.trust.reach import Reach
-from gpuagent_collector.trust.scopes import Scope
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.waiting import waiting_for
+
+
+class Scope(Enum):
+    """The set of actions that a token allows."""
+
+    # Writes the data of its own node, and nothing else.
+    AGENT = "agent"
+    # Reads: SQL, pages, metrics.
+    VIEWER = "viewer"
+    # Everything: reads, launches, cancels, and writes for any node. The owner's token has it.
+    OPERATOR = "operator"
+
+
+# Of a platform or a label; those of agents are not longer.
+_MAX_CHARACTERS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """A filter of sessions by the platform and labels of their agents. It never shows all of them.
+
+    Attributes:
+        platforms: a session's platform is one of these; empty: any platform.
+        labels: keys and values; for each key a session has one of its values.
+    """
+
+    platforms: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.platforms and not self.labels:
+            raise ValueError("a reach needs platforms or labels: without both it would show everything")
+
+    @classmethod
+    def parse(cls, platforms: Sequence[str], labels: Sequence[str]) -> "Reach | None":
+        """Return the reach of any number of `--platform` and `--label K=V`; None: neither was given.
+
+        Raises:
+            MisuseError: a label is not K=V, or a text is blank, too long or not printable.
+        """
+        pairs = [label.partition("=") for label in labels]
+        if not all(key and equals for key, equals, _ in pairs):
+            raise MisuseError("--label takes K=V, such as team=vision")
+        for text in (*platforms, *labels):
+            if not text.strip() or not text.isprintable() or len(text) > _MAX_CHARACTERS:
+                raise MisuseError(f"--platform and --label take up to {_MAX_CHARACTERS:,} printable characters")
+        if not platforms and not labels:
+            return None
+        chosen = {(key, value) for key, _, value in pairs}
+        return cls(platforms=tuple(sorted(set(platforms))), labels=tuple(sorted(chosen)))
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Reach":
+        """Read a reach that `asdict` wrote.
+
+        Raises:
+            ValueError, TypeError, KeyError: it is not a reach.
+        """
+        platforms, labels = value["platforms"], [(key, text) for key, text in value["labels"]]
+        texts = [*platforms, *(text for label in labels for text in label)]
+        if not isinstance(platforms, list) or not all(isinstance(text, str) for text in texts):
+            raise TypeError("platforms and labels must be lists of texts")
+        return cls(platforms=tuple(platforms), labels=tuple(labels))
+
+    def values_by_key(self) -> Mapping[str, Sequence[str]]:
+        """Return the shown values of each label key."""
+        values: dict[str, list[str]] = defaultdict(list)
+        for key, value in self.labels:
+            values[key].append(value)
+        return values
+
+    def __str__(self) -> str:
+        """Return the filter for people."""
+        labels = [f"{key}={' or '.join(values)}" for key, values in self.values_by_key().items()]
+        platforms = [f"platform {' or '.join(self.platforms)}"] if self.platforms else []
+        return ", ".join([*platforms, *(f"label {label}" for label in labels)])
+
 
 _SECRET_BYTES = 32
 MAX_NAME_CHARACTERS = 100
@@ -260,3 +338,54 @@ def _token(values: dict[str, Any]) -> Token:
 
 
 _TIMES = ("created_at", "expires_at")
+
+
+# Without the file's path, because the reader has no token.
+UNREADABLE = "this collector cannot read its tokens; its log says why"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """The holder of a call's token.
+
+    Attributes:
+        token: the record of it in `file`; None: it is the owner's.
+    """
+
+    name: str
+    scope: Scope
+    token: Token | None = None
+    file: TokenFile | None = None
+
+    @property
+    def reach(self) -> Reach | None:
+        """The part of the store that it can see; None: everything."""
+        return None if self.token is None else self.token.reach
+
+    def is_valid(self) -> bool:
+        """Return whether the token is still valid. No token is while the file of tokens cannot be read."""
+        try:
+            return self.token is None or self.file is None or self.file.is_valid(self.token)
+        except GpuAgentError:
+            return False
+
+
+class Tokens:
+    """The owner's token and those in the file beside it. Any thread may use it."""
+
+    def __init__(self, owner_s: str, file: TokenFile | None) -> None:
+        self._owner_s = owner_s.encode()
+        self._file = file
+
+    def holder(self, token: str) -> Caller | None:
+        """Return the caller with this token; None: unknown, expired or revoked.
+
+        Raises:
+            GpuAgentError: the file cannot be used.
+        """
+        if hmac.compare_digest(token.encode(), self._owner_s):
+            return Caller(name="owner", scope=Scope.OPERATOR)
+        found = self._file.find(token) if self._file else None
+        if found is None or self._file is None or not self._file.is_valid(found):
+            return None
+        return Caller(name=found.name, scope=found.scope, token=found, file=self._file)

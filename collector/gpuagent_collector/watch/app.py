@@ -17,9 +17,8 @@ from textual.message import Message
 from textual.widgets import DataTable, Input, Static
 
 from gpuagent_collector.watch.columns import cell, fitting
-from gpuagent_collector.watch.printing import summary_line
 from gpuagent_collector.watch.snapshot import Snapshot
-from gpuagent_collector.watch.view import Scope, View, select
+from gpuagent_collector.watch.view import Scope, View, select, summary_line
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import harmless
 

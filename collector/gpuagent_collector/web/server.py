@@ -21,10 +21,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gpuagent_collector.trust import audit
-from gpuagent_collector.trust.caller import UNREADABLE, Caller, Tokens
-from gpuagent_collector.trust.reach import Reach
-from gpuagent_collector.trust.scopes import Scope
 from gpuagent_collector.trust.server_certificate import ServerCertificate
+from gpuagent_collector.trust.tokens import UNREADABLE, Caller, Reach, Scope, Tokens
 from gpuagent_collector.web.answers import Page, text
 from gpuagent_common.address import Address, check_free
 from gpuagent_common.errors import GpuAgentError, MisuseError

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.outliers.study import Request as OutlierRequest
-from gpuagent_collector.outliers.study import find_outliers
+from gpuagent_collector.answers.outliers import Request as OutlierRequest
+from gpuagent_collector.answers.outliers import find_outliers
+from gpuagent_collector.answers.peers import Request, answer, find_peers
 from gpuagent_collector.output.values import ABSENT
-from gpuagent_collector.peers.export import answer
-from gpuagent_collector.peers.study import Request, find_peers
 from gpuagent_collector.runs.reported import size_text
 from gpuagent_collector.store import Store
 from tests.integration.compare.synthetic import SyntheticStore

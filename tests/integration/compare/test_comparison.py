@@ -14,8 +14,7 @@ from rich.console import Console
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.cli import runs
 from gpuagent_collector.compare.comparison import Request, compare
-from gpuagent_collector.compare.export import render
-from gpuagent_collector.compare.page import print_comparison
+from gpuagent_collector.compare.export import print_comparison, render
 from gpuagent_collector.runs.cells import tell_apart
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError, MisuseError

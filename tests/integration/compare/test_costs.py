@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.prices.file import parse_prices
-from gpuagent_collector.prices.price import Prices
+from gpuagent_collector.answers.scaling import render
+from gpuagent_collector.answers.scaling_curves import study_scaling
+from gpuagent_collector.prices.price import Prices, parse_prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.runs.data import load_facts
-from gpuagent_collector.scaling.export import render
-from gpuagent_collector.scaling.study import study_scaling
 from tests.integration.compare.comparing import alternate, compared, texts, warnings
 from tests.integration.compare.ranked import add_ranked
 from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, SyntheticStore

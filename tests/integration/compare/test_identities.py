@@ -4,13 +4,13 @@ import json
 import shlex
 from pathlib import Path
 
+from gpuagent_collector.answers import history
+from gpuagent_collector.answers.history import Request as HistoryRequest
+from gpuagent_collector.answers.history import study_history
+from gpuagent_collector.answers.outliers import kind_of
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.compare.matrix import tabulate
-from gpuagent_collector.history import export as history
-from gpuagent_collector.history.study import Request as HistoryRequest
-from gpuagent_collector.history.study import study_history
-from gpuagent_collector.outliers.readings import kind_of
 from gpuagent_collector.runs.data import load_facts, load_runs
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.parts import load_parts

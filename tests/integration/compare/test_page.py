@@ -7,9 +7,8 @@ import pytest
 
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.export import render
+from gpuagent_collector.compare.export import build_document, render
 from gpuagent_collector.compare.figures import Counts, count
-from gpuagent_collector.compare.page import build_document
 from gpuagent_collector.metrics import GROUPS
 from gpuagent_collector.output.document import Grid
 from tests.integration.compare.comparing import alternate, codes, compared, texts

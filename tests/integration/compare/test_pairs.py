@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from gpuagent_collector.answers.plan import Question, plan_repeats
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.sample_size.study import Question, plan_repeats
 from gpuagent_collector.statistics.verdicts import Verdict
 from tests.integration.compare.comparing import codes, compared
 from tests.integration.compare.synthetic import Node, SyntheticStore

@@ -16,9 +16,10 @@ from gpuagent.cli.run import command as gpuagent_run
 from gpuagent_workloads.registry import WORKLOADS, find
 from tests.integration.compare.comparing import alternate
 from tests.integration.compare.ranked import add_ranked
+from tests.integration.compare.served import add_served
 from tests.integration.compare.synthetic import BEFORE_MEASURE, EPOCH, Node, SyntheticStore
 from tests.integration.compare.test_own_programs import NANOGPT, own
-from tests.integration.compare.test_serving import add_failure, add_run
+from tests.integration.compare.test_serving import add_failure
 from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32
 from tests.support.commands import Collector, made_up
 
@@ -170,7 +171,7 @@ def served(store: SyntheticStore) -> None:
     node = store.node("spruce", "lab")
     for rate in (1, 4):
         for server in "ab":
-            add_run(store, node, server, rate, 0.1, 1)
+            add_served(store, node, server, rate, 0.1, 1)
     add_failure(store, node, "a", 4, 2)
 
 

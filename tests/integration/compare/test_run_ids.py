@@ -4,17 +4,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from gpuagent_collector.answers.profile import study_profile
+from gpuagent_collector.answers.roofline_study import study_roofline
 from gpuagent_collector.cli.printing import asking
 from gpuagent_collector.launching.progress import PROGRESS_SQL
-from gpuagent_collector.prices.file import parse_prices
+from gpuagent_collector.prices.price import parse_prices
 from gpuagent_collector.prices.runs import with_costs
-from gpuagent_collector.profile.study import study_profile
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.query.literal import with_values
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.query.remote import RemoteReader
-from gpuagent_collector.roofline.study import study_roofline
 from gpuagent_collector.runs.data import load_facts, load_runs
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.series import load_courses

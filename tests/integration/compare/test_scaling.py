@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuagent_collector.answers.scaling import find_caveats
+from gpuagent_collector.answers.scaling_curves import Curve, Held, Study, study_scaling, whole
 from gpuagent_collector.compare.comparison import Request, compare
-from gpuagent_collector.scaling.caveats import find_caveats
-from gpuagent_collector.scaling.curves import Curve, Held, whole
-from gpuagent_collector.scaling.study import Study, study_scaling
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.ranked import S2_MILLISECONDS, S2_SAMPLES, add_ranked, add_s2
 from tests.integration.compare.synthetic import RUN_SECONDS, Node, SyntheticStore

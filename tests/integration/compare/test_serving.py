@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 
+from gpuagent_collector.answers.plan import Question, plan_repeats
+from gpuagent_collector.answers.serving import Study, answer, build_document, find_caveats, render, study_serving
 from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.output.document import Grid
 from gpuagent_collector.plot.picture import in_style
 from gpuagent_collector.plot.serving import draw_serving
-from gpuagent_collector.prices.file import parse_prices
+from gpuagent_collector.prices.price import parse_prices
 from gpuagent_collector.report.chapters import serving
 from gpuagent_collector.report.figures.serving import serving_figure
 from gpuagent_collector.report.study import make_report
-from gpuagent_collector.sample_size.study import Question, plan_repeats
-from gpuagent_collector.serving.export import answer, build_document, find_caveats, render
-from gpuagent_collector.serving.study import Study, study_serving
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.served import TTFT, add_served, add_servers
 from tests.integration.compare.synthetic import Node, SyntheticStore

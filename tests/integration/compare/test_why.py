@@ -10,11 +10,8 @@ import pytest
 
 from gpuagent.experiment.file import parse_experiment
 from gpuagent.experiment.plan import trials
+from gpuagent_collector.answers.why import Ladder, divide_ratio, plan_ladder, render_division, write_experiment
 from gpuagent_collector.compare.comparison import Request
-from gpuagent_collector.why.division import divide_ratio
-from gpuagent_collector.why.experiment import write_experiment
-from gpuagent_collector.why.export import render_division
-from gpuagent_collector.why.ladder import Ladder, plan_ladder
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.filled import Fill
 from tests.integration.compare.synthetic import SyntheticStore

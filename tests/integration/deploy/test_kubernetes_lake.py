@@ -12,8 +12,7 @@ import pytest
 from deploy.kubernetes.credentials import HOSTS
 from gpuagent_collector.trust.certificate_folder import CertificateFolder
 from gpuagent_collector.trust.private_files import write_private
-from gpuagent_collector.trust.scopes import Scope
-from gpuagent_collector.trust.tokens import TokenFile
+from gpuagent_collector.trust.tokens import Scope, TokenFile
 from tests.support.manifests import containers
 from tests.support.pods import LOOPBACK, Pod
 from tests.support.postgres import postgres

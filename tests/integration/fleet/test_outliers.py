@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuagent_collector.outliers.export import answer
-from gpuagent_collector.outliers.study import Outliers, Request, find_outliers
+from gpuagent_collector.answers.outliers import Outliers, Request, answer, find_outliers
 from gpuagent_collector.store import Store
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.fleet.scenes import (

@@ -7,14 +7,13 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
+from gpuagent_collector.answers.history import History, build_document, study_history
+from gpuagent_collector.answers.history import Request as HistoryRequest
+from gpuagent_collector.answers.history import answer as answer_history
 from gpuagent_collector.cli.compare import command as compare_command
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.errors import NothingToCompareError
-from gpuagent_collector.history.export import answer as answer_history
-from gpuagent_collector.history.export import build_document
-from gpuagent_collector.history.study import History, study_history
-from gpuagent_collector.history.study import Request as HistoryRequest
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_collector.store import Store
 from gpuagent_common.errors import MisuseError

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuagent_collector.answers.peers import Peers, Request, answer, find_peers
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.peers.export import answer
-from gpuagent_collector.peers.study import Peers, Request, find_peers
 from gpuagent_collector.statistics.tolerance import Method, tolerance_interval
 from gpuagent_collector.store import Store
 from gpuagent_common.errors import MisuseError

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.profile.names import LONGEST_NAME, short_names
+from gpuagent_collector.answers.profile_data import LONGEST_NAME, short_names
 from gpuagent_common.text import is_dangerous
 from tests.integration.profile.traced import recorded
 

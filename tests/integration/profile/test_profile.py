@@ -2,9 +2,8 @@
 
 import pytest
 
-from gpuagent_collector.profile.export import answer
-from gpuagent_collector.profile.lanes import Table
-from gpuagent_collector.profile.study import Study, find_caveats, study_profile
+from gpuagent_collector.answers.profile import Study, answer, find_caveats, study_profile
+from gpuagent_collector.answers.profile_data import Table
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.synthetic import Node, SyntheticStore
 from tests.integration.profile.traced import add_traced, kernel, operator

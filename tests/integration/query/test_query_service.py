@@ -14,8 +14,7 @@ from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.query.remote import RemoteReader
 from gpuagent_collector.server.query_service import CHUNK_BYTES, MAX_QUERIES
 from gpuagent_collector.store import StoreSpec
-from gpuagent_collector.trust.caller import Caller
-from gpuagent_collector.trust.scopes import Scope
+from gpuagent_collector.trust.tokens import Caller, Scope
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1 import query_service_pb2 as pb
 from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from gpuagent_collector.metrics.bounds import Limit
-from gpuagent_collector.prices.file import parse_prices
+from gpuagent_collector.prices.price import parse_prices
 from gpuagent_collector.recommend.export import answer
 from gpuagent_collector.recommend.study import Recommendation, Request, recommend
 from gpuagent_collector.statistics.verdicts import Verdict

@@ -5,12 +5,17 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from gpuagent_collector.roofline.caveats import find_caveats, find_errors
-from gpuagent_collector.roofline.names import label
-from gpuagent_collector.roofline.plots import draw_roofline
-from gpuagent_collector.roofline.points import Flops, Side, Traffic
-from gpuagent_collector.roofline.roofs import Nearness
-from gpuagent_collector.roofline.study import Placed, Roofline, Study, study_roofline
+from gpuagent_collector.answers.roofline import draw_roofline
+from gpuagent_collector.answers.roofline_points import Flops, Nearness, Side, Traffic
+from gpuagent_collector.answers.roofline_study import (
+    Placed,
+    Roofline,
+    Study,
+    find_caveats,
+    find_errors,
+    label,
+    study_roofline,
+)
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.synthetic import Node, SyntheticStore
 from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32

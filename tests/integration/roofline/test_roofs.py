@@ -2,8 +2,7 @@
 
 import pytest
 
-from gpuagent_collector.roofline.points import exceeds
-from gpuagent_collector.roofline.roofs import Roofs, datasheet_roofs, measured_roofs
+from gpuagent_collector.answers.roofline_points import Roofs, datasheet_roofs, exceeds, measured_roofs
 from tests.integration.roofline.made_up import CEILINGS, DATASHEET
 
 ROOFS = Roofs(flops_per_second={"fp32": 10e12, "tf32": 100e12}, bytes_per_second=1e12)

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.trust.scopes import Scope
-from gpuagent_collector.trust.tokens import TokenFile
+from gpuagent_collector.trust.tokens import Scope, TokenFile
 from tests.integration.server.agents import SETTINGS, Agent, Served, serving
 
 

@@ -18,9 +18,7 @@ from gpuagent_collector.cli.serve import is_worth_logging
 from gpuagent_collector.server import app, telemetry_service
 from gpuagent_collector.trust import audit
 from gpuagent_collector.trust.audit import MAX_IN_WINDOW
-from gpuagent_collector.trust.caller import Tokens
-from gpuagent_collector.trust.scopes import Scope
-from gpuagent_collector.trust.tokens import TokenFile
+from gpuagent_collector.trust.tokens import Scope, TokenFile, Tokens
 from gpuagent_collector.web.server import WebServer
 from gpuagent_common.address import Address
 from gpuagent_common.connection import bearer

@@ -17,9 +17,7 @@ from gpuagent_collector.ingest.messages import Message, Outcome
 from gpuagent_collector.server import admission, agents
 from gpuagent_collector.server.auth import Validity
 from gpuagent_collector.server.throttle import Share
-from gpuagent_collector.trust.caller import Caller
-from gpuagent_collector.trust.scopes import Scope
-from gpuagent_collector.trust.tokens import TokenFile
+from gpuagent_collector.trust.tokens import Caller, Scope, TokenFile
 from gpuagent_common.connection import bearer
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.invitation import invited_run, make_invitation

@@ -12,9 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from gpuagent_collector.cli import cli
-from gpuagent_collector.trust.reach import Reach
-from gpuagent_collector.trust.scopes import Scope
-from gpuagent_collector.trust.tokens import TokenFile
+from gpuagent_collector.trust.tokens import Reach, Scope, TokenFile
 from gpuagent_common.address import Address
 from gpuagent_common.connection import bearer
 from gpuagent_common.errors import GpuAgentError

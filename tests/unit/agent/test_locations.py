@@ -18,7 +18,7 @@ from gpuagent.cli.node_agent import _check_node
 from gpuagent.delivery.joined import Joined
 from gpuagent.errors import LockedError
 from gpuagent.locations import RUNTIME_VARIABLE, lock, make_private, runtime_directory, spool_directory
-from gpuagent_collector.prices.file import default_prices_file
+from gpuagent_collector.prices.price import default_prices_file
 from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_common import folders
 from gpuagent_common.connection import configuration_folder, default_token_file

@@ -13,9 +13,8 @@ from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest import committer, decode, owners
 from gpuagent_collector.ingest.committer import Committer
-from gpuagent_collector.ingest.decode import MAX_COLUMNS, MAX_RUNS, MAX_TABLES, Decoder, Piece
+from gpuagent_collector.ingest.decode import MAX_COLUMNS, MAX_RUNS, MAX_TABLES, Decoder, Piece, count_parts
 from gpuagent_collector.ingest.messages import Message, Outcome, Verdict
-from gpuagent_collector.ingest.parts import count_parts
 from gpuagent_collector.ingest.presence import Presence, declare_lost
 from gpuagent_collector.store.columns import agent_tables
 from gpuagent_common.invitation import invited_run

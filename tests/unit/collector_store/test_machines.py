@@ -8,7 +8,7 @@ import pytest
 from gpuagent_collector.run_sessions import on_other_machine
 from gpuagent_collector.server.agents import AgentStream
 from gpuagent_collector.server.throttle import Share
-from gpuagent_collector.trust.caller import Caller
+from gpuagent_collector.trust.tokens import Caller
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 
 # Boot id, hostname and container.

@@ -7,8 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.prices.file import find_prices, parse_prices
-from gpuagent_collector.prices.price import Price
+from gpuagent_collector.prices.price import Price, find_prices, parse_prices
 from gpuagent_common.errors import MisuseError
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -14,7 +14,7 @@ from gpuagent_collector.query.execute import Execution, Limits
 from gpuagent_collector.query.parts import Part, Parts
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.columns import table_columns
-from gpuagent_collector.trust.reach import Reach
+from gpuagent_collector.trust.tokens import Reach
 from gpuagent_common.errors import MisuseError
 
 SHOWN, HIDDEN = 111, 666

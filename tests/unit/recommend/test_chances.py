@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gpuagent_collector.recommend.chances import draw_medians, least_certain, share_best
+from gpuagent_collector.recommend.ranking import draw_medians, least_certain, share_best
 
 STEADY = [("a", 1.00 + 0.001 * number) for number in range(7)]
 LOOSE = [("b", 1.003 + 0.2 * (number - 3)) for number in range(7)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.prices.kinds import COST_PER_MILLION_ITEMS, COST_PER_RUN
+from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN
 from gpuagent_collector.recommend.ranking import Ranking, Standing, rank
 from gpuagent_collector.runs.cells import Block, Cell
 from gpuagent_collector.runs.data import Run, load_facts

@@ -9,16 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2, norm, wilcoxon
 
-from gpuagent_collector.sample_size.power import (
+from gpuagent_collector.answers.plan import (
     MOST_REPEATS,
+    Spread,
+    matched_spread,
+    pooled_spread,
     power_to_differ,
     power_to_equal,
     repeats_to_differ,
     repeats_to_equal,
 )
-from gpuagent_collector.sample_size.spread import Spread, matched_spread, pooled_spread
-from gpuagent_collector.statistics.quantiles import chi_squared_quantile
 from gpuagent_collector.statistics.shift import least_pairs, least_runs
+from gpuagent_collector.statistics.tolerance import chi_squared_quantile
 
 values = st.floats(1e-3, 1e3)
 

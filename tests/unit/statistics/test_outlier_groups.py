@@ -2,9 +2,8 @@
 
 import pytest
 
+from gpuagent_collector.answers.outliers import Group, Kind, Unit, _is_material, _test, is_either, is_worse
 from gpuagent_collector.metrics import BY_NAME
-from gpuagent_collector.outliers.readings import Group, Kind, Unit, is_either, is_worse
-from gpuagent_collector.outliers.study import _is_material, _test
 from gpuagent_collector.runs.arguments import identify_command
 
 KIND = Kind(

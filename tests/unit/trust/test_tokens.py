@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuagent_collector.cli.tokens import command
-from gpuagent_collector.trust.scopes import Scope
-from gpuagent_collector.trust.tokens import TokenFile
+from gpuagent_collector.trust.tokens import Scope, TokenFile
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 START = datetime(2026, 1, 1)  # noqa: DTZ001 - times of the collector are UTC without a zone

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuagent_collector.output.formats import OutputFormat
-from gpuagent_collector.watch.printing import print_snapshot
 from gpuagent_collector.watch.snapshot import Snapshot
-from gpuagent_collector.watch.view import Scope, View, select
+from gpuagent_collector.watch.view import Scope, View, print_snapshot, select
 from gpuagent_common.text import is_dangerous
 from tests.unit.watch.snapshots import GPU, LEFT, NODE, SNAPSHOT
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from gpuagent_collector.compare.figures import Evidence, throughput_units
 from gpuagent_collector.output.document import Caveat
 from gpuagent_collector.output.human import significant
-from gpuagent_collector.prices.kinds import currencies_of
+from gpuagent_collector.prices.price import currencies_of
 from gpuagent_collector.runs.cells import match_runs, tell_apart
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.statistics.shift import least_pairs, least_runs

@@ -29,7 +29,7 @@ from gpuagent_collector.exchange.foreign.result import (
     text,
     whole,
 )
-from gpuagent_collector.metrics.serving import SERVING
+from gpuagent_collector.metrics.result import SERVING
 
 _LENGTHS = {"input": "input_sequence_length", "output": "output_sequence_length"}
 

@@ -20,7 +20,7 @@ from gpuagent_collector.exchange.foreign.result import (
     text,
     whole,
 )
-from gpuagent_collector.metrics.serving import SERVING
+from gpuagent_collector.metrics.result import SERVING
 
 # Settings with a parameter of their own, and those that change nothing that is measured, or say when it ends.
 _KNOWN = (

@@ -21,7 +21,7 @@ from gpuagent_collector.exchange.foreign.result import (
     utc,
     whole,
 )
-from gpuagent_collector.metrics.serving import SERVING
+from gpuagent_collector.metrics.result import SERVING
 
 _VERSION = 2
 

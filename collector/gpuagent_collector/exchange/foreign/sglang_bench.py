@@ -20,7 +20,7 @@ from gpuagent_collector.exchange.foreign.result import (
     text,
     whole,
 )
-from gpuagent_collector.metrics.serving import SERVING
+from gpuagent_collector.metrics.result import SERVING
 
 _REQUIRED = ("backend", "request_rate", "random_input_len", "total_output_tokens_retokenized", "completed", "duration")
 

@@ -14,7 +14,7 @@ from gpuagent_collector.exchange.foreign.formats import load, read_results
 from gpuagent_collector.exchange.foreign.mlperf_inference import INFERENCE
 from gpuagent_collector.exchange.foreign.result import COLLECTIVES, ForeignRun
 from gpuagent_collector.exchange.foreign.rows import Place, Rows, make_rows, run_id, with_all_columns
-from gpuagent_collector.metrics.serving import SERVING
+from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.metrics.summarize import summarize_runs
 from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now

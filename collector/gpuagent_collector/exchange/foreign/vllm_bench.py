@@ -19,7 +19,7 @@ from gpuagent_collector.exchange.foreign.result import (
     text,
     whole,
 )
-from gpuagent_collector.metrics.serving import SERVING
+from gpuagent_collector.metrics.result import SERVING
 
 _REQUIRED = ("date", "model_id", "request_rate", "request_throughput", "duration", "completed")
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
-from gpuagent_collector.profile.export import build_document
-from gpuagent_collector.profile.study import Study
+from gpuagent_collector.answers.profile import Study, build_document
 from gpuagent_collector.report.figures.kernels import kernels_figure
 from gpuagent_collector.report.pieces import anchor_of, charts, document, folded, heading, piece
 from gpuagent_collector.report.study import Missing, Report

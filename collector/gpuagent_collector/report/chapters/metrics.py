@@ -6,8 +6,8 @@ from itertools import groupby
 
 from markupsafe import Markup
 
+from gpuagent_collector.compare.answer import part_table, value_legend, value_table
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.described import part_table, value_legend, value_table
 from gpuagent_collector.compare.figures import BlockFigures, Row
 from gpuagent_collector.compare.tables import count_rows, metric_legend, metric_row
 from gpuagent_collector.output.document import Grid

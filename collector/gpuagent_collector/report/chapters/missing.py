@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
-from gpuagent_collector.prices.kinds import currencies_of
+from gpuagent_collector.prices.price import currencies_of
 from gpuagent_collector.report.pieces import bullet_list
 from gpuagent_collector.report.study import Missing, Report
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from gpuagent_collector import __version__
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.json_cells import read_words
-from gpuagent_collector.metrics.serving import SERVING
+from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.output.document import Grid
 from gpuagent_collector.output.human import significant
 from gpuagent_collector.output.values import ABSENT

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
+from gpuagent_collector.answers.roofline import head, points, roofs, warnings
 from gpuagent_collector.report.figures.rooflines import roofline_figure
 from gpuagent_collector.report.pieces import chart, document, piece
 from gpuagent_collector.report.study import Missing, Report
-from gpuagent_collector.roofline.export import head, points, roofs, warnings
 
 
 def write(report: Report) -> Iterator[Markup]:

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
+from gpuagent_collector.answers.show import details_section, output_section
 from gpuagent_collector.report.pieces import piece
 from gpuagent_collector.report.study import Report
-from gpuagent_collector.show.details import details_section, output_section
 
 _LINES = 200
 

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
+from gpuagent_collector.answers.scaling import build_document, find_caveats
 from gpuagent_collector.report.figures.scaling import scaling_figure
 from gpuagent_collector.report.pieces import chart, document, piece
 from gpuagent_collector.report.study import Missing, Report
-from gpuagent_collector.scaling.caveats import find_caveats
-from gpuagent_collector.scaling.export import build_document
 
 
 def write(report: Report) -> Iterator[Markup]:

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
+from gpuagent_collector.answers.serving import build_document, find_caveats
 from gpuagent_collector.report.figures.serving import serving_figure
 from gpuagent_collector.report.pieces import chart, document, piece
 from gpuagent_collector.report.study import Report
-from gpuagent_collector.serving.export import build_document, find_caveats
 
 
 def write(report: Report) -> Iterator[Markup]:

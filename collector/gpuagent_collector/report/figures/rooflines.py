@@ -3,13 +3,11 @@
 from collections.abc import Iterator, Sequence
 from math import log10
 
+from gpuagent_collector.answers.roofline import lines, ridges
+from gpuagent_collector.answers.roofline_points import Roofs, Traffic
+from gpuagent_collector.answers.roofline_study import Placed, Roofline, Study, label, marked, used_arithmetics
 from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.report.figures.base import Data, Figure, color, safe, short, symbol
-from gpuagent_collector.roofline.names import label, marked, used_arithmetics
-from gpuagent_collector.roofline.plots import lines, ridges
-from gpuagent_collector.roofline.points import Traffic
-from gpuagent_collector.roofline.roofs import Roofs
-from gpuagent_collector.roofline.study import Placed, Roofline, Study
 from gpuagent_common.text import counted
 
 _MARGIN = 10**0.4

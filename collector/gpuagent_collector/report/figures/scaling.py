@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
+from gpuagent_collector.answers.scaling_curves import KINDS, CurveFigures, Study, tell_apart
 from gpuagent_collector.report.figures.base import Data, Figure, color, dash, safe, short, symbol
-from gpuagent_collector.scaling.figures import KINDS, CurveFigures, tell_apart
-from gpuagent_collector.scaling.study import Study
 
 _MOST_CURVES = 6
 

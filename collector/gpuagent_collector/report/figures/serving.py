@@ -1,9 +1,8 @@
 """Latency of servers by the tokens a second that they give."""
 
+from gpuagent_collector.answers.serving import LOADS, Curve, Study, tell_apart
 from gpuagent_collector.output.human import significant
 from gpuagent_collector.report.figures.base import Data, Figure, color, dash, safe, short, symbol
-from gpuagent_collector.serving.export import tell_apart
-from gpuagent_collector.serving.study import LOADS, Curve, Study
 
 _MOST_LINES = 6
 

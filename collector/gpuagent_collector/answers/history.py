@@ -1,0 +1,375 @@
+"""`collector history`: series of like runs over time, their changes of level, and the facts that changed there."""
+
+import json
+import shlex
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import partial
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from gpuagent_collector.choices import Stat
+from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
+from gpuagent_collector.metrics import BY_NAME, Metric
+from gpuagent_collector.output.document import Grid, Paragraph, Section
+from gpuagent_collector.output.human import change, notation, significant
+from gpuagent_collector.output.rendering import Rendering
+from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.arguments import Command, identify_command
+from gpuagent_collector.runs.data import Facts, Run, load_facts
+from gpuagent_collector.runs.facets import CONDITIONS, find_facet
+from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.releases import Release, States, find_releases, load_states
+from gpuagent_collector.runs.words import percent, spoken
+from gpuagent_collector.statistics.changes import LEAST_PART, find_changes
+from gpuagent_common.errors import GpuAgentError, MisuseError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request for a history.
+
+    Attributes:
+        workload, experiment, where: the runs, as in a comparison; None: all.
+        metric: None: throughput, or the run's duration where no run reports it.
+        stat: the statistic of sampled quantities; None: the usual one.
+        alpha: the share of histories without any change that show one, at most.
+    """
+
+    workload: str | None = None
+    experiment: str | None = None
+    where: str | None = None
+    metric: str | None = None
+    stat: Stat | None = None
+    alpha: float = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """A stretch of a series without a shown change.
+
+    Attributes:
+        first, last: times of its first and last run.
+        values: their number, days or runs as in the series.
+        runs: the number of runs.
+        p_value: of the change before it; None: the series begins here.
+        releases: facts that changed between the last run of the level before and the first of this one.
+    """
+
+    first: datetime
+    last: datetime
+    values: int
+    runs: int
+    median: float
+    p_value: float | None
+    releases: tuple[Release, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Like runs of one node over time.
+
+    Attributes:
+        command: that of a program of the user's own, of its last run; paths may be others in the other runs.
+        levels: at least one, in the order of time.
+        quiet: facts that changed where no change of level is shown.
+        is_daily: whether each value is the median of a day; otherwise each is a run's.
+        days: number of days with runs.
+        is_tested: whether there are enough values for a change.
+    """
+
+    workload: str
+    parameters: str
+    command: Command
+    circumstances: str
+    node: str
+    levels: tuple[Level, ...]
+    quiet: tuple[Release, ...]
+    is_daily: bool
+    days: int
+    is_tested: bool
+
+    @property
+    def may_be_days(self) -> bool:
+        """Return whether a change may be what the runs of a day have in common."""
+        return len(self.levels) > 1 and not self.is_daily and self.days > 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """All series, the longest first; `level` is that at which each was tested."""
+
+    request: Request
+    metric: Metric
+    unit: str
+    level: float
+    series: tuple[Series, ...]
+
+
+def study_history(ask: Ask, request: Request) -> History:
+    """Return the history of a workload's figures.
+
+    Raises:
+        MisuseError: a workload, experiment, condition or metric is unknown or invalid.
+        GpuAgentError: no run has the metric.
+    """
+    if request.metric is not None and request.metric not in BY_NAME:
+        raise MisuseError(f"--metric {request.metric} is unknown; there are: {', '.join(BY_NAME)}")
+    asked = {"workload": request.workload, "experiment": request.experiment, "where": request.where}
+    found = find_runs(ask, find_facet("platform"), **asked)
+    runs = [run for run in found if run.status == "succeeded" and run.started_at and run.node_count == 1]
+    facts = load_facts(ask, [run.run_id for run in runs], request.stat)
+    names = [request.metric] if request.metric else DEFAULT_PRIMARIES
+    name = next((one for one in names if facts.values(runs, one)), None)
+    if name is None:
+        raise GpuAgentError(f"no run on a single node has the metric {names[0]}; `collector runs` lists the runs")
+    metric = BY_NAME[name]
+    states = load_states(ask, runs, facts)
+    groups = _group([run for run in runs if facts.value(run, name) is not None])
+    valued = [(members, *_values(members, facts, name)) for members in groups]
+    tested = sum(1 for *_, values, _ in valued if len(values) >= 2 * LEAST_PART)
+    level = request.alpha / max(1, tested)
+    series = [
+        _make_series(members, starts, values, is_daily, states, level) for members, starts, values, is_daily in valued
+    ]
+    return History(
+        request=request,
+        metric=metric,
+        unit=facts.unit(runs, metric),
+        level=level,
+        series=tuple(sorted(series, key=lambda one: -sum(each.runs for each in one.levels))),
+    )
+
+
+# The image may change in the course of a history.
+_HELD = tuple(name for name in CONDITIONS if name != "image")
+
+
+def _group(runs: Sequence[Run]) -> list[list[Run]]:
+    """Return like runs of each node, oldest first."""
+    groups: dict[tuple[object, ...], list[Run]] = defaultdict(list)
+    for run in sorted(runs, key=lambda run: (run.started_at, run.run_id)):
+        circumstances = tuple(getattr(run, name) for name in _HELD)
+        groups[run.workload, run.parameters, run.nodes, identify_command(run.command), circumstances].append(run)
+    return list(groups.values())
+
+
+def _values(runs: Sequence[Run], facts: Facts, metric: str) -> tuple[list[int], list[float], bool]:
+    """Return the index of the first run of each value, the values, and whether each is the median of a day.
+
+    Runs of one day have much in common: where there are enough days, each of them counts once.
+    """
+    days: dict[date, list[int]] = defaultdict(list)
+    for index, run in enumerate(runs):
+        if run.started_at:
+            days[run.started_at.date()].append(index)
+    figures = facts.values(runs, metric)
+    if len(days) >= 2 * LEAST_PART:
+        starts = [members[0] for members in days.values()]
+        return starts, [median(figures[index] for index in members) for members in days.values()], True
+    return list(range(len(runs))), figures, False
+
+
+def _make_series(
+    runs: Sequence[Run],
+    starts: Sequence[int],
+    values: Sequence[float],
+    is_daily: bool,
+    states: States,
+    level: float,
+) -> Series:
+    is_tested = len(values) >= 2 * LEAST_PART
+    changes = find_changes(values, alpha=level) if is_tested else []
+    ends = [*(change.index for change in changes), len(values)]
+    p_values = [None, *(change.p_value for change in changes)]
+    releases = find_releases(runs, states)
+    times = [run.started_at for run in runs if run.started_at]
+    levels: list[Level] = []
+    for start, end, p_value in zip([0, *ends[:-1]], ends, p_values, strict=True):
+        first, last = starts[start], (starts[end] if end < len(values) else len(runs)) - 1
+        # A change of level is placed to about one value.
+        near = range(starts[start - 1] + 1, starts[start + 1] + 1) if p_value is not None else range(0)
+        there = [release for index, release in releases if index in near]
+        levels.append(
+            Level(
+                first=times[first],
+                last=times[last],
+                values=end - start,
+                runs=last - first + 1,
+                median=median(values[start:end]),
+                p_value=p_value,
+                releases=tuple(there),
+            )
+        )
+    held = (getattr(runs[-1], name) for name in _HELD)
+    beside = {release for one in levels for release in one.releases}
+    return Series(
+        workload=runs[-1].workload,
+        parameters=runs[-1].parameters,
+        command=runs[-1].command,
+        circumstances=", ".join(each for each in held if each and each != "none"),
+        node=runs[-1].nodes or "unknown node",
+        levels=tuple(levels),
+        quiet=tuple(release for _, release in releases if release not in beside),
+        is_daily=is_daily,
+        days=len({time.date() for time in times}),
+        is_tested=is_tested,
+    )
+
+
+# The answer names so many changes; the tables have the others.
+_MOST_NAMED = 3
+
+
+def answer(history: History) -> str:
+    """Return the changes that are shown, the newest first, and what was looked at."""
+    title = spoken(history.metric, history.request.stat)
+    changes = sorted(
+        (
+            (after.first, series, before, after)
+            for series in history.series
+            for before, after in pairwise(series.levels)
+        ),
+        key=lambda found: found[0],
+        reverse=True,
+    )
+    tested = sum(series.is_tested for series in history.series)
+    seen = f"Histories tested: {tested}."
+    if not changes:
+        return f"No change of {title} is shown. {seen}" if tested else f"Too few runs to show a change of {title}."
+    sentences = [
+        f"{series.workload} on {series.node} since {time:%Y-%m-%d}: {title} {_change(before, after)}{_there(after)}."
+        for time, series, before, after in changes[:_MOST_NAMED]
+    ]
+    rest = len(changes) - len(sentences)
+    few = [series for series in history.series if series.may_be_days]
+    doubt = f"Runs of fewer than {2 * LEAST_PART} days: a difference between days shows as a change." if few else ""
+    more = f"The tables have {rest} more." if rest > 0 else ""
+    return " ".join(filter(None, [*sentences, more, doubt, seen]))
+
+
+def _change(before: Level, after: Level) -> str:
+    if before.median > 0 and after.median > 0:
+        return change(after.median / before.median)
+    return f"{significant(before.median)} → {significant(after.median)}"
+
+
+def _there(level: Level) -> str:
+    return (
+        f" ({', '.join(release.words for release in level.releases)})" if level.releases else " (no known fact changed)"
+    )
+
+
+def build_document(history: History) -> list[Section]:
+    """Return the document."""
+    title = spoken(history.metric, history.request.stat)
+    first = Section(heading=f"History of {title}", parts=(Paragraph(text=answer(history)),))
+    return [first, *map(partial(_section, history=history), history.series), _legend(history)]
+
+
+def _section(series: Series, history: History) -> Section:
+    scale = notation([level.median for level in series.levels], history.unit)
+    what = "days" if series.is_daily else "runs"
+    rows = tuple(
+        (
+            f"{level.first:%Y-%m-%d}",
+            f"{level.last:%Y-%m-%d}",
+            str(level.values),
+            scale.write(level.median),
+            ABSENT if number == 0 else _change(series.levels[number - 1], level),
+            ABSENT if level.p_value is None else significant(level.p_value, 2),
+            ", ".join(release.words for release in level.releases) or ABSENT,
+        )
+        for number, level in enumerate(series.levels)
+    )
+    parts: list[Grid | Paragraph] = [
+        Grid(header=("from", "to", what, "median", "change", "p", "changed there"), rows=rows, figures_from=7)
+    ]
+    if series.quiet:
+        quiet = [f"{release.words}{f' ({release.time:%Y-%m-%d})' if release.time else ''}" for release in series.quiet]
+        parts.append(Paragraph(text=f"Changed without a shown effect: {', '.join(quiet)}."))
+    if series.may_be_days:
+        text = f"Each run counts, since {series.days} days are too few: what a day has in common shows as a change too."
+        parts.append(Paragraph(text=text))
+    if not series.is_tested:
+        parts.append(Paragraph(text=f"Not tested: fewer than {2 * LEAST_PART} runs."))
+    given = {name: value for name, value in json.loads(series.parameters).items() if value is not None}
+    named = " ".join([series.workload, *(f"{name}={value}" for name, value in given.items())])
+    if series.command:
+        named += f": {shlex.join(series.command)}"
+    return Section(heading=f"{series.node}: {named} · {series.circumstances}", parts=tuple(parts))
+
+
+def _legend(history: History) -> Section:
+    request = history.request
+    text = (
+        "A level is a stretch without a shown change. Changes are found by binary segmentation of ranks, with the "
+        f"p-value of random orders of the same values; each series is tested at {percent(history.level)}, so that at "
+        f"most {percent(request.alpha)} of histories without any change show one. Where there are runs of "
+        f"{2 * LEAST_PART} or more days, each day counts once, with its median: runs of a day have much in common. "
+        "With fewer days each run counts, and a difference between days shows as a change. Days that resemble their "
+        "neighbours give more false changes. A fact that changed at the same time need not be the cause. Changes have "
+        "no intervals, because their places were chosen by their size: `collector compare --before EVENT` has."
+    )
+    return Section(heading="How to read this", parts=(Paragraph(text=text),))
+
+
+def render(history: History) -> Rendering:
+    """Return the forms of a history: CSV has a line for each level."""
+    return Rendering(
+        sections=partial(build_document, history), record=partial(_record, history), lines=partial(_lines, history)
+    )
+
+
+def _record(history: History) -> dict[str, Any]:
+    return {
+        "answer": answer(history),
+        "metric": history.metric.name,
+        "unit": history.unit,
+        "alpha": history.request.alpha,
+        "level": history.level,
+        "series": [
+            {
+                "workload": series.workload,
+                "parameters": json.loads(series.parameters),
+                "command": series.command,
+                "circumstances": series.circumstances,
+                "node": series.node,
+                "is_daily": series.is_daily,
+                "days": series.days,
+                "is_tested": series.is_tested,
+                "levels": [_level(level) for level in series.levels],
+                "changed_without_effect": [release.words for release in series.quiet],
+            }
+            for series in history.series
+        ],
+    }
+
+
+def _level(level: Level) -> dict[str, Any]:
+    return {
+        "first": level.first.isoformat(),
+        "last": level.last.isoformat(),
+        "values": level.values,
+        "runs": level.runs,
+        "median": level.median,
+        "p_value": level.p_value,
+        "changed": [release.words for release in level.releases],
+    }
+
+
+def _lines(history: History) -> Iterator[dict[str, Any]]:
+    for series in history.series:
+        for level in series.levels:
+            yield {
+                "workload": series.workload,
+                "node": series.node,
+                "parameters": series.parameters,
+                "command": json.dumps(series.command),
+                "circumstances": series.circumstances,
+                **_level(level),
+            }

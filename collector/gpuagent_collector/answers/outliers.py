@@ -1,0 +1,624 @@
+"""`collector outliers`: nodes and GPUs that differ from their kind."""
+
+import json
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from math import expm1, log
+from statistics import median
+from typing import Any
+
+from gpuagent_collector.metrics import BY_NAME, Better, Metric
+from gpuagent_collector.output.document import Grid, Paragraph, Section
+from gpuagent_collector.output.human import change, notation, significant
+from gpuagent_collector.output.rendering import Rendering
+from gpuagent_collector.output.shortening import shorten
+from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.arguments import Command, Identity, identify_command
+from gpuagent_collector.runs.data import Facts, Record, Run, load_facts
+from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.parts import name_nodes
+from gpuagent_collector.runs.reported import is_of_node, load_reported
+from gpuagent_collector.runs.words import percent
+from gpuagent_collector.statistics.outlying import LEAST_VALUES, p_values, q_values
+from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.text import counted
+
+# Of whole runs, of each GPU, and of each rank. A slow rank takes long and waits for nobody: the others wait for it.
+_OF_RUNS = ("throughput", "step_seconds", "gpu_energy_per_item_joules")
+_OF_GPUS = ("gpu_power_watts", "sm_clock_mhz", "gpu_temperature_celsius", "dram_active_percent")
+_OF_RANKS = ("step_seconds", "exposed_communication_percent", "data_wait_percent")
+# Above 0 each of these is a fault by itself.
+SIGNS = ("gpu_ecc_errors_uncorrected", "gpu_memory_repair_pending", "gpu_memory_repair_failed")
+
+# A GPU that draws little power or waits little may be the bad one: both directions count. So do they for clocks and all
+# else without a better direction.
+_EITHER = ("gpu_power_watts", "exposed_communication_percent", "dram_active_percent")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Unit:
+    """A node, or one of its GPUs."""
+
+    name: str
+    node_id: int
+    # None: the node itself.
+    device_id: int | None = None
+
+    @property
+    def is_gpu(self) -> bool:
+        """Return whether it is a GPU."""
+        return self.device_id is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of run: what ran and in which circumstances, equal for like runs on different nodes.
+
+    Attributes:
+        parameters: canonical JSON.
+        identity: of the command of a program of the user's own; `command` is that of one of the runs.
+    """
+
+    workload: str
+    parameters: str
+    device: str | None
+    environment: str | None
+    image: str | None
+    interference: str | None
+    limits: str | None
+    identity: Identity
+    command: Command = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One figure of all units in like runs.
+
+    Attributes:
+        values: of each unit the median over its last runs.
+        runs: of each unit their number.
+    """
+
+    kind: Kind
+    metric: Metric
+    values: Mapping[Unit, float]
+    runs: Mapping[Unit, int]
+
+
+def kind_of(run: Run) -> Kind:
+    """Return the kind of a run."""
+    return Kind(
+        workload=run.workload,
+        parameters=run.parameters,
+        device=run.device,
+        environment=run.environment,
+        image=run.image,
+        interference=run.interference,
+        limits=run.limits,
+        identity=identify_command(run.command),
+        command=run.command,
+    )
+
+
+def load_groups(ask: Ask, runs: Sequence[Run], facts: Facts, last: int) -> list[Group]:
+    """Return the figures of each kind of run.
+
+    Args:
+        ask: runs a query on the store.
+        runs: those that succeeded, oldest first.
+        facts: about these runs.
+        last: how many of a unit's runs of a kind count, the newest ones.
+    """
+    gathered: dict[tuple[Kind, bool, str], dict[Unit, list[float]]] = defaultdict(lambda: defaultdict(list))
+    metrics: dict[str, Metric] = dict(BY_NAME)
+    by_id = {run.run_id: run for run in runs}
+    order = {run.run_id: number for number, run in enumerate(runs)}
+    readings = sorted(_read(ask, runs, facts, metrics), key=lambda reading: order[reading[0]])
+    for run_id, name, unit, value in readings:
+        gathered[kind_of(by_id[run_id]), unit.is_gpu, name][unit].append(value)
+    return [
+        Group(
+            kind=kind,
+            metric=metrics[name],
+            values={unit: median(values[-last:]) for unit, values in units.items()},
+            runs={unit: len(values[-last:]) for unit, values in units.items()},
+        )
+        for (kind, _, name), units in gathered.items()
+    ]
+
+
+def is_either(metric: Metric) -> bool:
+    """Return whether a deviation in either direction is a concern."""
+    return metric.name in _EITHER or metric.better is None
+
+
+def is_worse(metric: Metric, above: bool) -> bool:
+    """Return whether a deviation in this direction is a concern, of a metric with a better direction."""
+    return above is (metric.better is Better.LOWER)
+
+
+# run_id, figure, unit, value.
+Reading = tuple[str, str, Unit, float]
+
+
+def _read(ask: Ask, runs: Sequence[Run], facts: Facts, metrics: dict[str, Metric]) -> Iterator[Reading]:
+    units = find_units(facts)
+    ids = [run.run_id for run in runs]
+    ranks = {(row["run_id"], row["rank"]): row["device_id"] for row in ask(_RANKS, [ids])}
+    for run in runs:
+        gpus = {row["device_id"] for row in facts.devices.get(run.run_id, [])}
+        nodes = {row["node_id"] for row in facts.sessions.get(run.run_id, [])}
+        # The figures of a run are those of its only GPU, or of its only node.
+        owner = units.get(min(gpus)) if len(gpus) == 1 else units.get(min(nodes)) if len(nodes) == 1 else None
+        names = (*_OF_RUNS, *_OF_GPUS, *_OF_RANKS[1:], *SIGNS) if len(gpus) == 1 else _OF_RUNS
+        figures = facts.metrics.get(run.run_id, {})
+        if owner:
+            yield from ((run.run_id, name, owner, figures[name]) for name in names if name in figures)
+    for row in ask(_PARTS, [ids, [*_OF_GPUS, *SIGNS], list(_OF_RANKS)]):
+        device = ranks.get((row["run_id"], row["part"])) if row["part_kind"] == "rank" else row["part"]
+        if device in units:
+            yield row["run_id"], row["metric"], units[device], row["value"]
+    for one in load_reported(ask, runs, facts):
+        device = ranks.get((one.run_id, one.rank))
+        sessions = facts.sessions.get(one.run_id, [])
+        unit = units.get(device) if device else units.get(sessions[0]["node_id"]) if len(sessions) == 1 else None
+        # A collective is of all GPUs of the node.
+        if unit and is_of_node(one.metric.name) and len(sessions) == 1:
+            unit = units[sessions[0]["node_id"]]
+        if unit:
+            metrics.setdefault(one.metric.name, one.metric)
+            yield one.run_id, one.metric.name, unit, one.value
+
+
+def find_units(facts: Facts) -> dict[int, Unit]:
+    """Return the nodes and GPUs of the runs, by node_id and device_id; the last word on each counts."""
+    hosts = name_nodes(_all(facts.sessions))
+    nodes = {node_id: Unit(name, node_id) for node_id, name in hosts.items()}
+    gpus = {
+        row["device_id"]: Unit(
+            f"{hosts.get(row['node_id'], row['node_id'])} GPU {_number(row['device_index'], row['device_id'])}",
+            row["node_id"],
+            row["device_id"],
+        )
+        for row in _all(facts.devices)
+    }
+    return {**nodes, **gpus}
+
+
+def _number(index: int | None, device_id: int) -> int:
+    return device_id if index is None else index
+
+
+def _all(groups: Mapping[str, list[Record]]) -> list[Record]:
+    return [row for rows in groups.values() for row in rows]
+
+
+_RANKS = """
+SELECT run_id, rank, any_value(device_id) AS device_id FROM run_devices
+WHERE rank IS NOT NULL AND device_id IS NOT NULL AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
+GROUP BY run_id, rank"""
+
+_PARTS = """
+SELECT run_id, metric, part_kind, part, value FROM metric_parts
+WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) AND (
+    part_kind = 'gpu' AND metric IN (SELECT unnest(CAST(? AS VARCHAR[])))
+    OR part_kind = 'rank' AND metric IN (SELECT unnest(CAST(? AS VARCHAR[])))
+)"""
+
+
+# Fewer units, or a less common value, say nothing about one that differs.
+_LEAST_UNITS = 3
+_LEAST_SHARE = 0.75
+
+# Xid errors that a program can cause by itself.
+_OF_PROGRAMS = (13, 31, 43, 45)
+
+# The link's width is read from samples: these are looked at up to this long before the newest run.
+_LINK_TIME = timedelta(days=1)
+
+# Column → title and unit.
+_FACTS_OF_GPUS = {
+    "power_limit_watts": ("power limit", "watts"),
+    "sm_clock_max_mhz": ("highest SM clock", "megahertz"),
+    "memory_clock_max_mhz": ("highest memory clock", "megahertz"),
+    "memory_total_bytes": ("memory", "bytes"),
+    "pcie_generation_max": ("PCIe generation, most", ""),
+    "pcie_width_max": ("PCIe lanes, most", ""),
+    "pcie_width_seen": ("PCIe lanes in use", ""),
+    "ecc_mode": ("ECC", ""),
+    "mig_mode": ("MIG", ""),
+}
+_OF_NODES = {
+    "gpu_count": ("GPUs", ""),
+    "driver_version": ("GPU driver", None),
+    "kernel": ("kernel", None),
+    "memory_total_bytes": ("memory", "bytes"),
+    "cpu_threads": ("CPU threads", ""),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Oddity:
+    """A fact about one unit that is worth a look.
+
+    Attributes:
+        usual: the value of the others; None: the fact is a fault by itself.
+        share: how many others have that, and of how many, in words; '' without others.
+    """
+
+    unit: Unit
+    what: str
+    value: str
+    usual: str | None
+    share: str
+
+
+def find_oddities(ask: Ask, runs: Sequence[Run], facts: Facts, groups: Sequence[Group]) -> list[Oddity]:
+    """Return the facts in which a unit differs from at least three quarters of its kind, and all signs of faults."""
+    units = find_units(facts)
+    newest = max((run.ended_at for run in runs if run.ended_at), default=None)
+    devices = {row["device_id"]: dict(row) for rows in facts.devices.values() for row in rows}
+    nodes = {row["node_id"]: dict(row) for rows in facts.sessions.values() for row in rows}
+    if newest:
+        since = (newest - _LINK_TIME).isoformat()
+        for row in ask(_LINKS, [since, list(devices)]):
+            devices[row["device_id"]]["pcie_width_seen"] = row["width"]
+        errors = ask(_ERRORS, [since, list(devices), list(_OF_PROGRAMS)])
+    else:
+        errors = []
+    return [
+        *(
+            Oddity(unit=units[row["device_id"]], what=f"Xid {row['number']}", value=_error(row), usual=None, share="")
+            for row in errors
+        ),
+        *_find_signs(groups),
+        *_find_odd(_group(devices, units, ("name",)), _FACTS_OF_GPUS),
+        *_find_odd(_group(nodes, units, ("platform", "cpu_model", "instance_type")), _OF_NODES),
+    ]
+
+
+def _error(row: Record) -> str:
+    return f"{row['words'] or 'unknown'}, {row['times']} ×"
+
+
+def _find_signs(groups: Sequence[Group]) -> Iterator[Oddity]:
+    for group in groups:
+        for unit, value in group.values.items() if group.metric.name in SIGNS else ():
+            if value > 0:
+                yield Oddity(unit=unit, what=group.metric.title, value=f"{value:g}", usual=None, share="")
+
+
+Described = list[tuple[Unit, Record]]
+
+
+def _group(records: Mapping[int, Record], units: Mapping[int, Unit], by: Sequence[str]) -> list[Described]:
+    kinds: dict[tuple[object, ...], Described] = defaultdict(list)
+    for key, record in records.items():
+        kinds[tuple(record.get(name) for name in by)].append((units[key], record))
+    return list(kinds.values())
+
+
+def _find_odd(kinds: Sequence[Described], columns: Mapping[str, tuple[str, str | None]]) -> Iterator[Oddity]:
+    for kind in kinds:
+        for column, (title, unit) in columns.items():
+            known = [(one, record[column]) for one, record in kind if record.get(column) is not None]
+            if len(known) < _LEAST_UNITS:
+                continue
+            ((usual, count),) = Counter(value for _, value in known).most_common(1)
+            if count < _LEAST_SHARE * len(known):
+                continue
+            for one, value in known:
+                if value != usual:
+                    share = f"{count} of {len(known)}"
+                    yield Oddity(
+                        unit=one, what=title, value=_write(value, unit), usual=_write(usual, unit), share=share
+                    )
+
+
+def _write(value: object, unit: str | None) -> str:
+    if value is None:
+        return ABSENT
+    return str(value) if unit is None else notation([float(str(value))], unit).write(float(str(value)))
+
+
+# The widest link that was seen: some rest narrower.
+_LINKS = """
+SELECT device_id, max(pcie_width) AS width FROM gpu_health_samples
+WHERE time >= CAST(? AS TIMESTAMP) AND pcie_width IS NOT NULL AND device_id IN (SELECT unnest(CAST(? AS BIGINT[])))
+GROUP BY device_id"""
+
+_ERRORS = """
+SELECT device_id, number, any_value(words) AS words, count(*) AS times FROM gpu_events
+WHERE event = 'xid' AND time >= CAST(? AS TIMESTAMP) AND device_id IN (SELECT unnest(CAST(? AS BIGINT[])))
+    AND number NOT IN (SELECT unnest(CAST(? AS BIGINT[])))
+GROUP BY device_id, number ORDER BY device_id, number"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request for outliers.
+
+    Attributes:
+        workload, experiment, where: the runs to look at, as in a comparison; None: all.
+        last: how many of a unit's runs of a kind count, the newest ones.
+        rate: the share of false findings among all, at most, on average.
+        delta: a share that is too small to matter.
+    """
+
+    workload: str | None = None
+    experiment: str | None = None
+    where: str | None = None
+    last: int = 5
+    rate: float = 0.05
+    delta: float = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A figure of a unit that is far from its kind.
+
+    Attributes:
+        usual: the median of all units of the kind; units: their number; runs: those of this unit.
+        change: the distance from the median, as a share of it.
+        q_value: the lowest false discovery rate at which it is found.
+    """
+
+    unit: Unit
+    kind: Kind
+    metric: Metric
+    value: float
+    usual: float
+    units: int
+    runs: int
+    change: float
+    q_value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outliers:
+    """The findings, the most certain first.
+
+    Attributes:
+        tests: number of figures that were tested, over all units.
+        units: number of nodes and GPUs with tested figures.
+        lone: number of nodes and GPUs without: fewer than five of their kind.
+    """
+
+    request: Request
+    findings: tuple[Finding, ...]
+    oddities: tuple[Oddity, ...]
+    tests: int
+    units: int
+    lone: int
+
+
+def find_outliers(ask: Ask, request: Request) -> Outliers:
+    """Return the nodes and GPUs that differ from others of their kind.
+
+    Raises:
+        MisuseError: the workload, experiment or condition is unknown or invalid.
+        GpuAgentError: no run succeeded.
+    """
+    asked = {"workload": request.workload, "experiment": request.experiment, "where": request.where}
+    runs = [run for run in find_runs(ask, find_facet("node"), **asked) if run.status == "succeeded"]
+    if not runs:
+        raise GpuAgentError("no run succeeded, so nothing can be told apart; `collector runs` lists them")
+    facts = load_facts(ask, [run.run_id for run in runs])
+    groups = load_groups(ask, runs, facts, request.last)
+    tested = [finding for group in groups if group.metric.name not in SIGNS for finding in _test(group)]
+    rates = q_values([finding.q_value for finding in tested])
+    units = {finding.unit for finding in tested}
+    found = [
+        replace(finding, q_value=rate)
+        for finding, rate in zip(tested, rates, strict=True)
+        if rate <= request.rate and _is_material(finding, request.delta)
+    ]
+    return Outliers(
+        request=request,
+        findings=tuple(sorted(found, key=lambda finding: (finding.q_value, -abs(finding.change)))),
+        oddities=tuple(find_oddities(ask, runs, facts, groups)),
+        tests=len(tested),
+        units=len(units),
+        lone=len({unit for group in groups for unit in group.values} - units),
+    )
+
+
+def _is_material(finding: Finding, delta: float) -> bool:
+    """Return whether a distance matters: a share of a small percentage does not, only points do."""
+    points = abs(finding.value - finding.usual) / 100
+    return abs(finding.change) > delta and (finding.metric.unit != "percent" or points > delta)
+
+
+def _test(group: Group) -> Iterator[Finding]:
+    """Yield every unit of a group, with its p-value in place of the q-value; nothing for fewer than five units."""
+    units, values = list(group.values), list(group.values.values())
+    # A share of nothing is no size.
+    if len(values) < LEAST_VALUES or median(values) == 0:
+        return
+    positive = min(values) > 0
+    scaled = [log(value) for value in values] if positive else values
+    usual = median(values)
+    for unit, value, place, p_value in zip(units, values, scaled, p_values(scaled) or (), strict=True):
+        distance = expm1(place - median(scaled)) if positive else (value - usual) / abs(usual)
+        # Where only one direction is a concern, the other one cannot be found: the test has one side.
+        one_sided = p_value / 2 if is_worse(group.metric, value > usual) else 1.0
+        yield Finding(
+            unit=unit,
+            kind=group.kind,
+            metric=group.metric,
+            value=value,
+            usual=usual,
+            units=len(values),
+            runs=group.runs[unit],
+            change=distance,
+            q_value=p_value if is_either(group.metric) else one_sided,
+        )
+
+
+# The answer names so many; the tables have the others.
+_MOST_NAMED = 3
+
+# Of what ran, in a table.
+_MOST_CHARACTERS = 40
+
+
+def answer(outliers: Outliers) -> str:
+    """Return the units to look at first, and what was looked at."""
+    by_unit: dict[str, list[str]] = {}
+    for oddity in outliers.oddities:
+        usual = f", {oddity.share} have {oddity.usual}" if oddity.usual else ""
+        by_unit.setdefault(oddity.unit.name, []).append(f"{oddity.what} {oddity.value}{usual}")
+    for finding in outliers.findings:
+        by_unit.setdefault(finding.unit.name, []).append(f"{finding.metric.title} {_change(finding)}")
+    seen = f"Tested: {counted(outliers.tests, 'figure')} of {counted(outliers.units, 'unit')}."
+    if not by_unit:
+        return f"No node or GPU is shown to differ from its kind. {seen}"
+    named = [f"{unit}: {'; '.join(what[:_MOST_NAMED])}" for unit, what in list(by_unit.items())[:_MOST_NAMED]]
+    rest = len(by_unit) - len(named)
+    return ". ".join([*named, *([f"The tables have {rest} more"] if rest else []), seen])
+
+
+def _change(finding: Finding) -> str:
+    return change(1 + finding.change) if finding.change > -1 else f"{100 * finding.change:.0f} %"
+
+
+def build_document(outliers: Outliers) -> list[Section]:
+    """Return the document."""
+    sections = [Section(heading="Nodes and GPUs unlike their kind", parts=(Paragraph(text=answer(outliers)),))]
+    if outliers.findings:
+        kinds = shorten([name_kind(finding.kind) for finding in outliers.findings], _MOST_CHARACTERS)
+        rows = tuple(
+            (
+                finding.unit.name,
+                kind,
+                finding.metric.title,
+                notation([finding.value, finding.usual], finding.metric.unit).write(finding.value),
+                f"{notation([finding.value, finding.usual], finding.metric.unit).write(finding.usual)} "
+                f"({finding.units})",
+                _change(finding),
+                _rate(finding.q_value),
+            )
+            for finding, kind in zip(outliers.findings, kinds, strict=True)
+        )
+        header = ("", "in", "figure", "value", "its kind (n)", "change", "q")
+        sections.append(Section(heading="Figures", parts=(Grid(header=header, rows=rows, figures_from=3),)))
+    if outliers.oddities:
+        facts = tuple((one.unit.name, one.what, one.value, one.usual or ABSENT, one.share) for one in outliers.oddities)
+        grid = Grid(header=("", "fact", "value", "others", "how many"), rows=facts, figures_from=5)
+        sections.append(Section(heading="Facts, not tested", parts=(grid,)))
+    return [*sections, Section(heading="How to read this", parts=(Paragraph(text=_legend(outliers)),))]
+
+
+def _rate(q_value: float) -> str:
+    return "< 0.0001" if q_value < 0.0001 else significant(q_value, 2)
+
+
+def _legend(outliers: Outliers) -> str:
+    request = outliers.request
+    lone = (
+        f" Not tested: {counted(outliers.lone, 'unit')}, without a figure that {LEAST_VALUES} of a kind have."
+        if outliers.lone
+        else ""
+    )
+    return (
+        f"A unit is a node or a GPU. Each value is the median of its last {counted(request.last, 'run')} of the same "
+        "workload, parameters, GPU model and circumstances, beside the median of its kind. Found: figures further from "
+        f"it than chance explains, at a false discovery rate of {percent(request.rate)} over all that were tested (q: "
+        f"Benjamini and Hochberg), and by more than {percent(request.delta)}. It assumes that sound "
+        f"units scatter with tails no heavier than Student's t with 5 degrees of freedom.{lone}"
+    )
+
+
+def name_kind(kind: Kind) -> str:
+    """Return what ran, in one line."""
+    if kind.command:
+        return f"{kind.workload}: {shlex.join(kind.command)}"
+    parameters = json.loads(kind.parameters or "{}")
+    given = {name: value for name, value in parameters.items() if name in ("ranks", "batch-size")}
+    return " ".join([kind.workload, *(f"{name}={value}" for name, value in given.items() if value is not None)])
+
+
+def render(outliers: Outliers) -> Rendering:
+    """Return the forms of the answer: CSV has a line for each finding and fact."""
+    return Rendering(
+        sections=partial(build_document, outliers), record=partial(_record, outliers), lines=partial(_lines, outliers)
+    )
+
+
+def _record(outliers: Outliers) -> dict[str, Any]:
+    return {
+        "answer": answer(outliers),
+        "rate": outliers.request.rate,
+        "delta": outliers.request.delta,
+        "tests": outliers.tests,
+        "units": outliers.units,
+        "untested_units": outliers.lone,
+        "findings": [_finding(finding) for finding in outliers.findings],
+        "facts": [_oddity(oddity) for oddity in outliers.oddities],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    kind = finding.kind
+    return {
+        "unit": finding.unit.name,
+        "node_id": finding.unit.node_id,
+        "device_id": finding.unit.device_id,
+        "figure": finding.metric.name,
+        "value": finding.value,
+        "usual": finding.usual,
+        "metric_unit": finding.metric.unit,
+        "change_percent": 100 * finding.change,
+        "q_value": finding.q_value,
+        "units": finding.units,
+        "runs": finding.runs,
+        "workload": kind.workload,
+        "parameters": json.loads(kind.parameters or "{}"),
+        "command": kind.command,
+        "device": kind.device,
+        "environment": kind.environment,
+        "image": kind.image,
+        "interference": kind.interference,
+        "limits": kind.limits,
+    }
+
+
+def _oddity(oddity: Oddity) -> dict[str, Any]:
+    return {
+        "unit": oddity.unit.name,
+        "node_id": oddity.unit.node_id,
+        "device_id": oddity.unit.device_id,
+        "fact": oddity.what,
+        "value": oddity.value,
+        "usual": oddity.usual,
+        "share": oddity.share or None,
+    }
+
+
+_LINE = (
+    *("unit", "what", "value", "usual", "change_percent", "q_value", "workload", "device"),
+    # What tells kinds of one workload apart.
+    *("parameters", "command", "environment", "image", "interference", "limits"),
+)
+
+
+def _lines(outliers: Outliers) -> Iterator[dict[str, Any]]:
+    found = [
+        *({**_finding(one), "what": one.metric.name} for one in outliers.findings),
+        *({**_oddity(one), "what": one.what} for one in outliers.oddities),
+    ]
+    # A table has at least one line.
+    for line in found or [{}]:
+        yield {name: _text(line.get(name)) for name in _LINE}
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    return json.dumps(value) if isinstance(value, dict | tuple) else str(value)

@@ -1,0 +1,445 @@
+"""`collector peers`: the place of a run's figures among those of like runs on other nodes."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import median
+from typing import Any
+
+from gpuagent_collector.choices import PartKind
+from gpuagent_collector.metrics import ITEMS, Metric
+from gpuagent_collector.output.document import Grid, Paragraph, Section
+from gpuagent_collector.output.human import change, notation, significant
+from gpuagent_collector.output.rendering import Rendering
+from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.arguments import identify_command
+from gpuagent_collector.runs.data import Facts, Run, load_facts
+from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.parts import Parts, label_parts, load_parts
+from gpuagent_collector.runs.reported import by_run, load_reported
+from gpuagent_collector.runs.specs import properties_of
+from gpuagent_collector.runs.words import percent, spoken
+from gpuagent_collector.statistics.tolerance import Method, Tolerance, percentile, tolerance_interval
+from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.text import counted
+
+# Shown unless everything is requested; a measuring workload's own rates are always shown.
+_USUAL = (
+    "throughput",
+    "step_seconds",
+    "gpu_energy_per_item_joules",
+    "mfu_percent",
+    "gpu_power_watts",
+    "sm_clock_mhz",
+    "gpu_temperature_celsius",
+    "data_wait_percent",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request for the peers of a run.
+
+    Attributes:
+        name: a run, its unique beginning, or a node, of which the newest run counts; None: the newest run of all.
+        workload, experiment, where: the runs to choose from; None: all.
+        each: the parts that are compared instead of whole runs; None: whole runs.
+        everything: whether every metric is shown.
+    """
+
+    name: str | None = None
+    workload: str | None = None
+    experiment: str | None = None
+    where: str | None = None
+    each: PartKind | None = None
+    everything: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The place of one figure among the peers.
+
+    Attributes:
+        part: the part of the run that it is of; '' is the whole run.
+        peers: values of other nodes: of each its newest run; own: of other runs on the same nodes.
+        tolerance: the range of most of the peers, from one value of each node; None: too few nodes.
+    """
+
+    metric: Metric
+    part: str
+    value: float
+    peers: tuple[float, ...]
+    own: tuple[float, ...]
+    tolerance: Tolerance | None
+
+    @property
+    def percentile(self) -> float | None:
+        """The percentage of peers below; None without peers."""
+        return percentile(self.value, self.peers) if self.peers else None
+
+    @property
+    def is_outside(self) -> bool | None:
+        """Return whether it is outside the range of most peers; None: that is unknown."""
+        return None if self.tolerance is None else not self.tolerance.low <= self.value <= self.tolerance.high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A property in which peers differ: its values, with the number of peers and their median of the first figure."""
+
+    title: str
+    own: str
+    values: tuple[tuple[str, int, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peers:
+    """The places of a run's figures; the first is that of its main figure.
+
+    Attributes:
+        nodes: number of other nodes with a like run; runs: like runs on them.
+        own_runs: like runs on the run's own nodes, without itself.
+    """
+
+    request: Request
+    run: Run
+    places: tuple[Place, ...]
+    differences: tuple[Difference, ...]
+    unit: str
+    nodes: int
+    runs: int
+    own_runs: int
+
+
+def find_peers(ask: Ask, request: Request) -> Peers:
+    """Return the place of a run among its peers.
+
+    Raises:
+        MisuseError: there is no such run or node, or a condition is invalid.
+        GpuAgentError: no run succeeded.
+    """
+    asked = {"workload": request.workload, "experiment": request.experiment, "where": request.where}
+    runs = [run for run in find_runs(ask, find_facet("node"), **asked) if run.status == "succeeded"]
+    run = _choose(runs, request.name)
+    like = [other for other in runs if _kind(other) == _kind(run)]
+    facts = load_facts(ask, [other.run_id for other in like])
+    reported = load_reported(ask, like, facts)
+    facts = replace(
+        facts,
+        metrics={
+            run_id: {**facts.metrics.get(run_id, {}), **by_run(reported).get(run_id, {})}
+            for run_id in (other.run_id for other in like)
+        },
+    )
+    others = [other for other in like if other.nodes != run.nodes]
+    newest = list({other.nodes: other for other in others}.values())
+    own = [other for other in like if other.nodes == run.nodes and other is not run]
+    metrics = {one.metric.name: one.metric for one in reported}
+    metrics |= {metric.name: metric for metric in facts.known if request.everything or metric.name in _USUAL}
+    places = (
+        _part_places(ask, run, newest, own, facts, metrics.values(), request.each)
+        if request.each
+        else [
+            _make_place(metric, "", value, facts.values(newest, metric.name), facts.values(own, metric.name))
+            for metric in _sort(metrics.values())
+            if (value := facts.value(run, metric.name)) is not None
+        ]
+    )
+    return Peers(
+        request=request,
+        run=run,
+        places=tuple(places),
+        differences=tuple(_differences(run, newest, facts, places[0].metric if places else None)),
+        unit=facts.unit(like, places[0].metric) if places else "",
+        nodes=len(newest),
+        runs=len(others),
+        own_runs=len(own),
+    )
+
+
+def _sort(metrics: Iterable[Metric]) -> list[Metric]:
+    """Return the main figures first."""
+    return sorted(metrics, key=lambda metric: _USUAL.index(metric.name) if metric.name in _USUAL else len(_USUAL))
+
+
+def _choose(runs: Sequence[Run], name: str | None) -> Run:
+    """Return the named run, or the newest one of a node or of all."""
+    if not runs:
+        raise GpuAgentError("no run succeeded, so there are no peers; `collector runs` lists them")
+    if name is None:
+        return runs[-1]
+    on_node = [run for run in runs if run.nodes == name]
+    found = on_node[-1:] or [run for run in runs if run.run_id == name]
+    found = found or [run for run in runs if run.run_id.startswith(name)]
+    if len(found) != 1:
+        problem = f"{len(found)} runs begin with {name}" if found else f"no run that succeeded, and no node, is {name}"
+        raise MisuseError(f"{problem}; `collector runs` lists the runs")
+    return found[0]
+
+
+def _kind(run: Run) -> tuple[object, ...]:
+    """Return what runs must have in common to be peers."""
+    circumstances = (run.device, run.node_count, run.environment, run.image, run.interference, run.limits)
+    return (run.workload, run.parameters, identify_command(run.command), *circumstances)
+
+
+def _make_place(
+    metric: Metric,
+    part: str,
+    value: float,
+    peers: Sequence[float],
+    own: Sequence[float],
+    of_nodes: Sequence[float] | None = None,
+) -> Place:
+    """Return a place; `of_nodes` has one value of each node where `peers` have more."""
+    return Place(
+        metric=metric,
+        part=part,
+        value=value,
+        peers=tuple(peers),
+        own=tuple(own),
+        tolerance=tolerance_interval(peers if of_nodes is None else of_nodes),
+    )
+
+
+def _part_places(
+    ask: Ask,
+    run: Run,
+    newest: Sequence[Run],
+    own: Sequence[Run],
+    facts: Facts,
+    metrics: Iterable[Metric],
+    kind: PartKind,
+) -> list[Place]:
+    """Return the places of a run's parts among the parts of its peers.
+
+    Parts of a node have much in common, so a range counts one of each node: that at the same place in their order.
+    """
+    parts = load_parts(ask, [run, *newest, *own], facts, kind)
+    # The parts in their order, also those without figures.
+    orders = {peer.run_id: list(label_parts(peer, facts, kind).values()) for peer in newest}
+    return [
+        _make_place(
+            metric,
+            part,
+            figures[metric.name],
+            _of(parts, newest, metric),
+            _of(parts, own, metric),
+            _at(place, parts, orders, metric),
+        )
+        for metric in _sort(metrics)
+        for place, part in enumerate(label_parts(run, facts, kind).values())
+        if metric.name in (figures := parts.get(run.run_id, {}).get(part, {}))
+    ]
+
+
+def _of(parts: Parts, runs: Sequence[Run], metric: Metric) -> list[float]:
+    figures = (figures for run in runs for figures in parts.get(run.run_id, {}).values())
+    return [each[metric.name] for each in figures if metric.name in each]
+
+
+def _at(place: int, parts: Parts, orders: Mapping[str, Sequence[str]], metric: Metric) -> list[float]:
+    figures = (parts.get(run_id, {}).get(order[place], {}) for run_id, order in orders.items() if place < len(order))
+    return [each[metric.name] for each in figures if metric.name in each]
+
+
+def _differences(run: Run, newest: Sequence[Run], facts: Facts, metric: Metric | None) -> list[Difference]:
+    """Return the properties in which the peers, or they and the run, differ."""
+    own = properties_of(run, facts)
+    groups: Mapping[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for peer in newest:
+        value = facts.value(peer, metric.name) if metric else None
+        for title, text in properties_of(peer, facts).items():
+            if value is not None:
+                groups[title][text].append(value)
+    return [
+        Difference(
+            title=title,
+            own=own.get(title, ""),
+            values=tuple((text, len(values), median(values)) for text, values in sorted(found.items())),
+        )
+        for title, found in groups.items()
+        if title in own and {own[title], *found} != {own[title]}
+    ]
+
+
+def answer(peers: Peers) -> str:
+    """Return the place of the run's main figure, and the number of figures outside their range."""
+    run = f"{peers.run.run_id} on {peers.run.nodes or 'an unknown node'}"
+    if not peers.nodes:
+        return (
+            f"{run} has no peers: no other node has run {peers.run.workload} with the same parameters and "
+            f"circumstances on {peers.run.device or 'no GPU'}. {counted(peers.own_runs, 'other run')} of its own node."
+        )
+    if not peers.places:
+        return f"{run} has no figures that could be placed among those of {counted(peers.nodes, 'other node')}."
+    return " ".join([f"{run}: {_first(peers)}", *_outside(peers)])
+
+
+def _first(peers: Peers) -> str:
+    first = peers.places[0]
+    write = notation([first.value], _unit(first, peers)).write
+    part = f" of {first.part}" if first.part else ""
+    place = f"{spoken(first.metric, None)}{part} {write(first.value)}"
+    if first.percentile is None:
+        return f"{place} has no peers."
+    among = f"above {significant(first.percentile, 2)} % of {counted(len(first.peers), 'peer')}"
+    verdict = {
+        None: "too few for a range",
+        False: "inside the range of most of them",
+        True: "outside the range of most of them",
+    }[first.is_outside]
+    return f"{place} is {among}, {verdict}{_written_range(first, peers)}."
+
+
+def _written_range(place: Place, peers: Peers) -> str:
+    if place.tolerance is None:
+        return ""
+    write = notation([place.tolerance.high], _unit(place, peers)).write
+    return f" ({write(place.tolerance.low)} to {write(place.tolerance.high)})"
+
+
+def _outside(peers: Peers) -> Iterator[str]:
+    known = [place for place in peers.places[1:] if place.is_outside is not None]
+    if known:
+        outside = [f"{place.metric.title} {place.part}".strip() for place in known if place.is_outside]
+        # A range that holds 95 % of sound peers leaves the others outside.
+        expected = significant(sum(1 - place.tolerance.content for place in known if place.tolerance), 2)
+        names = f" ({', '.join(outside)})" if outside else ""
+        yield (
+            f"{len(outside)} of {counted(len(known), 'other figure')} outside their range{names}: of a sound run, "
+            f"{expected} would be by chance."
+        )
+
+
+def _unit(place: Place, peers: Peers) -> str:
+    return peers.unit if place.metric.unit == ITEMS else place.metric.unit
+
+
+def build_document(peers: Peers) -> list[Section]:
+    """Return the document."""
+    run = peers.run
+    sections = [
+        Section(
+            heading=f"Peers of {run.run_id}: {run.workload} on {run.device or 'no GPU'}",
+            parts=(Paragraph(text=answer(peers)),),
+        )
+    ]
+    if peers.places and (peers.nodes or peers.own_runs):
+        header: tuple[str, ...] = ("", "this run", "peers (n)", "ratio", "percentile", "range", "own node (n)")
+        # Most runs are the only ones of their kind on their node.
+        columns = slice(None if peers.own_runs else -1)
+        table = Grid(header=header[columns], rows=tuple(_row(place, peers)[columns] for place in peers.places))
+        sections.append(Section(heading="Figures", parts=(table, Paragraph(text=_legend(peers)))))
+    if peers.differences:
+        rows = tuple(row for difference in peers.differences for row in _difference_rows(difference, peers))
+        parts = (Grid(header=("", "value", "peers", "median"), rows=rows, figures_from=2),)
+        title = spoken(peers.places[0].metric, None) if peers.places else "figure"
+        sections.append(Section(heading=f"Where peers differ: {title}", parts=parts))
+    return sections
+
+
+def _row(place: Place, peers: Peers) -> tuple[str, ...]:
+    middle = _median(place.peers)
+    scale = notation([place.value, *([middle] if middle is not None else [])], _unit(place, peers))
+    own = _median(place.own)
+    tolerance = place.tolerance
+    mark = {None: "", False: "", True: " !"}[place.is_outside]
+    return (
+        f"{place.metric.title} {place.part}".strip(),
+        scale.write(place.value),
+        ABSENT if middle is None else f"{scale.write_bare(middle)} ({len(place.peers)})",
+        change(place.value / middle) if middle and place.value > 0 and middle > 0 else ABSENT,
+        ABSENT if place.percentile is None else f"{significant(place.percentile, 2)} %",
+        f"{scale.write_bare(tolerance.low)} to {scale.write_bare(tolerance.high)}{mark}" if tolerance else ABSENT,
+        ABSENT if own is None else f"{scale.write_bare(own)} ({len(place.own)})",
+    )
+
+
+def _median(values: tuple[float, ...]) -> float | None:
+    return median(values) if values else None
+
+
+def _legend(peers: Peers) -> str:
+    methods = {place.tolerance.method for place in peers.places if place.tolerance}
+    words = {
+        Method.ANY: "by order statistics, for any distribution",
+        Method.LOG_NORMAL: "if the peers are log-normal: fewer than 93 show no range for any distribution",
+    }
+    assumed = "; ".join(words[method] for method in Method if method in methods) or "from 8 peers on"
+    tolerance = next((place.tolerance for place in peers.places if place.tolerance), None)
+    content, confidence = (tolerance.content, tolerance.confidence) if tolerance else (0.95, 0.95)
+    kind = peers.request.each.value if peers.request.each else ""
+    of_each = f"each {kind} of " if kind else ""
+    once = (
+        f", from the {kind} at the same place of each node, since those of a node have much in common" if kind else ""
+    )
+    return (
+        f"Peers: {of_each}the newest like run of each other node ({counted(peers.nodes, 'node')}, "
+        f"{counted(peers.runs, 'run')} in all): runs of one node do not count several times. Percentile: the share of "
+        f"peers below. Range{once}: holds at least {percent(content)} of such nodes with {percent(confidence)} "
+        f"confidence, {assumed}; !: outside. Like runs have the same workload, parameters, GPU model, environment, "
+        "image, interference and limits."
+    )
+
+
+def _difference_rows(difference: Difference, peers: Peers) -> Iterator[tuple[str, ...]]:
+    known = {text for text, _, _ in difference.values}
+    scale = notation([middle for _, _, middle in difference.values], _unit(peers.places[0], peers))
+    rows = [(text, str(count), scale.write(middle)) for text, count, middle in difference.values]
+    if difference.own not in known:
+        rows.append((difference.own, "0", ABSENT))
+    for number, (text, count, middle) in enumerate(rows):
+        yield ("" if number else difference.title, f"{text}{' (this run)' * (text == difference.own)}", count, middle)
+
+
+def render(peers: Peers) -> Rendering:
+    """Return the forms of the answer: CSV has a line for each figure."""
+    return Rendering(
+        sections=partial(build_document, peers), record=partial(_record, peers), lines=partial(_lines, peers)
+    )
+
+
+def _record(peers: Peers) -> dict[str, Any]:
+    return {
+        "answer": answer(peers),
+        "run_id": peers.run.run_id,
+        "workload": peers.run.workload,
+        "device": peers.run.device,
+        "nodes": peers.run.nodes,
+        "peer_nodes": peers.nodes,
+        "peer_runs": peers.runs,
+        "own_runs": peers.own_runs,
+        "figures": list(_lines(peers)),
+        "differences": [
+            {
+                "property": one.title,
+                "own": one.own,
+                "values": [{"value": text, "peers": count, "median": middle} for text, count, middle in one.values],
+            }
+            for one in peers.differences
+        ],
+    }
+
+
+def _lines(peers: Peers) -> Iterator[dict[str, Any]]:
+    for place in peers.places:
+        tolerance = place.tolerance
+        yield {
+            "figure": place.metric.name,
+            "part": place.part or None,
+            "unit": _unit(place, peers),
+            "value": place.value,
+            "peers": len(place.peers),
+            "peers_median": _median(place.peers),
+            "percentile": place.percentile,
+            "range_low": tolerance.low if tolerance else None,
+            "range_high": tolerance.high if tolerance else None,
+            "range_method": tolerance.method.value if tolerance else None,
+            "is_outside": place.is_outside,
+            "own_runs": len(place.own),
+            "own_median": _median(place.own),
+        }

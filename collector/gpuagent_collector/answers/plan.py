@@ -1,0 +1,441 @@
+"""`collector plan`: the number of repeats that a new experiment needs."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from math import expm1, fsum, inf, log, log1p, sqrt
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuagent_collector.choices import Stat
+from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
+from gpuagent_collector.metrics import BY_NAME, Metric
+from gpuagent_collector.metrics.result import SERVING, SERVING_METRICS
+from gpuagent_collector.output.document import Grid, Paragraph, Section
+from gpuagent_collector.output.rendering import Rendering
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.arguments import identify_command
+from gpuagent_collector.runs.cells import Block, Cell, match_runs, tell_apart
+from gpuagent_collector.runs.data import Facts, Run, load_facts
+from gpuagent_collector.runs.facets import CONDITIONS, find_facet
+from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.words import percent, spoken
+from gpuagent_collector.statistics.shift import matched_rejection_bound, rejection_bound
+from gpuagent_collector.statistics.tolerance import chi_squared_quantile
+from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.text import counted
+
+# Nobody plans for more.
+MOST_REPEATS = 100
+
+# Simulated experiments: the power is within 0.6 points, one standard deviation.
+_TRIALS = 4000
+
+_SEED = 20260101
+
+
+def repeats_to_differ(spread: float, effect: float, *, power: float, level: float, matched: bool = False) -> int | None:
+    """Return the repeats a side after which a ratio of 1 + effect is called different with probability `power`.
+
+    Args:
+        spread: standard deviation of the runs' logarithms; 0 where they are all equal.
+        effect: above 0.
+        power: between 0 and 1.
+        level: significance level of the test.
+        matched: whether the runs of a repeat are pairs, and `spread` is without what a pair has in common.
+
+    Returns: None where it takes more than MOST_REPEATS.
+    """
+    return _fewest(partial(power_to_differ, _in_deviations(effect, spread), level=level, matched=matched), power)
+
+
+def repeats_to_equal(spread: float, delta: float, *, power: float, level: float, matched: bool = False) -> int | None:
+    """Return the same for sides without a difference that shall be called equal to within `delta`."""
+    return _fewest(partial(power_to_equal, _in_deviations(delta, spread), level=level, matched=matched), power)
+
+
+def power_to_differ(shift: float, repeats: int, *, level: float, matched: bool = False) -> float:
+    """Return the share of experiments that call sides `shift` standard deviations apart different."""
+    baseline, other = _draws()[:, :, :repeats]
+    above, all_shifts = _shifts_above(baseline, other + shift, matched)
+    return float(np.mean(np.minimum(above, all_shifts - above) < _bound(repeats, level, matched)))
+
+
+def power_to_equal(margin: float, repeats: int, *, level: float, matched: bool = False) -> float:
+    """Return the share of experiments with equal sides whose interval is within ± `margin` standard deviations."""
+    baseline, other = _draws()[:, :, :repeats]
+    above_margin, all_shifts = _shifts_above(baseline, other - margin, matched)
+    below_margin = all_shifts - _shifts_above(baseline, other + margin, matched)[0]
+    return float(np.mean(np.maximum(above_margin, below_margin) < _bound(repeats, level, matched)))
+
+
+def _bound(repeats: int, level: float, matched: bool) -> int:
+    return matched_rejection_bound(repeats, level) if matched else rejection_bound(repeats, repeats, level)
+
+
+def _in_deviations(share: float, spread: float) -> float:
+    return log1p(share) / spread if spread else inf
+
+
+def _fewest(power_of: Callable[[int], float], power: float) -> int | None:
+    """Return the fewest repeats that reach the power, which grows with them."""
+    low, high = 1, 2  # `low` is too few
+    while power_of(high) < power:
+        if high == MOST_REPEATS:
+            return None
+        low, high = high, min(2 * high, MOST_REPEATS)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if power_of(middle) >= power else (middle, high)
+    return high
+
+
+@lru_cache(maxsize=1)
+def _draws() -> NDArray[np.float64]:
+    """Return standard normal values, shape (2, trials, repeats). All sizes share them, so that power grows evenly."""
+    return np.random.default_rng(_SEED).normal(size=(2, _TRIALS, MOST_REPEATS))
+
+
+def _shifts_above(
+    baseline: NDArray[np.float64], other: NDArray[np.float64], matched: bool
+) -> tuple[NDArray[np.int64], int]:
+    """Return for each experiment how many shifts are positive, and of how many: from ranks, as there are no ties."""
+    repeats = baseline.shape[1]
+    if matched:
+        differences = other - baseline
+        ranks = np.argsort(np.argsort(np.abs(differences), axis=1), axis=1) + 1
+        return (ranks * (differences > 0)).sum(axis=1), repeats * (repeats + 1) // 2
+    order = np.argsort(np.concatenate([baseline, other], axis=1), axis=1)
+    above: NDArray[np.int64] = np.argsort(order, axis=1)[:, repeats:].sum(axis=1) - repeats * (repeats - 1) // 2
+    return above, repeats * repeats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """The spread of the runs' logarithms, so that 0.02 is about 2 %.
+
+    Attributes:
+        seen: the standard deviation, pooled over cells.
+        cautious: the upper end of its one-sided 80 % interval, as Browne (1995) advises for planning: the spread of a
+            few runs is below the true one about as often as above.
+        freedom: its degrees of freedom.
+    """
+
+    seen: float
+    cautious: float
+    freedom: int
+
+
+def matched_spread(tables: Iterable[Sequence[Sequence[float]]]) -> Spread | None:
+    """Return the spread of positive values without what their row, and what their column, has in common.
+
+    Args:
+        tables: rows are repeats, columns are cells that every repeat has.
+
+    Returns: None where no table has two rows and two columns.
+    """
+    squares, freedom = 0.0, 0
+    for rows in tables:
+        logs = [[log(value) for value in row] for row in rows]
+        columns = list(zip(*logs, strict=True))
+        whole = fmean(map(fmean, logs)) if logs else 0.0
+        squares += fsum(
+            (value - fmean(row) - fmean(column) + whole) ** 2
+            for row in logs
+            for value, column in zip(row, columns, strict=True)
+        )
+        freedom += max(len(logs) - 1, 0) * max(len(columns) - 1, 0)
+    return _spread(squares, freedom)
+
+
+def pooled_spread(cells: Iterable[Sequence[float]]) -> Spread | None:
+    """Return the spread within cells of positive values; None where no cell has two of them."""
+    squares, freedom = 0.0, 0
+    for values in cells:
+        logs = [log(value) for value in values]
+        middle = fmean(logs) if logs else 0.0
+        squares += fsum((each - middle) ** 2 for each in logs)
+        freedom += max(len(logs) - 1, 0)
+    return _spread(squares, freedom)
+
+
+def _spread(squares: float, freedom: int) -> Spread | None:
+    if not freedom:
+        return None
+    seen = sqrt(squares / freedom)
+    return Spread(seen=seen, cautious=seen * sqrt(freedom / chi_squared_quantile(0.2, freedom)), freedom=freedom)
+
+
+# The probabilities with which a new experiment shall show a difference that exists.
+POWERS = (0.8, 0.9)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """The experiment to plan.
+
+    Attributes:
+        workload, experiment, where: the runs to take the spread from, as in a comparison; None: all.
+        metric: the one to test; None: throughput, or the run's duration where no run reports it.
+        stat: the statistic of sampled quantities; None: the usual one.
+        effects: shares by which the new sides may differ, each above 0.
+        delta: the share that counts as equal, above 0.
+        comparisons: the number that the new experiment will test together.
+        alpha: the error rate over all of them.
+    """
+
+    workload: str | None = None
+    experiment: str | None = None
+    where: str | None = None
+    metric: str | None = None
+    stat: Stat | None = None
+    effects: Sequence[float] = (0.01, 0.02, 0.05)
+    delta: float = 0.02
+    comparisons: int = 1
+    alpha: float = 0.05
+
+    @property
+    def level(self) -> float:
+        """The lowest level in Holm's procedure."""
+        return self.alpha / self.comparisons
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """The repeats a side for one effect; None: more than anybody plans for.
+
+    Attributes:
+        effect: the share by which the sides differ; None: they are equal, and shall be called so.
+        as_seen, cautious: for each of POWERS.
+    """
+
+    effect: float | None
+    as_seen: tuple[int | None, ...]
+    cautious: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockPlan:
+    """The needs of one workload with its parameters; its cells are the circumstances that it ran in.
+
+    Attributes:
+        matched: whether the new runs are tested in pairs, because these were made so.
+    """
+
+    block: Block
+    runs: int
+    spread: Spread
+    matched: bool
+    needs: tuple[Need, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A plan with everything that is shown of it; the block with the most runs first."""
+
+    question: Question
+    metric: Metric
+    blocks: tuple[BlockPlan, ...]
+
+
+def plan_repeats(ask: Ask, question: Question) -> Plan:
+    """Return the repeats that a new experiment needs.
+
+    Raises:
+        MisuseError: a workload, experiment, condition or metric is unknown or invalid.
+        GpuAgentError: no runs have a spread, or only that of a load that was asked for.
+    """
+    runs = find_runs(
+        ask,
+        find_facet("platform"),
+        workload=question.workload,
+        experiment=question.experiment,
+        where=question.where,
+    )
+    succeeded = [run for run in runs if run.status == "succeeded"]
+    facts = load_facts(ask, [run.run_id for run in succeeded], question.stat)
+    blocks = _blocks(succeeded)
+    if question.metric is not None and question.metric not in BY_NAME:
+        raise MisuseError(f"--metric {question.metric} is unknown; there are: {', '.join(BY_NAME)}")
+    metrics = [BY_NAME[name] for name in ([question.metric] if question.metric else DEFAULT_PRIMARIES)]
+    if blocks and all(_is_asked(block, metric) for block in blocks for metric in metrics):
+        raise GpuAgentError(_load_was_asked(succeeded, facts))
+    for metric in metrics:
+        known = [block for block in blocks if not _is_asked(block, metric)]
+        plans = [plan for block in known if (plan := _plan(block, facts, metric, question))]
+        if plans:
+            plans.sort(key=lambda plan: -plan.runs)
+            return Plan(question=question, metric=metric, blocks=tuple(plans))
+    raise GpuAgentError(
+        f"the spread of {question.metric or DEFAULT_PRIMARIES[0]} is unknown: it takes two or more successful runs "
+        "with the same parameters in the same circumstances, and values above 0"
+    )
+
+
+# What the parameters of a load decide, whatever its server does: always, and where users do not wait for answers.
+_ASKED, _ASKED_OPEN = ("run_seconds", "measure_seconds"), ("throughput", "offered_requests_per_second")
+
+
+def _is_asked(block: Block, metric: Metric) -> bool:
+    is_open = block.parameters.get("concurrency") is None
+    asked = (*_ASKED, *_ASKED_OPEN) if is_open else _ASKED
+    return block.workload == SERVING and metric.name in asked
+
+
+def _load_was_asked(runs: Sequence[Run], facts: Facts) -> str:
+    """Return why a server's runs have no plan, and the command that plans what the server decides."""
+    known = (metric.name for metric in SERVING_METRICS if metric.unit == "seconds" and facts.has(runs, metric.name))
+    name = next(known, None)
+    instead = f"; its latency does: collector plan {SERVING} --metric {name}" if name else ""
+    return f"{SERVING} sends what it is asked to, so its throughput and duration plan nothing{instead}"
+
+
+def _blocks(runs: Sequence[Run]) -> list[Block]:
+    """Return a block for each workload with its parameters, with a cell for each circumstance."""
+    groups: dict[tuple[str, str], dict[tuple[Any, ...], list[Run]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        # Of one program, runs with other arguments are no repeats.
+        circumstances = (*(getattr(run, name) for name in CONDITIONS), identify_command(run.command))
+        groups[run.workload, run.parameters][circumstances].append(run)
+    return [
+        Block(
+            workload=workload,
+            parameters=json.loads(parameters),
+            held={},
+            cells=tuple(
+                Cell(side=", ".join(filter(None, circumstances[:-1])), runs=tuple(members), others={})
+                for circumstances, members in cells.items()
+            ),
+        )
+        for (workload, parameters), cells in groups.items()
+    ]
+
+
+def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> BlockPlan | None:
+    cells = [facts.values(cell.runs, metric.name) for cell in block.cells]
+    if any(value <= 0 for values in cells for value in values):
+        return None
+    matched = matched_spread(_tables(block, facts, metric))
+    spread = matched or pooled_spread(cells)
+    if spread is None:
+        return None
+    return BlockPlan(
+        block=block,
+        runs=sum(map(len, cells)),
+        spread=spread,
+        matched=matched is not None,
+        needs=tuple(_need(spread, effect, question, matched is not None) for effect in (*question.effects, None)),
+    )
+
+
+def _tables(block: Block, facts: Facts, metric: Metric) -> list[list[list[float]]]:
+    """Return for each experiment and node the values of the repeats that have all of its cells."""
+    places = dict.fromkeys((run.experiment, run.nodes) for cell in block.cells for run in cell.runs)
+    tables = []
+    for place in places:
+        members = (tuple(run for run in cell.runs if (run.experiment, run.nodes) == place) for cell in block.cells)
+        repeats = match_runs(*(Cell(side="", runs=runs, others={}) for runs in members if runs))
+        values = (facts.values(runs, metric.name) for runs in repeats)
+        tables.append([known for known in values if len(known) == len(repeats[0])])
+    return tables
+
+
+def _need(spread: Spread, effect: float | None, question: Question, matched: bool) -> Need:
+    repeats, share = (repeats_to_equal, question.delta) if effect is None else (repeats_to_differ, effect)
+    as_seen, cautious = (
+        tuple(repeats(deviation, share, power=power, level=question.level, matched=matched) for power in POWERS)
+        for deviation in (spread.seen, spread.cautious)
+    )
+    return Need(effect=effect, as_seen=as_seen, cautious=cautious)
+
+
+def build_document(plan: Plan) -> list[Section]:
+    """Return the document."""
+    first = Section(
+        heading=f"Repeats for a new experiment: {spoken(plan.metric, plan.question.stat)}",
+        parts=(Paragraph(text=_advice(plan)),),
+    )
+    return [first, *(_section(block, plan) for block in plan.blocks)]
+
+
+def _advice(plan: Plan) -> str:
+    question = plan.question
+    within = any(effect <= question.delta for effect in question.effects)
+    together = f", in {question.comparisons} comparisons tested together" if question.comparisons > 1 else ""
+    return (
+        "Plan a new experiment with that many repeats on each side. Do not extend existing runs: anyone who looks and "
+        f"then runs more finds false differences in more than {percent(question.alpha)} of cases. Power: the "
+        f"probability that a difference of that size, or equality, is shown{together}. Cautious: for the largest "
+        "spread that these runs allow (upper end of a one-sided 80 % interval)."
+        + (f" A difference within {percent(question.delta)} is called =, unless --delta is smaller." if within else "")
+    )
+
+
+def _section(plan: BlockPlan, whole: Plan) -> Section:
+    cells = sum(1 for cell in plan.block.cells if cell.runs)
+    of_repeat = " of one repeat, tested in pairs," if plan.matched else ""
+    spread = (
+        f"Runs{of_repeat} that differ only by chance scatter by {percent(expm1(plan.spread.seen))}, cautiously "
+        f"{percent(expm1(plan.spread.cautious))} (standard deviation; {plan.runs} runs in "
+        f"{counted(cells, 'circumstance')})."
+    )
+    header = ("to show", *(f"{percent(power)} power" for power in POWERS))
+    header += tuple(f"cautious, {percent(power)}" for power in POWERS)
+    return Section(
+        heading=tell_apart(plan.block, [other.block for other in whole.blocks]),
+        parts=(
+            Paragraph(text=spread),
+            Grid(header=header, rows=tuple(_row(need, whole) for need in plan.needs)),
+        ),
+    )
+
+
+def _row(need: Need, plan: Plan) -> tuple[str, ...]:
+    what = (
+        f"equality to within {percent(plan.question.delta)}"
+        if need.effect is None
+        else f"a difference of {percent(need.effect)}"
+    )
+    repeats = (*need.as_seen, *need.cautious)
+    return (what, *(f"> {MOST_REPEATS}" if number is None else str(number) for number in repeats))
+
+
+def render(plan: Plan) -> Rendering:
+    """Return the forms of a plan: CSV has a line for each number of repeats."""
+    return Rendering(sections=partial(build_document, plan), record=partial(_record, plan), lines=partial(_lines, plan))
+
+
+def _record(plan: Plan) -> dict[str, Any]:
+    question = plan.question
+    return {
+        "metric": plan.metric.name,
+        "stat": question.stat.value if question.stat else None,
+        "where": question.where,
+        "comparisons": question.comparisons,
+        "level": question.level,
+        "needs": list(_lines(plan)),
+    }
+
+
+def _lines(plan: Plan) -> Iterator[dict[str, Any]]:
+    for block in plan.blocks:
+        for need in block.needs:
+            for index, power in enumerate(POWERS):
+                yield {
+                    "workload": block.block.workload,
+                    "parameters": block.block.parameters,
+                    "runs": block.runs,
+                    "matched": block.matched,
+                    "spread": block.spread.seen,
+                    "spread_cautious": block.spread.cautious,
+                    "to_show": "equality" if need.effect is None else "difference",
+                    "effect": plan.question.delta if need.effect is None else need.effect,
+                    "power": power,
+                    "repeats": need.as_seen[index],
+                    "repeats_cautious": need.cautious[index],
+                }

@@ -1,0 +1,482 @@
+"""Points of a roofline: the operations and bytes of runs, and the limits of their device."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, IntEnum
+from math import isfinite
+from statistics import median
+from typing import Any
+
+from gpuagent_collector.choices import PartKind
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.data import Facts, Run
+from gpuagent_collector.runs.parts import label_parts, load_parts
+
+# Name → figure of a run, mean over its ranks; above 0.
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A run that succeeded, with its reports.
+
+    Attributes:
+        device: name of the GPU, as each rank has one, or of the processor and its threads.
+        device_ids: keys of its GPUs; empty: no known GPU.
+        node_ids: keys of its nodes.
+        figures: results of the workload, `step_seconds` and `steps` of its measured steps.
+        metrics: its figures, by metric.
+        texts: its results that are texts.
+        is_short: whether it reported that it measured for too short a time.
+        part: the rank or GPU that is meant; None: the run.
+    """
+
+    run: Run
+    device: str
+    device_ids: frozenset[int]
+    node_ids: frozenset[int]
+    figures: Figures
+    metrics: Mapping[str, float]
+    texts: Mapping[str, str]
+    is_short: bool
+    part: str | None = None
+
+
+def load_trials(ask: Ask, runs: Iterable[Run], facts: Facts) -> list[Trial]:
+    """Return the runs with their reports on steps and on their devices' roofs."""
+    runs = list(runs)
+    figures = load_figures(ask, [run.run_id for run in runs], rank="NULL")
+    return [_trial(run, facts, figures[run.run_id, None]) for run in runs]
+
+
+def load_figures(ask: Ask, run_ids: Sequence[str], rank: str) -> Mapping[tuple[str, int | None], Figures]:
+    """Return results and steps by run and by this expression of the rank; NULL: means over the ranks."""
+    figures: dict[tuple[str, int | None], dict[str, float]] = defaultdict(dict)
+    for query in (_RESULTS, _STEPS):
+        for row in ask(query.format(rank=rank), [list(run_ids)]):
+            if isfinite(row["value"]) and row["value"] > 0:
+                figures[row["run_id"], row["rank"]][row["name"]] = row["value"]
+    return figures
+
+
+def _trial(run: Run, facts: Facts, figures: Figures) -> Trial:
+    sessions, devices = facts.sessions.get(run.run_id, []), facts.devices.get(run.run_id, [])
+    texts = facts.texts.get(run.run_id, {})
+    return Trial(
+        run=run,
+        device=_device(texts, sessions, devices),
+        device_ids=frozenset(device["device_id"] for device in devices),
+        node_ids=frozenset(session["node_id"] for session in sessions),
+        figures=figures,
+        metrics=facts.metrics.get(run.run_id, {}),
+        texts=texts,
+        is_short=run.run_id in facts.short,
+    )
+
+
+def _device(
+    texts: Mapping[str, str], sessions: Iterable[Mapping[str, Any]], devices: Iterable[Mapping[str, Any]]
+) -> str:
+    """Return the device as named by the workload, else by NVML; for a processor with the number of its threads."""
+    named = texts.get("device") or ", ".join(sorted({device["name"] or "unknown GPU" for device in devices}))
+    if named and named != "cpu":
+        return named
+    processors = ", ".join(sorted({session["cpu_model"] or "unknown CPU" for session in sessions}))
+    threads = texts.get("threads")
+    return f"{processors or 'unknown CPU'}{f', {threads} threads' if threads else ''}"
+
+
+_RESULTS = """
+SELECT run_id, {rank} AS rank, name, avg(value) AS value  -- of the last report of each rank
+FROM (
+    SELECT run_id, rank, name, arg_max(value, time) AS value
+    FROM results
+    WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
+        AND (ends_with(name, '_per_step') OR ends_with(name, '_per_second') OR name = 'quick')
+    GROUP BY ALL
+)
+WHERE value IS NOT NULL
+GROUP BY ALL"""
+
+_STEPS = """
+WITH of_ranks AS (
+    -- The wall time of a step on a GPU is that of its launch.
+    SELECT run_id, rank, avg(coalesce(gpu_seconds, wall_seconds)) AS seconds, count(*) AS steps
+    FROM steps
+    WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) AND phase = 'measure'
+    GROUP BY ALL
+)
+SELECT run_id, {rank} AS rank, 'step_seconds' AS name, avg(seconds) AS value
+FROM of_ranks WHERE seconds IS NOT NULL GROUP BY ALL
+UNION ALL
+SELECT run_id, {rank}, 'steps', avg(steps) FROM of_ranks GROUP BY ALL"""
+
+
+# Each has its own peak, and this name in the results of runs.
+ARITHMETICS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")
+
+# FLOPs of a step by arithmetic; only those above 0.
+Mix = Mapping[str, float]
+
+# The arithmetic outside tensor cores.
+CUDA_CORES = "fp32"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofs:
+    """The peaks of one device, from one source.
+
+    Attributes:
+        flops_per_second: the known ones, by arithmetic.
+        bytes_per_second: of the device's memory, both directions; None: unknown.
+    """
+
+    flops_per_second: Mapping[str, float]
+    bytes_per_second: float | None
+
+    def peak(self, mix: Mix) -> float | None:
+        """Return the FLOP/s of a mix at its peaks, one arithmetic after the other; None: a peak is unknown."""
+        if not mix or not self.flops_per_second.keys() >= mix.keys():
+            return None
+        return sum(mix.values()) / sum(flops / self.flops_per_second[name] for name, flops in mix.items())
+
+    def at(self, mix: Mix, intensity: float) -> float | None:
+        """Return the roof in FLOP/s at an intensity: the lesser of the peak and of bandwidth × FLOPs by byte."""
+        peak = self.peak(mix)
+        if peak is None or self.bytes_per_second is None:
+            return None
+        return min(peak, intensity * self.bytes_per_second)
+
+    def ridge(self, mix: Mix) -> float | None:
+        """Return the FLOPs by byte from which on arithmetic is the bound, not memory."""
+        peak = self.peak(mix)
+        return None if peak is None or self.bytes_per_second is None else peak / self.bytes_per_second
+
+
+def measured_roofs(figures: Mapping[str, float]) -> Roofs:
+    """Return the roofs from a run of `ceilings`: its best matrix products, and the better of copy and triad."""
+    bandwidths = [figures.get(f"dram_{way}_bytes_per_second") for way in ("copy", "triad")]
+    return Roofs(
+        flops_per_second=_by_arithmetic(figures, "gemm_{}_flops_per_second"),
+        bytes_per_second=max((each for each in bandwidths if each), default=None),
+    )
+
+
+def datasheet_roofs(runs: Iterable[Mapping[str, float]]) -> Roofs:
+    """Return the datasheet's roofs from the results of runs on one device."""
+    known = {name: value for figures in runs for name, value in figures.items()}
+    return Roofs(
+        flops_per_second=_by_arithmetic(known, "datasheet_{}_flops_per_second"),
+        bytes_per_second=known.get("datasheet_dram_bytes_per_second"),
+    )
+
+
+def _by_arithmetic(figures: Mapping[str, float], name: str) -> dict[str, float]:
+    found = {arithmetic: figures.get(name.format(arithmetic)) for arithmetic in ARITHMETICS}
+    return {arithmetic: value for arithmetic, value in found.items() if value}
+
+
+class Nearness(IntEnum):
+    """The relation of the device whose roofs were measured to those of the runs, the nearest last."""
+
+    OTHER_NODE = 0
+    SAME_NODE = 1
+    SAME_DEVICE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceilings:
+    """The roofs from a run of `ceilings`."""
+
+    run: Run
+    roofs: Roofs
+    nearness: Nearness
+
+
+def find_ceilings(trials: Sequence[Trial], measured: Iterable[Trial]) -> Ceilings | None:
+    """Return the newest roofs of the nearest device of the model that the trials ran on; None: no roofs were measured.
+
+    Args:
+        trials: runs on one model of device; at least one.
+        measured: runs of `ceilings`, oldest first. Quick tests are left out.
+    """
+    alike = [one for one in measured if one.device == trials[0].device and "quick" not in one.figures]
+    ranked = sorted(
+        ((_nearness(one, trials), number, one) for number, one in enumerate(alike)), key=lambda one: one[:2]
+    )
+    if not ranked:
+        return None
+    nearness, _, nearest = ranked[-1]
+    return Ceilings(run=nearest.run, roofs=measured_roofs(nearest.figures), nearness=nearness)
+
+
+def _nearness(measured: Trial, trials: Sequence[Trial]) -> Nearness:
+    if any(measured.device_ids & trial.device_ids for trial in trials):
+        return Nearness.SAME_DEVICE
+    if not any(measured.node_ids & trial.node_ids for trial in trials):
+        return Nearness.OTHER_NODE
+    # A node has processors of one kind, and threads of either run may be on any of them.
+    on_processor = not measured.device_ids and not any(trial.device_ids for trial in trials)
+    return Nearness.SAME_DEVICE if on_processor else Nearness.SAME_NODE
+
+
+def divide_trials(ask: Ask, trials: Sequence[Trial], facts: Facts, kind: PartKind) -> Iterator[Trial]:
+    """Yield a trial for each rank: its own steps and results, and the samples of its GPU, by which it can be named."""
+    runs = [trial.run for trial in trials]
+    run_ids = [run.run_id for run in runs]
+    figures = load_figures(ask, run_ids, rank="coalesce(rank, 0)")
+    of_ranks, of_gpus = (load_parts(ask, runs, facts, each) for each in (PartKind.RANK, PartKind.GPU))
+    devices: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for row in ask(_DEVICES, [run_ids]):
+        devices[row["run_id"], row["rank"]].append(row["device_id"])
+    for trial in trials:
+        run_id, gpus = trial.run.run_id, label_parts(trial.run, facts, PartKind.GPU)
+        for rank, label in label_parts(trial.run, facts, PartKind.RANK).items():
+            # A rank on several GPUs keeps its name and the means over them.
+            own = devices[run_id, rank] if len(devices[run_id, rank]) == 1 else []
+            gpu = gpus.get(own[0]) if own else None
+            yield replace(
+                trial,
+                part=gpu if gpu and kind is PartKind.GPU else label,
+                device_ids=frozenset(own) or trial.device_ids,
+                # What one rank reports of the device, such as its datasheet, is true of all.
+                figures={**trial.figures, **figures.get((run_id, rank), {})},
+                metrics={
+                    **trial.metrics,
+                    **of_ranks.get(run_id, {}).get(label, {}),
+                    **of_gpus.get(run_id, {}).get(gpu or "", {}),
+                },
+            )
+
+
+_DEVICES = """
+SELECT DISTINCT run_id, coalesce(rank, 0) AS rank, device_id FROM run_devices
+WHERE device_id IS NOT NULL AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))"""
+
+
+class Flops(Enum):
+    """The source of a point's FLOPs."""
+
+    # The GPU's counters of executed ones.
+    EXECUTED = "executed"
+    # The formula of the model.
+    MODEL = "model"
+
+
+class Traffic(Enum):
+    """The source of a point's bytes, the best one first."""
+
+    # The GPU's counters, of one step.
+    COUNTED = "counted"
+    # The sampled share of the memory's peak bandwidth while the steps ran.
+    SAMPLED = "sampled"
+    # The formula of a lower bound.
+    LEAST = "at least"
+
+
+class Side(Enum):
+    """The side of a roof's ridge on which a point is, and so the roof above it."""
+
+    MEMORY = "memory"
+    COMPUTE = "compute"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The settings in which repeats agree.
+
+    Attributes:
+        side: value of the facet that separates points; None: no value.
+        parameters: canonical JSON.
+        part: the rank or GPU of each run; None: the run.
+    """
+
+    workload: str
+    side: str | None
+    platform: str | None
+    environment: str | None
+    image: str | None
+    interference: str | None
+    limits: str | None
+    device: str
+    parameters: str
+    part: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Repeats of one thing: medians over them, of a step of one rank on its device.
+
+    Attributes:
+        trials: at least one.
+        seconds: time of a step, idle time of the device included.
+        flops: above 0; their source is `flops_by`.
+        mix: `flops` by arithmetic; empty: unknown.
+        model_flops, model_mix: by the model's formula; None and empty: not reported.
+        traffic_bytes: to and from the device's memory; None: unknown. Their source is `traffic_by`.
+        busy_percent: share of a step in which the GPU had work; None: there is no trace.
+    """
+
+    group: Group
+    trials: tuple[Trial, ...]
+    seconds: float
+    flops: float
+    flops_by: Flops
+    mix: Mix
+    model_flops: float | None
+    model_mix: Mix
+    traffic_bytes: float | None
+    traffic_by: Traffic | None
+    busy_percent: float | None
+
+    @property
+    def flops_per_second(self) -> float:
+        """The achieved FLOP/s."""
+        return self.flops / self.seconds
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOPs by byte; an upper bound where the bytes are a lower one."""
+        return None if self.traffic_bytes is None else self.flops / self.traffic_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoofShares:
+    """The place of a point below the roofs of one source. None: unknown.
+
+    Attributes:
+        roof_percent: achieved share of the roof at its intensity; a lower bound where the intensity is a bound.
+        mfu_percent: model FLOPs utilisation: model FLOPs by time, of the peak of their arithmetic.
+        side: of the ridge. With a bound of the intensity only the memory's side can be known.
+    """
+
+    roof_percent: float | None
+    mfu_percent: float | None
+    side: Side | None
+
+
+def make_points(trials: Iterable[Trial]) -> list[Point]:
+    """Return a point for each group of repeats that report FLOPs and time of a step."""
+    groups: dict[Group, list[Trial]] = defaultdict(list)
+    for trial in trials:
+        groups[_group(trial)].append(trial)
+    points = [_point(group, members) for group, members in groups.items()]
+    names = ("device", "workload", "side", "platform", "parameters", "part")
+    return sorted(filter(None, points), key=lambda point: [getattr(point.group, name) or "" for name in names])
+
+
+def locate(point: Point, roofs: Roofs) -> RoofShares:
+    """Return the place of a point below roofs."""
+    roof = None if point.intensity is None else roofs.at(point.mix, point.intensity)
+    peak = roofs.peak(point.model_mix)
+    return RoofShares(
+        roof_percent=100 * point.flops_per_second / roof if roof else None,
+        mfu_percent=100 * point.model_flops / point.seconds / peak if point.model_flops and peak else None,
+        side=_side(point, roofs),
+    )
+
+
+def exceeds(mix: Mix, seconds: float, roofs: Roofs) -> bool:
+    """Return whether some arithmetic alone would have to be faster than its peak; different ones may overlap."""
+    return any(flops / seconds > roofs.flops_per_second.get(name, float("inf")) for name, flops in mix.items())
+
+
+def _side(point: Point, roofs: Roofs) -> Side | None:
+    ridge = roofs.ridge(point.mix)
+    if ridge is None or point.intensity is None:
+        return None
+    if point.intensity < ridge:
+        return Side.MEMORY
+    return None if point.traffic_by is Traffic.LEAST else Side.COMPUTE
+
+
+# Traces and counters beside or after the measured steps do not change them.
+_APART = frozenset({"trace", "profile", "counters"})
+
+
+def _group(trial: Trial) -> Group:
+    names = ("side", "platform", "environment", "image", "interference", "limits")
+    parameters = {name: value for name, value in json.loads(trial.run.parameters).items() if name not in _APART}
+    return Group(
+        workload=trial.run.workload,
+        device=trial.device,
+        parameters=json.dumps(parameters, sort_keys=True),
+        part=trial.part,
+        **{name: getattr(trial.run, name) for name in names},
+    )
+
+
+def _point(group: Group, trials: Sequence[Trial]) -> Point | None:
+    figures = medians_of([_step(trial) for trial in trials])
+    model = figures.get("model_flops_per_step")
+    executed = figures.get("executed_flops_per_step")
+    flops, seconds = executed or model, figures.get("step_seconds")
+    if flops is None or seconds is None:
+        return None
+    model_mix = _model_mix(figures, trials[0].texts) if model else {}
+    traffic_by = next((way for way in Traffic if way.value in figures), None)
+    return Point(
+        group=group,
+        trials=tuple(trials),
+        seconds=seconds,
+        flops=flops,
+        flops_by=Flops.EXECUTED if executed else Flops.MODEL,
+        mix=_executed_mix(executed, figures, model_mix) if executed else model_mix,
+        model_flops=model,
+        model_mix=model_mix,
+        traffic_bytes=figures[traffic_by.value] if traffic_by else None,
+        traffic_by=traffic_by,
+        busy_percent=figures.get("gpu_busy_percent"),
+    )
+
+
+def medians_of(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the median of each figure over the runs that have it."""
+    names = dict.fromkeys(name for figures in runs for name in figures)
+    return {name: median(figures[name] for figures in runs if name in figures) for name in names}
+
+
+def _step(trial: Trial) -> dict[str, float]:
+    """Return the figures of a step, the bytes by each way that the trial has."""
+    ways = {
+        Traffic.COUNTED: trial.figures.get("dram_bytes_per_step"),
+        Traffic.SAMPLED: _sampled_bytes(trial),
+        Traffic.LEAST: trial.figures.get("minimum_bytes_per_step"),
+    }
+    busy = {name: trial.metrics[name] for name in ("gpu_busy_percent",) if name in trial.metrics}
+    return {**trial.figures, **busy, **{way.value: value for way, value in ways.items() if value}}
+
+
+# With a smaller share of steps in the measured phase, its samples are not those of steps.
+_LEAST_COVERED = 0.95
+
+
+def _sampled_bytes(trial: Trial) -> float | None:
+    """Return the bytes of a step by the sampled share of the memory's peak bandwidth; None: unknown."""
+    percent, phase_seconds = trial.metrics.get("dram_active_percent"), trial.metrics.get("measure_seconds")
+    peak, seconds = trial.figures.get("datasheet_dram_bytes_per_second"), trial.figures.get("step_seconds")
+    if not (percent and phase_seconds and peak and seconds):
+        return None
+    if seconds * trial.figures["steps"] < _LEAST_COVERED * phase_seconds:
+        return None
+    return percent / 100 * peak * seconds
+
+
+def _model_mix(figures: Mapping[str, float], texts: Mapping[str, str]) -> Mix:
+    """Return the model FLOPs by arithmetic as reported, or all in the precision of the run."""
+    reported = {name: figures.get(f"model_flops_{name}_per_step") for name in ARITHMETICS}
+    known = {name: flops for name, flops in reported.items() if flops}
+    precision = texts.get("precision")
+    return known or ({precision: figures["model_flops_per_step"]} if precision in ARITHMETICS else {})
+
+
+def _executed_mix(executed: float, figures: Mapping[str, float], model_mix: Mix) -> Mix:
+    """Return the executed FLOPs by arithmetic: those of tensor cores are in the model's narrow one; empty: unknown."""
+    in_tensor_cores = min(figures.get("executed_tensor_flops_per_step", 0.0), executed)
+    narrow = [name for name in model_mix if name != CUDA_CORES]
+    if in_tensor_cores and len(narrow) != 1:
+        return {}
+    mix = {CUDA_CORES: executed - in_tensor_cores, **({narrow[0]: in_tensor_cores} if in_tensor_cores else {})}
+    return {name: flops for name, flops in mix.items() if flops}

@@ -1,0 +1,458 @@
+"""`collector scaling`: how throughput grows with the number of ranks."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from gpuagent_collector.answers.scaling_curves import (
+    KINDS,
+    MEASURES,
+    CurveFigures,
+    Held,
+    Measure,
+    Row,
+    RowFigures,
+    Study,
+    ranks_of,
+    settings_of,
+    tell_apart,
+)
+from gpuagent_collector.output.document import (
+    Caveat,
+    Grid,
+    Paragraph,
+    Section,
+    caveat_sections,
+    in_short,
+    read_warnings,
+)
+from gpuagent_collector.output.human import notation, ratio, significant
+from gpuagent_collector.output.rendering import Rendering
+from gpuagent_collector.output.sections import is_wide, print_sections
+from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.runs.arguments import differing_arguments, write_argument
+from gpuagent_collector.runs.cells import cancelled_caveat
+from gpuagent_collector.runs.words import interval, percent, reasons, statuses
+from gpuagent_collector.statistics.shift import Shift, least_runs
+from gpuagent_common.text import counted
+
+# Of the arguments in which commands differ.
+_SHOWN_ARGUMENTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Check:
+    """A warning about the rows for which `concerns` is true; {} in its text is their numbers of ranks."""
+
+    code: str
+    concerns: Callable[[Row], bool]
+    text: str
+    remedy: str
+
+    def __call__(self, study: Study) -> Iterator[Caveat]:
+        ranks = [row.ranks for row in _rows(study) if self.concerns(row)]
+        if ranks:
+            yield Caveat(code=self.code, text=self.text.format(ranks_of(ranks)), remedy=self.remedy)
+
+
+def find_caveats(study: Study) -> tuple[Caveat, ...]:
+    """Return every warning that applies."""
+    return tuple(caveat for check in CHECKS for caveat in check(study))
+
+
+def _rows(study: Study) -> list[Row]:
+    return [row.row for figures in study.curves for row in figures.rows]
+
+
+def _few_runs(study: Study) -> Iterator[Caveat]:
+    rows = [row for each in study.curves for row in each.rows if row.speed_up and row.speed_up.low is None]
+    if rows:
+        yield Caveat(
+            code="few_runs",
+            text="too few runs for a confidence interval on the speed-up with "
+            + ranks_of(row.row.ranks for row in rows),
+            remedy=f"repeat with at least {least_runs(1)} runs of each number of ranks (7 is a good number)",
+        )
+
+
+def _one_node(study: Study) -> Iterator[Caveat]:
+    nodes = frozenset().union(*(trial.nodes for row in _rows(study) for trial in row.trials))
+    if len(nodes) == 1:
+        yield Caveat(
+            code="one_node",
+            text=f"all runs are from one node ({next(iter(nodes))}): they say nothing about other nodes",
+            remedy="repeat on other nodes of the same kind",
+        )
+
+
+def _no_single_rank(study: Study) -> Iterator[Caveat]:
+    fewest = [each.curve.baseline.ranks for each in study.curves if each.curve.baseline.ranks > 1]
+    if fewest:
+        yield Caveat(
+            code="no_single_rank",
+            text=f"without a run on 1 rank the speed-up is against {ranks_of(fewest)}: "
+            "it does not include the cost of going from one to several",
+            remedy="run the same on 1 rank",
+        )
+
+
+def _mixed_gpus(study: Study) -> Iterator[Caveat]:
+    for models in sorted({each.curve.gpus for each in study.curves if each.curve.gpus and ", " in each.curve.gpus}):
+        yield Caveat(
+            code="mixed_gpus",
+            text=f"ranks of one run were on GPUs of different models ({models}): all wait for the slowest",
+            remedy="give the ranks of a run equal GPUs",
+        )
+
+
+def _different_commands(study: Study) -> Iterator[Caveat]:
+    """Warn where runs of one number of ranks differ in their arguments, which the ranks cannot explain."""
+    for row in _rows(study):
+        found = differing_arguments([[trial.run.command for trial in row.trials]])
+        if found:
+            listed = "; ".join(write_argument(*pair) for pair in found[:_SHOWN_ARGUMENTS])
+            yield Caveat(
+                code="different_commands",
+                text=f"runs with {ranks_of([row.ranks])} had different commands: {listed}",
+                remedy="give programs with other arguments other names: `gpuagent run --name`",
+            )
+
+
+def _unsuccessful(study: Study) -> Iterator[Caveat]:
+    others = {trial.run.run_id: trial for row in _rows(study) for trial in row.others}
+    if others:
+        counts = sorted(Counter((trial.ranks, trial.standing) for trial in others.values()).items())
+        listed = ", ".join(
+            f"{number} {standing.replace('_', ' ')} with {ranks_of([ranks])}" for (ranks, standing), number in counts
+        )
+        why = reasons(trial.run.status or "" for trial in others.values() if trial.run.status != "succeeded")
+        yield Caveat(code="unsuccessful", text=f"runs that are in no figure: {listed}", remedy=f"reasons: {why}")
+
+
+def _left_out(study: Study) -> Iterator[Caveat]:
+    if study.cancelled:
+        yield cancelled_caveat(str(len(study.cancelled)))
+    if study.alone:
+        names = sorted({trial.run.workload for trial in study.alone})
+        yield Caveat(
+            code="left_out",
+            text=f"{counted(len(study.alone), 'run')} in no curve, as no other number of ranks ran alike: "
+            + ", ".join(names),
+            remedy="runs of a curve agree in all but their ranks: workload, place, GPU model, parameters",
+        )
+    if study.elastic:
+        yield Caveat(
+            code="elastic",
+            text=f"{counted(len(study.elastic), 'run')} left out: ranks may come and go in elastic training",
+            remedy="run with a fixed number of ranks to see how it scales",
+        )
+
+
+# Every check, in the order in which warnings are shown.
+CHECKS: tuple[Callable[[Study], Iterator[Caveat]], ...] = (
+    _few_runs,
+    _Check(
+        code="measure_short",
+        concerns=lambda row: any(trial.is_short for trial in row.trials),
+        text="runs with {} measured for less than 10 s: their rates depend much on chance",
+        remedy="measure longer",
+    ),
+    _one_node,
+    _no_single_rank,
+    _mixed_gpus,
+    _different_commands,
+    _Check(
+        code="shared_gpus",
+        concerns=lambda row: any(one.gpus and one.metrics.get("gpus", one.ranks) < one.ranks for one in row.trials),
+        text="more ranks than GPUs that are known to be used, with {}: ranks shared a GPU, or the run did not report "
+        "which it used",
+        remedy="give each rank a GPU of its own",
+    ),
+    _Check(
+        code="on_cpu",
+        concerns=lambda row: row.ranks > row.nodes and any(trial.gpus is None for trial in row.trials),
+        text="no GPU is known to be used with {}: ranks on one node's CPU share its cores and its memory, which limits "
+        "the gain of more ranks",
+        remedy="read the efficiency as that of this node, or run on GPUs",
+    ),
+    _Check(
+        code="mixed_placement",
+        concerns=lambda row: len({len(trial.nodes) for trial in row.trials}) > 1,
+        text="runs with {} were spread over different numbers of nodes",
+        remedy="use one placement: communication between nodes is slower than within one",
+    ),
+    _unsuccessful,
+    _left_out,
+)
+
+
+# The tables have the others.
+_SPOKEN_CURVES = 3
+
+
+def answer(study: Study, warnings: int) -> str:
+    """Return the gain of the most ranks of each curve, and a pointer to the warnings."""
+    sentences = [_sentence(figures, study.curves) for figures in study.curves]
+    return " ".join([*in_short(sentences, most=_SPOKEN_CURVES), *read_warnings(warnings)])
+
+
+def _sentence(figures: CurveFigures, curves: Iterable[CurveFigures]) -> str:
+    """Return the gain of the most ranks with successful runs; there are some beside the baseline."""
+    baseline = figures.curve.baseline
+    row, speed_up, efficiency = [
+        (row, row.speed_up, row.efficiency) for row in figures.rows if row.speed_up and row.efficiency
+    ][-1]
+    runs = f"{len(baseline.trials)} and {len(row.row.trials)} runs"
+    share = row.measures.get("communication_percent")
+    communication = "" if share is None else f", communication {significant(share)} % of kernel time"
+    return (
+        f"{tell_apart(figures.curve, curves)}: {significant(speed_up.estimate)} times the throughput on "
+        f"{ranks_of([row.row.ranks])} as on {baseline.ranks} ({interval(speed_up)}, {runs}; "
+        f"efficiency {percent(efficiency.estimate)}; {KINDS[figures.curve.settings.held]}){communication}."
+    )
+
+
+# A row lists no more places than these.
+_MOST_PLACES = 2
+
+
+def build_document(study: Study, caveats: Sequence[Caveat], *, wide: bool) -> list[Section]:
+    """Return the document; `wide` adds columns for which a narrow terminal has no room."""
+    workloads = dict.fromkeys(figures.curve.settings.workload for figures in study.curves)
+    return [
+        Section(heading=f"Scaling: {' · '.join(workloads)}", parts=(Paragraph(text=answer(study, len(caveats))),)),
+        *(_curve(figures, study, wide) for figures in study.curves),
+        *caveat_sections(caveats),
+    ]
+
+
+def _curve(figures: CurveFigures, study: Study, wide: bool) -> Section:
+    settings = settings_of(figures.curve).items()
+    agreed = ", ".join(f"{name} {value}" for name, value in settings if name != "workload" and value != "none")
+    return Section(
+        heading=f"{tell_apart(figures.curve, study.curves)}: {KINDS[figures.curve.settings.held]}",
+        parts=(
+            Paragraph(text=f"{_WHAT_IS_HELD[figures.curve.settings.held]} All runs agree in {agreed}."),
+            _speed_ups(figures, wide),
+            _details(figures),
+            *_efficiencies(figures, study.measures),
+            Paragraph(text=_legend(figures, wide)),
+        ),
+    )
+
+
+_WHAT_IS_HELD = {
+    Held.RANK_BATCH: "The batch of each rank stays the same, so more ranks take more samples a step.",
+    Held.TOTAL_SAMPLES: "The batch of each rank and all samples of the run stay the same, so more ranks take "
+    "fewer steps; as a rate, this is weak scaling.",
+    Held.GLOBAL_BATCH: "The batch of all ranks together stays the same, so each of more ranks has less to do.",
+    Held.UNKNOWN: "The workload has no batch size, so it is unknown whether more ranks had more to do.",
+}
+
+
+def _speed_ups(figures: CurveFigures, wide: bool) -> Grid:
+    header = ("ranks", "GPUs", "runs", "throughput", "speed-up [95 %]", "efficiency", "comm.")
+    baseline = figures.curve.baseline
+    return Grid(header=header, rows=tuple(_speed_up_row(row, baseline, wide) for row in figures.rows), figures_from=0)
+
+
+def _speed_up_row(row: RowFigures, baseline: Row, wide: bool) -> tuple[str, ...]:
+    is_baseline = row.row is baseline
+    return (
+        _ranks(row.row),
+        _measure(row, "gpus"),
+        str(len(row.row.trials)),
+        _throughput(row, wide),
+        "1" if is_baseline else _speed_up(row),
+        "100 %" if is_baseline else _efficiency(row, wide),
+        _measure(row, "communication_percent"),
+    )
+
+
+def _ranks(row: Row) -> str:
+    return f"{row.ranks} on {row.nodes} nodes" if row.nodes > 1 else str(row.ranks)
+
+
+def _throughput(row: RowFigures, wide: bool) -> str:
+    if row.throughput is None:
+        return ABSENT
+    rate = notation([row.throughput], "items/s")
+    within = f" {_interval(row.low, row.high, rate.write_bare)}" if wide else ""
+    return f"{rate.write(row.throughput)}{within}"
+
+
+def _speed_up(row: RowFigures) -> str:
+    shift = row.speed_up
+    return f"{ratio(shift.estimate)} {_interval(shift.low, shift.high, ratio)}" if shift else ABSENT
+
+
+def _efficiency(row: RowFigures, wide: bool) -> str:
+    shift = row.efficiency
+    if shift is None:
+        return ABSENT
+    within = f" {_interval(shift.low, shift.high, _percent)}" if wide else ""
+    return f"{_percent(shift.estimate)} %{within}"
+
+
+def _interval(low: float | None, high: float | None, write: Callable[[float], str]) -> str:
+    return f"[{ABSENT}]" if low is None or high is None else f"[{write(low)}, {write(high)}]"
+
+
+def _percent(share: float) -> str:
+    return significant(100 * share)
+
+
+def _details(figures: CurveFigures) -> Grid:
+    header = ("ranks", "where", "step", "exposed", "other runs")
+    measures = ("step_seconds", "exposed_communication_percent")
+    rows = tuple(
+        (
+            _ranks(row.row),
+            _places(row.row),
+            *(_measure(row, name) for name in measures),
+            statuses(Counter(trial.standing for trial in row.row.others)) or ABSENT,
+        )
+        for row in figures.rows
+    )
+    return Grid(header=header, rows=rows, figures_from=2)
+
+
+def _efficiencies(figures: CurveFigures, measures: Sequence[Measure]) -> Iterator[Grid]:
+    """Yield the table of useful output by input, with the known inputs."""
+    inputs = {
+        # Items a second of each GPU are also those of a GPU-second.
+        measure: f"items by {_INPUTS.get(measure.unit) or measure.unit.rpartition('/')[2]}"
+        for measure in measures
+        if measure.name.startswith("items_per_")
+    }
+    known = {
+        measure: title for measure, title in inputs.items() if any(measure.name in row.measures for row in figures.rows)
+    }
+    if known:
+        baseline = next(row for row in figures.rows if row.row is figures.curve.baseline)
+        rows = tuple(
+            (_ranks(row.row), *(_efficiency_by(measure, row, baseline) for measure in known)) for row in figures.rows
+        )
+        yield Grid(header=("ranks", *known.values()), rows=rows, figures_from=0)
+
+
+def _efficiency_by(measure: Measure, row: RowFigures, baseline: RowFigures) -> str:
+    """Return it, and in percent of that of the fewest ranks."""
+    value, reference = row.measures.get(measure.name), baseline.measures.get(measure.name)
+    if value is None:
+        return ABSENT
+    return significant(value) + (f" ({_percent(value / reference)} %)" if reference and row is not baseline else "")
+
+
+def _measure(row: RowFigures, name: str) -> str:
+    value = row.measures.get(name)
+    return ABSENT if value is None else notation([value], _UNITS[name]).write(value)
+
+
+_INPUTS = {"items/s": "GPU-second", "items/J": "joule"}
+_UNITS = {measure.name: measure.unit for measure in MEASURES}
+
+
+def _places(row: Row) -> str:
+    """Return the nodes and GPUs of the row's runs: spruce: 2 × NVIDIA L4."""
+    runs = [trial.run for trial in row.trials]
+    places = sorted({f"{run.nodes or 'unknown node'}: {run.device or 'no GPU known'}" for run in runs})
+    listed = "; ".join(places[:_MOST_PLACES]) or ABSENT
+    return listed if len(places) <= _MOST_PLACES else f"{listed}; … ({len(places)} in all)"
+
+
+def _legend(figures: CurveFigures, wide: bool) -> str:
+    sentences = [
+        f"Medians over runs. Speed-up: the throughput against that on {ranks_of([figures.curve.baseline.ranks])} "
+        "(Hodges-Lehmann); efficiency: that by the ratio of ranks. None of it is tested."
+    ]
+    if any(_is_unbounded(row, wide) for row in figures.rows):
+        sentences.append("[–]: too few runs for an interval.")
+    if any("communication_percent" in row.measures for row in figures.rows):
+        sentences.append(
+            "comm.: communication, share of kernel time; exposed: communication that nothing hides, share of all time."
+        )
+    if any("items_per_gpu_second" in row.measures for row in figures.rows):
+        sentences.append("Items by input, and in percent of the fewest ranks; joules: of the GPUs alone.")
+    return " ".join(sentences)
+
+
+def _is_unbounded(row: RowFigures, wide: bool) -> bool:
+    """Return whether a shown interval is absent."""
+    has_no_interval = wide and row.throughput is not None and row.low is None
+    return has_no_interval or (row.speed_up is not None and row.speed_up.low is None)
+
+
+def render(study: Study) -> Rendering:
+    """Return the forms of a study: CSV has a line for each number of ranks of each curve."""
+    sections = partial(build_document, study, find_caveats(study))
+    return Rendering(
+        sections=partial(sections, wide=True),
+        record=partial(_record, study),
+        lines=lambda: (
+            {**_curve_record(each), **_row(row, study.measures)} for each in study.curves for row in each.rows
+        ),
+        show=lambda console: print_sections(console, sections(wide=is_wide(console))),
+    )
+
+
+def _record(study: Study) -> dict[str, Any]:
+    caveats = find_caveats(study)
+    return {
+        "answer": answer(study, len(caveats)),
+        "curves": [
+            {**_curve_record(figures), "rows": [{**_row(row, study.measures), **_runs(row)} for row in figures.rows]}
+            for figures in study.curves
+        ],
+        "left_out": [trial.run.run_id for trial in study.alone],
+        "elastic": [run.run_id for run in study.elastic],
+        "cancelled": [run.run_id for run in study.cancelled],
+        "warnings": [asdict(caveat) for caveat in caveats],
+    }
+
+
+def _curve_record(figures: CurveFigures) -> dict[str, Any]:
+    settings = figures.curve.settings
+    names = ("workload", "platform", "environment", "image", "interference", "limits")
+    return {
+        **{name: getattr(settings, name) for name in names},
+        "gpu": figures.curve.gpus,
+        "parameters": json.loads(settings.parameters),
+        "held": settings.held.value,
+        "amounts": dict(settings.amounts),
+        "baseline_ranks": figures.curve.baseline.ranks,
+    }
+
+
+def _row(row: RowFigures, measures: Sequence[Measure]) -> dict[str, Any]:
+    return {
+        "ranks": row.row.ranks,
+        "node_count": row.row.nodes,
+        "n": len(row.row.trials),
+        "unsuccessful": len(row.row.others),
+        "throughput": row.throughput,
+        "throughput_low": row.low,
+        "throughput_high": row.high,
+        **_shift("speed_up", row.speed_up),
+        **_shift("efficiency", row.efficiency),
+        **{measure.name: row.measures.get(measure.name) for measure in measures},
+    }
+
+
+def _shift(name: str, shift: Shift | None) -> dict[str, float | None]:
+    if shift is None:
+        return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
+    return {name: shift.estimate, f"{name}_low": shift.low, f"{name}_high": shift.high}
+
+
+def _runs(row: RowFigures) -> dict[str, Any]:
+    trials = row.row.trials
+    return {
+        "runs": [trial.run.run_id for trial in trials],
+        "others": Counter(trial.standing for trial in row.row.others),
+        "nodes": sorted({name for trial in trials for name in trial.nodes}),
+        "devices": sorted({trial.run.device for trial in trials if trial.run.device}),
+    }

@@ -1,0 +1,474 @@
+"""Curves of scaling: runs that differ in their ranks alone, grouped, with their figures and their baseline."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from math import inf
+from statistics import median
+from typing import Any
+
+from gpuagent_collector.metrics import BY_NAME, Metric
+from gpuagent_collector.prices.price import ITEMS_PER_MONEY, Prices
+from gpuagent_collector.prices.runs import with_costs
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.cells import CANCELLED
+from gpuagent_collector.runs.data import Facts, Run, load_facts
+from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.runs.find import find_runs, only_with
+from gpuagent_collector.runs.words import distinguishing, reasons
+from gpuagent_collector.statistics.shift import Shift, estimate_shift
+from gpuagent_collector.statistics.summaries import median_interval
+from gpuagent_common.errors import GpuAgentError
+
+
+class Held(Enum):
+    """The amount that stays the same while the number of ranks grows."""
+
+    # Weak scaling: more ranks take more samples a step.
+    RANK_BATCH = "batch_per_rank"
+    # As a rate this is weak scaling too; the whole run has fewer steps on more ranks.
+    TOTAL_SAMPLES = "batch_per_rank_and_total_samples"
+    # Strong scaling: each of more ranks takes fewer samples a step.
+    GLOBAL_BATCH = "global_batch"
+    # The workload reports no batch size.
+    UNKNOWN = "unknown"
+
+
+class By(Enum):
+    """The number that grows from one point of a curve to the next."""
+
+    # On however many nodes.
+    RANKS = "ranks"
+    # With the same number of ranks on each.
+    NODES = "nodes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The settings in which all runs of a curve agree.
+
+    Attributes:
+        parameters: canonical JSON of the workload's parameters, except those in `amounts`.
+        amounts: the sizes that are held while the ranks grow, by name.
+    """
+
+    workload: str
+    platform: str | None
+    environment: str | None
+    image: str | None
+    interference: str | None
+    limits: str | None
+    parameters: str
+    held: Held
+    amounts: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedRun:
+    """A run, with the figures that its scaling needs.
+
+    Attributes:
+        ranks: number of its processes, at least 1.
+        gpus: models of its GPUs, each named once; None: no known GPU.
+        nodes: names of its nodes.
+        metrics: its figures, by metric.
+        parameters: its parameters, names with dashes; those that are not set are left out.
+        is_short: whether it reported that it measured for too short a time.
+    """
+
+    run: Run
+    ranks: int
+    gpus: str | None
+    nodes: frozenset[str]
+    metrics: Mapping[str, float]
+    parameters: Mapping[str, Any]
+    is_short: bool
+
+    @property
+    def counts(self) -> bool:
+        """Return whether it succeeded and has a finite throughput above 0."""
+        return self.run.status == "succeeded" and 0 < self.metrics.get("throughput", 0) < inf
+
+    @property
+    def standing(self) -> str:
+        """The status of the run, or what a succeeded one lacks."""
+        return "without throughput" if self.run.status == "succeeded" else (self.run.status or "unknown")
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The numbers of its ranks and of their nodes."""
+        return self.ranks, self.run.node_count
+
+    def settings(self, by: By) -> Iterator[Settings]:
+        """Yield the settings of each curve in which the run may be a point."""
+        batch, steps = whole(self.parameters.get("batch-size")), whole(self.parameters.get("steps"))
+        spread = {"ranks per node": self.ranks // self.run.node_count} if by is By.NODES else {}
+        stepwise = {**spread, "steps": steps} if steps else spread
+        if batch is None:
+            yield self._settings(Held.UNKNOWN, stepwise)
+            return
+        yield self._settings(Held.RANK_BATCH, {"batch per rank": batch, **stepwise})
+        yield self._settings(Held.GLOBAL_BATCH, {"global batch": batch * self.ranks, **stepwise})
+        if steps:
+            total = batch * steps * self.ranks
+            yield self._settings(Held.TOTAL_SAMPLES, {**spread, "batch per rank": batch, "total samples": total})
+
+    def _settings(self, held: Held, amounts: Mapping[str, int]) -> Settings:
+        others = {name: value for name, value in self.parameters.items() if name not in _APART}
+        return Settings(
+            workload=self.run.workload,
+            platform=self.run.platform,
+            environment=self.run.environment,
+            image=self.run.image,
+            interference=self.run.interference,
+            limits=self.run.limits,
+            parameters=json.dumps(others, sort_keys=True),
+            held=held,
+            amounts=tuple(amounts.items()),
+        )
+
+
+def make_trials(runs: Iterable[Run], facts: Facts) -> tuple[RankedRun, ...]:
+    """Return the runs whose number of ranks is known: as reported, or else as requested."""
+    return tuple(trial for run in runs if (trial := _trial(run, facts)))
+
+
+def _trial(run: Run, facts: Facts) -> RankedRun | None:
+    parameters = _parameters(run)
+    metrics = facts.metrics.get(run.run_id, {})
+    asked = whole(parameters.get("ranks"))
+    ranks = whole(metrics.get("ranks")) or (asked * run.node_count if asked else None)
+    if ranks is None:
+        return None
+    models = {device["name"] or "unknown GPU" for device in facts.devices.get(run.run_id, [])}
+    nodes = {session["hostname"] or "unknown node" for session in facts.sessions.get(run.run_id, [])}
+    return RankedRun(
+        run=run,
+        ranks=ranks,
+        gpus=", ".join(sorted(models)) or None,
+        nodes=frozenset(nodes),
+        metrics=metrics,
+        parameters=parameters,
+        is_short=run.run_id in facts.short,
+    )
+
+
+def is_elastic(run: Run) -> bool:
+    """Return whether the run's ranks may come and go while it lasts."""
+    return bool(_parameters(run).get("elastic"))
+
+
+def whole(value: object) -> int | None:
+    """Return a whole number from 1 up; None for anything else."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 1 and value == value // 1:
+        return int(value)
+    return None
+
+
+# Traces and counters are taken after the measured phase, so they do not change a point.
+_APART = frozenset({"ranks", "nodes", "batch-size", "steps", "elastic", "trace", "profile", "counters"})
+
+
+def _parameters(run: Run) -> dict[str, Any]:
+    values = json.loads(run.parameters).items()
+    return {name.replace("_", "-"): value for name, value in values if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """The runs of a curve that had the same number of ranks on the same number of nodes.
+
+    Attributes:
+        trials: those that succeeded and have a throughput; may be empty.
+        others: those that ended otherwise, have not ended, or have no throughput.
+    """
+
+    ranks: int
+    nodes: int
+    trials: tuple[RankedRun, ...]
+    others: tuple[RankedRun, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Runs that differ only in their ranks, and in consequences of these.
+
+    Attributes:
+        gpus: models of the GPUs that they used; None: unknown.
+        rows: by ascending ranks, then nodes; at least two have trials.
+    """
+
+    settings: Settings
+    gpus: str | None
+    rows: tuple[Row, ...]
+
+    @property
+    def baseline(self) -> Row:
+        """The row that the others are compared with: the fewest ranks with trials."""
+        return next(row for row in self.rows if row.trials)
+
+
+def find_curves(trials: Sequence[RankedRun], by: By = By.RANKS) -> tuple[Curve, ...]:
+    """Return the curves of the trials, those of weak scaling first; a trial can be in one of each kind."""
+    groups: dict[tuple[Settings, str | None], list[RankedRun]] = defaultdict(list)
+    others: dict[Settings, list[RankedRun]] = defaultdict(list)
+    for trial in trials:
+        for settings in trial.settings(by):
+            if trial.counts:
+                groups[settings, trial.gpus].append(trial)
+            else:
+                others[settings].append(trial)
+    found = [_curve(settings, gpus, members, others[settings]) for (settings, gpus), members in groups.items()]
+    curves = [curve for curve in found if sum(1 for row in curve.rows if row.trials) >= 2]
+    return tuple(sorted(curves, key=_order))
+
+
+def without_curve(trials: Iterable[RankedRun], curves: Iterable[Curve]) -> list[RankedRun]:
+    """Return the trials that count and are in none of the curves."""
+    placed = {trial.run.run_id for curve in curves for row in curve.rows for trial in row.trials}
+    return [trial for trial in trials if trial.counts and trial.run.run_id not in placed]
+
+
+def _curve(settings: Settings, gpus: str | None, trials: Iterable[RankedRun], others: Iterable[RankedRun]) -> Curve:
+    points = _by_place(trials)
+    # A run that failed early has no GPU yet.
+    fallen = _by_place(other for other in others if other.gpus in (gpus, None))
+    rows = [
+        Row(ranks=ranks, nodes=nodes, trials=tuple(points[ranks, nodes]), others=tuple(fallen[ranks, nodes]))
+        for ranks, nodes in sorted(points | fallen)
+    ]
+    return Curve(settings=settings, gpus=gpus, rows=tuple(rows))
+
+
+def _by_place(trials: Iterable[RankedRun]) -> dict[tuple[int, int], list[RankedRun]]:
+    groups: dict[tuple[int, int], list[RankedRun]] = defaultdict(list)
+    for trial in trials:
+        groups[trial.place].append(trial)
+    return groups
+
+
+def _order(curve: Curve) -> tuple[object, ...]:
+    settings = curve.settings
+    runs = sum(len(row.trials) for row in curve.rows)
+    place = (settings.platform or "", settings.environment or "", settings.image or "", curve.gpus or "")
+    rest = (settings.interference or "", settings.limits or "", settings.parameters, settings.amounts)
+    return (settings.workload, *place, list(Held).index(settings.held), -runs, *rest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """A figure beside the throughput: `of` computes it from a run's metrics; None: one is absent."""
+
+    name: str
+    unit: str
+    of: Callable[[Mapping[str, float]], float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFigures:
+    """The figures of one number of ranks.
+
+    Attributes:
+        throughput: median over the runs, items/s; None: no run succeeded.
+        low, high: 95 % interval of that median; None: too few runs for one.
+        speed_up: ratio of the throughput to the baseline's; None for the baseline itself and without runs.
+        efficiency: the speed-up as a share of the ratio of ranks.
+        measures: medians over those runs that have the measure, by name.
+    """
+
+    row: Row
+    throughput: float | None
+    low: float | None
+    high: float | None
+    speed_up: Shift | None
+    efficiency: Shift | None
+    measures: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveFigures:
+    """A curve and the figures of each of its rows, in their order."""
+
+    curve: Curve
+    rows: tuple[RowFigures, ...]
+
+
+def compute_curve(curve: Curve, measures: Sequence[Measure]) -> CurveFigures:
+    """Return the figures of a curve, with these measures of each row."""
+    baseline = _throughputs(curve.baseline)
+    return CurveFigures(curve=curve, rows=tuple(_row(row, curve.baseline, baseline, measures) for row in curve.rows))
+
+
+def known_measures(derived: Iterable[Metric]) -> tuple[Measure, ...]:
+    """Return every measure, with those that follow from prices, in the order in which programs get them."""
+    return (*MEASURES, *(_metric(metric) for metric in derived if metric.name.startswith(f"{ITEMS_PER_MONEY.stem}_")))
+
+
+def _row(row: Row, baseline: Row, reference: list[float], measures: Sequence[Measure]) -> RowFigures:
+    values = _throughputs(row)
+    low, high = median_interval(values) or (None, None)
+    of_runs = {measure.name: [measure.of(trial.metrics) for trial in row.trials] for measure in measures}
+    known = {name: [value for value in found if value is not None] for name, found in of_runs.items()}
+    speed_up = estimate_shift(reference, values) if values and row is not baseline else None
+    return RowFigures(
+        row=row,
+        throughput=median(values) if values else None,
+        low=low,
+        high=high,
+        speed_up=speed_up,
+        efficiency=_scale(speed_up, baseline.ranks / row.ranks) if speed_up else None,
+        measures={name: median(found) for name, found in known.items() if found},
+    )
+
+
+def _throughputs(row: Row) -> list[float]:
+    return [trial.metrics["throughput"] for trial in row.trials]
+
+
+def _scale(shift: Shift, factor: float) -> Shift:
+    low, high = (None if end is None else end * factor for end in (shift.low, shift.high))
+    return replace(shift, estimate=shift.estimate * factor, low=low, high=high)
+
+
+def _metric(metric: Metric) -> Measure:
+    return Measure(name=metric.name, unit=metric.unit, of=lambda metrics: metrics.get(metric.name))
+
+
+def _per_joule(metrics: Mapping[str, float]) -> float | None:
+    """Return the throughput by the mean power of the run's GPUs."""
+    joules, seconds = metrics.get("gpu_energy_joules"), metrics.get("measure_seconds")
+    return metrics["throughput"] * seconds / joules if joules and seconds else None
+
+
+# Every measure that needs no prices.
+MEASURES: tuple[Measure, ...] = (
+    _metric(BY_NAME["step_seconds"]),
+    _metric(BY_NAME["communication_percent"]),
+    _metric(BY_NAME["exposed_communication_percent"]),
+    _metric(BY_NAME["items_per_gpu_second"]),
+    Measure(name="items_per_gpu_joule", unit="items/J", of=_per_joule),
+    _metric(BY_NAME["gpus"]),
+)
+
+
+# Way to grow → its name.
+KINDS = {
+    Held.RANK_BATCH: "weak scaling",
+    Held.TOTAL_SAMPLES: "weak scaling, total samples fixed",
+    Held.GLOBAL_BATCH: "strong scaling",
+    Held.UNKNOWN: "scaling, weak or strong not known",
+}
+
+
+def tell_apart(curve: Curve, curves: Iterable[CurveFigures]) -> str:
+    """Return the curve's workload and the settings that distinguish it from the other curves."""
+    own, others = settings_of(curve), [settings_of(other.curve) for other in curves]
+    telling = distinguishing(own, (other for other in others if other["workload"] == own["workload"]))
+    return " ".join([curve.settings.workload, *(f"{name}={value}" for name, value in telling.items())])
+
+
+def settings_of(curve: Curve) -> dict[str, str]:
+    """Return everything in which the runs of a curve agree, by name."""
+    settings = curve.settings
+    place = {
+        "platform": settings.platform,
+        "environment": settings.environment,
+        "image": settings.image,
+        "interference": settings.interference,
+        "limits": settings.limits,
+        "GPU": curve.gpus,
+    }
+    named = {"workload": settings.workload, **{name: value or "none" for name, value in place.items()}}
+    parameters = {name: str(value) for name, value in json.loads(settings.parameters).items()}
+    return named | parameters | {name: f"{amount:,}" for name, amount in settings.amounts}
+
+
+def ranks_of(numbers: Iterable[int]) -> str:
+    """Return numbers of ranks in words: 1 rank; 2, 4 ranks."""
+    several = sorted(set(numbers))
+    return f"{', '.join(map(str, several))} rank{'s' * (several != [1])}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """A study of scaling with everything that is shown of it.
+
+    Attributes:
+        curves: at least one.
+        measures: the figures of each row beside the throughput.
+        alone: succeeded runs with a throughput that are in no curve.
+        elastic: runs that were left out, because their ranks may come and go.
+        cancelled: runs that the user stopped; they are in no row.
+    """
+
+    curves: tuple[CurveFigures, ...]
+    measures: tuple[Measure, ...]
+    alone: tuple[RankedRun, ...]
+    elastic: tuple[Run, ...]
+    cancelled: tuple[Run, ...]
+
+
+def study_scaling(
+    ask: Ask,
+    *,
+    workload: str | None,
+    platform: str | None,
+    experiment: str | None,
+    prices: Prices | None = None,
+    by: str = By.RANKS.value,
+) -> Study:
+    """Return the scaling of the workload, on the platform and in the experiment; None: any. `prices` None: unknown.
+
+    Raises:
+        MisuseError: a workload, platform or experiment is unknown.
+        GpuAgentError: there are no two numbers of ranks to compare.
+    """
+    runs = find_runs(ask, find_facet("platform"), workload=workload, experiment=experiment)
+    return study_runs(ask, only_with(runs, "platform", [platform] if platform else []), prices, By(by))
+
+
+def study_runs(ask: Ask, runs: Iterable[Run], prices: Prices | None, by: By = By.RANKS) -> Study:
+    """Return the scaling of these runs.
+
+    Raises:
+        GpuAgentError: there are no two numbers of ranks to compare.
+    """
+    chosen = list(runs)
+    cancelled = [run for run in chosen if run.status == CANCELLED]
+    elastic = [run for run in chosen if is_elastic(run) and run not in cancelled]
+    fixed = [run for run in chosen if run not in elastic and run not in cancelled]
+    facts = with_costs(ask, load_facts(ask, [run.run_id for run in fixed]), prices)
+    trials = make_trials(fixed, facts)
+    curves = find_curves(trials, by)
+    if not curves:
+        raise GpuAgentError(f"no scaling to show: {_what_there_is(trials, elastic, by)}")
+    measures = known_measures(facts.derived)
+    return Study(
+        curves=tuple(compute_curve(curve, measures) for curve in curves),
+        measures=measures,
+        alone=tuple(without_curve(trials, curves)),
+        elastic=tuple(elastic),
+        cancelled=tuple(cancelled),
+    )
+
+
+def _what_there_is(trials: Sequence[RankedRun], elastic: Sequence[Run], by: By) -> str:
+    """Return the reason for having no curve, and a remedy."""
+    counted = [trial for trial in trials if trial.counts]
+    if not counted and elastic:
+        return "all runs are elastic; run with a fixed number of ranks"
+    if not counted:
+        why = reasons(trial.run.status or "" for trial in trials if trial.run.status != "succeeded")
+        return f"no run succeeded and reported a throughput; report one (docs/your-program.md), or see {why}"
+    if by is By.NODES:
+        return "no runs on two numbers of nodes had as many ranks on each, and the same settings"
+    ranks = sorted({trial.ranks for trial in counted})
+    if len(ranks) > 1:
+        return f"no two of the numbers of ranks ({', '.join(map(str, ranks))}) ran with the same settings"
+    other = 1 if ranks[0] > 1 else 2
+    example = f"gpuagent run {counted[0].run.workload} --ranks {other} --repeat 7"
+    if counted[0].run.command:  # a program of the user's own takes no --ranks
+        example = f"gpuagent run --repeat 7 -- torchrun --nproc-per-node {other} SCRIPT"
+    return f"all runs had {ranks_of(ranks)}; run another number, such as `{example}`"

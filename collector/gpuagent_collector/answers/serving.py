@@ -1,0 +1,552 @@
+"""`collector serving`: servers of language models over levels of load."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import pairwise
+from math import log
+from statistics import median
+from typing import Any
+
+from gpuagent_collector.compare.caveats.figures import client_limited_caveat, programs_caveat
+from gpuagent_collector.compare.comparison import Request
+from gpuagent_collector.compare.figures import values_of_sides
+from gpuagent_collector.compare.matrix import Selection, choose_runs
+from gpuagent_collector.metrics import BY_NAME, Metric
+from gpuagent_collector.output.document import Caveat, Grid, Paragraph, Section, caveat_sections, read_warnings
+from gpuagent_collector.output.human import notation, ratio, significant
+from gpuagent_collector.output.rendering import Rendering
+from gpuagent_collector.output.sections import print_sections
+from gpuagent_collector.output.shortening import shorten_sides
+from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, currencies_of
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block
+from gpuagent_collector.runs.data import Facts
+from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.runs.words import distinguishing, interval, reasons, write_shift
+from gpuagent_collector.statistics.shift import Scale, Shift, estimate_shift, least_pairs, least_runs
+from gpuagent_collector.statistics.summaries import median_interval
+from gpuagent_common.errors import GpuAgentError
+
+# Parameters that are levels of load, with the unit of each.
+LOADS = {"rate": "requests/s", "concurrency": "users"}
+
+# The kinds of latency that a limit can be on, by their option and parameter.
+LIMITED = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "whole answer"}
+
+# The figure that every run of serve-load has.
+MEASURE = "ttft_p50_seconds"
+
+ENERGY = "gpu_energy_per_item_joules"
+
+# Number of failed runs by side and level of load, for each kind of load and other parameters.
+Failures = Mapping[tuple[str, str], Counter[tuple[str, float]]]
+
+_ALPHA = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The latency that a percentage of the requests must keep.
+
+    Attributes:
+        percent: 50, 90 or 99.
+        milliseconds: by kind of latency; empty: no limit.
+    """
+
+    percent: int
+    milliseconds: Mapping[str, float]
+
+    @property
+    def metric(self) -> str:
+        """The metric that curves are drawn of: that of the first limit."""
+        return f"{next(iter(self.milliseconds), 'ttft')}_p{self.percent}_seconds"
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of latency that are shown: those with limits, and others that make them two."""
+        kinds = list(dict.fromkeys([*self.milliseconds, "ttft", "tpot"]))[: max(2, len(self.milliseconds))]
+        return sorted(kinds, key=list(LIMITED).index)
+
+    def are_kept(self, figures: Mapping[str, float]) -> bool | None:
+        """Return whether figures keep all limits; None: there is no limit, or no figure."""
+        bounds = {f"{kind}_p{self.percent}_seconds": most / 1000 for kind, most in self.milliseconds.items()}
+        if not bounds or not all(name in figures for name in bounds):
+            return None
+        # A request that failed kept no limit.
+        if figures.get("request_errors", 0.0) > figures.get("requests", 0.0) * (1 - self.percent / 100):
+            return False
+        return all(figures[name] <= most for name, most in bounds.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A side at a level of load.
+
+    Attributes:
+        runs: number of those that succeeded; 0 where all failed.
+        failed: number of those that ended without success.
+        figures: medians over the runs, by metric; empty where all failed.
+        low, high: 95 % interval of the median of the study's metric; None: too few runs.
+        shift: of that metric from the baseline's; None for the baseline, or where one of the two has no runs.
+        is_kept: whether the medians keep the limits; False where all runs failed; None: there are none.
+    """
+
+    load: float
+    runs: int
+    failed: int
+    figures: Mapping[str, float]
+    low: float | None
+    high: float | None
+    shift: Shift | None
+    is_kept: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossing:
+    """Two neighbouring levels of load between which the better side changes.
+
+    Attributes:
+        side: the side that crosses the baseline.
+        below, above: the levels.
+        about: where a line between their ratios is 1; the ratio's logarithm is taken to change evenly.
+        is_shown: whether both intervals exclude equality.
+    """
+
+    side: str
+    below: float
+    above: float
+    about: float
+    is_shown: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """The levels of load of runs that agree in all else.
+
+    Attributes:
+        load: the parameter that is the level.
+        settings: in which the runs agree.
+        limits: the latency to keep.
+        points: by side, the baseline first, each by ascending load.
+        crossings: of the sides with the baseline.
+    """
+
+    load: str
+    settings: Mapping[str, Any]
+    limits: Limits
+    points: Mapping[str, tuple[Point, ...]]
+    crossings: tuple[Crossing, ...]
+
+    def best(self, side: str) -> Point | None:
+        """Return the highest level that keeps the limits, as all below it do; None: the lowest does not."""
+        found = None
+        for point in self.points[side]:
+            if not point.is_kept:
+                break
+            found = point
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """The curves of a request, and everything that is shown of them.
+
+    Attributes:
+        costs: metrics of the cost of a million tokens, one for each currency.
+    """
+
+    chosen: Selection
+    curves: tuple[Curve, ...]
+    costs: tuple[Metric, ...]
+
+    @property
+    def lines(self) -> list[tuple[Curve, str]]:
+        """Each curve and side with figures."""
+        return [
+            (curve, side)
+            for curve in self.curves
+            for side, points in curve.points.items()
+            if any(point.figures for point in points)
+        ]
+
+
+def study_serving(ask: Ask, request: Request, *, percent: int | None, milliseconds: Mapping[str, float]) -> Study:
+    """Return the curves of the runs of a request.
+
+    Args:
+        ask: runs a query on the store.
+        request: the runs and sides.
+        percent: the percentage of requests that must keep the limits; None: 90.
+        milliseconds: limits by kind of latency; empty: those of the runs' own parameters.
+
+    Raises:
+        MisuseError: a facet, value, workload or experiment is unknown.
+        GpuAgentError: no run measured a server.
+    """
+    chosen = choose_runs(ask, request, find_facet("workload"))
+    groups: dict[tuple[str, str], dict[float, Block]] = defaultdict(dict)
+    for block in chosen.layout.blocks:
+        found = _load(block.parameters)
+        if found and any(chosen.facts.has(cell.runs, MEASURE) for cell in block.cells):
+            load, level = found
+            rest = {name: value for name, value in block.settings.items() if name != load}
+            groups[load, json.dumps(rest, sort_keys=True)][level] = block
+    if not groups:
+        raise GpuAgentError("no run measured a server under load; make some: gpuagent run serve-load --help")
+    failures = _count_failures(chosen, {*request.values, request.baseline} if request.values else None)
+    curves = [
+        _curve(load, json.loads(rest), blocks, chosen, failures, percent or 90, milliseconds)
+        for (load, rest), blocks in groups.items()
+    ]
+    # Imported results may lack the percentile of the limit.
+    curves = [curve for curve in curves if curve.points] or curves
+    stem = f"{COST_PER_MILLION_ITEMS.stem}_"
+    costs = tuple(metric for metric in chosen.facts.derived if metric.name.startswith(stem))
+    return Study(chosen=chosen, curves=tuple(curves), costs=costs if currencies_of(costs) else ())
+
+
+def _load(parameters: Mapping[str, Any]) -> tuple[str, float] | None:
+    """Return the parameter that is the level of load, and the level; None: there is none, or two."""
+    given = [(name, float(parameters[name])) for name in LOADS if parameters.get(name) is not None]
+    return given[0] if len(given) == 1 else None
+
+
+def _rest(parameters: Mapping[str, Any]) -> str:
+    """Return the parameters that are no load."""
+    rest = {name: value for name, value in parameters.items() if name not in LOADS and value is not None}
+    return json.dumps(rest, sort_keys=True)
+
+
+def _count_failures(chosen: Selection, sides: Collection[str | None] | None) -> Failures:
+    """Return the runs of sides, None: all, that ended without success."""
+    counts: dict[tuple[str, str], Counter[tuple[str, float]]] = defaultdict(Counter)
+    for run in chosen.runs:
+        parameters = json.loads(run.parameters)
+        if (
+            run.side is not None
+            and (sides is None or run.side in sides)
+            and run.status not in ("succeeded", *UNFINISHED, CANCELLED, EXCLUDED)
+            and (found := _load(parameters))
+        ):
+            load, level = found
+            counts[load, _rest(parameters)][run.side, level] += 1
+    return counts
+
+
+def _curve(
+    load: str,
+    settings: Mapping[str, Any],
+    blocks: Mapping[float, Block],
+    chosen: Selection,
+    failures: Failures,
+    percent: int,
+    milliseconds: Mapping[str, float],
+) -> Curve:
+    own = {kind: settings[f"slo-{kind}"] for kind in LIMITED if settings.get(f"slo-{kind}") is not None}
+    limits = Limits(percent=percent, milliseconds=milliseconds or own)
+    failed = failures.get((load, _rest(next(iter(blocks.values())).parameters)), Counter())
+    measured = {
+        (cell.side, level): block
+        for level, block in blocks.items()
+        for cell in block.cells
+        if chosen.facts.has(cell.runs, limits.metric)
+    }
+    sides = [side for side in chosen.layout.sides if any(side == one for one, _ in measured)]
+    sides += sorted({side for side, _ in failed}.difference(sides))
+    alpha = _ALPHA / chosen.layout.looks
+    points: dict[str, list[Point]] = defaultdict(list)
+    for side, level in sorted({*measured, *failed}):
+        block, number = measured.get((side, level)), failed[side, level]
+        points[side].append(
+            _point(level, block, side, sides[0], number, limits, chosen.facts, alpha)
+            if block
+            else _failed_point(level, number, limits)
+        )
+    crossings = [crossing for side in sides[1:] for crossing in _crossings(side, points[side])]
+    return Curve(
+        load=load,
+        settings=settings,
+        limits=limits,
+        points={side: tuple(points[side]) for side in sides},
+        crossings=tuple(crossings),
+    )
+
+
+def _failed_point(level: float, number: int, limits: Limits) -> Point:
+    is_kept = False if limits.milliseconds else None
+    return Point(load=level, runs=0, failed=number, figures={}, low=None, high=None, shift=None, is_kept=is_kept)
+
+
+def _point(
+    level: float, block: Block, side: str, baseline: str, failed: int, limits: Limits, facts: Facts, alpha: float
+) -> Point:
+    runs = block.cell(side).runs
+    names = {name for run in runs for name in facts.metrics.get(run.run_id, {})}
+    figures = {name: median(facts.values(runs, name)) for name in names}
+    low, high = median_interval(facts.values(runs, limits.metric)) or (None, None)
+    has_baseline = side != baseline == block.baseline and facts.has(block.cell(baseline).runs, limits.metric)
+    sides = values_of_sides(facts, least_pairs(1, alpha), block, side, BY_NAME[limits.metric])
+    return Point(
+        load=level,
+        runs=len(runs),
+        failed=failed,
+        figures=figures,
+        low=low,
+        high=high,
+        shift=estimate_shift(*sides, alpha=alpha) if has_baseline else None,
+        is_kept=limits.are_kept(figures),
+    )
+
+
+def _crossings(side: str, points: Sequence[Point]) -> list[Crossing]:
+    found = []
+    compared = [(point.load, point.shift) for point in points if point.shift and point.shift.scale is Scale.RATIO]
+    for (below, first), (above, second) in pairwise(compared):
+        before, after = log(first.estimate), log(second.estimate)
+        if before * after < 0:
+            about = below + (above - below) * before / (before - after)
+            is_shown = first.is_shown and second.is_shown
+            found.append(Crossing(side=side, below=below, above=above, about=about, is_shown=is_shown))
+    return found
+
+
+def find_caveats(study: Study) -> tuple[Caveat, ...]:
+    """Return every warning that applies."""
+    return tuple(_caveats(study))
+
+
+def _caveats(study: Study) -> Iterator[Caveat]:
+    layout = study.chosen.layout
+    if programs := programs_caveat({side: layout.runs_of(side) for side in layout.sides}):
+        yield programs
+    if limited := _places(study, lambda point: point.figures.get("client_limited", 0) > 0):
+        yield client_limited_caveat(limited)
+    if failed := _places(study, lambda point: point.figures.get("request_errors", 0) > 0):
+        yield Caveat(
+            code="request_errors",
+            text=f"requests failed in {failed}: percentiles are those of the others",
+            remedy="see the results errors_… of these runs, and judge by goodput, which counts failures as missed",
+        )
+    if unsuccessful := _places(study, lambda point: point.failed > 0):
+        yield Caveat(
+            code="unsuccessful",
+            text=f"runs that ended without success are in no figure: {unsuccessful}",
+            remedy=f"a side that fails more often is worse than its figures; reasons: {reasons()}",
+        )
+    if any(point.shift and point.shift.low is None for curve in study.curves for point in _points(curve)):
+        yield Caveat(
+            code="few_runs",
+            text="too few runs for a confidence interval on the ratio of some load",
+            remedy=f"repeat with at least {least_runs(1)} runs of each side and load (7 is a good number)",
+        )
+
+
+def _points(curve: Curve) -> Iterator[Point]:
+    for points in curve.points.values():
+        yield from points
+
+
+def _places(study: Study, concerns: Any) -> str:
+    """Return the sides and loads of the points for which `concerns` is true, in words; '' for none."""
+    found = [
+        f"{side} at {significant(point.load)} {LOADS[curve.load]}"
+        for curve in study.curves
+        for side, points in curve.points.items()
+        for point in points
+        if concerns(point)
+    ]
+    return f"{', '.join(found[:3])}{f' and {len(found) - 3} more' if len(found) > 3 else ''}"
+
+
+def answer(study: Study, warnings: int) -> str:
+    """Return what each curve says, and a pointer to the warnings."""
+    return " ".join([*(" ".join(_sentences(curve, study)) for curve in study.curves), *read_warnings(warnings)])
+
+
+def _sentences(curve: Curve, study: Study) -> Iterator[str]:
+    before = f"{name}: " if (name := tell_apart(curve, study)) else ""
+    if curve.limits.milliseconds:
+        kept = [_kept(side, curve, study) for side in curve.points]
+        yield f"{before}Within {write_limits(curve)}, {'; '.join(kept)}."
+        before = ""
+    title = _title(curve.limits.metric)
+    for crossing in curve.crossings:
+        side, baseline = crossing.side, next(iter(curve.points))
+        seen = "" if crossing.is_shown else ", not shown by the intervals"
+        yield (
+            f"{before}{side} and {baseline} cross in {title} between {significant(crossing.below)} and "
+            f"{significant(crossing.above)} {LOADS[curve.load]} (about {significant(crossing.about)}{seen})."
+        )
+        before = ""
+    if len(curve.points) > 1 and not curve.crossings:
+        for side, points in [*curve.points.items()][1:]:
+            if shift := points[-1].shift:
+                yield (
+                    f"{before}No crossing: at {significant(points[-1].load)} {LOADS[curve.load]} {side} has "
+                    f"{ratio(shift.estimate)} times the {title} ({interval(shift)})."
+                )
+                before = ""
+    if len(curve.points) == 1 and not curve.limits.milliseconds:
+        yield f"{before}One side, and no limit: give one such as --ttft 200."
+
+
+def write_limits(curve: Curve) -> str:
+    """Return the limits in words: 200 ms TTFT (p90)."""
+    parts = [f"{most:g} ms {LIMITED[kind]}" for kind, most in curve.limits.milliseconds.items()]
+    return f"{' and '.join(parts)} (p{curve.limits.percent})"
+
+
+def _kept(side: str, curve: Curve, study: Study) -> str:
+    point = curve.best(side)
+    if point is None:
+        return f"{side} keeps it at no measured load"
+    extent = " or more" if point is curve.points[side][-1] else ""
+    figures = point.figures
+    parts = [f"{_write(figures, 'throughput')} tokens/s"] if "throughput" in figures else []
+    parts += [f"{_write(figures, ENERGY)} J a token"] if ENERGY in figures else []
+    for metric in study.costs:
+        if metric.name in figures:
+            parts.append(f"{_write(figures, metric.name)} {metric.unit} a million tokens")
+    return f"{side} takes {significant(point.load)} {LOADS[curve.load]}{extent} ({', '.join(parts)})"
+
+
+def _write(figures: Any, name: str) -> str:
+    return significant(figures[name]) if name in figures else ABSENT
+
+
+def _title(metric: str) -> str:
+    kind, _, rest = metric.partition("_")
+    return f"{LIMITED[kind]} {rest.removesuffix('_seconds')}"
+
+
+def tell_apart(curve: Curve, study: Study) -> str:
+    """Return the settings that distinguish a curve from the others of a study; '' for the only one."""
+    telling = distinguishing(curve.settings, (other.settings for other in study.curves))
+    load = [f"by {curve.load}"] if len({other.load for other in study.curves}) > 1 else []
+    return " ".join([*(f"{name}={value}" for name, value in telling.items()), *load])
+
+
+def build_document(study: Study, caveats: Sequence[Caveat]) -> list[Section]:
+    """Return the document."""
+    sides = dict.fromkeys([*study.chosen.layout.sides, *(side for curve in study.curves for side in curve.points)])
+    heading = f"Serving by {study.chosen.layout.facet.spoken}: {', '.join(sides)}"
+    sections = [
+        Section(heading=heading, parts=(Paragraph(text=answer(study, len(caveats))),)),
+        *(_section(curve, study) for curve in study.curves),
+        *caveat_sections(caveats),
+    ]
+    return shorten_sides(sections, list(sides))
+
+
+def _section(curve: Curve, study: Study) -> Section:
+    agreed = ", ".join(
+        f"{name} {value}" for name, value in curve.settings.items() if name in ("model", "api", "input", "output")
+    )
+    load = LOADS[curve.load]
+    times = [f"{LIMITED[kind]} p{curve.limits.percent}" for kind in curve.limits.kinds]
+    costs = [f"{metric.unit}/million" for metric in study.costs]
+    notes = ["Medians over runs.", f"Ratios are of {_title(curve.limits.metric)} to the first side's [95 %]."]
+    if curve.limits.milliseconds:
+        notes.append(f"kept: {write_limits(curve)}.")
+    if any(ENERGY in point.figures for point in _points(curve)):
+        notes.append("Joules: of the GPUs. A token is one of an answer.")
+    return Section(
+        heading=tell_apart(curve, study) or f"Latency by {curve.load}",
+        parts=(
+            *((Paragraph(text=f"All runs agree in {agreed}."),) if agreed else ()),
+            Grid(
+                header=(load, "side", "runs", *times, "ratio [95 %]", "kept"), rows=tuple(_rows(curve)), figures_from=2
+            ),
+            Grid(
+                header=(load, "side", "tokens/s", "goodput/s", "J/token", *costs),
+                rows=tuple(_output_rows(curve, study)),
+                figures_from=2,
+            ),
+            Paragraph(text=" ".join(notes)),
+        ),
+    )
+
+
+def _by_load(curve: Curve) -> Iterator[tuple[str, str, Point]]:
+    """Yield load, side and point, by load; the load only once."""
+    for level in sorted({point.load for point in _points(curve)}):
+        shown = significant(level)
+        for side, points in curve.points.items():
+            for point in points:
+                if point.load == level:
+                    yield shown, side, point
+                    shown = ""
+
+
+def _rows(curve: Curve) -> Iterator[tuple[str, ...]]:
+    percent = curve.limits.percent
+    for load, side, point in _by_load(curve):
+        times = [_seconds(point, f"{kind}_p{percent}_seconds") for kind in curve.limits.kinds]
+        shift = write_shift(point.shift, notation([1.0], "")) if point.shift else ABSENT
+        kept = ABSENT if point.is_kept is None else "yes" if point.is_kept else "no"
+        runs = f"{point.runs} of {point.runs + point.failed}" if point.failed else str(point.runs)
+        yield load, side, runs, *times, shift, kept
+
+
+def _seconds(point: Point, name: str) -> str:
+    value = point.figures.get(name)
+    if value is None:
+        return ABSENT
+    scale = notation([value], "seconds")
+    return scale.write(value)
+
+
+def _output_rows(curve: Curve, study: Study) -> Iterator[tuple[str, ...]]:
+    names = ("throughput", "goodput_requests_per_second", ENERGY, *(metric.name for metric in study.costs))
+    for load, side, point in _by_load(curve):
+        yield load, side, *(_write(point.figures, name) for name in names)
+
+
+def render(study: Study) -> Rendering:
+    """Return the forms of a study: CSV has a line for each side and load of each curve."""
+    caveats = find_caveats(study)
+    sections = partial(build_document, study, caveats)
+    return Rendering(
+        sections=sections,
+        record=lambda: {
+            "answer": answer(study, len(caveats)),
+            "curves": [_record(curve, study) for curve in study.curves],
+            "warnings": [asdict(caveat) for caveat in caveats],
+        },
+        lines=lambda: (line for curve in study.curves for line in _lines(curve, study)),
+        show=lambda console: print_sections(console, sections()),
+    )
+
+
+def _record(curve: Curve, study: Study) -> dict[str, Any]:
+    best = {side: point.load if (point := curve.best(side)) else None for side in curve.points}
+    return {
+        "load": curve.load,
+        "settings": dict(curve.settings),
+        "percent": curve.limits.percent,
+        "limits_milliseconds": dict(curve.limits.milliseconds),
+        "highest_load_kept": best if curve.limits.milliseconds else None,
+        "crossings": [asdict(crossing) for crossing in curve.crossings],
+        "points": list(_lines(curve, study)),
+    }
+
+
+def _lines(curve: Curve, study: Study) -> Iterator[dict[str, Any]]:
+    costs = [metric.name for metric in study.costs]
+    names = [name for name, metric in BY_NAME.items() if metric.group == "Serving"]
+    for side, points in curve.points.items():
+        for point in points:
+            figures = {name: point.figures.get(name) for name in ("throughput", *names, ENERGY, *costs)}
+            line = {"side": side, "load": point.load, "load_unit": LOADS[curve.load], "runs": point.runs}
+            line |= {"failed_runs": point.failed, **figures}
+            yield {**line, "metric": curve.limits.metric, **_shift(point.shift), "is_kept": point.is_kept}
+
+
+def _shift(shift: Shift | None) -> dict[str, float | None]:
+    if shift is None:
+        return dict.fromkeys(("ratio", "ratio_low", "ratio_high"))
+    return {"ratio": shift.estimate, "ratio_low": shift.low, "ratio_high": shift.high}

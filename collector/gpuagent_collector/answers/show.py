@@ -1,0 +1,557 @@
+"""`collector show`: one run, or the runs of one side: everything that the store has of them."""
+
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from functools import partial
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+
+from gpuagent_collector.answers import profile as profiling
+from gpuagent_collector.answers.profile import Chosen, study_chosen
+from gpuagent_collector.answers.profile import Study as Profile
+from gpuagent_collector.answers.profile_data import traced_runs
+from gpuagent_collector.compare import export as comparing
+from gpuagent_collector.compare.comparison import Comparison, Request, compare
+from gpuagent_collector.compare.export import answer_section, detail_sections, part_sections, print_courses
+from gpuagent_collector.json_cells import read_object, read_words
+from gpuagent_collector.launching.runs import find_parts, read_stored_output
+from gpuagent_collector.output.document import Grid, Paragraph, Section, Verbatim, caveat_sections
+from gpuagent_collector.output.human import duration, notation
+from gpuagent_collector.output.rendering import Rendering
+from gpuagent_collector.output.sections import is_wide, print_sections
+from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.named_runs import NamedRun, find_run
+from gpuagent_collector.query.recorder import Recorder
+from gpuagent_collector.runs.cells import Layout
+from gpuagent_collector.runs.find import median_run
+from gpuagent_collector.runs.reported import size_text
+from gpuagent_collector.runs.series import Course
+from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.text import counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """An operation at one size.
+
+    Attributes:
+        operation: all-reduce, …, or pair.
+        pair: the two ranks of a pair; None: all ranks.
+        ranks: of the run.
+        seconds, algorithm_bytes_per_second, bus_bytes_per_second: of each run.
+    """
+
+    operation: str
+    pair: tuple[int, int] | None
+    ranks: int | None
+    size_bytes: int
+    seconds: tuple[float, ...]
+    algorithm_bytes_per_second: tuple[float, ...]
+    bus_bytes_per_second: tuple[float, ...]
+
+
+_Series = tuple[str, tuple[int, int] | None, int | None, int]
+
+
+def load_points(ask: Ask, run_ids: Sequence[str]) -> tuple[Point, ...]:
+    """Return the points of runs, by operation in the order of their reports, then by ranks and size."""
+    rows = ask(_LINK_RESULTS, [list(run_ids)])
+    ranks = {row["run_id"]: int(row["value"]) for row in rows if row["name"] == "ranks"}
+    found: dict[_Series, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if match := _LINK.fullmatch(row["name"]):
+            pair = (int(match["first"]), int(match["second"])) if match["first"] else None
+            operation = "pair" if pair else match["operation"].replace("_", "-")
+            key = (operation, pair, ranks.get(row["run_id"]), int(match["bytes"]))
+            found[key][match["figure"]].append(row["value"])
+    order = {operation: number for number, operation in enumerate(dict.fromkeys(key[0] for key in found))}
+    return tuple(
+        Point(
+            operation=operation,
+            pair=pair,
+            ranks=number,
+            size_bytes=size_bytes,
+            seconds=tuple(figures["seconds"]),
+            algorithm_bytes_per_second=tuple(figures["algorithm_bytes_per_second"]),
+            bus_bytes_per_second=tuple(figures["bus_bytes_per_second"]),
+        )
+        for (operation, pair, number, size_bytes), figures in sorted(
+            found.items(), key=lambda item: (order[item[0][0]], item[0][2] or 0, item[0][3], item[0][1] or ())
+        )
+    )
+
+
+def is_point(name: str) -> bool:
+    """Return whether a result belongs to a point."""
+    return _LINK.fullmatch(name) is not None
+
+
+def links_sections(points: Sequence[Point]) -> list[Section]:
+    """Return a table of the operations, and one of the pairs for each size."""
+    whole = [point for point in points if point.pair is None]
+    sections = []
+    if whole:
+        rows = tuple(
+            (
+                point.operation,
+                ABSENT if point.ranks is None else str(point.ranks),
+                size_text(point.size_bytes),
+                _write_median(point.seconds, "seconds"),
+                _write_median(point.algorithm_bytes_per_second, "bytes/s"),
+                _write_median(point.bus_bytes_per_second, "bytes/s"),
+                str(max(map(len, (point.seconds, point.algorithm_bytes_per_second, point.bus_bytes_per_second)))),
+            )
+            for point in whole
+        )
+        header = ("operation", "ranks", "size", "time", "algorithm bandwidth", "bus bandwidth", "runs")
+        note = "Medians over runs. Algorithm bandwidth: size / time; bus bandwidth: as nccl-tests defines it."
+        grid = Grid(header=header, rows=rows, figures_from=1)
+        sections.append(Section(heading="Collectives", parts=(grid, Paragraph(text=note))))
+    by_size: dict[tuple[int | None, int], list[Point]] = defaultdict(list)
+    for point in points:
+        if point.pair is not None and point.bus_bytes_per_second:
+            by_size[point.ranks, point.size_bytes].append(point)
+    sections += [_pairs_section(of_size) for of_size in by_size.values()]
+    return sections
+
+
+def _pairs_section(points: Sequence[Point]) -> Section:
+    """Return a square table of a size's pairs."""
+    rates = {point.pair: median(point.bus_bytes_per_second) for point in points}
+    ranks = sorted({rank for pair in rates if pair for rank in pair})
+    scale = notation(list(rates.values()), "bytes/s")
+    rows = tuple(
+        (
+            str(rank),
+            *(
+                scale.write_bare(rate) if (rate := rates.get((min(rank, other), max(rank, other)))) else ABSENT
+                for other in ranks
+            ),
+        )
+        for rank in ranks
+    )
+    heading = f"Pairs of ranks, {size_text(points[0].size_bytes)} in each direction, {scale.symbol}"
+    return Section(heading=heading, parts=(Grid(header=("rank", *map(str, ranks)), rows=rows, figures_from=1),))
+
+
+_LINK = re.compile(
+    r"(?:pair_(?P<first>[0-9]+)_(?P<second>[0-9]+)|(?P<operation>(?!pairs_)[a-z_]+))_(?P<bytes>[0-9]+)_bytes_"
+    r"(?P<figure>seconds|algorithm_bytes_per_second|bus_bytes_per_second)"
+)
+
+_LINK_RESULTS = """
+SELECT run_id, name, arg_max(value, time) AS value, min(time) AS first FROM results
+WHERE (name = 'ranks' OR regexp_matches(name, '_[0-9]+_bytes_(seconds|(algorithm|bus)_bytes_per_second)$'))
+    AND value IS NOT NULL AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
+GROUP BY run_id, name ORDER BY first, name, run_id"""
+
+
+# Name, GPU, convolutions, linear layers, whether it fits.
+_Trial = tuple[str, int | None, int, int, bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """A stack of layers, or the part of it on one GPU.
+
+    Attributes:
+        name: of the point, as the run reported it.
+        gpu: index of the GPU that has this part; None: the whole stack.
+        conv, fc: numbers of layers.
+        fits: False: it is out of memory.
+        step_seconds, peak_bytes: of the runs that report them.
+    """
+
+    name: str
+    gpu: int | None
+    conv: int
+    fc: int
+    fits: bool
+    step_seconds: tuple[float, ...]
+    peak_bytes: tuple[float, ...]
+    runs: int
+
+
+def load_stacks(ask: Ask, run_ids: Sequence[str]) -> tuple[Stack, ...]:
+    """Return the stacks that runs report, each with its parts behind it; runs that agree in one are put together."""
+    reported: dict[tuple[str, str, int | None], dict[str, float]] = defaultdict(dict)
+    for row in ask(_STACK_RESULTS, [list(run_ids)]):
+        if match := _STACK.fullmatch(row["name"]):
+            gpu = None if match["gpu"] is None else int(match["gpu"])
+            reported[row["run_id"], match["stack"], gpu][match["field"]] = row["value"]
+    stacks: dict[_Trial, list[Mapping[str, float]]] = defaultdict(list)
+    for (run_id, name, gpu), fields in reported.items():
+        if {"conv_layers", "fc_layers"} <= fields.keys():
+            whole = reported.get((run_id, name, None), {})
+            fits = bool(whole.get("fits", 1))
+            stacks[name, gpu, int(fields["conv_layers"]), int(fields["fc_layers"]), fits].append(fields)
+    return tuple(
+        Stack(
+            name=name,
+            gpu=gpu,
+            conv=conv,
+            fc=fc,
+            fits=fits,
+            step_seconds=_values(found, "step_seconds"),
+            peak_bytes=_values(found, "peak_reserved_bytes"),
+            runs=len(found),
+        )
+        for (name, gpu, conv, fc, fits), found in sorted(stacks.items(), key=lambda item: _order(item[0]))
+    )
+
+
+def stacks_section(stacks: Sequence[Stack]) -> Section:
+    """Return the stacks as a table."""
+    rows = tuple(
+        (
+            f"{stack.conv} conv + {stack.fc} fc"
+            if stack.gpu is None
+            else f"  GPU {stack.gpu}: {stack.conv} + {stack.fc}",
+            _outcome(stack),
+            _write_median(stack.step_seconds, "seconds"),
+            _write_median(stack.peak_bytes, "bytes"),
+            str(stack.runs),
+        )
+        for stack in stacks
+    )
+    header = ("stack", "memory", "step", "GPU memory, peak", "runs")
+    note = "Medians over runs; convolutions and linear layers in training, forward and backward."
+    return Section(
+        heading="Stacks of layers", parts=(Grid(header=header, rows=rows, figures_from=2), Paragraph(text=note))
+    )
+
+
+def _outcome(stack: Stack) -> str:
+    if stack.gpu is not None:
+        return ""
+    if not stack.fits:
+        return "out of memory"
+    return "fits" if stack.name.startswith("point") else "largest that fits"
+
+
+def _write_median(values: Iterable[float], unit: str) -> str:
+    found = list(values)
+    return notation([median(found)], unit).write(median(found)) if found else ABSENT
+
+
+def _values(found: Iterable[Mapping[str, float]], field: str) -> tuple[float, ...]:
+    return tuple(fields[field] for fields in found if field in fields)
+
+
+def _order(key: _Trial) -> tuple[list[str | int], int, int, int, bool]:
+    name, gpu, conv, fc, fits = key
+    # Numbers in names count as numbers: 6 convolutions before 30.
+    parts = [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+    return (parts, -1 if gpu is None else gpu, conv, fc, fits)
+
+
+# Such as frontier_conv1_fc1_step_seconds, and of one GPU's part point_conv84_fc0_conv54_fc62_gpu0_conv_layers.
+_STACK = re.compile(
+    r"(?P<stack>(?:frontier|point|gpu\d+)_.+?)(?:_gpu(?P<gpu>\d+))?"
+    r"_(?P<field>conv_layers|fc_layers|step_seconds|fits|peak_reserved_bytes)"
+)
+
+_STACK_RESULTS = """
+SELECT run_id, name, arg_max(value, time) AS value FROM results
+WHERE regexp_matches(name, '_(conv_layers|fc_layers|step_seconds|fits|peak_reserved_bytes)$')
+    AND value IS NOT NULL AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
+GROUP BY ALL ORDER BY ALL"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Details:
+    """The request, the end and the output of one run.
+
+    Attributes:
+        row: of the view `runs`, with the node's hostname.
+        outputs: the stored end of each stream, by node; without streams that are empty.
+        results: what the first rank reported of the whole run or a phase, in its order.
+    """
+
+    row: Mapping[str, Any]
+    outputs: Mapping[str, Mapping[str, str]]
+    results: Sequence[Mapping[str, Any]]
+
+
+def load_details(ask: Ask, layout: Layout) -> Details | None:
+    """Return the details of the only run of a layout; None: there are several."""
+    run_ids = {run.run_id for block in layout.blocks for cell in block.cells for run in cell.runs}
+    if len(run_ids) != 1:
+        return None
+    (run_id,) = run_ids
+    row, *_ = ask(_RUN, [run_id])  # a hostile agent can ask for a run twice
+    parts = find_parts(ask, NamedRun(run_id=run_id, status=row["status"]), None)
+    outputs = {part.node: read_stored_output(ask, part) for part in parts}
+    return Details(
+        row=row,
+        outputs={node: streams for node, streams in outputs.items() if streams},
+        results=ask(_RESULTS, [run_id, run_id]),
+    )
+
+
+def details_section(details: Details) -> Section:
+    """Return the run as a table of two columns; without properties that it does not have."""
+    row = details.row
+    took = (row["ended_at"] - row["started_at"]).total_seconds() if row["started_at"] and row["ended_at"] else 0
+    command = read_words(row["command"])
+    parameters = read_object(row["parameters"], "parameters")
+    labels = read_object(row["labels"], "labels")
+    known: dict[str, str | None] = {
+        "Workload": row["workload"],
+        "Status": row["status"],
+        "Exit code": _text(row["exit_code"]),
+        "Reason": row["reason"],
+        "Queued": _time(row["queued_at"]),
+        "Started": _time(row["started_at"]),
+        "Ended": _time(row["ended_at"]),
+        "Took": duration(took) if took else None,
+        "Experiment": row["experiment"],
+        "Repeat": _text(row["repeat"]),
+        "Node": row["hostname"],
+        "Nodes": _text(row["nodes"]) if row["nodes"] > 1 else None,
+        "Parameters": " ".join(f"{name}={value}" for name, value in parameters.items() if value is not None),
+        "Command": shlex.join(command),
+        "Labels": " ".join(f"{name}={value}" for name, value in labels.items()),
+    }
+    rows = tuple((title, text) for title, text in known.items() if text)
+    return Section(heading=f"Run {row['run_id']}", parts=(Grid(header=("", "value"), rows=rows, figures_from=2),))
+
+
+def results_section(details: Details) -> Section | None:
+    """Return what the program reported: figures of its own, such as a frontier, and texts; None: nothing.
+
+    Collectives by size have a table of their own.
+    """
+    rows = tuple(
+        (row["name"], row["text"] or f"{_figure(row['value'])} {row['unit'] or ''}".rstrip())
+        for row in details.results
+        if (row["value"] is not None or row["text"] is not None) and not is_point(row["name"])
+    )
+    grid = Grid(header=("name", "value"), rows=rows, figures_from=2)
+    return Section(heading="Results that the program reported", parts=(grid,)) if rows else None
+
+
+def output_section(details: Details, lines: int) -> Section | None:
+    """Return the last lines of each stored stream; None: none is stored."""
+    parts = []
+    for node, streams in details.outputs.items():
+        for stream, text in streams.items():
+            name = f"{stream} on {node}" if len(details.outputs) > 1 else stream
+            # Of a progress bar only the last state.
+            shown = [line.rstrip("\r").rpartition("\r")[2] for line in text.rstrip("\n").split("\n")[-lines:]]
+            parts.append(Verbatim(title=name, text="\n".join(shown)))
+    return Section(heading=f"Output, the last {lines} lines", parts=tuple(parts)) if parts else None
+
+
+def record(details: Details) -> dict[str, Any]:
+    """Return the details for JSON, with nested values where the store has JSON."""
+    row = details.row
+    objects = {name: read_object(row[name], name) if row[name] else None for name in ("parameters", "labels")}
+    words = {"command": list(read_words(row["command"])) if row["command"] else None}
+    return {**row, **objects, **words, "output": details.outputs, "results": list(details.results)}
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _figure(value: float) -> str:
+    # Counts are whole, and mostly wanted in full.
+    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:,.6g}"
+
+
+def _time(value: datetime | None) -> str | None:
+    return None if value is None else f"{value:%Y-%m-%d %H:%M:%S} UTC"
+
+
+_RUN = """
+SELECT runs.* REPLACE (
+    CAST(runs.command AS VARCHAR) AS command,
+    CAST(runs.parameters AS VARCHAR) AS parameters,
+    CAST(runs.labels AS VARCHAR) AS labels
+), hostname
+FROM runs LEFT JOIN sessions USING (session_id)
+WHERE run_id = ?"""
+
+_RESULTS = """
+SELECT name, arg_max(value, time) AS value, arg_max(value_text, time) AS text, any_value(unit) AS unit FROM results
+WHERE run_id = ? AND rank IS NOT DISTINCT FROM (SELECT min(rank) FROM results WHERE run_id = ?)
+GROUP BY name ORDER BY min(time), name"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Showing:
+    """Runs with everything that is shown of them.
+
+    Attributes:
+        comparison: of one side, so without a test.
+        details: of the only run; None: there are several.
+        profile: the kernels of the median traced run of the first block; None: no run has a trace.
+        stacks: what `memory-limit` found; empty: these are no runs of it.
+        points: what `collectives` measured; empty likewise.
+        statements: what the store was asked.
+    """
+
+    comparison: Comparison
+    details: Details | None
+    profile: Profile | None
+    stacks: tuple[Stack, ...]
+    points: tuple[Point, ...]
+    statements: Sequence[str]
+
+
+def study_show(ask: Ask, name: str | None, request: Request) -> Showing:
+    """Return everything about a run, about the runs of a platform, experiment or workload, or about all of the request.
+
+    Args:
+        ask: runs a query on the store.
+        name: a platform, an experiment, a workload, a run or its unique beginning; None: all runs.
+        request: the other conditions.
+
+    Raises:
+        MisuseError: nothing has this name, or a condition is invalid.
+        GpuAgentError: the store has no runs, or none that succeeded.
+    """
+    recorder = Recorder(ask)
+    asking = recorder.about("show")
+    comparison = compare(asking, _choose(asking, name, request))
+    return Showing(
+        comparison=comparison,
+        details=load_details(asking, comparison.layout),
+        profile=_profile(asking, comparison),
+        stacks=load_stacks(asking, comparison.layout.run_ids),
+        points=load_points(asking, comparison.layout.run_ids),
+        statements=recorder.statements["show"],
+    )
+
+
+def _choose(ask: Ask, name: str | None, request: Request) -> Request:
+    """Return the request for the named runs."""
+    if name is None:
+        return replace(request, by="all")
+    if ask("SELECT 1 FROM runs WHERE platform = ? LIMIT 1", [name]):
+        return replace(request, by="platform", values=(name,))
+    if ask("SELECT 1 FROM runs WHERE experiment = ? LIMIT 1", [name]):
+        return replace(request, by="all", experiment=name)
+    if ask("SELECT 1 FROM runs WHERE workload = ? LIMIT 1", [name]):
+        return replace(request, by="all", workload=name)
+    run = find_run(ask, name)
+    if run.status is None:
+        raise MisuseError(f"no run, platform, experiment or workload is named {name}; `collector runs` lists the runs")
+    return replace(request, by="run", values=(run.run_id,), every_status=True)
+
+
+def _profile(ask: Ask, comparison: Comparison) -> Profile | None:
+    each = comparison.request.each
+    traced = traced_runs(ask)
+    (cell,) = [cell for cell in comparison.layout.blocks[0].cells if cell.runs][:1]
+    runs = [run for run in cell.runs if run.run_id in traced]
+    if not runs:
+        return None
+    run = median_run(runs, comparison.facts, comparison.figures.primary.name)
+    try:
+        return study_chosen(ask, Chosen(runs=((cell.side, run, len(runs)),), facts=comparison.facts), each)
+    except GpuAgentError:  # a trace without any operation
+        return None
+
+
+# Operations of a table, and lines of a stream.
+_TOP = 10
+_LINES = 15
+# Of more settings than these only the largest are detailed without --all.
+_MOST_BLOCKS = 6
+
+
+def render(showing: Showing) -> Rendering:
+    """Return the forms of the answer: CSV has a line for each metric of each setting."""
+    of_comparison = comparing.render(showing.comparison)
+    return Rendering(
+        sections=lambda: [*_before_curves(showing, wide=True), *_after_curves(showing)],
+        record=partial(_record, showing),
+        lines=of_comparison.lines,
+        show=partial(_print, showing),
+    )
+
+
+def _print(showing: Showing, console: Console) -> None:
+    print_sections(console, _before_curves(showing, wide=is_wide(console)))
+    print_courses(console, showing.comparison)
+    print_sections(console, _after_curves(showing))
+
+
+def _before_curves(showing: Showing, *, wide: bool) -> Iterator[Section]:
+    comparison = showing.comparison
+    if showing.details:
+        yield details_section(showing.details)
+    if not showing.details:
+        yield answer_section(comparison)
+    if comparison.specs:
+        yield from detail_sections(comparison, wide=wide, most=None if comparison.request.everything else _MOST_BLOCKS)
+    yield from part_sections(comparison)
+    if showing.stacks:
+        yield stacks_section(showing.stacks)
+    yield from links_sections(showing.points)
+    courses = [course for course in comparison.courses if course.phases]
+    if courses:
+        yield phases_section(courses[0])
+
+
+def phases_section(course: Course) -> Section:
+    """Return the phases of a run: when each began, from the measured phase's begin, and how long it lasted."""
+    rows = tuple(
+        (phase.name, f"{phase.from_seconds:.1f} s".replace("-", "−"), duration(phase.to_seconds - phase.from_seconds))
+        for phase in course.phases
+    )
+    heading = f"Phases of {course.run.run_id}"
+    return Section(heading=heading, parts=(Grid(header=("phase", "from", "took"), rows=rows),))
+
+
+def _after_curves(showing: Showing) -> Iterator[Section]:
+    if showing.profile:
+        first, *rest = profiling.build_document(showing.profile, top=_TOP)
+        yield Section(heading=f"Kernels: {first.heading}", parts=first.parts[:1])
+        yield from (section for section in rest if section.heading != "Warnings")
+    if showing.details:
+        yield from (
+            section
+            for section in (results_section(showing.details), output_section(showing.details, _LINES))
+            if section
+        )
+    yield from caveat_sections(showing.comparison.caveats)
+    statements = counted(len(showing.statements), "statement")
+    text = f"--show-sql prints the {statements} of this answer; --json has everything."
+    yield Section(heading="SQL", parts=(Paragraph(text=text),))
+
+
+def _record(showing: Showing) -> dict[str, Any]:
+    return {
+        **comparing.render(showing.comparison).record(),
+        "run": record(showing.details) if showing.details else None,
+        "courses": [
+            {
+                "course": course.side,
+                "run_id": course.run.run_id,
+                "phases": [asdict(phase) for phase in course.phases],
+                "curves": [
+                    {
+                        "title": chart.title,
+                        "unit": chart.unit,
+                        "points": [[reading.seconds, reading.mean] for stretch in curve for reading in stretch],
+                    }
+                    for chart, curve in course.curves.items()
+                ],
+            }
+            for course in showing.comparison.courses
+        ],
+        "profile": profiling.render(showing.profile, top=_TOP).record() if showing.profile else None,
+        "stacks": [asdict(stack) for stack in showing.stacks],
+        "collectives": [asdict(point) for point in showing.points],
+        "sql": showing.statements,
+    }

@@ -1,0 +1,572 @@
+"""`collector plan --why`: an experiment that separates facts in which two sides differ, and the ratio divided."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from math import log
+from typing import Any
+
+from gpuagent_collector.compare.comparison import Comparison, Request, compare
+from gpuagent_collector.compare.figures import Test, compute_figures, values_of_sides
+from gpuagent_collector.metrics import Metric
+from gpuagent_collector.output.document import Bullets, Grid, Paragraph, Section
+from gpuagent_collector.output.human import notation, ratio
+from gpuagent_collector.output.rendering import Rendering
+from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.cells import Block, Cell, Layout, tell_apart
+from gpuagent_collector.runs.data import Facts, load_facts
+from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.settings import Settings, settings_of
+from gpuagent_collector.runs.specs import SpecRow
+from gpuagent_collector.runs.words import interval, spoken, write_shift
+from gpuagent_collector.statistics.shift import Scale, Shift, Sides, estimate_shift, least_pairs
+from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.limits import memory_text
+from gpuagent_common.text import counted
+
+# The label of runs that has their place in the ladder: its number and the fact that changed there.
+LABEL = "rung"
+_NO_RUNG = f"labels->>'{LABEL}' IS NULL"
+
+_ENGINES = ("docker", "podman")
+# From the simplest to what contains most; a ladder goes upwards.
+_KINDS = ("bare", "slurm", "charliecloud", "apptainer", "singularity", *_ENGINES, "kubernetes")
+
+_OBSERVED = """
+SELECT count(*) > 0 AS observed FROM run_events
+WHERE event = 'found' AND name NOT LIKE 'pattern %' AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))"""
+
+# More than the fewest pairs, so that a failed run costs no verdict.
+_SPARE_REPEATS = 2
+
+# Facts that follow from the rungs, or are no cause.
+_COVERED = (
+    *("Environment", "Image", "Interference", "Limits", "CPU limit", "Memory limit", "Container", "Orchestrator"),
+    *("Command", "Threads", "Energy method", "Seed"),
+)
+# Facts of software that come with an image.
+_IN_IMAGE = re.compile(r"torch|cuda version|cudnn|cublas|nccl|python|system", re.IGNORECASE)
+# Beginning of a fact's name → how to make it equal. The first that fits counts.
+_REMEDIES: Mapping[str, str] = {
+    "Torch": "install the same version on both sides, or run both in one image",
+    "CUDA of driver": "install the same driver on both nodes",
+    "CUDA cores": "use nodes with the same GPU",
+    "CUDA": "install the same version on both sides, or run both in one image",
+    "cu": "install the same version on both sides, or run both in one image",
+    "NCCL": "install the same version on both sides, or run both in one image",
+    "GPU driver": "install the same driver on both nodes",
+    "GPU power limit": "set it: nvidia-smi --power-limit",
+    "GPU link": "use the same slot and node type",
+    "Kernel": "boot both nodes with the same kernel",
+    "System": "use the same system or one image",
+    "Virtualization": "run the file on a node with and one without it, and compare --by platform",
+}
+_OTHER_REMEDY = "run the file on nodes of both sides, and compare them rung by rung: --by platform"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rung:
+    """A cell of the ladder, and the fact in which it differs from the one before it."""
+
+    fact: str
+    change: str
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
+    """A fact that differs and that the experiment cannot set; `values` are those of the two sides."""
+
+    title: str
+    values: tuple[str, str]
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder:
+    """The experiment that separates the facts in which two sides differ.
+
+    Attributes:
+        comparison: of the runs that raised the question; its baseline is the foot.
+        rungs: the first has the foot's settings, the last the top's.
+        fixed: facts that the experiment cannot change.
+        with_image: facts that change together with the image.
+        repeats: enough for every verdict.
+        observed: whether the runs of a program were observed.
+        where: the user's condition on the runs that raised the question.
+    """
+
+    comparison: Comparison
+    rungs: tuple[Rung, ...]
+    fixed: tuple[Fixed, ...]
+    with_image: tuple[str, ...]
+    repeats: int
+    observed: bool
+    where: str | None
+
+    @property
+    def name(self) -> str:
+        """Name of the experiment."""
+        return "why-" + re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(self.comparison.layout.sides))[:80]
+
+
+def compare_sides(ask: Ask, request: Request) -> Comparison:
+    """Compare the two sides of a request in their largest block, without rungs; the simpler one is the baseline.
+
+    Raises:
+        MisuseError: a side or a facet is unknown.
+        GpuAgentError: the sides have nothing in common.
+    """
+    where = f"({request.where}) AND {_NO_RUNG}" if request.where else _NO_RUNG
+    found = compare(ask, replace(request, baseline=request.values[0], series=False, where=where))
+    ranks = [_KINDS.index(kind) if (kind := side.kind) in _KINDS else 0 for side in _both(found)]
+    return compare(ask, replace(found.request, baseline=request.values[1])) if ranks[0] > ranks[1] else found
+
+
+def plan_ladder(ask: Ask, request: Request) -> Ladder:
+    """Return the experiment that separates the facts in which two sides differ.
+
+    Raises:
+        MisuseError: a side or a facet is unknown, or the sides are one.
+        GpuAgentError: the sides have nothing in common, or differ in nothing that an experiment can set.
+    """
+    if len(set(request.values)) != 2:
+        raise MisuseError("--why takes two different sides, such as: --why bare docker --by environment")
+    comparison = compare_sides(ask, request)
+    foot, top = _both(comparison)
+    rungs = (Rung(fact=comparison.layout.sides[0], change="as it is", settings=foot), *_rungs(foot, top))
+    fixed, with_image = _rest(comparison.specs, has_image=foot.image != top.image)
+    if len(rungs) == 1:
+        named = ", ".join(each.title for each in fixed) or "no recorded fact"
+        raise GpuAgentError(f"an experiment can set nothing in which {' and '.join(request.values)} differ: {named}")
+    return Ladder(
+        comparison=comparison,
+        rungs=rungs,
+        fixed=fixed,
+        with_image=with_image,
+        repeats=least_pairs(len(rungs) - 1) + _SPARE_REPEATS,
+        observed=ask(_OBSERVED, [comparison.layout.run_ids])[0]["observed"],
+        where=request.where,
+    )
+
+
+def _both(comparison: Comparison) -> tuple[Settings, Settings]:
+    foot, top = (cell for cell in comparison.layout.blocks[0].cells if cell.runs)
+    return settings_of(foot, comparison.facts), settings_of(top, comparison.facts)
+
+
+def _rungs(foot: Settings, top: Settings) -> Iterator[Rung]:
+    """Yield a rung for each fact that an experiment can set: limits first, then what contains the program."""
+    now = foot
+    simple = (
+        ("CPU threads", "threads", lambda value: value),
+        ("CPU limit", "cpus", lambda value: f"{value:g} cores"),
+        ("memory limit", "memory_bytes", memory_text),
+        ("interference", "interference", lambda value: value),
+    )
+    for fact, name, write in simple:
+        before, after = getattr(now, name), getattr(top, name)
+        if before != after and not (name == "threads" and after is None):
+            now = replace(now, **{name: after})
+            words = ["none" if value is None else write(value) for value in (before, after)]
+            yield Rung(fact=fact, change=" → ".join(words), settings=now)
+    if (now.environment, now.image) == (top.environment, top.image):
+        return
+    enters = now.kind not in (*_ENGINES, "kubernetes")
+    if top.kind == "kubernetes" and top.image and enters:
+        now = replace(now, environment=_ENGINES[0], image=top.image)
+        yield Rung(fact="container and image", change=f"{foot.environment} → {now.environment}", settings=now)
+    elif top.kind in _ENGINES and enters:
+        now = replace(now, environment=top.environment, image=top.image, options="--network=host --ipc=host")
+        yield Rung(fact="container and image", change=f"{foot.environment} → {top.environment}", settings=now)
+        now = replace(now, options="--network=host")
+        yield Rung(fact="shared memory", change="the node's → its own", settings=now)
+        now = replace(now, options="")
+        yield Rung(fact="network", change="the node's → its own", settings=now)
+        return
+    if now.environment != top.environment:
+        both = "" if now.image == top.image else " and image"
+        fact = "pod" if top.kind == "kubernetes" and now.image == top.image else f"environment{both}"
+        change, now = f"{now.environment} → {top.environment}", replace(now, environment=top.environment)
+        now = replace(now, image=top.image)
+        yield Rung(fact=fact, change=change, settings=now)
+    elif now.image != top.image:
+        yield Rung(fact="image", change=f"{now.image} → {top.image}", settings=replace(now, image=top.image))
+
+
+def _rest(specs: Sequence[SpecRow], *, has_image: bool) -> tuple[tuple[Fixed, ...], tuple[str, ...]]:
+    """Return the facts that no rung changes, and those that change together with the image."""
+    fixed, together = [], []
+    for row in specs:
+        if not row.differs or row.title in _COVERED:
+            continue
+        if has_image and _IN_IMAGE.search(row.title) and row.title != "CUDA of driver":
+            together.append(f"{row.title} ({' / '.join(', '.join(values) or 'none' for values in row.values)})")
+            continue
+        remedy = next((text for start, text in _REMEDIES.items() if row.title.startswith(start)), _OTHER_REMEDY)
+        first, second = (", ".join(values) or "unknown" for values in row.values)
+        fixed.append(Fixed(title=row.title, values=(first, second), remedy=remedy))
+    return tuple(fixed), tuple(together)
+
+
+def write_experiment(ladder: Ladder) -> str:
+    """Return the text of the file: a cell for each rung, and the command that divides the ratio."""
+    return "\n".join(_lines(ladder)) + "\n"
+
+
+def _lines(ladder: Ladder) -> Iterator[str]:
+    comparison, (foot, top) = ladder.comparison, ladder.comparison.layout.sides
+    block, request = comparison.layout.blocks[0], comparison.request
+    answer = ["plan", block.workload, "--why", foot, top, "--by", request.by]
+    answer += ["--metric", request.metric] if request.metric else []
+    answer += ["--where", ladder.where] if ladder.where else []
+    yield "# Each cell differs from the one before it in one fact. The order decides: what two facts cause only"
+    yield "# together counts for the later one. To add a fact, insert an entry and number the labels anew."
+    for each in ladder.fixed:
+        yield f"# Not separated: {each.title} ({' / '.join(each.values)}); {each.remedy}."
+    yield f"name: {json.dumps(ladder.name)}"
+    yield f"question: {json.dumps(f'Why do {foot} and {top} differ?')}"
+    yield f"metric: {comparison.figures.primary.name}"
+    yield f"repeats: {ladder.repeats}"
+    yield "workloads:"
+    # What torch sees of a CPU limit depends on the environment: as many threads in all cells are one fact less.
+    facts = {rung.fact for rung in ladder.rungs}
+    threads = not facts.isdisjoint({"CPU threads", "CPU limit"})
+    run = next(cell.runs[0] for cell in block.cells if cell.runs)
+    for number, rung in enumerate(ladder.rungs):
+        what: dict[str, Any] = {"command": list(run.command), "name": block.workload}
+        if ladder.observed:
+            what["observe"] = True
+        if not run.command:
+            parameters = {name: value for name, value in block.parameters.items() if value is not None}
+            if threads and rung.settings.threads:
+                parameters["threads"] = int(rung.settings.threads)
+            what = {"workload": block.workload, "parameters": parameters}
+        first, *others = what.items()
+        yield f"  - {first[0]}: {json.dumps(first[1])}"
+        labels = {LABEL: f"{number} {rung.fact}"[:100]}
+        for key, value in (*others, *_cell(rung.settings).items(), ("labels", labels)):
+            yield f"    {key}: {json.dumps(value)}"
+    yield "answer:"
+    yield f"  - {json.dumps(shlex.join(answer))}"
+
+
+def _cell(settings: Settings) -> dict[str, Any]:
+    """Return the keys of an entry that differ from their defaults."""
+    limits: dict[str, Any] = {} if settings.cpus is None else {"cpus": settings.cpus}
+    if settings.memory_bytes is not None:
+        text = memory_text(settings.memory_bytes)
+        limits["memory"] = f"{settings.memory_bytes // 1024}K" if text.endswith("B") else text
+    environment = settings.environment + (f":{settings.image}" if settings.image else "")
+    given = {
+        "environments": [environment],
+        "limits": [limits] if limits else None,
+        "with": [settings.interference.split("+")] if settings.interference != "none" else None,
+        "options": {settings.environment: settings.options} if settings.options else None,
+    }
+    return {name: value for name, value in given.items() if value}
+
+
+_FACET = find_facet(f"label:{LABEL}")
+
+# With fewer pairs there is no interval at half of alpha, as the rest needs; then runs count as independent.
+_PAIRS = least_pairs(2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The effect of one fact, given those before it; the rungs' names are `test.baseline.side` and `test.other.side`.
+
+    Attributes:
+        fact: its name; of several rungs at once where those between have no runs that succeeded.
+        share: of the sum of the parts' logarithms; None where the ladder is not shown to differ, or has no ratio.
+    """
+
+    fact: str
+    test: Test
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """A divided ratio.
+
+    Attributes:
+        sides: foot and top.
+        parts: the facts in their order; their tests are one family.
+        ladder: the top rung against the foot.
+        original: the sides in the runs that raised the question; None: no such runs.
+        rest: the original ratio by that of the ladder; None: no such runs, or no ratio.
+        outside: facts of rungs at the ladder's ends of which no run succeeded; they are in the rest.
+    """
+
+    sides: tuple[str, str]
+    workload: str
+    metric: Metric
+    delta: float
+    parts: tuple[Part, ...]
+    ladder: Shift
+    original: Shift | None
+    rest: Shift | None
+    outside: tuple[str, ...]
+
+
+def has_ladder(ask: Ask, experiment: str) -> bool:
+    """Return whether runs of an experiment are rungs. Raises MisuseError for an unknown experiment."""
+    runs = find_runs(ask, _FACET, workload=None, experiment=experiment)
+    return any(run.side is not None for run in runs)
+
+
+def divide_ratio(ask: Ask, request: Request, experiment: str) -> Division:
+    """Return the ratio of the sides divided among the rungs of the experiment.
+
+    Raises:
+        MisuseError: a side, facet or metric is unknown.
+        GpuAgentError: fewer than two rungs have runs that succeeded.
+    """
+    layout, whole, every = _lay_out(ask, request, experiment)
+    facts_of, outside = _name_facts(every, layout.sides)
+    # The foot is the ladder's, in whatever order the sides are asked for.
+    if layout.sides[0].partition(" ")[2] == request.values[1]:
+        request = replace(request, values=(request.values[1], request.values[0]))
+    facts = load_facts(ask, layout.run_ids, request.stat)
+    figures = compute_figures(layout, facts, metric=request.metric, delta=request.delta)
+    ladder = _sides_of(whole, facts, figures.primary)
+    shift = estimate_shift(*ladder)
+    logs = [test.judgement.shift for test in figures.tests]
+    total = sum(log(each.estimate) for each in logs) if all(each.scale is Scale.RATIO for each in logs) else 0.0
+    original = _original(ask, replace(request, metric=figures.primary.name))
+    first, last = request.values
+    if original:
+        (first, last), values = original
+    return Division(
+        sides=(first, last),
+        workload=layout.blocks[0].workload,
+        metric=figures.primary,
+        delta=request.delta,
+        parts=tuple(
+            Part(
+                fact=facts_of[test.other.side],
+                test=test,
+                share=log(test.judgement.shift.estimate) / total if total and shift.is_shown else None,
+            )
+            for test in figures.tests
+        ),
+        ladder=shift,
+        original=estimate_shift(*values) if original else None,
+        rest=unexplained(values, ladder) if original else None,
+        outside=outside,
+    )
+
+
+def unexplained(original: Sides, ladder: Sides, *, alpha: float = 0.05) -> Shift | None:
+    """Return the ratio of the original sides divided by the ladder's; None where one has no ratio.
+
+    Its interval goes from the low end of one by the high end of the other to the reverse, each at half of alpha. Both
+    hold together with at least 1 - alpha (Bonferroni), and then the rest is inside.
+    """
+    over, under = (estimate_shift(*sides, alpha=alpha / 2) for sides in (original, ladder))
+    if over.scale is not Scale.RATIO or under.scale is not Scale.RATIO:
+        return None
+    known = over.low is not None and under.low is not None
+    return Shift(
+        scale=Scale.RATIO,
+        estimate=over.estimate / under.estimate,
+        low=over.low / under.high if known and over.low and under.high else None,
+        high=over.high / under.low if known and over.high and under.low else None,
+        alpha=alpha,
+        p_value=float("nan"),
+    )
+
+
+def _name_facts(rungs: Sequence[str], made: Sequence[str]) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """Return the facts of each made rung against the made one before it, and those outside the made ones."""
+    places = [rungs.index(rung) for rung in made]
+    facts = [rung.partition(" ")[2] for rung in rungs]
+    named = {rungs[last]: " + ".join(facts[first + 1 : last + 1]) for first, last in pairwise(places)}
+    return named, (*facts[1 : places[0] + 1], *facts[places[-1] + 1 :])
+
+
+def _lay_out(ask: Ask, request: Request, experiment: str) -> tuple[Layout, Layout, Sequence[str]]:
+    """Return a layout with a block for each rung and the one before it, one with the first and last, and all rungs.
+
+    Rungs without a run that succeeded are in no layout.
+    """
+    # The condition chooses the original runs.
+    runs = find_runs(ask, _FACET, workload=request.workload, experiment=experiment)
+    workload = next((run.workload for run in runs if run.side), "")
+    of_rungs = [run for run in runs if run.side and run.workload == workload and run.status == "succeeded"]
+    every = sorted({run.side for run in runs if run.side and run.workload == workload}, key=_number)
+    names = [name for name in every if any(run.side == name for run in of_rungs)]
+    if len(names) < 2:
+        raise GpuAgentError(f"{experiment} has fewer than two rungs with runs that succeeded; see: collector runs")
+    cells = [Cell(side=name, runs=tuple(run for run in of_rungs if run.side == name), others={}) for name in names]
+
+    def layout(pairs: Sequence[tuple[Cell, Cell]]) -> Layout:
+        blocks = tuple(Block(workload=workload, parameters={}, held={}, cells=pair) for pair in pairs)
+        sides = tuple(dict.fromkeys(cell.side for pair in pairs for cell in pair))
+        return Layout(facet=_FACET, sides=sides, blocks=blocks, left_out=())
+
+    return layout(list(pairwise(cells))), layout([(cells[0], cells[-1])]), every
+
+
+def _number(rung: str) -> tuple[int, str]:
+    first = rung.partition(" ")[0]
+    return int(first) if first.isdecimal() else 0, rung
+
+
+def _sides_of(layout: Layout, facts: Facts, metric: Metric) -> Sides:
+    block = layout.blocks[0]
+    found = values_of_sides(facts, _PAIRS, block, block.cells[-1].side, metric)
+    if not found.baseline or not found.other:
+        raise GpuAgentError(f"the first or last rung has no run with the metric {metric.name}")
+    return found
+
+
+def _original(ask: Ask, request: Request) -> tuple[tuple[str, str], Sides] | None:
+    """Return the sides, foot first, and their values in runs that are no rungs; None without such runs."""
+    try:
+        found = compare_sides(ask, replace(request, experiment=None))
+    except GpuAgentError:
+        return None
+    block = found.layout.blocks[0]
+    first, last = (cell.side for cell in block.cells if cell.runs)
+    return (first, last), values_of_sides(found.facts, _PAIRS, block, last, found.figures.primary)
+
+
+def render_ladder(ladder: Ladder, path: str | None) -> Rendering:
+    """Return the forms of a plan; `path` is where its experiment was written, None: nowhere."""
+    return Rendering(
+        sections=partial(_plan_sections, ladder, path),
+        record=lambda: {
+            "sides": ladder.comparison.layout.sides,
+            "experiment": ladder.name,
+            "repeats": ladder.repeats,
+            "rungs": list(_rung_lines(ladder)),
+            "not_separated": [
+                {"fact": each.title, "values": each.values, "remedy": each.remedy} for each in ladder.fixed
+            ],
+            "with_image": ladder.with_image,
+            "file": write_experiment(ladder),
+        },
+        lines=partial(_rung_lines, ladder),
+    )
+
+
+def _plan_sections(ladder: Ladder, path: str | None) -> Iterator[Section]:
+    comparison = ladder.comparison
+    block, (foot, top) = comparison.layout.blocks[0], comparison.layout.sides
+    runs = ladder.repeats * len(ladder.rungs)
+    then = f"To make them: gpuagent experiment run {path}" if path else "-o FILE writes the experiment."
+    text = (
+        f"From {foot} to {top}, an experiment can change {counted(len(ladder.rungs) - 1, 'fact')}, one after "
+        f"the other: {counted(len(ladder.rungs), 'cell')} in {counted(ladder.repeats, 'repeat')}, {runs} runs. "
+        f"What two facts cause only together counts for the later one. {then}"
+    )
+    rows = tuple((str(number), rung.fact, rung.change) for number, rung in enumerate(ladder.rungs))
+    workload = tell_apart(block, comparison.layout.blocks)
+    yield Section(
+        heading=f"Why {workload} differs between {foot} and {top}",
+        parts=(Paragraph(text=text), Grid(header=("rung", "fact", "change"), rows=rows, figures_from=3)),
+    )
+    if ladder.with_image:
+        yield Section(
+            heading="Changes together with the image; insert a rung with other versions to separate it",
+            parts=(Bullets(points=tuple((each, "") for each in ladder.with_image)),),
+        )
+    if ladder.fixed:
+        points = tuple((f"{each.title}: {' / '.join(each.values)}", each.remedy) for each in ladder.fixed)
+        yield Section(heading="Not separated, because the experiment cannot set it", parts=(Bullets(points=points),))
+
+
+def _rung_lines(ladder: Ladder) -> Iterator[dict[str, Any]]:
+    for number, rung in enumerate(ladder.rungs):
+        yield {"rung": number, "fact": rung.fact, "change": rung.change}
+
+
+def render_division(division: Division) -> Rendering:
+    """Return the forms of a divided ratio: CSV has a line for each fact, the ladder, the original and the rest."""
+    return Rendering(
+        sections=lambda: [_division_section(division)],
+        record=lambda: {
+            "sides": division.sides,
+            "workload": division.workload,
+            "metric": division.metric.name,
+            "delta": division.delta,
+            "parts": list(_part_lines(division)),
+        },
+        lines=partial(_part_lines, division),
+    )
+
+
+def _division_section(division: Division) -> Section:
+    foot, top = division.sides
+    title = spoken(division.metric, None)
+    write = notation([1.0], division.metric.unit)
+    rows = [
+        (
+            part.fact,
+            str(part.test.pairs) if part.test.pairs else "unpaired",
+            write_shift(part.test.judgement.shift, write),
+            ABSENT if part.share is None else f"{round(100 * part.share)} %",
+            part.test.judgement.verdict.value,
+        )
+        for part in division.parts
+    ]
+    for name, shift in _wholes(division):
+        rows.append((name, "", write_shift(shift, write), "", ""))
+    return Section(
+        heading=f"Why {division.workload} differs between {foot} and {top}",
+        parts=(
+            Paragraph(text=_answer(division)),
+            Grid(header=("fact", "pairs", f"ratio of {title}", "share", "verdict"), rows=tuple(rows)),
+        ),
+    )
+
+
+def _wholes(division: Division) -> Iterator[tuple[str, Shift]]:
+    yield "all rungs", division.ladder
+    if division.original:
+        yield "original runs", division.original
+    if division.rest:
+        yield "unexplained rest", division.rest
+
+
+def _answer(division: Division) -> str:
+    foot, top = division.sides
+    shown = [part for part in division.parts if part.test.judgement.verdict.name == "DIFFERS"]
+    facts = ", ".join(f"{part.fact} ({ratio(part.test.judgement.shift.estimate)})" for part in shown)
+    said = f"From {foot} to {top}, these facts change {spoken(division.metric, None)}: {facts}." if shown else ""
+    said = said or f"No fact is shown to change {spoken(division.metric, None)} from {foot} to {top}."
+    if division.rest is None:
+        rest = "Without other runs of both sides that have a ratio, the unexplained rest is not known."
+    elif division.rest.low is None:
+        rest = "The runs are too few for an interval of the unexplained rest."
+    elif division.rest.is_shown:
+        rest = f"The ladder leaves a ratio of {ratio(division.rest.estimate)} unexplained ({interval(division.rest)})."
+    else:
+        rest = f"No unexplained rest is shown ({interval(division.rest)})."
+    if division.outside:
+        rest += f" No run of these rungs succeeded, so the rest has their effect: {', '.join(division.outside)}."
+    return (
+        f"{said} {rest} Each fact counts as it adds to those before it; verdicts of all facts hold together "
+        "(Holm), and shares are of the logarithm."
+    )
+
+
+def _part_lines(division: Division) -> Iterator[dict[str, Any]]:
+    for part in division.parts:
+        shift, verdict = part.test.judgement.shift, part.test.judgement.verdict.value
+        yield {"part": part.fact, "pairs": part.test.pairs, "share": part.share, "verdict": verdict, **_numbers(shift)}
+    for name, shift in _wholes(division):
+        yield {"part": name, "pairs": None, "share": None, "verdict": None, **_numbers(shift)}
+
+
+def _numbers(shift: Shift) -> dict[str, float | None]:
+    return {"estimate": shift.estimate, "low": shift.low, "high": shift.high, "alpha": shift.alpha}

@@ -1,1 +1,0 @@
-"""Figures of a workload over time: levels, changes between them, and the facts that changed there."""

@@ -1,1 +1,0 @@
-"""Scaling: how a workload's throughput grows with its ranks."""

@@ -1,1 +1,0 @@
-"""One run, or the runs of one side: everything that the store has of them."""
