@@ -15,7 +15,7 @@ from gpuagent_collector.output.document import Grid
 from gpuagent_collector.plot.picture import in_style
 from gpuagent_collector.plot.serving import draw_serving
 from gpuagent_collector.prices.price import parse_prices
-from gpuagent_collector.report.chapters import serving
+from gpuagent_collector.report.chapters import write_serving
 from gpuagent_collector.report.figures.serving import serving_figure
 from gpuagent_collector.report.study import make_report
 from gpuagent_common.errors import GpuAgentError
@@ -164,7 +164,7 @@ def test_a_store_without_servers_says_so(store: SyntheticStore) -> None:
 def test_a_report_has_a_chapter_of_servers_with_their_chart(served: SyntheticStore) -> None:
     now = datetime(2026, 11, 23)  # noqa: DTZ001 - UTC, as in the store
     report = make_report(served.ask, Request(by="parameter:server"), source="here", now=now)
-    text = "".join(serving.write(report))
+    text = "".join(write_serving(report))
     assert "a takes 4 requests/s" in text
     assert "TTFT P90 by tokens a second" in text
 

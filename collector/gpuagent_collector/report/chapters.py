@@ -1,0 +1,564 @@
+"""The chapters of a report."""
+
+import shlex
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
+from math import nan
+
+from markupsafe import Markup
+
+from gpuagent_collector import __version__
+from gpuagent_collector.answers import profile, roofline, scaling, serving
+from gpuagent_collector.answers.show import details_section, output_section
+from gpuagent_collector.compare.answer import answer, part_table, value_legend, value_table
+from gpuagent_collector.compare.comparison import Comparison, Request
+from gpuagent_collector.compare.figures import BlockFigures, Overall, Row, Test
+from gpuagent_collector.compare.matrix import matrix_grid
+from gpuagent_collector.compare.tables import (
+    count_rows,
+    metric_legend,
+    metric_row,
+    verdict_legend,
+    verdict_rows,
+    verdict_table,
+)
+from gpuagent_collector.json_cells import read_words
+from gpuagent_collector.metrics.result import SERVING
+from gpuagent_collector.output.document import Bullets, Grid
+from gpuagent_collector.output.human import significant
+from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.prices.price import currencies_of
+from gpuagent_collector.recommend.export import bounds_legend, bounds_table, why
+from gpuagent_collector.report.figures.costs import cost_figures
+from gpuagent_collector.report.figures.distributions import runs_figure, steps_figure
+from gpuagent_collector.report.figures.kernels import kernels_figure
+from gpuagent_collector.report.figures.over_time import course_figures, phases_figure
+from gpuagent_collector.report.figures.rooflines import roofline_figure
+from gpuagent_collector.report.figures.scaling import scaling_figure
+from gpuagent_collector.report.figures.serving import serving_figure
+from gpuagent_collector.report.pieces import (
+    Axis,
+    Pictures,
+    anchor_of,
+    bullet_list,
+    chart,
+    charts,
+    code,
+    document,
+    folded,
+    heading,
+    largest,
+    legend,
+    piece,
+    prose,
+    table,
+    warnings,
+)
+from gpuagent_collector.report.study import MOST_BLOCKS, MOST_SIDES, Missing, Report
+from gpuagent_collector.runs.cells import Layout, describe, tell_apart
+from gpuagent_collector.runs.series import Course
+from gpuagent_collector.runs.specs import spec_table
+from gpuagent_collector.statistics.shift import Scale, Shift
+from gpuagent_common.text import counted, harmless
+
+_PICTURES = (
+    "In the pictures: the estimate with its interval around 1, what counts as equal shaded; filled where the interval "
+    "excludes 1, hollow where it does not."
+)
+
+
+def write_answer(report: Report) -> Iterator[Markup]:
+    """Yield the same sentences as `collector compare`, the table of tests, and what its words mean."""
+    comparison = report.comparison
+    yield prose(answer(comparison), class_="answer")
+    if not comparison.layout.is_compared:
+        return
+    shifts = [_shift(of) for _, of in verdict_rows(comparison)]
+    axis = Axis.over([shift for shift in shifts if shift], comparison.figures.delta)
+    pictures = Pictures(at=4, header=axis.header(), draw=lambda row: axis.draw(shifts[row]))
+    yield table(verdict_table(comparison), "Verdicts", pictures=pictures)
+    yield prose(f"{verdict_legend(comparison)} {_PICTURES}", class_="quiet")
+
+
+def _shift(of: Test | Overall | None) -> Shift | None:
+    """Return what is drawn in a row of the table; None: it is a heading."""
+    if isinstance(of, Test):
+        return of.judgement.shift
+    if of is None:
+        return None
+    mean = of.mean
+    # A mean is not tested, and nothing is drawn of a p-value.
+    return Shift(scale=Scale.RATIO, estimate=mean.ratio, low=mean.low, high=mean.high, alpha=mean.alpha, p_value=nan)
+
+
+def write_bounds(report: Report) -> Iterator[Markup]:
+    """Yield for each block what is shown in words, and the figures of all limits."""
+    layout = report.comparison.layout
+    for number, (block, reasons) in enumerate(zip(layout.blocks[:MOST_BLOCKS], report.reasons, strict=False)):
+        name = tell_apart(block, layout.blocks)
+        if len(layout.blocks) > 1:
+            yield heading(name, anchor=anchor_of("bounds", number))
+        yield prose(" ".join(why(reasons, layout.facet.preposition)))
+        figures = table(bounds_table(reasons), f"What bounds {name}")
+        yield figures if any(one.shown for one in reasons) else folded("What was measured", figures)
+    yield largest(MOST_BLOCKS, len(layout.blocks))
+    yield prose(bounds_legend(), class_="quiet")
+
+
+def write_costs(report: Report) -> Iterator[Markup]:
+    """Yield a chart for energy and one for money, where they are known; the metrics have the figures."""
+    layout, facts = report.comparison.layout, report.comparison.facts
+    found = [(block, cost_figures(block, facts, layout.sides)) for block in layout.blocks[:MOST_BLOCKS]]
+    if not any(figures for _, figures in found):
+        return
+    prices = report.comparison.request.prices
+    priced = f"prices are those of {prices.source}" if prices else "without a file of prices nothing has a cost"
+    yield prose(
+        "Each run is a small mark, the median of a side a large one. Energy is that of the run's GPUs alone; "
+        f"{priced}. The tables above have the figures, under Energy and Cost."
+    )
+    for number, (block, figures) in enumerate(found):
+        if figures and len(layout.blocks) > 1:
+            yield heading(tell_apart(block, layout.blocks), anchor=anchor_of("costs", number))
+        yield charts(figures)
+    yield largest(MOST_BLOCKS, len(layout.blocks))
+
+
+_RUNS = "Runs are compared: each is a dot, from left to right in order of time; the line is their median."
+_STEPS = (
+    "Steps of a run are not independent of one another and prove nothing, but show how steady it was: by CUDA events "
+    "where it has them, else by the clock; the axis ends at the 99th percentile."
+)
+
+
+def write_distributions(report: Report) -> Iterator[Markup]:
+    """Yield for each block the dots of its runs and the times of their steps."""
+    comparison = report.comparison
+    blocks = comparison.layout.blocks
+    yield prose(f"{_RUNS} {_STEPS}" if any(report.step_times) else _RUNS)
+    for number, (block, times) in enumerate(zip(blocks[:MOST_BLOCKS], report.step_times, strict=True)):
+        both = (runs_figure(block, comparison), steps_figure(times, comparison.layout.sides))
+        figures = [figure for figure in both if figure]
+        if figures and len(blocks) > 1:
+            yield heading(tell_apart(block, blocks), anchor=anchor_of("distributions", number))
+        yield charts(figures)
+    yield largest(MOST_BLOCKS, len(blocks))
+
+
+_TOP = 15
+_MOST_CHARTS = 2
+
+
+def write_kernels(report: Report) -> Iterator[Markup]:
+    """Yield for each two sides what `collector profile` says, a chart of what took longest, and the tables folded."""
+    if isinstance(report.profiles, Missing):
+        return
+    layout = report.comparison.layout
+    with_traces = [(number, studies) for number, studies in enumerate(report.profiles) if studies]
+    for number, studies in with_traces:
+        name, anchor = tell_apart(layout.blocks[number], layout.blocks), anchor_of("kernels", number)
+        pieces = [one for study in studies for one in _kernels_of(study, layout.sides)]
+        if number == with_traces[0][0]:
+            if len(layout.blocks) > 1:
+                yield heading(name, anchor=anchor)
+            yield from pieces
+        else:
+            yield folded(name, *pieces, anchor=anchor)
+
+
+def _kernels_of(study: profile.Study, sides: Sequence[str]) -> Iterator[Markup]:
+    first, *rest = profile.build_document(study, top=_TOP)
+    yield heading(first.heading, 4)
+    yield piece(first.parts[0], first.heading)
+    yield charts(kernels_figure(table, study, sides) for table in study.tables[:_MOST_CHARTS])
+    for part in first.parts[1:]:
+        yield piece(part, "The runs that were traced")
+    for section in rest:
+        if section.heading == "Warnings":
+            yield from document([section], level=4)
+        else:
+            yield folded(section.heading, *(piece(part, section.heading) for part in section.parts))
+
+
+def write_matrix(report: Report) -> Iterator[Markup]:
+    """Yield the table; nothing for a single run, whose metrics follow."""
+    if report.details or isinstance(report.matrix, Missing):
+        return
+    yield table(matrix_grid(report.matrix), "Workloads by side")
+    yield prose("Medians over runs [lowest, highest] (runs).", class_="quiet")
+
+
+def write_metrics(report: Report) -> Iterator[Markup]:
+    """Yield the tables; those of the smaller blocks are folded, and have values alone where they would be too many."""
+    comparison = report.comparison
+    blocks = comparison.figures.blocks
+    tables = 0
+    for number, block in enumerate(blocks):
+        name = tell_apart(block.block, comparison.layout.blocks)
+        tables += len(_others(block))
+        pieces = list(_metrics_of(block, name, comparison, briefly=number >= MOST_BLOCKS and tables > _MOST_TABLES))
+        if number < MOST_BLOCKS:
+            yield heading(name, anchor=anchor_of("metrics", number))
+            yield from pieces
+        else:
+            yield folded(name, *pieces, anchor=anchor_of("metrics", number))
+
+
+# Of ratios, each of 20 kB.
+_MOST_TABLES = 50
+
+
+def _others(block: BlockFigures) -> list[str]:
+    """Return the sides that are compared with the block's baseline."""
+    return [cell.side for cell in block.block.cells if cell.runs and cell.side != block.block.baseline]
+
+
+def _metrics_of(block: BlockFigures, name: str, comparison: Comparison, *, briefly: bool) -> Iterator[Markup]:
+    yield prose(f"Ran as {describe(block.block)}", class_="quiet")
+    parts = part_table(block, comparison) if comparison.request.each else None
+    if parts:
+        yield table(parts, f"{name}: parts of the runs")
+    if not comparison.layout.is_compared:
+        yield table(value_table(block, comparison), name)
+        yield prose(value_legend(comparison, block), class_="quiet")
+        return
+    if briefly:
+        usual = replace(comparison, request=replace(comparison.request, everything=False))
+        yield table(value_table(block, usual), name)
+        yield prose(f"Ratios and intervals: collector compare --workload {block.block.workload} --all", class_="quiet")
+        return
+    primary = comparison.figures.primary
+    shown = [row for row in block.rows if not row.metric.detail or row.metric.name == primary.name]
+    rest = [row for row in block.rows if row not in shown]
+    for side in _others(block):
+        title = f"{name}: {side} against {block.block.baseline}"
+        counts = list(count_rows(block, side, comparison))
+        yield _table(title, counts, shown, block, side, comparison)
+        if rest:
+            further = _table(f"{title}, further metrics", [], rest, block, side, comparison)
+            yield folded(f"{len(rest)} more metrics of {side} against {block.block.baseline}", further)
+    yield prose(metric_legend(comparison, block), class_="quiet")
+
+
+def _table(
+    title: str,
+    counts: Sequence[tuple[str, ...]],
+    rows: Sequence[Row],
+    block: BlockFigures,
+    side: str,
+    comparison: Comparison,
+) -> Markup:
+    """Return a table with a picture of each ratio, all on one axis."""
+    cells: list[tuple[str, ...]] = [(*count, "", "", "", "") for count in counts]
+    shifts: list[Shift | None] = [None] * len(cells)
+    for group, members in groupby(rows, key=lambda row: row.metric.group):
+        cells.append((group,))
+        shifts.append(None)
+        for row in members:
+            cells.append(metric_row(row, block, side, comparison, wide=True))
+            shifts.append(row.shifts.get(side))
+    axis = Axis.over([shift for shift in shifts if shift], comparison.figures.delta)
+    baseline = block.block.baseline
+    confidence = significant(100 * (1 - comparison.figures.alpha))
+    header = ("", baseline, side, f"ratio [{confidence} %]", "change", f"range of {baseline}", f"range of {side}")
+    pictures = Pictures(at=4, header=axis.header(), draw=lambda number: axis.draw(shifts[number]))
+    return table(Grid(header=header, rows=tuple(cells)), title, pictures=pictures, class_="ranged")
+
+
+def write_missing(report: Report) -> Iterator[Markup]:
+    """Yield a line for each chapter that is not there, and for parts of others."""
+    lines = [f"{title}: {reason}." for title, reason in _reasons(report)]
+    if lines:
+        yield bullet_list(lines)
+
+
+def _reasons(report: Report) -> Iterator[tuple[str, str]]:
+    if not any(course.curves for courses in report.courses for course in courses):
+        yield "Over time", "no samples of the median runs; an agent on their nodes takes them (`gpuagent start`)"
+    if not any(report.step_times):
+        yield (
+            "Times of steps",
+            "no run reported steps; built-in workloads do, docs/run-directory.md says how others can",
+        )
+    for title, part in (
+        ("Roofline", report.roofline),
+        ("Kernels and operators", report.profiles),
+        ("Scaling", report.scaling),
+    ):
+        if isinstance(part, Missing):
+            yield title, part.reason
+    if not currencies_of(report.comparison.facts.derived):
+        yield "Cost", _no_cost(report)
+
+
+def _no_cost(report: Report) -> str:
+    prices = report.comparison.request.prices
+    if prices is None:
+        return "no prices were given; name a file of them with `--prices` (docs/cost.md says what is in it)"
+    return f"{prices.source} has no prices of these nodes"
+
+
+def write_over_time(report: Report) -> Iterator[Markup]:
+    """Yield the phases, and a chart for each quantity that was read."""
+    layout = report.comparison.layout
+    blocks = layout.blocks
+    found = [(number, list(_courses_of(courses, layout))) for number, courses in enumerate(report.courses)]
+    drawn = [(number, pieces) for number, pieces in found if pieces]
+    if not drawn:
+        return
+    every = [course for courses in report.courses for course in courses]
+    is_measured = any(phase.name == "measure" for course in every for phase in course.phases)
+    zero, shaded = (
+        ("where its measured phase began", "; shaded is what was measured") if is_measured else ("its start", "")
+    )
+    yield prose(
+        f"The median run of each side, by {report.comparison.figures.primary.title.lower()}. 0 s is {zero}. Lines are "
+        f"means over the run's nodes or GPUs, areas what they vary between{shaded}. Drag to zoom all charts of a "
+        "workload, double-click to see all again."
+    )
+    if any(len(block.cells) > MOST_SIDES for block in blocks):
+        yield prose(f"The first {MOST_SIDES} sides.", class_="quiet")
+    for number, pieces in drawn:
+        name, anchor = tell_apart(blocks[number], blocks), anchor_of("over-time", number)
+        if number == drawn[0][0]:
+            if len(blocks) > 1:
+                yield heading(name, anchor=anchor)
+            yield from pieces
+        else:
+            yield folded(name, *pieces, anchor=anchor)
+    yield largest(MOST_BLOCKS, len(blocks))
+
+
+def _courses_of(of_block: Sequence[Course], layout: Layout) -> Iterator[Markup]:
+    """Yield a legend, the phases and the charts of a block; nothing without curves."""
+    # A part has a colour of its own, after those of the sides.
+    shown = [course for course in of_block if course.curves or course.phases]
+    named = [*layout.sides, *(course.side for course in shown if course.side not in layout.sides)]
+    courses = {named.index(course.side): course for course in shown}
+    figures = list(course_figures(courses))
+    if not figures:
+        return
+    names = {
+        course.side: course.side if course.run.run_id in course.side else f"{course.side}, {course.run.run_id}"
+        for course in courses.values()
+    }
+    yield legend(names, named)
+    phases = phases_figure(courses)
+    if phases:
+        yield chart(phases)
+    yield charts(figures)
+
+
+_USUAL = Request()
+
+
+def commands(report: Report) -> Iterator[str]:
+    """Yield the commands as a shell takes them, those first that print the same."""
+    request, layout = report.comparison.request, report.comparison.layout
+    asked = [*request.values, *_options(request)]
+    workload, by = layout.blocks[0].workload, ["--by", request.by]
+    yield _line("report", "report.html", *asked)
+    yield _line("compare", *asked)
+    if workload != SERVING:
+        yield _line("recommend", workload, *by, *_options(request, ("--experiment", "--where", "--prices")))
+    if not isinstance(report.roofline, Missing):
+        yield _line("roofline", *_distinct(block.workload for block in layout.blocks), *by)
+    if not isinstance(report.profiles, Missing):
+        for profile in chain.from_iterable(report.profiles):
+            yield _line("profile", *(side.run.run_id for side in profile.sides))
+    if not isinstance(report.scaling, Missing):
+        for name in _distinct(curve.curve.settings.workload for curve in report.scaling.curves):
+            yield _line("scaling", name)
+    if report.serving:
+        yield _line("serving", *by, *_options(request, ("--experiment", "--where", "--prices")))
+
+
+def _options(request: Request, names: Container[str] | None = None) -> Iterator[str]:
+    """Yield the options that were given, of these names; None: all."""
+    given = {
+        "--by": request.by if request.by != _USUAL.by else None,
+        "--baseline": request.baseline,
+        "--workload": request.workload,
+        "--experiment": request.experiment,
+        "--where": request.where,
+        "--metric": request.metric,
+        "--stat": request.stat.value if request.stat else None,
+        "--each": request.each.value if request.each else None,
+        "--delta": significant(100 * request.delta) if request.delta != _USUAL.delta else None,
+        "--prices": request.prices.source if request.prices else None,
+    }
+    for option, value in given.items():
+        if value is not None and (names is None or option in names):
+            yield from (option, value)
+
+
+def _distinct(names: Iterator[str]) -> list[str]:
+    return list(dict.fromkeys(names))
+
+
+def _line(command: str, *words: str) -> str:
+    return harmless(shlex.join(["collector", command, *words]))
+
+
+def write_reproduce(report: Report) -> Iterator[Markup]:
+    """Yield the commands, what the runs were started with, and every statement that the store was asked."""
+    yield prose("These commands show the same, and more of it:")
+    yield code("\n".join(commands(report)), "Commands")
+    origin = report.origin
+    times = [ABSENT if time is None else f"{time:%Y-%m-%d %H:%M:%S} UTC" for time in (origin.from_time, origin.to_time)]
+    rows = (
+        ("Read", report.source),
+        ("Runs between", " and ".join(times)),
+        *((f"Runs of {side}", _list_runs(run_ids)) for side, run_ids in origin.run_ids.items()),
+        ("Collector", f"gpuagent {__version__}"),
+        ("Agents", f"gpuagent {', '.join(origin.agents)}" if origin.agents else ABSENT),
+        ("Written", f"{report.written_at:%Y-%m-%d %H:%M:%S} UTC"),
+    )
+    yield table(Grid(header=("", "what"), rows=rows, figures_from=2), "What this report was made of")
+    started = report.origin.commands
+    if started:
+        lines = [
+            f"# {harmless(side)}, {counted(number, 'run')}\n{_command_line(command)}"
+            for (side, command), number in started.items()
+        ]
+        yield folded(
+            f"What was started: {counted(len(started), 'command')}", code("\n".join(lines), "Commands of the runs")
+        )
+    yield heading("Queries")
+    rest = ", of curves those of the first workload or setting" if len(report.courses) > 1 else ""
+    yield prose(f"All that the store was asked for this report{rest}; `collector query sql` takes each of them.")
+    shown: set[str] = set()
+    for topic, statements in report.statements.items():
+        # The same runs are asked about for several topics, and their names are long.
+        fresh = [statement for statement in dict.fromkeys(statements) if statement not in shown]
+        shown.update(fresh)
+        above = f", {len(statements) - len(fresh)} of them above" if len(fresh) < len(statements) else ""
+        heading_of = f"{topic}: {counted(len(statements), 'statement')}{above}"
+        yield folded(heading_of, code("\n\n".join(fresh), f"SQL of {topic}"), class_="sql")
+
+
+_LISTED = 10
+
+
+def _list_runs(run_ids: Sequence[str]) -> str:
+    shown = ", ".join(run_ids[:_LISTED])
+    return shown if len(run_ids) <= _LISTED else f"{shown}, … ({len(run_ids)} in all)"
+
+
+def _command_line(command: str) -> str:
+    return harmless(shlex.join(read_words(command)))
+
+
+def write_roofline(report: Report) -> Iterator[Markup]:
+    """Yield the answer of `collector roofline`, and for each device the roofs, a chart and tables."""
+    study = report.roofline
+    if isinstance(study, Missing):
+        return
+    for part in roofline.head(study).parts:
+        yield piece(part, "Roofline")
+    for one in study.rooflines:
+        yield from document([roofline.roofs(one)], level=3)
+        figure = roofline_figure(one, study, report.comparison.layout.sides)
+        if figure:
+            yield chart(figure)
+        for part in roofline.points(one, study).parts:
+            yield piece(part, f"What runs reach on {one.device}")
+    yield from document(list(roofline.warnings(study)), level=3)
+
+
+_LINES = 200
+
+
+def write_run(report: Report) -> Iterator[Markup]:
+    """Yield the run as a table; nothing of several runs."""
+    if report.details:
+        section = details_section(report.details)
+        for part in section.parts:
+            yield piece(part, section.heading)
+
+
+def write_output(report: Report) -> Iterator[Markup]:
+    """Yield the last lines of each stream that the store has."""
+    section = output_section(report.details, _LINES) if report.details else None
+    for part in section.parts if section else ():
+        yield piece(part, "Output")
+
+
+def write_scaling(report: Report) -> Iterator[Markup]:
+    """Yield what `collector scaling` says, with a chart of all curves."""
+    study = report.scaling
+    if isinstance(study, Missing):
+        return
+    first, *rest = scaling.build_document(study, scaling.find_caveats(study), wide=True)
+    for part in first.parts:
+        yield piece(part, first.heading)
+    yield chart(scaling_figure(study))
+    yield from document(rest, level=3)
+
+
+def write_serving(report: Report) -> Iterator[Markup]:
+    """Yield what `collector serving` says, with a chart of all curves."""
+    study = report.serving
+    if study is None:
+        return
+    first, *rest = serving.build_document(study, serving.find_caveats(study))
+    for part in first.parts:
+        yield piece(part, first.heading)
+    yield chart(serving_figure(study))
+    yield from document(rest, level=3)
+
+
+def write_warnings(report: Report) -> Iterator[Markup]:
+    """Yield every warning with what to do about it."""
+    caveats = report.comparison.caveats
+    if not caveats:
+        yield prose("None: nothing in the data speaks against acting on it.")
+        return
+    yield warnings(Bullets(points=tuple((caveat.text, caveat.remedy) for caveat in caveats)))
+
+
+def write_where(report: Report) -> Iterator[Markup]:
+    """Yield the specifications of all sides, those in which they differ marked."""
+    sides, specs = report.comparison.layout.sides, report.comparison.specs
+    differing = sum(row.differs for row in specs)
+    if len(sides) > 1:
+        yield prose(f"≠ marks the {differing} in which the sides differ." if differing else "The same on all sides.")
+    yield table(spec_table(sides, specs), "Nodes, GPUs and software of each side")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chapter:
+    """One chapter.
+
+    Attributes:
+        anchor: its name within the page.
+        title: its heading.
+        write: yields its HTML; nothing where the store has nothing of it.
+    """
+
+    anchor: str
+    title: str
+    write: Callable[[Report], Iterator[Markup]]
+
+
+# Every chapter, in the order of the page.
+CHAPTERS: tuple[Chapter, ...] = (
+    Chapter(anchor="run", title="Run", write=write_run),
+    Chapter(anchor="table", title="Workloads by side", write=write_matrix),
+    Chapter(anchor="answer", title="Answer", write=write_answer),
+    Chapter(anchor="where", title="Where it ran", write=write_where),
+    Chapter(anchor="metrics", title="Figures side by side", write=write_metrics),
+    Chapter(anchor="over-time", title="Over time", write=write_over_time),
+    Chapter(anchor="distributions", title="Distributions", write=write_distributions),
+    Chapter(anchor="roofline", title="Roofline", write=write_roofline),
+    Chapter(anchor="kernels", title="Kernels and operators", write=write_kernels),
+    Chapter(anchor="scaling", title="Scaling", write=write_scaling),
+    Chapter(anchor="serving", title="Serving", write=write_serving),
+    Chapter(anchor="bounds", title="What bounds it", write=write_bounds),
+    Chapter(anchor="costs", title="Energy and cost", write=write_costs),
+    Chapter(anchor="output", title="Output", write=write_output),
+    Chapter(anchor="warnings", title="Warnings", write=write_warnings),
+    Chapter(anchor="missing", title="Not shown", write=write_missing),
+    Chapter(anchor="reproduce", title="How to reproduce it", write=write_reproduce),
+)
