@@ -12,9 +12,7 @@ from pathlib import Path
 import psutil
 
 from gpuagent.clock import Instant
-from gpuagent.sources.host_cpu import parse_stat
-from gpuagent.sources.host_memory import parse_meminfo
-from gpuagent.sources.host_network import parse_net_dev
+from gpuagent.sources.host import parse_meminfo, parse_net_dev, parse_stat
 from gpuagent.sources.process_tree import tree_use
 from gpuagent.sources.source import SourceContext
 from gpuagent.sources.support.files import OpenFile

@@ -93,7 +93,8 @@ def runtime_directory(environment: Mapping[str, str]) -> Path:
 def make_private(folder: Path, remedy: str = REMEDY) -> None:
     """Create `folder` so that only this user can look into it; `remedy` names the options for another.
 
-    One that exists is closed to others only if they can use nothing in it: `/` or a home is nobody's to close.
+    One that exists stays as it is if others can only read it, such as `/` or a home: what is put there is private. One
+    in which they could write is closed to them, unless they can use something in it.
 
     Raises:
         GpuAgentError: it cannot be created, belongs to another user or to all, or has something of others in it.
@@ -106,13 +107,13 @@ def make_private(folder: Path, remedy: str = REMEDY) -> None:
     is_for_all = bool(found.st_mode & stat.S_ISVTX and found.st_mode & 0o022)  # such as /tmp
     if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode) or is_for_all:
         raise GpuAgentError(f"{folder} is not a folder of yours; name others: {remedy}")
-    if stat.S_IMODE(found.st_mode) & 0o077:
+    if found.st_mode & 0o022:
         _check_content(folder, remedy)
         folder.chmod(0o700)
 
 
 def _check_content(folder: Path, remedy: str) -> None:
-    """Raise GpuAgentError where a folder that others can enter has what they made, links, or what they can use."""
+    """Raise GpuAgentError where a folder in which others could write has what they made, links, or what they can use."""
     for path in folder.iterdir():
         inside = path.lstat()
         if inside.st_uid != os.geteuid() or stat.S_ISLNK(inside.st_mode):

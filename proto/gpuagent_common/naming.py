@@ -1,6 +1,9 @@
-"""Names given by users: platforms, labels."""
+"""Names that users give, and the warning of an identity that several machines have."""
+
+from collections.abc import Sequence
 
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.text import harmless
 
 MAX_NAME_CHARACTERS = 100
 
@@ -31,3 +34,14 @@ def check_label(name: str, value: str, option: str) -> None:
         check_name(text, option)
     if name in RESERVED_LABELS:
         raise MisuseError(f"{option}: the label {name!r} is made by {RESERVED_LABELS[name]}; choose another name")
+
+
+# Of hostnames in a line.
+_MOST_NAMES = 3
+
+
+def shared_identity(hostnames: Sequence[str]) -> str:
+    """Return the words on other machines that have a node's identity, with the remedy."""
+    names = ", ".join(map(harmless, hostnames[:_MOST_NAMES])) + (", …" if len(hostnames) > _MOST_NAMES else "")
+    remedy = "on one, `gpuagent start --node-id NAME`, or renew /etc/machine-id"
+    return f"another machine ({names}) has the same identity; {remedy}"

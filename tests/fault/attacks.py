@@ -25,8 +25,7 @@ from gpuagent_collector.query.reader import open_reader
 from gpuagent_collector.trust.tokens import Scope, TokenFile
 from gpuagent_common.connection import bearer
 from gpuagent_common.errors import GpuAgentError
-from gpuagent_common.invitation import invited_run
-from gpuagent_common.keys import key
+from gpuagent_common.keys import invited_run, key
 from gpuagent_proto.v1 import PROTOCOL_VERSION, records_pb2
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 from tests.support.servers import BIN, Node

@@ -7,7 +7,7 @@ import click
 
 from gpuagent import __version__
 from gpuagent_common.cli import LazyGroup, run_command_line
-from gpuagent_common.logs import LineFormatter
+from gpuagent_common.unexpected import LineFormatter
 
 # Each command's line in the help; its code is in the module of the same name.
 _COMMANDS = {

@@ -17,8 +17,7 @@ from typing import Any
 from gpuagent.delivery.spool_file import SpoolError, connect, transaction
 from gpuagent.sampling.rows import encode_records
 from gpuagent.sources.source import Value
-from gpuagent_common.keys import key
-from gpuagent_common.spooled import message_checksum
+from gpuagent_common.keys import key, message_checksum
 
 _PAGE = """
 SELECT position, session_id, session_uuid, node_uuid, number, records, checksum, from_unix_nano, to_unix_nano

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpuagent_common.errors import GpuAgentError
-from gpuagent_common.spooled import SPOOL_VERSION
+from gpuagent_common.keys import SPOOL_VERSION
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS sessions (

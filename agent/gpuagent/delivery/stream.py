@@ -16,7 +16,7 @@ from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_common.clocks import describe_offset, is_clock_wrong
 from gpuagent_common.connection import MAX_MESSAGE_BYTES
 from gpuagent_common.errors import GpuAgentError
-from gpuagent_common.identities import shared_identity
+from gpuagent_common.naming import shared_identity
 from gpuagent_proto.v1 import PROTOCOL_VERSION
 from gpuagent_proto.v1 import run_pb2 as run
 from gpuagent_proto.v1 import telemetry_pb2 as telemetry

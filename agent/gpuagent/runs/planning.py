@@ -23,7 +23,7 @@ from gpuagent.runs.catalogue import Catalogue, ParameterValue, Workload
 from gpuagent.runs.observing import observed
 from gpuagent.runs.patterns import Pattern, find_patterns
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_common.invitation import invited_run, make_invitation
+from gpuagent_common.keys import invited_run, make_invitation
 from gpuagent_common.limits import MAX_LABELS, MAX_NAME_CHARACTERS, NO_LIMITS, Limits, read_limits
 from gpuagent_common.program_name import check_program_name, name_program
 from gpuagent_proto.v1.run_pb2 import RunSpec

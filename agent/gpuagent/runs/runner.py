@@ -350,7 +350,8 @@ class Runner:
 
 def _make_directory(directory: Path) -> None:
     try:
-        directory.mkdir(parents=True)
+        directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # output may hold secrets
+        directory.mkdir()
     except FileExistsError as error:
         raise GpuAgentError(
             f"this node already has a part in run {directory.name}; start one task a node, with --ranks for its GPUs, "

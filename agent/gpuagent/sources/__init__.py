@@ -1,4 +1,4 @@
-"""The sources of samples: one file a source, listed here."""
+"""The sources of samples, listed here."""
 
 import logging
 from typing import Protocol
@@ -6,19 +6,10 @@ from typing import Protocol
 from gpuagent.errors import SourceUnavailableError
 from gpuagent.sources.cgroup import Cgroup
 from gpuagent.sources.dcgm import Dcgm
-from gpuagent.sources.host_cpu import HostCpu
-from gpuagent.sources.host_disk import HostDisk
+from gpuagent.sources.host import HostCpu, HostDisk, HostFrequency, HostLoad, HostMemory, HostNetwork
 from gpuagent.sources.host_energy import HostEnergy
-from gpuagent.sources.host_frequency import HostFrequency
-from gpuagent.sources.host_load import HostLoad
-from gpuagent.sources.host_memory import HostMemory
-from gpuagent.sources.host_network import HostNetwork
-from gpuagent.sources.nvml import NvmlGpu
-from gpuagent.sources.nvml_energy import NvmlEnergy
-from gpuagent.sources.nvml_events import NvmlEvents
+from gpuagent.sources.nvml import NvmlEnergy, NvmlEvents, NvmlGpu, NvmlHealth, NvmlPower
 from gpuagent.sources.nvml_gpm import NvmlGpm
-from gpuagent.sources.nvml_health import NvmlHealth
-from gpuagent.sources.nvml_power import NvmlPower
 from gpuagent.sources.nvml_processes import NvmlProcesses
 from gpuagent.sources.process_pss import ProcessPss
 from gpuagent.sources.process_tree import ProcessTree

@@ -1,12 +1,13 @@
-"""Each GPU's cheap figures, 1 to 4 µs a call. `nvidia-smi -q` shows the same."""
+"""NVIDIA's driver as a source: utilisation, clocks, power, energy, repairs and errors of each GPU."""
 
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuagent.clock import Instant
 from gpuagent.errors import SourceError
-from gpuagent.sources.source import ActiveRuns, Lane, Reading, SourceContext
+from gpuagent.sources.source import ActiveRuns, Lane, Reading, SourceContext, Value
 from gpuagent.sources.support.gpus import (
     Chains,
     GpuSource,
@@ -14,9 +15,11 @@ from gpuagent.sources.support.gpus import (
     Questions,
     Values,
     ask_one,
+    device_rows,
     gpus_and_instances,
 )
 from gpuagent.sources.support.nvml_api import GPU_IS_LOST, Nvml, NvmlError, NvmlLostError, is_instance
+from gpuagent_common.keys import key
 
 _MEMORY_INFO_V2 = 0x02000028
 _TEMPERATURE_GPU = 0
@@ -93,6 +96,8 @@ INSTANCE_QUESTIONS: Chains = (_MEMORY,)
 
 class NvmlGpu(GpuSource):
     """Utilisation, memory, power, temperature, clocks and ECC errors of each GPU, and the memory of MIG instances.
+
+    Each GPU's cheap figures, 1 to 4 µs a call. `nvidia-smi -q` shows the same.
 
     An idle GPU is read once a second. It also records in the active runs when a GPU is lost, and when it is back.
     """
@@ -181,3 +186,185 @@ class Losses:
 def _event(run_id: str, event: str, uuid: str, detail: str | None = None) -> Reading:
     values = {"run_id": run_id, "event": event, "name": uuid, "detail": detail}
     return Reading(table="run_events", key=f"{run_id}/{event}/{uuid}", values=values)
+
+
+_TOTAL_POWER_SAMPLES = 0
+_SINCE_EVER = 0
+# NVML's code for: nothing new.
+_NOT_FOUND = 6
+_DAY_MICROS = 86_400_000_000
+# The driver of an H200 (580.159.04) moves the time stamp of a reading by up to 0.14 ms from one question to the next.
+# Readings are 10 ms or more apart.
+_SAME_MILLIS = (0, -1, 1)
+
+
+class NvmlPower(GpuSource):
+    """Every power reading of the driver since the last time; it holds those of about 2.4 s.
+
+    Each GPU's power at the driver's own pace, 20 ms on recent GPUs, from the buffer in which the driver keeps it.
+
+    Polling that often would cost more than fifty times as much, and still miss readings.
+
+    An idle GPU's are not read. Those before the first sign of work are still held when it is found.
+    """
+
+    name = "nvml_power"
+    lane = Lane.SLOW
+    max_rate_hz = 1.0
+
+    def __init__(self, context: SourceContext) -> None:
+        super().__init__(context)
+        self._activity = context.activity
+        # Of each GPU, what its buffer held last time: (millisecond, milliwatts).
+        self._seen: dict[str, frozenset[tuple[int, int]]] = {}
+
+    def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
+        if self._activity.is_idle(uuid):
+            return
+        held = _read_buffer(nvml, uuid)
+        seen = self._seen.get(uuid, frozenset())
+        new = [
+            (micros, milliwatts)
+            for micros, milliwatts in held
+            if not any((micros // 1000 + near, milliwatts) in seen for near in _SAME_MILLIS)
+        ]
+        if not new:
+            return
+        self._seen[uuid] = frozenset((micros // 1000, milliwatts) for micros, milliwatts in held)
+        newest_micros = new[-1][0]
+        shift_nano = epoch_shift_nano(newest_micros, now)
+        device_id = key(uuid)
+        for micros, milliwatts in new:
+            if abs(newest_micros - micros) > _DAY_MICROS:
+                continue  # the buffer holds seconds: a slot that was never filled
+            values = {"time": micros * 1000 + shift_nano, "device_id": device_id, "power_watts": milliwatts / 1000}
+            yield Reading(table="power_samples", key=f"{uuid}/{micros}", values=values)
+
+
+def _read_buffer(nvml: Nvml, uuid: str) -> Sequence[tuple[int, int]]:
+    """Return (time stamp in microseconds, milliwatts) of all samples that the driver holds.
+
+    A question for only newer samples would get nothing while a clock that was set back catches up.
+    """
+    try:
+        samples: Sequence[tuple[int, int]] = nvml.ask("nvmlDeviceGetSamples", uuid, _TOTAL_POWER_SAMPLES, _SINCE_EVER)
+    except NvmlError as error:
+        if error.code != _NOT_FOUND:
+            raise
+        return ()
+    return samples
+
+
+def epoch_shift_nano(newest_micros: int, now: Instant) -> int:
+    """Return the difference that turns the driver's time stamps into Unix nanoseconds.
+
+    The driver of an H200 (580.159.04) counts from the Unix epoch. NVML does not promise that; a clock that is more
+    than a day off is assumed to count from the boot, as the driver's other clocks do.
+    """
+    if abs(newest_micros - now.unix_nano // 1000) < _DAY_MICROS:
+        return 0
+    return now.unix_nano - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+class NvmlEnergy(GpuSource):
+    """Energy since the driver was loaded, of GPUs from Volta on.
+
+    Each GPU's energy counter. `nvidia-smi` has no name for it; DCGM calls it DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION.
+    """
+
+    name = "nvml_energy"
+    lane = Lane.SLOW
+    # One call takes 3 to 4 ms of CPU time on an H200: every 10 s that is 0.04 % of a core for each GPU.
+    max_rate_hz = 0.1
+
+    def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
+        millijoules = nvml.ask("nvmlDeviceGetTotalEnergyConsumption", uuid)
+        return device_rows(uuid, {"energy_joules": millijoules / 1000})
+
+
+# nvmlPageRetirementCause_t: after several single bit errors, after a double bit error.
+_CAUSES = (0, 1)
+
+
+def _remapped_rows(nvml: Nvml, uuid: str) -> Values:
+    correctable, uncorrectable, pending, failed = nvml.ask("nvmlDeviceGetRemappedRows", uuid)
+    return {
+        "remapped_rows_correctable": correctable,
+        "remapped_rows_uncorrectable": uncorrectable,
+        "memory_repair_pending": pending,
+        "memory_repair_failed": failed,
+    }
+
+
+def _retired_pages(nvml: Nvml, uuid: str) -> Values:
+    """Return the pages that a GPU before Ampere stopped using; it cannot replace them."""
+    pages = sum(len(nvml.ask("nvmlDeviceGetRetiredPages", uuid, cause)) for cause in _CAUSES)
+    pending = nvml.ask("nvmlDeviceGetRetiredPagesPendingStatus", uuid)
+    return {"retired_pages": pages, "memory_repair_pending": pending}
+
+
+HEALTH_QUESTIONS: Chains = (
+    (_remapped_rows, _retired_pages),
+    (ask_one("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),),
+    (ask_one("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),),
+)
+
+
+class NvmlHealth(GpuSource):
+    """Repairs of each GPU's memory, and its PCIe link.
+
+    Signs of wear that change rarely: memory that was replaced by spare memory, and each GPU's link to its node.
+
+    `nvidia-smi -q -d ROW_REMAPPER,PAGE_RETIREMENT` and `nvidia-smi -q` (GPU Link Info) show the same.
+    """
+
+    name = "nvml_health"
+    lane = Lane.SLOW
+    max_rate_hz = 0.1
+
+    def __init__(self, context: SourceContext) -> None:
+        super().__init__(context)
+        self._questions = Questions()
+
+    def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
+        return self._questions.read(nvml, uuid, HEALTH_QUESTIONS, "gpu_health_samples")
+
+
+# nvmlEventTypeXidCriticalError
+XID = 8
+
+# The names of the most frequent errors in NVIDIA's catalogue of Xid errors.
+WORDS: Mapping[int, str] = {
+    13: "graphics engine exception",
+    31: "GPU memory page fault",
+    43: "GPU stopped processing",
+    45: "preemptive cleanup, due to previous errors",
+    48: "double bit ECC error",
+    61: "internal micro-controller breakpoint",
+    62: "internal micro-controller halt",
+    63: "page retirement or row remapping recorded",
+    64: "page retirement or row remapping failed",
+    74: "NVLink error",
+    79: "GPU has fallen off the bus",
+    92: "high rate of single bit ECC errors",
+    94: "contained ECC error",
+    95: "uncontained ECC error",
+    119: "GSP RPC timeout",
+    120: "GSP error",
+}
+
+
+class NvmlEvents(GpuSource):
+    """Each Xid error of a GPU since the agent listens, at the time of the reading that found it.
+
+    Xid errors, as the driver reports them. `dmesg | grep Xid` shows the same, where it may be read.
+    """
+
+    name = "nvml_events"
+    lane = Lane.SLOW
+    max_rate_hz = 1.0
+
+    def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
+        for position, (_, xid) in enumerate(nvml.events(uuid, XID)):
+            values: dict[str, Value] = {"device_id": key(uuid), "event": "xid", "number": xid, "words": WORDS.get(xid)}
+            yield Reading(table="gpu_events", key=f"{uuid}/{position}", values=values)

@@ -11,7 +11,7 @@ from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_collector.query.present import PRESENT_SQL
 from gpuagent_common.clocks import describe_offset, is_clock_wrong
-from gpuagent_common.identities import shared_identity
+from gpuagent_common.naming import shared_identity
 from gpuagent_common.text import harmless
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from gpuagent_common.address import Address, check_free
 from gpuagent_common.cli import MOST, MOST_SECONDS, Number
 from gpuagent_common.connection import DEFAULT_ADDRESS, TOKEN_FILE_VARIABLE, default_token_file
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_common.logs import LineFormatter
+from gpuagent_common.unexpected import LineFormatter
 
 _SHARED_COMMIT_SECONDS = 10.0
 

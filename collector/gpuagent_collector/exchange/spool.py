@@ -22,8 +22,7 @@ from gpuagent_collector.metrics.summarize import summarize_runs
 from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
 from gpuagent_common.errors import GpuAgentError
-from gpuagent_common.keys import key
-from gpuagent_common.spooled import SPOOL_VERSION, message_checksum
+from gpuagent_common.keys import SPOOL_VERSION, key, message_checksum
 
 SPOOL_FILE = "spool.sqlite"
 _SQLITE = b"SQLite format 3\0"

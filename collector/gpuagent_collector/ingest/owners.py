@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest.decode import Decoded, join
-from gpuagent_common.invitation import is_invited
+from gpuagent_common.keys import is_invited
 from gpuagent_common.statuses import OPEN_STATUSES
 
 # Runs of a node that have not ended. A launch or a command queues at most 10,000 at once.

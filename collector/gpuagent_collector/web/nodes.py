@@ -21,7 +21,7 @@ from gpuagent_collector.web.answers import Query, text
 from gpuagent_collector.web.layout import REFRESH_SECONDS, render, whole_number
 from gpuagent_common.clocks import describe_offset, is_clock_wrong
 from gpuagent_common.errors import MisuseError
-from gpuagent_common.identities import shared_identity
+from gpuagent_common.naming import shared_identity
 from gpuagent_common.text import harmless
 
 _FIELDS = ("name", "minutes", "refresh")

@@ -9,9 +9,7 @@ from pathlib import Path
 
 from gpuagent.facts.cpu import cpu_model, parse_cpuinfo
 from gpuagent.facts.node import os_name
-from gpuagent.sources.host_cpu import parse_stat
-from gpuagent.sources.host_memory import memory_values, parse_meminfo
-from gpuagent.sources.host_network import parse_net_dev
+from gpuagent.sources.host import memory_values, parse_meminfo, parse_net_dev, parse_stat
 from gpuagent.sources.process_tree import parse_io, parse_statm
 from gpuagent.sources.support.cgroups import find_group, parse_cpu_max, parse_memberships, parse_mounts
 from gpuagent.sources.support.files import parse_flat, parse_number

@@ -14,13 +14,8 @@ from gpuagent.errors import SourceError, SourceUnavailableError
 from gpuagent.facts import Surroundings
 from gpuagent.facts.node import collect_node_facts
 from gpuagent.sources.cgroup import Cgroup
-from gpuagent.sources.host_cpu import HostCpu
-from gpuagent.sources.host_disk import HostDisk
+from gpuagent.sources.host import HostCpu, HostDisk, HostFrequency, HostLoad, HostMemory, HostNetwork
 from gpuagent.sources.host_energy import HostEnergy
-from gpuagent.sources.host_frequency import HostFrequency
-from gpuagent.sources.host_load import HostLoad
-from gpuagent.sources.host_memory import HostMemory
-from gpuagent.sources.host_network import HostNetwork
 from gpuagent.sources.process_pss import ProcessPss
 from gpuagent.sources.process_tree import ProcessTree
 from gpuagent.sources.source import SourceContext

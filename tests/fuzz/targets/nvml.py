@@ -10,12 +10,8 @@ from gpuagent.errors import SourceError, SourceUnavailableError
 from gpuagent.facts import Surroundings, collect_device_facts
 from gpuagent.facts.gpus import collect_driver_facts
 from gpuagent.sampling.rows import encode_records
-from gpuagent.sources.nvml import NvmlGpu
-from gpuagent.sources.nvml_energy import NvmlEnergy
-from gpuagent.sources.nvml_events import NvmlEvents
+from gpuagent.sources.nvml import NvmlEnergy, NvmlEvents, NvmlGpu, NvmlHealth, NvmlPower
 from gpuagent.sources.nvml_gpm import NvmlGpm
-from gpuagent.sources.nvml_health import NvmlHealth
-from gpuagent.sources.nvml_power import NvmlPower
 from gpuagent.sources.nvml_processes import NvmlProcesses
 from gpuagent.sources.source import SourceContext
 from tests.fuzz.choices import Choices

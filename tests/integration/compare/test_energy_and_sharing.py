@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuagent.sources.nvml import NvmlGpu
-from gpuagent.sources.nvml_energy import NvmlEnergy
+from gpuagent.sources.nvml import NvmlEnergy, NvmlGpu
 from gpuagent.sources.source import SourceContext
 from gpuagent_collector.metrics.summarize import summarize_runs
 from tests.integration.compare.synthetic import (

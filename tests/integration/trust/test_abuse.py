@@ -22,7 +22,7 @@ from gpuagent_collector.trust.tokens import Scope, TokenFile, Tokens
 from gpuagent_collector.web.server import WebServer
 from gpuagent_common.address import Address
 from gpuagent_common.connection import bearer
-from gpuagent_common.logs import LineFormatter
+from gpuagent_common.unexpected import LineFormatter
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 from gpuagent_proto.v1.query_service_pb2 import QueryRequest
 from gpuagent_proto.v1.query_service_pb2_grpc import QueryServiceStub

@@ -20,7 +20,7 @@ from gpuagent_collector.server.throttle import Share
 from gpuagent_collector.trust.tokens import Caller, Scope, TokenFile
 from gpuagent_common.connection import bearer
 from gpuagent_common.errors import MisuseError
-from gpuagent_common.invitation import invited_run, make_invitation
+from gpuagent_common.keys import invited_run, make_invitation
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 from gpuagent_proto.v1.query_service_pb2 import QueryRequest
 from gpuagent_proto.v1.query_service_pb2_grpc import QueryServiceStub

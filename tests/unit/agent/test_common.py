@@ -141,7 +141,7 @@ _TOOL = """
 import logging, os, sys, threading
 import click
 from gpuagent_common.cli import run_command_line
-from gpuagent_common.logs import LineFormatter
+from gpuagent_common.unexpected import LineFormatter
 
 class Remote(Exception): ...
 

@@ -168,7 +168,7 @@ def refused(folder: Path) -> str:
 def test_a_folder_is_made_and_closed_to_others(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "spool"
     make_private(folder)
-    folder.chmod(0o750)
+    folder.chmod(0o770)
     (folder / "run").mkdir(mode=0o700)
     make_private(folder)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -178,8 +178,11 @@ def test_a_folder_that_others_use_is_not_closed_to_them(tmp_path: Path) -> None:
     """`--spool /` made the machine's root its owner's alone: no other user could start a program."""
     tmp_path.chmod(0o755)
     (tmp_path / "usr").mkdir(mode=0o755)
-    assert "other users can use" in refused(tmp_path)
+    make_private(tmp_path)
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+    tmp_path.chmod(0o775)
+    assert "other users can use" in refused(tmp_path)
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o775
 
 
 def test_a_folder_of_all_users_is_not_closed_to_them(tmp_path: Path) -> None:

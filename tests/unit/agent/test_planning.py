@@ -10,7 +10,7 @@ from gpuagent.cli.spec import first_host, join_nodes
 from gpuagent.runs.catalogue import Catalogue, parse_list
 from gpuagent.runs.planning import PlannedRun, Planner
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_common.invitation import is_invited
+from gpuagent_common.keys import is_invited
 from gpuagent_common.limits import Limits
 from gpuagent_common.own_module import module_command, shown_command
 from gpuagent_proto.v1.run_pb2 import CpuChange as ProtoChange

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from gpuagent.sources.nvml import NvmlGpu
+from gpuagent.sources.nvml import NvmlGpu, NvmlPower
 from gpuagent.sources.nvml_gpm import NvmlGpm
-from gpuagent.sources.nvml_power import NvmlPower
 from gpuagent.sources.nvml_processes import NvmlProcesses
 from gpuagent.sources.source import Source, SourceContext
 from tests.support.nvml_replay import FIRST, SECOND, NvmlRecording

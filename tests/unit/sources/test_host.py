@@ -7,12 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuagent.errors import SourceError, SourceUnavailableError
-from gpuagent.sources.host_cpu import HostCpu, parse_stat, percentages
-from gpuagent.sources.host_disk import HostDisk
-from gpuagent.sources.host_frequency import HostFrequency
-from gpuagent.sources.host_load import HostLoad
-from gpuagent.sources.host_memory import HostMemory, memory_values, parse_meminfo
-from gpuagent.sources.host_network import HostNetwork, parse_net_dev
+from gpuagent.sources.host import (
+    HostCpu,
+    HostDisk,
+    HostFrequency,
+    HostLoad,
+    HostMemory,
+    HostNetwork,
+    memory_values,
+    parse_meminfo,
+    parse_net_dev,
+    parse_stat,
+    percentages,
+)
 from gpuagent.sources.source import Source, SourceContext, Value
 from gpuagent.sources.support.files import exists
 from gpuagent_common.ranges import find_impossible

@@ -6,11 +6,8 @@ import pytest
 
 from gpuagent.errors import SourceUnavailableError
 from gpuagent.sources import SOURCES, SourceType
-from gpuagent.sources.nvml import Losses, NvmlGpu
-from gpuagent.sources.nvml_energy import NvmlEnergy
-from gpuagent.sources.nvml_events import XID, NvmlEvents
+from gpuagent.sources.nvml import XID, Losses, NvmlEnergy, NvmlEvents, NvmlGpu, NvmlPower
 from gpuagent.sources.nvml_gpm import METRICS, NvmlGpm
-from gpuagent.sources.nvml_power import NvmlPower
 from gpuagent.sources.source import Reading, Source, SourceContext
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import ANY, FIRST, FOLDER, NO_DRIVER, NOT_SUPPORTED, SECOND, NvmlRecording

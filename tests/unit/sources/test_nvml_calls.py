@@ -9,13 +9,12 @@ import pynvml
 import pytest
 
 from gpuagent.sources import nvml as gpu
-from gpuagent.sources import nvml_health
 from gpuagent.sources.support.gpus import Question
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError, NvmlLostError, open_nvml
 from gpuagent.sources.support.nvml_calls import SampleBuffer
 from tests.support.nvml_replay import FIRST, fails
 
-WAYS = [way for chains in (gpu.QUESTIONS, nvml_health.QUESTIONS) for chain in chains for way in chain]
+WAYS = [way for chains in (gpu.QUESTIONS, gpu.HEALTH_QUESTIONS) for chain in chains for way in chain]
 CALLS = tuple(chain[0].call for chain in gpu.QUESTIONS if isinstance(chain[0], Question))
 
 

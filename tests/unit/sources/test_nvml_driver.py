@@ -10,7 +10,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from gpuagent.sources.nvml_events import XID
+from gpuagent.sources.nvml import XID
 from gpuagent.sources.support import nvml_api
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError, NvmlLostError, NvmlUnsupportedError, open_nvml
 from tests.support.nvml_replay import FIRST, fails

@@ -7,10 +7,8 @@ from unittest.mock import Mock
 import pynvml
 import pytest
 
-from gpuagent.sources.nvml import NvmlGpu
-from gpuagent.sources.nvml_energy import NvmlEnergy
+from gpuagent.sources.nvml import NvmlEnergy, NvmlGpu, NvmlPower
 from gpuagent.sources.nvml_gpm import METRICS, NvmlGpm
-from gpuagent.sources.nvml_power import NvmlPower
 from gpuagent.sources.source import Source, SourceContext, Value
 from gpuagent.sources.support.gpus import gpus_and_instances, parts, whole_gpus
 from gpuagent.sources.support.nvml_api import Nvml, NvmlLostError, NvmlUnsupportedError, open_nvml

@@ -8,10 +8,8 @@ import pytest
 
 from gpuagent.clock import Instant
 from gpuagent.facts import DeviceFacts, Surroundings, collect_device_facts, collect_node_facts
-from gpuagent.sources.nvml import NvmlGpu
-from gpuagent.sources.nvml_energy import NvmlEnergy
+from gpuagent.sources.nvml import NvmlEnergy, NvmlGpu, NvmlPower
 from gpuagent.sources.nvml_gpm import NvmlGpm
-from gpuagent.sources.nvml_power import NvmlPower
 from gpuagent.sources.nvml_processes import NvmlProcesses
 from gpuagent.sources.source import SourceContext, Value
 from tests.support.nvml_replay import NvmlRecording

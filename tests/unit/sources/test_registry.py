@@ -7,7 +7,7 @@ import pytest
 
 import gpuagent.sources
 from gpuagent.sources import SOURCES, open_sources
-from gpuagent.sources.host_load import HostLoad
+from gpuagent.sources.host import HostLoad
 from gpuagent.sources.source import SourceContext
 from tests.support.nvml_replay import NO_DRIVER
 from tests.support.trees import instant
@@ -15,11 +15,10 @@ from tests.support.trees import instant
 _NO_SOURCES = {"source", "support"}
 
 
-def test_every_file_in_the_folder_is_a_listed_source() -> None:
+def test_every_file_in_the_folder_has_a_listed_source() -> None:
     files = {module.name for module in pkgutil.iter_modules(gpuagent.sources.__path__)} - _NO_SOURCES
-    assert files == {source.name for source in SOURCES}
-    for source in SOURCES:
-        assert getattr(source, "__module__", "") == f"gpuagent.sources.{source.name}"
+    assert {f"gpuagent.sources.{name}" for name in files} == {source.__module__ for source in SOURCES}
+    assert len({source.name for source in SOURCES}) == len(SOURCES)
 
 
 def test_on_an_empty_node_each_source_reports_why_it_cannot_work(tmp_path: Path) -> None:
