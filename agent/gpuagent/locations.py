@@ -113,7 +113,7 @@ def make_private(folder: Path, remedy: str = REMEDY) -> None:
 
 
 def _check_content(folder: Path, remedy: str) -> None:
-    """Raise GpuAgentError where a folder in which others could write has what they made, links, or what they can use."""
+    """Raise GpuAgentError where a folder in which others could write has things of theirs, links, or what they use."""
     for path in folder.iterdir():
         inside = path.lstat()
         if inside.st_uid != os.geteuid() or stat.S_ISLNK(inside.st_mode):
