@@ -22,7 +22,6 @@ from gpuagent_workloads.suite import (
     mnist,
     sentiment,
     serve_load,
-    storage,
 )
 from gpuagent_workloads.workload import Workload
 
@@ -41,7 +40,6 @@ WORKLOADS: tuple[Workload[Any], ...] = (
     serve_load.WORKLOAD,
     ceilings.WORKLOAD,
     collectives.WORKLOAD,
-    storage.WORKLOAD,
     cpu_burn.WORKLOAD,
     memory_burn.WORKLOAD,
     gpu_burn.WORKLOAD,

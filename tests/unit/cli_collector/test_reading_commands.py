@@ -276,7 +276,7 @@ def test_schema_defines_what_measuring_workloads_report(collector: Collector) ->
     assert (row["unit"], row["better"], row["source"]) == ("bytes/s", "higher", "results of the workload collectives")
     assert "2 (n − 1) / n of n ranks (all_reduce)" in row["definition"]
     rows = list(csv.DictReader(io.StringIO(collector("schema", "--metrics", "--format", "csv").out)))
-    assert {"throughput", "checkpoint_read_cold_bytes_per_second"} <= {row["metric"] for row in rows}
+    assert {"throughput", "pairs_N_bytes_bus_bytes_per_second"} <= {row["metric"] for row in rows}
     assert all(row["definition"] and row["source"] for row in rows)
 
 
