@@ -13,8 +13,7 @@ from benchmarks.load.plan import Kind, SimulatedNode
 from benchmarks.load.sender import Sender, Task
 from gpuagent_collector.trust.certificate_folder import CertificateFolder
 from gpuagent_collector.trust.private_files import write_private
-from gpuagent_collector.trust.tokens import Scope
-from gpuagent_collector.trust.tokens import TokenFile
+from gpuagent_collector.trust.tokens import Scope, TokenFile
 from gpuagent_common.connection import TlsFiles
 from tests.fault.proxy import Conditions, FaultProxy
 from tests.support.servers import Node

@@ -7,7 +7,7 @@ import click
 
 from gpuagent_collector.cli.options import ReaderOptions, reader_options
 from gpuagent_collector.cli.printing import print_rows_of
-from gpuagent_common.cli import single
+from gpuagent_common.cli import NAME, single
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import counted, harmless
 
@@ -21,9 +21,10 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.option("--run", "run_ids", multiple=True, metavar="ID", help="Remove this run; repeatable.")
-@click.option("--experiment", metavar="NAME", help="Remove all runs of this experiment.")
+@click.option("--experiment", type=NAME, metavar="NAME", help="Remove all runs of this experiment.")
 @click.option(
     "--node",
+    type=NAME,
     metavar="NAME",
     multiple=True,
     callback=single,

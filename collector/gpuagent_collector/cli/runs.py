@@ -14,7 +14,7 @@ from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_collector.output.statuses import STATUSES
-from gpuagent_common.cli import MOST
+from gpuagent_common.cli import MOST, NAME
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import harmless
 from gpuagent_common.waiting import waiting_for
@@ -70,9 +70,9 @@ _FIGURES_SECONDS = 10.0
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("names", metavar="[RUN]...", nargs=-1)
-@click.option("--workload", help="Only runs of this workload.", shell_complete=stored_workloads)
-@click.option("--platform", help="Only runs on this platform.")
-@click.option("--experiment", metavar="NAME", help="Only runs of this experiment or launch.")
+@click.option("--workload", type=NAME, help="Only runs of this workload.", shell_complete=stored_workloads)
+@click.option("--platform", type=NAME, help="Only runs on this platform.")
+@click.option("--experiment", type=NAME, metavar="NAME", help="Only runs of this experiment or launch.")
 @click.option("--status", type=click.Choice(list(STATUSES)), help="Only runs with this status.")
 @click.option("--limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="Most runs to list.")
 @click.option("--parts", is_flag=True, help="List runs on several nodes by node.")
