@@ -15,7 +15,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_common.naming import check_label
+from gpuagent_common.naming import check_label, check_name
 from gpuagent_common.text import harmless
 from gpuagent_common.unexpected import describe_unexpected, replace_hooks
 
@@ -103,6 +103,19 @@ class Number(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value} is not in the range of finite numbers", param, ctx)
         return number
+
+
+class Name(click.ParamType):
+    """A name given by a user: printable, not blank, and not longer than names may be."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
+        """Return the name; raise MisuseError if it is none."""
+        return check_name(str(value), max(param.opts, key=len) if param else "the name")
+
+
+NAME = Name()
 
 
 def single(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> str | None:

@@ -15,7 +15,7 @@ import click
 from gpuagent.cli.experiment_answer import Answer, await_delivery, is_narrow
 from gpuagent.cli.node_agent import PLANNING, NodeAgent, given_to_agent, node_agent
 from gpuagent.cli.options import agent_config, agent_options
-from gpuagent_common.cli import MOST, interrupt_on_signals
+from gpuagent_common.cli import MOST, NAME, interrupt_on_signals
 from gpuagent_common.connection import TokenError, read_token
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.folders import expand_user
@@ -57,7 +57,7 @@ Examples:
     help="Replace a parameter of the workloads that have it; repeatable.",
 )
 @click.option("--data", metavar="[WORKLOAD=]DIR", multiple=True, help="Real data of the workloads; repeatable.")
-@click.option("--name", metavar="NAME", help="Another name for the experiment.")
+@click.option("--name", type=NAME, metavar="NAME", help="Another name for the experiment.")
 @click.option("--repeats", metavar="N", type=click.IntRange(1, MOST), help="Another number of repeats.")
 @click.option("--until", metavar="WIDTH", help="Stop at a planned look with intervals this narrow, such as 2%.")
 @click.option("--output", metavar="DIR", type=click.Path(path_type=Path), help=_OUTPUT_HELP)

@@ -10,7 +10,7 @@ import click
 
 from gpuagent.cli.connection import CONNECTION_OPTIONS, env_option, take_connection
 from gpuagent.locations import SPOOL_VARIABLE
-from gpuagent_common.cli import MOST, MOST_SECONDS, Number, parse_labels
+from gpuagent_common.cli import MOST, MOST_SECONDS, NAME, Number, parse_labels
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.naming import check_name
 
@@ -76,7 +76,7 @@ PYTHON_OPTION = click.option(
     help="Python that has the workloads.",
 )
 
-_NODE_ID_HELP = "Identity of the node, where /etc/machine-id is not unique."
+_NODE_ID_HELP = "Identity of the node, any text, where /etc/machine-id is not unique."
 _NODE_NAME_HELP = "Name of the node, where the host name is a pod's."
 _DELIVER_HELP = "On exit, wait up to SECONDS for delivery to finish, or fail."
 _CHANGE_HELP = "New limit of CPUs during the run, such as cpus=8@60s; repeatable."
@@ -85,8 +85,8 @@ _COUNT = Number(0, 1e15, min_open=True)
 _JOB_HELP = "With --nodes: the secret that identifies the run, the same everywhere."
 
 _IDENTITY_OPTIONS = (
-    env_option("--node-id", "GPUAGENT_NODE_ID", metavar="UUID", help=_NODE_ID_HELP),
-    env_option("--node-name", "GPUAGENT_NODE_NAME", metavar="NAME", help=_NODE_NAME_HELP),
+    env_option("--node-id", "GPUAGENT_NODE_ID", type=NAME, metavar="NAME", help=_NODE_ID_HELP),
+    env_option("--node-name", "GPUAGENT_NODE_NAME", type=NAME, metavar="NAME", help=_NODE_NAME_HELP),
 )
 
 _AGENT_OPTIONS = (
@@ -94,6 +94,7 @@ _AGENT_OPTIONS = (
     env_option(
         "--platform",
         "GPUAGENT_PLATFORM",
+        type=NAME,
         metavar="NAME",
         help="Name of this kind of machine.",
         show_default="the host's name",
@@ -117,7 +118,11 @@ _AGENT_OPTIONS = (
 
 _RUN_OPTIONS = (
     click.option(
-        "--name", metavar="NAME", show_default="its script's", help="Name PROGRAM; its runs are compared by it."
+        "--name",
+        type=NAME,
+        metavar="NAME",
+        show_default="its script's",
+        help="Name PROGRAM; its runs are compared by it.",
     ),
     click.option("--param", "parameters", metavar="K=V", multiple=True, help="Parameter of the workload; repeatable."),
     click.option(
@@ -151,11 +156,11 @@ _RUN_OPTIONS = (
         default=1,
         help="One run on N nodes: give the same command on each.",
     ),
-    env_option("--job", "GPUAGENT_JOB", metavar="NAME", help=_JOB_HELP, show_default="the step of Slurm"),
+    env_option("--job", "GPUAGENT_JOB", type=NAME, metavar="NAME", help=_JOB_HELP, show_default="the step of Slurm"),
     click.option("--observe", is_flag=True, help="Time the steps of a Python program with torch or Keras."),
     click.option("--pattern", metavar="PATTERN", show_default="a ready one that fits", help=_PATTERN_HELP),
     click.option("--items-per-step", metavar="N", type=_COUNT, help="Samples or tokens of a program's step."),
-    click.option("--experiment", metavar="NAME", help="Name that groups the runs of one question."),
+    click.option("--experiment", type=NAME, metavar="NAME", help="Name that groups the runs of one question."),
     click.option("--timeout", metavar="SECONDS", type=_SECONDS, help="Stop each run after SECONDS."),
 )
 

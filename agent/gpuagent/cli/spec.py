@@ -12,7 +12,6 @@ from gpuagent.environments import split_name
 from gpuagent_common.cli import parse_pairs, word_parameters
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import make_limits
-from gpuagent_common.naming import check_name
 from gpuagent_common.program_name import check_program_name
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
@@ -57,7 +56,7 @@ def run_spec(
         image=image,
         interference=list(options["beside"]),
         labels=dict(labels),
-        experiment=check_name(options["experiment"], "--experiment") if options["experiment"] else "",
+        experiment=options["experiment"] or "",
         timeout_seconds=options["timeout"] or 0,
         name=check_program_name(options["name"]) if options["name"] is not None else "",
         observe=options["observe"],

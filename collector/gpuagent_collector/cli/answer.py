@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from gpuagent_collector.cli.options import ReaderOptions, reader_options
+from gpuagent_common.cli import NAME
 from gpuagent_common.errors import MisuseError
 
 _EXAMPLES = """\b
@@ -16,7 +17,7 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("file", metavar="FILE|STUDY")
-@click.option("--name", metavar="NAME", help="Name that the experiment's runs have.  [default: FILE's]")
+@click.option("--name", type=NAME, metavar="NAME", help="Name that the experiment's runs have.  [default: FILE's]")
 @click.option(
     "--output", metavar="DIR", type=click.Path(path_type=Path), help="Folder to write.  [default: NAME-answer]"
 )

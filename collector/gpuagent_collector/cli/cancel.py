@@ -4,6 +4,7 @@ import click
 
 from gpuagent_collector.cli.options import CollectorOptions, collector_options
 from gpuagent_collector.cli.printing import asking, print_error
+from gpuagent_common.cli import NAME
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted, harmless
 
@@ -17,7 +18,7 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("names", metavar="RUN...", nargs=-1)
-@click.option("--experiment", metavar="NAME", help="Stop all running and queued runs of this experiment.")
+@click.option("--experiment", type=NAME, metavar="NAME", help="Stop all running and queued runs of this experiment.")
 @collector_options
 def command(names: tuple[str, ...], experiment: str | None, collector: CollectorOptions) -> int:
     """Stop runs, running or queued.

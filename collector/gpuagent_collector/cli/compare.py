@@ -18,7 +18,7 @@ from gpuagent_collector.cli.selection import (
     unpaired_option,
 )
 from gpuagent_collector.output.formats import OutputFormat
-from gpuagent_common.cli import Number
+from gpuagent_common.cli import NAME, Number
 from gpuagent_common.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @side_options
-@click.option("--workload", metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads)
+@click.option(
+    "--workload", type=NAME, metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads
+)
 @run_options
 @tested_options
 @stats_options

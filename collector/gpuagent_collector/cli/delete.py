@@ -7,9 +7,9 @@ import click
 
 from gpuagent_collector.cli.options import ReaderOptions, reader_options
 from gpuagent_collector.cli.printing import print_rows_of
-from gpuagent_common.cli import single
+from gpuagent_common.cli import NAME, single
 from gpuagent_common.errors import MisuseError
-from gpuagent_common.text import counted
+from gpuagent_common.text import counted, harmless
 
 _EXAMPLES = """\b
 Examples:
@@ -21,9 +21,10 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.option("--run", "run_ids", multiple=True, metavar="ID", help="Remove this run; repeatable.")
-@click.option("--experiment", metavar="NAME", help="Remove all runs of this experiment.")
+@click.option("--experiment", type=NAME, metavar="NAME", help="Remove all runs of this experiment.")
 @click.option(
     "--node",
+    type=NAME,
     metavar="NAME",
     multiple=True,
     callback=single,
@@ -35,8 +36,9 @@ def command(run_ids: Sequence[str], experiment: str | None, node: str | None, ye
     """Remove runs or a node.
 
     A running collector does it at an operator's request; otherwise the store is changed directly. Prints the number of
-    rows first. A run's samples on its nodes are removed with it, except for times in which another run was there. Let
-    agents deliver first: data of a removed run that they still hold is stored on delivery.
+    rows first, and the hosts if there are several: two machines with one identity are one node. A run's samples on its
+    nodes are removed with it, except for times in which another run was there. Let agents deliver first: data of a
+    removed run that they still hold is stored on delivery.
     """
     from gpuagent_collector.exchange.delete import Deletion
 
@@ -49,6 +51,9 @@ def command(run_ids: Sequence[str], experiment: str | None, node: str | None, ye
             print_rows_of(table, count)
         still = f", {found.open_runs:,} of which not ended" if found.open_runs else ""
         click.echo(f"  {counted(found.runs, 'run')}{still}", err=True)
+        if len(found.hosts) > 1:
+            hosts = (f"{harmless(host)} ({counted(runs, 'run')})" for host, runs in found.hosts.items())
+            click.echo(f"  from {len(found.hosts):,} hosts: {', '.join(hosts)}", err=True)
         if not yes:
             if not sys.stdin.isatty():
                 raise MisuseError("nothing was removed; repeat the command with --yes to remove this")

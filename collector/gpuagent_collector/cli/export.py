@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuagent_collector.cli.options import ReaderOptions, reader_options
+from gpuagent_common.cli import NAME
 from gpuagent_common.text import harmless
 
 if TYPE_CHECKING:
@@ -32,9 +33,16 @@ Examples:
 )
 @click.option("--run", "run_ids", multiple=True, metavar="ID", help="Only this run; repeatable.")
 @click.option(
-    "--experiment", "experiments", multiple=True, metavar="NAME", help="Only runs of this experiment; repeatable."
+    "--experiment",
+    "experiments",
+    type=NAME,
+    multiple=True,
+    metavar="NAME",
+    help="Only runs of this experiment; repeatable.",
 )
-@click.option("--platform", "platforms", multiple=True, metavar="NAME", help="Only runs on this platform; repeatable.")
+@click.option(
+    "--platform", "platforms", type=NAME, multiple=True, metavar="NAME", help="Only runs on this platform; repeatable."
+)
 @click.option(
     "--since",
     metavar="DATE[THH:MM]",

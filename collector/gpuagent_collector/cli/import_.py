@@ -12,7 +12,7 @@ import click
 
 from gpuagent_collector.cli.options import changed_store_option
 from gpuagent_collector.cli.printing import print_rows_of
-from gpuagent_common.cli import Number, parse_labels, parse_pairs
+from gpuagent_common.cli import NAME, Number, parse_labels, parse_pairs
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
 
@@ -49,11 +49,11 @@ Examples:
     help="With --run: samples or tokens of a step.",
 )
 @click.option("--log-run", metavar="NAME", help="With --run: the run in a table or chart of several.")
-@click.option("--platform", metavar="NAME", help="Of a result: where it was measured.")
-@click.option("--node", metavar="NAME", help="Of a result: the node.")
+@click.option("--platform", type=NAME, metavar="NAME", help="Of a result: where it was measured.")
+@click.option("--node", type=NAME, metavar="NAME", help="Of a result: the node.")
 @click.option("--gpu", metavar="[N x ]NAME", multiple=True, help="Of a result: the GPUs, such as '8 x NVIDIA H200'.")
 @click.option("--instance-type", metavar="NAME", help="Of a result: the cloud's machine type, for prices.")
-@click.option("--name", metavar="NAME", help="Of a result: the workload's name in comparisons.")
+@click.option("--name", type=NAME, metavar="NAME", help="Of a result: the workload's name in comparisons.")
 @click.option("--label", "labels", metavar="KEY=VALUE", multiple=True, help="Of a result: a label of its runs.")
 @click.option(
     "--param", "parameters", metavar="KEY=VALUE", multiple=True, help="Of a result: a parameter that it does not state."

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import CollectorOptions, collector_options
 from gpuagent_collector.cli.printing import asking, print_error
-from gpuagent_common.cli import MOST, MOST_SECONDS, Number, ProgramCommand
+from gpuagent_common.cli import MOST, MOST_SECONDS, NAME, Number, ProgramCommand
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.waiting import waiting_for
 
@@ -74,7 +74,9 @@ AND run_id NOT IN (SELECT run_id FROM metrics)"""
 )
 @click.option("--all", "on_all", is_flag=True, help="Launch on every agent that matches.")
 @click.option("--any", "on_any", is_flag=True, help="Launch on the matching agent with the fewest runs.")
-@click.option("--name", metavar="NAME", help="Name PROGRAM; its runs are compared by it.  [default: its script's]")
+@click.option(
+    "--name", type=NAME, metavar="NAME", help="Name PROGRAM; its runs are compared by it.  [default: its script's]"
+)
 @click.option("--param", "parameters", multiple=True, metavar="K=V", help="Set a workload's parameter; repeatable.")
 @click.option(
     "--repeat", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Runs per agent; of FILE, repeats."
@@ -112,7 +114,10 @@ AND run_id NOT IN (SELECT run_id FROM metrics)"""
 )
 @click.option("--label", "labels", multiple=True, metavar="K=V", help="Label the runs; repeatable.")
 @click.option(
-    "--experiment", metavar="NAME", help="Name that groups the runs.  [default: made for this launch, or FILE's]"
+    "--experiment",
+    type=NAME,
+    metavar="NAME",
+    help="Name that groups the runs.  [default: made for this launch, or FILE's]",
 )
 @click.option("--only", metavar="K=V", multiple=True, help="Of FILE, only cells of this environment or workload.")
 @click.option("--force", is_flag=True, help="Start FILE despite objections, such as busy GPUs.")

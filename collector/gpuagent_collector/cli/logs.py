@@ -6,7 +6,7 @@ import click
 
 from gpuagent_collector.cli.options import CollectorOptions, collector_options
 from gpuagent_collector.cli.printing import asking, print_error
-from gpuagent_common.cli import single
+from gpuagent_common.cli import NAME, single
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import harmless
 
@@ -32,6 +32,7 @@ _STORED = ("succeeded", "failed", "cancelled", "timed_out")
 @click.option("--all", "from_start", is_flag=True, help="Start at the first byte that the node still has.")
 @click.option(
     "--node",
+    type=NAME,
     metavar="NAME",
     multiple=True,
     callback=single,

@@ -9,7 +9,7 @@ from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.cli.printing import asking, print_answer
 from gpuagent_collector.cli.selection import delta_option, run_options
 from gpuagent_collector.output.formats import OutputFormat
-from gpuagent_common.cli import MOST, Number
+from gpuagent_common.cli import MOST, NAME, Number
 
 _EXAMPLES = """\b
 Examples:
@@ -20,7 +20,9 @@ Examples:
 
 
 @click.command(epilog=_EXAMPLES)
-@click.option("--workload", metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads)
+@click.option(
+    "--workload", type=NAME, metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads
+)
 @run_options
 @click.option(
     "--last",

@@ -9,6 +9,7 @@ from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.cli.printing import asking, print_answer
 from gpuagent_collector.cli.selection import each_option, run_options
 from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_common.cli import NAME
 
 _EXAMPLES = """\b
 Examples:
@@ -21,7 +22,9 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("name", required=False, metavar="[RUN|NODE]")
-@click.option("--workload", metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads)
+@click.option(
+    "--workload", type=NAME, metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads
+)
 @run_options
 @each_option
 @click.option("--all", "everything", is_flag=True, help="Show every metric.")

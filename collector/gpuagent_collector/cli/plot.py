@@ -11,6 +11,7 @@ from gpuagent_collector.cli.keeper import output_path
 from gpuagent_collector.cli.options import ReaderOptions, check_option, prices_option, reader_options, show_sql_option
 from gpuagent_collector.cli.printing import asking, print_error
 from gpuagent_collector.cli.selection import each_option, limit_options, run_options, side_options, stats_options
+from gpuagent_common.cli import NAME
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _ENDINGS = (".png", ".svg", ".pdf")
@@ -61,7 +62,9 @@ def _millimetres(_context: click.Context, _option: click.Parameter, text: str) -
     type=click.Choice(["dots", "bars", "matrix", "time", "steps"]),
     help="Kind of a figure of metrics.  [default: by what there is]",
 )
-@click.option("--workload", metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads)
+@click.option(
+    "--workload", type=NAME, metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads
+)
 @run_options
 @stats_options
 @each_option

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from gpuagent_common.cli import NAME
 from gpuagent_common.errors import MisuseError
 
 _EXAMPLES = """\b
@@ -16,7 +17,9 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("catalogue", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--platform", required=True, metavar="NAME", help="The nodes' name in `gpuagent start --platform`.")
+@click.option(
+    "--platform", type=NAME, required=True, metavar="NAME", help="The nodes' name in `gpuagent start --platform`."
+)
 @click.option("--region", required=True, metavar="REGION", help="The region, as the catalogue names it.")
 @click.option("--date", "day", required=True, type=click.DateTime(["%Y-%m-%d"]), help="Day of the catalogue.")
 @click.option("--source", metavar="TEXT", help="Where the catalogue is from.  [default: its file name]")

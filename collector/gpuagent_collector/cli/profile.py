@@ -9,7 +9,7 @@ from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.cli.printing import asking, print_answer
 from gpuagent_collector.cli.selection import check_facet, each_option
 from gpuagent_collector.output.formats import OutputFormat
-from gpuagent_common.cli import MOST
+from gpuagent_common.cli import MOST, NAME
 from gpuagent_common.errors import MisuseError
 
 _EXAMPLES = """\b
@@ -30,9 +30,13 @@ Examples:
     help="Facet of which A and B are values, such as platform.  [default: runs]",
 )
 @click.option(
-    "--workload", metavar="WORKLOAD", help="With --by, only runs of this workload.", shell_complete=stored_workloads
+    "--workload",
+    type=NAME,
+    metavar="WORKLOAD",
+    help="With --by, only runs of this workload.",
+    shell_complete=stored_workloads,
 )
-@click.option("--experiment", metavar="NAME", help="With --by, only runs of this experiment.")
+@click.option("--experiment", type=NAME, metavar="NAME", help="With --by, only runs of this experiment.")
 @click.option(
     "--top",
     type=click.IntRange(1, MOST),

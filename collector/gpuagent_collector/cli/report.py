@@ -18,6 +18,7 @@ from gpuagent_collector.cli.selection import (
     tested_options,
     unpaired_option,
 )
+from gpuagent_common.cli import NAME
 from gpuagent_common.errors import MisuseError
 
 _EXAMPLES = """\b
@@ -37,7 +38,9 @@ def _check_name(_context: click.Context, _argument: click.Parameter, path: Path)
 @click.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("path", metavar="OUT.html", type=click.Path(path_type=Path), callback=_check_name)
 @side_options
-@click.option("--workload", metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads)
+@click.option(
+    "--workload", type=NAME, metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads
+)
 @run_options
 @tested_options
 @stats_options

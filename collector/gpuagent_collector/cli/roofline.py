@@ -9,6 +9,7 @@ from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.cli.printing import asking, print_answer
 from gpuagent_collector.cli.selection import check_facet
 from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_common.cli import NAME
 
 _EXAMPLES = """\b
 Examples:
@@ -29,8 +30,8 @@ Examples:
     shell_complete=facets,
     help="Facet that separates points, such as platform or label:KEY.",
 )
-@click.option("--platform", metavar="NAME", help="Only runs on this platform.")
-@click.option("--experiment", metavar="NAME", help="Only runs of this experiment.")
+@click.option("--platform", type=NAME, metavar="NAME", help="Only runs on this platform.")
+@click.option("--experiment", type=NAME, metavar="NAME", help="Only runs of this experiment.")
 @answer_options
 def command(
     reader: ReaderOptions,

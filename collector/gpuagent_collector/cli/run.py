@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from gpuagent_collector.cli.options import ReaderOptions, reader_options
-from gpuagent_common.cli import SuggestingGroup, parse_pairs
+from gpuagent_common.cli import NAME, SuggestingGroup, parse_pairs
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import counted
 
@@ -25,7 +25,7 @@ def command() -> None:
 @command.command(epilog=_EXAMPLES)
 @click.argument("run_ids", metavar="RUN...", nargs=-1, required=True)
 @click.option("--label", "labels", multiple=True, metavar="K=V", help="Set a label, or remove it with K=; repeatable.")
-@click.option("--name", metavar="NAME", help="Another name of the program; runs are compared by it.")
+@click.option("--name", type=NAME, metavar="NAME", help="Another name of the program; runs are compared by it.")
 @click.option("--note", metavar="TEXT", help="A remark; an empty one removes it.")
 @click.option(
     "--exclude/--include", "is_excluded", default=None, help="Keep the runs out of comparisons, or take them back."

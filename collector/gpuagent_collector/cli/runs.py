@@ -14,7 +14,7 @@ from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.output.formats import OutputFormat
 from gpuagent_collector.output.statuses import STATUSES
-from gpuagent_common.cli import MOST
+from gpuagent_common.cli import MOST, NAME
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import harmless
 from gpuagent_common.waiting import waiting_for
@@ -34,6 +34,7 @@ Examples:
 """
 
 _SQL = """
+WITH listed AS (
 SELECT
     run_id, workload, runs.platform, environment, interference, limits, repeat, status, exit_code, reason,
     queued_at, runs.started_at, runs.ended_at, epoch(runs.ended_at - runs.started_at) AS duration_seconds,
@@ -43,6 +44,12 @@ FROM runs LEFT JOIN sessions USING (session_id)
 WHERE {conditions}
 ORDER BY queued_at DESC, run_id DESC
 LIMIT {limit}
+), behind AS (
+SELECT run_id, sum(TRY_CAST(detail->>'processes' AS BIGINT))::BIGINT AS left_processes
+FROM run_events SEMI JOIN listed USING (run_id) WHERE event = 'left' AND rank IS NULL GROUP BY run_id
+)
+SELECT * FROM listed LEFT JOIN behind USING (run_id)
+ORDER BY queued_at DESC, run_id DESC
 """.strip()
 
 
@@ -58,7 +65,7 @@ LIMIT {limit}
 
 _MOST_NAMES = 20
 
-# Of a text in the list; --json has all of it.
+# Of a text in the list, unless it is like another then; --json has all of it.
 _MOST_CHARACTERS = 24
 # A longer identity is folded, so that it can still be copied.
 _RUN_WIDTH = 26
@@ -70,9 +77,9 @@ _FIGURES_SECONDS = 10.0
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("names", metavar="[RUN]...", nargs=-1)
-@click.option("--workload", help="Only runs of this workload.", shell_complete=stored_workloads)
-@click.option("--platform", help="Only runs on this platform.")
-@click.option("--experiment", metavar="NAME", help="Only runs of this experiment or launch.")
+@click.option("--workload", type=NAME, help="Only runs of this workload.", shell_complete=stored_workloads)
+@click.option("--platform", type=NAME, help="Only runs on this platform.")
+@click.option("--experiment", type=NAME, metavar="NAME", help="Only runs of this experiment or launch.")
 @click.option("--status", type=click.Choice(list(STATUSES)), help="Only runs with this status.")
 @click.option("--limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="Most runs to list.")
 @click.option("--parts", is_flag=True, help="List runs on several nodes by node.")
@@ -189,7 +196,9 @@ def _run_columns(rows: "Sequence[Mapping[str, Any]]") -> "list[ListColumn]":
     settings, labels = _differing(rows, _settings), _differing(rows, _labels)
 
     def where_any(title: str, show: Callable[[Mapping[str, Any]], str | None], rank: int) -> "list[ListColumn]":
-        return [ListColumn(title=title, show=show, rank=rank)] if any(map(show, rows)) else []
+        return (
+            [ListColumn(title=title, show=show, rank=rank, max_width=_MOST_CHARACTERS)] if any(map(show, rows)) else []
+        )
 
     return [
         ListColumn(title="run", show=lambda row: row["run_id"], rank=0, max_width=_RUN_WIDTH),
@@ -197,8 +206,9 @@ def _run_columns(rows: "Sequence[Mapping[str, Any]]") -> "list[ListColumn]":
         ListColumn(title="platform", show=lambda row: row["platform"], rank=2),
         ListColumn(title="status", show=_status, rank=1, style=lambda text: STATUSES.get(text, "")),
         *where_any("why", lambda row: _shortened(row["reason"]), 3),
-        *where_any("differs in", lambda row: _shortened(settings[row["run_id"]]), 4),
-        *where_any("labels", lambda row: _shortened(labels[row["run_id"]]), 5),
+        *where_any("left behind", _left_behind, 3),
+        *where_any("differs in", lambda row: settings[row["run_id"]], 4),
+        *where_any("labels", lambda row: labels[row["run_id"]], 5),
         *where_any("note", lambda row: _shortened(row["note"]), 6),
         ListColumn(title="started", show=lambda row: row["started_at"] and ago(row["started_at"], now), rank=7),
         ListColumn(title="took", show=_took, rank=8, right=True),
@@ -224,18 +234,30 @@ def _labels(row: Mapping[str, Any]) -> dict[str, Any]:
 def _differing(
     rows: Sequence[Mapping[str, Any]], read: Callable[[Mapping[str, Any]], dict[str, Any]]
 ) -> dict[str, str]:
-    """Return, by run, those of its settings in which the listed runs of its workload differ, in words."""
+    """Return, by run, those of its settings in which the listed runs of its workload differ, in short words."""
+    from gpuagent_collector.output.shortening import shorten
     from gpuagent_collector.runs.words import distinguishing
 
-    values = {row["run_id"]: read(row) for row in rows}
-    texts = {}
+    by_workload: dict[str, dict[str, dict[str, Any]]] = {}
     for row in rows:
-        others = [values[other["run_id"]] for other in rows if other["workload"] == row["workload"]]
-        own = distinguishing(values[row["run_id"]], others)
-        given = {name: value for name, value in own.items() if value is not None}
-        named = (str(value) if name.startswith("[") else f"{name}={value}" for name, value in given.items())
-        texts[row["run_id"]] = " ".join(named)
+        by_workload.setdefault(row["workload"], {})[row["run_id"]] = read(row)
+    texts: dict[str, str] = {}
+    for values in by_workload.values():
+        others = list(values.values())
+        written = [harmless(_write(distinguishing(own, others))) for own in others]
+        texts |= zip(values, shorten(written, _MOST_CHARACTERS), strict=True)
     return texts
+
+
+def _write(settings: Mapping[str, Any]) -> str:
+    given = {name: value for name, value in settings.items() if value is not None}
+    return " ".join(str(value) if name.startswith("[") else f"{name}={value}" for name, value in given.items())
+
+
+def _left_behind(row: Mapping[str, Any]) -> str | None:
+    """Return the number of processes that the program left in the background, which were ended with it."""
+    number = row["left_processes"]
+    return f"{number:,} process{'es' * (number != 1)}" if number else None
 
 
 def _status(row: Mapping[str, Any]) -> str | None:

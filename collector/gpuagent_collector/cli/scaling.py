@@ -8,6 +8,7 @@ from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices_option
 from gpuagent_collector.cli.printing import asking, print_answer
 from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_common.cli import NAME
 
 _EXAMPLES = """\b
 Examples:
@@ -20,8 +21,8 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("workload", required=False, shell_complete=stored_workloads)
-@click.option("--platform", metavar="NAME", help="Only runs on this platform.")
-@click.option("--experiment", metavar="NAME", help="Only runs of this experiment.")
+@click.option("--platform", type=NAME, metavar="NAME", help="Only runs on this platform.")
+@click.option("--experiment", type=NAME, metavar="NAME", help="Only runs of this experiment.")
 @click.option(
     "--by",
     type=click.Choice(["ranks", "nodes"]),

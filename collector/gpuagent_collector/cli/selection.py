@@ -9,7 +9,7 @@ import click
 
 from gpuagent_collector.choices import PartKind, Stat
 from gpuagent_collector.cli.completing import facets
-from gpuagent_common.cli import MOST_SECONDS, Number
+from gpuagent_common.cli import MOST_SECONDS, NAME, Number
 from gpuagent_common.errors import MisuseError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -141,7 +141,7 @@ _SIDES = (
     click.option("--baseline", metavar="SIDE", help="The side to compare with.  [default: the first]"),
 )
 _RUNS = (
-    click.option("--experiment", metavar="NAME", help="Only runs of this experiment."),
+    click.option("--experiment", type=NAME, metavar="NAME", help="Only runs of this experiment."),
     click.option("--where", metavar="SQL", help="Only runs that meet this condition on the view `runs`."),
     click.option(
         "--param",

@@ -9,6 +9,7 @@ from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices
 from gpuagent_collector.cli.printing import asking, print_answer
 from gpuagent_collector.cli.selection import limit_options, run_options, side_options
 from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_common.cli import NAME
 
 _EXAMPLES = """\b
 Examples:
@@ -20,7 +21,9 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @side_options
-@click.option("--workload", metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads)
+@click.option(
+    "--workload", type=NAME, metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads
+)
 @run_options
 @limit_options
 @prices_option

@@ -9,6 +9,7 @@ from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices
 from gpuagent_collector.cli.printing import asking, print_answer
 from gpuagent_collector.cli.selection import each_option, run_options, stats_options
 from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_common.cli import NAME
 
 _EXAMPLES = """\b
 Examples:
@@ -22,7 +23,9 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("name", required=False, metavar="[RUN|PLATFORM|EXPERIMENT|WORKLOAD]")
-@click.option("--workload", metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads)
+@click.option(
+    "--workload", type=NAME, metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads
+)
 @run_options
 @stats_options
 @each_option

@@ -11,7 +11,7 @@ import click
 from gpuagent_collector.cli.options import format_options, parse_time
 from gpuagent_collector.cli.printing import print_error
 from gpuagent_collector.output.formats import OutputFormat
-from gpuagent_common.cli import SuggestingGroup, single
+from gpuagent_common.cli import NAME, SuggestingGroup, single
 from gpuagent_common.connection import (
     CA_FILE_VARIABLE,
     TOKEN_FILE_VARIABLE,
@@ -51,9 +51,10 @@ Examples:
   collector tokens create viewer --name vision --label team=vision -o vision.token"""
 )
 @click.argument("scope", type=click.Choice(["agent", "viewer", "operator"]))
-@click.option("--name", help="Name of the token.  [default: the node's name]")
+@click.option("--name", type=NAME, help="Name of the token.  [default: the node's name]")
 @click.option(
     "--node",
+    type=NAME,
     metavar="NAME",
     multiple=True,
     callback=single,
@@ -70,6 +71,7 @@ Examples:
 @click.option(
     "--platform",
     "platforms",
+    type=NAME,
     metavar="NAME",
     multiple=True,
     help="For a viewer: show only this platform; repeatable.",

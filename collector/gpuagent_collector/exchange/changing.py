@@ -63,7 +63,8 @@ class _RemoteChanger:
         )
         answer = self._call(lambda: self._stub.Delete(request, metadata=self._reader.metadata, timeout=_SECONDS))
         tables = {each.table: each.rows for each in answer.tables}
-        return Deleted(tables=tables, runs=answer.runs, open_runs=answer.open_runs)
+        hosts = {each.hostname: each.runs for each in answer.hosts}
+        return Deleted(tables=tables, runs=answer.runs, open_runs=answer.open_runs, hosts=hosts)
 
     def edit_runs(self, run_ids: Sequence[str], edit: RunEdit) -> None:
         request = pb.EditRunsRequest(

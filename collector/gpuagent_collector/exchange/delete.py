@@ -18,6 +18,10 @@ from gpuagent_common.errors import MisuseError
 
 _NODES = "SELECT DISTINCT node_id FROM sessions WHERE ? IN (hostname, node_uuid, node_id::VARCHAR)"
 _RUNS_OF_NODES = "SELECT run_id FROM run_requests WHERE node_id = ANY(?)"
+_HOSTS = """
+SELECT coalesce(hostname, 'unknown host') AS host, count(DISTINCT run_id)
+FROM sessions LEFT JOIN run_requests USING (session_id)
+WHERE sessions.node_id = ANY($node_ids) OR run_id = ANY($run_ids) GROUP BY host ORDER BY host"""
 _OPEN = "SELECT count(*) FROM runs WHERE run_id = ANY(?) AND ended_at IS NULL"
 
 
@@ -32,11 +36,12 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deleted:
-    """The rows that were removed, by table, and the number of runs and of runs that had not ended."""
+    """The rows that were removed, by table, and the number of runs, of runs that had not ended, and of runs by host."""
 
     tables: Mapping[str, int]
     runs: int
     open_runs: int
+    hosts: Mapping[str, int]
 
 
 def delete(store: Store, chosen: Deletion, *, only_count: bool) -> Deleted:
@@ -56,9 +61,9 @@ def delete(store: Store, chosen: Deletion, *, only_count: bool) -> Deleted:
                     experiments = [chosen.experiment] if chosen.experiment else ()
                     runs = RunFilter(run_ids=chosen.run_ids, experiments=experiments)
                     removal = Removal.of_runs(connection, runs)
-                still = removal.open_runs()
+                still, hosts = removal.open_runs(), removal.hosts()
                 tables = removal.count() if only_count else removal.remove()
-                return Deleted(tables=tables, runs=len(removal.run_ids), open_runs=still)
+                return Deleted(tables=tables, runs=len(removal.run_ids), open_runs=still, hosts=hosts)
 
         return retry_conflicts(attempt)
 
@@ -70,6 +75,7 @@ class Removal:
     connection: duckdb.DuckDBPyConnection
     meant: Belongings
     run_ids: Sequence[str]
+    node_ids: Sequence[int] = ()
 
     @classmethod
     def of_runs(cls, connection: duckdb.DuckDBPyConnection, chosen: RunFilter) -> "Removal":
@@ -102,7 +108,7 @@ class Removal:
 
     @classmethod
     def of_node(cls, connection: duckdb.DuckDBPyConnection, name: str) -> "Removal":
-        """Select all rows of the nodes with this hostname, UUID or key, and the runs that started there.
+        """Select all rows of the nodes with this hostname, UUID or key, and the runs that it took part in.
 
         Raises:
             MisuseError: there is no such node.
@@ -111,12 +117,18 @@ class Removal:
         if not node_ids:
             raise MisuseError(f"there is no node {name}; `collector nodes` lists them")
         run_ids = [run_id for (run_id,) in connection.execute(_RUNS_OF_NODES, [node_ids]).fetchall()]
-        return cls(connection=connection, meant=OfNodes(node_ids=node_ids, run_ids=run_ids), run_ids=run_ids)
+        meant = OfNodes(node_ids=node_ids, run_ids=run_ids)
+        return cls(connection=connection, meant=meant, run_ids=run_ids, node_ids=node_ids)
 
     def open_runs(self) -> int:
         """Return how many of the runs have not ended, as far as the store knows."""
         row = self.connection.execute(_OPEN, [list(self.run_ids)]).fetchone()
         return int(row[0]) if row else 0
+
+    def hosts(self) -> Mapping[str, int]:
+        """Return the runs of each host from which rows are selected."""
+        values = {"node_ids": list(self.node_ids), "run_ids": list(self.run_ids)}
+        return dict(self.connection.execute(_HOSTS, values).fetchall())
 
     def count(self) -> Mapping[str, int]:
         """Return the number of selected rows by table, without empty tables."""

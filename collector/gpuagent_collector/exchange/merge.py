@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from gpuagent_collector.exchange.tables import ExchangedTable
 from gpuagent_collector.metrics.summarize import summarize_runs
 from gpuagent_collector.store import Store
+from gpuagent_collector.store.columns import insert_from
 from gpuagent_collector.times import utc_now
 from gpuagent_common.statuses import FINAL_STATUSES
 
@@ -112,10 +113,10 @@ class _Merging:
         if not news.num_rows:
             return 0
         with _register(self.writing, "news", news):
-            self.writing.execute(f'INSERT INTO "{table.name}" BY NAME FROM news')
-        if table.is_of_runs and not table.is_computed:
+            ((added,),) = self.writing.execute(insert_from("news", table.name)).fetchall()
+        if added and table.is_of_runs and not table.is_computed:
             self.gained.update(run_id for run_id in pc.unique(news["run_id"]).to_pylist() if run_id is not None)
-        return news.num_rows
+        return int(added)
 
     def summarise(self) -> None:
         """Compute the figures of runs that gained rows, except where the source holds their latest figures."""

@@ -18,7 +18,7 @@ from gpuagent_collector.ingest.impossible import COUNTS, drop_impossible
 from gpuagent_collector.ingest.messages import COMMITTED, DISOWNED, DUPLICATE, Message, Outcome, Verdict
 from gpuagent_collector.ingest.owners import RunOwners
 from gpuagent_collector.ingest.ownership import Ownership
-from gpuagent_collector.store.columns import agent_tables
+from gpuagent_collector.store.columns import agent_tables, insert_from
 from gpuagent_collector.store.transactions import is_conflict, retry_conflicts, transaction
 from gpuagent_common.statuses import FINAL_STATUSES
 
@@ -233,7 +233,7 @@ class Committer:
         selected = f"* REPLACE ({', '.join(kept)})" if columns else "*"
         self._connection.register("incoming", rows)
         try:
-            self._connection.execute(f'INSERT INTO "{name}" BY NAME SELECT {selected} FROM incoming')  # noqa: S608 - names of the schema
+            self._connection.execute(insert_from("incoming", name, selected))
         finally:
             self._connection.unregister("incoming")
 

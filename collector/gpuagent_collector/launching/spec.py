@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from gpuagent_common.cli import parse_labels, parse_pairs, word_parameters
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import make_limits
-from gpuagent_common.naming import check_name
 from gpuagent_common.program_name import check_program_name, name_program
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
@@ -53,7 +52,7 @@ def run_spec(
         image=image,
         interference=beside,
         labels=parse_labels(labels),
-        experiment=check_name(experiment, "--experiment") if experiment else made_up,
+        experiment=experiment or made_up,
         timeout_seconds=timeout_seconds or 0,
         name="" if name is None else check_program_name(name),
         observe=observe,

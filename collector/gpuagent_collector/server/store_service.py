@@ -33,7 +33,8 @@ class StoreService(pb_grpc.StoreServiceServicer):
         )
         deleted = await self._change(lambda: delete(self._store, chosen, only_count=request.only_count), context)
         tables = [pb.TableRows(table=table, rows=rows) for table, rows in deleted.tables.items()]
-        return pb.DeleteResponse(tables=tables, runs=deleted.runs, open_runs=deleted.open_runs)
+        hosts = [pb.HostRuns(hostname=host, runs=runs) for host, runs in deleted.hosts.items()]
+        return pb.DeleteResponse(tables=tables, runs=deleted.runs, open_runs=deleted.open_runs, hosts=hosts)
 
     async def EditRuns(self, request: pb.EditRunsRequest, context: Context) -> pb.EditRunsResponse:  # noqa: N802
         """Append an edit of runs."""

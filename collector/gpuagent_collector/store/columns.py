@@ -17,6 +17,9 @@ STAMPED = ("session_id", "node_id")
 # Name endings of tables of samples, and of the tables of their rollups.
 SAMPLES, ROLLUPS = "_samples", "_rollups"
 
+# Table → columns by which its rows describe one thing. The first description counts: no reader expects another.
+_DESCRIBED: Mapping[str, tuple[str, ...]] = {"sessions": ("session_id",), "run_requests": ("run_id", "node_id")}
+
 _COLUMNS = """
 SELECT table_name, column_name, data_type
 FROM duckdb_columns() JOIN duckdb_tables() USING (database_name, schema_name, table_name)
@@ -40,6 +43,21 @@ def agent_tables(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
         for table, columns in table_columns(connection).items()
         if columns.keys() >= set(STAMPED) and not table.endswith(ROLLUPS)
     }
+
+
+def insert_from(rows: str, table: str, columns: str = "*") -> str:
+    """Return the statement that adds rows to a table, without second descriptions of what the table has already.
+
+    Args:
+        rows: the name of the relation that has them.
+        table: a table of the schema.
+        columns: what to select of them.
+    """
+    if table not in _DESCRIBED:
+        return f'INSERT INTO "{table}" BY NAME SELECT {columns} FROM "{rows}"'  # noqa: S608 - names of the schema
+    keys = ", ".join(_DESCRIBED[table])
+    news = f'"{rows}" ANTI JOIN "{table}" USING ({keys})'
+    return f'INSERT INTO "{table}" BY NAME SELECT DISTINCT ON ({keys}) {columns} FROM {news}'  # noqa: S608 - as above
 
 
 def is_large(table: str) -> bool:

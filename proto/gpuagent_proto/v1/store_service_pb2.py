@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%gpuagent_proto/v1/store_service.proto\x12\x11gpuagent_proto.v1\"V\n\rDeleteRequest\x12\x0f\n\x07run_ids\x18\x01 \x03(\t\x12\x12\n\nexperiment\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x12\n\nonly_count\x18\x04 \x01(\x08\"(\n\tTableRows\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0c\n\x04rows\x18\x02 \x01(\x04\"_\n\x0e\x44\x65leteResponse\x12,\n\x06tables\x18\x01 \x03(\x0b\x32\x1c.gpuagent_proto.v1.TableRows\x12\x0c\n\x04runs\x18\x02 \x01(\r\x12\x11\n\topen_runs\x18\x03 \x01(\r\"\xfb\x01\n\x0f\x45\x64itRunsRequest\x12\x0f\n\x07run_ids\x18\x01 \x03(\t\x12>\n\x06labels\x18\x02 \x03(\x0b\x32..gpuagent_proto.v1.EditRunsRequest.LabelsEntry\x12\x15\n\x08workload\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x11\n\x04note\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x18\n\x0bis_excluded\x18\x05 \x01(\x08H\x02\x88\x01\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_workloadB\x07\n\x05_noteB\x0e\n\x0c_is_excluded\"\x12\n\x10\x45\x64itRunsResponse2\xb2\x01\n\x0cStoreService\x12M\n\x06\x44\x65lete\x12 .gpuagent_proto.v1.DeleteRequest\x1a!.gpuagent_proto.v1.DeleteResponse\x12S\n\x08\x45\x64itRuns\x12\".gpuagent_proto.v1.EditRunsRequest\x1a#.gpuagent_proto.v1.EditRunsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%gpuagent_proto/v1/store_service.proto\x12\x11gpuagent_proto.v1\"V\n\rDeleteRequest\x12\x0f\n\x07run_ids\x18\x01 \x03(\t\x12\x12\n\nexperiment\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x12\n\nonly_count\x18\x04 \x01(\x08\"(\n\tTableRows\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0c\n\x04rows\x18\x02 \x01(\x04\"*\n\x08HostRuns\x12\x10\n\x08hostname\x18\x01 \x01(\t\x12\x0c\n\x04runs\x18\x02 \x01(\r\"\x8b\x01\n\x0e\x44\x65leteResponse\x12,\n\x06tables\x18\x01 \x03(\x0b\x32\x1c.gpuagent_proto.v1.TableRows\x12\x0c\n\x04runs\x18\x02 \x01(\r\x12\x11\n\topen_runs\x18\x03 \x01(\r\x12*\n\x05hosts\x18\x04 \x03(\x0b\x32\x1b.gpuagent_proto.v1.HostRuns\"\xfb\x01\n\x0f\x45\x64itRunsRequest\x12\x0f\n\x07run_ids\x18\x01 \x03(\t\x12>\n\x06labels\x18\x02 \x03(\x0b\x32..gpuagent_proto.v1.EditRunsRequest.LabelsEntry\x12\x15\n\x08workload\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x11\n\x04note\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x18\n\x0bis_excluded\x18\x05 \x01(\x08H\x02\x88\x01\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_workloadB\x07\n\x05_noteB\x0e\n\x0c_is_excluded\"\x12\n\x10\x45\x64itRunsResponse2\xb2\x01\n\x0cStoreService\x12M\n\x06\x44\x65lete\x12 .gpuagent_proto.v1.DeleteRequest\x1a!.gpuagent_proto.v1.DeleteResponse\x12S\n\x08\x45\x64itRuns\x12\".gpuagent_proto.v1.EditRunsRequest\x1a#.gpuagent_proto.v1.EditRunsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,14 +37,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELETEREQUEST']._serialized_end=146
   _globals['_TABLEROWS']._serialized_start=148
   _globals['_TABLEROWS']._serialized_end=188
-  _globals['_DELETERESPONSE']._serialized_start=190
-  _globals['_DELETERESPONSE']._serialized_end=285
-  _globals['_EDITRUNSREQUEST']._serialized_start=288
-  _globals['_EDITRUNSREQUEST']._serialized_end=539
-  _globals['_EDITRUNSREQUEST_LABELSENTRY']._serialized_start=456
-  _globals['_EDITRUNSREQUEST_LABELSENTRY']._serialized_end=501
-  _globals['_EDITRUNSRESPONSE']._serialized_start=541
-  _globals['_EDITRUNSRESPONSE']._serialized_end=559
-  _globals['_STORESERVICE']._serialized_start=562
-  _globals['_STORESERVICE']._serialized_end=740
+  _globals['_HOSTRUNS']._serialized_start=190
+  _globals['_HOSTRUNS']._serialized_end=232
+  _globals['_DELETERESPONSE']._serialized_start=235
+  _globals['_DELETERESPONSE']._serialized_end=374
+  _globals['_EDITRUNSREQUEST']._serialized_start=377
+  _globals['_EDITRUNSREQUEST']._serialized_end=628
+  _globals['_EDITRUNSREQUEST_LABELSENTRY']._serialized_start=545
+  _globals['_EDITRUNSREQUEST_LABELSENTRY']._serialized_end=590
+  _globals['_EDITRUNSRESPONSE']._serialized_start=630
+  _globals['_EDITRUNSRESPONSE']._serialized_end=648
+  _globals['_STORESERVICE']._serialized_start=651
+  _globals['_STORESERVICE']._serialized_end=829
 # @@protoc_insertion_point(module_scope)

@@ -74,12 +74,35 @@ class TableRows(_message.Message):
 Global___TableRows: _TypeAlias = TableRows  # noqa: Y015
 
 @_typing.final
+class HostRuns(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOSTNAME_FIELD_NUMBER: _builtins.int
+    RUNS_FIELD_NUMBER: _builtins.int
+    hostname: _builtins.str
+    runs: _builtins.int
+    def __init__(
+        self,
+        *,
+        hostname: _builtins.str = ...,
+        runs: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hostname", b"hostname", "runs", b"runs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostRuns: _TypeAlias = HostRuns  # noqa: Y015
+
+@_typing.final
 class DeleteResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLES_FIELD_NUMBER: _builtins.int
     RUNS_FIELD_NUMBER: _builtins.int
     OPEN_RUNS_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
     runs: _builtins.int
     open_runs: _builtins.int
     """How many of them had not ended."""
@@ -87,16 +110,21 @@ class DeleteResponse(_message.Message):
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableRows]:
         """Without empty tables."""
 
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostRuns]:
+        """Every host from which rows are removed: two machines with one identity are one node."""
+
     def __init__(
         self,
         *,
         tables: _abc.Iterable[Global___TableRows] | None = ...,
         runs: _builtins.int = ...,
         open_runs: _builtins.int = ...,
+        hosts: _abc.Iterable[Global___HostRuns] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["open_runs", b"open_runs", "runs", b"runs", "tables", b"tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "open_runs", b"open_runs", "runs", b"runs", "tables", b"tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -111,6 +111,23 @@ def test_a_node_goes_with_everything_that_came_from_it(site: str, delete: Run, n
     assert sum(after["gpu_samples"].values()) == 32
 
 
+def test_every_host_that_loses_rows_is_named(tmp_path: Path, delete: Run) -> None:
+    def fill(store: SyntheticStore) -> None:
+        alder, birch = store.node("alder", "p"), store.node("birch", "p")
+        store.run("own", alder, start_seconds=0)
+        store.run("of-the-clone", store.beside(alder, hostname="clone"), start_seconds=100)
+        for rank, node in enumerate((birch, alder)):
+            store.run("joint", node, start_seconds=200, nodes=2, rank=rank)
+        store.run("another", birch, start_seconds=300)
+
+    name = str(tmp_path / "s.duckdb")
+    write_site(name, fill)
+    code, said = delete(name, "--node", "alder", "--yes")
+    assert code == 0
+    assert "from 3 hosts: alder (2 runs), birch (1 run), clone (1 run)" in said
+    assert all_runs(content(name)) == {"another"}
+
+
 def all_runs(full: Content) -> set[str]:
     return {row[3] for row in full["run_requests"]}
 

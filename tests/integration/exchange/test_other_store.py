@@ -18,6 +18,7 @@ from tests.support.servers import Node
 
 
 def another_node(store: SyntheticStore) -> None:
+    store.keys += 1000  # keys of agents' sessions and nodes are no other site's
     node = store.node("gke-1", "gke", gpus=["L4"])
     store.run("gke-first", node, start_seconds=0, experiment="gan")
 
@@ -38,6 +39,19 @@ def test_another_store_is_merged_once(other: Path, name_store: NameStore, run: R
     code, said = run("import", str(other), "--store", mine)
     assert (code, ": 0 rows added" in said) == (0, True), said
     assert content(mine) == both
+
+
+def test_what_is_described_in_both_stores_keeps_the_first_description(
+    file_site: Path, other: Path, name_store: NameStore, run: Run
+) -> None:
+    mine = name_store("mine")
+    shutil.copy(file_site, mine)
+    execute(str(other), "UPDATE sessions SET platform = 'elsewhere'")
+    execute(str(other), "UPDATE run_requests SET workload = 'another'")
+    before = content(mine)
+    code, said = run("import", str(other), "--store", mine)
+    assert (code, ": 0 rows added" in said) == (0, True), said
+    assert content(mine) == before
 
 
 def test_the_catalog_of_a_lake_is_a_store_too(tmp_path: Path, run: Run) -> None:

@@ -221,6 +221,30 @@ def test_what_a_run_lacks_is_not_shown_as_if_it_had_it(collector: Collector, tmp
     assert "None" not in collector("peers", "counted", "--store", str(path)).out
 
 
+def test_the_list_of_runs_shows_where_commands_differ_and_what_was_ended_with_a_program(
+    collector: Collector, tmp_path: Path
+) -> None:
+    path = tmp_path / "runs.duckdb"
+    batches = (32, 64, 128)
+    with made_up(path) as store:
+        node = store.node("spruce", "lab")
+        for number, batch in enumerate(batches):
+            text = json.dumps(["python", "train.py", f"--config={'long/' * 20}{batch}/{'long/' * 20}x.yaml"])
+            store.run(f"r{batch}", node, start_seconds=20 * number, workload="train.py", parameters={}, command=text)
+        left = {"run_id": "r64", "event": "left", "name": "processes"}
+        for rank, processes in ((None, 1), (None, 2), (0, 50)):  # a program reports events of that name too
+            store.rows["run_events"].append(
+                {**node.at(30), **left, "rank": rank, "detail": f'{{"processes": {processes}}}'}
+            )
+    lines = collector("runs", "--store", str(path)).out.splitlines()
+    assert max(map(len, lines)) <= 80
+    listed = {batch: next(line for line in lines if line.startswith(f"r{batch} ")) for batch in batches}
+    assert [f"/{batch}/" in line for batch, line in listed.items()] == [True] * 3
+    assert ["3 processes" in line for line in listed.values()] == [False, True, False]
+    rows = json.loads(collector("runs", "--store", str(path), "--json").out)
+    assert [row["left_processes"] for row in rows] == [None, 3, None]
+
+
 @pytest.mark.parametrize(
     ("options", "runs"),
     [

@@ -59,6 +59,21 @@ def test_rows_are_stamped_with_session_and_node(connection: duckdb.DuckDBPyConne
 
 
 @ON_BOTH_KINDS
+def test_a_session_and_a_run_keep_their_first_description(connection: duckdb.DuckDBPyConnection) -> None:
+    """An agent that described its session again, otherwise, doubled each of its runs."""
+    ingest = committer(connection)
+    run = {"run_id": "r", "workload": "mnist"}
+    ingest.commit([message(1, encode_records({"sessions": [{"platform": "a"}], "run_requests": [run]}))])
+    again = {"sessions": [{"platform": "b"}, {"platform": "c"}], "run_requests": [{**run, "workload": "gan"}] * 2}
+    assert verdicts(ingest, message(2, encode_records({**again, "core_samples": [{"core": 2}]}))) == [Verdict.COMMITTED]
+    assert connection.execute("SELECT platform, workload FROM runs").fetchall() == [("a", "mnist")]
+    assert stored(connection) == [2]
+    several = encode_records({"sessions": [{"platform": "d"}, {"platform": "d", "hostname": "alder"}]})
+    ingest.commit([message(1, several, session_id=2)])
+    assert connection.execute("SELECT count(*) FROM sessions").fetchone() == (2,)
+
+
+@ON_BOTH_KINDS
 def test_a_goodbye_whose_acknowledgement_was_lost_ends_its_session_once(
     connection: duckdb.DuckDBPyConnection,
 ) -> None:

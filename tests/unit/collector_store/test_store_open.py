@@ -58,6 +58,20 @@ def test_a_new_migration_upgrades_a_store_that_has_rows(store_name: str) -> None
         assert store.connect().execute("SELECT run_id, step, joules FROM steps").fetchall() == [("r", 1, None)]
 
 
+@ON_BOTH_KINDS
+def test_an_older_store_loses_second_descriptions(store_name: str) -> None:
+    older = [migration for migration in load_migrations() if migration.version < 12]
+    with Store.open(store_name, migrations=older) as store, store.connect() as connection:
+        for platform, workload in (("a", "mnist"), ("b", "gan")):
+            connection.execute("INSERT INTO sessions (session_id, platform) VALUES (1, ?), (2, 'c')", [platform])
+            connection.execute(
+                "INSERT INTO run_requests (session_id, node_id, run_id, workload) VALUES (1, 1, 'r', ?)", [workload]
+            )
+    with Store.open(store_name) as store, store.connect() as connection:
+        assert connection.execute("SELECT platform, workload FROM runs").fetchall() == [("a", "mnist")]
+        assert connection.execute("SELECT count(*) FROM sessions").fetchone() == (2,)
+
+
 @pytest.mark.parametrize("read_only", [False, True])
 @ON_BOTH_KINDS
 def test_a_store_from_a_newer_collector_is_refused_in_words(store_name: str, read_only: bool) -> None:

@@ -624,6 +624,31 @@ def test_figures_are_in_the_unit_that_is_written_or_refused(name: str) -> None:
         read_results(Path("a.json"), json.dumps(document).encode(), None)
 
 
+IMPOSSIBLE = [
+    ("aiperf-1.0.json", ("time_to_first_token",), {"p50": 70.0}),
+    ("aiperf-1.0.json", ("request_latency",), {"avg": 1e6}),
+    ("aiperf-1.0.json", ("inter_token_latency",), {"min": 7.4}),
+    ("aiperf-1.0.json", ("output_sequence_length",), {"max": 10.0}),
+    ("genai-perf-options.json", ("time_to_first_token",), {"p99": 0.001}),
+    ("guidellm-poisson.json", ("benchmarks", "0", "metrics", "request_latency", "successful"), {"max": 0.001}),
+    ("vllm-rate4.json", (), {"p99_ttft_ms": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("name", "place", "change"), IMPOSSIBLE)
+def test_statistics_that_contradict_each_other_are_refused(
+    name: str, place: tuple[str, ...], change: dict[str, float]
+) -> None:
+    document = json.loads((FILES / name).read_text())
+    found = document
+    for key in place:
+        found = found[int(key)] if key.isdigit() else found[key]
+    assert found.keys() >= change.keys()
+    found.update(change)
+    with pytest.raises(ResultError, match="more than its"):
+        read_results(Path(name), json.dumps(document).encode(), None)
+
+
 def test_the_unit_of_a_line_of_the_csv_of_aiperf_counts() -> None:
     content = (FILES / "aiperf-poisson.csv").read_text()
     (run,) = read_results(Path("a.csv"), content.replace("First Token (ms)", "First Token (s)").encode(), None)

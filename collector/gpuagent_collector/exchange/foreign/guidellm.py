@@ -13,6 +13,7 @@ from gpuagent_collector.exchange.foreign.result import (
     ResultError,
     about,
     as_condition,
+    check_spread,
     constant,
     number,
     part,
@@ -107,7 +108,9 @@ def _add(figures: Figures, metrics: Any) -> None:
     for name, field in (("input_tokens_mean", "prompt_token_count"), ("output_tokens_mean", "output_token_count")):
         figures.add(name, number(part(metrics, field, "successful", "mean"), field))
     for kind, (field, scale) in _LATENCIES.items():
-        found = {percent: part(metrics, field, "successful", "percentiles", f"p{percent}") for percent in (50, 90, 99)}
+        spread = part(metrics, field, "successful") or {}
+        found = {percent: part(spread, "percentiles", f"p{percent}") for percent in (50, 90, 99)}
+        check_spread(field, {**spread, **{f"p{percent}": value for percent, value in found.items()}})
         figures.add_latencies(kind, {percent: value and value * scale for percent, value in found.items()})
 
 

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from itertools import pairwise
 from typing import Any
 
 from gpuagent_collector.choices import MEASURED_MARK
@@ -87,7 +89,12 @@ class Figures:
             self.found.append(Figure(name=name, value=figure, unit=unit, phase="measure" if measured else None))
 
     def add_latencies(self, kind: str, milliseconds: Mapping[int, Any]) -> None:
-        """Add percentiles of ttft, tpot or e2e. 0 is absent: some programs write it where nothing was measured."""
+        """Add percentiles of ttft, tpot or e2e. 0 is absent: some programs write it where nothing was measured.
+
+        Raises:
+            ResultError: one is no number, or a higher percentile is the lower one.
+        """
+        check_spread(kind, {f"p{percent}": value for percent, value in milliseconds.items()})
         for percent, value in milliseconds.items():
             if read := number(value, f"{kind} p{percent}"):
                 self.add(f"{kind}_p{percent}_seconds", read / 1000, "s")
@@ -104,6 +111,32 @@ def number(value: Any, name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e300:
         raise ResultError(f"{name} is {value!r:.40}, not a number from 0 up")
     return float(value)
+
+
+_PERCENTILE = re.compile(r"p(\d{1,2})")
+
+_SPREAD = frozenset({"min", "avg", "mean", "max"})
+
+# Means of equal values may differ from them in their last digits.
+_ROUNDING = 1 + 1e-6
+
+
+def check_spread(name: str, statistics: Mapping[str, Any]) -> None:
+    """Check that statistics of one metric are possible together: min, percentiles such as p50, avg or mean, and max.
+
+    Raises:
+        ResultError: one is no number, a higher percentile is the lower one, or one is outside min and max.
+    """
+    chosen = (key for key in statistics if key in _SPREAD or _PERCENTILE.fullmatch(key))
+    known = {key: read for key in chosen if (read := number(statistics[key], f"{name} {key}"))}
+    percentiles = sorted((key for key in known if _PERCENTILE.fullmatch(key)), key=lambda key: int(key[1:]))
+    for middle in (percentiles, ["avg"], ["mean"]):
+        present = [key for key in ("min", *middle, "max") if key in known]
+        for low, high in pairwise(present):
+            if known[low] > known[high] * _ROUNDING:
+                raise ResultError(
+                    f"{name} has {low} {known[low]:g}, more than its {high} {known[high]:g}; it is damaged"
+                )
 
 
 def whole(value: Any, name: str) -> int | None:
@@ -155,11 +188,12 @@ def stated(metrics: Mapping[str, Any], name: str, statistic: str, units: Mapping
     """Return a statistic of a metric, by the metric's `unit`; None: it is absent.
 
     Raises:
-        ResultError: it is no number, or in none of these units.
+        ResultError: it is no number, in none of these units, or impossible beside the metric's other statistics.
     """
     value = number(part(metrics, name, statistic), name)
     if value is None:
         return None
+    check_spread(name, metrics[name])
     unit = part(metrics, name, "unit") or ""
     if unit not in units:
         raise ResultError(f"the unit of {name} is {unit!r:.20}; it can be {', '.join(filter(None, units))}")

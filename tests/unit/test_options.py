@@ -1,4 +1,4 @@
-"""Options that take numbers, of both command lines."""
+"""Options that take numbers or names, of both command lines."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,8 @@ import pytest
 
 from gpuagent.cli import cli as agent
 from gpuagent_collector.cli import cli as collector
-from gpuagent_common.cli import Number, describe_misuse
+from gpuagent_common.cli import NAME, Number, describe_misuse
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.serving.command import command as serving
 
 
@@ -41,3 +42,17 @@ def test_every_number_has_a_range_and_is_none_beyond_it() -> None:
             said = describe_misuse(refused.value)
             assert max(parameter.opts, key=len) in said and ("at most" in said or "below" in said), (path, said)
     assert ranges > 30
+
+
+NAMES = {"--experiment", "--platform", "--node", "--node-id", "--node-name", "--workload", "--job", "--name"}
+
+
+def test_no_name_is_blank_or_unprintable() -> None:
+    found = [(path, option) for each in (agent, collector) for path, option in options(each, str(each.name))]
+    named = [(path, option) for path, option in found if NAMES & set(option.opts)]
+    for path, option in named:
+        assert option.type is NAME, path
+        for written in ("", "  ", "a\nb", "x" * 101):
+            with pytest.raises(MisuseError, match=max(option.opts, key=len)):
+                click.ParamType.__call__(option.type, written, option)
+    assert len(named) > 30
