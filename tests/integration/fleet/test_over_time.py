@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from gpuagent_collector.cli.compare import command as compare_command
+from gpuagent_collector.cli import cli
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.errors import NothingToCompareError
@@ -152,7 +152,7 @@ def test_a_change_between_few_days_may_be_one_of_days(tmp_path: Path) -> None:
 @pytest.fixture
 def run(path: Path) -> Callable[..., Result]:
     def invoke(*arguments: str) -> Result:
-        return CliRunner().invoke(compare_command, ["--store", str(path), *arguments], standalone_mode=False)
+        return CliRunner().invoke(cli, ["compare", "--store", str(path), *arguments], standalone_mode=False)
 
     return invoke
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[4]
 GCLOUD, PATH = shutil.which("gcloud"), os.environ["PATH"]
 
 pytestmark = pytest.mark.skipif(
-    GCLOUD is None, reason="needs gcloud; install the Google Cloud CLI: https://cloud.google.com/sdk/docs/install"
+    GCLOUD is None, reason="needs gcloud; install: https://cloud.google.com/sdk/docs/install"
 )
 
 
