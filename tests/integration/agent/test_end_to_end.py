@@ -19,6 +19,8 @@ from gpuagent_proto.v1.records_pb2 import Records
 from tests.integration.watch.terminals import FakeTerminal
 from tests.support.servers import LIMIT_SECONDS, Node, until
 
+pytestmark = pytest.mark.slow
+
 QUIET = (sys.executable, "-c", "print('hello')")
 SIGXFSZ_IGNORED = "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)"
 ENDLESS = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")

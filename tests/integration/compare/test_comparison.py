@@ -22,6 +22,8 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.comparing import alternate, codes, compared, texts, warnings
 from tests.integration.compare.synthetic import BEFORE_MEASURE, EPOCH, RUN_SECONDS, SyntheticStore, quiet_and_burning
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_slowdown_is_found_on_either_kind_of_store(any_store: SyntheticStore) -> None:
     quiet_and_burning(any_store)

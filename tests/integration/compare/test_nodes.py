@@ -8,9 +8,9 @@ from click.testing import CliRunner
 
 from gpuagent_collector.cli import cli
 from gpuagent_collector.cli.nodes import NODES_SQL
-from gpuagent_collector.store import Store
 from tests.integration.compare.synthetic import EPOCH, SyntheticStore
 from tests.support.recent import Site
+from tests.support.stores import open_store
 
 
 def test_a_node_has_the_gpus_of_its_newest_session_whoever_else_sees_them_and_each_once(
@@ -66,7 +66,7 @@ TWO_DAYS = 2 * 86_400.0
 
 def test_machines_that_share_an_identity_and_wrong_clocks_are_warned_of(tmp_path: Path) -> None:
     store_name = str(tmp_path / "runs.duckdb")
-    with Store.open(store_name) as store, store.connect() as connection:
+    with open_store(store_name) as store, store.connect() as connection:
         synthetic = SyntheticStore(connection=connection)
         node = synthetic.node("spruce", "laptop", boot_id="boot-1", started_at=EPOCH)
         other = synthetic.beside(node, hostname="fir", boot_id="boot-2", started_at=EPOCH + timedelta(minutes=5))
@@ -88,7 +88,7 @@ def test_machines_that_share_an_identity_and_wrong_clocks_are_warned_of(tmp_path
 
 def test_a_node_whose_clock_is_behind_has_left_by_the_collectors_clock(tmp_path: Path) -> None:
     store_name = str(tmp_path / "runs.duckdb")
-    with Store.open(store_name) as store, store.connect() as connection:
+    with open_store(store_name) as store, store.connect() as connection:
         site = Site(connection=connection)
         node_id = site.node("spruce")
         site.add("clock_offsets", -TWO_DAYS, session_id=node_id, node_id=node_id, offset_seconds=TWO_DAYS)

@@ -23,6 +23,8 @@ from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.synthetic import Node, SyntheticStore
 from tests.support.commands import Collector, made_up
 
+pytestmark = pytest.mark.slow
+
 # p90 of the time to the first token by load, in seconds: a is the quicker one while few ask.
 TTFT: Mapping[str, Mapping[float, float]] = {"a": {1: 0.05, 4: 0.10, 8: 0.90}, "b": {1: 0.10, 4: 0.15, 8: 0.18}}
 

@@ -14,6 +14,8 @@ from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.profile.traced import add_traced, kernel, recorded
 from tests.support.commands import HOSTILE, Collector, assert_inert, csv_rows, made_up, statements_shown
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def recordings(tmp_path: Path) -> Path:

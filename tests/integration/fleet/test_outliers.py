@@ -6,9 +6,9 @@ import pytest
 
 from gpuagent_collector.outliers.export import answer
 from gpuagent_collector.outliers.study import Outliers, Request, find_outliers
-from gpuagent_collector.store import Store
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.fleet.scenes import add_fleet, add_link, add_ranks, write_fleet
+from tests.support.stores import open_store
 
 CAPPED, SLOW, NARROW, OLD, FAULTY = 3, 5, 7, 9, 11
 SLOW_RANK = 6
@@ -19,7 +19,7 @@ NODES = 14
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, SyntheticStore]]:
     """A sound fleet, and one with a fault of each kind."""
     folder = tmp_path_factory.mktemp("fleet")
-    with Store.open(str(folder / "sound")) as sound, Store.open(str(folder / "faulty")) as faulty:
+    with open_store(str(folder / "sound")) as sound, open_store(str(folder / "faulty")) as faulty:
         stores = {"sound": SyntheticStore(sound.connect()), "faulty": SyntheticStore(faulty.connect())}
         add_fleet(stores["sound"], NODES)
         add_fleet(stores["sound"], 1, rates={0: 0.5}, parameters={"batch_size": 128})

@@ -16,10 +16,10 @@ from gpuagent_collector.history.export import build_document
 from gpuagent_collector.history.study import History, study_history
 from gpuagent_collector.history.study import Request as HistoryRequest
 from gpuagent_collector.statistics.verdicts import Verdict
-from gpuagent_collector.store import Store
 from gpuagent_common.errors import MisuseError
 from tests.integration.compare.synthetic import EPOCH, Node, SyntheticStore
 from tests.integration.fleet.scenes import GPU
+from tests.support.stores import open_store
 
 DAY_SECONDS = 86_400
 DAYS = 12
@@ -49,7 +49,7 @@ def upgrade(store: SyntheticStore, node: Node, **session: object) -> Node:
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store in which `slowed` loses 6 % with a driver, `same` loses nothing, and `steady` keeps its driver."""
     path = tmp_path_factory.mktemp("time") / "runs.duckdb"
-    with Store.open(str(path)) as opened:
+    with open_store(str(path)) as opened:
         store = SyntheticStore(opened.connect())
         for name, after in (("slowed", 0.94), ("same", 1.0)):
             node = store.node(name, "fleet", gpus=[GPU], driver_version="550", boot_id="a")
@@ -66,7 +66,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[SyntheticStore]:
-    with Store.open(str(path)) as opened:
+    with open_store(str(path)) as opened:
         synthetic = SyntheticStore(opened.connect())
         yield synthetic
         synthetic.connection.close()
@@ -102,7 +102,7 @@ def test_an_event_may_be_named_with_its_value_and_a_reboot_is_one(store: Synthet
 
 @pytest.fixture(scope="module")
 def history(path: Path) -> History:
-    with Store.open(str(path)) as opened, opened.connect() as connection:
+    with open_store(str(path)) as opened, opened.connect() as connection:
         return study_history(SyntheticStore(connection).ask, HistoryRequest(workload="mnist"))
 
 
@@ -131,7 +131,7 @@ def test_firmware_that_was_unknown_before_is_no_change(history: History) -> None
 
 
 def test_a_change_between_few_days_may_be_one_of_days(tmp_path: Path) -> None:
-    with Store.open(str(tmp_path / "runs.duckdb")) as opened:
+    with open_store(str(tmp_path / "runs.duckdb")) as opened:
         store = SyntheticStore(opened.connect())
         node = store.node("new", "fleet")
         for day, rate in enumerate((1000.0, 1000.0, 900.0)):

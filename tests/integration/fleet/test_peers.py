@@ -9,10 +9,10 @@ from gpuagent_collector.choices import PartKind
 from gpuagent_collector.peers.export import answer
 from gpuagent_collector.peers.study import Peers, Request, find_peers
 from gpuagent_collector.statistics.tolerance import Method, tolerance_interval
-from gpuagent_collector.store import Store
 from gpuagent_common.errors import MisuseError
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.fleet.scenes import GPU, add_fleet, write_fleet
+from tests.support.stores import open_store
 
 BAD = 9
 
@@ -20,7 +20,7 @@ BAD = 9
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyntheticStore]:
     """Ten nodes with two runs each, one of them slow; one of another parameter; one that measures rates."""
-    with Store.open(str(tmp_path_factory.mktemp("peers") / "runs.duckdb")) as opened:
+    with open_store(str(tmp_path_factory.mktemp("peers") / "runs.duckdb")) as opened:
         store = SyntheticStore(opened.connect())
         drivers = {number: {"driver_version": "550" if number % 2 else "580"} for number in range(10)}
         add_fleet(store, 10, rates={BAD: 0.9}, sessions=drivers)
@@ -65,7 +65,7 @@ def test_the_parts_of_a_run_have_places_of_their_own(store: SyntheticStore) -> N
 def test_a_range_counts_one_gpu_of_each_node_because_those_of_a_node_are_alike(
     tmp_path: Path, nodes: int, has_range: bool
 ) -> None:
-    with Store.open(str(tmp_path / "runs.duckdb")) as opened:
+    with open_store(str(tmp_path / "runs.duckdb")) as opened:
         store = SyntheticStore(opened.connect())
         for number in range(nodes):
             store.next_run(store.node(f"wide-{number}", "fleet", gpus=[GPU] * 3), throughput=1000.0)

@@ -18,6 +18,8 @@ from gpuagent_workloads.registry import WORKLOADS
 from gpuagent_workloads.suite.classification.networks import resnet50
 from tests.unit.workloads.runs import run_workloads
 
+pytestmark = pytest.mark.slow
+
 
 def rows_of(*arguments: str) -> list[dict[str, Any]]:
     done = run_workloads("summary", "--format", "json", *arguments)
