@@ -16,6 +16,8 @@ from tests.integration.exchange.conftest import BOTH_KINDS, NameStore, Run
 from tests.integration.exchange.sites import content
 from tests.support.stores import open_store
 
+pytestmark = pytest.mark.slow
+
 NANO = 1_900_000_000_000_000_000
 
 
