@@ -40,7 +40,10 @@ install: $(VENV)/.installed ## Install everything a user needs into .venv
 demo: $(VENV)/.installed ## Run MNIST quiet and beside a CPU load, and compare (under 3 minutes on 2 quiet cores)
 	@$(BIN)/python scripts/demo.py
 
-test: $(VENV)/.installed-dev ## Run all tests, JOBS=3 at a time (ARGS='-k spool' narrows them)
+test: $(VENV)/.installed-dev ## Run the quick tests, of every feature's main path, JOBS=3 at a time (5 minutes on 2 quiet cores; ARGS='-k spool' narrows them)
+	$(PYTEST) -m 'not slow'
+
+test-all: $(VENV)/.installed-dev ## Run all tests, the slow ones as well
 	$(PYTEST)
 
 test-changed: $(VENV)/.installed-dev ## Run the tests that a change touches (BASE=REVISION; default main, or HEAD on main)

@@ -11,6 +11,8 @@ from hypothesis import settings
 
 from tests.support.programs import need
 
+pytest_plugins = ["tests.support.quick"]
+
 # How long an example takes says nothing on a busy machine.
 settings.register_profile("gpuagent", deadline=None)
 settings.load_profile("gpuagent")

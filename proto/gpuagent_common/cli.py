@@ -105,7 +105,7 @@ class Number(click.FloatRange):
         return number
 
 
-class Name(click.ParamType):
+class Name(click.types.StringParamType):
     """A name given by a user: printable, not blank, and not longer than names may be."""
 
     name = "text"

@@ -21,6 +21,8 @@ from tests.integration.report.scenes import PRICES, everything
 from tests.support.recent import HOSTILE
 from tests.support.servers import until
 
+pytestmark = pytest.mark.slow
+
 # The worst contrast of all texts that plotly has drawn to the page.
 _TEXTS_IN_CHARTS = """
 const channel = c => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };

@@ -12,6 +12,8 @@ from tests.browser.browsing import COLOURS, Browser
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.support.http import TOKEN, served_store
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def address(tmp_path: Path, browser: Browser) -> Iterator[str]:

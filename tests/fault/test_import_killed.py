@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuagent_collector.exchange import slices
-from gpuagent_collector.store import Store
 from tests.integration.exchange.sites import content, export_store, import_folder, union
+from tests.support.stores import open_store
 
 ROWS = 20_000
 
@@ -41,7 +41,7 @@ with Store.open(store_name, exact=True) as store:
 
 
 def fill(store_name: str, first: int) -> None:
-    with Store.open(store_name, exact=True) as store, store.connect() as connection:
+    with open_store(store_name, exact=True) as store, store.connect() as connection:
         connection.execute(
             "INSERT INTO core_samples BY NAME SELECT make_timestamp(1900000000000000 + i) AS time, 1 AS session_id, "
             f"i AS core, i * 0.1 AS cpu_percent FROM range({first}, {first + ROWS}) r(i)"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.store import Store
+from tests.support.stores import open_store
 
 HOURS, READINGS_AN_HOUR = 3, 2_000
 
@@ -77,7 +77,7 @@ def test_thinning_out_that_is_killed_has_done_whole_slices(
     kind: str, statements: tuple[str, ...], tmp_path: Path
 ) -> None:
     name, rows = f"{kind}{tmp_path}/runs", HOURS * READINGS_AN_HOUR
-    with Store.open(name) as store, store.connect() as connection:
+    with open_store(name) as store, store.connect() as connection:
         connection.execute(
             "INSERT INTO core_samples (session_id, node_id, core, time, cpu_percent) "
             f"SELECT 5, 1, 0, TIMESTAMP '2026-01-01' + to_milliseconds(1800 * i), i % 5 FROM range({rows}) r(i)"
@@ -87,14 +87,14 @@ def test_thinning_out_that_is_killed_has_done_whole_slices(
         command = [sys.executable, "-c", THINNED, name, statement]
         assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
         thinned += READINGS_AN_HOUR
-        with Store.open(name) as store, store.connect() as connection:
+        with open_store(name) as store, store.connect() as connection:
             expected = (rows - thinned, thinned, 2.0 * thinned, 0)
             assert connection.execute(_ROLLED).fetchone() == pytest.approx(expected)
 
 
 def test_sorting_that_is_killed_has_done_whole_slices(tmp_path: Path) -> None:
     name, days = str(tmp_path / "runs"), 9
-    with Store.open(name) as store, store.connect() as connection:
+    with open_store(name) as store, store.connect() as connection:
         connection.execute(
             "INSERT INTO core_samples (session_id, node_id, core, time, cpu_percent) "
             "SELECT 5, 1, i % 4, TIMESTAMP '2026-01-01' + to_minutes(i // 4), i "
@@ -104,7 +104,7 @@ def test_sorting_that_is_killed_has_done_whole_slices(tmp_path: Path) -> None:
     for number, statement in enumerate(('INSERT INTO "core_samples"', "DELETE", "INSERT INTO sortings", "COMMIT"), 1):
         command = [sys.executable, "-c", SORTED, name, statement]
         assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-        with Store.open(name) as store, store.connect() as connection:
+        with open_store(name) as store, store.connect() as connection:
             assert connection.execute("FROM core_samples ORDER BY ALL").fetchall() == before
             done = number + (statement == "COMMIT")
             assert connection.execute("SELECT count(*) FROM sortings").fetchone() == (done,)

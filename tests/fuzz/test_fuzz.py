@@ -7,6 +7,8 @@ import pytest
 from tests.fuzz import targets
 from tests.fuzz.examples import run_examples
 
+pytestmark = pytest.mark.slow
+
 # Of targets that take more than a millisecond an input; others get the usual number.
 _EXAMPLES = {
     "commit": 20,

@@ -8,10 +8,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from gpuagent_collector.query.reader import open_reader
-from gpuagent_collector.store import Store
 from gpuagent_common.text import is_dangerous
 from tests.integration.compare.synthetic import SyntheticStore
-from tests.support.stores import put_empty
+from tests.support.stores import open_store
 
 # A text that would act on a terminal, on rich's markup, in a table of Markdown and in a page.
 HOSTILE = "\x1b[31m\x9b2J\u202e[red]|x|[/]`<b>"
@@ -25,7 +24,7 @@ Collector = Callable[..., Printed]
 @contextmanager
 def made_up(path: Path | str) -> Iterator[SyntheticStore]:
     """Make a store at `path`, a lake's as text; what was added to it is written when the block ends."""
-    with Store.open(path if isinstance(path, str) else str(put_empty(path))) as opened:
+    with open_store(str(path)) as opened:
         store = SyntheticStore(opened.connect())
         yield store
         store.write()

@@ -1,9 +1,12 @@
 """A small store with two nodes and a few runs, one of them with hostile text."""
 
+import shutil
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from gpuagent_collector.store import Store
@@ -13,27 +16,49 @@ from gpuagent_common.keys import key
 HOSTILE = "evil\x1b[31m\x9b2J\u202e[red]name[/]"
 
 
+# A lake takes sixteen times as long as a file: a test on a file covers what does not depend on the kind.
+KINDS = ["", pytest.param("ducklake:", marks=pytest.mark.slow)]
+
+
 def on_both_kinds(fixture: str) -> pytest.MarkDecorator:
     """Return the mark of a test that is run on a DuckDB file and on a lake; `fixture` takes the kind, else a file's.
 
-    A lake takes a second to make: only tests of what DuckLake may do in another way have this mark.
+    Only tests of what DuckLake may do in another way have this mark.
     """
-    return pytest.mark.parametrize(fixture, ["", "ducklake:"], ids=["file", "lake"], indirect=True)
+    return pytest.mark.parametrize(fixture, KINDS, ids=["file", "lake"], indirect=True)
 
 
-def put_empty(path: Path) -> Path:
-    """Put the file of an empty store at `path`, unless there is one, and return that; to copy one takes no time."""
+def put_store(store: str, filled: Callable[[Store], None] | None = None) -> str:
+    """Put a store at a name, unless there is one, and return the name: to copy one takes no time.
+
+    It is empty, or as the function fills it, which is called once for all tests.
+    """
+    prefix, colon, place = store.rpartition(":")
+    path = Path(place)
     if not path.exists():
-        path.write_bytes(_empty())
-    return path
+        original = f"{_make(prefix + colon, filled).name}/store"
+        shutil.copy(original, path)
+        if prefix:
+            shutil.copytree(f"{original}.files", f"{path}.files")
+            with duckdb.connect(path) as catalog:
+                files = f"{path.absolute()}.files/"
+                catalog.execute("UPDATE ducklake_metadata SET value = ? WHERE key = 'data_path'", [files])
+    return store
+
+
+def open_store(store: str, *, exact: bool = False) -> Store:
+    """Open a store at the newest schema: a copy of an empty one where there is none."""
+    return Store.open(put_store(store), exact=exact)
 
 
 @cache
-def _empty() -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "empty.duckdb"
-        Store.open(str(path)).close()
-        return path.read_bytes()
+def _make(kind: str, filled: Callable[[Store], None] | None) -> "tempfile.TemporaryDirectory[str]":
+    """Make a store of a kind in a folder, which is removed when this process ends."""
+    folder = tempfile.TemporaryDirectory()
+    with Store.open(f"{kind}{folder.name}/store") as store:
+        if filled:
+            filled(store)
+    return folder
 
 
 _SESSION = """
@@ -90,7 +115,6 @@ def _end_runs(store: Store) -> None:
 
 
 def make_store(folder: Path) -> Path:
-    path = put_empty(folder / "runs.duckdb")
-    with Store.open(str(path)) as store:
-        fill(store)
+    path = folder / "runs.duckdb"
+    put_store(str(path), fill)
     return path

@@ -1,11 +1,13 @@
 """Shared parts of the tests themselves."""
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.programs import need
+from tests.support.programs import describe_missing, need
+from tests.support.quick import MODULE_SECONDS, over_the_budget
 from tests.support.servers import Node
 
 
@@ -24,3 +26,34 @@ def test_a_missing_program_skips_with_its_package_and_fails_in_ci(
     monkeypatch.setenv("PATH", "")
     with pytest.raises(raised, match="needs ch-run, ch-image, dash; install: charliecloud dash"):
         need("ch-run", "ch-image", "dash")
+
+
+def test_one_line_says_what_installs_all_programs_that_were_missing() -> None:
+    reasons = ["needs ch-run, dash; install: charliecloud dash", "needs dash; install: dash", "needs a GPU"]
+    assert describe_missing(reasons) == "apt-get install charliecloud dash"
+    assert describe_missing([*reasons, "needs x; install: https://x.example"]) == (
+        "apt-get install charliecloud dash; https://x.example"
+    )
+    assert describe_missing(["needs a GPU"]) is None
+
+
+def test_quick_modules_that_take_long_are_named_the_slowest_first() -> None:
+    def report(name: str, seconds: float) -> pytest.TestReport:
+        taken = [("cpu_seconds", seconds)]
+        return pytest.TestReport(name, ("", 0, ""), {}, "passed", None, "teardown", user_properties=taken)
+
+    most = MODULE_SECONDS
+    lines = over_the_budget([report("a::x", 0.6 * most), report("b::x", most), report("a::y", 0.6 * most)])
+    assert [line.split()[0] for line in lines] == ["a"]
+    lines = over_the_budget([report("a::x", 1.1 * most), report("b::x", 1.2 * most)])
+    assert [line.split()[0] for line in lines] == ["b", "a"]
+
+
+def test_commands_are_run_through_their_group() -> None:
+    # click keeps the first help option that a command had: alone it has no -h, for all tests that come after.
+    tests = Path(__file__).parents[1]
+    for path in tests.rglob("*.py"):
+        text = path.read_text()
+        alone = [*re.findall(r"CliRunner\(.*\.invoke\((?!cli\b).*", text)]
+        alone += [line for line in re.findall(r".*command\.make_context\(.*", text) if "parent=" not in line]
+        assert not alone or path == Path(__file__), f"{path.name}: {alone[0].strip()}"

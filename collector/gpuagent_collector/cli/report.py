@@ -35,7 +35,7 @@ def _check_name(_context: click.Context, _argument: click.Parameter, path: Path)
     return path
 
 
-@click.command(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(epilog=_EXAMPLES)
 @click.argument("path", metavar="OUT.html", type=click.Path(path_type=Path), callback=_check_name)
 @side_options
 @click.option(

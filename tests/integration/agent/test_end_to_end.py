@@ -19,6 +19,8 @@ from gpuagent_proto.v1.records_pb2 import Records
 from tests.integration.watch.terminals import FakeTerminal
 from tests.support.servers import LIMIT_SECONDS, Node, until
 
+pytestmark = pytest.mark.slow
+
 QUIET = (sys.executable, "-c", "print('hello')")
 SIGXFSZ_IGNORED = "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)"
 ENDLESS = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
@@ -28,19 +30,6 @@ def start_agent(node: Node, *options: str) -> "subprocess.Popen[str]":
     process = node.start("gpuagent", "start", "--platform", "here", *options, log="agent.log")
     until(lambda: "sampling" in (node.folder / "agent.log").read_text(), "the agent's first line")
     return process
-
-
-def test_a_command_becomes_a_stored_run_with_samples(node: Node) -> None:
-    node.serve()
-    done = node.run("gpuagent", "run", "--platform", "here", "--label", "k=v", "--", *QUIET)
-    assert done.stdout == "hello\n"
-    assert "stored by the collector" in done.stderr
-    columns = "platform, status, exit_code, environment, interference, labels->>'k' AS k"
-    (run,) = node.ask(f"SELECT {columns} FROM runs")
-    assert list(run.values()) == ["here", "succeeded", 0, "bare", "none", "v"]
-    (counts,) = node.ask("SELECT count(*) AS rows, min(memory_total_bytes) AS memory FROM host_samples")
-    assert counts["rows"]
-    assert counts["memory"] == psutil.virtual_memory().total
 
 
 # Forty steps, and more until the file `enough` exists.
@@ -89,17 +78,6 @@ def test_without_a_terminal_there_is_no_line_of_progress(node: Node) -> None:
     assert "failed" in failed.stderr
     (last,) = node.ask("SELECT run_id FROM runs WHERE status = 'failed'")
     assert f"collector logs {last['run_id']}" in node.run("collector", "runs", last["run_id"]).stdout
-
-
-def test_a_built_in_workload_reports_steps_and_results(node: Node, digits: Path) -> None:
-    node.serve()
-    short = ("--steps", "3", "--warmup", "1", "--data", str(digits))
-    done = node.run("gpuagent", "run", "mnist", *short, "--json")
-    (run,) = json.loads(done.stdout)
-    assert (run["status"], run["results"]["parameters"]) == ("succeeded", 1_199_882)
-    measured = "phase = 'measure' AND wall_seconds > 0"
-    steps = node.ask(f"SELECT run_id, count(*) AS steps FROM steps WHERE {measured} GROUP BY ALL")
-    assert steps == [{"run_id": run["run_id"], "steps": 3}]
 
 
 def test_a_result_without_a_phase_is_a_metric_and_malformed_events_are_reported(node: Node) -> None:

@@ -17,6 +17,8 @@ from gpuagent.runs.events import Digest, EventTailer
 from gpuagent.runs.observing import observed
 from gpuagent_report.observe import count_items
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = Path(__file__).resolve().parents[2] / "fixtures/observed"
 
 

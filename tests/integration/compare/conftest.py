@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from gpuagent_collector.cli import main
-from gpuagent_collector.store import Store
 from tests.integration.compare.filled import FILLS, Fill
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.support.commands import Collector, Printed, made_up
-from tests.support.stores import put_empty
+from tests.support.stores import KINDS, open_store
 
 
-@pytest.fixture(params=["", "ducklake:"], ids=["file", "lake"])
+@pytest.fixture(params=KINDS, ids=["file", "lake"])
 def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SyntheticStore]:
     """An empty store, of each kind in turn."""
     yield from _open(f"{request.param}{tmp_path / 'runs.store'}")
@@ -23,7 +22,7 @@ def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Synthe
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SyntheticStore]:
     """An empty store in a DuckDB file."""
-    yield from _open(str(put_empty(tmp_path / "runs.duckdb")))
+    yield from _open(str(tmp_path / "runs.duckdb"))
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ def call(collector: Collector, filled: Callable[[Fill], Path]) -> Collector:
 
 
 def _open(spec: str) -> Iterator[SyntheticStore]:
-    with Store.open(spec) as opened:
+    with open_store(spec) as opened:
         synthetic = SyntheticStore(opened.connect())
         yield synthetic
         synthetic.connection.close()

@@ -9,6 +9,8 @@ from gpuagent_collector.metrics.summarize import summarize_runs
 from tests.integration.compare.comparing import alternate, compared, texts, warnings
 from tests.integration.compare.synthetic import COMPUTED_AT, EPOCH, Node, SyntheticStore
 
+pytestmark = pytest.mark.slow
+
 
 def test_different_hardware_gpu_counts_and_software_on_one_node_a_side_are_warned_of(store: SyntheticStore) -> None:
     alternate(

@@ -20,6 +20,8 @@ from tests.support.commands import (
     statements_shown,
 )
 
+pytestmark = pytest.mark.slow
+
 WITH_PRICES = f"--prices {shlex.quote(str(PRICES))}"
 
 

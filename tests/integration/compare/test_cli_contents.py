@@ -11,6 +11,8 @@ from tests.integration.recommend.scenes import PRICES
 from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32
 from tests.support.commands import Collector, csv_rows, made_up
 
+pytestmark = pytest.mark.slow
+
 BY_INTERFERENCE = ("compare", "--by", "interference")
 RECOMMEND = ("recommend", "mnist", "--prices", str(PRICES))
 

@@ -11,10 +11,10 @@ from gpuagent_collector.answers.outliers import find_outliers
 from gpuagent_collector.answers.peers import Request, answer, find_peers
 from gpuagent_collector.output.values import ABSENT
 from gpuagent_collector.runs.reported import size_text
-from gpuagent_collector.store import Store
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.fleet.scenes import GPU, add_links
 from tests.support.commands import Collector
+from tests.support.stores import open_store
 
 NODES = 9
 # The node whose large all-reduces are slow, and the one with a GPU whose links are.
@@ -26,7 +26,7 @@ BAD_RUN = f"run-{WITH_BAD_LINKS}"
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fleet of nodes with four GPUs each, every one with a run of collectives."""
     path = tmp_path_factory.mktemp("links") / "runs.duckdb"
-    with Store.open(str(path)) as opened:
+    with open_store(str(path)) as opened:
         store = SyntheticStore(opened.connect())
         for number in range(NODES):
             node = store.node(f"node-{number}", "fleet", gpus=[GPU] * 4)
@@ -40,7 +40,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def store(path: Path) -> Iterator[SyntheticStore]:
     """The store of that fleet, opened."""
-    with Store.open(str(path)) as opened:
+    with open_store(str(path)) as opened:
         store = SyntheticStore(opened.connect())
         yield store
         store.connection.close()

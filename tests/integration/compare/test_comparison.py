@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from gpuagent_collector.choices import Stat
-from gpuagent_collector.cli import runs
+from gpuagent_collector.cli import cli, runs
 from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.compare.export import print_comparison, render
 from gpuagent_collector.runs.cells import tell_apart
@@ -20,6 +20,8 @@ from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.comparing import alternate, codes, compared, texts, warnings
 from tests.integration.compare.synthetic import BEFORE_MEASURE, EPOCH, RUN_SECONDS, SyntheticStore, quiet_and_burning
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_slowdown_is_found_on_either_kind_of_store(any_store: SyntheticStore) -> None:
@@ -58,7 +60,8 @@ def test_the_reasons_of_failed_runs_are_where_the_hint_points(store: SyntheticSt
     (caveat,) = [each for each in compared(store).caveats if each.code == "unsuccessful"]
     command = shlex.split(caveat.remedy.split("`")[1])
     assert command[:2] == ["collector", "runs"]
-    assert runs.command.make_context("runs", command[2:]).params["status"] == "failed"
+    group = cli.make_context("collector", command[1:])
+    assert runs.command.make_context("runs", command[2:], parent=group).params["status"] == "failed"
 
 
 def test_without_phases_nothing_speaks_of_them(store: SyntheticStore) -> None:

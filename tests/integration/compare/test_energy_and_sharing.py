@@ -25,6 +25,8 @@ from tests.integration.compare.synthetic import (
 from tests.support.nvml_replay import NvmlRecording
 from tests.support.trees import instant
 
+pytestmark = pytest.mark.slow
+
 # Of the measured phase, after the begin of the run.
 END_SECONDS = BEFORE_MEASURE + MEASURE_SECONDS
 

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from gpuagent_collector.cli.nodes import NODES_SQL, command
-from gpuagent_collector.store import Store
+from gpuagent_collector.cli import cli
+from gpuagent_collector.cli.nodes import NODES_SQL
 from tests.integration.compare.synthetic import EPOCH, SyntheticStore
 from tests.support.recent import Site
+from tests.support.stores import open_store
 
 
 def test_a_node_has_the_gpus_of_its_newest_session_whoever_else_sees_them_and_each_once(
@@ -65,7 +66,7 @@ TWO_DAYS = 2 * 86_400.0
 
 def test_machines_that_share_an_identity_and_wrong_clocks_are_warned_of(tmp_path: Path) -> None:
     store_name = str(tmp_path / "runs.duckdb")
-    with Store.open(store_name) as store, store.connect() as connection:
+    with open_store(store_name) as store, store.connect() as connection:
         synthetic = SyntheticStore(connection=connection)
         node = synthetic.node("spruce", "laptop", boot_id="boot-1", started_at=EPOCH)
         other = synthetic.beside(node, hostname="fir", boot_id="boot-2", started_at=EPOCH + timedelta(minutes=5))
@@ -80,19 +81,19 @@ def test_machines_that_share_an_identity_and_wrong_clocks_are_warned_of(tmp_path
         found = {row["hostname"]: row for row in synthetic.ask(NODES_SQL)}
     assert list(found) == ["fir"]
     assert found["fir"]["same_identity"] == ["spruce"]
-    printed = CliRunner().invoke(command, ["--store", store_name])
+    printed = CliRunner().invoke(cli, ["nodes", "--store", store_name])
     assert "--node-id" in printed.stderr
     assert "spruce" in printed.stderr
 
 
 def test_a_node_whose_clock_is_behind_has_left_by_the_collectors_clock(tmp_path: Path) -> None:
     store_name = str(tmp_path / "runs.duckdb")
-    with Store.open(store_name) as store, store.connect() as connection:
+    with open_store(store_name) as store, store.connect() as connection:
         site = Site(connection=connection)
         node_id = site.node("spruce")
         site.add("clock_offsets", -TWO_DAYS, session_id=node_id, node_id=node_id, offset_seconds=TWO_DAYS)
         site.add("session_ends", -TWO_DAYS - 60, session_id=node_id, node_id=node_id)
-    printed = CliRunner(env={"COLUMNS": "200"}).invoke(command, ["--store", store_name])
+    printed = CliRunner(env={"COLUMNS": "200"}).invoke(cli, ["nodes", "--store", store_name])
     assert "2 d behind" in printed.stderr
     assert "left 2 d ago" not in printed.stdout
 

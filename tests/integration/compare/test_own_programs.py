@@ -16,6 +16,8 @@ from gpuagent_collector.runs.paragraph import describe_runs
 from tests.integration.compare.comparing import alternate, codes, compared, texts
 from tests.integration.compare.synthetic import SyntheticStore
 
+pytestmark = pytest.mark.slow
+
 NANOGPT = ("python", "train.py", "config/shakespeare.py", "--max_iters=2000")
 
 

@@ -13,6 +13,8 @@ from gpuagent_collector.statistics.verdicts import Verdict
 from tests.integration.compare.comparing import codes, compared
 from tests.integration.compare.synthetic import Node, SyntheticStore
 
+pytestmark = pytest.mark.slow
+
 # The node slows down by a fifth from repeat to repeat; docker takes 1 % more or so.
 DRIFT = [1000.0 * 0.8**repeat for repeat in range(7)]
 COST = [0.990, 0.991, 0.989, 0.992, 0.988, 0.9905, 0.9895]

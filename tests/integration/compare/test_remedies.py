@@ -23,6 +23,8 @@ from tests.integration.compare.test_serving import add_failure
 from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32
 from tests.support.commands import Collector, made_up
 
+pytestmark = pytest.mark.slow
+
 COLLECTOR = Path(__file__).parents[3] / "collector" / "gpuagent_collector"
 
 Fill = Callable[[SyntheticStore], object]

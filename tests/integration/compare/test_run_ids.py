@@ -18,11 +18,12 @@ from gpuagent_collector.query.remote import RemoteReader
 from gpuagent_collector.runs.data import load_facts, load_runs
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.series import load_courses
-from gpuagent_collector.store import Store, StoreSpec
+from gpuagent_collector.store import StoreSpec
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.profile.traced import add_traced, kernel
 from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32
 from tests.support.query_servers import serving_queries
+from tests.support.stores import open_store
 
 NAMES = {"run-1": "a,b", "run-2": 'c\'d, "e" [f]\\"'}
 
@@ -44,7 +45,7 @@ def fill(store: SyntheticStore) -> None:
 @pytest.fixture(scope="module", params=["file", "lake", "remote"])
 def ask(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     spec = f"{'ducklake:' if request.param == 'lake' else ''}{tmp_path_factory.mktemp('ids') / 'runs.store'}"
-    with Store.open(spec) as store:
+    with open_store(spec) as store:
         fill(SyntheticStore(store.connect()))
         if request.param == "remote":
             with serving_queries(store, Limits()) as serving:

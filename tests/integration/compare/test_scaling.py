@@ -16,6 +16,8 @@ from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.ranked import S2_MILLISECONDS, S2_SAMPLES, add_ranked, add_s2
 from tests.integration.compare.synthetic import RUN_SECONDS, Node, SyntheticStore
 
+pytestmark = pytest.mark.slow
+
 
 def study(
     store: SyntheticStore, *, workload: str | None = None, platform: str | None = None, by: str = "ranks"

@@ -23,6 +23,8 @@ from tests.integration.compare.served import TTFT, add_served, add_servers
 from tests.integration.compare.synthetic import Node, SyntheticStore
 from tests.support.commands import Collector, made_up
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def served(store: SyntheticStore) -> SyntheticStore:

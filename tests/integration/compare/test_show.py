@@ -12,6 +12,8 @@ from tests.integration.compare.filled import add_recordings
 from tests.integration.profile.traced import add_traced, kernel
 from tests.support.commands import HOSTILE, Collector, assert_inert, csv_rows, made_up, statements_shown
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def recordings(tmp_path: Path) -> Path:

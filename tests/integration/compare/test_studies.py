@@ -19,6 +19,8 @@ from tests.integration.compare.studied import STUDIES, add_studies
 from tests.integration.profile.traced import add_traced, recorded
 from tests.support.commands import Collector, Printed, csv_rows, made_up
 
+pytestmark = pytest.mark.slow
+
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "studies.md").read_text()
 FILES = {path.stem: path for path in studies() if path.stem in STUDIES}
 

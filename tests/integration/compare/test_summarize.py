@@ -20,6 +20,8 @@ from tests.integration.compare.synthetic import (
     SyntheticStore,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_run_gets_every_figure_that_its_rows_can_give_and_a_later_summary_replaces_them(
     any_store: SyntheticStore,

@@ -15,6 +15,8 @@ from gpuagent.facts import Surroundings, collect_node_facts
 from tests.support.containers import Runtime, on
 from tests.support.servers import Node, until
 
+pytestmark = pytest.mark.slow
+
 LOOK = """
 import os, sys
 directory = os.environ["GPUAGENT_RUN_DIR"]

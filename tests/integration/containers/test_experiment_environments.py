@@ -9,6 +9,8 @@ from tests.support.containers import IMAGE, ULIMITS, Runtime, apptainer_program
 from tests.support.images import import_for_charliecloud
 from tests.support.servers import Node
 
+pytestmark = pytest.mark.slow
+
 EXPERIMENT = """
 name: environments
 question: What do containers and Slurm cost on this machine, from the launch to the end?

@@ -12,6 +12,8 @@ from tests.support.containers import ULIMITS, Runtime, answers, import_image, on
 from tests.support.images import import_for_charliecloud, make_tiny_base
 from tests.support.servers import Node, until
 
+pytestmark = pytest.mark.slow
+
 RECIPE = """
 FROM base
 ARG BUILD=none

@@ -18,6 +18,8 @@ from tests.support.containers import REPOSITORY, ULIMITS, Runtime, find_apptaine
 from tests.support.images import make_base, write_wheels
 from tests.support.servers import Node, until
 
+pytestmark = pytest.mark.slow
+
 # The limit of the agent's image beyond its base.
 AGENT_LIMIT_BYTES = 120_000_000
 

@@ -3,8 +3,12 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.support.containers import Runtime, on
 from tests.support.servers import Node
+
+pytestmark = pytest.mark.slow
 
 FACTS = {
     "podman": ["container and image", "shared memory", "network"],

@@ -14,6 +14,7 @@ from gpuagent_collector.exchange.tables import exchanged_tables, newest_version
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.store import Store, StoreSpec
 from tests.integration.compare.synthetic import SyntheticStore
+from tests.support.stores import open_store
 
 # How often each row is in each table.
 Content = Mapping[str, "Counter[tuple[Any, ...]]"]
@@ -29,7 +30,7 @@ def content(store_name: str) -> Content:
 
 
 def execute(store_name: str, sql: str) -> list[Any]:
-    with Store.open(store_name) as store, store.connect() as connection:
+    with open_store(store_name) as store, store.connect() as connection:
         return connection.execute(sql).fetchall()
 
 
@@ -43,7 +44,7 @@ def union(*contents: Content) -> Content:
 
 
 def write_site(store_name: str, fill: Callable[[SyntheticStore], None]) -> None:
-    with Store.open(store_name, exact=True) as store, closing(store.connect()) as connection:
+    with open_store(store_name, exact=True) as store, closing(store.connect()) as connection:
         synthetic = SyntheticStore(connection)
         fill(synthetic)
         synthetic.write()
@@ -56,7 +57,7 @@ def export_store(store_name: str, folder: Path, chosen: RunFilter | None = None)
 
 def import_folder(folder: Path, store_name: str) -> list[Merged]:
     checked = CheckedExport.open(folder)
-    with Store.open(store_name, exact=True) as store:
+    with open_store(store_name, exact=True) as store:
         return list(merge(checked, store))
 
 

@@ -11,10 +11,13 @@ from gpuagent_collector.exchange import backup as exchange_backup
 from gpuagent_collector.exchange import checks
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.schema import load_migrations
-from gpuagent_collector.store import Store, StoreSpec
+from gpuagent_collector.store import StoreSpec
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.keys import key
 from tests.support.servers import Node
+from tests.support.stores import open_store
+
+pytestmark = pytest.mark.slow
 
 ROWS = 50_000
 SESSION = key("one")
@@ -24,7 +27,7 @@ FIRST_BLOCK, BLOCK_BYTES = 12 * 1024, 256 * 1024
 
 
 def fill(store_name: str) -> None:
-    with Store.open(store_name) as store, store.connect() as connection:
+    with open_store(store_name) as store, store.connect() as connection:
         connection.execute(
             "INSERT INTO core_samples BY NAME SELECT make_timestamp(1900000000000000 + i * 1000) AS time, "
             f"{SESSION} AS session_id, i AS core, hash(i) / 3 AS cpu_percent FROM range({ROWS}) r(i)"

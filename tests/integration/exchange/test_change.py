@@ -10,6 +10,8 @@ from tests.integration.exchange.conftest import BOTH_KINDS, NameStore, Run, two_
 from tests.integration.exchange.sites import write_site
 from tests.support.servers import Node
 
+pytestmark = pytest.mark.slow
+
 _EDITED = "SELECT run_id, workload, labels, note, is_excluded FROM runs ORDER BY run_id"
 
 

@@ -17,6 +17,8 @@ from gpuagent_collector.store import Store
 from tests.integration.exchange.conftest import Run, two_nodes
 from tests.integration.exchange.sites import content, export_store, import_folder, write_site
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -12,6 +12,8 @@ from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.exchange.conftest import BOTH_KINDS, NameStore, Run
 from tests.integration.exchange.sites import content, execute, write_site
 
+pytestmark = pytest.mark.slow
+
 FILES = Path(__file__).parents[2] / "fixtures" / "imported"
 
 # As serve-load writes its parameters, with those that no foreign file states.

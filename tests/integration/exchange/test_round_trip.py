@@ -21,6 +21,9 @@ from tests.integration.compare.synthetic import EPOCH
 from tests.integration.exchange.conftest import BOTH_KINDS, NameStore
 from tests.integration.exchange.sites import added, content, execute, export_store, import_folder, write_site
 from tests.support.query_servers import serving_queries
+from tests.support.stores import open_store
+
+pytestmark = pytest.mark.slow
 
 MINUTE = timedelta(minutes=1)
 
@@ -69,7 +72,7 @@ def test_large_tables_are_read_in_slices_without_losing_or_doubling_a_row(
 
 
 def test_rows_without_a_time_travel_too(name_store: NameStore, tmp_path: Path) -> None:
-    with Store.open(name_store("site")) as store, store.connect() as connection:
+    with open_store(name_store("site")) as store, store.connect() as connection:
         connection.execute("INSERT INTO run_events BY NAME SELECT 'x' AS name, 1 AS session_id FROM range(3)")
         connection.execute("INSERT INTO run_events BY NAME SELECT 'y' AS name, now()::TIMESTAMP AS time")
     export_store(name_store("site"), tmp_path / "export")
@@ -175,7 +178,7 @@ def test_rows_that_stay_in_the_log_of_a_full_disk_are_reported_and_readable(
 
 def export_live(store_name: str, folder: Path, limits: Limits, chosen: RunFilter | None = None) -> None:
     with (
-        Store.open(store_name) as store,
+        open_store(store_name) as store,
         serving_queries(store, limits) as server,
         closing(RemoteReader(server.address, "no token")) as reader,
     ):

@@ -11,6 +11,8 @@ from gpuagent_collector.store import Store
 from tests.integration.exchange.conftest import BOTH_KINDS, Run
 from tests.support.servers import Node, until
 
+pytestmark = pytest.mark.slow
+
 DAY = timedelta(days=1)
 
 

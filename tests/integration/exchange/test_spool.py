@@ -10,11 +10,13 @@ from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.exchange.spool import SpoolError, import_spool
 from gpuagent_collector.ingest.committer import Committer
 from gpuagent_collector.ingest.messages import Message, Verdict
-from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
 from gpuagent_common.keys import key
 from tests.integration.exchange.conftest import BOTH_KINDS, NameStore, Run
 from tests.integration.exchange.sites import content
+from tests.support.stores import open_store
+
+pytestmark = pytest.mark.slow
 
 NANO = 1_900_000_000_000_000_000
 
@@ -45,7 +47,7 @@ def spool(tmp_path: Path) -> Path:
 
 
 def take(spool: Path, store_name: str) -> dict[Verdict, int]:
-    with Store.open(store_name) as store:
+    with open_store(store_name) as store:
         return dict(import_spool(spool, store))
 
 
@@ -58,7 +60,7 @@ def test_a_carried_spool_gives_what_delivery_gives(spool: Path, name_store: Name
     with sqlite3.connect(f"file:{spool}?mode=ro", uri=True) as reading:
         ((session_id,),) = reading.execute("SELECT session_id FROM sessions").fetchall()
     reading.close()
-    with Store.open(name_store("delivered")) as store, store.connect() as connection:
+    with open_store(name_store("delivered")) as store, store.connect() as connection:
         committer = Committer(connection, now=utc_now)
         committer.commit(
             [

@@ -4,11 +4,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from gpuagent_collector.store import Store
 from gpuagent_collector.store.retention import Retention
 from tests.integration.compare.synthetic import EPOCH
 from tests.integration.exchange.conftest import NameStore, Run
 from tests.integration.exchange.sites import added, export_store, import_folder
+from tests.support.stores import open_store
 
 DAY = timedelta(days=1)
 _OLD = """
@@ -20,14 +20,14 @@ _THINNED = "SELECT seconds, power_watts.mean, power_watts.max, power_watts.count
 
 
 def rollups(name: str) -> list[Any]:
-    with Store.open(name) as store, store.connect() as connection:
+    with open_store(name) as store, store.connect() as connection:
         tables = ("gpu_rollups", "host_rollups", "process_rollups")
         return [connection.execute(f"FROM {table} ORDER BY ALL").fetchall() for table in tables]
 
 
 def test_compact_thins_out_in_steps_and_says_so(name_store: NameStore, run: Run) -> None:
     name = name_store("site")
-    with Store.open(name) as store, store.connect() as connection:
+    with open_store(name) as store, store.connect() as connection:
         for days in (3, 40, 100):
             connection.execute(_OLD.format(days=days))
     kept = ("--keep-raw", "2d", "--keep-seconds", "30d", "--keep", "8w")
@@ -40,7 +40,7 @@ def test_compact_thins_out_in_steps_and_says_so(name_store: NameStore, run: Run)
 
 def test_compact_believes_the_clock_only_as_far_as_samples_agree(name_store: NameStore, run: Run) -> None:
     name = name_store("site")
-    with Store.open(name) as store, store.connect() as connection:
+    with open_store(name) as store, store.connect() as connection:
         for days in (3, 40):
             connection.execute(_OLD.format(days=days))
     code, said = run("compact", "--store", name, "--keep-raw", "2d")
@@ -68,7 +68,7 @@ def test_compact_and_serve_refuse_what_cannot_be_meant(name_store: NameStore, ru
 
 
 def test_rollups_travel_with_the_rest(site: str, name_store: NameStore, tmp_path: Path) -> None:
-    with Store.open(site) as store:
+    with open_store(site) as store:
         thinned = sum(done.removed for done in store.retain(Retention(samples=DAY), EPOCH + 3 * DAY))
     assert thinned > 200
     export_store(site, tmp_path / "export")
@@ -78,7 +78,7 @@ def test_rollups_travel_with_the_rest(site: str, name_store: NameStore, tmp_path
 
 
 def test_a_run_that_is_deleted_takes_its_rollups_along(site: str, run: Run) -> None:
-    with Store.open(site) as store:
+    with open_store(site) as store:
         list(store.retain(Retention(samples=DAY), EPOCH + 3 * DAY))
     before = rollups(site)
     assert run("delete", "--store", site, "--run", "satori-first", "--yes")[0] == 0
@@ -88,7 +88,7 @@ def test_a_run_that_is_deleted_takes_its_rollups_along(site: str, run: Run) -> N
 
 def test_compact_sorts_a_file_and_gives_free_space_back(tmp_path: Path, run: Run) -> None:
     path = tmp_path / "runs.duckdb"
-    with Store.open(str(path)) as store, store.connect() as connection:
+    with open_store(str(path)) as store, store.connect() as connection:
         connection.execute(
             "INSERT INTO core_samples (session_id, node_id, core, time, cpu_percent) "
             "SELECT 5, 1, i % 4, TIMESTAMP '2026-01-01' + to_seconds(i // 4), hash(i) % 1000 / 10 "

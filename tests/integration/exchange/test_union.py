@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from gpuagent_collector.store import Store
 from tests.integration.exchange.sites import content, export_store, import_folder, union
+from tests.support.stores import open_store
+
+pytestmark = pytest.mark.slow
 
 # Rows by table.
 Rows = dict[str, list[dict[str, Any]]]
@@ -45,7 +48,7 @@ TYPES = {"time": pa.timestamp("us"), "cpu_percent": pa.float64()} | dict.fromkey
 
 
 def write(store_name: str, rows: Rows) -> None:
-    with Store.open(store_name, exact=True) as store, store.connect() as connection:
+    with open_store(store_name, exact=True) as store, store.connect() as connection:
         for table, some in rows.items():
             if some:
                 columns = {name: pa.array([row[name] for row in some], TYPES.get(name, pa.int64())) for name in some[0]}

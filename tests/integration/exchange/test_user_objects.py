@@ -16,6 +16,7 @@ from gpuagent_collector.store.user_objects import user_objects
 from gpuagent_collector.times import utc_now
 from tests.integration.exchange.conftest import BOTH_KINDS, NameStore, Run
 from tests.support.servers import Node
+from tests.support.stores import open_store
 
 # What a lake has too.
 PLAIN = """
@@ -45,7 +46,7 @@ KEPT_OF_FILES = ["type mood", "sequence numbers", "table rated", "table linked",
 
 
 def add(store_name: str, sql: str) -> None:
-    with Store.open(store_name) as store, store.connect() as connection:
+    with open_store(store_name) as store, store.connect() as connection:
         for statement in connection.extract_statements(sql):
             connection.execute(statement)
 
@@ -57,7 +58,7 @@ def objects(store_name: str) -> list[str]:
 
 def free_half(path: Path) -> None:
     """Fill the file, and remove most of it, so that it is worth a copy."""
-    with Store.open(str(path)) as store, store.connect() as connection:
+    with open_store(str(path)) as store, store.connect() as connection:
         connection.execute(
             "INSERT INTO core_samples (session_id, core, time, cpu_percent) SELECT 5, i % 4, "
             "TIMESTAMP '2026-01-01' + to_seconds(i // 4), hash(i) % 1000 / 10 FROM range(300_000) r(i)"
@@ -138,7 +139,7 @@ def test_scheduled_backups_go_on(site: str, tmp_path: Path, caplog: pytest.LogCa
     add(site, PLAIN + MACRO)
     folder = tmp_path / "backups"
     folder.mkdir()
-    with Store.open(site) as store:
+    with open_store(site) as store:
         BackupSchedule(store, BackupPlan(folder=folder, every=timedelta(days=1), copies=1)).attempt()
     (copy,) = folder.iterdir()
     assert sorted(objects(str(copy))) == sorted(KEPT)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 
 from gpuagent_collector.answers.outliers import Outliers, Request, answer, find_outliers
-from gpuagent_collector.store import Store
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.fleet.scenes import (
     CAPPED,
@@ -18,13 +17,14 @@ from tests.integration.fleet.scenes import (
     add_fleet,
     scatter,
 )
+from tests.support.stores import open_store
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, SyntheticStore]]:
     """A sound fleet, and one with a fault of each kind."""
     folder = tmp_path_factory.mktemp("fleet")
-    with Store.open(str(folder / "sound")) as sound, Store.open(str(folder / "faulty")) as faulty:
+    with open_store(str(folder / "sound")) as sound, open_store(str(folder / "faulty")) as faulty:
         stores = {"sound": SyntheticStore(sound.connect()), "faulty": SyntheticStore(faulty.connect())}
         add_fleet(stores["sound"], NODES)
         add_fleet(stores["sound"], 1, rates={0: 0.5}, parameters={"batch_size": 128})

@@ -10,16 +10,16 @@ from click.testing import CliRunner, Result
 from gpuagent_collector.answers.history import History, build_document, study_history
 from gpuagent_collector.answers.history import Request as HistoryRequest
 from gpuagent_collector.answers.history import answer as answer_history
-from gpuagent_collector.cli.compare import command as compare_command
+from gpuagent_collector.cli import cli
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.statistics.verdicts import Verdict
-from gpuagent_collector.store import Store
 from gpuagent_common.errors import MisuseError
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.fleet.scenes import DAY_SECONDS, DAYS, add_history
 from tests.support.commands import made_up
+from tests.support.stores import open_store
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[SyntheticStore]:
-    with Store.open(str(path)) as opened:
+    with open_store(str(path)) as opened:
         synthetic = SyntheticStore(opened.connect())
         yield synthetic
         synthetic.connection.close()
@@ -69,7 +69,7 @@ def test_an_event_may_be_named_with_its_value_and_a_reboot_is_one(store: Synthet
 
 @pytest.fixture(scope="module")
 def history(path: Path) -> History:
-    with Store.open(str(path)) as opened, opened.connect() as connection:
+    with open_store(str(path)) as opened, opened.connect() as connection:
         return study_history(SyntheticStore(connection).ask, HistoryRequest(workload="mnist"))
 
 
@@ -98,7 +98,7 @@ def test_firmware_that_was_unknown_before_is_no_change(history: History) -> None
 
 
 def test_a_change_between_few_days_may_be_one_of_days(tmp_path: Path) -> None:
-    with Store.open(str(tmp_path / "runs.duckdb")) as opened:
+    with open_store(str(tmp_path / "runs.duckdb")) as opened:
         store = SyntheticStore(opened.connect())
         node = store.node("new", "fleet")
         for day, rate in enumerate((1000.0, 1000.0, 900.0)):
@@ -119,7 +119,7 @@ def test_a_change_between_few_days_may_be_one_of_days(tmp_path: Path) -> None:
 @pytest.fixture
 def run(path: Path) -> Callable[..., Result]:
     def invoke(*arguments: str) -> Result:
-        return CliRunner().invoke(compare_command, ["--store", str(path), *arguments], standalone_mode=False)
+        return CliRunner().invoke(cli, ["compare", "--store", str(path), *arguments], standalone_mode=False)
 
     return invoke
 

@@ -8,16 +8,16 @@ import pytest
 from gpuagent_collector.answers.peers import Peers, Request, answer, find_peers
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.statistics.tolerance import Method, tolerance_interval
-from gpuagent_collector.store import Store
 from gpuagent_common.errors import MisuseError
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.fleet.scenes import BAD, GPU, add_peers, scatter
+from tests.support.stores import open_store
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyntheticStore]:
     """The runs of ten nodes, one of them slow."""
-    with Store.open(str(tmp_path_factory.mktemp("peers") / "runs.duckdb")) as opened:
+    with open_store(str(tmp_path_factory.mktemp("peers") / "runs.duckdb")) as opened:
         store = SyntheticStore(opened.connect())
         add_peers(store)
         store.write()
@@ -57,7 +57,7 @@ def test_the_parts_of_a_run_have_places_of_their_own(store: SyntheticStore) -> N
 def test_a_range_counts_one_gpu_of_each_node_because_those_of_a_node_are_alike(
     tmp_path: Path, nodes: int, has_range: bool
 ) -> None:
-    with Store.open(str(tmp_path / "runs.duckdb")) as opened:
+    with open_store(str(tmp_path / "runs.duckdb")) as opened:
         store = SyntheticStore(opened.connect())
         for number in range(nodes):
             store.next_run(store.node(f"wide-{number}", "fleet", gpus=[GPU] * 3), throughput=1000.0)

@@ -14,6 +14,8 @@ from gpuagent_proto.v1.run_service_pb2_grpc import RunServiceStub
 from tests.integration.launch.lab import Lab, Result
 from tests.support.servers import until
 
+pytestmark = pytest.mark.slow
+
 # A workload that needs no torch.
 QUICK = ("cpu-burn", "--param", "duration=0.5", "--param", "cores=1", "--param", "load=10")
 

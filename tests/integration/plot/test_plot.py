@@ -25,6 +25,7 @@ from tests.integration.plot.scenes import links, many, models, ranks, stacks
 from tests.integration.recommend.scenes import gke
 from tests.integration.report.scenes import PRICES, everything
 from tests.support.commands import Collector, made_up
+from tests.support.stores import open_store
 
 Plot = Callable[..., Picture]
 
@@ -36,7 +37,7 @@ def filled_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[
 
     def make(fill: Fill) -> SyntheticStore:
         if fill not in made:
-            opened = Store.open(str(tmp_path_factory.mktemp("plot") / "runs.duckdb"))
+            opened = open_store(str(tmp_path_factory.mktemp("plot") / "runs.duckdb"))
             synthetic = SyntheticStore(opened.__enter__().connect())
             made[fill] = (opened, synthetic)
             fill(synthetic)

@@ -8,6 +8,8 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.synthetic import Node, SyntheticStore
 from tests.integration.profile.traced import add_traced, kernel, operator
 
+pytestmark = pytest.mark.slow
+
 SGEMM = "void implicit_convolve_sgemm<float, 1024>(int)"
 NHWC = "void cudnn::nchwToNhwcKernel<float>(float*)"
 

@@ -17,7 +17,6 @@ from gpuagent_collector.report import chapters
 from gpuagent_collector.report.chapters import CHAPTERS
 from gpuagent_collector.report.page import render
 from gpuagent_collector.report.study import Missing, Report, make_report
-from gpuagent_collector.store import Store
 from gpuagent_collector.store.retention import Retention, retain
 from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, SyntheticStore, quiet_and_burning
 from tests.integration.plot.scenes import many
@@ -25,6 +24,7 @@ from tests.integration.profile.traced import add_traced, kernel, operator
 from tests.integration.report.scenes import PRICES, everything
 from tests.support.commands import Collector, made_up
 from tests.support.pages import Element, cells, figures, parse
+from tests.support.stores import open_store
 
 NOW = datetime(2030, 1, 2, 9, 30)  # noqa: DTZ001 - as the store holds times
 
@@ -38,7 +38,7 @@ def report_on(store: SyntheticStore, **asked: Any) -> Report:
 @pytest.fixture(scope="module")
 def full_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyntheticStore]:
     """A store with something for every chapter."""
-    with Store.open(str(tmp_path_factory.mktemp("report") / "runs.duckdb")) as opened:
+    with open_store(str(tmp_path_factory.mktemp("report") / "runs.duckdb")) as opened:
         everything(store := SyntheticStore(opened.connect()))
         yield store
         store.connection.close()

@@ -21,7 +21,7 @@ from gpuagent_common.keys import key
 from gpuagent_proto.v1 import PROTOCOL_VERSION
 from gpuagent_proto.v1 import telemetry_pb2 as wire
 from gpuagent_proto.v1.telemetry_service_pb2_grpc import TelemetryServiceStub
-from tests.support.stores import put_empty
+from tests.support.stores import open_store
 
 TOKEN = "let-me-in"
 SETTINGS = ServerSettings(listen=Address(host="127.0.0.1", port=0), token=TOKEN)
@@ -49,7 +49,7 @@ class Served:
 async def serving(
     folder: Path, settings: ServerSettings = SETTINGS, summarize: Callable[..., None] = no_summary
 ) -> AsyncIterator[Served]:
-    with Store.open(str(put_empty(folder / "runs.duckdb"))) as store:
+    with open_store(str(folder / "runs.duckdb")) as store:
         collector = Collector(store, replace(settings), summarize=summarize)
         address = await collector.start()
         try:

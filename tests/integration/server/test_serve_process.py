@@ -18,6 +18,8 @@ from gpuagent_proto.v1.query_service_pb2_grpc import QueryServiceStub
 from tests.integration.server.agents import Agent, core_rows
 from tests.support.servers import Node, until
 
+pytestmark = pytest.mark.slow
+
 LAST = 400
 # Rows of each message.
 ROWS = 20

@@ -29,6 +29,8 @@ from gpuagent_proto.v1.run_service_pb2_grpc import RunServiceStub
 from tests.integration.server.agents import TOKEN, Agent, ending, until
 from tests.integration.trust.conftest import Guarded, guarded
 
+pytestmark = pytest.mark.slow
+
 OK, DENIED, UNKNOWN = grpc.StatusCode.OK, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED
 
 

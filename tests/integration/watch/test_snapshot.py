@@ -7,16 +7,15 @@ import pytest
 
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.query.guard import Guard, store_relations
-from gpuagent_collector.store import Store
 from gpuagent_collector.watch.snapshot import GPUS_SQL, NODES_SQL, RUNS_SQL, NodeNow, Snapshot, take_snapshot
 from gpuagent_common.keys import key
 from tests.support.recent import AHEAD_SECONDS, Site, fill
-from tests.support.stores import on_both_kinds
+from tests.support.stores import on_both_kinds, open_store
 
 
 @pytest.fixture
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    with Store.open(f"{getattr(request, 'param', '')}{tmp_path}/runs.store") as store, store.connect() as connection:
+    with open_store(f"{getattr(request, 'param', '')}{tmp_path}/runs.store") as store, store.connect() as connection:
         yield Site(connection=connection)
 
 
@@ -160,7 +159,7 @@ def rows_scanned(plan: dict[str, Any], table: str) -> int:
 
 
 def test_old_samples_are_passed_over_without_being_read(tmp_path: Path) -> None:
-    with Store.open(str(tmp_path / "runs.duckdb")) as store, store.connect() as connection:
+    with open_store(str(tmp_path / "runs.duckdb")) as store, store.connect() as connection:
         connection.execute(
             "INSERT INTO gpu_samples BY NAME SELECT 1 AS node_id, 1 AS device_id, 1.0 AS power_watts,"
             " now()::TIMESTAMP - INTERVAL 1 DAY + INTERVAL 10 MILLISECOND * range AS time FROM range(400_000)"

@@ -7,11 +7,12 @@ from gpuagent_collector.store import Store
 from gpuagent_common.address import Address
 from tests.support.http import served_store
 from tests.support.recent import fill
+from tests.support.stores import open_store
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(str(tmp_path / "runs.duckdb")) as store:
+    with open_store(str(tmp_path / "runs.duckdb")) as store:
         fill(store)
         yield store
 

@@ -1,7 +1,6 @@
 import asyncio
 import json
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -31,6 +30,8 @@ from tests.integration.server.agents import SETTINGS, Agent, serving
 from tests.support.http import fetch
 from tests.support.recent import HOSTILE, Site
 from tests.support.servers import Node
+
+pytestmark = pytest.mark.slow
 
 _GRAFANA = Path(__file__).resolve().parents[3] / "deploy/grafana"
 DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in _GRAFANA.glob("*.json")}
@@ -101,9 +102,7 @@ def test_each_series_is_of_a_figure_that_a_snapshot_has() -> None:
         assert len({each.name for each in series}) == len(series)
 
 
-@pytest.mark.skipif(
-    not shutil.which("promtool"), reason="Prometheus' own check of names and units; promtool is missing"
-)
+@pytest.mark.needs("promtool")
 def test_prometheus_finds_nothing_wrong_with_the_metrics(store: Store) -> None:
     text = metrics_of(lambda: take_snapshot(Asker(store.connect, Limits())))
     done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)

@@ -18,6 +18,9 @@ from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
 from tests.support.http import fetch, served_store
 from tests.support.pages import parse
+from tests.support.stores import open_store
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_page_shows_nodes_gpus_and_runs_and_is_loaded_again_only_on_request(site: Address) -> None:
@@ -139,7 +142,7 @@ def failure(call: Callable[[], object]) -> str:
 @pytest.fixture
 def reporting(tmp_path: Path) -> Iterator[Address]:
     """Where the pages of a store with MNIST alone and beside a CPU load are served."""
-    with Store.open(str(tmp_path / "runs.duckdb")) as store:
+    with open_store(str(tmp_path / "runs.duckdb")) as store:
         quiet_and_burning(synthetic := SyntheticStore(store.connect()))
         synthetic.write()
         synthetic.connection.close()
@@ -180,7 +183,7 @@ def test_a_run_has_a_page_that_the_overview_links_to(reporting: Address) -> None
 
 def test_runs_with_any_name_have_pages_and_others_do_not(tmp_path: Path) -> None:
     name = "a/b?c#d<script>%"
-    with Store.open(str(tmp_path / "runs.duckdb")) as store:
+    with open_store(str(tmp_path / "runs.duckdb")) as store:
         synthetic = SyntheticStore(store.connect())
         synthetic.run(name, synthetic.node("spruce", "laptop"), start_seconds=0)
         synthetic.write()

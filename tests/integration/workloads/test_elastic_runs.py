@@ -14,6 +14,8 @@ import pytest
 from gpuagent_workloads.training.elastic.log import Attempt, read_log
 from tests.unit.workloads.runs import environment_with, of_kind, phases_of, read_events, results_of, workloads_command
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("--device", "cpu", "--threads", "1", "--batch-size", "4", "--warmup", "1", "--checkpoint-every", "10")
 # After which a test fails instead of waiting for ever.
 DEADLINE_SECONDS = 90

@@ -9,6 +9,8 @@ import pytest
 
 from tests.unit.workloads.runs import environment_with, of_kind, read_events, results_of, run_config, start_workloads
 
+pytestmark = pytest.mark.slow
+
 STRATEGIES = ("ddp", "fsdp2", "tp")
 
 # Losses of three steps by each strategy, and by one rank alone. Each rank takes 2 of 4 sequences, those of tp all.

@@ -24,6 +24,8 @@ from tests.unit.workloads.runs import (
     write_mnist,
 )
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("--device", "cpu", "--threads", "1", "--warmup", "1")
 
 

@@ -17,6 +17,8 @@ from tests.support.commands import made_up
 from tests.support.recent import HOSTILE, fill
 from tests.unit.cli_collector.conftest import Collector
 
+pytestmark = pytest.mark.slow
+
 # The commands that read, and completion.
 READING = [("query", "sql"), ("schema",), ("nodes",), ("runs",), ("export",), ("completion",)]
 

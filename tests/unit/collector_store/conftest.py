@@ -7,7 +7,7 @@ import duckdb
 import pytest
 
 from gpuagent_collector.store import Store
-from tests.support.stores import on_both_kinds, put_empty
+from tests.support.stores import on_both_kinds, open_store
 
 ON_BOTH_KINDS = on_both_kinds("store_name")
 
@@ -19,9 +19,7 @@ def store_name(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def store(store_name: str) -> Iterator[Store]:
-    if ":" not in store_name:
-        put_empty(Path(store_name))
-    with Store.open(store_name) as opened:
+    with open_store(store_name) as opened:
         yield opened
 
 

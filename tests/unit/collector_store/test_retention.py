@@ -20,8 +20,10 @@ from gpuagent_collector.store.retention import Retention, Slice, retain
 from gpuagent_collector.store.rollups import sampled_tables
 from gpuagent_collector.store.transactions import transaction
 from gpuagent_common.errors import MisuseError
-from tests.support.stores import on_both_kinds
+from tests.support.stores import on_both_kinds, open_store
 from tests.unit.collector_store.faults import FaultyConnection
+
+pytestmark = pytest.mark.slow
 
 RUNS = ("run_requests", "run_states", "run_metrics", "run_events", "steps")
 TABLES = ("gpu_samples", "source_samples")
@@ -105,7 +107,7 @@ def _two_tables() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def store_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Store]]:
     with ExitStack() as opened:
-        yield cache(lambda kind: opened.enter_context(Store.open(f"{kind}{tmp_path_factory.mktemp('kept')}/runs")))
+        yield cache(lambda kind: opened.enter_context(open_store(f"{kind}{tmp_path_factory.mktemp('kept')}/runs")))
 
 
 # A lake takes 20 ms for each statement: for tests of what it does differently.

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gpuagent_collector.ingest.housekeeping import Retaining
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.retention import Retention, trusted_now
+from tests.support.stores import open_store
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 START = datetime.fromisoformat("2026-01-01")
@@ -39,7 +40,7 @@ def sample(
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    with Store.open(f"{tmp_path_factory.mktemp('sampled')}/runs") as store:
+    with open_store(f"{tmp_path_factory.mktemp('sampled')}/runs") as store:
         yield store
 
 
@@ -129,7 +130,7 @@ def test_a_served_store_is_thinned_out_when_the_clock_is_right(connection: duckd
 
 
 def test_a_lake_is_asked_alike(tmp_path: Path) -> None:
-    with Store.open(f"ducklake:{tmp_path}/runs") as lake:
+    with open_store(f"ducklake:{tmp_path}/runs") as lake:
         with lake.connect() as connection:
             sample(connection, TRUE - 2 * DAY, TRUE)
             sample(connection, TRUE, TRUE + HOUR, ahead=9 * DAY)

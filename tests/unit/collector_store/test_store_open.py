@@ -14,6 +14,7 @@ from gpuagent_collector.schema import Migration, load_migrations
 from gpuagent_collector.store import Kind, Store, StoreSpec, extensions
 from gpuagent_collector.store.columns import agent_tables, table_columns
 from gpuagent_common.errors import MisuseError
+from tests.support.stores import open_store, put_store
 from tests.unit.collector_store.conftest import ON_BOTH_KINDS
 
 NEWEST = load_migrations()[-1].version
@@ -42,7 +43,7 @@ def test_migrations_are_recorded_with_their_time(store_name: str) -> None:
 
 @ON_BOTH_KINDS
 def test_a_migration_that_fails_leaves_no_trace(store_name: str) -> None:
-    Store.open(store_name).close()
+    put_store(store_name)
     with pytest.raises(StoreError, match="no_such_thing"):
         Store.open(store_name, migrations=[*load_migrations(), BROKEN])
     with Store.open(store_name) as store:
@@ -52,7 +53,7 @@ def test_a_migration_that_fails_leaves_no_trace(store_name: str) -> None:
 
 @ON_BOTH_KINDS
 def test_a_new_migration_upgrades_a_store_that_has_rows(store_name: str) -> None:
-    with Store.open(store_name) as store:
+    with open_store(store_name) as store:
         store.connect().execute("INSERT INTO steps (run_id, step) VALUES ('r', 1)")
     with Store.open(store_name, migrations=[*load_migrations(), WIDER]) as store:
         assert store.connect().execute("SELECT run_id, step, joules FROM steps").fetchall() == [("r", 1, None)]
@@ -75,20 +76,21 @@ def test_an_older_store_loses_second_descriptions(store_name: str) -> None:
 @pytest.mark.parametrize("read_only", [False, True])
 @ON_BOTH_KINDS
 def test_a_store_from_a_newer_collector_is_refused_in_words(store_name: str, read_only: bool) -> None:
+    put_store(store_name)
     Store.open(store_name, migrations=[*load_migrations(), WIDER]).close()
     with pytest.raises(StoreError, match=rf"newer collector \(schema {NEWEST + 1}; this one knows {NEWEST}\); upgrade"):
         Store.open(store_name, read_only=read_only)
 
 
 def test_reading_a_store_with_an_older_schema_says_how_to_upgrade_it(store_name: str) -> None:
-    Store.open(store_name).close()
+    put_store(store_name)
     with pytest.raises(StoreError, match="start `collector serve` on it once"):
         Store.open(store_name, read_only=True, migrations=[*load_migrations(), WIDER])
 
 
 @ON_BOTH_KINDS
 def test_nothing_can_be_written_into_a_store_opened_for_reading(store_name: str) -> None:
-    Store.open(store_name).close()
+    put_store(store_name)
     with Store.open(store_name, read_only=True) as store:
         connection = store.connect()
         assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]
@@ -145,6 +147,7 @@ def test_a_spec_prints_as_it_is_written(tmp_path: Path) -> None:
 
 @ON_BOTH_KINDS
 def test_a_store_in_use_names_the_process_that_holds_it(store_name: str) -> None:
+    put_store(store_name)
     holder = subprocess.Popen(
         [sys.executable, "-c", _HOLD, store_name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -194,7 +197,7 @@ def test_a_store_takes_no_more_memory_than_it_was_given(store_name: str) -> None
 @ON_BOTH_KINDS
 def test_a_locked_down_store_still_writes_checkpoints_and_tidies(store_name: str) -> None:
     for _ in range(2):
-        with Store.open(store_name) as store:
+        with open_store(store_name) as store:
             connection = store.connect()
             connection.execute("INSERT INTO core_samples (core) SELECT range FROM range(200_000)")
             connection.execute("INSERT INTO core_samples (core) VALUES (1)")

@@ -3,7 +3,6 @@ import shlex
 from itertools import pairwise
 from pathlib import Path
 
-import click
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -125,9 +124,10 @@ def test_each_study_has_the_name_of_its_file_repeats_and_commands_as_answers(pat
     assert study.answers
     for answer in study.answers:
         name, *words = shlex.split(answer)
-        command = collector.get_command(click.Context(collector), name)
+        group = collector.make_context("collector", [name, *words])
+        command = collector.get_command(group, name)
         assert command is not None
-        command.make_context(name, [*words, "--experiment", study.name])
+        command.make_context(name, [*words, "--experiment", study.name], parent=group)
 
 
 def test_a_study_is_found_by_name_and_other_names_and_unreadable_files_are_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from gpuagent_collector.cli.prices import command
+from gpuagent_collector.cli import cli
 from gpuagent_collector.prices.price import Chosen, convert, parse_prices
 from gpuagent_common.errors import MisuseError
 
@@ -58,10 +58,10 @@ def test_the_command_prints_a_price_file(tmp_path: Path) -> None:
     path = tmp_path / "vms.csv"
     path.write_text(CATALOGUE)
     options = ["--platform", "aws", "--region", "here", "--date", "2026-11-01"]
-    done = CliRunner().invoke(command, [str(path), *options])
+    done = CliRunner().invoke(cli, ["prices", str(path), *options])
     assert done.exit_code == 0
     assert hours(done.stdout) == {"small.1": 1.5, "big.8": 40}
-    refused = CliRunner().invoke(command, [str(tmp_path / "none"), *options], standalone_mode=False)
+    refused = CliRunner().invoke(cli, ["prices", str(tmp_path / "none"), *options], standalone_mode=False)
     assert isinstance(refused.exception, MisuseError)
 
 

@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 
 from gpuagent_collector.store import Store
-from tests.support.stores import fill
+from tests.support.stores import KINDS, fill, put_store
 
 
 def open_filled(kind: str, folder: Path) -> Store:
-    store = Store.open(f"{kind}{folder}/runs.duckdb")
-    fill(store)
-    return store
+    return Store.open(put_store(f"{kind}{folder}/runs.duckdb", fill))
 
 
 @pytest.fixture
@@ -28,7 +26,7 @@ def _open_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
         yield cache(lambda kind: opened.enter_context(open_filled(kind, tmp_path_factory.mktemp("shared"))))
 
 
-@pytest.fixture(params=["", "ducklake:"], ids=["file", "lake"])
+@pytest.fixture(params=KINDS, ids=["file", "lake"])
 def shared_store(request: pytest.FixtureRequest, _open_shared: Callable[[str], Store]) -> Store:
     """A filled store for those tests of a module that leave it as it is."""
     return _open_shared(request.param)

@@ -1,7 +1,7 @@
 """What a query must never do, tried on both kinds of store, opened for writing as in a running collector."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -119,10 +119,14 @@ BEHIND_THE_GUARD = [
 ]
 
 
-@pytest.mark.parametrize("attack", BEHIND_THE_GUARD)
-def test_the_fences_behind_the_guard_hold_by_themselves(shared_store: Store, attack: str) -> None:
-    with unchanged(shared_store), pytest.raises(GpuAgentError):
-        execute(shared_store, attack)
+def test_the_fences_behind_the_guard_hold_by_themselves(shared_store: Store) -> None:
+    executed = []
+    with unchanged(shared_store):
+        for attack in BEHIND_THE_GUARD:
+            with suppress(GpuAgentError):
+                execute(shared_store, attack)
+                executed.append(attack)
+    assert not executed
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,9 @@ from gpuagent_collector.store import Store
 from gpuagent_collector.store.columns import table_columns
 from gpuagent_collector.trust.tokens import Reach
 from gpuagent_common.errors import MisuseError
+from tests.support.stores import KINDS, open_store
+
+pytestmark = pytest.mark.slow
 
 SHOWN, HIDDEN = 111, 666
 
@@ -44,10 +47,10 @@ def fill_every_table(connection: duckdb.DuckDBPyConnection) -> None:
                 connection.execute(f'INSERT INTO "{table}" VALUES ({marks})', values)
 
 
-@pytest.fixture(scope="module", params=["", "ducklake:"], ids=["file", "lake"])
+@pytest.fixture(scope="module", params=KINDS, ids=["file", "lake"])
 def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """A store that no test here changes."""
-    with Store.open(f"{request.param}{tmp_path_factory.mktemp('parts')}/runs.duckdb") as store:
+    with open_store(f"{request.param}{tmp_path_factory.mktemp('parts')}/runs.duckdb") as store:
         with store.connect() as connection:
             fill_every_table(connection)
         yield store
@@ -55,7 +58,7 @@ def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(str(tmp_path / "runs.duckdb")) as store:
+    with open_store(str(tmp_path / "runs.duckdb")) as store:
         yield store
 
 
@@ -258,7 +261,7 @@ def test_what_is_computed_of_a_run_is_shown_to_who_is_shown_all_its_sessions(sto
 @pytest.fixture(scope="module")
 def part_of_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Part]:
     """What is shown of agents without labels, whose runs have them."""
-    with Store.open(f"{tmp_path_factory.mktemp('labelled')}/runs.duckdb") as store:
+    with open_store(f"{tmp_path_factory.mktemp('labelled')}/runs.duckdb") as store:
         with store.connect() as connection:
             fill_every_table(connection)
             connection.execute("UPDATE sessions SET labels = NULL")

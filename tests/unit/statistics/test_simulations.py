@@ -13,6 +13,8 @@ from gpuagent_collector.statistics.shift import Sides, estimate_shift, matched_r
 from gpuagent_collector.statistics.summaries import geometric_mean
 from gpuagent_collector.statistics.verdicts import Verdict, judge
 
+pytestmark = pytest.mark.slow
+
 COMPARISONS = 4000
 # How often a simulation may fail although the statistics are right.
 UNLIKELY = 1e-5

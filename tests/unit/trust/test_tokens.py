@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.cli.tokens import command
+from gpuagent_collector.cli import cli
 from gpuagent_collector.trust.tokens import Scope, TokenFile
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
@@ -136,10 +136,10 @@ def test_what_is_written_is_what_is_read(tokens: TokenFile) -> None:
 
 
 def test_what_cannot_be_handed_out_is_not_made(tmp_path: Path) -> None:
-    options = ["create", "viewer", "--name", "board", "--token-file", str(tmp_path / "token"), "--output"]
+    options = ["tokens", "create", "viewer", "--name", "board", "--token-file", str(tmp_path / "token"), "--output"]
     for place, words in (("/dev/null", "takes a regular file"), (str(tmp_path / "token" / "below"), "cannot write")):
         (tmp_path / "token").touch()
-        result = CliRunner().invoke(command, [*options, place], standalone_mode=False)
+        result = CliRunner().invoke(cli, [*options, place], standalone_mode=False)
         assert words in str(result.exception)
         assert TokenFile.beside(tmp_path / "token").all() == ()
 

@@ -48,6 +48,8 @@ from tests.unit.workloads.runs import (
     start_workloads,
 )
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

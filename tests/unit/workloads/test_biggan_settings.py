@@ -13,6 +13,8 @@ from gpuagent_workloads.training.precision import Precision
 from gpuagent_workloads.training.ranks import Ranks
 from tests.unit.workloads.runs import of_kind, results_of, run_config
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 
 

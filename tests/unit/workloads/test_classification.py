@@ -17,6 +17,8 @@ from gpuagent_workloads.training.model import StepFlops, count_flops
 from tests.unit.workloads.runs import Event, of_kind, phases_of, refusal, results_of, run_config, run_reporting
 from tests.unit.workloads.runs import convolution_by_hand as convolution
 
+pytestmark = pytest.mark.slow
+
 BUILDERS: dict[str, Callable[[int], nn.Module]] = {
     build.__name__: build for build in (resnet18, resnet50, alexnet, vgg16)
 } | {"vit": lambda classes: Vit(classes, 224)}

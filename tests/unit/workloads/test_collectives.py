@@ -29,6 +29,8 @@ from tests.unit.workloads.runs import (
     run_reporting,
 )
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 FEW = ("--calls", "2", "--rounds", "1")
 

@@ -20,6 +20,8 @@ from gpuagent_workloads.training.precision import Precision
 from gpuagent_workloads.training.ranks import Ranks
 from tests.unit.workloads.runs import reported, run_workloads
 
+pytestmark = pytest.mark.slow
+
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 TINY = PRESETS["tiny"]
 PARTS = {"queries", "keys", "values", "project", "gate", "up", "down"}

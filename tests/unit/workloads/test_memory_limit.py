@@ -38,6 +38,8 @@ from tests.unit.workloads.runs import (
     run_reporting,
 )
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 # With few layers, and a guess close to them, the search needs few trials, each of which is a process.
 LIMIT_MIB = 10

@@ -31,6 +31,8 @@ from gpuagent_workloads.suite.sentiment import data as sentiment
 from tests.unit.workloads.archives import Named, gzipped_tar, served, zipped
 from tests.unit.workloads.runs import environment_with, run_workloads
 
+pytestmark = pytest.mark.slow
+
 
 def remote(name: str, content: bytes) -> RemoteFile:
     return RemoteFile(name=name, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())

@@ -24,6 +24,8 @@ from tests.unit.workloads.runs import (
     start_workloads,
 )
 
+pytestmark = pytest.mark.slow
+
 EMBEDDING_PARAMETERS = 25_002 * 100
 OUTPUT_PARAMETERS = 256 + 1
 # Weights for the word and for the hidden state, and a bias for each.

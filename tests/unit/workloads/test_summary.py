@@ -11,12 +11,14 @@ import torch
 from click.testing import CliRunner
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpuagent.cli.workloads import command
+from gpuagent.cli import cli
 from gpuagent.runs.catalogue import ask_layers
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_workloads.registry import WORKLOADS
 from gpuagent_workloads.suite.classification.networks import resnet50
 from tests.unit.workloads.runs import run_workloads
+
+pytestmark = pytest.mark.slow
 
 
 def rows_of(*arguments: str) -> list[dict[str, Any]]:
@@ -107,6 +109,6 @@ def test_the_agent_prints_the_table_with_parameters_of_the_workload() -> None:
     [(["mnist", "--param", "batch-size=3"], "are for --summary"), (["--summary"], "--summary needs one workload")],
 )
 def test_a_summary_needs_its_option_and_one_workload(arguments: list[str], complaint: str) -> None:
-    refused = CliRunner().invoke(command, arguments).exception
+    refused = CliRunner().invoke(cli, ["workloads", *arguments]).exception
     assert isinstance(refused, MisuseError)
     assert complaint in str(refused)

@@ -147,7 +147,7 @@ def test_misuse_is_refused_before_anything_is_asked(
     assert not cloud.calls
 
 
-@pytest.mark.skipif(KUSTOMIZE is None, reason="needs kubectl; install it: https://kubernetes.io/docs/tasks/tools/")
+@pytest.mark.needs("kubectl")
 def test_the_job_runs_the_experiment_once_on_each_node_with_the_image_of_the_gpu_s_pytorch(tmp_path: Path) -> None:
     given = Namespace(registry="example.org:5000/r", repeats=5, hours=2)
     asked = Namespace(nodes=3, platform="gke", accelerator=find_accelerator("nvidia-l4"))

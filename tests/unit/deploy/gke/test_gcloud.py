@@ -20,9 +20,8 @@ ROOT = Path(__file__).resolve().parents[4]
 # Found before the stand-in takes its place.
 GCLOUD, PATH = shutil.which("gcloud"), os.environ["PATH"]
 
-pytestmark = pytest.mark.skipif(
-    GCLOUD is None, reason="needs gcloud; install the Google Cloud CLI: https://cloud.google.com/sdk/docs/install"
-)
+WITHOUT = "needs gcloud; install: https://cloud.google.com/sdk/docs/install"
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(GCLOUD is None, reason=WITHOUT)]
 
 
 def verdicts(commands: set[str], folder: Path) -> dict[str, str | None]:

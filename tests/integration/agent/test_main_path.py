@@ -1,0 +1,35 @@
+"""The main path with real processes, as a user starts them: the others are beside, in test_end_to_end."""
+
+import json
+import sys
+from pathlib import Path
+
+import psutil
+
+from tests.support.servers import Node
+
+QUIET = (sys.executable, "-c", "print('hello')")
+
+
+def test_a_command_becomes_a_stored_run_with_samples(node: Node) -> None:
+    node.serve()
+    done = node.run("gpuagent", "run", "--platform", "here", "--label", "k=v", "--", *QUIET)
+    assert done.stdout == "hello\n"
+    assert "stored by the collector" in done.stderr
+    columns = "platform, status, exit_code, environment, interference, labels->>'k' AS k"
+    (run,) = node.ask(f"SELECT {columns} FROM runs")
+    assert list(run.values()) == ["here", "succeeded", 0, "bare", "none", "v"]
+    (counts,) = node.ask("SELECT count(*) AS rows, min(memory_total_bytes) AS memory FROM host_samples")
+    assert counts["rows"]
+    assert counts["memory"] == psutil.virtual_memory().total
+
+
+def test_a_built_in_workload_reports_steps_and_results(node: Node, digits: Path) -> None:
+    node.serve()
+    short = ("--steps", "3", "--warmup", "1", "--data", str(digits))
+    done = node.run("gpuagent", "run", "mnist", *short, "--json")
+    (run,) = json.loads(done.stdout)
+    assert (run["status"], run["results"]["parameters"]) == ("succeeded", 1_199_882)
+    measured = "phase = 'measure' AND wall_seconds > 0"
+    steps = node.ask(f"SELECT run_id, count(*) AS steps FROM steps WHERE {measured} GROUP BY ALL")
+    assert steps == [{"run_id": run["run_id"], "steps": 3}]
