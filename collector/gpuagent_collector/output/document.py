@@ -32,6 +32,15 @@ class Grid:
     figures_from: int = 1
     keys: int | None = None
 
+    def right_columns(self) -> list[bool]:
+        """Return for each column whether it is aligned to the right."""
+        return [column >= self.figures_from for column in range(len(self.header))]
+
+    def full_rows(self) -> Iterator[tuple[str, ...]]:
+        """Yield the rows, headings within the table as wide as the others."""
+        for row in self.rows:
+            yield row if len(row) > 1 else (row[0], *[""] * (len(self.header) - 1))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verbatim:

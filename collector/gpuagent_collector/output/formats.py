@@ -15,6 +15,8 @@ class OutputFormat(Enum):
     CSV = "csv"
     # A table for issues and documents.
     MARKDOWN = "markdown"
+    # A table for papers, of the package booktabs.
+    LATEX = "latex"
 
 
 class FileFormat(Enum):

@@ -1,4 +1,4 @@
-"""Rows of the store, printed as JSON, CSV, Markdown or a table for people.
+"""Rows of the store, printed as JSON, CSV, Markdown, LaTeX or a table for people.
 
 On a terminal that is too narrow for a table, each row becomes a block. A table rounds figures to six digits and times
 to milliseconds; the other formats have them in full.
@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_collector.output.latex import latex_table
 from gpuagent_collector.output.terminal import plain_console, plain_table, table_width
 from gpuagent_collector.output.values import (
     Column,
@@ -197,6 +198,12 @@ def write_markdown(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: Te
     out.writelines(f"{line}\n" for line in markdown_table(schema.names, map(is_number, schema.types), rows))
 
 
+def write_latex(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: TextIO) -> None:
+    """Write a LaTeX table; numbers are aligned to the right."""
+    rows = (map(cell, row) for batch in batches for row in plain_rows(batch))
+    out.writelines(f"{line}\n" for line in latex_table(schema.names, map(is_number, schema.types), rows))
+
+
 def markdown_table(names: Sequence[str], right: Iterable[bool], rows: Iterable[Iterable[str]]) -> Iterator[str]:
     """Yield the lines of a Markdown table; `right` marks the columns aligned to the right."""
     rule = ["---:" if each else "---" for each in right]
@@ -216,6 +223,7 @@ WRITERS: Mapping[OutputFormat, Writer] = {
     OutputFormat.JSON: write_json,
     OutputFormat.CSV: write_csv,
     OutputFormat.MARKDOWN: write_markdown,
+    OutputFormat.LATEX: write_latex,
 }
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from gpuagent_collector.output.document import Section
 from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_collector.output.latex import to_latex
 from gpuagent_collector.output.printing import write_csv
 from gpuagent_collector.output.sections import print_sections, to_markdown
 
@@ -56,6 +57,8 @@ def print_rendering(rendering: Rendering, output_format: OutputFormat) -> None:
             sys.stdout.write(f"{rendering.json()}\n")
         case OutputFormat.MARKDOWN:
             sys.stdout.write(f"{rendering.markdown()}\n")
+        case OutputFormat.LATEX:
+            sys.stdout.write(f"{to_latex(rendering.sections())}\n")
         case OutputFormat.CSV:
             table = rendering.table()
             write_csv(table.schema, table.to_batches(), sys.stdout)

@@ -124,8 +124,4 @@ def _blocks(section: Section) -> Iterator[str]:
         elif isinstance(part, Bullets):
             yield "\n".join(f"- {escaped(text)}  \n  → {remedy}" for text, remedy in part.points)
         else:
-            columns = range(len(part.header))
-            right = (column >= part.figures_from for column in columns)
-            # A heading within the table keeps its row as wide as the others.
-            rows = (row if len(row) > 1 else (row[0], *[""] * (len(columns) - 1)) for row in part.rows)
-            yield "\n".join(markdown_table(part.header, right, rows))
+            yield "\n".join(markdown_table(part.header, part.right_columns(), part.full_rows()))

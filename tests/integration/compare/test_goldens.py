@@ -36,6 +36,7 @@ FORMS = {
     "json": ("json", 80),
     "csv": ("csv", 80),
     "md": ("markdown", 80),
+    "tex": ("latex", 80),
 }
 
 # Digits beyond these differ with the processor and the library.

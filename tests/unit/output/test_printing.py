@@ -103,6 +103,9 @@ def test_every_kind_of_value_can_be_printed_in_every_format(output_format: Outpu
     assert printed(ask(f"SELECT {sql}"), output_format)
 
 
+LATEX = "\n".join((r"\begin{tabular}{rl}", r"\toprule", r"a & b \\", r"\midrule", r"\bottomrule", r"\end{tabular}", ""))
+
+
 @pytest.mark.parametrize(
     ("output_format", "text"),
     [
@@ -110,6 +113,7 @@ def test_every_kind_of_value_can_be_printed_in_every_format(output_format: Outpu
         (OutputFormat.CSV, '"a","b"\n'),
         (OutputFormat.MARKDOWN, "| a | b |\n| ---: | --- |\n"),
         (OutputFormat.TABLE, "a  b\n────\nno rows\n"),
+        (OutputFormat.LATEX, LATEX),
     ],
 )
 def test_no_rows_still_have_a_header(output_format: OutputFormat, text: str) -> None:
@@ -161,6 +165,11 @@ def test_json_gives_back_what_went_in(rows: list[tuple[float | None, str | None]
     numbers, texts = zip(*rows, strict=True) if rows else ((), ())
     table = pa.table({"n": pa.array(numbers, pa.float64()), "t": pa.array(texts, pa.string())})
     assert [(row["n"], row["t"]) for row in json.loads(printed(table, OutputFormat.JSON))] == rows
+
+
+def test_a_latex_cell_cannot_run_a_command() -> None:
+    written = printed(pa.table({"a": ["\\input{x} & 100 % $x_1^2$ --prices #~"]}), OutputFormat.LATEX)
+    assert r"\textbackslash{}input\{x\} \& 100 \% \$x\_1\textasciicircum{}2\$ -{}-prices \#\textasciitilde{}" in written
 
 
 def test_a_markdown_cell_cannot_break_its_table() -> None:
