@@ -268,8 +268,11 @@ _CLICKS_WORDS = {
 def describe_misuse(error: click.UsageError) -> str:
     """Return the mistake in a command line as one line with a hint, in our words instead of click's."""
     if isinstance(error, click.NoSuchOption):
-        close = f"; did you mean {sorted(error.possibilities)[0]}?" if error.possibilities else ""
-        words = f"no option {error.option_name}{close}"
+        words = f"no option {error.option_name:.60}"
+        if error.possibilities:
+            words += f"; did you mean {sorted(error.possibilities)[0]}?"
+        elif error.ctx and any(each.nargs == -1 for each in error.ctx.command.params):
+            words += "; write -- before arguments that begin with a hyphen"
     elif isinstance(error, click.BadParameter) and (permitted := _describe_permitted(error)):
         return permitted
     else:

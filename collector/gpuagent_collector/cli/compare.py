@@ -37,6 +37,7 @@ Examples:
   collector compare --table step_seconds --rows device --columns environment
   collector compare --by device --specs
   collector compare --by argument:--dtype --all
+  collector compare --by command -- "--lr 0.1" "--lr 0.2"
   collector compare gke-l4 gke-a100 --format csv > l4-a100.csv
 """
 
@@ -95,7 +96,7 @@ def command(
     sides differ, are equal (=), are inconclusive (~), or have too few runs; for all other metrics it prints 95 %
     intervals. One side, or --by workload, is described by its values. FACET is platform, environment, interference,
     limits, device, node, nodes, workload, run, all, parameter:KEY or label:KEY; for your own programs also
-    argument:NAME, such as argument:--lr, or command.
+    argument:NAME, such as argument:--lr, or command. A side that begins with a hyphen goes after --, in quotes.
 
     EVENT is a change that agents saw: driver, cuda, kernel, os, bios, gpu-firmware, image, torch, torch-cuda, cudnn,
     nccl, agent or reboot; EVENT=VALUE is the change to that value. With --max-regression, an undecided comparison does

@@ -71,7 +71,7 @@ def command(
 
     Ranks platforms, GPUs or environments by time, energy or cost per item, and shows what limits WORKLOAD on each.
     Sides that the runs cannot distinguish share a place; of one side alone the values are printed. Only measured
-    reasons are shown. FACET is platform, environment, limits, device, node, parameter:KEY or label:KEY.
+    reasons are shown. FACET is one of those of `collector compare --help`, such as device or command.
     """
     from gpuagent_collector.compare import comparison
     from gpuagent_collector.compare import export as comparing

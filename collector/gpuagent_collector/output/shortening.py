@@ -13,13 +13,32 @@ _CUT = "…"
 def shorten(texts: Sequence[str], most: int) -> list[str]:
     """Return texts of at most `most` characters, each with the part in which it differs from the others.
 
-    They stay as they are where cutting would make two of them alike.
+    Where that would make two of them alike, the words that all have in one place are left out; they stay as they are
+    where that does not help either.
     """
     different = list(dict.fromkeys(texts))
     columns = zip(*different, strict=False) if different[1:] else ()
     before = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
     cut = {text: text if len(text) <= most else _cut(text, before, most) for text in different}
-    return [cut[text] for text in texts] if len(set(cut.values())) == len(different) else list(texts)
+    if len(set(cut.values())) < len(different):
+        words = _without_common_words(different)
+        cut = {text: text if len(text) <= most else words.get(text, text) for text in different}
+        if len(set(cut.values())) < len(different) or max(map(len, cut.values())) > most:
+            return list(texts)
+    return [cut[text] for text in texts]
+
+
+def _without_common_words(different: Sequence[str]) -> dict[str, str]:
+    """Return texts of equally many words, each with a sign for the words that all have in one place."""
+    rows = [text.split(" ") for text in different]
+    if len({len(row) for row in rows}) > 1:
+        return {}
+    are_alike = [len(set(column)) == 1 for column in zip(*rows, strict=True)]
+    shown = {}
+    for text, row in zip(different, rows, strict=True):
+        marked = " ".join(_CUT if is_alike else word for word, is_alike in zip(row, are_alike, strict=True))
+        shown[text] = re.sub(rf"({_CUT} )*{_CUT}( |$)", _CUT, marked)
+    return shown
 
 
 def _cut(text: str, before: int, most: int) -> str:

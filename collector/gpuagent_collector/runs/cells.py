@@ -1,6 +1,7 @@
 """Groups of runs that are compared like with like, and the runs that fit in none."""
 
 import json
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -185,7 +186,9 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
     asked, baseline = [spelled.get(value, value) for value in asked], baseline and spelled.get(baseline, baseline)
     for value in (*asked, *([baseline] if baseline else [])):
         if value not in present:
-            known = f"there are: {_listed(present)}" if present else f"no run has any {facet.spoken}"
+            # As the shell takes them: names of commands have spaces.
+            quoted = _listed([shlex.quote(each) for each in present])
+            known = f"there are: {quoted}" if present else f"no run has any {facet.spoken}"
             raise MisuseError(f"no run has the {facet.spoken} {value}; {known}")
     chosen = list(dict.fromkeys(asked or present))
     if baseline and baseline not in chosen:

@@ -7,7 +7,7 @@ from functools import cache
 import duckdb
 
 from gpuagent_collector.schema import load_migrations, migrate, schema_relations
-from gpuagent_collector.store.columns import Columns, table_columns
+from gpuagent_collector.store.columns import Columns, quoted, table_columns
 from gpuagent_collector.times import utc_now
 
 
@@ -16,7 +16,7 @@ class UserObject:
     """One object.
 
     Attributes:
-        kind: such as table, view or index.
+        kind: such as table, view or index; comment: one on such an object.
         name: as SQL writes it: quoted, with its schema unless that is main.
         sql: the statement that makes it; None: DuckDB does not show it whole, such as defaults of a macro's arguments.
     """
@@ -44,7 +44,8 @@ FROM duckdb_functions() WHERE {_HERE} AND NOT internal
 UNION ALL
 SELECT 4, sequence_oid, 'sequence', schema_name, sequence_name, concat_ws(
     ' ', 'INCREMENT BY', increment_by, 'MINVALUE', min_value, 'MAXVALUE', max_value,
-    'START', coalesce(last_value + increment_by, start_value), if(cycle, 'CYCLE', NULL)
+    -- The column last_value is the next one in a file that was opened since (DuckDB 1.5).
+    'START', regexp_extract(sql, 'START (-?[0-9]+) (NO )?CYCLE;$', 1), if(cycle, 'CYCLE', NULL)
 )
 FROM duckdb_sequences() WHERE {_HERE} AND NOT temporary
 UNION ALL
@@ -56,6 +57,23 @@ SELECT 7, index_oid, 'index', schema_name, index_name, sql FROM duckdb_indexes()
 ORDER BY turn, oid
 """  # noqa: S608 - constant texts
 
+# On tables and views of the schema too. Macros, whose comments are left out here, are in no copy.
+_COMMENTS = f"""
+SELECT 'table', schema_name, [table_name], comment FROM duckdb_tables() WHERE {_HERE} AND comment IS NOT NULL
+UNION ALL
+SELECT 'view', schema_name, [view_name], comment FROM duckdb_views() WHERE {_HERE} AND comment IS NOT NULL
+UNION ALL
+SELECT 'column', schema_name, [table_name, column_name], comment
+FROM duckdb_columns() WHERE {_HERE} AND comment IS NOT NULL
+UNION ALL
+SELECT 'index', schema_name, [index_name], comment FROM duckdb_indexes() WHERE {_HERE} AND comment IS NOT NULL
+UNION ALL
+SELECT 'sequence', schema_name, [sequence_name], comment FROM duckdb_sequences() WHERE {_HERE} AND comment IS NOT NULL
+UNION ALL
+SELECT 'type', schema_name, [type_name], comment FROM duckdb_types() WHERE {_HERE} AND comment IS NOT NULL
+ORDER BY ALL
+"""  # noqa: S608 - constant texts
+
 
 def user_objects(connection: duckdb.DuckDBPyConnection) -> list[UserObject]:
     """Return the objects of users, in an order in which most can be made again. Raises duckdb.Error."""
@@ -64,6 +82,10 @@ def user_objects(connection: duckdb.DuckDBPyConnection) -> list[UserObject]:
     for table, columns in table_columns(connection).items():
         added = columns.keys() - newest_columns()[table].keys()
         found += [UserObject(kind="column", name=f"{_quoted(table)}.{_quoted(name)}") for name in sorted(added)]
+    for kind, schema, names, comment in connection.execute(_COMMENTS).fetchall():
+        on = f"{kind} {'.'.join(map(_quoted, names if schema == 'main' else [schema, *names]))}"
+        sql = f"COMMENT ON {on} IS {quoted(comment)}"
+        found.append(UserObject(kind="comment", name=f"on {on}", sql=sql))
     return found
 
 

@@ -84,3 +84,20 @@ def test_a_side_is_named_on_the_command_line_as_json_has_it(collector: Collector
     asked = json.loads(out)["sides"][2:4]
     code, out, _ = collector("compare", path, "--by", "command", "--format", "json", "--", *asked, columns=80)
     assert (code, json.loads(out)["sides"]) == (0, asked)
+    code, _, err = collector("compare", path, "--by", "command", asked[0], columns=80)
+    assert (code, "--" in err.split()) == (2, True), err
+    code, _, err = collector("compare", path, "--by", "command", "--", "nope", columns=80)
+    assert (code, shlex.quote(asked[0]) in err) == (2, True), err
+
+
+def test_a_recommendation_among_many_commands_tells_them_apart_in_80_columns(
+    collector: Collector, tmp_path: Path
+) -> None:
+    path = tmp_path / "runs.duckdb"
+    with made_up(path) as store:
+        add_commands(store, repeats=4)
+    _, out, _ = collector("recommend", path, "train.py", "--by", "command", columns=80)
+    for rate in ("0.001", "0.01"):
+        for optimizer in ("adamw", "sgd"):
+            for batch in ("32", "128"):
+                assert f"…{rate} …{optimizer} …{batch} (n 4)" in out

@@ -28,6 +28,9 @@ INSERT INTO notes VALUES ('r', 'fan was "loud"');
 CREATE VIEW failed AS SELECT run_id FROM runs WHERE status = 'failed';
 CREATE VIEW of_failed AS SELECT count(*) AS n FROM failed;
 CREATE OR REPLACE VIEW failed AS SELECT run_id, notes.note FROM runs LEFT JOIN notes USING (run_id);
+COMMENT ON TABLE notes IS 'the lab''s';
+COMMENT ON COLUMN mine.gpu_samples.a IS 'in V';
+COMMENT ON COLUMN steps.step IS 'ours';
 """
 OF_FILES = """
 CREATE TYPE mood AS ENUM ('good', 'bad');
@@ -37,12 +40,16 @@ CREATE TABLE rated (id INTEGER PRIMARY KEY DEFAULT nextval('numbers'), mood mood
 INSERT INTO rated (mood) VALUES ('bad');
 CREATE TABLE linked (id INTEGER REFERENCES rated (id));
 INSERT INTO linked VALUES (2);
+COMMENT ON SEQUENCE numbers IS 'ids';
+COMMENT ON VIEW failed IS 'to repeat';
 CREATE INDEX of_steps ON steps (run_id);
 """
 MACRO = "CREATE MACRO doubled(a, b := 2) AS a * b;"
 
 KEPT = ["schema mine", "table mine.gpu_samples", "table notes", "view of_failed", "view failed"]
+KEPT += ["comment on table notes", "comment on column mine.gpu_samples.a", "comment on column steps.step"]
 KEPT_OF_FILES = ["type mood", "sequence numbers", "table rated", "table linked", "index of_steps"]
+KEPT_OF_FILES += ["comment on sequence numbers", "comment on view failed"]
 
 
 def add(store_name: str, sql: str) -> None:
@@ -89,8 +96,9 @@ def test_a_compacted_file_has_the_objects_of_users(tmp_path: Path, run: Run) -> 
         assert connection.execute("FROM notes").fetchall() == [("r", 'fan was "loud"')]
         assert connection.execute("FROM of_failed").fetchall() == [(0,)]
         assert connection.execute("SELECT id, mood FROM rated").fetchall() == [(2, "bad")]
-        ((following,),) = connection.execute("SELECT nextval('numbers')").fetchall()
-        assert following > 2
+        assert connection.execute("SELECT nextval('numbers')").fetchall() == [(3,)]
+        comments = "SELECT comment FROM duckdb_tables() UNION SELECT comment FROM duckdb_columns() ORDER BY ALL"
+        assert connection.execute(comments).fetchall() == [("in V",), ("ours",), ("the lab's",), (None,)]
 
 
 @pytest.mark.parametrize(

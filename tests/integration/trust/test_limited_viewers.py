@@ -129,7 +129,7 @@ def test_a_token_is_limited_on_the_command_line_and_listed_so(tmp_path: Path) ->
         ("agent", ["--label", "a=b"], "are for the scope viewer"),
         ("viewer", ["--label", "team"], "--label takes K=V"),
         ("viewer", ["--label", "=vision"], "--label takes K=V"),
-        ("viewer", ["--platform", " "], "printable characters"),
+        ("viewer", ["--platform", " "], "must not be blank"),
         ("viewer", ["--platform", "a\x1b[2J"], "printable characters"),
     ],
 )

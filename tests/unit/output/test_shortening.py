@@ -24,6 +24,13 @@ def test_the_part_that_differs_is_kept() -> None:
     assert "size 128" in large
 
 
+def test_where_texts_differ_in_several_places_what_all_have_is_left_out() -> None:
+    form = "--learning-rate {} --optimizer {} --batch-size {} --epochs 5"
+    values = [(rate, name, batch) for rate in ("0.001", "0.01") for name in ("adamw", "sgd") for batch in (32, 128)]
+    shown = shorten([form.format(*each) for each in values], 40)
+    assert shown == ["…{} …{} …{} …".format(*each) for each in values]
+
+
 @pytest.mark.parametrize("before", range(30))
 def test_what_is_shown_of_a_text_is_there_once_and_in_its_order(before: int) -> None:
     text = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
