@@ -76,7 +76,7 @@ def main() -> None:
     found.sort(key=lambda path: (path not in changed, -len(words(path) & of_change)))
     print(*found[:MOST], sep="\n")
     if found[MOST:]:
-        print(f"{len(found[MOST:])} more files import what changed; `make test` runs them", file=sys.stderr)
+        print(f"{len(found[MOST:])} more files import what changed; `make test-all` runs them", file=sys.stderr)
 
 
 if __name__ == "__main__":

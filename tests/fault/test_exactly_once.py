@@ -14,6 +14,8 @@ from gpuagent.sampling.rows import encode_records
 from tests.fault.agent_site import STEPS, steps_written
 from tests.support.servers import Node, until
 
+pytestmark = pytest.mark.slow
+
 MESSAGES = 4000
 ROWS_A_MESSAGE = 5
 KILLS = 8

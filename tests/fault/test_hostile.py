@@ -14,6 +14,8 @@ from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
 from tests.fault.hostile import ATTACKS, attack, limited_group
 from tests.support.servers import Node, until
 
+pytestmark = pytest.mark.slow
+
 # Some of each kind; `python -m tests.fault.hostile` tries all.
 _TRIED = (
     "reduce",

@@ -11,6 +11,8 @@ from gpuagent_collector.exchange import slices
 from tests.integration.exchange.sites import content, export_store, import_folder, union
 from tests.support.stores import open_store
 
+pytestmark = pytest.mark.slow
+
 ROWS = 20_000
 
 # Imports, and is killed after so many inserts, or when it has committed.

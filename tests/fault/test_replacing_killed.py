@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.stores import open_store
 
+pytestmark = pytest.mark.slow
+
 HOURS, READINGS_AN_HOUR = 3, 2_000
 
 # Does a slice, and is killed after a statement of the next.

@@ -9,7 +9,7 @@ import pytest
 from tests.support.programs import describe_missing
 
 # Of a processor, for a module of `make test`; what takes longer is marked `slow`.
-MODULE_SECONDS = 10.0
+MODULE_SECONDS = 15.0
 
 _SECONDS = "cpu_seconds"
 _began = pytest.StashKey[float]()

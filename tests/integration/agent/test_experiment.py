@@ -4,7 +4,11 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.servers import Node, until
+
+pytestmark = pytest.mark.slow
 
 STUDY = """
 name: study

@@ -10,6 +10,8 @@ from gpuagent_common.keys import key
 from tests.support.nvml_replay import ANY, NvmlRecording
 from tests.support.sites import Site
 
+pytestmark = pytest.mark.slow
+
 OTHER = "GPU-44444444-dddd-4ddd-8ddd-444444444444"
 BUSY = "GPU-55555555-eeee-4eee-8eee-555555555555"
 LOST = {"error": 15, "words": "GPU is lost"}

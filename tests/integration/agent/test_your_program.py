@@ -39,20 +39,6 @@ def test_what_a_program_prints_becomes_its_throughput_and_its_loss(tmp_path: Pat
         assert "no steps: fewer than three lines" in done.stderr
 
 
-def test_an_observed_program_has_steps_in_the_store(tmp_path: Path) -> None:
-    program = Path(__file__).resolve().parents[2] / "fixtures/observed/two_optimizers.py"
-    with Node(tmp_path) as node:
-        node.serve()
-        done = node.run("gpuagent", "run", "--observe", "--", sys.executable, str(program))
-        assert "15 measured steps of " in done.stderr
-        sql = "SELECT phase, count(*) AS n, count(wall_seconds) AS timed FROM steps GROUP BY phase ORDER BY phase"
-        assert node.ask(sql) == [
-            {"phase": "measure", "n": 15, "timed": 15},
-            {"phase": "warmup", "n": 5, "timed": 4},
-        ]
-        until(lambda: node.ask("SELECT 1 FROM metrics WHERE metric = 'throughput'"), "the run's figures")
-
-
 def test_the_log_of_a_run_becomes_its_steps(tmp_path: Path) -> None:
     with Node(tmp_path) as node:
         node.serve()

@@ -11,6 +11,8 @@ from benchmarks.ingest.ours import PLAIN
 from benchmarks.ingest.prometheus import PROMETHEUS
 from benchmarks.ingest.victoria_metrics import JSON_LINES
 
+pytestmark = pytest.mark.slow
+
 OTHERS = pytest.mark.needs("victoria-metrics", "prometheus")
 
 

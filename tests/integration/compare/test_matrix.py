@@ -3,12 +3,16 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.compare.matrix import tabulate
 from tests.integration.compare.filled import NAMED
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.support.commands import HOSTILE, Collector, assert_inert, csv_rows, made_up
+
+pytestmark = pytest.mark.slow
 
 
 def _sites(store: SyntheticStore, *, sides: int, workloads: int, repeats: int = 1) -> None:

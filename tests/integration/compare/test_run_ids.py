@@ -25,6 +25,8 @@ from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp3
 from tests.support.query_servers import serving_queries
 from tests.support.stores import open_store
 
+pytestmark = pytest.mark.slow
+
 NAMES = {"run-1": "a,b", "run-2": 'c\'d, "e" [f]\\"'}
 
 

@@ -13,6 +13,8 @@ from tests.support.containers import answers
 from tests.support.programs import unavailable
 from tests.support.trees import plant
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 

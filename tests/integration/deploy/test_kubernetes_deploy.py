@@ -14,7 +14,7 @@ from deploy.kubernetes.cluster import troubles
 from tests.support.manifests import KUBERNETES
 from tests.support.servers import BIN
 
-pytestmark = pytest.mark.needs("kubectl", "make")
+pytestmark = [pytest.mark.slow, pytest.mark.needs("kubectl", "make")]
 
 ROOT = KUBERNETES.parents[1]
 

@@ -18,7 +18,7 @@ from tests.support.pods import LOOPBACK, Pod
 from tests.support.postgres import postgres
 from tests.support.servers import Node, until
 
-pytestmark = [pytest.mark.needs("kubectl", "psql")]
+pytestmark = [pytest.mark.slow, pytest.mark.needs("kubectl", "psql")]
 
 COMPOSITION = "openshift, a lake, mutual TLS by cert-manager"
 

@@ -17,6 +17,8 @@ from tests.support.programs import found
 from tests.support.servers import BIN, LIMIT_SECONDS, Node, until
 from tests.support.slurm import slurm
 
+pytestmark = pytest.mark.slow
+
 SCRIPTS = Path(__file__).parents[3] / "deploy/slurm"
 
 JOB = """#!/bin/bash

@@ -16,6 +16,8 @@ from tests.integration.exchange.conftest import BOTH_KINDS, NameStore, Run, two_
 from tests.integration.exchange.sites import content, execute, union, write_site
 from tests.support.servers import Node
 
+pytestmark = pytest.mark.slow
+
 
 def another_node(store: SyntheticStore) -> None:
     store.keys += 1000  # keys of agents' sessions and nodes are no other site's

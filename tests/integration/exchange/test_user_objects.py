@@ -18,6 +18,8 @@ from tests.integration.exchange.conftest import BOTH_KINDS, NameStore, Run
 from tests.support.servers import Node
 from tests.support.stores import open_store
 
+pytestmark = pytest.mark.slow
+
 # What a lake has too.
 PLAIN = """
 CREATE SCHEMA mine;

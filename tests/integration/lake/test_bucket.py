@@ -13,7 +13,7 @@ from tests.support.buckets import Buckets, buckets
 from tests.support.postgres import Postgres
 from tests.support.servers import Node, until
 
-pytestmark = pytest.mark.needs("psql")
+pytestmark = [pytest.mark.slow, pytest.mark.needs("psql")]
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from gpuagent_collector.times import utc_now
 from gpuagent_common.errors import MisuseError
 from tests.support.postgres import Postgres
 
-pytestmark = pytest.mark.needs("psql")
+pytestmark = [pytest.mark.slow, pytest.mark.needs("psql")]
 
 NEWEST = load_migrations()[-1].version
 NEXT = Migration(version=NEWEST + 1, name="next.sql", sql="ALTER TABLE steps ADD COLUMN joules DOUBLE;")

@@ -14,7 +14,7 @@ from gpuagent_collector.store import Store, StoreSpec
 from tests.support.postgres import Postgres
 from tests.support.servers import Node, until
 
-pytestmark = [pytest.mark.needs("psql")]
+pytestmark = [pytest.mark.slow, pytest.mark.needs("psql")]
 
 MESSAGES = 400
 ROWS_A_MESSAGE = 5

@@ -13,7 +13,7 @@ from gpuagent_collector.store import Store, StoreSpec
 from gpuagent_collector.store.transactions import transaction
 from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
 
-pytestmark = pytest.mark.needs("psql")
+pytestmark = [pytest.mark.slow, pytest.mark.needs("psql")]
 
 # Which is each store's own.
 BOOKKEEPING = {"schema_migrations", "commits", "session_owners"}

@@ -23,7 +23,7 @@ from gpuagent_collector.times import utc_now
 from tests.support.postgres import Postgres
 from tests.unit.collector_store.faults import FaultyConnection
 
-pytestmark = pytest.mark.needs("psql")
+pytestmark = [pytest.mark.slow, pytest.mark.needs("psql")]
 
 NODE = 8
 SESSIONS = count(100)

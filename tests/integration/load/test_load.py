@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import duckdb
+import pytest
 
 from benchmarks.load.agents import MemorySpool, Tally
 from benchmarks.load.messages import DrawnValues
@@ -15,6 +16,8 @@ from gpuagent_collector.ingest.messages import Message
 from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
 from gpuagent_common.keys import key
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -27,6 +27,8 @@ from tests.integration.report.scenes import PRICES, everything
 from tests.support.commands import Collector, made_up
 from tests.support.stores import open_store
 
+pytestmark = pytest.mark.slow
+
 Plot = Callable[..., Picture]
 
 

@@ -26,6 +26,8 @@ from tests.support.commands import Collector, made_up
 from tests.support.pages import Element, cells, figures, parse
 from tests.support.stores import open_store
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2030, 1, 2, 9, 30)  # noqa: DTZ001 - as the store holds times
 
 

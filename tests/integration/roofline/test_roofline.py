@@ -20,6 +20,8 @@ from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.synthetic import Node, SyntheticStore
 from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32
 
+pytestmark = pytest.mark.slow
+
 MIXED = {"model_flops_per_step": 40e12, "model_flops_tf32_per_step": 36e12, "model_flops_fp32_per_step": 4e12}
 
 

@@ -17,6 +17,7 @@ from gpuagent_proto.v1.query_service_pb2 import QueryRequest
 from gpuagent_proto.v1.query_service_pb2_grpc import QueryServiceStub
 from tests.integration.server.agents import Agent, core_rows
 from tests.support.servers import Node, until
+from tests.support.stores import put_store
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +60,7 @@ class Spool:
 
 @pytest.mark.parametrize("kind", ["duckdb", "ducklake"])
 def test_killing_the_collector_in_the_middle_loses_nothing_and_stores_nothing_twice(node: Node, kind: str) -> None:
-    name = f"ducklake:{node.store}" if kind == "ducklake" else str(node.store)
+    name = put_store(f"ducklake:{node.store}" if kind == "ducklake" else str(node.store))
     spool = Spool()
     for acknowledged in (1, LAST // 4, LAST // 2):
         collector = node.serve(options=["--store", name])
@@ -108,8 +109,7 @@ def test_a_query_that_cannot_be_stopped_does_not_keep_the_collector(node: Node) 
 
 @pytest.mark.parametrize("prefix", ["", "ducklake:"])
 def test_a_collector_waits_for_a_command_that_reads_the_store(node: Node, prefix: str) -> None:
-    name = f"{prefix}{node.store}"
-    Store.open(name).close()
+    name = put_store(f"{prefix}{node.store}")
     with subprocess.Popen([sys.executable, "-c", _READ, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
         assert reader.stdin
         assert reader.stdout

@@ -9,6 +9,8 @@ from tests.integration.watch.terminals import FakeTerminal
 from tests.support.recent import fill
 from tests.support.servers import Node
 
+pytestmark = pytest.mark.slow
+
 Watching = tuple[FakeTerminal, "subprocess.Popen[bytes]"]
 
 SUMMARY = "3 nodes · 1 silent · 2 GPUs · 1 held back · 1 run under way"

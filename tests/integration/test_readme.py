@@ -1,0 +1,30 @@
+"""README's commands run as written."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.support.servers import Node
+
+pytestmark = pytest.mark.slow
+
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+
+
+def shell_blocks(text: str) -> list[list[str]]:
+    """Return the commands of each ```sh block, without comments."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    return [[line.partition("  #")[0].rstrip() for line in block.splitlines()] for block in blocks]
+
+
+def test_readme_s_commands_work_as_written(node: Node) -> None:
+    commands = [shlex.split(line) for block in shell_blocks(README) for line in block]
+    ours = [command for command in commands if command[0] in ("gpuagent", "collector")]
+    assert ours.pop(0) == ["collector", "serve"]
+    node.serve()
+    outputs = {" ".join(command): node.run(*command).stdout for command in ours}
+    assert outputs["collector runs"].count("succeeded") == 8
+    # Both sides are on one line of the table.
+    assert re.search(r"^(sum|max)\(a\) / (sum|max)\(a\)  ", outputs["collector compare --by command"], re.MULTILINE)
