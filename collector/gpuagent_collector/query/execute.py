@@ -19,6 +19,11 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 BATCH_ROWS = 2048
 _INTERRUPT_EVERY_SECONDS = 0.05
 
+# Aggregates can take 1 GB/s that DuckDB does not count. Asking the system for the process's memory is cheap, so DuckDB is
+# asked early where that grew by this.
+_LOOK_SECONDS = 0.01
+_LEAST_GROWTH_BYTES = 8 * 2**20
+
 # Time for a statement that must end to obey its interrupts.
 OBEY_SECONDS = 1.0
 
@@ -37,6 +42,13 @@ _LEAST_AHEAD = "SET streaming_buffer_size = '64KiB'"
 # Linux alone has this file.
 STATM = Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+# DuckDB's message after an interrupt. Where one of its threads fails while another makes rows, it can come instead of the
+# reason.
+_INTERRUPTED = "INTERRUPT Error"
+_FAILED_MIDWAY = (
+    "the statement failed in mid-answer, and DuckDB does not say at which value; where a cast can fail, use TRY_CAST"
+)
 
 # The beginning of DuckDB's messages, such as "Binder Error: ".
 _KIND = re.compile(r"[A-Z][A-Za-z ]{1,30} Error: ")
@@ -182,6 +194,9 @@ class Execution:
                 yield
             except (duckdb.Error, OSError) as error:
                 self.check()
+                if _INTERRUPTED in str(error):
+                    # Nobody has interrupted it: DuckDB says so of some failures in mid-answer.
+                    raise MisuseError(_FAILED_MIDWAY) from error
                 raise _to_error(str(error)) from error
 
     def check(self) -> None:
@@ -199,21 +214,29 @@ class Execution:
             self._wait_until_due(watch)
             # A caller who cancels waits for nothing, so the time limit goes on.
             stuck_at: float | None = (time.monotonic() if self._evicted else self._ends_at) + OBEY_SECONDS
-            while not self._finished.wait(_INTERRUPT_EVERY_SECONDS):
+            while not self._finished.is_set():
                 with suppress(duckdb.Error):  # closed meanwhile
                     cursor.interrupt()
+                self._finished.wait(_INTERRUPT_EVERY_SECONDS)
                 # Between two reads of rows nothing runs that could obey.
                 if stuck_at is not None and time.monotonic() > stuck_at and self._in_use.locked():
                     stuck_at = None
                     self._on_stuck(self._is_memory_short(watch))
 
     def _wait_until_due(self, watch: duckdb.DuckDBPyConnection) -> None:
-        while not self._cancelled.wait(_INTERRUPT_EVERY_SECONDS):
-            if time.monotonic() >= self._ends_at:
+        measured_at, most_bytes = 0.0, math.inf
+        while not self._cancelled.wait(_LOOK_SECONDS):
+            now = time.monotonic()
+            if now >= self._ends_at:
                 self._timed_out = True
                 return
-            if self._is_memory_short(watch):
-                self._on_short()
+            if now >= measured_at + _INTERRUPT_EVERY_SECONDS or self._resident_bytes() > most_bytes:
+                if self._is_memory_short(watch):
+                    self._on_short()
+                measured_at, most_bytes = now, self._resident_bytes() + _LEAST_GROWTH_BYTES
+
+    def _resident_bytes(self) -> int:
+        return 0 if self._limits.other_memory_bytes is None else resident_bytes()
 
     def _is_memory_short(self, watch: duckdb.DuckDBPyConnection) -> bool:
         limits = self._limits

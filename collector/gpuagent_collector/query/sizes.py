@@ -17,10 +17,6 @@ from gpuagent_common.errors import MisuseError
 SMALL = 16
 LARGE = math.inf
 
-# What an aggregate gathers of many rows, such as the names of a run's GPUs, is taken to be this long. It may be longer:
-# such statements run one at a time.
-GATHERED = 1024
-
 # An element of a list takes this beside its text.
 _ELEMENT = 16
 
@@ -55,7 +51,7 @@ _ALSO_SMALL = frozenset(
         *("list_bool_or", "list_count", "list_entropy", "list_kurtosis", "list_mad", "list_product", "list_sem"),
         *("list_skewness", "list_stddev_pop", "list_stddev_samp", "list_sum", "list_var_pop", "list_var_samp"),
         *("map_contains_entry", "map_contains_value", "md5_number_lower", "md5_number_upper", "monthname"),
-        *("quantile_cont", "round_even", "roundbankers", "session_user", "sum", "typeof", "user"),
+        *("round_even", "roundbankers", "session_user", "sum", "typeof", "user"),
         *("version", "wavg", "weighted_avg", "xor", "&", "|", "<<", ">>", "~"),
     }
 )
@@ -79,8 +75,8 @@ _PARTS = frozenset(
         *("last", "last_value", "lead", "least", "list_distinct", "list_element", "list_extract", "list_first"),
         *("list_last", "list_max", "list_median", "list_min", "list_mode", "list_reverse", "list_reverse_sort"),
         *("list_slice", "list_sort", "ltrim", "map_extract", "map_extract_value", "max", "max_by", "median", "min"),
-        *("min_by", "mode", "nth_value", "nullif", "parse_dirname", "parse_filename", "quantile", "quantile_disc"),
-        *("regexp_extract", "reverse", "rtrim", "struct_extract", "struct_extract_at", "substr", "substring"),
+        *("min_by", "mode", "nth_value", "nullif", "parse_dirname", "parse_filename", "quantile", "quantile_cont"),
+        *("quantile_disc", "regexp_extract", "reverse", "rtrim", "struct_extract", "struct_extract_at", "substr", "substring"),
         *("trim", "unnest", "url_decode", "->>"),
     }
 )
@@ -101,6 +97,15 @@ _SUMS: Mapping[str, int] = {
     **dict.fromkeys(("json_keys", "regexp_extract_all", "split", "split_part", "str_split", "string_split"), 17),
     **dict.fromkeys(("regexp_split_to_array", "str_split_regex", "string_split_regex", "string_to_array"), 17),
 }
+
+# Aggregates that keep what they have seen where DuckDB does not count it; the second only of texts, lists and structs.
+_UNCOUNTED = frozenset(
+    {
+        *("approx_quantile", "approx_top_k", "entropy", "mad", "median", "mode", "quantile", "quantile_cont"),
+        *("quantile_disc", "reservoir_quantile"),
+    }
+)
+_UNCOUNTED_OF_LONG = frozenset({"last", "max", "min"})
 
 # Aggregates whose result has something of each row.
 GATHERING = frozenset({"array_agg", "group_concat", "list", "listagg", "string_agg"})
@@ -174,7 +179,7 @@ def result_size(name: str, arguments: Sequence[Tree], sizes: Sequence[float]) ->
     if name in small_functions():
         return SMALL
     if name in GATHERING:
-        return GATHERED
+        return LARGE
     if name in _PARTS:
         return max(sizes, default=SMALL)
     if name in _ARITHMETIC and max(sizes) <= SMALL:
@@ -184,6 +189,11 @@ def result_size(name: str, arguments: Sequence[Tree], sizes: Sequence[float]) ->
     if name in _PRODUCTS:
         return _PRODUCTS[name](arguments, sizes)
     raise MisuseError(f"a token of scope viewer cannot call the function {name}; a token of scope operator can")
+
+
+def is_uncounted(name: str, sizes: Sequence[float]) -> bool:
+    """Return whether an aggregate of arguments of these sizes keeps what DuckDB does not count."""
+    return name in _UNCOUNTED or (name in _UNCOUNTED_OF_LONG and max(sizes, default=SMALL) > SMALL)
 
 
 def check_window(node: Tree) -> None:

@@ -438,7 +438,7 @@ WHERE stay.run_id <> other.run_id AND stay.started_at < other.ended_at AND other
 GROUP BY stay.run_id""",  # noqa: S608 - names of the schema
     "twins": f"""
 WITH {{takers}}, {spans()}
-SELECT run_id, list_sort(list(DISTINCT coalesce(other.hostname, 'unnamed'))) AS value
+SELECT run_id, list(DISTINCT coalesce(other.hostname, 'unnamed') ORDER BY coalesce(other.hostname, 'unnamed')) AS value
 FROM takers JOIN runs USING (run_id)
 JOIN spans AS own ON own.session_id = takers.session_id
 JOIN spans AS other ON {are_rivals("own", "other")}

@@ -76,6 +76,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
         self._closing: dict[Execution, asyncio.Future[None]] = {}
         # Until then, memory that is short has time to get free.
         self._freeing_until = 0.0
+        self._freeing = threading.Lock()
         # Checking is work in Python, of which one token must not have several at once.
         self._checking: defaultdict[_Holder, threading.Lock] = defaultdict(threading.Lock)
         # Set, with the reason, when a query can be ended only with the process.
@@ -104,7 +105,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
                 loop.call_soon_threadsafe(act, *arguments)
 
         def on_short() -> None:
-            call_soon(self.free_memory)
+            self.free_memory()  # by way of the loop it would wait for the samples of agents
 
         def on_stuck(memory_is_short: bool) -> None:
             # A bounded statement that goes on only scans a table: it takes no memory, and no other token's place.
@@ -180,14 +181,19 @@ class QueryService(pb_grpc.QueryServiceServicer):
         return ipc_chunks(execution.start(statement.sql, parameters))
 
     def free_memory(self) -> None:
-        """Stop all queries of the token that has most of them; of several, the one whose query came first."""
-        now = time.monotonic()
-        if now < self._freeing_until or not self._executions:
-            return
-        self._freeing_until = now + _FREEING_SECONDS
-        count = Counter(self._executions.values())
+        """Stop all queries of the token that has most of them; of several, the one whose query came first.
+
+        Any thread may call it.
+        """
+        executions = self._executions.copy()
+        with self._freeing:
+            now = time.monotonic()
+            if now < self._freeing_until or not executions:
+                return
+            self._freeing_until = now + _FREEING_SECONDS
+        count = Counter(executions.values())
         most = max(count, key=lambda holder: count[holder])
-        for execution, holder in self._executions.items():
+        for execution, holder in executions.items():
             if holder == most:
                 execution.evict()
 

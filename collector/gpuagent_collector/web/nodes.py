@@ -207,7 +207,7 @@ _NODE = f"""
 WITH {PRESENT_SQL}
 SELECT
     * EXCLUDE (same_identity) REPLACE (CAST(labels AS VARCHAR) AS labels), coalesce(same_identity, []) AS same_identity,
-    (SELECT list(session_id) FROM rivals WHERE rivals.node_id = present.node_id) AS rivals
+    (SELECT list(session_id)[1:100] FROM rivals WHERE rivals.node_id = present.node_id) AS rivals
 FROM present LEFT JOIN twins USING (node_id) WHERE node_uuid = ? LIMIT 1"""  # noqa: S608 - no value in it
 
 _DEVICES = """
