@@ -1,7 +1,7 @@
 """`python -m tests.fault.hostile`: statements that seek to end a collector, or to keep others from it.
 
-The collector has 1 GiB of memory; the kernel ends it if it takes more. A viewer sends the statements on more streams
-than the collector has places; meanwhile another viewer asks for one row, and an agent delivers. Needs root.
+The collector has 1 GiB of memory; the kernel ends it if it takes more. Viewers send the statements on more streams
+than the collector has places, with three tokens; meanwhile another viewer asks for one row, and an agent delivers. Needs root.
 """
 
 import argparse
@@ -32,8 +32,9 @@ MEMORY_BYTES = 2**30
 # The root of a hierarchy of control groups, and the file of a group's limit, of both kinds.
 _GROUPS = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max"))
 
-# More streams than the collector has places, from one token.
+# More streams than the collector has places, from as many tokens: the last sees only a part of the store.
 _STREAMS = 17
+_TOKENS = 3
 
 _WIDE = "x" * 90_000
 _BOUNDED = "repeat(substr('abcdefghijklmnop', (range % 2)::INT, 16), 1900)"
@@ -85,6 +86,15 @@ ATTACKS: dict[str, str] = {
     "sorted": f"SELECT {_BOUNDED} AS a FROM range(99999999) ORDER BY hash(range)",
     "counted": f"SELECT count(DISTINCT {_BOUNDED} || range) FROM range(99999999)",
     "listed": f"SELECT list({_BOUNDED}) FROM range(99999999)",
+    # What aggregates keep without DuckDB counting it, of few and of many groups.
+    "greatest": "SELECT count(m) FROM (SELECT max(md5(range::VARCHAR) || repeat('x', 999)) AS m FROM range(99999999)"
+    " GROUP BY range)",
+    "latest": "SELECT count(m) FROM (SELECT last([range::VARCHAR, repeat('x', 999)]) AS m FROM range(99999999)"
+    " GROUP BY range)",
+    "quantiles": "SELECT count(m) FROM (SELECT approx_quantile(range, 0.5) AS m FROM range(99999999) GROUP BY range)",
+    "modes": "SELECT count(m) FROM (SELECT mode(hash(range)) AS m FROM range(99999999) GROUP BY range % 9)",
+    "windows": "SELECT max(md5(range::VARCHAR) || repeat('x', 999)) OVER (PARTITION BY range) AS m FROM range(99999999)",
+    "joined": "SELECT l FROM (SELECT string_agg(md5(range::VARCHAR)) AS l FROM range(999999)), range(9999999)",
     "medians": "SELECT median(a.range) FROM range(99999) a, range(99999) b",
     "wide": "SELECT range, hash(range), md5(range::VARCHAR) FROM range(99999999999)",
 }
@@ -142,17 +152,17 @@ def serving(node: Node, group: Path, waits: Waits) -> Iterator[None]:
     node.stop(process)
 
 
-def create_token(node: Node, scope: str, name: str) -> str:
+def create_token(node: Node, scope: str, name: str, *options: str) -> str:
     """Return a new token."""
-    options = ("--any-node",) if scope == "agent" else ()
+    options += ("--any-node",) if scope == "agent" else ()
     return node.run("collector", "tokens", "create", scope, "--name", name, *options).stdout.split()[0]
 
 
 class Attackers:
-    """Streams of one token that send one statement after the other, until they are stopped."""
+    """Streams of some tokens that send one statement after the other, until they are stopped."""
 
-    def __init__(self, address: str, token: str, waits: Waits, attacks: Sequence[str]) -> None:
-        self._address, self._token, self._waits, self._attacks = address, token, waits, attacks
+    def __init__(self, address: str, tokens: Sequence[str], waits: Waits, attacks: Sequence[str]) -> None:
+        self._address, self._tokens, self._waits, self._attacks = address, tokens, waits, attacks
         self._ended = threading.Event()
         self._threads = [threading.Thread(target=self._attack, args=(place,)) for place in range(_STREAMS)]
 
@@ -166,13 +176,14 @@ class Attackers:
             thread.join()
 
     def _attack(self, place: int) -> None:
+        metadata = bearer(self._tokens[place % len(self._tokens)])
         with grpc.insecure_channel(self._address) as channel:
             stub = pb_grpc.QueryServiceStub(channel)
             while not self._ended.wait(0.05):
                 place += 1
                 request = pb.QueryRequest(sql=self._attacks[place % len(self._attacks)], timeout_seconds=1 + place % 6)
                 try:
-                    for _ in stub.Query(request, metadata=bearer(self._token), timeout=20):
+                    for _ in stub.Query(request, metadata=metadata, timeout=20):
                         pass
                     outcome = "answered"
                 except grpc.RpcError as error:
@@ -212,7 +223,9 @@ def attack(folder: Path, group: Path, seconds: float, attacks: Sequence[str], sc
     waits, ended = Waits(), threading.Event()
     with Node(folder) as node, serving(node, group, waits):
         address = node.environment["GPUAGENT_COLLECTOR"]
-        hostile, other = create_token(node, scope, "hostile"), create_token(node, "viewer", "other")
+        hostile = [create_token(node, scope, f"hostile-{place}") for place in range(_TOKENS - 1)]
+        hostile.append(create_token(node, scope, "limited", *(("--platform", "none") if scope == "viewer" else ())))
+        other = create_token(node, "viewer", "other")
         agent = create_token(node, "agent", "agent")
         others = [
             threading.Thread(target=ask, args=(address, other, waits, ended)),

@@ -30,6 +30,9 @@ _TRIED = (
     "wide",
     "answers",
     "medians",
+    "greatest",
+    "windows",
+    "joined",
 )
 
 # Tries hours of combinations without a look at interrupts.

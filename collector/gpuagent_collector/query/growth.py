@@ -32,8 +32,8 @@ MOST_ROW_BYTES = 64 * 1024
 # What functions may read for that: some 0.3 s for 2,048 rows.
 MOST_READ_BYTES = 256 * 1024
 
-# Charged for aggregates whose memory DuckDB does not count, as if made of a row: 64 MiB a thread. They take up to 1 GB/s
-# until the collector has noticed and stopped them.
+# Charged for aggregates whose memory DuckDB does not count, as if made of a row: 64 MiB a thread. They take up to
+# 1 GB/s until the collector has noticed and stopped them.
 _UNCOUNTED_BYTES = 16 * 1024
 
 # Tables, views and subqueries. Planning takes the square of the number, or worse; a view of the store joins several.

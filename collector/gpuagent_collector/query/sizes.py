@@ -76,7 +76,16 @@ _PARTS = frozenset(
         *("list_last", "list_max", "list_median", "list_min", "list_mode", "list_reverse", "list_reverse_sort"),
         *("list_slice", "list_sort", "ltrim", "map_extract", "map_extract_value", "max", "max_by", "median", "min"),
         *("min_by", "mode", "nth_value", "nullif", "parse_dirname", "parse_filename", "quantile", "quantile_cont"),
-        *("quantile_disc", "regexp_extract", "reverse", "rtrim", "struct_extract", "struct_extract_at", "substr", "substring"),
+        *(
+            "quantile_disc",
+            "regexp_extract",
+            "reverse",
+            "rtrim",
+            "struct_extract",
+            "struct_extract_at",
+            "substr",
+            "substring",
+        ),
         *("trim", "unnest", "url_decode", "->>"),
     }
 )

@@ -255,7 +255,7 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
         gap_seconds={row["run_id"]: row["value"] for row in answers["gaps"]},
         impossible=impossible,
         neighbours={row["run_id"]: row["value"] for row in answers["neighbours"]},
-        twins={row["run_id"]: row["value"] for row in answers["twins"]},
+        twins={row["run_id"]: sorted(row["value"]) for row in answers["twins"]},
         gpu_events=gpu_events,
         units={row["run_id"]: row["value"] for row in answers["units"]},
         left={row["run_id"]: row["processes"] for row in answers["notes"] if row["processes"]},
@@ -438,7 +438,7 @@ WHERE stay.run_id <> other.run_id AND stay.started_at < other.ended_at AND other
 GROUP BY stay.run_id""",  # noqa: S608 - names of the schema
     "twins": f"""
 WITH {{takers}}, {spans()}
-SELECT run_id, list(DISTINCT coalesce(other.hostname, 'unnamed') ORDER BY coalesce(other.hostname, 'unnamed')) AS value
+SELECT run_id, list(DISTINCT coalesce(other.hostname, 'unnamed')) AS value
 FROM takers JOIN runs USING (run_id)
 JOIN spans AS own ON own.session_id = takers.session_id
 JOIN spans AS other ON {are_rivals("own", "other")}

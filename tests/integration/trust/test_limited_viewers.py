@@ -95,6 +95,48 @@ async def test_whatever_a_limited_viewer_asks_he_sees_his_platform_alone(
     assert "cannot use EXPLAIN" in printed["query sql EXPLAIN ANALYZE FROM sessions"]
 
 
+# Each asks the store; what a few runs cannot answer is said, but never for want of the right to ask so.
+ANSWERS = (
+    *(["nodes"], ["runs"], ["watch", "--once"], ["show", "mnist-open"], ["show", "mnist-open", "gpt-done"]),
+    *(["compare"], ["compare", "--by", "platform"], ["recommend"], ["plan"], ["peers", "mnist-open"], ["outliers"]),
+    *(["history"], ["scaling"], ["serving"], ["roofline"], ["profile", "mnist-open"], ["logs", "mnist-open"]),
+    *(["report", "page.html"], ["trace", "mnist-open", "trace.json"], ["check"], ["export", "--parquet", "exported"]),
+    *(["plot", kind, "figure.svg"] for kind in ("cdf", "bars", "frontier", "links", "split", "by-step")),
+)
+
+# Of the refusals in `query/growth.py`, `query/sizes.py` and `server/turns.py`.
+REFUSED = re.compile(r"token of scope viewer|rows of this statement")
+
+
+@pytest.mark.parametrize("reach", [None, Reach(platforms=("satori",))], ids=["whole", "limited"])
+async def test_every_answer_s_sql_may_be_a_viewer_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reach: Reach | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tokens = TokenFile(tmp_path / "tokens.json")
+    viewer = tokens.create(Scope.VIEWER, "vision", reach=reach)
+    token_file = tmp_path / "viewer.token"
+    token_file.touch(mode=0o600)
+    token_file.write_text(viewer)
+    asked = 0
+
+    def count() -> None:
+        nonlocal asked
+        asked += 1
+
+    settings = replace(SETTINGS, tokens=tokens, http=Address(host="127.0.0.1", port=0))
+    async with serving(tmp_path, settings) as served:
+        monkeypatch.setattr(served.collector._queries, "on_query", count)
+        await asyncio.to_thread(fill, served.store)
+        with served.store.connect() as connection:
+            nodes = connection.execute("SELECT node_uuid FROM sessions").fetchall()
+        printed = {" ".join(each): await asyncio.to_thread(_printed, each, served, token_file) for each in ANSWERS}
+        paths = ["/", "/metrics", "/report", "/runs/mnist-open", *(f"/nodes/{node}" for (node,) in nodes)]
+        printed |= {path: (await asyncio.to_thread(_page, served, path, viewer)).text for path in paths}
+    assert asked > len(ANSWERS)
+    assert not {what: text for what, text in printed.items() if REFUSED.search(text)}
+
+
 async def test_a_limited_viewer_neither_reads_output_nor_lists_agents_nor_copies_the_store(tmp_path: Path) -> None:
     tokens = TokenFile(tmp_path / "tokens.json")
     token = bearer(tokens.create(Scope.VIEWER, "vision", reach=Reach(platforms=("satori",))))
