@@ -1,7 +1,8 @@
 """`python -m tests.fault.hostile`: statements that seek to end a collector, or to keep others from it.
 
 The collector has 1 GiB of memory; the kernel ends it if it takes more. Viewers send the statements on more streams
-than the collector has places, with three tokens; meanwhile another viewer asks for one row, and an agent delivers. Needs root.
+than the collector has places, with three tokens; meanwhile another viewer asks for one row, and an agent delivers.
+Needs root.
 """
 
 import argparse
@@ -93,7 +94,7 @@ ATTACKS: dict[str, str] = {
     " GROUP BY range)",
     "quantiles": "SELECT count(m) FROM (SELECT approx_quantile(range, 0.5) AS m FROM range(99999999) GROUP BY range)",
     "modes": "SELECT count(m) FROM (SELECT mode(hash(range)) AS m FROM range(99999999) GROUP BY range % 9)",
-    "windows": "SELECT max(md5(range::VARCHAR) || repeat('x', 999)) OVER (PARTITION BY range) AS m FROM range(99999999)",
+    "windows": "SELECT max(hash(range) || repeat('x', 999)) OVER (PARTITION BY range) AS m FROM range(99999999)",
     "joined": "SELECT l FROM (SELECT string_agg(md5(range::VARCHAR)) AS l FROM range(999999)), range(9999999)",
     "medians": "SELECT median(a.range) FROM range(99999) a, range(99999) b",
     "wide": "SELECT range, hash(range), md5(range::VARCHAR) FROM range(99999999999)",

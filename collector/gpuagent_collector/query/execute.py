@@ -1,5 +1,6 @@
 """The execution of one checked statement: read-only, bounded in time and memory, cancellable."""
 
+import ctypes
 import math
 import os
 import re
@@ -254,6 +255,13 @@ class Execution:
 def resident_bytes() -> int:
     """Return the memory of this process."""
     return int(STATM.read_text().split()[1]) * _PAGE_BYTES
+
+
+def return_memory() -> None:
+    """Give free memory back to the system: glibc keeps it for each thread that has allocated some."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _to_error(message: str) -> GpuAgentError:

@@ -32,10 +32,6 @@ MOST_ROW_BYTES = 64 * 1024
 # What functions may read for that: some 0.3 s for 2,048 rows.
 MOST_READ_BYTES = 256 * 1024
 
-# Charged for aggregates whose memory DuckDB does not count, as if made of a row: 64 MiB a thread. They take up to
-# 1 GB/s until the collector has noticed and stopped them.
-_UNCOUNTED_BYTES = 16 * 1024
-
 # Tables, views and subqueries. Planning takes the square of the number, or worse; a view of the store joins several.
 MOST_RELATIONS = 40
 _MOST_COLUMNS = 2000
@@ -75,7 +71,7 @@ class Growth:
     def check(self, statement: Tree, parameters: Sequence[Parameter] = ()) -> int | None:
         """Check a statement's syntax tree that the guard lets through; return the most bytes it makes of a row.
 
-        None: the answer has values that an aggregate gathers of many rows, so it may be more.
+        None: an aggregate gathers values of many rows, or keeps them where DuckDB does not count it, so it may be more.
 
         Raises:
             MisuseError: what it makes of a row cannot be bounded, or is too much.
@@ -89,9 +85,7 @@ class Growth:
             bound.row_bytes <= MOST_ROW_BYTES and bound.read_bytes <= MOST_READ_BYTES
         ):  # also where it is no number
             raise MisuseError(_TOO_LARGE)
-        if bound.gathers:
-            return None
-        return math.ceil(bound.row_bytes) + _UNCOUNTED_BYTES * bound.is_uncounted
+        return None if bound.keeps_rows else math.ceil(bound.row_bytes)
 
 
 _TOO_LARGE = (
@@ -108,9 +102,8 @@ class _Bound:
         # What all expressions so far make of one row, and what their functions read.
         self.row_bytes = 0.0
         self.read_bytes = 0.0
-        # Whether an aggregate gathers values of many rows, and whether one keeps what DuckDB does not count.
-        self.gathers = False
-        self.is_uncounted = False
+        # Whether an aggregate gathers values of many rows, or keeps them where DuckDB does not count it.
+        self.keeps_rows = False
 
     def query(self, node: Tree, scope: _Scope) -> list[Column]:
         """Return the columns of a query, and add what it makes of a row."""
@@ -324,8 +317,7 @@ class _Bound:
             return self._element(arguments[0], scope)
         sizes = [self._size(argument, scope) for argument in arguments]
         size = result_size(name, arguments, sizes)
-        self.gathers |= name in GATHERING
-        self.is_uncounted |= is_uncounted(name, sizes)
+        self.keeps_rows |= name in GATHERING or is_uncounted(name, sizes)
         self.read_bytes += sum(each for each in sizes if each < LARGE)
         return size
 

@@ -24,6 +24,7 @@ from gpuagent_collector.query.execute import (
     QueryCancelledError,
     QueryMemoryError,
     QueryTimeoutError,
+    return_memory,
 )
 from gpuagent_collector.query.parts import Parts
 from gpuagent_collector.server.turns import Turns
@@ -154,7 +155,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
         """Release a query without waiting for it to stop, unless `close` has done so."""
         if execution in self._executions and execution not in self._closing:
             execution.cancel()
-            closing = self._closing[execution] = asyncio.ensure_future(self._in_thread(execution.close))
+            closing = self._closing[execution] = asyncio.ensure_future(self._in_thread(partial(self._close, execution)))
 
             def forget(_: object) -> None:
                 del self._closing[execution]
@@ -162,6 +163,12 @@ class QueryService(pb_grpc.QueryServiceServicer):
                 self.turns.end(execution)
 
             closing.add_done_callback(forget)
+
+    def _close(self, execution: Execution) -> None:
+        execution.close()
+        if self.turns.is_large(execution):
+            return_memory()
+            self._freeing_until = 0.0  # the next such query gets no such time
 
     def _start(
         self, execution: Execution, request: pb.QueryRequest, caller: Caller, is_bounded: threading.Event
@@ -181,7 +188,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
         return ipc_chunks(execution.start(statement.sql, parameters))
 
     def free_memory(self) -> None:
-        """Stop all queries of the token that has most of them; of several, the one whose query came first.
+        """Stop all queries of the token whose query may take most; without one, of the token that has most of them.
 
         Any thread may call it.
         """
@@ -193,6 +200,9 @@ class QueryService(pb_grpc.QueryServiceServicer):
             self._freeing_until = now + _FREEING_SECONDS
         count = Counter(executions.values())
         most = max(count, key=lambda holder: count[holder])
+        largest = self.turns.largest()
+        if largest in executions:
+            most = executions[largest]
         for execution, holder in executions.items():
             if holder == most:
                 execution.evict()

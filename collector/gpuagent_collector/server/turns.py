@@ -67,8 +67,22 @@ class Turns:
             self._taken.pop(execution, None)
             self._changed.notify_all()
 
+    def largest(self) -> Execution | None:
+        """Return the statement that may take most now; None: only small ones run."""
+        with self._changed:
+            taken = {execution: needed for execution, (_, needed) in self._taken.items() if not self._is_small(needed)}
+            return max(taken, key=lambda each: taken[each], default=None)
+
+    def is_large(self, execution: Execution) -> bool:
+        """Return whether a statement runs that may take more than a small share."""
+        with self._changed:
+            return execution in self._taken and not self._is_small(self._taken[execution][1])
+
+    def _is_small(self, needed: int) -> bool:
+        return self.memory_bytes is None or needed <= self.memory_bytes * _SMALL_SHARE
+
     def _may_start(self, execution: Execution, needed: int) -> bool:
-        if self.memory_bytes is None or needed <= self.memory_bytes * _SMALL_SHARE:
+        if self.memory_bytes is None or self._is_small(needed):
             return True
         first = min(self._waiting, key=lambda each: self._held(self._waiting[each]))
         return execution is first and needed + sum(taken for _, taken in self._taken.values()) <= self.memory_bytes

@@ -99,9 +99,9 @@ def test_what_gathers_from_many_rows_takes_all_memory_at_once(sql: str) -> None:
     assert check(sql) is None
 
 
-def test_aggregates_that_duckdb_does_not_count_are_charged() -> None:
+def test_aggregates_that_duckdb_does_not_count_take_all_memory_at_once() -> None:
     for attack in ("greatest", "latest", "medians", "modes", "quantiles", "states", "windows"):
-        assert (check(ATTACKS[attack]) or 0) >= 16 * 1024, attack
+        assert check(ATTACKS[attack]) is None, attack
     assert (check("SELECT max(value), arg_max(value, time), any_value(run_id) FROM runs") or 0) < 1024
 
 
