@@ -20,8 +20,8 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 BATCH_ROWS = 2048
 _INTERRUPT_EVERY_SECONDS = 0.05
 
-# Aggregates can take 1 GB/s that DuckDB does not count. Asking the system for the process's memory is cheap; where it has
-# grown by this, DuckDB is asked at once.
+# Aggregates can take 1 GB/s that DuckDB does not count. Asking the system for the process's memory is cheap; where it
+# has grown by this, DuckDB is asked at once.
 _LOOK_SECONDS = 0.01
 _LEAST_GROWTH_BYTES = 8 * 2**20
 
@@ -44,8 +44,8 @@ _LEAST_AHEAD = "SET streaming_buffer_size = '64KiB'"
 STATM = Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
-# DuckDB's message after an interrupt. It can also come instead of the reason where one of its threads fails while another
-# makes rows.
+# DuckDB's message after an interrupt. It can also come instead of a reason, where one of its threads fails while
+# another makes rows.
 _INTERRUPTED = "INTERRUPT Error"
 _FAILED_MIDWAY = (
     "the statement failed in mid-answer, and DuckDB does not say at which value; where a cast can fail, use TRY_CAST"
