@@ -67,3 +67,15 @@ def test_of_several_holders_the_one_with_least_comes_first(store: Store, turns: 
         turns.end(second)
         waiting[0].result()
     assert order == ["modest", "greedy"]
+
+
+def test_the_largest_is_known_while_it_runs_and_small_ones_are_not_counted(store: Store, turns: Turns) -> None:
+    small, large, larger = (execution(store) for _ in range(3))
+    turns.wait(small, "a", ROW_BYTES // 4)
+    assert turns.largest() is None
+    turns.wait(large, "a", ROW_BYTES)
+    turns.wait(larger, "b", 2 * ROW_BYTES)
+    assert turns.largest() is larger
+    turns.end(larger)
+    assert turns.largest() is large
+    assert (turns.is_large(large), turns.is_large(larger), turns.is_large(small)) == (True, False, False)
