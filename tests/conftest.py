@@ -29,7 +29,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 LONGEST = (
     "containers/test_containers",
     "agent/test_observe",
+    "workloads/test_several_ranks",
     "agent/test_end_to_end",
+    "workloads/test_llama_float8",
+    "compare/test_studies",
     "exchange/test_round_trip",
     "workloads/test_elastic_runs",
     "containers/",

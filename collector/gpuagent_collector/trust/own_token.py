@@ -3,6 +3,7 @@
 import os
 import secrets
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from gpuagent_common.connection import TokenError, read_token
 from gpuagent_common.errors import GpuAgentError
@@ -18,19 +19,33 @@ def ensure_token(path: Path) -> str:
     """
     try:
         return read_token(path)
+    except FileNotFoundError:
+        pass
     except TokenError as error:
         raise GpuAgentError(str(error)) from error
-    except FileNotFoundError:
-        token = secrets.token_urlsafe(_TOKEN_BYTES)
+    token = secrets.token_urlsafe(_TOKEN_BYTES)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(descriptor, "w") as file:
-                file.write(token + "\n")
-        except OSError:
-            path.unlink()
-            raise
+        # Whole from the first moment: another collector that starts now reads it.
+        with NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-") as file:
+            file.write(token + "\n")
+            file.flush()
+            os.link(file.name, path)
+    except FileExistsError as error:  # another collector was faster
+        return _read_made(path, error)
     except OSError as error:
-        raise GpuAgentError(f"cannot make the token file {path}: {error.strerror}; give --token-file") from error
+        raise _not_made(path, error) from error
     return token
+
+
+def _read_made(path: Path, error: OSError) -> str:
+    try:
+        return read_token(path)
+    except FileNotFoundError:  # a link that leads nowhere
+        raise _not_made(path, error) from error
+    except TokenError as unreadable:
+        raise GpuAgentError(str(unreadable)) from unreadable
+
+
+def _not_made(path: Path, error: OSError) -> GpuAgentError:
+    return GpuAgentError(f"cannot make the token file {path}: {error.strerror}; give --token-file")

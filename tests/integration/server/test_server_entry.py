@@ -1,4 +1,5 @@
 import re
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,22 @@ def test_a_token_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> 
     path.chmod(0o644)
     with pytest.raises(GpuAgentError, match="run: chmod 600"):
         ensure_token(path)
+
+
+def test_a_collector_takes_the_token_that_another_makes_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def make_while_another_does(_size: int) -> str:
+        monkeypatch.setattr(secrets, "token_urlsafe", lambda _size: "first")
+        made.append(ensure_token(tmp_path / "token"))
+        return "second"
+
+    monkeypatch.setattr(secrets, "token_urlsafe", make_while_another_does)
+    assert ensure_token(tmp_path / "token") == "first"
+    assert made == ["first"]
+    assert [each.name for each in tmp_path.iterdir()] == ["token"]
 
 
 def test_a_token_file_that_cannot_be_made_is_named() -> None:
