@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.programs import describe_missing, need
-from tests.support.quick import MODULE_SECONDS, over_the_budget
+from tests.support.quick import ALL_SECONDS, MODULE_SECONDS, over_the_budget
 from tests.support.servers import Node
 
 
@@ -47,6 +47,8 @@ def test_quick_modules_that_take_long_are_named_the_slowest_first() -> None:
     assert [line.split()[0] for line in lines] == ["a"]
     lines = over_the_budget([report("a::x", 1.1 * most), report("b::x", 1.2 * most)])
     assert [line.split()[0] for line in lines] == ["b", "a"]
+    (line,) = over_the_budget([report(f"{number}::x", 1.0) for number in range(int(ALL_SECONDS) + 1)])
+    assert line.startswith("all quick tests ")
 
 
 def test_commands_are_run_through_their_group() -> None:
