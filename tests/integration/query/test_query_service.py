@@ -118,7 +118,7 @@ def test_failures_have_the_codes_of_the_protocol(
 
 def test_a_mistake_in_mid_answer_reaches_the_reader(reader: RemoteReader) -> None:
     # In rare cases DuckDB tells no reason.
-    with pytest.raises(MisuseError, match="could not convert string 'x' to INT32|failed in mid-answer"):
+    with pytest.raises(MisuseError, match=r"could not convert string 'x' to INT32|failed in mid-answer"):
         reader.sql("SELECT CASE WHEN range < 90000 THEN '1' ELSE 'x' END::INT FROM range(100000)")
 
 
