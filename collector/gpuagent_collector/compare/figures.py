@@ -2,7 +2,7 @@
 
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import log, log1p
@@ -168,8 +168,8 @@ def compute_figures(
     """
     # Each look could have been the last: errors at all of them together are at most alpha (Bonferroni).
     alpha /= layout.looks
-    units = throughput_units(layout, facts)
-    unit = units[0] if len(units) == 1 else ITEMS
+    units = throughput_units(layout.run_ids, facts)
+    unit = units.pop() if len(units) == 1 else ITEMS
     known = tuple(replace(each, unit=unit) if each.name == "throughput" else each for each in facts.known)
     primary = _choose_primary(layout, facts, {each.name: each for each in known}, metric)
     tested = layout.blocks if layout.is_compared else ()
@@ -221,11 +221,10 @@ def _settle(judgement: Judgement, block: Block, side: str, figures: Mapping[str,
     return replace(judgement, verdict=Verdict.NOT_SHOWN) if apart else judgement
 
 
-def throughput_units(layout: Layout, facts: Facts) -> list[str]:
+def throughput_units(run_ids: Iterable[str], facts: Facts) -> set[str]:
     """Return the different units of the runs' throughputs, such as items/s and steps/s."""
     figures = facts.by_metric.get("throughput", {})
-    runs = [run_id for run_id in layout.run_ids if run_id in figures]
-    return sorted({facts.units.get(run_id) or ITEMS for run_id in runs})
+    return {facts.units.get(run_id) or ITEMS for run_id in run_ids if run_id in figures}
 
 
 def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], name: str | None) -> Metric:

@@ -27,6 +27,17 @@ def test_different_hardware_gpu_counts_and_software_on_one_node_a_side_are_warne
         assert text in said
 
 
+def test_workloads_may_count_other_items(store: SyntheticStore) -> None:
+    nodes = [store.node(f"{name}-node", name) for name in ("alder", "birch")]
+    for workload in ("mnist", "gcn"):
+        for node in nodes * 5:
+            store.next_run(node, workload=workload)
+        if workload == "mnist":
+            for row in store.rows["results"]:
+                row["unit"] = "images/s" if row["name"] == "throughput" else row.get("unit")
+    assert "mixed_units" not in warnings(store)
+
+
 def test_runs_that_did_not_take_turns_are_warned_of(store: SyntheticStore) -> None:
     for turn, name in enumerate(("alder", "birch")):
         node = store.node(f"{name}-node", name)

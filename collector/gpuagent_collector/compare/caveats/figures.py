@@ -89,14 +89,17 @@ def fell_back(evidence: Evidence) -> Iterator[Caveat]:
 
 
 def mixed_units(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn where throughputs of several units are compared."""
-    units = throughput_units(evidence.layout, evidence.facts)
-    if len(units) > 1:
+    """Warn where throughputs of several units are compared: a workload's are, those of two workloads are not."""
+    units: set[str] = set()
+    for block in evidence.layout.blocks:
+        found = throughput_units([run.run_id for cell in block.cells for run in cell.runs], evidence.facts)
+        units.update(found if len(found) > 1 else ())
+    if units and evidence.layout.is_compared:
         is_known = evidence.has_everywhere("run_seconds")
         instead = f", or compare durations: {evidence.command(metric='run_seconds')}" if is_known else ""
         yield Caveat(
             code="mixed_units",
-            text=f"the runs' throughputs are in {' and in '.join(units)}: ratios between these mean nothing",
+            text=f"the runs' throughputs are in {' and in '.join(sorted(units))}: ratios between these mean nothing",
             remedy=f"run both sides with the same steps and items{instead}",
         )
 
