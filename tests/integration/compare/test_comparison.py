@@ -342,7 +342,9 @@ def test_combinations_are_named_with_commas_or_as_they_are_shown(store: Syntheti
     values = ("alder,docker", "birch · docker")
     comparison = compared(store, by="platform,environment", values=values, baseline="birch,docker")
     assert comparison.layout.sides == ("birch · docker", "alder · docker")
-    with pytest.raises(MisuseError, match="no run has the platform and environment alder,podman; there are: alder · b"):
+    with pytest.raises(
+        MisuseError, match="no run has the platform and environment alder,podman; there are: 'alder · bare', "
+    ):
         compared(store, by="platform,environment", values=("alder,podman",))
 
 

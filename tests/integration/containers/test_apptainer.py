@@ -14,6 +14,8 @@ from tests.support.images import make_tiny_base
 from tests.support.programs import found
 from tests.support.servers import BIN, Node, until
 
+pytestmark = pytest.mark.slow
+
 RECIPE = """
 Bootstrap: docker
 From: anything

@@ -12,6 +12,8 @@ from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.exchange.conftest import BOTH_KINDS, Run
 from tests.integration.exchange.sites import Content, content, execute, export_store, import_folder, write_site
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def delete(run: Run) -> Run:

@@ -10,6 +10,8 @@ from gpuagent_collector.output.new_files import follow_user, for_others, for_own
 from tests.integration.exchange.conftest import BOTH_KINDS, NameStore, Run
 from tests.support.servers import Node, until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def open_umask() -> Iterator[None]:

@@ -21,6 +21,8 @@ from tests.integration.server.agents import SETTINGS, Served, serving
 from tests.support.http import Answer, fetch
 from tests.support.recent import fill
 
+pytestmark = pytest.mark.slow
+
 # What the store holds of other platforms.
 HIDDEN = ("openshift", "birch", "evil", "gpt-done")
 

@@ -27,7 +27,7 @@ from tests.support.programs import found
 from tests.support.recent import AHEAD_SECONDS, Site
 from tests.support.servers import Node, until
 
-pytestmark = [pytest.mark.needs("prometheus", "promtool")]
+pytestmark = [pytest.mark.slow, pytest.mark.needs("prometheus", "promtool")]
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/monitoring.md").read_text()
 CONFIGURATION, RULES = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

@@ -23,6 +23,8 @@ from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_proto.v1.records_pb2 import Records
 from tests.support.clocks import SteppedClock
 
+pytestmark = pytest.mark.slow
+
 NODE = "node-1"
 MANY = 1000
 

@@ -21,6 +21,8 @@ from gpuagent_common.ranges import find_range
 from tests.unit.collector_store.conftest import ON_BOTH_KINDS
 from tests.unit.collector_store.faults import FaultyConnection, PickyConnection
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime.fromisoformat("2026-03-04 05:06:07")
 SESSIONS = count(1)
 

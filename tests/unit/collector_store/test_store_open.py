@@ -17,6 +17,8 @@ from gpuagent_common.errors import MisuseError
 from tests.support.stores import open_store, put_store
 from tests.unit.collector_store.conftest import ON_BOTH_KINDS
 
+pytestmark = pytest.mark.slow
+
 NEWEST = load_migrations()[-1].version
 BROKEN = Migration(version=NEWEST + 1, name="broken.sql", sql="CREATE TABLE half (a BIGINT); SELECT no_such_thing;")
 WIDER = Migration(version=NEWEST + 1, name="wider.sql", sql="ALTER TABLE steps ADD COLUMN joules DOUBLE;")
