@@ -12,6 +12,8 @@ from tests.integration.compare.comparing import compared
 from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
 from tests.support.commands import Collector, csv_rows, made_up
 
+pytestmark = pytest.mark.slow
+
 
 def test_one_side_is_described_and_nothing_is_tested(store: SyntheticStore) -> None:
     node = store.node("spruce", "satori", gpus=["NVIDIA L4"])

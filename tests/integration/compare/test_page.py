@@ -14,6 +14,8 @@ from gpuagent_collector.output.document import Grid
 from tests.integration.compare.comparing import alternate, codes, compared, texts
 from tests.integration.compare.synthetic import RUN_SECONDS, SyntheticStore, quiet_and_burning
 
+pytestmark = pytest.mark.slow
+
 
 def tables(comparison: Comparison) -> list[Grid]:
     """Return all tables of the document."""

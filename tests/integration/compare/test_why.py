@@ -17,6 +17,8 @@ from tests.integration.compare.filled import Fill
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.support.commands import Collector
 
+pytestmark = pytest.mark.slow
+
 # Effects of the rungs of a ladder from bare to docker: CPU limit, container, shared memory, network.
 EFFECTS = {"CPU limit": 0.9, "container and image": 0.98, "shared memory": 1.0, "network": 1.0}
 NOISE = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0008, 0.9992, 1.0003, 0.9997)

@@ -6,8 +6,12 @@ import shlex
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.support.containers import Runtime, on
 from tests.support.servers import Node
+
+pytestmark = pytest.mark.slow
 
 # It notes its own first and last moment.
 PROGRAM = """

@@ -4,11 +4,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gpuagent_collector.store.retention import Retention
 from tests.integration.compare.synthetic import EPOCH
 from tests.integration.exchange.conftest import NameStore, Run
 from tests.integration.exchange.sites import added, export_store, import_folder
 from tests.support.stores import open_store
+
+pytestmark = pytest.mark.slow
 
 DAY = timedelta(days=1)
 _OLD = """

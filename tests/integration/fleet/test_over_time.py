@@ -21,6 +21,8 @@ from tests.integration.fleet.scenes import DAY_SECONDS, DAYS, add_history
 from tests.support.commands import made_up
 from tests.support.stores import open_store
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:

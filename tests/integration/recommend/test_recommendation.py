@@ -14,6 +14,8 @@ from tests.integration.compare.comparing import alternate
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.recommend.scenes import gke
 
+pytestmark = pytest.mark.slow
+
 TIME = {"time": 1.0}
 
 

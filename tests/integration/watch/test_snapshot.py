@@ -12,6 +12,8 @@ from gpuagent_common.keys import key
 from tests.support.recent import AHEAD_SECONDS, Site, fill
 from tests.support.stores import on_both_kinds, open_store
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:

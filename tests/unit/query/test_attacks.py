@@ -11,6 +11,8 @@ from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.store import Store
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
+pytestmark = pytest.mark.slow
+
 # A Python variable that DuckDB would find by its name if replacement scans were on.
 secret_rows = [{"password": "only Python knows this"}]
 

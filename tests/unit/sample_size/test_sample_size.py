@@ -22,6 +22,8 @@ from gpuagent_collector.answers.plan import (
 from gpuagent_collector.statistics.shift import least_pairs, least_runs
 from gpuagent_collector.statistics.tolerance import chi_squared_quantile
 
+pytestmark = pytest.mark.slow
+
 values = st.floats(1e-3, 1e3)
 
 

@@ -21,6 +21,8 @@ from gpuagent_workloads.suite.serve_load.run import run
 from gpuagent_workloads.suite.serve_load.schedule import distribution, schedule
 from tests.unit.workloads.serving_stand_in import Connection, StandIn, answer_at_once, standing_in
 
+pytestmark = pytest.mark.slow
+
 URL = "http://127.0.0.1:9"
 
 
