@@ -296,37 +296,19 @@ def render(history: History) -> Answer:
 
 
 def _levels(series: Series, history: History) -> Table:
-    changes = [None, *(_change(before, after) for before, after in pairwise(series.levels))]
-    rows = [
-        {
-            "first": level.first,
-            "last": level.last,
-            "values": level.values,
-            "runs": level.runs,
-            "median": level.median,
-            "change": change,
-            "p_value": level.p_value,
-            "changed": [release.words for release in level.releases],
-        }
-        for level, change in zip(series.levels, changes, strict=True)
-    ]
+    before = {after: level for level, after in pairwise(series.levels)}
     columns = (
-        Column("first", "from", "{:%Y-%m-%d}".format, left=True),
-        Column("last", "to", "{:%Y-%m-%d}".format, left=True),
+        Column("first", "from", show="{:%Y-%m-%d}".format, left=True),
+        Column("last", "to", show="{:%Y-%m-%d}".format, left=True),
         Column("values", "days" if series.is_daily else "runs", left=True),
+        "runs",
         Column("median", "median", unit=history.unit, left=True),
-        Column("change", "change", in_data=False, left=True),
-        Column("p_value", "p", partial(significant, digits=2), left=True),
-        Column("changed", "changed there", left=True),
+        Column(None, "change", lambda level: _change(before[level], level) if level in before else None, left=True),
+        Column("p_value", "p", show=partial(significant, digits=2), left=True),
+        Column("changed", "changed there", lambda level: [release.words for release in level.releases], left=True),
     )
-    about = {
-        "workload": series.workload,
-        "node": series.node,
-        "parameters": series.parameters,
-        "command": series.command,
-        "circumstances": series.circumstances,
-    }
-    return Table(columns=columns, rows=rows, about=about)
+    names = ("workload", "node", "parameters", "command", "circumstances")
+    return Table(columns, series.levels, about={name: getattr(series, name) for name in names})
 
 
 def _heading(series: Series) -> str:

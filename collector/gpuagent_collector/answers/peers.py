@@ -3,14 +3,14 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
-from typing import Any
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.metrics import ITEMS, Metric
 from gpuagent_collector.present.answer import Answer, Section
 from gpuagent_collector.present.human import Notation, change, notation, significant
-from gpuagent_collector.present.table import Column, Row, Table
+from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import identify_command
 from gpuagent_collector.runs.data import Facts, Run, load_facts
@@ -353,58 +353,51 @@ def render(peers: Peers) -> Answer:
 
 
 def _figures(peers: Peers) -> Table:
+    def scale(place: Place) -> Notation:
+        return notation([place.value, _median(place.peers) or 0.0], _unit(place, peers))
+
+    def counted_median(values: Sequence[float], place: Place) -> str | None:
+        return f"{scale(place).write_bare(median(values))} ({len(values)})" if values else None
+
+    def range_of(place: Place) -> str | None:
+        if place.tolerance is None:
+            return None
+        write = scale(place).write_bare
+        return f"{write(place.tolerance.low)} to {write(place.tolerance.high)}{' !' if place.is_outside else ''}"
+
     columns = [
-        Column("title", "", in_data=False, left=True),
-        Column(None, "this run", lambda row: _scale(row).write(row["value"])),
-        Column(None, "peers (n)", lambda row: _counted(row, "peers_median", "peers")),
-        Column("ratio", "ratio", change, in_data=False),
-        Column("percentile", "percentile", lambda share: f"{significant(share, 2)} %"),
-        Column(None, "range", _range),
+        Column(None, "", lambda place: f"{place.metric.title} {place.part}".strip(), left=True),
+        Column("figure", value=lambda place: place.metric.name),
+        Column("part", value=lambda place: place.part or None),
+        Column("unit", value=partial(_unit, peers=peers)),
+        Column("value"),
+        Column(None, "this run", lambda place: scale(place).write(place.value)),
+        Column("peers", value=lambda place: len(place.peers)),
+        Column("peers_median", value=lambda place: _median(place.peers)),
+        Column(None, "peers (n)", lambda place: counted_median(place.peers, place)),
+        Column(None, "ratio", _ratio),
+        Column("percentile", "percentile", show=lambda share: f"{significant(share, 2)} %"),
+        Column(None, "range", range_of),
+        Column("range_low", value=lambda place: place.tolerance and place.tolerance.low),
+        Column("range_high", value=lambda place: place.tolerance and place.tolerance.high),
+        Column("range_method", value=lambda place: place.tolerance and place.tolerance.method),
+        Column("is_outside"),
+        Column("own_runs", value=lambda place: len(place.own)),
+        Column("own_median", value=lambda place: _median(place.own)),
     ]
     # Most runs are the only ones of their kind on their node.
     if peers.own_runs:
-        columns.append(Column(None, "own node (n)", lambda row: _counted(row, "own_median", "own_runs")))
-    return Table(columns=columns, rows=[_figure(place, peers) for place in peers.places])
+        columns.append(Column(None, "own node (n)", lambda place: counted_median(place.own, place)))
+    return Table(columns, peers.places)
 
 
-def _figure(place: Place, peers: Peers) -> dict[str, Any]:
-    tolerance, middle = place.tolerance, _median(place.peers)
-    return {
-        "title": f"{place.metric.title} {place.part}".strip(),
-        "figure": place.metric.name,
-        "part": place.part or None,
-        "unit": _unit(place, peers),
-        "value": place.value,
-        "peers": len(place.peers),
-        "peers_median": middle,
-        "ratio": place.value / middle if middle and place.value > 0 and middle > 0 else None,
-        "percentile": place.percentile,
-        "range_low": tolerance.low if tolerance else None,
-        "range_high": tolerance.high if tolerance else None,
-        "range_method": tolerance.method if tolerance else None,
-        "is_outside": place.is_outside,
-        "own_runs": len(place.own),
-        "own_median": _median(place.own),
-    }
+def _ratio(place: Place) -> str | None:
+    middle = _median(place.peers)
+    return change(place.value / middle) if middle and place.value > 0 and middle > 0 else None
 
 
 def _median(values: tuple[float, ...]) -> float | None:
     return median(values) if values else None
-
-
-def _scale(row: Row) -> Notation:
-    return notation([row["value"], row["peers_median"] or 0.0], row["unit"])
-
-
-def _counted(row: Row, key: str, number: str) -> str | None:
-    return None if row[key] is None else f"{_scale(row).write_bare(row[key])} ({row[number]})"
-
-
-def _range(row: Row) -> str | None:
-    if row["range_method"] is None:
-        return None
-    write = _scale(row).write_bare
-    return f"{write(row['range_low'])} to {write(row['range_high'])}{' !' * row['is_outside']}"
 
 
 def _legend(peers: Peers) -> str:
@@ -433,19 +426,13 @@ def _legend(peers: Peers) -> str:
 def _differing(peers: Peers) -> Table:
     unit, rows = _unit(peers.places[0], peers) if peers.places else "", []
     for one in peers.differences:
-        write = notation([middle for _, _, middle in one.values], unit).write
+        write, title = notation([middle for _, _, middle in one.values], unit).write, one.title
         values: list[tuple[str, int, str | None]] = [(text, count, write(middle)) for text, count, middle in one.values]
         if one.own not in {text for text, _, _ in one.values}:
             values.append((one.own, 0, None))
-        title = one.title
         for text, count, middle in values:
             mine = " (this run)" if text == one.own else ""
             rows.append({"property": title, "value": f"{text}{mine}", "peers": count, "median": middle})
             title = ""
-    columns = (
-        Column("property", "", left=True),
-        Column("value", "value", left=True),
-        Column("peers", "peers"),
-        Column("median", "median"),
-    )
-    return Table(columns=columns, rows=rows)
+    names = Column("property", "", left=True), Column("value", "value", left=True)
+    return Table((*names, Column("peers", "peers"), Column("median", "median")), rows)

@@ -1,16 +1,16 @@
 """An answer, written once for all formats.
 
-To move or add an answer:
+To add or move an answer:
 1. Its module in `answers/` has a request, a study (a dataclass) and a function that makes the study.
 2. `render(study) -> Answer` is all that says how the study looks. Nothing else makes texts, JSON or CSV.
-3. Make a `Table` for each set of rows: a row is a dict of raw cells under the keys that JSON and CSV have.
-4. List the columns that people see: `Column(key, title, show)`; `unit` gives all figures of a column one notation.
-5. A column without a key shows the row as a whole, such as a median with its range. It is in no data.
-6. A cell that only people see has a column with `in_data=False`; a cell without a column is only in data.
+3. Make a `Table` for each set of rows; its rows are objects of the study, or dicts.
+4. `Column(key, title, value, show)` says a column once. Without a title it is only in data, without a key only shown.
+5. The cell is the row's attribute or item of that key, or what `value` makes of the row; it stays raw.
+6. `show` makes a cell's text; with `unit` all figures of the column share one notation.
 7. Sections hold texts (a `str` is a paragraph), tables, charts, bullets and verbatim text, in their order.
-8. `facts` is the rest of the JSON object. Put the tables there too: they become lists of objects.
-9. `csv` names the tables whose rows are CSV's lines; a table's `about` holds columns that all of its rows share.
-10. List the answer in `ANSWERS` of `cli/answers.py`, and in `tests/integration/compare/test_goldens.py`.
+8. `facts` is the rest of the JSON object. A table in it becomes a list of objects, an enum its value.
+9. `csv` names the tables whose rows are CSV's lines; a table's `about` is before the cells of each of its rows.
+10. List it in `ANSWERS` of `cli/answers.py`, and in `ANSWERS` of `tests/integration/compare/test_goldens.py`.
 """
 
 import json

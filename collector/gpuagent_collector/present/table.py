@@ -1,7 +1,6 @@
-"""Tables: raw cells, and how each column of them is shown.
+"""Tables: rows, their raw cells, and how people see them.
 
-A row is a mapping from a column's key to its raw cell: a number, a text, a time, an enum, None. JSON and CSV have these
-cells as they are, whether or not a column shows them. A column without a key shows the row as a whole, in no data.
+A row is an object of a study, or a mapping. A column says once what its cells are, for JSON and CSV, and how they look.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,30 +12,36 @@ from typing import Any
 from gpuagent_collector.present.human import notation, significant
 from gpuagent_collector.present.values import ABSENT
 
-Row = Mapping[str, Any]
-
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column that is shown.
+    """A column of a table.
 
     Attributes:
-        key: the cell that it shows; None: the whole row.
-        title: its header.
-        show: makes the text of a cell that is not None, or of the row; None: as `write_cell` does.
+        key: its name in JSON and CSV; None: it is only shown.
+        title: its header; None: it is only in data.
+        value: makes the raw cell of a row; None: what the row has under `key`, without a key the row itself.
+        show: makes the text of a cell that is not None; None: as `write_cell` does.
         unit: that of its figures, which then share one notation.
         left: whether it is aligned to the left, as names are.
-        in_data: whether JSON and CSV have its cells.
         wide: True: only where there is much room; False: only where there is little; None: always.
     """
 
     key: str | None
-    title: str
+    title: str | None = None
+    value: Callable[[Any], Any] | None = None
     show: Callable[[Any], str | None] | None = None
     unit: str | None = None
     left: bool = False
-    in_data: bool = True
     wide: bool | None = None
+
+    def cell(self, row: Any) -> Any:
+        """Return the raw cell of a row."""
+        if self.value is not None:
+            return self.value(row)
+        if self.key is None:
+            return row
+        return row.get(self.key) if isinstance(row, Mapping) else getattr(row, self.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,33 +70,34 @@ class Grid:
             yield row if len(row) > 1 else (row[0], *[""] * (len(self.header) - 1))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Table:
-    """Raw cells and the columns that show them.
+    """Rows and their columns.
 
     Attributes:
-        columns: those that are shown.
+        columns: in their order; a text is the key of one that is only in data.
         rows: a text among them is a heading, in no data.
-        about: facts that all rows share; CSV has them before the cells of each row.
+        about: what all rows share; CSV has it before the cells of each row.
         foot: rows below, such as totals, in no data.
         keys: columns after these may go to further tables where a terminal is too narrow; None: none may.
         most: a terminal shows so many rows; None: all.
         more: makes the line below from the rows that a terminal does not show.
     """
 
-    columns: Sequence[Column]
-    rows: Sequence[Row | str]
-    about: Row | None = None
-    foot: Sequence[Row] = ()
+    columns: Sequence[Column | str]
+    rows: Sequence[Any]
+    about: Mapping[str, Any] | None = None
+    foot: Sequence[Any] = ()
     keys: int | None = None
     most: int | None = None
-    more: Callable[[Sequence[Row | str]], str] | None = None
+    more: Callable[[Sequence[Any]], str] | None = None
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the cells of each row that JSON has."""
-        hidden = {column.key for column in self.columns if not column.in_data}
-        rows = [row for row in self.rows if not isinstance(row, str)]
-        return [{key: cell for key, cell in row.items() if key not in hidden} for row in rows]
+        """Return the cells of each row by their keys, as JSON has them."""
+        every = [Column(each) if isinstance(each, str) else each for each in self.columns]
+        columns = {column.key: column for column in every if column.key is not None}
+        rows = (row for row in self.rows if not isinstance(row, str))
+        return [{key: column.cell(row) for key, column in columns.items()} for row in rows]
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the cells of each line that CSV has."""
@@ -99,28 +105,29 @@ class Table:
 
     def grid(self, *, wide: bool = True, whole: bool = True) -> Grid:
         """Return the table as text: `wide` with all columns, `whole` with all rows."""
-        columns = [column for column in self.columns if column.wide in (None, wide)]
+        columns = [each for each in self.columns if isinstance(each, Column) and each.title is not None]
+        columns = [column for column in columns if column.wide in (None, wide)]
+        shown = [*(self.rows if whole else self.rows[: self.most]), *self.foot]
         figures = [row for row in (*self.rows, *self.foot) if not isinstance(row, str)]
         writers = [_writer(column, figures) for column in columns]
-        shown = self.rows if whole else self.rows[: self.most]
         rows = [(row,) if isinstance(row, str) else tuple(write(row) for write in writers) for row in shown]
-        rows += [tuple(write(row) for write in writers) for row in self.foot]
         return Grid(
-            header=tuple(column.title for column in columns),
+            header=tuple(column.title or "" for column in columns),
             rows=tuple(rows),
             keys=self.keys,
             left=tuple(column.left for column in columns),
         )
 
 
-def _writer(column: Column, rows: Sequence[Row]) -> Callable[[Row], str]:
+def _writer(column: Column, rows: Sequence[Any]) -> Callable[[Any], str]:
     """Return what writes a row's cell of a column."""
-    key, show = column.key, column.show or write_cell
-    if key is not None and column.unit is not None:
-        show = notation([row[key] for row in rows if row.get(key) is not None], column.unit).write
+    show = column.show or write_cell
+    if column.unit is not None:
+        cells = map(column.cell, rows)
+        show = notation([cell for cell in cells if cell is not None], column.unit).write
 
-    def write(row: Row) -> str:
-        cell = row if key is None else row.get(key)
+    def write(row: Any) -> str:
+        cell = column.cell(row)
         text = None if cell is None else show(cell)
         return ABSENT if text is None else text
 
