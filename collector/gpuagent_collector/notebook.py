@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from gpuagent_collector.output.printing import write_table
-from gpuagent_collector.output.values import Value, cell, is_number, plain_rows, unique_names
+from gpuagent_collector.present.data import write_table
+from gpuagent_collector.present.values import Value, cell, is_number, plain_rows, unique_names
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.query.reader import StreamingReader, open_reader
 from gpuagent_common.connection import (

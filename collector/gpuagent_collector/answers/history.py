@@ -9,15 +9,13 @@ from datetime import date, datetime
 from functools import partial
 from itertools import pairwise
 from statistics import median
-from typing import Any
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
 from gpuagent_collector.metrics import BY_NAME, Metric
-from gpuagent_collector.output.document import Grid, Paragraph, Section
-from gpuagent_collector.output.human import change, notation, significant
-from gpuagent_collector.output.rendering import Rendering
-from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.present.answer import Answer, Section
+from gpuagent_collector.present.human import change, significant
+from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import Command, identify_command
 from gpuagent_collector.runs.data import Facts, Run, load_facts
@@ -264,49 +262,76 @@ def _there(level: Level) -> str:
     )
 
 
-def build_document(history: History) -> list[Section]:
-    """Return the document."""
-    title = spoken(history.metric, history.request.stat)
-    first = Section(heading=f"History of {title}", parts=(Paragraph(text=answer(history)),))
-    return [first, *map(partial(_section, history=history), history.series), _legend(history)]
-
-
-def _section(series: Series, history: History) -> Section:
-    scale = notation([level.median for level in series.levels], history.unit)
-    what = "days" if series.is_daily else "runs"
-    rows = tuple(
-        (
-            f"{level.first:%Y-%m-%d}",
-            f"{level.last:%Y-%m-%d}",
-            str(level.values),
-            scale.write(level.median),
-            ABSENT if number == 0 else _change(series.levels[number - 1], level),
-            ABSENT if level.p_value is None else significant(level.p_value, 2),
-            ", ".join(release.words for release in level.releases) or ABSENT,
-        )
-        for number, level in enumerate(series.levels)
+def render(history: History) -> Answer:
+    """Return the answer; CSV has a line for each level."""
+    tables = [_levels(series, history) for series in history.series]
+    both = list(zip(history.series, tables, strict=True))
+    return Answer(
+        heading=f"History of {spoken(history.metric, history.request.stat)}",
+        text=answer(history),
+        sections=[
+            *(Section(_heading(series), [table, *_notes(series)]) for series, table in both),
+            Section("How to read this", [_legend(history)]),
+        ],
+        facts={
+            "metric": history.metric.name,
+            "unit": history.unit,
+            "alpha": history.request.alpha,
+            "level": history.level,
+            "series": [
+                {
+                    **(table.about or {}),
+                    "parameters": json.loads(series.parameters),
+                    "is_daily": series.is_daily,
+                    "days": series.days,
+                    "is_tested": series.is_tested,
+                    "levels": table,
+                    "changed_without_effect": [release.words for release in series.quiet],
+                }
+                for series, table in both
+            ],
+        },
+        csv=tables,
     )
-    parts: list[Grid | Paragraph] = [
-        Grid(header=("from", "to", what, "median", "change", "p", "changed there"), rows=rows, figures_from=7)
-    ]
-    if series.quiet:
-        quiet = [f"{release.words}{f' ({release.time:%Y-%m-%d})' if release.time else ''}" for release in series.quiet]
-        parts.append(Paragraph(text=f"Changed without a shown effect: {', '.join(quiet)}."))
-    if series.may_be_days:
-        text = f"Each run counts, since {series.days} days are too few: what a day has in common shows as a change too."
-        parts.append(Paragraph(text=text))
-    if not series.is_tested:
-        parts.append(Paragraph(text=f"Not tested: fewer than {2 * LEAST_PART} runs."))
+
+
+def _levels(series: Series, history: History) -> Table:
+    before = {after: level for level, after in pairwise(series.levels)}
+    columns = (
+        Column("first", "from", show="{:%Y-%m-%d}".format, left=True),
+        Column("last", "to", show="{:%Y-%m-%d}".format, left=True),
+        Column("values", "days" if series.is_daily else "runs", left=True),
+        "runs",
+        Column("median", "median", unit=history.unit, left=True),
+        Column(None, "change", lambda level: _change(before[level], level) if level in before else None, left=True),
+        Column("p_value", "p", show=partial(significant, digits=2), left=True),
+        Column("changed", "changed there", lambda level: [release.words for release in level.releases], left=True),
+    )
+    names = ("workload", "node", "parameters", "command", "circumstances")
+    return Table(columns, series.levels, about={name: getattr(series, name) for name in names})
+
+
+def _heading(series: Series) -> str:
     given = {name: value for name, value in json.loads(series.parameters).items() if value is not None}
     named = " ".join([series.workload, *(f"{name}={value}" for name, value in given.items())])
     if series.command:
         named += f": {shlex.join(series.command)}"
-    return Section(heading=f"{series.node}: {named} · {series.circumstances}", parts=tuple(parts))
+    return f"{series.node}: {named} · {series.circumstances}"
 
 
-def _legend(history: History) -> Section:
+def _notes(series: Series) -> Iterator[str]:
+    if series.quiet:
+        quiet = [f"{release.words}{f' ({release.time:%Y-%m-%d})' if release.time else ''}" for release in series.quiet]
+        yield f"Changed without a shown effect: {', '.join(quiet)}."
+    if series.may_be_days:
+        yield f"Each run counts, since {series.days} days are too few: what a day has in common shows as a change too."
+    if not series.is_tested:
+        yield f"Not tested: fewer than {2 * LEAST_PART} runs."
+
+
+def _legend(history: History) -> str:
     request = history.request
-    text = (
+    return (
         "A level is a stretch without a shown change. Changes are found by binary segmentation of ranks, with the "
         f"p-value of random orders of the same values; each series is tested at {percent(history.level)}, so that at "
         f"most {percent(request.alpha)} of histories without any change show one. Where there are runs of "
@@ -315,61 +340,3 @@ def _legend(history: History) -> Section:
         "neighbours give more false changes. A fact that changed at the same time need not be the cause. Changes have "
         "no intervals, because their places were chosen by their size: `collector compare --before EVENT` has."
     )
-    return Section(heading="How to read this", parts=(Paragraph(text=text),))
-
-
-def render(history: History) -> Rendering:
-    """Return the forms of a history: CSV has a line for each level."""
-    return Rendering(
-        sections=partial(build_document, history), record=partial(_record, history), lines=partial(_lines, history)
-    )
-
-
-def _record(history: History) -> dict[str, Any]:
-    return {
-        "answer": answer(history),
-        "metric": history.metric.name,
-        "unit": history.unit,
-        "alpha": history.request.alpha,
-        "level": history.level,
-        "series": [
-            {
-                "workload": series.workload,
-                "parameters": json.loads(series.parameters),
-                "command": series.command,
-                "circumstances": series.circumstances,
-                "node": series.node,
-                "is_daily": series.is_daily,
-                "days": series.days,
-                "is_tested": series.is_tested,
-                "levels": [_level(level) for level in series.levels],
-                "changed_without_effect": [release.words for release in series.quiet],
-            }
-            for series in history.series
-        ],
-    }
-
-
-def _level(level: Level) -> dict[str, Any]:
-    return {
-        "first": level.first.isoformat(),
-        "last": level.last.isoformat(),
-        "values": level.values,
-        "runs": level.runs,
-        "median": level.median,
-        "p_value": level.p_value,
-        "changed": [release.words for release in level.releases],
-    }
-
-
-def _lines(history: History) -> Iterator[dict[str, Any]]:
-    for series in history.series:
-        for level in series.levels:
-            yield {
-                "workload": series.workload,
-                "node": series.node,
-                "parameters": series.parameters,
-                "command": json.dumps(series.command),
-                "circumstances": series.circumstances,
-                **_level(level),
-            }

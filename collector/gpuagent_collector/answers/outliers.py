@@ -12,11 +12,12 @@ from statistics import median
 from typing import Any
 
 from gpuagent_collector.metrics import BY_NAME, Better, Metric
-from gpuagent_collector.output.document import Grid, Paragraph, Section
-from gpuagent_collector.output.human import change, notation, significant
-from gpuagent_collector.output.rendering import Rendering
-from gpuagent_collector.output.shortening import shorten
-from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.present.answer import Section
+from gpuagent_collector.present.human import change, notation, significant
+from gpuagent_collector.present.rendering import Rendering
+from gpuagent_collector.present.shortening import shorten
+from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import Command, Identity, identify_command
 from gpuagent_collector.runs.data import Facts, Record, Run, load_facts
@@ -490,7 +491,7 @@ def _change(finding: Finding) -> str:
 
 def build_document(outliers: Outliers) -> list[Section]:
     """Return the document."""
-    sections = [Section(heading="Nodes and GPUs unlike their kind", parts=(Paragraph(text=answer(outliers)),))]
+    sections = [Section(heading="Nodes and GPUs unlike their kind", parts=(answer(outliers),))]
     if outliers.findings:
         kinds = shorten([name_kind(finding.kind) for finding in outliers.findings], _MOST_CHARACTERS)
         rows = tuple(
@@ -512,7 +513,7 @@ def build_document(outliers: Outliers) -> list[Section]:
         facts = tuple((one.unit.name, one.what, one.value, one.usual or ABSENT, one.share) for one in outliers.oddities)
         grid = Grid(header=("", "fact", "value", "others", "how many"), rows=facts, figures_from=5)
         sections.append(Section(heading="Facts, not tested", parts=(grid,)))
-    return [*sections, Section(heading="How to read this", parts=(Paragraph(text=_legend(outliers)),))]
+    return [*sections, Section(heading="How to read this", parts=(_legend(outliers),))]
 
 
 def _rate(q_value: float) -> str:

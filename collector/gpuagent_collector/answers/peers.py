@@ -5,14 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
-from typing import Any
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.metrics import ITEMS, Metric
-from gpuagent_collector.output.document import Grid, Paragraph, Section
-from gpuagent_collector.output.human import change, notation, significant
-from gpuagent_collector.output.rendering import Rendering
-from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.present.answer import Answer, Section
+from gpuagent_collector.present.human import Notation, change, notation, significant
+from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import identify_command
 from gpuagent_collector.runs.data import Facts, Run, load_facts
@@ -319,44 +317,83 @@ def _unit(place: Place, peers: Peers) -> str:
     return peers.unit if place.metric.unit == ITEMS else place.metric.unit
 
 
-def build_document(peers: Peers) -> list[Section]:
-    """Return the document."""
-    run = peers.run
-    sections = [
-        Section(
-            heading=f"Peers of {run.run_id}: {run.workload} on {run.device or 'no GPU'}",
-            parts=(Paragraph(text=answer(peers)),),
-        )
-    ]
+def render(peers: Peers) -> Answer:
+    """Return the answer; CSV has a line for each figure."""
+    run, figures = peers.run, _figures(peers)
+    sections = []
     if peers.places and (peers.nodes or peers.own_runs):
-        header: tuple[str, ...] = ("", "this run", "peers (n)", "ratio", "percentile", "range", "own node (n)")
-        # Most runs are the only ones of their kind on their node.
-        columns = slice(None if peers.own_runs else -1)
-        table = Grid(header=header[columns], rows=tuple(_row(place, peers)[columns] for place in peers.places))
-        sections.append(Section(heading="Figures", parts=(table, Paragraph(text=_legend(peers)))))
+        sections.append(Section("Figures", [figures, _legend(peers)]))
     if peers.differences:
-        rows = tuple(row for difference in peers.differences for row in _difference_rows(difference, peers))
-        parts = (Grid(header=("", "value", "peers", "median"), rows=rows, figures_from=2),)
         title = spoken(peers.places[0].metric, None) if peers.places else "figure"
-        sections.append(Section(heading=f"Where peers differ: {title}", parts=parts))
-    return sections
-
-
-def _row(place: Place, peers: Peers) -> tuple[str, ...]:
-    middle = _median(place.peers)
-    scale = notation([place.value, *([middle] if middle is not None else [])], _unit(place, peers))
-    own = _median(place.own)
-    tolerance = place.tolerance
-    mark = {None: "", False: "", True: " !"}[place.is_outside]
-    return (
-        f"{place.metric.title} {place.part}".strip(),
-        scale.write(place.value),
-        ABSENT if middle is None else f"{scale.write_bare(middle)} ({len(place.peers)})",
-        change(place.value / middle) if middle and place.value > 0 and middle > 0 else ABSENT,
-        ABSENT if place.percentile is None else f"{significant(place.percentile, 2)} %",
-        f"{scale.write_bare(tolerance.low)} to {scale.write_bare(tolerance.high)}{mark}" if tolerance else ABSENT,
-        ABSENT if own is None else f"{scale.write_bare(own)} ({len(place.own)})",
+        sections.append(Section(f"Where peers differ: {title}", [_differing(peers)]))
+    return Answer(
+        heading=f"Peers of {run.run_id}: {run.workload} on {run.device or 'no GPU'}",
+        text=answer(peers),
+        sections=sections,
+        facts={
+            "run_id": run.run_id,
+            "workload": run.workload,
+            "device": run.device,
+            "nodes": run.nodes,
+            "peer_nodes": peers.nodes,
+            "peer_runs": peers.runs,
+            "own_runs": peers.own_runs,
+            "figures": figures,
+            "differences": [
+                {
+                    "property": one.title,
+                    "own": one.own,
+                    "values": [{"value": text, "peers": count, "median": middle} for text, count, middle in one.values],
+                }
+                for one in peers.differences
+            ],
+        },
+        csv=[figures],
     )
+
+
+def _figures(peers: Peers) -> Table:
+    def scale(place: Place) -> Notation:
+        return notation([place.value, _median(place.peers) or 0.0], _unit(place, peers))
+
+    def counted_median(values: Sequence[float], place: Place) -> str | None:
+        return f"{scale(place).write_bare(median(values))} ({len(values)})" if values else None
+
+    def range_of(place: Place) -> str | None:
+        if place.tolerance is None:
+            return None
+        write = scale(place).write_bare
+        return f"{write(place.tolerance.low)} to {write(place.tolerance.high)}{' !' if place.is_outside else ''}"
+
+    columns = [
+        Column(None, "", lambda place: f"{place.metric.title} {place.part}".strip(), left=True),
+        Column("figure", value=lambda place: place.metric.name),
+        Column("part", value=lambda place: place.part or None),
+        Column("unit", value=partial(_unit, peers=peers)),
+        Column("value"),
+        Column(None, "this run", lambda place: scale(place).write(place.value)),
+        Column("peers", value=lambda place: len(place.peers)),
+        Column("peers_median", value=lambda place: _median(place.peers)),
+        Column(None, "peers (n)", lambda place: counted_median(place.peers, place)),
+        Column(None, "ratio", _ratio),
+        Column("percentile", "percentile", show=lambda share: f"{significant(share, 2)} %"),
+        Column(None, "range", range_of),
+        Column("range_low", value=lambda place: place.tolerance and place.tolerance.low),
+        Column("range_high", value=lambda place: place.tolerance and place.tolerance.high),
+        Column("range_method", value=lambda place: place.tolerance and place.tolerance.method),
+        Column("is_outside"),
+        Column("own_runs", value=lambda place: len(place.own)),
+        Column("own_median", value=lambda place: _median(place.own)),
+    ]
+    # Most runs are the only ones of their kind on their node.
+    if peers.own_runs:
+        columns.append(Column(None, "own node (n)", lambda place: counted_median(place.own, place)))
+    return Table(columns, peers.places)
+
+
+def _ratio(place: Place) -> str | None:
+    middle = _median(place.peers)
+    return change(place.value / middle) if middle and place.value > 0 and middle > 0 else None
 
 
 def _median(values: tuple[float, ...]) -> float | None:
@@ -386,60 +423,16 @@ def _legend(peers: Peers) -> str:
     )
 
 
-def _difference_rows(difference: Difference, peers: Peers) -> Iterator[tuple[str, ...]]:
-    known = {text for text, _, _ in difference.values}
-    scale = notation([middle for _, _, middle in difference.values], _unit(peers.places[0], peers))
-    rows = [(text, str(count), scale.write(middle)) for text, count, middle in difference.values]
-    if difference.own not in known:
-        rows.append((difference.own, "0", ABSENT))
-    for number, (text, count, middle) in enumerate(rows):
-        yield ("" if number else difference.title, f"{text}{' (this run)' * (text == difference.own)}", count, middle)
-
-
-def render(peers: Peers) -> Rendering:
-    """Return the forms of the answer: CSV has a line for each figure."""
-    return Rendering(
-        sections=partial(build_document, peers), record=partial(_record, peers), lines=partial(_lines, peers)
-    )
-
-
-def _record(peers: Peers) -> dict[str, Any]:
-    return {
-        "answer": answer(peers),
-        "run_id": peers.run.run_id,
-        "workload": peers.run.workload,
-        "device": peers.run.device,
-        "nodes": peers.run.nodes,
-        "peer_nodes": peers.nodes,
-        "peer_runs": peers.runs,
-        "own_runs": peers.own_runs,
-        "figures": list(_lines(peers)),
-        "differences": [
-            {
-                "property": one.title,
-                "own": one.own,
-                "values": [{"value": text, "peers": count, "median": middle} for text, count, middle in one.values],
-            }
-            for one in peers.differences
-        ],
-    }
-
-
-def _lines(peers: Peers) -> Iterator[dict[str, Any]]:
-    for place in peers.places:
-        tolerance = place.tolerance
-        yield {
-            "figure": place.metric.name,
-            "part": place.part or None,
-            "unit": _unit(place, peers),
-            "value": place.value,
-            "peers": len(place.peers),
-            "peers_median": _median(place.peers),
-            "percentile": place.percentile,
-            "range_low": tolerance.low if tolerance else None,
-            "range_high": tolerance.high if tolerance else None,
-            "range_method": tolerance.method.value if tolerance else None,
-            "is_outside": place.is_outside,
-            "own_runs": len(place.own),
-            "own_median": _median(place.own),
-        }
+def _differing(peers: Peers) -> Table:
+    unit, rows = _unit(peers.places[0], peers) if peers.places else "", []
+    for one in peers.differences:
+        write, title = notation([middle for _, _, middle in one.values], unit).write, one.title
+        values: list[tuple[str, int, str | None]] = [(text, count, write(middle)) for text, count, middle in one.values]
+        if one.own not in {text for text, _, _ in one.values}:
+            values.append((one.own, 0, None))
+        for text, count, middle in values:
+            mine = " (this run)" if text == one.own else ""
+            rows.append({"property": title, "value": f"{text}{mine}", "peers": count, "median": middle})
+            title = ""
+    names = Column("property", "", left=True), Column("value", "value", left=True)
+    return Table((*names, Column("peers", "peers"), Column("median", "median")), rows)

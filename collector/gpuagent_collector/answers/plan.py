@@ -16,8 +16,9 @@ from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
 from gpuagent_collector.metrics import BY_NAME, Metric
 from gpuagent_collector.metrics.result import SERVING, SERVING_METRICS
-from gpuagent_collector.output.document import Grid, Paragraph, Section
-from gpuagent_collector.output.rendering import Rendering
+from gpuagent_collector.present.answer import Section
+from gpuagent_collector.present.rendering import Rendering
+from gpuagent_collector.present.table import Grid
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import identify_command
 from gpuagent_collector.runs.cells import Block, Cell, match_runs, tell_apart
@@ -358,7 +359,7 @@ def build_document(plan: Plan) -> list[Section]:
     """Return the document."""
     first = Section(
         heading=f"Repeats for a new experiment: {spoken(plan.metric, plan.question.stat)}",
-        parts=(Paragraph(text=_advice(plan)),),
+        parts=(_advice(plan),),
     )
     return [first, *(_section(block, plan) for block in plan.blocks)]
 
@@ -389,7 +390,7 @@ def _section(plan: BlockPlan, whole: Plan) -> Section:
     return Section(
         heading=tell_apart(plan.block, [other.block for other in whole.blocks]),
         parts=(
-            Paragraph(text=spread),
+            spread,
             Grid(header=header, rows=tuple(_row(need, whole) for need in plan.needs)),
         ),
     )

@@ -23,12 +23,12 @@ from gpuagent_collector.answers.profile_data import (
     why_not_traced,
 )
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.output.document import Caveat, Grid, Paragraph, Section, caveat_sections
-from gpuagent_collector.output.human import Notation, notation, significant
-from gpuagent_collector.output.rendering import Rendering
-from gpuagent_collector.output.sections import print_sections
-from gpuagent_collector.output.shortening import shorten_sides
-from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.present.answer import Caveat, Section, caveat_sections, shorten_sides
+from gpuagent_collector.present.human import Notation, notation, significant
+from gpuagent_collector.present.rendering import Rendering
+from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.terminal import print_sections
+from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, lay_out
 from gpuagent_collector.runs.data import Facts, Run, load_facts
@@ -407,7 +407,7 @@ def build_document(study: Study, *, top: int) -> list[Section]:
     """Return the document, with at most `top` operations in each table."""
     names = [side.name if len(study.sides) > 1 else side.run.run_id for side in study.sides]
     sections = [
-        Section(heading=f"Profile: {' · '.join(names)}", parts=(Paragraph(text=answer(study)), _sides(study), _LEGEND)),
+        Section(heading=f"Profile: {' · '.join(names)}", parts=(answer(study), _sides(study), _LEGEND)),
         *_differences(study),
         *_only_on_one_side(study, top),
         *(_table(table, study, top) for table in study.tables),
@@ -423,7 +423,7 @@ def _part_section(times: PartTimes, study: Study, top: int) -> Section:
     what = "Kernels and copies" if times.on_gpu else "Operators on the host"
     if not times.seconds:
         missing = "The trace does not tell the parts of this run apart."
-        return Section(heading=f"{what} by part{whose}", parts=(Paragraph(text=missing),))
+        return Section(heading=f"{what} by part{whose}", parts=(missing,))
     shown = times.operations[:top]
     names = short_names(times.operations)
     totals = {part: sum(seconds.values()) for part, seconds in times.seconds.items()}
@@ -441,8 +441,8 @@ def _part_section(times: PartTimes, study: Study, top: int) -> Section:
     return Section(heading=heading, parts=(Grid(header=("", *totals), rows=tuple(rows), keys=1),))
 
 
-_LEGEND = Paragraph(
-    text="Times and calls are means over the traced steps and the ranks, all calls of a name added up; shares are of "
+_LEGEND = (
+    "Times and calls are means over the traced steps and the ranks, all calls of a name added up; shares are of "
     "the side's time in a table."
 )
 
@@ -531,11 +531,11 @@ def _calls(amounts: Sequence[Amount | None]) -> str:
     return " / ".join(significant(amount.calls) if amount else ABSENT for amount in amounts)
 
 
-def _more(rest: Sequence[Row], scale: Notation) -> Iterator[Paragraph]:
+def _more(rest: Sequence[Row], scale: Notation) -> Iterator[str]:
     """Yield the number of rows that are not shown."""
     if rest:
         largest = scale.write(abs(rest[0].seconds))
-        yield Paragraph(text=f"{len(rest)} more, none above {largest}; --top shows them.")
+        yield f"{len(rest)} more, none above {largest}; --top shows them."
 
 
 # The sides in names of columns.

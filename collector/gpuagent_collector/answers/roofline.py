@@ -26,11 +26,12 @@ from gpuagent_collector.answers.roofline_study import (
     roofs_of,
     used_arithmetics,
 )
-from gpuagent_collector.output.document import Grid, Paragraph, Section, caveat_sections, in_short, read_warnings
-from gpuagent_collector.output.human import notation, significant
-from gpuagent_collector.output.rendering import Rendering
-from gpuagent_collector.output.sections import print_sections
-from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.present.answer import Section, caveat_sections, in_short, read_warnings
+from gpuagent_collector.present.human import notation, significant
+from gpuagent_collector.present.rendering import Rendering
+from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.terminal import print_sections
+from gpuagent_collector.present.values import ABSENT
 
 LEGEND = "━ measured roofs  · datasheet  a point  ←a at most so far right (bytes ≥ …)"
 
@@ -198,7 +199,7 @@ def head(study: Study) -> Section:
     """Return the answer."""
     devices = dict.fromkeys(roofline.device for roofline in study.rooflines)
     text = answer(study, len(find_errors(study)), len(find_caveats(study)))
-    return Section(heading=f"Roofline: {' · '.join(devices)}", parts=(Paragraph(text=text),))
+    return Section(heading=f"Roofline: {' · '.join(devices)}", parts=(text,))
 
 
 def roofs(roofline: Roofline) -> Section:
@@ -208,13 +209,13 @@ def roofs(roofline: Roofline) -> Section:
     stated = roofs_of(roofline.datasheet, arithmetics) or "not known"
     return Section(
         heading=roofline.device,
-        parts=(Paragraph(text=f"Roofs measured{_describe_origin(roofline)}: {measured}. Datasheet: {stated}."),),
+        parts=(f"Roofs measured{_describe_origin(roofline)}: {measured}. Datasheet: {stated}.",),
     )
 
 
 def points(roofline: Roofline, study: Study) -> Section:
     """Return the points below the roofs of a device; the last one of a study explains its columns."""
-    legend = (Paragraph(text=_LEGEND),) if roofline is study.rooflines[-1] else ()
+    legend = (_LEGEND,) if roofline is study.rooflines[-1] else ()
     return Section(
         heading=f"{roofline.device}: achieved by runs",
         parts=(_points_grid(roofline, study), _details_grid(roofline), *legend),

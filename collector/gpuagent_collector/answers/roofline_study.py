@@ -27,8 +27,8 @@ from gpuagent_collector.answers.roofline_points import (
     make_points,
 )
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.output.document import Caveat
-from gpuagent_collector.output.human import notation, significant
+from gpuagent_collector.present.answer import Caveat
+from gpuagent_collector.present.human import notation, significant
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import CANCELLED, cancelled_caveat
 from gpuagent_collector.runs.data import Run, load_facts, load_runs

@@ -20,19 +20,18 @@ from gpuagent_collector.answers.scaling_curves import (
     settings_of,
     tell_apart,
 )
-from gpuagent_collector.output.document import (
+from gpuagent_collector.present.answer import (
     Caveat,
     Grid,
-    Paragraph,
     Section,
     caveat_sections,
     in_short,
     read_warnings,
 )
-from gpuagent_collector.output.human import notation, ratio, significant
-from gpuagent_collector.output.rendering import Rendering
-from gpuagent_collector.output.sections import is_wide, print_sections
-from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.present.human import notation, ratio, significant
+from gpuagent_collector.present.rendering import Rendering
+from gpuagent_collector.present.terminal import is_wide, print_sections
+from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.runs.arguments import differing_arguments, write_argument
 from gpuagent_collector.runs.cells import cancelled_caveat
 from gpuagent_collector.runs.words import interval, percent, reasons, statuses
@@ -223,7 +222,7 @@ def build_document(study: Study, caveats: Sequence[Caveat], *, wide: bool) -> li
     """Return the document; `wide` adds columns for which a narrow terminal has no room."""
     workloads = dict.fromkeys(figures.curve.settings.workload for figures in study.curves)
     return [
-        Section(heading=f"Scaling: {' · '.join(workloads)}", parts=(Paragraph(text=answer(study, len(caveats))),)),
+        Section(heading=f"Scaling: {' · '.join(workloads)}", parts=(answer(study, len(caveats)),)),
         *(_curve(figures, study, wide) for figures in study.curves),
         *caveat_sections(caveats),
     ]
@@ -235,11 +234,11 @@ def _curve(figures: CurveFigures, study: Study, wide: bool) -> Section:
     return Section(
         heading=f"{tell_apart(figures.curve, study.curves)}: {KINDS[figures.curve.settings.held]}",
         parts=(
-            Paragraph(text=f"{_WHAT_IS_HELD[figures.curve.settings.held]} All runs agree in {agreed}."),
+            f"{_WHAT_IS_HELD[figures.curve.settings.held]} All runs agree in {agreed}.",
             _speed_ups(figures, wide),
             _details(figures),
             *_efficiencies(figures, study.measures),
-            Paragraph(text=_legend(figures, wide)),
+            _legend(figures, wide),
         ),
     )
 

@@ -15,12 +15,12 @@ from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.compare.figures import values_of_sides
 from gpuagent_collector.compare.matrix import Selection, choose_runs
 from gpuagent_collector.metrics import BY_NAME, Metric
-from gpuagent_collector.output.document import Caveat, Grid, Paragraph, Section, caveat_sections, read_warnings
-from gpuagent_collector.output.human import notation, ratio, significant
-from gpuagent_collector.output.rendering import Rendering
-from gpuagent_collector.output.sections import print_sections
-from gpuagent_collector.output.shortening import shorten_sides
-from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.present.answer import Caveat, Section, caveat_sections, read_warnings, shorten_sides
+from gpuagent_collector.present.human import notation, ratio, significant
+from gpuagent_collector.present.rendering import Rendering
+from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.terminal import print_sections
+from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, currencies_of
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block
@@ -435,7 +435,7 @@ def build_document(study: Study, caveats: Sequence[Caveat]) -> list[Section]:
     sides = dict.fromkeys([*study.chosen.layout.sides, *(side for curve in study.curves for side in curve.points)])
     heading = f"Serving by {study.chosen.layout.facet.spoken}: {', '.join(sides)}"
     sections = [
-        Section(heading=heading, parts=(Paragraph(text=answer(study, len(caveats))),)),
+        Section(heading=heading, parts=(answer(study, len(caveats)),)),
         *(_section(curve, study) for curve in study.curves),
         *caveat_sections(caveats),
     ]
@@ -457,7 +457,7 @@ def _section(curve: Curve, study: Study) -> Section:
     return Section(
         heading=tell_apart(curve, study) or f"Latency by {curve.load}",
         parts=(
-            *((Paragraph(text=f"All runs agree in {agreed}."),) if agreed else ()),
+            *((f"All runs agree in {agreed}.",) if agreed else ()),
             Grid(
                 header=(load, "side", "runs", *times, "ratio [95 %]", "kept"), rows=tuple(_rows(curve)), figures_from=2
             ),
@@ -466,7 +466,7 @@ def _section(curve: Curve, study: Study) -> Section:
                 rows=tuple(_output_rows(curve, study)),
                 figures_from=2,
             ),
-            Paragraph(text=" ".join(notes)),
+            " ".join(notes),
         ),
     )
 

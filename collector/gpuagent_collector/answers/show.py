@@ -21,11 +21,12 @@ from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.compare.export import answer_section, detail_sections, part_sections, print_courses
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.launching.runs import find_parts, read_stored_output
-from gpuagent_collector.output.document import Grid, Paragraph, Section, Verbatim, caveat_sections
-from gpuagent_collector.output.human import duration, notation
-from gpuagent_collector.output.rendering import Rendering
-from gpuagent_collector.output.sections import is_wide, print_sections
-from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.present.answer import Section, Verbatim, caveat_sections
+from gpuagent_collector.present.human import duration, notation
+from gpuagent_collector.present.rendering import Rendering
+from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.terminal import is_wide, print_sections
+from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.named_runs import NamedRun, find_run
 from gpuagent_collector.query.recorder import Recorder
@@ -113,7 +114,7 @@ def links_sections(points: Sequence[Point]) -> list[Section]:
         header = ("operation", "ranks", "size", "time", "algorithm bandwidth", "bus bandwidth", "runs")
         note = "Medians over runs. Algorithm bandwidth: size / time; bus bandwidth: as nccl-tests defines it."
         grid = Grid(header=header, rows=rows, figures_from=1)
-        sections.append(Section(heading="Collectives", parts=(grid, Paragraph(text=note))))
+        sections.append(Section(heading="Collectives", parts=(grid, note)))
     by_size: dict[tuple[int | None, int], list[Point]] = defaultdict(list)
     for point in points:
         if point.pair is not None and point.bus_bytes_per_second:
@@ -223,9 +224,7 @@ def stacks_section(stacks: Sequence[Stack]) -> Section:
     )
     header = ("stack", "memory", "step", "GPU memory, peak", "runs")
     note = "Medians over runs; convolutions and linear layers in training, forward and backward."
-    return Section(
-        heading="Stacks of layers", parts=(Grid(header=header, rows=rows, figures_from=2), Paragraph(text=note))
-    )
+    return Section(heading="Stacks of layers", parts=(Grid(header=header, rows=rows, figures_from=2), note))
 
 
 def _outcome(stack: Stack) -> str:
@@ -527,7 +526,7 @@ def _after_curves(showing: Showing) -> Iterator[Section]:
     yield from caveat_sections(showing.comparison.caveats)
     statements = counted(len(showing.statements), "statement")
     text = f"--show-sql prints the {statements} of this answer; --json has everything."
-    yield Section(heading="SQL", parts=(Paragraph(text=text),))
+    yield Section(heading="SQL", parts=(text,))
 
 
 def _record(showing: Showing) -> dict[str, Any]:

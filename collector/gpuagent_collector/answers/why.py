@@ -13,10 +13,11 @@ from typing import Any
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.compare.figures import Test, compute_figures, values_of_sides
 from gpuagent_collector.metrics import Metric
-from gpuagent_collector.output.document import Bullets, Grid, Paragraph, Section
-from gpuagent_collector.output.human import notation, ratio
-from gpuagent_collector.output.rendering import Rendering
-from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.present.answer import Bullets, Section
+from gpuagent_collector.present.human import notation, ratio
+from gpuagent_collector.present.rendering import Rendering
+from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Block, Cell, Layout, tell_apart
 from gpuagent_collector.runs.data import Facts, load_facts
@@ -473,7 +474,7 @@ def _plan_sections(ladder: Ladder, path: str | None) -> Iterator[Section]:
     workload = tell_apart(block, comparison.layout.blocks)
     yield Section(
         heading=f"Why {workload} differs between {foot} and {top}",
-        parts=(Paragraph(text=text), Grid(header=("rung", "fact", "change"), rows=rows, figures_from=3)),
+        parts=(text, Grid(header=("rung", "fact", "change"), rows=rows, figures_from=3)),
     )
     if ladder.with_image:
         yield Section(
@@ -524,7 +525,7 @@ def _division_section(division: Division) -> Section:
     return Section(
         heading=f"Why {division.workload} differs between {foot} and {top}",
         parts=(
-            Paragraph(text=_answer(division)),
+            _answer(division),
             Grid(header=("fact", "pairs", f"ratio of {title}", "share", "verdict"), rows=tuple(rows)),
         ),
     )

@@ -6,7 +6,7 @@ from typing import NoReturn
 import click
 
 from gpuagent_collector import __version__
-from gpuagent_collector.output.new_files import for_owner_alone
+from gpuagent_collector.present.new_files import for_owner_alone
 from gpuagent_common.cli import LazyGroup, run_command_line
 
 # Subcommand → (module whose `command` it is, its help in one line).

@@ -54,8 +54,8 @@ def answer_question(root: click.Command, question: Question, reader: "StreamingR
     Raises:
         GpuAgentError: the folder cannot be written.
     """
-    from gpuagent_collector.output.files import appearing
-    from gpuagent_collector.output.new_files import for_others
+    from gpuagent_collector.present.files import appearing
+    from gpuagent_collector.present.new_files import for_others
 
     check_folder(folder)
     try:
@@ -120,20 +120,23 @@ def _answer(root: click.Command, question: Question, number: int, reader: "Strea
         return _Part(answer=answer, reason=str(error))
     except click.UsageError as error:
         return _Part(answer=answer, reason=describe_misuse(error))
+    from gpuagent_collector.present.markdown import to_markdown
+
     return _Part(
         answer=answer,
-        markdown=keeper.rendering.markdown() if keeper.rendering else "",
+        markdown=to_markdown(keeper.rendering.document()) if keeper.rendering else "",
         files=(*keeper.files, *_write_data(keeper, stem)),
     )
 
 
 def _write_data(keeper: Keeper, stem: str) -> Iterator[str]:
     """Write the lines of an answer as CSV, and its SQL; yield the files' names."""
-    from gpuagent_collector.output.files import appearing, write_rows
-    from gpuagent_collector.output.formats import FileFormat
+    from gpuagent_collector.present.files import appearing, write_rows
+    from gpuagent_collector.present.formats import FileFormat
+    from gpuagent_collector.present.rendering import as_table
 
     if keeper.rendering:
-        table = keeper.rendering.table()
+        table = as_table(keeper.rendering)
         with appearing(keeper.folder / f"{stem}.csv") as unfinished:
             write_rows(unfinished, table.schema, table.to_batches(), FileFormat.CSV)
         yield f"{stem}.csv"
@@ -145,7 +148,7 @@ def _write_data(keeper: Keeper, stem: str) -> Iterator[str]:
 
 def _page(question: Question, parts: Sequence[_Part]) -> Iterator[str]:
     """Yield the paragraphs of the page that shows a folder, in Markdown."""
-    from gpuagent_collector.output.printing import escaped
+    from gpuagent_collector.present.markdown import escaped
 
     yield f"# {escaped(question.name)}"
     if question.text:

@@ -6,7 +6,7 @@ import click
 
 from gpuagent_collector.cli.options import changed_store_option, retention_options
 from gpuagent_collector.cli.printing import print_error
-from gpuagent_collector.output.human import notation
+from gpuagent_collector.present.human import notation
 from gpuagent_common.text import counted
 
 if TYPE_CHECKING:

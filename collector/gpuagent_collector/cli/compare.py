@@ -17,7 +17,7 @@ from gpuagent_collector.cli.selection import (
     tested_options,
     unpaired_option,
 )
-from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.cli import NAME, Number
 from gpuagent_common.errors import MisuseError
 

@@ -81,7 +81,7 @@ def _say(table: str, entry: "TableEntry") -> None:
 
 
 def _size(*entries: "TableEntry") -> str:
-    from gpuagent_collector.output.human import notation
+    from gpuagent_collector.present.human import notation
 
     size_bytes = sum(entry.size_bytes for entry in entries)
     return notation([size_bytes], "bytes").write(size_bytes)

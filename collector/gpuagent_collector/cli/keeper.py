@@ -9,7 +9,7 @@ import click
 from gpuagent_common.errors import MisuseError
 
 if TYPE_CHECKING:
-    from gpuagent_collector.output.rendering import Rendering
+    from gpuagent_collector.present.rendering import Rendering
     from gpuagent_collector.query.reader import StreamingReader
 
 
@@ -42,7 +42,7 @@ def output_path(path: Path, *, force: bool) -> Path:
     Raises:
         MisuseError: it cannot be written, would be replaced without `force`, or leads out of the folder.
     """
-    from gpuagent_collector.output.files import check_writable
+    from gpuagent_collector.present.files import check_writable
 
     if keeper := find_keeper():
         if path.name != str(path):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpuagent_collector.launching.client import RunsClient
     from gpuagent_collector.launching.follow import AWork, Display
     from gpuagent_collector.launching.progress import ExperimentProgress, RunProgress
-    from gpuagent_collector.output.listing import ListColumn
+    from gpuagent_collector.present.terminal import ListColumn
     from gpuagent_collector.query.ask import Ask
     from gpuagent_collector.query.remote import RemoteReader
     from gpuagent_proto.v1.run_pb2 import ExperimentFile, RunSpec
@@ -215,7 +215,7 @@ class _Launch:
         """Launch runs, follow them if asked to, print them; return the exit code."""
         from gpuagent_collector.launching.progress import RunProgress, read_progress, runs_to_json
         from gpuagent_collector.launching.show import ENDED_RUN_COLUMNS, Lines, LiveTable
-        from gpuagent_collector.output.terminal import plain_console
+        from gpuagent_collector.present.terminal import plain_console
 
         offered = self._offer(lambda sessions: self.client.launch(sessions, spec))
         runs: Sequence[RunProgress] = [
@@ -295,8 +295,7 @@ class _Launch:
             chosen = choose_agents(agents, self.targets, self.spread)
         except GpuAgentError:
             from gpuagent_collector.launching.show import AGENT_COLUMNS
-            from gpuagent_collector.output.listing import print_list
-            from gpuagent_collector.output.terminal import plain_console
+            from gpuagent_collector.present.terminal import plain_console, print_list
 
             if agents:
                 print_list(AGENT_COLUMNS, [{"agent": agent} for agent in agents], plain_console(sys.stderr))
@@ -357,8 +356,7 @@ class _Launch:
 
 def _print_work(work: "Sequence[AWork]", columns: "Sequence[ListColumn]", document: str | None) -> None:
     """Print launched work as a list, or its JSON document."""
-    from gpuagent_collector.output.listing import print_list
-    from gpuagent_collector.output.terminal import plain_console
+    from gpuagent_collector.present.terminal import plain_console, print_list
 
     if document is not None:
         click.echo(document)

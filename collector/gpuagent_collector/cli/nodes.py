@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuagent_collector.cli.options import ReaderOptions, answer_options
-from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_collector.query.present import PRESENT_SQL
 from gpuagent_common.clocks import describe_offset, is_clock_wrong
 from gpuagent_common.naming import shared_identity
 from gpuagent_common.text import harmless
 
 if TYPE_CHECKING:
-    from gpuagent_collector.output.listing import ListColumn
+    from gpuagent_collector.present.terminal import ListColumn
 
 _EXAMPLES = """\b
 Examples:
@@ -62,12 +62,11 @@ def command(reader: ReaderOptions, output_format: OutputFormat, show_sql: bool) 
     with reader.open() as store:
         table = store.sql(NODES_SQL)
     if output_format is not OutputFormat.TABLE:
-        from gpuagent_collector.output.printing import print_table
+        from gpuagent_collector.present.data import print_table
 
         print_table(table, output_format)
     elif table.num_rows:
-        from gpuagent_collector.output.listing import ListColumn, print_list
-        from gpuagent_collector.output.terminal import plain_console
+        from gpuagent_collector.present.terminal import ListColumn, plain_console, print_list
 
         rows = table.to_pylist()
         columns = _columns()
@@ -81,8 +80,8 @@ def command(reader: ReaderOptions, output_format: OutputFormat, show_sql: bool) 
 
 
 def _columns() -> "list[ListColumn]":
-    from gpuagent_collector.output.human import ago
-    from gpuagent_collector.output.listing import ListColumn
+    from gpuagent_collector.present.human import ago
+    from gpuagent_collector.present.terminal import ListColumn
     from gpuagent_collector.times import utc_now
 
     now = utc_now()
@@ -134,7 +133,7 @@ def _clock(row: Mapping[str, Any]) -> str | None:
 
 
 def _memory(row: Mapping[str, Any]) -> str | None:
-    from gpuagent_collector.output.human import notation
+    from gpuagent_collector.present.human import notation
 
     total, limit = row["memory_total_bytes"], row["memory_limit_bytes"]
     if None not in (total, limit) and limit >= total:  # no limit in effect

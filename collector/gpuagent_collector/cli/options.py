@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from gpuagent_collector.cli.keeper import find_keeper
-from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.connection import (
     ADDRESS_VARIABLE,
     CA_FILE_VARIABLE,

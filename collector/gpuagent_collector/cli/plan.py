@@ -10,7 +10,7 @@ from gpuagent_collector.cli.keeper import output_path
 from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.cli.printing import asking, print_answer
 from gpuagent_collector.cli.selection import check_facet, delta_option, run_options, tested_options
-from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.cli import MOST, Number
 from gpuagent_common.errors import MisuseError
 
@@ -112,7 +112,7 @@ def _explain(
         write_experiment,
     )
     from gpuagent_collector.compare.comparison import Request
-    from gpuagent_collector.output.files import appearing
+    from gpuagent_collector.present.files import appearing
 
     with reader.open() as opened:
         ask = asking(opened, show_sql=show_sql)

@@ -9,8 +9,8 @@ from gpuagent_collector.cli.keeper import find_keeper
 from gpuagent_common.text import harmless
 
 if TYPE_CHECKING:
-    from gpuagent_collector.output.formats import OutputFormat
-    from gpuagent_collector.output.rendering import Rendering
+    from gpuagent_collector.present.formats import OutputFormat
+    from gpuagent_collector.present.rendering import Rendering
     from gpuagent_collector.query.ask import Ask
     from gpuagent_collector.query.execute import Parameter
     from gpuagent_collector.query.reader import Reader
@@ -49,7 +49,7 @@ def asking(reader: "Reader", *, show_sql: bool) -> "Ask":
 
 def print_answer(rendering: "Rendering", output_format: "OutputFormat") -> None:
     """Print an answer to standard output; where it is a part of an experiment's answer, keep it."""
-    from gpuagent_collector.output.rendering import print_rendering
+    from gpuagent_collector.present.rendering import print_rendering
 
     if keeper := find_keeper():
         keeper.rendering = rendering

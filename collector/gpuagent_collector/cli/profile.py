@@ -8,7 +8,7 @@ from gpuagent_collector.cli.completing import facets, stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options
 from gpuagent_collector.cli.printing import asking, print_answer
 from gpuagent_collector.cli.selection import check_facet, each_option
-from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.cli import MOST, NAME
 from gpuagent_common.errors import MisuseError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from gpuagent_collector.cli.options import ReaderOptions, reader_options
-from gpuagent_collector.output.formats import FileFormat, OutputFormat
+from gpuagent_collector.present.formats import FileFormat, OutputFormat
 from gpuagent_common.cli import SuggestingGroup
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
@@ -77,7 +77,7 @@ def sql(
     if output is None:
         if format_name in _ONLY_FILES:
             raise MisuseError(f"--format {format_name} needs a file: --output FILE")
-        from gpuagent_collector.output.printing import print_rows
+        from gpuagent_collector.present.data import print_rows
 
         with reader.open() as store, store.stream(text, parameters) as answer:
             print_rows(answer.schema, answer, OutputFormat(format_name or OutputFormat.TABLE.value))
@@ -98,8 +98,8 @@ def _write(
     *,
     force: bool,
 ) -> None:
-    from gpuagent_collector.output.files import appearing, check_writable, format_of, write_rows
-    from gpuagent_collector.output.human import notation
+    from gpuagent_collector.present.files import appearing, check_writable, format_of, write_rows
+    from gpuagent_collector.present.human import notation
     from gpuagent_common.text import counted
 
     file_format = file_format or format_of(path)

@@ -60,7 +60,7 @@ def command(reader: ReaderOptions, path: Path, inline: bool, force: bool, **aske
     `collector compare`.
     """
     from gpuagent_collector.compare.comparison import Request
-    from gpuagent_collector.output.files import appearing
+    from gpuagent_collector.present.files import appearing
     from gpuagent_collector.report.page import library_name, plotly_script, render_report
 
     path = output_path(path, force=force)
@@ -77,7 +77,7 @@ def command(reader: ReaderOptions, path: Path, inline: bool, force: bool, **aske
 
 
 def _size(path: Path) -> str:
-    from gpuagent_collector.output.human import notation
+    from gpuagent_collector.present.human import notation
 
     size_bytes = path.stat().st_size
     return notation([size_bytes], "bytes").write(size_bytes)

@@ -12,15 +12,15 @@ import click
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices_option
 from gpuagent_collector.json_cells import read_object, read_words
-from gpuagent_collector.output.formats import OutputFormat
-from gpuagent_collector.output.statuses import STATUSES
+from gpuagent_collector.present.formats import OutputFormat
+from gpuagent_collector.present.terminal import STATUSES
 from gpuagent_common.cli import MOST, NAME
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import harmless
 from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
-    from gpuagent_collector.output.listing import ListColumn
+    from gpuagent_collector.present.terminal import ListColumn
     from gpuagent_collector.prices.price import Prices
     from gpuagent_collector.query.reader import Reader
 
@@ -115,14 +115,13 @@ def command(
         if not table.num_rows:
             _check_names(store, named)
     if output_format is not OutputFormat.TABLE:
-        from gpuagent_collector.output.printing import print_table
+        from gpuagent_collector.present.data import print_table
 
         print_table(table, output_format)
     elif not table.num_rows:
         click.echo("no runs on several nodes" if parts else "no runs; start one with: gpuagent run mnist")
     else:
-        from gpuagent_collector.output.listing import print_list
-        from gpuagent_collector.output.terminal import plain_console
+        from gpuagent_collector.present.terminal import plain_console, print_list
 
         rows = table.to_pylist()
         print_list(_part_columns() if parts else _run_columns(rows), rows, plain_console(sys.stdout))
@@ -188,8 +187,8 @@ def _check_names(store: "Reader", filters: dict[str, str | None]) -> None:
 
 
 def _run_columns(rows: "Sequence[Mapping[str, Any]]") -> "list[ListColumn]":
-    from gpuagent_collector.output.human import ago
-    from gpuagent_collector.output.listing import ListColumn
+    from gpuagent_collector.present.human import ago
+    from gpuagent_collector.present.terminal import ListColumn
     from gpuagent_collector.times import utc_now
 
     now = utc_now()
@@ -235,7 +234,7 @@ def _differing(
     rows: Sequence[Mapping[str, Any]], read: Callable[[Mapping[str, Any]], dict[str, Any]]
 ) -> dict[str, str]:
     """Return, by run, those of its settings in which the listed runs of its workload differ, in short words."""
-    from gpuagent_collector.output.shortening import shorten
+    from gpuagent_collector.present.shortening import shorten
     from gpuagent_collector.runs.words import distinguishing
 
     by_workload: dict[str, dict[str, dict[str, Any]]] = {}
@@ -265,8 +264,8 @@ def _status(row: Mapping[str, Any]) -> str | None:
 
 
 def _part_columns() -> "list[ListColumn]":
-    from gpuagent_collector.output.human import ago
-    from gpuagent_collector.output.listing import ListColumn
+    from gpuagent_collector.present.human import ago
+    from gpuagent_collector.present.terminal import ListColumn
     from gpuagent_collector.times import utc_now
 
     now = utc_now()
@@ -293,7 +292,7 @@ def _node(row: Mapping[str, Any]) -> str | None:
 
 
 def _took(row: Mapping[str, Any]) -> str | None:
-    from gpuagent_collector.output.human import duration
+    from gpuagent_collector.present.human import duration
 
     seconds = row["duration_seconds"]
     return None if seconds is None else duration(seconds)

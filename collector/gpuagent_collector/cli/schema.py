@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuagent_collector.cli.options import format_options
-from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def command(table: str | None, output_format: OutputFormat, metrics: bool) -> No
         return
     import pyarrow as pa
 
-    from gpuagent_collector.output.printing import print_table
+    from gpuagent_collector.present.data import print_table
 
     rows = [asdict(column) for each in chosen for column in each.columns]
     print_table(pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in rows[0]}), output_format)
@@ -60,7 +60,7 @@ def _print_metrics(name: str | None, output_format: OutputFormat) -> None:
 
     from gpuagent_collector.metrics.definitions import define
     from gpuagent_collector.metrics.measured import define_measured
-    from gpuagent_collector.output.printing import print_table
+    from gpuagent_collector.present.data import print_table
 
     known = [*define(), *define_measured()]
     rows = [asdict(one) for one in known if name in (None, one.metric)]
@@ -86,7 +86,7 @@ def _find(tables: Sequence["TableDoc"], name: str) -> "TableDoc":
 def _print_for_people(tables: Sequence["TableDoc"]) -> None:
     from rich.text import Text
 
-    from gpuagent_collector.output.terminal import plain_console, plain_table
+    from gpuagent_collector.present.terminal import plain_console, plain_table
 
     console = plain_console(sys.stdout)
     wide = console.width >= _WIDE

@@ -10,7 +10,7 @@ import click
 
 from gpuagent_collector.cli.options import format_options, parse_time
 from gpuagent_collector.cli.printing import print_error
-from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.cli import NAME, SuggestingGroup, single
 from gpuagent_common.connection import (
     CA_FILE_VARIABLE,
@@ -194,7 +194,7 @@ def list_tokens(*, output_format: OutputFormat, token_file: Path | None) -> None
     else:
         import pyarrow as pa
 
-        from gpuagent_collector.output.printing import print_table
+        from gpuagent_collector.present.data import print_table
 
         types: dict[str, pa.DataType] = dict.fromkeys(("name", "scope", "sees", "state", "node"), pa.string())
         types |= dict.fromkeys(("expires_at", "created_at"), pa.timestamp("us"))
@@ -231,8 +231,7 @@ def _row(token: "Token") -> dict[str, Any]:
 
 
 def _print_for_people(rows: Sequence[Mapping[str, Any]]) -> None:
-    from gpuagent_collector.output.listing import ListColumn, print_list
-    from gpuagent_collector.output.terminal import plain_console
+    from gpuagent_collector.present.terminal import ListColumn, plain_console, print_list
 
     if not rows:
         click.echo("no tokens besides the owner's; make one: collector tokens create agent --node NAME")

@@ -7,7 +7,7 @@ import click
 
 from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
 from gpuagent_collector.cli.printing import asking
-from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.cli import MOST_SECONDS, Number
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def command(
 
     Shown are nodes that delivered within the last hour, and runs that are under way or ended within it.
     """
-    from gpuagent_collector.output.terminal import plain_console
+    from gpuagent_collector.present.terminal import plain_console
     from gpuagent_collector.watch.snapshot import take_snapshot
 
     console = plain_console(sys.stdout)

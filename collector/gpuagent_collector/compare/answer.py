@@ -10,9 +10,10 @@ from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, make_figure
 from gpuagent_collector.compare.tables import shown_rows
 from gpuagent_collector.metrics import METRICS, Better, Metric
-from gpuagent_collector.output.document import Grid, in_short, read_warnings
-from gpuagent_collector.output.human import Notation, change, notation, ratio, significant
-from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.present.answer import in_short, read_warnings
+from gpuagent_collector.present.human import Notation, change, notation, ratio, significant
+from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.runs.cells import Cell, tell_apart
 from gpuagent_collector.runs.words import interval, percent, spoken, statuses
 from gpuagent_collector.statistics.shift import Scale, Shift

@@ -8,7 +8,7 @@ from gpuagent_collector.choices import PartKind, Stat
 from gpuagent_collector.compare.caveats import find_caveats
 from gpuagent_collector.compare.figures import Evidence, Figures, compute_figures
 from gpuagent_collector.errors import NothingToCompareError
-from gpuagent_collector.output.document import Caveat
+from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask

@@ -23,10 +23,10 @@ from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Row, count
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
 from gpuagent_collector.compare.tables import metric_legend, metric_table, verdict_legend, verdict_table
-from gpuagent_collector.output.document import Bullets, Grid, Paragraph, Section, caveat_sections
-from gpuagent_collector.output.rendering import Rendering
-from gpuagent_collector.output.sections import is_wide, print_heading, print_sections
-from gpuagent_collector.output.shortening import shorten_sides
+from gpuagent_collector.present.answer import Bullets, Section, caveat_sections, shorten_sides
+from gpuagent_collector.present.rendering import Rendering
+from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.terminal import is_wide, print_heading, print_sections
 from gpuagent_collector.runs.cells import CANCELLED, Block, describe, tell_apart
 from gpuagent_collector.runs.facets import name_sides
 from gpuagent_collector.runs.series import Course
@@ -57,13 +57,13 @@ def answer_section(comparison: Comparison) -> Section:
     sides = name_sides(layout.sides, layout.facet)
     if not layout.is_compared:
         heading = f"Values of {sides}" if len(layout.sides) == 1 else f"Values by {layout.facet.spoken}: {sides}"
-        return Section(heading=heading, parts=(Paragraph(text=answer(comparison)), overview_table(comparison)))
+        return Section(heading=heading, parts=(answer(comparison), overview_table(comparison)))
     return Section(
         heading=f"Comparison by {layout.facet.spoken}: {sides}",
         parts=(
-            Paragraph(text=answer(comparison)),
+            answer(comparison),
             verdict_table(comparison),
-            Paragraph(text=verdict_legend(comparison)),
+            verdict_legend(comparison),
         ),
     )
 
@@ -87,10 +87,10 @@ def _blocks(comparison: Comparison, wide: bool) -> Iterator[Section]:
         yield Section(
             heading=tell_apart(block.block, comparison.layout.blocks),
             parts=(
-                Paragraph(text=f"Ran as {describe(block.block)}"),
+                f"Ran as {describe(block.block)}",
                 *_tables(block, comparison, wide=wide),
                 *([parts] if parts else []),
-                *([Paragraph(text=legend)] if legend else []),
+                *([legend] if legend else []),
             ),
         )
 
@@ -122,9 +122,9 @@ def build_summary(comparison: Comparison) -> list[Section]:
     first = replace(
         answer_section(comparison),
         parts=(
-            Paragraph(text=short_answer(comparison)),
+            short_answer(comparison),
             replace(verdicts, rows=tuple(rows)),
-            Paragraph(text=verdict_legend(comparison).partition("small.")[0] + "small."),
+            verdict_legend(comparison).partition("small.")[0] + "small.",
         ),
     )
     return _fold_remedies(shorten_sides([first, *parts, *warnings, end], comparison.layout.sides))
@@ -152,7 +152,7 @@ def part_sections(comparison: Comparison) -> Iterator[Section]:
     for block in comparison.figures.blocks:
         table = part_table(block, comparison)
         name = tell_apart(block.block, comparison.layout.blocks)
-        missing = Paragraph(text="These runs were summarised before their parts had figures; run them again.")
+        missing = "These runs were summarised before their parts had figures; run them again."
         yield Section(heading=f"{name}: each {spoken_part(each)}", parts=(table or missing,))
 
 

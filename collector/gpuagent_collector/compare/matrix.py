@@ -10,10 +10,10 @@ from gpuagent_collector.compare.answer import write_figure
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.compare.figures import Figure, make_figure
 from gpuagent_collector.metrics import Metric, hint_at
-from gpuagent_collector.output.document import Grid, Paragraph, Section
-from gpuagent_collector.output.human import notation
-from gpuagent_collector.output.rendering import Rendering
-from gpuagent_collector.output.shortening import shorten_sides
+from gpuagent_collector.present.answer import Section, shorten_sides
+from gpuagent_collector.present.human import notation
+from gpuagent_collector.present.rendering import Rendering
+from gpuagent_collector.present.table import Grid
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, lay_out, tell_apart
@@ -265,7 +265,7 @@ def render(matrix: Matrix) -> Rendering:
     joint = " A setting with | has one value for each side." if any(" | " in line.row for line in matrix.lines) else ""
     absent = f" Not in the table, because no run has it: {', '.join(matrix.missing)}." if matrix.missing else ""
     rows = list(dict.fromkeys(line.row for line in matrix.lines))
-    section = Section(heading=heading, parts=(matrix_grid(matrix), Paragraph(text=LEGEND + joint + absent)))
+    section = Section(heading=heading, parts=(matrix_grid(matrix), LEGEND + joint + absent))
     return Rendering(
         sections=lambda: shorten_sides([section], [*matrix.sides, *rows]),
         record=lambda: {

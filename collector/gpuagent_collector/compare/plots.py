@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from math import ceil, floor, log10
 from typing import Any
 
-from gpuagent_collector.output.human import notation
-from gpuagent_collector.output.shortening import shorten
+from gpuagent_collector.present.human import notation
+from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.runs.series import CHARTS, Chart, Course, Curve
 
 # The marker of each side, and its symbol in the legend.

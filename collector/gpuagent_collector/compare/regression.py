@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.figures import Test
 from gpuagent_collector.metrics import Better
-from gpuagent_collector.output.files import appearing
-from gpuagent_collector.output.human import ratio
+from gpuagent_collector.present.files import appearing
+from gpuagent_collector.present.human import ratio
 from gpuagent_collector.runs.cells import tell_apart
 from gpuagent_collector.runs.words import interval, percent
 from gpuagent_collector.statistics.shift import Scale

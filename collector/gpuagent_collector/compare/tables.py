@@ -7,11 +7,11 @@ from typing import Any
 
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, count
-from gpuagent_collector.output.document import Grid, Section
-from gpuagent_collector.output.human import Notation, change, notation, ratio
-from gpuagent_collector.output.rendering import Rendering
-from gpuagent_collector.output.shortening import shorten_sides
-from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.present.answer import Section, shorten_sides
+from gpuagent_collector.present.human import Notation, change, notation, ratio
+from gpuagent_collector.present.rendering import Rendering
+from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import tell_apart
 from gpuagent_collector.runs.facets import name_sides

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from gpuagent_collector.launching.agents import Agent, Refusals
-from gpuagent_collector.output.human import age, duration
+from gpuagent_collector.present.human import age, duration
 from gpuagent_collector.query.ask import Ask
 from gpuagent_common.statuses import FINAL_STATUSES, RunStatus
 from gpuagent_proto.v1.run_pb2 import ExperimentState

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from gpuagent_collector.compare.matrix import Selection, label_row
-from gpuagent_collector.output.human import notation
 from gpuagent_collector.plot.picture import QUIET, Picture, color, marker
+from gpuagent_collector.present.human import notation
 from gpuagent_collector.recommend.ranking import Criterion, find_criteria, rank
 from gpuagent_collector.report.figures.costs import Taken, taken_by
 from gpuagent_collector.runs.cells import Block

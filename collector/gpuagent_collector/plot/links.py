@@ -8,8 +8,8 @@ from matplotlib.ticker import NullLocator
 
 from gpuagent_collector.answers.show import Point, load_points
 from gpuagent_collector.compare.matrix import Selection
-from gpuagent_collector.output.human import notation
 from gpuagent_collector.plot.picture import Picture, line_style
+from gpuagent_collector.present.human import notation
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.reported import size_text
 from gpuagent_common.errors import GpuAgentError

@@ -10,8 +10,8 @@ from matplotlib.lines import Line2D
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.matrix import Selection, label_row
-from gpuagent_collector.output.human import notation
 from gpuagent_collector.plot.picture import QUIET, SHADE, WIDE_MM, Picture, color, dash, name_side, only_side
+from gpuagent_collector.present.human import notation
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.find import median_run
 from gpuagent_collector.runs.series import CHARTS, Chart, Course, Curve, load_courses

@@ -14,8 +14,8 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gpuagent_collector.output.files import appearing
-from gpuagent_collector.output.shortening import shorten
+from gpuagent_collector.present.files import appearing
+from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.runs.arguments import NOT_GIVEN
 from gpuagent_collector.runs.facets import Facet
 from gpuagent_common.errors import GpuAgentError

@@ -18,8 +18,8 @@ from gpuagent_collector.answers.roofline_study import (
     marked,
     used_arithmetics,
 )
-from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.plot.picture import QUIET, Picture, color, marker
+from gpuagent_collector.present.human import notation, significant
 from gpuagent_collector.report.figures.rooflines import limits
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import counted, harmless

@@ -14,7 +14,6 @@ from matplotlib.ticker import MaxNLocator
 from gpuagent_collector.compare.figures import Figure
 from gpuagent_collector.compare.matrix import Line, Matrix
 from gpuagent_collector.metrics import Metric
-from gpuagent_collector.output.human import Notation, notation
 from gpuagent_collector.plot.picture import (
     QUIET,
     WIDE_MM,
@@ -28,6 +27,7 @@ from gpuagent_collector.plot.picture import (
     only_side,
     shorten_names,
 )
+from gpuagent_collector.present.human import Notation, notation
 from gpuagent_collector.statistics.summaries import median_interval
 
 # Height of a side's line of dots, and of its bar with a value.

@@ -7,8 +7,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
 from gpuagent_collector.answers.serving import LIMITED, LOADS, Curve, Point, Study, write_limits
-from gpuagent_collector.output.human import notation, significant
 from gpuagent_collector.plot.picture import QUIET, Picture, color, line_style
+from gpuagent_collector.present.human import notation, significant
 from gpuagent_collector.report.figures.serving import name_line
 
 _MOST_LINES = 12

@@ -6,11 +6,11 @@ from functools import partial
 from typing import Any
 
 from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound, Limit
-from gpuagent_collector.output.document import Grid, Paragraph, Section, caveat_sections, read_warnings
-from gpuagent_collector.output.human import Notation, notation, ratio, significant
-from gpuagent_collector.output.rendering import Rendering
-from gpuagent_collector.output.shortening import shorten_sides
-from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.present.answer import Section, caveat_sections, read_warnings, shorten_sides
+from gpuagent_collector.present.human import Notation, notation, ratio, significant
+from gpuagent_collector.present.rendering import Rendering
+from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.recommend.ranking import Ranking, Standing
 from gpuagent_collector.recommend.study import Reasons, Recommendation
 from gpuagent_collector.runs.cells import describe, tell_apart
@@ -131,7 +131,7 @@ def build_document(recommendation: Recommendation) -> list[Section]:
     sections = [
         Section(
             heading=f"Where to run {recommendation.request.workload}, by {layout.facet.name}",
-            parts=(Paragraph(text=answer(recommendation)),),
+            parts=(answer(recommendation),),
         ),
         *(_block(ranking, reasons, recommendation) for ranking, reasons in recommendation.reasoned),
         *caveat_sections(recommendation.caveats),
@@ -143,11 +143,11 @@ def _block(ranking: Ranking, reasons: Sequence[Reasons], recommendation: Recomme
     return Section(
         heading=tell_apart(ranking.block, recommendation.layout.blocks),
         parts=(
-            Paragraph(text=f"Ran as {describe(ranking.block)}"),
+            f"Ran as {describe(ranking.block)}",
             _standings(ranking),
-            Paragraph(text=_legend(ranking, recommendation)),
+            _legend(ranking, recommendation),
             bounds_table(reasons),
-            Paragraph(text=bounds_legend()),
+            bounds_legend(),
         ),
     )
 

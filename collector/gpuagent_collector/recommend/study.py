@@ -11,7 +11,7 @@ from gpuagent_collector.compare.figures import Evidence, compute_figures
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics.bounds import Bound, Surroundings, find_bounds
 from gpuagent_collector.metrics.result import SERVING
-from gpuagent_collector.output.document import Caveat
+from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask

@@ -25,9 +25,10 @@ from gpuagent_collector.compare.tables import (
 )
 from gpuagent_collector.json_cells import read_words
 from gpuagent_collector.metrics.result import SERVING
-from gpuagent_collector.output.document import Bullets, Grid
-from gpuagent_collector.output.human import significant
-from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.present.answer import Bullets
+from gpuagent_collector.present.human import significant
+from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.price import currencies_of
 from gpuagent_collector.recommend.export import bounds_legend, bounds_table, why
 from gpuagent_collector.report.figures.costs import cost_figures

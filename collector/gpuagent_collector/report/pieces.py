@@ -10,9 +10,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from gpuagent_collector.output.document import Bullets, Grid, Paragraph, Section, Verbatim
-from gpuagent_collector.output.html import escaped, templates
-from gpuagent_collector.output.human import significant
+from gpuagent_collector.present.answer import Bullets, Part, Section, Verbatim
+from gpuagent_collector.present.html import escaped, templates
+from gpuagent_collector.present.human import significant
+from gpuagent_collector.present.table import Grid
 from gpuagent_collector.report.figures.base import SIDES, Figure, dash
 from gpuagent_collector.runs.specs import MARK
 from gpuagent_collector.statistics.shift import Scale, Shift
@@ -170,11 +171,11 @@ def document(sections: Sequence[Section], *, level: int) -> Iterator[Markup]:
             yield piece(part, section.heading)
 
 
-def piece(part: Paragraph | Bullets | Grid | Verbatim, caption: str) -> Markup:
+def piece(part: Part, caption: str) -> Markup:
     """Return one part of a document."""
     match part:
-        case Paragraph():
-            return prose(part.text)
+        case str():
+            return prose(part)
         case Bullets():
             return warnings(part)
         case Verbatim():

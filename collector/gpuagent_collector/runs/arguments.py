@@ -5,7 +5,7 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gpuagent_collector.output.shortening import shorten
+from gpuagent_collector.present.shortening import shorten
 
 Command = tuple[str, ...]
 

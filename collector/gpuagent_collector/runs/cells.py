@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from gpuagent_collector.errors import NothingToCompareError
-from gpuagent_collector.output.document import Caveat
+from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.runs.arguments import (
     NOT_GIVEN,
     find_argument,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from gpuagent_collector.metrics import ITEMS, METRICS, Metric
-from gpuagent_collector.output.human import duration, notation, significant
+from gpuagent_collector.present.human import duration, notation, significant
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts, Record, Run
 from gpuagent_collector.runs.words import statuses

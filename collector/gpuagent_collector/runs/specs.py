@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.output.document import Grid
-from gpuagent_collector.output.human import notation, significant
-from gpuagent_collector.output.shortening import shorten
-from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.present.human import notation, significant
+from gpuagent_collector.present.shortening import shorten
+from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.runs.arguments import differing_arguments, write_values
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.data import Facts, Record, Run

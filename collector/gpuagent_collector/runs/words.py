@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.metrics import Metric
-from gpuagent_collector.output.human import Notation, ratio, significant
-from gpuagent_collector.output.statuses import STATUSES
-from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.present.human import Notation, ratio, significant
+from gpuagent_collector.present.terminal import STATUSES
+from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.statistics.shift import Scale, Shift
 
 

@@ -18,7 +18,7 @@ from gpuagent_collector.exchange.schedule import BackupPlan, BackupSchedule
 from gpuagent_collector.ingest.housekeeping import Summarize
 from gpuagent_collector.ingest.ingest import Ingest, IngestSettings
 from gpuagent_collector.metrics.summarize import summarize_runs
-from gpuagent_collector.output.new_files import follow_user
+from gpuagent_collector.present.new_files import follow_user
 from gpuagent_collector.query.execute import STATM, Limits, resident_bytes
 from gpuagent_collector.query.parts import Parts
 from gpuagent_collector.server.admission import Admission

@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 
 from gpuagent_collector.errors import StoreError, StoreIsHeldError, StoreIsReadError
-from gpuagent_collector.output.new_files import follow_user
+from gpuagent_collector.present.new_files import follow_user
 from gpuagent_collector.store import shared
 from gpuagent_collector.store.columns import quoted
 from gpuagent_collector.store.extensions import NO_DOWNLOADS, load_extension

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuagent_collector.output.files import appearing
+from gpuagent_collector.present.files import appearing
 from gpuagent_collector.timeline.load import FIRST_PID, Timeline
 from gpuagent_common.errors import GpuAgentError, MisuseError
 

@@ -9,10 +9,9 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from gpuagent_collector.metrics.throttling import held_back_by
-from gpuagent_collector.output.human import age, duration, notation, significant
-from gpuagent_collector.output.statuses import STATUSES
-from gpuagent_collector.output.terminal import GAP
-from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.present.human import age, duration, notation, significant
+from gpuagent_collector.present.terminal import GAP, STATUSES
+from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.watch.snapshot import GpuNow, NodeNow, RunNow
 from gpuagent_common.clocks import describe_offset
 from gpuagent_common.text import harmless

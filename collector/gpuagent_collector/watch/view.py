@@ -11,10 +11,10 @@ import pyarrow as pa
 from rich.console import Console
 from rich.text import Text
 
-from gpuagent_collector.output.formats import OutputFormat
-from gpuagent_collector.output.printing import print_table
-from gpuagent_collector.output.terminal import plain_console, plain_table
-from gpuagent_collector.output.values import as_json
+from gpuagent_collector.present.data import print_table
+from gpuagent_collector.present.formats import OutputFormat
+from gpuagent_collector.present.terminal import plain_console, plain_table
+from gpuagent_collector.present.values import as_json
 from gpuagent_collector.watch.columns import (
     GPU_COLUMNS,
     NODE_COLUMNS,

@@ -7,7 +7,7 @@ from pathlib import Path
 from markupsafe import Markup
 from starlette.responses import Response
 
-from gpuagent_collector.output.html import templates
+from gpuagent_collector.present.html import templates
 from gpuagent_collector.web.answers import Query, html
 from gpuagent_common.errors import MisuseError
 

@@ -9,9 +9,9 @@ from urllib.parse import quote, urlencode
 from starlette.responses import Response
 
 from gpuagent_collector.json_cells import read_object
-from gpuagent_collector.output.human import ago, duration, notation
-from gpuagent_collector.output.statuses import STATUSES
-from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.present.human import ago, duration, notation
+from gpuagent_collector.present.terminal import STATUSES
+from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.present import PRESENT_SQL
 from gpuagent_collector.runs.series import CHARTS, Chart

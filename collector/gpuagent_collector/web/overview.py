@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 
 from starlette.responses import Response
 
-from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.watch.columns import Column, GpuRow
 from gpuagent_collector.watch.snapshot import RunNow, Snapshot
 from gpuagent_collector.watch.view import Listing, Scope, View, select, summary

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gpuagent_collector.output.html import templates
-from gpuagent_collector.output.printing import write_markdown, write_table
+from gpuagent_collector.present.data import write_markdown, write_table
+from gpuagent_collector.present.html import templates
 from gpuagent_common.text import harmless
 from tests.fuzz.tally import Attempt
 

@@ -9,7 +9,7 @@ import pytest
 from gpuagent_collector.answers.outliers import Request as OutlierRequest
 from gpuagent_collector.answers.outliers import find_outliers
 from gpuagent_collector.answers.peers import Request, answer, find_peers
-from gpuagent_collector.output.values import ABSENT
+from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.runs.reported import size_text
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.fleet.scenes import GPU, add_links

@@ -10,7 +10,7 @@ from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.export import build_document, render
 from gpuagent_collector.compare.figures import Counts, count
 from gpuagent_collector.metrics import GROUPS
-from gpuagent_collector.output.document import Grid
+from gpuagent_collector.present.table import Grid
 from tests.integration.compare.comparing import alternate, codes, compared, texts
 from tests.integration.compare.synthetic import RUN_SECONDS, SyntheticStore, quiet_and_burning
 

@@ -11,9 +11,9 @@ import pytest
 from gpuagent_collector.answers.plan import Question, plan_repeats
 from gpuagent_collector.answers.serving import Study, answer, build_document, find_caveats, render, study_serving
 from gpuagent_collector.compare.comparison import Request, compare
-from gpuagent_collector.output.document import Grid
 from gpuagent_collector.plot.picture import in_style
 from gpuagent_collector.plot.serving import draw_serving
+from gpuagent_collector.present.table import Grid
 from gpuagent_collector.prices.price import parse_prices
 from gpuagent_collector.report.chapters import write_serving
 from gpuagent_collector.report.figures.serving import serving_figure

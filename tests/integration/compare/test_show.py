@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuagent_collector.answers.show import Details, results_section
-from gpuagent_collector.output.document import Grid
+from gpuagent_collector.present.table import Grid
 from tests.integration.compare.filled import add_recordings
 from tests.integration.profile.traced import add_traced, kernel
 from tests.support.commands import HOSTILE, Collector, assert_inert, csv_rows, made_up, statements_shown

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.output.new_files import follow_user, for_others, for_owner_alone
+from gpuagent_collector.present.new_files import follow_user, for_others, for_owner_alone
 from tests.integration.exchange.conftest import BOTH_KINDS, NameStore, Run
 from tests.support.servers import Node, until
 

@@ -11,8 +11,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from gpuagent_collector.output.files import appearing, write_rows
-from gpuagent_collector.output.formats import ENDINGS, FileFormat
+from gpuagent_collector.present.files import appearing, write_rows
+from gpuagent_collector.present.formats import ENDINGS, FileFormat
 from gpuagent_common.errors import GpuAgentError
 from tests.unit.cli_collector.conftest import Collector, collector, store
 

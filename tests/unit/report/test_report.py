@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.output.document import Bullets, Grid
+from gpuagent_collector.present.answer import Bullets
+from gpuagent_collector.present.table import Grid
 from gpuagent_collector.report import pieces
 from gpuagent_collector.report.figures.base import Figure, safe
 from gpuagent_collector.report.pieces import Axis

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.output.formats import OutputFormat
+from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_collector.watch.snapshot import Snapshot
 from gpuagent_collector.watch.view import Scope, View, print_snapshot, select
 from gpuagent_common.text import is_dangerous

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from gpuagent_collector.compare.caveats import figures, hardware, health, runs
 from gpuagent_collector.compare.figures import Evidence
-from gpuagent_collector.output.document import Caveat
+from gpuagent_collector.present.answer import Caveat
 
 # Every check, the gravest warnings first: a screen shows only the first ones.
 CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from gpuagent_collector.compare.figures import Evidence, throughput_units
-from gpuagent_collector.output.document import Caveat
-from gpuagent_collector.output.human import significant
+from gpuagent_collector.present.answer import Caveat
+from gpuagent_collector.present.human import significant
 from gpuagent_collector.prices.price import currencies_of
 from gpuagent_collector.runs.cells import match_runs, tell_apart
 from gpuagent_collector.runs.data import Run

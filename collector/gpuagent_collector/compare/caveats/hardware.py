@@ -4,8 +4,8 @@ import shlex
 from collections.abc import Iterator
 
 from gpuagent_collector.compare.figures import Evidence
-from gpuagent_collector.output.document import Caveat
-from gpuagent_collector.output.human import notation, significant
+from gpuagent_collector.present.answer import Caveat
+from gpuagent_collector.present.human import notation, significant
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.settings import settings_of
 from gpuagent_common.text import harmless

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 
 from gpuagent_collector.compare.figures import Evidence
-from gpuagent_collector.output.document import Caveat
-from gpuagent_collector.output.human import significant
+from gpuagent_collector.present.answer import Caveat
+from gpuagent_collector.present.human import significant
 from gpuagent_collector.runs.data import Run
 from gpuagent_common.text import counted
 

@@ -6,8 +6,8 @@ from datetime import datetime
 from itertools import pairwise
 
 from gpuagent_collector.compare.figures import Evidence
-from gpuagent_collector.output.document import Caveat
-from gpuagent_collector.output.human import significant
+from gpuagent_collector.present.answer import Caveat
+from gpuagent_collector.present.human import significant
 from gpuagent_collector.runs.arguments import differing_arguments, identify_command, write_argument
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, cancelled_caveat
 from gpuagent_collector.runs.data import Run

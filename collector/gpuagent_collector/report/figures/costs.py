@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
-from gpuagent_collector.output.human import notation
+from gpuagent_collector.present.human import notation
 from gpuagent_collector.recommend.ranking import Criterion, find_criteria
 from gpuagent_collector.report.figures.base import Data, Figure, color, safe, short, symbol
 from gpuagent_collector.runs.cells import Block, Cell

@@ -5,7 +5,7 @@ from statistics import median
 
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.metrics import Metric
-from gpuagent_collector.output.human import notation, significant
+from gpuagent_collector.present.human import notation, significant
 from gpuagent_collector.report.figures.base import Data, Figure, color, dash, safe, short, symbol
 from gpuagent_collector.report.study import StepTimes
 from gpuagent_collector.runs.cells import Block, Cell

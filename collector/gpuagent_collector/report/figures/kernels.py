@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from gpuagent_collector.answers.profile import Study
 from gpuagent_collector.answers.profile_data import OTHERS, Amount, Table, short_names
-from gpuagent_collector.output.human import Notation, notation, significant
-from gpuagent_collector.output.shortening import shorten
+from gpuagent_collector.present.human import Notation, notation, significant
+from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.report.figures.base import Data, Figure, color, safe, short
 
 _MOST = 10

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from gpuagent_collector.output.human import notation
+from gpuagent_collector.present.human import notation
 from gpuagent_collector.report.figures.base import Data, Figure, color, dash, pale, safe, short
 from gpuagent_collector.runs.series import CHARTS, Chart, Course, Curve
 

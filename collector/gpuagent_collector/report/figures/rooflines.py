@@ -6,7 +6,7 @@ from math import log10
 from gpuagent_collector.answers.roofline import lines, ridges
 from gpuagent_collector.answers.roofline_points import Roofs, Traffic
 from gpuagent_collector.answers.roofline_study import Placed, Roofline, Study, label, marked, used_arithmetics
-from gpuagent_collector.output.human import notation, significant
+from gpuagent_collector.present.human import notation, significant
 from gpuagent_collector.report.figures.base import Data, Figure, color, safe, short, symbol
 from gpuagent_common.text import counted
 

@@ -1,7 +1,7 @@
 """Latency of servers by the tokens a second that they give."""
 
 from gpuagent_collector.answers.serving import LOADS, Curve, Study, tell_apart
-from gpuagent_collector.output.human import significant
+from gpuagent_collector.present.human import significant
 from gpuagent_collector.report.figures.base import Data, Figure, color, dash, safe, short, symbol
 
 _MOST_LINES = 6

@@ -18,10 +18,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpuagent_collector.output.formats import OutputFormat
-from gpuagent_collector.output.latex import latex_table
-from gpuagent_collector.output.terminal import plain_console, plain_table, table_width
-from gpuagent_collector.output.values import (
+from gpuagent_collector.present.formats import OutputFormat
+from gpuagent_collector.present.latex import latex_table
+from gpuagent_collector.present.markdown import markdown_table
+from gpuagent_collector.present.terminal import plain_console, plain_table, table_width
+from gpuagent_collector.present.values import (
     Column,
     Value,
     as_json,
@@ -202,20 +203,6 @@ def write_latex(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: TextI
     """Write a LaTeX table; numbers are aligned to the right."""
     rows = (map(cell, row) for batch in batches for row in plain_rows(batch))
     out.writelines(f"{line}\n" for line in latex_table(schema.names, map(is_number, schema.types), rows))
-
-
-def markdown_table(names: Sequence[str], right: Iterable[bool], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    """Yield the lines of a Markdown table; `right` marks the columns aligned to the right."""
-    rule = ["---:" if each else "---" for each in right]
-    yield f"| {' | '.join(map(escaped, names))} |"
-    yield f"| {' | '.join(rule)} |"
-    for row in rows:
-        yield f"| {' | '.join(map(escaped, row))} |"
-
-
-def escaped(text: str) -> str:
-    """Return `text` on one line, without a meaning in Markdown, in HTML or to a terminal."""
-    return "".join(f"\\{each}" if each in "\\`*_|<>[]#" else each for each in harmless(text))
 
 
 WRITERS: Mapping[OutputFormat, Writer] = {

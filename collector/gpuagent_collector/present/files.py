@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from gpuagent_collector.output.formats import ENDINGS, FileFormat
-from gpuagent_collector.output.new_files import for_others
-from gpuagent_collector.output.printing import Writer, write_csv, write_json, write_json_lines, write_markdown
-from gpuagent_collector.output.values import unique_names
+from gpuagent_collector.present.data import Writer, write_csv, write_json, write_json_lines, write_markdown
+from gpuagent_collector.present.formats import ENDINGS, FileFormat
+from gpuagent_collector.present.new_files import for_others
+from gpuagent_collector.present.values import unique_names
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _GROUP_ROWS = 2**17

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from gpuagent_collector.output.formats import OutputFormat
-from gpuagent_collector.output.listing import ListColumn, print_list
-from gpuagent_collector.output.printing import MAX_ROWS, WRITERS, print_rows, print_table
+from gpuagent_collector.present.data import MAX_ROWS, WRITERS, print_rows, print_table
+from gpuagent_collector.present.formats import OutputFormat
+from gpuagent_collector.present.terminal import ListColumn, print_list
 from tests.support.commands import HOSTILE, csv_rows
 
 LINE = f"{HOSTILE}\n"

@@ -1,11 +1,8 @@
 """Texts cut for a screen or a figure: only when they are printed, and never so that two become alike."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from itertools import takewhile
-
-from gpuagent_collector.output.document import Bullets, Grid, Paragraph, Section, Verbatim
 
 _CUT = "…"
 
@@ -60,29 +57,12 @@ def _cut(text: str, before: int, most: int) -> str:
 _MOST_CHARACTERS = 40
 
 
-def shorten_sides(sections: Iterable[Section], sides: Sequence[str]) -> list[Section]:
-    """Return a document in which long names of sides are cut, but not in remedies or, for commands, in backquotes."""
+def shortening(sides: Sequence[str]) -> Callable[[str], str] | None:
+    """Return what cuts long names of sides in a text, but not in commands, in backquotes; None: none is long."""
     shortened = dict(zip(sides, shorten(sides, _MOST_CHARACTERS), strict=True))
     # The longest first: one name may begin another.
     names = sorted((side for side in shortened if shortened[side] != side), key=len, reverse=True)
+    if not names:
+        return None
     pattern = re.compile("|".join([*map(re.escape, names), "`[^`]*`"]))
-
-    def write(text: str) -> str:
-        return pattern.sub(lambda found: shortened.get(found[0], found[0]), text)
-
-    return [_rewrite(section, write) for section in sections] if names else list(sections)
-
-
-def _rewrite(section: Section, write: Callable[[str], str]) -> Section:
-    parts: list[Paragraph | Bullets | Grid | Verbatim] = []
-    for part in section.parts:
-        if isinstance(part, Paragraph):
-            parts.append(Paragraph(text=write(part.text)))
-        elif isinstance(part, Bullets):
-            parts.append(Bullets(points=tuple((write(text), remedy) for text, remedy in part.points)))
-        elif isinstance(part, Grid):
-            rows = tuple(tuple(map(write, row)) for row in part.rows)
-            parts.append(replace(part, header=tuple(map(write, part.header)), rows=rows))
-        else:
-            parts.append(part)
-    return Section(heading=write(section.heading), parts=tuple(parts))
+    return lambda text: pattern.sub(lambda found: shortened.get(found[0], found[0]), text)

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.output.document import Bullets, Grid, Paragraph, Section
-from gpuagent_collector.output.shortening import shorten, shorten_sides
+from gpuagent_collector.present.answer import Bullets, Section, shorten_sides
+from gpuagent_collector.present.shortening import shorten
+from gpuagent_collector.present.table import Grid
 
 LONG = "--learning-rate 0.001 --optimizer adamw --weight-decay 0.01 --batch-size {} --epochs 5"
 
@@ -54,19 +55,19 @@ def test_names_of_sides_are_cut_in_texts_and_tables_and_not_in_remedies() -> Non
     section = Section(
         heading=sides[0],
         parts=(
-            Paragraph(text=f"{sides[0]} against {sides[1]} and short"),
+            f"{sides[0]} against {sides[1]} and short",
             Grid(header=("", sides[0]), rows=((sides[1], "1"),)),
             Bullets(points=((f"of {sides[0]}", f"collector compare {sides[0]}"),)),
         ),
     )
     (shown,) = shorten_sides([section], sides)
     paragraph, grid, bullets = shown.parts
-    assert isinstance(paragraph, Paragraph)
+    assert isinstance(paragraph, str)
     assert isinstance(grid, Grid)
     assert isinstance(bullets, Bullets)
     assert "size 32" in shown.heading
-    assert len(paragraph.text) < 110
-    assert paragraph.text.endswith(" and short")
+    assert len(paragraph) < 110
+    assert paragraph.endswith(" and short")
     assert "size 32" in grid.header[1]
     assert "size 128" in grid.rows[0][0]
     assert bullets.points[0][1] == f"collector compare {sides[0]}"

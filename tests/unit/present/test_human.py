@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.output.human import ago, change, duration, notation, ratio, significant
+from gpuagent_collector.present.human import ago, change, duration, notation, ratio, significant
 
 NOW = datetime(2026, 1, 2, 12)  # noqa: DTZ001 - the store's times have no zone
 

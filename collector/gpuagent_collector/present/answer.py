@@ -1,0 +1,190 @@
+"""An answer, written once for all formats.
+
+To add or move an answer:
+1. Its module in `answers/` has a request, a study (a dataclass) and a function that makes the study.
+2. `render(study) -> Answer` is all that says how the study looks. Nothing else makes texts, JSON or CSV.
+3. Make a `Table` for each set of rows; its rows are objects of the study, or dicts.
+4. `Column(key, title, value, show)` says a column once. Without a title it is only in data, without a key only shown.
+5. The cell is the row's attribute or item of that key, or what `value` makes of the row; it stays raw.
+6. `show` makes a cell's text; with `unit` all figures of the column share one notation.
+7. Sections hold texts (a `str` is a paragraph), tables, charts, bullets and verbatim text, in their order.
+8. `facts` is the rest of the JSON object. A table in it becomes a list of objects, an enum its value.
+9. `csv` names the tables whose rows are CSV's lines; a table's `about` is before the cells of each of its rows.
+10. List it in `ANSWERS` of `cli/answers.py`, and in `ANSWERS` of `tests/integration/compare/test_goldens.py`.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from datetime import date
+from enum import Enum
+from typing import Any
+
+from gpuagent_collector.present.chart import Chart
+from gpuagent_collector.present.shortening import shortening
+from gpuagent_collector.present.table import Grid, Table
+from gpuagent_common.text import counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bullets:
+    """Points, each with its remedy."""
+
+    points: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verbatim:
+    """Text whose lines and blanks count, such as a program's output."""
+
+    title: str
+    text: str
+
+
+# A text is a paragraph.
+Part = str | Bullets | Table | Grid | Chart | Verbatim
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading and its content."""
+
+    heading: str
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caveat:
+    """One warning and its remedy. `code` is stable for scripts."""
+
+    code: str
+    text: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Everything that a command says, for all formats.
+
+    Attributes:
+        heading: of the first section.
+        text: the sentences of the answer.
+        parts: what else is in the first section, after the text.
+        sections: the further ones.
+        caveats: the warnings, shown last.
+        facts: what JSON has between the text and the warnings; tables in it are lists of objects.
+        csv: the tables whose rows are CSV's lines.
+        brief: what a terminal shows instead; None: everything.
+        sides: names that are cut where they are long.
+    """
+
+    heading: str
+    text: str
+    parts: Sequence[Part] = ()
+    sections: Sequence[Section] = ()
+    caveats: Sequence[Caveat] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    csv: Sequence[Table] = ()
+    brief: Sequence[Section] | None = None
+    sides: Sequence[str] = ()
+
+    def document(self, *, wide: bool = True, brief: bool = False) -> list[Section]:
+        """Return all sections with their tables as text, and long names of sides cut.
+
+        Args:
+            wide: whether there is room for all columns.
+            brief: whether it is for a terminal, which shows less where the answer says so.
+        """
+        first = Section(self.heading, (self.text, *self.parts))
+        sections: Sequence[Section] = [first, *self.sections, *caveat_sections(self.caveats)]
+        if brief and self.brief is not None:
+            sections = self.brief
+        written = [Section(each.heading, [*_written(each.parts, wide=wide, whole=not brief)]) for each in sections]
+        return shorten_sides(written, self.sides)
+
+    def record(self) -> dict[str, Any]:
+        """Return the object that JSON has."""
+        return {"answer": self.text, **plain(self.facts), "warnings": plain(self.caveats)}
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Yield the lines that CSV has, all with the same columns; a nested value is JSON."""
+        for table in self.csv:
+            for line in table.lines():
+                yield {key: _flat(plain(value)) for key, value in line.items()}
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: tables, dataclasses and mappings as objects, enums by their value."""
+    match value:
+        case Table():
+            return [plain(record) for record in value.records()]
+        case Enum():
+            return value.value
+        case date():
+            return value.isoformat()
+        case Mapping():
+            return {key: plain(each) for key, each in value.items()}
+        case list() | tuple():
+            return [plain(each) for each in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    return value
+
+
+def _flat(value: object) -> object:
+    return json.dumps(value) if isinstance(value, dict | list) else value
+
+
+def _written(parts: Sequence[Part], *, wide: bool, whole: bool) -> Iterator[Part]:
+    """Yield the parts with their tables as text, and below a table what it does not show."""
+    for part in parts:
+        if not isinstance(part, Table):
+            yield part
+            continue
+        yield part.grid(wide=wide, whole=whole)
+        rest = () if whole or part.most is None else part.rows[part.most :]
+        if rest and part.more:
+            yield part.more(rest)
+
+
+def shorten_sides(sections: Sequence[Section], sides: Sequence[str]) -> list[Section]:
+    """Return a document in which long names of sides are cut, but not in remedies or, for commands, in backquotes."""
+    write = shortening(sides)
+    if write is None:
+        return list(sections)
+    return [Section(write(section.heading), [_cut(part, write) for part in section.parts]) for section in sections]
+
+
+def _cut(part: Part, write: Callable[[str], str]) -> Part:
+    match part:
+        case str():
+            return write(part)
+        case Bullets():
+            return Bullets(points=tuple((write(text), remedy) for text, remedy in part.points))
+        case Grid():
+            rows = tuple(tuple(map(write, row)) for row in part.rows)
+            return replace(part, header=tuple(map(write, part.header)), rows=rows)
+    return part
+
+
+def caveat_sections(caveats: Sequence[Caveat], *, heading: str = "Warnings") -> Iterator[Section]:
+    """Yield a section with all warnings; nothing without warnings."""
+    if caveats:
+        points = tuple((caveat.text, caveat.remedy) for caveat in caveats)
+        yield Section(heading, (Bullets(points=points),))
+
+
+def in_short(sentences: Sequence[str], *, most: int, where: str = "tables have") -> list[str]:
+    """Return the first `most` sentences, and the number of the others."""
+    rest = len(sentences) - most
+    return [*sentences[:most], *([f"The {where} {rest} more."] if rest > 0 else [])]
+
+
+def read_warnings(warnings: int, errors: int = 0) -> list[str]:
+    """Return the sentence that points to the warnings and errors below; nothing where there are none."""
+    kinds = [
+        counted(number, noun) if number > 1 else noun
+        for number, noun in ((errors, "error"), (warnings, "warning"))
+        if number
+    ]
+    return [f"Read the {' and '.join(kinds)} below before acting on it."] if kinds else []

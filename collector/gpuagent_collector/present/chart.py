@@ -1,0 +1,21 @@
+"""Charts of an answer, drawn with a terminal's characters; the report and files for print draw their own."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """Drawings below one another.
+
+    Attributes:
+        draw: makes the drawings, each so many columns wide: lines of text with ANSI colours.
+        above: what the marks mean.
+        below: lines with what else a reader needs.
+        paired: whether two of them go beside one another where there is much room.
+    """
+
+    draw: Callable[[int], Sequence[str]]
+    above: str = ""
+    below: Sequence[str] = ()
+    paired: bool = False

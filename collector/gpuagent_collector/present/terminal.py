@@ -1,0 +1,233 @@
+"""Everything that is written to a terminal: its look, documents, and lists whose columns depend on its width.
+
+A list shows the important columns first, the others where there is room.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TextIO
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from gpuagent_collector.present.answer import Answer, Bullets, Part, Section, Verbatim
+from gpuagent_collector.present.chart import Chart
+from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.values import ABSENT
+from gpuagent_common.text import harmless
+
+# Status of a run → its rich style.
+STATUSES = {
+    "queued": "dim",
+    "running": "cyan",
+    "succeeded": "green",
+    "failed": "red",
+    "cancelled": "yellow",
+    "timed_out": "red",
+    "lost": "magenta",
+}
+
+# Blanks between two columns of a table.
+GAP = 2
+
+
+def plain_console(out: TextIO) -> Console:
+    """Return a console that prints text as it is: no markup, no emoji names, no guessed highlights."""
+    return Console(file=out, markup=False, emoji=False, highlight=False)
+
+
+def plain_table() -> RichTable:
+    """Return a table with a line below its header and nothing else, its columns GAP apart."""
+    return RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+
+
+def table_width(column_widths: list[int]) -> int:
+    """Return the width of a `plain_table` with such columns."""
+    return sum(column_widths) + GAP * (len(column_widths) - 1)
+
+
+# From this width on there is room for columns that matter less.
+_WIDE_COLUMNS = 120
+
+
+def is_wide(console: Console) -> bool:
+    """Return whether the console has room for columns that matter less."""
+    return console.width >= _WIDE_COLUMNS
+
+
+def print_answer(console: Console, answer: Answer) -> None:
+    """Print an answer as wide as the console."""
+    print_sections(console, answer.document(wide=is_wide(console), brief=True))
+
+
+def print_sections(console: Console, sections: Iterable[Section]) -> None:
+    """Print a document as wide as the console."""
+    for section in sections:
+        print_heading(console, section.heading)
+        for part in section.parts:
+            if isinstance(part, Chart):
+                _print_chart(console, part)
+                continue
+            for piece in split_grid(part, console.width) if isinstance(part, Grid) else (part,):
+                console.print(Padding(_renderable(piece), (0, 0, 1, 0)))
+
+
+# From this width on two small charts are beside one another.
+_TWO_CHARTS_COLUMNS = 140
+
+
+def _print_chart(console: Console, chart: Chart) -> None:
+    columns = 2 if chart.paired and console.width >= _TWO_CHARTS_COLUMNS else 1
+    if chart.above:
+        console.print(Text(harmless(chart.above)))
+    drawings = [Text.from_ansi(drawing) for drawing in chart.draw(console.width // columns)]
+    grid = RichTable.grid(padding=(0, 2, 0, 0))
+    for start in range(0, len(drawings), columns):
+        grid.add_row(*drawings[start : start + columns])
+    console.print(grid)
+    for line in chart.below:
+        console.print(Text(harmless(line), style="dim"))
+
+
+def print_heading(console: Console, heading: str) -> None:
+    """Print the heading of a section."""
+    console.print(Rule(Text(harmless(heading), style="bold", overflow="ellipsis"), align="left", style="dim"))
+
+
+# A wider column is folded before columns go to another table.
+_FOLDABLE_WIDTH = 30
+_BETWEEN_COLUMNS = 2
+
+
+def split_grid(grid: Grid, width: int) -> Iterator[Grid]:
+    """Yield the table, or tables of as many of its columns as fit into `width`, each with its key columns."""
+    if grid.keys is None:
+        yield grid
+        return
+    tall = [row for row in (grid.header, *grid.rows) if len(row) > 1]
+    widths = [
+        min(max(cell_len(row[column]) for row in tall), _FOLDABLE_WIDTH) + _BETWEEN_COLUMNS
+        for column in range(len(grid.header))
+    ]
+    room = width - sum(widths[: grid.keys])
+    groups: list[list[int]] = []
+    for column in range(grid.keys, len(grid.header)):
+        if groups and sum(widths[other] for other in (*groups[-1], column)) <= room:
+            groups[-1].append(column)
+        else:
+            groups.append([column])
+    for group in groups:
+        chosen = [*range(grid.keys), *group]
+
+        def cut(row: tuple[str, ...], chosen: list[int] = chosen) -> tuple[str, ...]:
+            return row if len(row) == 1 else tuple(row[column] for column in chosen)
+
+        left = tuple(not grid.right_columns()[column] for column in chosen)
+        yield replace(grid, header=cut(grid.header), rows=tuple(map(cut, grid.rows)), left=left)
+
+
+def _renderable(part: Part) -> RenderableType:
+    match part:
+        case str():
+            return Text(harmless(part))
+        case Grid():
+            return _table(part)
+        case Verbatim():
+            text = "\n".join(harmless(line.expandtabs()) for line in part.text.split("\n"))
+            return Text.assemble((f"{harmless(part.title)}\n", "bold"), text)
+        case Bullets():
+            return _bullets(part)
+    raise TypeError(part)
+
+
+def _bullets(bullets: Bullets) -> RichTable:
+    table = RichTable.grid(padding=(0, 1, 0, 0))
+    table.add_column()
+    table.add_column()
+    for text, remedy in bullets.points:
+        table.add_row(Text("!", style="yellow bold"), Text(harmless(text)))
+        if remedy:
+            table.add_row("", Text(f"→ {remedy}", style="dim"))
+    return table
+
+
+def _table(grid: Grid) -> RichTable:
+    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
+    for name, figure in zip(grid.header, grid.right_columns(), strict=True):
+        table.add_column(Text(harmless(name)), justify="right" if figure else "left", overflow="fold", no_wrap=False)
+    for row in grid.rows:
+        if len(row) == 1:
+            table.add_row(Text(harmless(row[0]), style="bold"))
+        else:
+            table.add_row(*map(_cell, row))
+    return table
+
+
+def _cell(text: str) -> RenderableType:
+    """Return a cell; an indented one stays indented where it is folded."""
+    indent = len(text) - len(text.lstrip(" "))
+    return Padding(Text(harmless(text.lstrip(" "))), (0, 0, 0, indent)) if indent else Text(harmless(text))
+
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListColumn:
+    """One column of a list.
+
+    Attributes:
+        title: its header.
+        show: makes the cell of a row; None: no value.
+        rank: columns of lower rank get room first.
+        style: makes the cell's rich style from its text; None: none.
+        right: whether it is aligned to the right.
+        max_width: longer cells are folded; None: never.
+    """
+
+    title: str
+    show: Callable[[Row], str | None]
+    rank: int
+    style: Callable[[str], str] | None = None
+    right: bool = False
+    max_width: int | None = None
+
+
+def print_list(columns: Sequence[ListColumn], rows: Sequence[Row], console: Console) -> None:
+    """Print the rows with as many of the columns as fit."""
+    console.print(list_table(columns, rows, console.width))
+
+
+def list_table(columns: Sequence[ListColumn], rows: Sequence[Row], width: int) -> RichTable:
+    """Return the rows as a table with as many of the columns as fit into `width`."""
+    cells = [[harmless(column.show(row) or ABSENT) for row in rows] for column in columns]
+    table = plain_table()
+    chosen = _choose_columns(columns, cells, width)
+    for index in chosen:
+        column = columns[index]
+        table.add_column(
+            column.title, justify="right" if column.right else "left", overflow="fold", max_width=column.max_width
+        )
+    for row in range(len(rows)):
+        styled = ((columns[index].style, cells[index][row]) for index in chosen)
+        table.add_row(*(Text(text, style=style(text) if style else "") for style, text in styled))
+    return table
+
+
+def _choose_columns(columns: Sequence[ListColumn], cells: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return the indexes of the columns that fit, in order; the first by rank is always among them."""
+    chosen: list[int] = []
+    room = width + GAP
+    for index in sorted(range(len(columns)), key=lambda index: columns[index].rank):
+        widest = max(map(cell_len, (columns[index].title, *cells[index])))
+        room -= GAP + min(widest, columns[index].max_width or widest)
+        if room >= 0 or not chosen:
+            chosen.append(index)
+        else:
+            break
+    return sorted(chosen)
