@@ -50,7 +50,8 @@ class Gap:
 
     def tells_of(self, flush: Flush) -> bool:
         if self.reason in _DAMAGED:
-            return flush.to_unix_nano <= self.to_unix_nano
+            # A flush is noted a moment after its messages have got their times.
+            return flush.from_unix_nano <= self.to_unix_nano
         return self.from_unix_nano <= flush.to_unix_nano and flush.from_unix_nano <= self.to_unix_nano
 
 

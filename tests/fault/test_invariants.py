@@ -63,6 +63,11 @@ def test_a_damaged_spool_excuses_what_was_made_before_it_was_found_so() -> None:
     assert compare([FIRST, SECOND], stored("01234", "4", gaps=(gap,))).lost == frozenset(range(5, 10))
 
 
+def test_a_damaged_message_has_its_time_before_its_flush_is_noted() -> None:
+    gap = Gap(reason="spool_damaged", from_unix_nano=90, to_unix_nano=FIRST.to_unix_nano - 1, messages=1)
+    assert compare([FIRST], stored("01234", "", gaps=(gap,))).are_none
+
+
 def test_a_line_that_the_generator_was_killed_in_is_not_counted(tmp_path: Path) -> None:
     journal = tmp_path / "journal-1"
     journal.write_text(FIRST.line() + SECOND.line()[:-1])

@@ -50,6 +50,11 @@ def execute(file: Path, sql: str) -> list[Any]:
         return disk.execute(sql).fetchall()
 
 
+def flip_a_name(file: Path) -> None:
+    opened(file).close()
+    file.write_bytes(file.read_bytes().replace(b"to_unix_nano INTEGER", b"to_unix_nanp INTEGER"))
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "spool.sqlite"
@@ -153,8 +158,9 @@ def test_the_gaps_of_a_full_spool_name_every_dropped_message(file: Path) -> None
     [
         lambda file: file.write_bytes(b"this is no database" * 500),
         lambda file: execute(file, "CREATE TABLE messages (position INTEGER PRIMARY KEY)"),
+        lambda file: flip_a_name(file),
     ],
-    ids=["damage", "another version"],
+    ids=["damage", "another version", "another name of a column"],
 )
 def test_a_damaged_spool_or_one_of_another_version_is_set_aside(file: Path, spoil: Callable[[Path], object]) -> None:
     spoil(file)
