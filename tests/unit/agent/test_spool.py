@@ -158,7 +158,7 @@ def test_the_gaps_of_a_full_spool_name_every_dropped_message(file: Path) -> None
     [
         lambda file: file.write_bytes(b"this is no database" * 500),
         lambda file: execute(file, "CREATE TABLE messages (position INTEGER PRIMARY KEY)"),
-        lambda file: flip_a_name(file),
+        flip_a_name,
     ],
     ids=["damage", "another version", "another name of a column"],
 )
