@@ -106,11 +106,10 @@ class Answer:
         """Return the object that JSON has."""
         return {"answer": self.text, **plain(self.facts), "warnings": plain(self.caveats)}
 
-    def lines(self) -> Iterator[dict[str, Any]]:
-        """Yield the lines that CSV has, all with the same columns; a nested value is JSON."""
-        for table in self.csv:
-            for line in table.lines():
-                yield {key: _flat(plain(value)) for key, value in line.items()}
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the lines that CSV has; a nested value is JSON."""
+        lines = [line for table in self.csv for line in table.lines()]
+        return [{key: _flat(plain(value)) for key, value in line.items()} for line in lines]
 
 
 def plain(value: Any) -> Any:

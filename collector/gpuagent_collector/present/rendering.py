@@ -37,9 +37,19 @@ def as_json(answer: Answer | Rendering) -> str:
 
 
 def as_table(answer: Answer | Rendering) -> pa.Table:
-    """Return an answer's lines as a table; a nested value is JSON."""
+    """Return an answer's lines as a table; a nested value is JSON, and a number among texts is a text."""
     lines = [{name: _flat(value) for name, value in line.items()} for line in answer.lines()]
-    return pa.Table.from_pylist(lines)
+    names = dict.fromkeys(name for line in lines for name in line)
+    if isinstance(answer, Answer):
+        names = dict.fromkeys(name for table in answer.csv for name in table.names())
+    return pa.table({name: _column([line.get(name) for line in lines]) for name in names})
+
+
+def _column(values: list[Any]) -> "pa.Array[Any]":
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
 def _flat(value: object) -> object:

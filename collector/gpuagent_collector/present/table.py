@@ -20,7 +20,8 @@ class Column:
     Attributes:
         key: its name in JSON and CSV; None: it is only shown.
         title: its header; None: it is only in data.
-        value: makes the raw cell of a row; None: what the row has under `key`, without a key the row itself.
+        value: makes the raw cell of a row, or is the path to it: node.name; None: what the row has under `key`, without
+            a key the row itself.
         show: makes the text of a cell that is not None; None: as `write_cell` does.
         unit: that of its figures, which then share one notation.
         left: whether it is aligned to the left, as names are.
@@ -29,7 +30,7 @@ class Column:
 
     key: str | None
     title: str | None = None
-    value: Callable[[Any], Any] | None = None
+    value: Callable[[Any], Any] | str | None = None
     show: Callable[[Any], str | None] | None = None
     unit: str | None = None
     left: bool = False
@@ -37,11 +38,14 @@ class Column:
 
     def cell(self, row: Any) -> Any:
         """Return the raw cell of a row."""
-        if self.value is not None:
+        if callable(self.value):
             return self.value(row)
-        if self.key is None:
-            return row
-        return row.get(self.key) if isinstance(row, Mapping) else getattr(row, self.key)
+        path = self.value or self.key
+        for name in path.split(".") if path else ():
+            if row is None:
+                break
+            row = row.get(name) if isinstance(row, Mapping) else getattr(row, name)
+        return row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +96,11 @@ class Table:
     most: int | None = None
     more: Callable[[Sequence[Any]], str] | None = None
 
+    def names(self) -> list[str]:
+        """Return the names of CSV's columns."""
+        keys = [each if isinstance(each, str) else each.key for each in self.columns]
+        return [*(self.about or {}), *(key for key in keys if key is not None)]
+
     def records(self) -> list[dict[str, Any]]:
         """Return the cells of each row by their keys, as JSON has them."""
         every = [Column(each) if isinstance(each, str) else each for each in self.columns]
@@ -117,6 +126,11 @@ class Table:
             keys=self.keys,
             left=tuple(column.left for column in columns),
         )
+
+
+def data_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return a table that is only in data, with a column for each key of the rows."""
+    return Table(list(dict.fromkeys(key for row in rows for key in row)), rows)
 
 
 def _writer(column: Column, rows: Sequence[Any]) -> Callable[[Any], str]:

@@ -491,7 +491,7 @@ def write_scaling(report: Report) -> Iterator[Markup]:
     study = report.scaling
     if isinstance(study, Missing):
         return
-    first, *rest = scaling.build_document(study, scaling.find_caveats(study), wide=True)
+    first, *rest = scaling.render(study).document()
     for part in first.parts:
         yield piece(part, first.heading)
     yield chart(scaling_figure(study))
@@ -503,7 +503,7 @@ def write_serving(report: Report) -> Iterator[Markup]:
     study = report.serving
     if study is None:
         return
-    first, *rest = serving.build_document(study, serving.find_caveats(study))
+    first, *rest = serving.render(study).document()
     for part in first.parts:
         yield piece(part, first.heading)
     yield chart(serving_figure(study))
