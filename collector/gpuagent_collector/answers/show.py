@@ -514,7 +514,7 @@ def phases_section(course: Course) -> Section:
 
 def _after_curves(showing: Showing) -> Iterator[Section]:
     if showing.profile:
-        first, *rest = profiling.build_document(showing.profile, top=_TOP)
+        first, *rest = profiling.render(showing.profile, top=_TOP).document(brief=True)
         yield Section(heading=f"Kernels: {first.heading}", parts=first.parts[:1])
         yield from (section for section in rest if section.heading != "Warnings")
     if showing.details:

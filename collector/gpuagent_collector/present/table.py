@@ -20,8 +20,8 @@ class Column:
     Attributes:
         key: its name in JSON and CSV; None: it is only shown.
         title: its header; None: it is only in data.
-        value: makes the raw cell of a row, or is the path to it: node.name; None: what the row has under `key`, without
-            a key the row itself.
+        value: makes the raw cell of a row, or is the path to it, such as node.name or values.0; None: what the row has
+            under `key`, without a key the row itself.
         show: makes the text of a cell that is not None; None: as `write_cell` does.
         unit: that of its figures, which then share one notation.
         left: whether it is aligned to the left, as names are.
@@ -44,7 +44,13 @@ class Column:
         for name in path.split(".") if path else ():
             if row is None:
                 break
-            row = row.get(name) if isinstance(row, Mapping) else getattr(row, name)
+            match row:
+                case Mapping():
+                    row = row.get(name)
+                case list() | tuple():
+                    row = row[int(name)]
+                case _:
+                    row = getattr(row, name)
         return row
 
 

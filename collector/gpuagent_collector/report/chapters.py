@@ -42,11 +42,11 @@ from gpuagent_collector.report.pieces import (
     Axis,
     Pictures,
     anchor_of,
+    answer_pieces,
     bullet_list,
     chart,
     charts,
     code,
-    document,
     folded,
     heading,
     largest,
@@ -169,7 +169,7 @@ def write_kernels(report: Report) -> Iterator[Markup]:
 
 
 def _kernels_of(study: profile.Study, sides: Sequence[str]) -> Iterator[Markup]:
-    first, *rest = profile.build_document(study, top=_TOP)
+    first, *rest = profile.render(study, top=_TOP).document(brief=True)
     yield heading(first.heading, 4)
     yield piece(first.parts[0], first.heading)
     yield charts(kernels_figure(table, study, sides) for table in study.tables[:_MOST_CHARTS])
@@ -177,7 +177,8 @@ def _kernels_of(study: profile.Study, sides: Sequence[str]) -> Iterator[Markup]:
         yield piece(part, "The runs that were traced")
     for section in rest:
         if section.heading == "Warnings":
-            yield from document([section], level=4)
+            yield heading(section.heading, 4)
+            yield from (piece(part, section.heading) for part in section.parts)
         else:
             yield folded(section.heading, *(piece(part, section.heading) for part in section.parts))
 
@@ -456,16 +457,8 @@ def write_roofline(report: Report) -> Iterator[Markup]:
     study = report.roofline
     if isinstance(study, Missing):
         return
-    for part in roofline.head(study).parts:
-        yield piece(part, "Roofline")
-    for one in study.rooflines:
-        yield from document([roofline.roofs(one)], level=3)
-        figure = roofline_figure(one, study, report.comparison.layout.sides)
-        if figure:
-            yield chart(figure)
-        for part in roofline.points(one, study).parts:
-            yield piece(part, f"What runs reach on {one.device}")
-    yield from document(list(roofline.warnings(study)), level=3)
+    sides = report.comparison.layout.sides
+    yield from answer_pieces(roofline.render(study), [roofline_figure(one, study, sides) for one in study.rooflines])
 
 
 _LINES = 200
@@ -491,11 +484,7 @@ def write_scaling(report: Report) -> Iterator[Markup]:
     study = report.scaling
     if isinstance(study, Missing):
         return
-    first, *rest = scaling.render(study).document()
-    for part in first.parts:
-        yield piece(part, first.heading)
-    yield chart(scaling_figure(study))
-    yield from document(rest, level=3)
+    yield from answer_pieces(scaling.render(study), [scaling_figure(study)])
 
 
 def write_serving(report: Report) -> Iterator[Markup]:
@@ -503,11 +492,7 @@ def write_serving(report: Report) -> Iterator[Markup]:
     study = report.serving
     if study is None:
         return
-    first, *rest = serving.render(study).document()
-    for part in first.parts:
-        yield piece(part, first.heading)
-    yield chart(serving_figure(study))
-    yield from document(rest, level=3)
+    yield from answer_pieces(serving.render(study), [serving_figure(study)])
 
 
 def write_warnings(report: Report) -> Iterator[Markup]:

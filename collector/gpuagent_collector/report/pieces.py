@@ -10,7 +10,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from gpuagent_collector.present.answer import Bullets, Part, Section, Verbatim
+from gpuagent_collector.present.answer import Answer, Bullets, Part, Verbatim
+from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.html import escaped, templates
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import Grid
@@ -163,12 +164,20 @@ def largest(shown: int, number: int) -> Markup:
     return prose(f"The {shown} largest of {number} settings.", class_="quiet") if number > shown else Markup()
 
 
-def document(sections: Sequence[Section], *, level: int) -> Iterator[Markup]:
-    """Yield sections with headings of that level."""
-    for section in sections:
-        yield heading(section.heading, level)
+def answer_pieces(answer: Answer, figures: Iterable[Figure | None]) -> Iterator[Markup]:
+    """Yield an answer without its heading. Each of its charts is a figure; those without a place are below the text."""
+    first, *rest = answer.document()
+    rest_of = iter(figures)
+    has_places = any(isinstance(part, Chart) for section in rest for part in section.parts)
+    for part in first.parts:
+        yield piece(part, first.heading)
+    if not has_places:
+        yield from (chart(figure) for figure in rest_of if figure)
+    for section in rest:
+        yield heading(section.heading, 3)
         for part in section.parts:
-            yield piece(part, section.heading)
+            figure = next(rest_of, None) if isinstance(part, Chart) else None
+            yield chart(figure) if figure else piece(part, section.heading)
 
 
 def piece(part: Part, caption: str) -> Markup:
@@ -182,6 +191,7 @@ def piece(part: Part, caption: str) -> Markup:
             return prose(f"{part.title}:") + code(part.text, part.title)
         case Grid():
             return table(part, caption)
+    return Markup()
 
 
 def table(grid: Grid, caption: str, *, pictures: Pictures | None = None, class_: str | None = None) -> Markup:
