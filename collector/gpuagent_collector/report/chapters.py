@@ -101,7 +101,7 @@ def write_bounds(report: Report) -> Iterator[Markup]:
         if len(layout.blocks) > 1:
             yield heading(name, anchor=anchor_of("bounds", number))
         yield prose(" ".join(why(reasons, layout.facet.preposition)))
-        figures = table(bounds_table(reasons), f"What bounds {name}")
+        figures = table(bounds_table(reasons).grid(), f"What bounds {name}")
         yield figures if any(one.shown for one in reasons) else folded("What was measured", figures)
     yield largest(MOST_BLOCKS, len(layout.blocks))
     yield prose(bounds_legend(), class_="quiet")
