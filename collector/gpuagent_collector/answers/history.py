@@ -301,7 +301,7 @@ def _levels(series: Series, history: History) -> Table:
         Column("first", "from", show="{:%Y-%m-%d}".format, left=True),
         Column("last", "to", show="{:%Y-%m-%d}".format, left=True),
         Column("values", "days" if series.is_daily else "runs", left=True),
-        "runs",
+        Column("runs"),
         Column("median", "median", unit=history.unit, left=True),
         Column(None, "change", lambda level: _change(before[level], level) if level in before else None, left=True),
         Column("p_value", "p", show=partial(significant, digits=2), left=True),

@@ -508,7 +508,7 @@ def render(outliers: Outliers) -> Answer:
             "findings": findings,
             "facts": oddities,
         },
-        csv=[Table(_LINE, found)],
+        csv=[Table([Column(name) for name in _LINE], found)],
     )
 
 
@@ -525,8 +525,10 @@ _FACT = (
 )
 _KIND = ("command", "device", "environment", "image", "interference", "limits")
 # CSV has findings and facts in one table, with what tells kinds of one workload apart.
-_LINE = ("unit", "what", "value", "usual", "change_percent", "q_value", "workload", "device", "parameters", "command")
-_LINE += ("environment", "image", "interference", "limits")
+_LINE = (
+    *("unit", "what", "value", "usual", "change_percent", "q_value", "workload", "device", "parameters", "command"),
+    *("environment", "image", "interference", "limits"),
+)
 
 
 def _findings(outliers: Outliers) -> Table:
@@ -545,13 +547,11 @@ def _findings(outliers: Outliers) -> Table:
         Column(None, "value", lambda one: written(one, one.value)),
         Column(None, "its kind (n)", lambda one: f"{written(one, one.usual)} ({one.units})"),
         Column(None, "change", _change),
-        "value",
-        "usual",
+        *map(Column, ("value", "usual")),
         Column("metric_unit", value="metric.unit"),
         Column("change_percent", value=lambda one: 100 * one.change),
         Column("q_value", "q", show=_rate),
-        "units",
-        "runs",
+        *map(Column, ("units", "runs")),
         Column("workload", value="kind.workload"),
         Column("parameters", value=lambda one: json.loads(one.kind.parameters or "{}")),
         *(Column(name, value=f"kind.{name}") for name in _KIND),

@@ -365,12 +365,12 @@ def _figures(peers: Peers) -> Table:
         write = scale(place).write_bare
         return f"{write(place.tolerance.low)} to {write(place.tolerance.high)}{' !' if place.is_outside else ''}"
 
-    columns: list[Column | str] = [
+    columns = [
         Column(None, "", lambda place: f"{place.metric.title} {place.part}".strip(), left=True),
         Column("figure", value="metric.name"),
         Column("part", value=lambda place: place.part or None),
         Column("unit", value=partial(_unit, peers=peers)),
-        "value",
+        Column("value"),
         Column(None, "this run", lambda place: scale(place).write(place.value)),
         Column("peers", value=lambda place: len(place.peers)),
         Column("peers_median", value=lambda place: _median(place.peers)),
@@ -381,7 +381,7 @@ def _figures(peers: Peers) -> Table:
         Column("range_low", value="tolerance.low"),
         Column("range_high", value="tolerance.high"),
         Column("range_method", value="tolerance.method"),
-        "is_outside",
+        Column("is_outside"),
         Column("own_runs", value=lambda place: len(place.own)),
         Column("own_median", value=lambda place: _median(place.own)),
     ]

@@ -407,13 +407,14 @@ def _repeats(block: BlockPlan, plan: Plan) -> Table:
 
     columns = [Column(None, "to show", to_show, left=True)]
     for at, power in enumerate(POWERS):
-        columns.append(Column(None, f"{percent(power)} power", lambda need, at=at: _number(need.as_seen[at])))
+        columns.append(Column(None, f"{percent(power)} power", partial(_number, "as_seen", at)))
     for at, power in enumerate(POWERS):
-        columns.append(Column(None, f"cautious, {percent(power)}", lambda need, at=at: _number(need.cautious[at])))
+        columns.append(Column(None, f"cautious, {percent(power)}", partial(_number, "cautious", at)))
     return Table(columns, block.needs)
 
 
-def _number(repeats: int | None) -> str:
+def _number(name: str, at: int, need: Need) -> str:
+    repeats = getattr(need, name)[at]
     return f"> {MOST_REPEATS}" if repeats is None else str(repeats)
 
 

@@ -440,7 +440,7 @@ _LETTERS = "ab"
 
 def _data(lane: LaneTimes) -> Table:
     """Return the table of all operations that JSON and CSV have."""
-    columns = ["kind", "name"]
+    columns = [Column("kind"), Column("name")]
     for at, letter in enumerate(_LETTERS[: len(lane.totals)]):
         columns += [
             Column(f"{letter}_{name}", value=f"amounts.{at}.{name}") for name in ("seconds", "share_percent", "calls")
@@ -461,19 +461,18 @@ def _part_section(times: PartTimes, study: Study, top: int) -> Section:
     totals = {part: sum(seconds.values()) for part, seconds in times.seconds.items()}
     scale = notation(list(totals.values()), "seconds")
 
-    def cell(name: str | None, part: str) -> str | None:
-        if name is None:
-            return scale.write_bare(totals[part])
-        seconds = times.seconds[part].get(name)
-        return (
-            None if seconds is None else f"{scale.write_bare(seconds)} ({significant(100 * seconds / totals[part])} %)"
-        )
+    def cell(part: str, row: Mapping[str, str]) -> str | None:
+        seconds = times.seconds[part].get(row["name"])
+        if seconds is None:
+            return None
+        return f"{scale.write_bare(seconds)} ({significant(100 * seconds / totals[part])} %)"
 
-    columns = [Column(None, "", lambda row: names.get(row["name"], "all"), left=True)]
-    columns += [Column(None, part, lambda row, part=part: cell(row["name"], part)) for part in totals]
+    columns = [Column(None, "", lambda row: names[row["name"]], left=True)]
+    columns += [Column(None, part, partial(cell, part)) for part in totals]
     rows = [{"name": name} for name in times.operations]
+    foot = ("all", *map(scale.write_bare, totals.values()))
     heading = f"{what} by part{whose}, {scale.symbol} a step (share)"
-    return Section(heading, [Table(columns, rows, foot=[{"name": None}], keys=1, most=top)])
+    return Section(heading, [Table(columns, rows, foot=[foot], keys=1, most=top)])
 
 
 _LEGEND = (
@@ -523,18 +522,17 @@ def _only_on_one_side(study: Study, top: int) -> Iterator[Section]:
 def _operations(lane: LaneTimes, study: Study, top: int) -> Section:
     names = short_names(row.name for row in lane.rows)
     scale = notation([amount.seconds for row in lane.rows for amount in row.amounts if amount], "seconds")
-    total = {"name": f"all {len(lane.rows)}", "amounts": [], "seconds": lane.difference}
-    for seconds in lane.totals:
-        total["amounts"].append(None if seconds is None else {"seconds": seconds})
-    columns = [Column(None, "", lambda row: row["name"] if row is total else _called_shown(row, names), left=True)]
+    columns = [Column(None, "", lambda row: _called_shown(row, names), left=True)]
     for at, side in enumerate(study.sides):
         columns.append(Column(None, side.name, f"amounts.{at}.seconds", show=scale.write_bare))
+    total = [ABSENT if seconds is None else scale.write_bare(seconds) for seconds in lane.totals]
     if len(study.sides) > 1:
         title = f"{study.sides[1].name} − {study.sides[0].name}"
         columns.append(Column(None, title, "seconds", show=scale.write_difference))
-    columns.append(Column(None, "share", lambda row: "" if row is total else _shares(row)))
-    columns.append(Column(None, "calls", lambda row: "" if row is total else _calls(row.amounts)))
-    table = Table(columns, lane.rows, foot=[total], most=top, more=partial(_more, scale))
+        total.append(ABSENT if lane.difference is None else scale.write_difference(lane.difference))
+    columns += [Column(None, "share", _shares), Column(None, "calls", lambda row: _calls(row.amounts))]
+    foot = (f"all {len(lane.rows)}", *total)
+    table = Table(columns, lane.rows, foot=[foot], most=top, more=partial(_more, scale))
     return Section(f"{lane.lane.title}, {scale.symbol} a step", [table])
 
 

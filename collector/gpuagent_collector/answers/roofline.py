@@ -196,7 +196,7 @@ def render(study: Study) -> Answer:
                     "ceilings_run": each.ceilings.run.run_id if each.ceilings else None,
                     "ceilings_of": each.ceilings.nearness.name.lower() if each.ceilings else None,
                     "datasheet": each.datasheet,
-                    "points": Table(("mark", *_DATA, _RUNS), _rows(each)),
+                    "points": Table((Column("mark"), *_DATA, _RUNS), _rows(each)),
                 }
                 for each in study.rooflines
             ],

@@ -15,7 +15,7 @@ from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.compare.figures import values_of_sides
 from gpuagent_collector.compare.matrix import Selection, choose_runs
 from gpuagent_collector.metrics import BY_NAME, Metric
-from gpuagent_collector.present.answer import Answer, Caveat, Section, read_warnings
+from gpuagent_collector.present.answer import Answer, Caveat, Part, Section, read_warnings
 from gpuagent_collector.present.human import in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
@@ -461,7 +461,7 @@ def _data(curve: Curve, study: Study) -> Table:
     rows = [{"side": side, "point": point} for side, points in curve.points.items() for point in points]
     names = [name for name, metric in BY_NAME.items() if metric.group == "Serving"]
     columns = (
-        "side",
+        Column("side"),
         Column("load", value="point.load"),
         Column("load_unit", value=lambda _row: LOADS[curve.load]),
         Column("runs", value="point.runs"),
@@ -493,10 +493,8 @@ def _section(curve: Curve, study: Study) -> Section:
     first = (Column(None, LOADS[curve.load], "load", left=True), Column(None, "side", "side", left=True))
     latency = Table((*first, *_latency(curve)), rows)
     output = Table((*first, *_output(study)), rows)
-    parts = [latency, output, " ".join(notes)]
-    if agreed:
-        parts.insert(0, f"All runs agree in {agreed}.")
-    return Section(tell_apart(curve, study) or f"Latency by {curve.load}", parts)
+    parts: list[Part] = [f"All runs agree in {agreed}."] if agreed else []
+    return Section(tell_apart(curve, study) or f"Latency by {curve.load}", [*parts, latency, output, " ".join(notes)])
 
 
 def _by_load(curve: Curve) -> Iterator[dict[str, Any]]:

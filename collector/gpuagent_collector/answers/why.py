@@ -468,7 +468,7 @@ def render_ladder(ladder: Ladder, path: str | None) -> Answer:
             "experiment": ladder.name,
             "repeats": ladder.repeats,
             "rungs": rungs,
-            "not_separated": Table((Column("fact", value="title"), "values", "remedy"), ladder.fixed),
+            "not_separated": Table((Column("fact", value="title"), Column("values"), Column("remedy")), ladder.fixed),
             "with_image": ladder.with_image,
             "file": write_experiment(ladder),
         },

@@ -124,7 +124,7 @@ def _answer(root: click.Command, question: Question, number: int, reader: "Strea
 
     return _Part(
         answer=answer,
-        markdown=to_markdown(keeper.rendering.document()) if keeper.rendering else "",
+        markdown=to_markdown(keeper.answer.document()) if keeper.answer else "",
         files=(*keeper.files, *_write_data(keeper, stem)),
     )
 
@@ -135,8 +135,8 @@ def _write_data(keeper: Keeper, stem: str) -> Iterator[str]:
     from gpuagent_collector.present.formats import FileFormat
     from gpuagent_collector.present.rendering import as_table
 
-    if keeper.rendering:
-        table = as_table(keeper.rendering)
+    if keeper.answer:
+        table = as_table(keeper.answer)
         with appearing(keeper.folder / f"{stem}.csv") as unfinished:
             write_rows(unfinished, table.schema, table.to_batches(), FileFormat.CSV)
         yield f"{stem}.csv"

@@ -9,7 +9,7 @@ import click
 from gpuagent_common.errors import MisuseError
 
 if TYPE_CHECKING:
-    from gpuagent_collector.present.rendering import Rendering
+    from gpuagent_collector.present.answer import Answer
     from gpuagent_collector.query.reader import StreamingReader
 
 
@@ -18,14 +18,14 @@ class Keeper:
     """The open reader of an answering command, and the folder of its files; click's context of the command has it.
 
     Attributes:
-        rendering: the answer that was printed; None: none.
+        answer: the one that was printed; None: none.
         files: names of the files that were written.
         statements: the SQL of the answer.
     """
 
     reader: "StreamingReader"
     folder: Path
-    rendering: "Rendering | None" = None
+    answer: "Answer | None" = None
     files: list[str] = field(default_factory=list)
     statements: list[str] = field(default_factory=list)
 

@@ -9,8 +9,8 @@ from gpuagent_collector.cli.keeper import find_keeper
 from gpuagent_common.text import harmless
 
 if TYPE_CHECKING:
+    from gpuagent_collector.present.answer import Answer
     from gpuagent_collector.present.formats import OutputFormat
-    from gpuagent_collector.present.rendering import Rendering
     from gpuagent_collector.query.ask import Ask
     from gpuagent_collector.query.execute import Parameter
     from gpuagent_collector.query.reader import Reader
@@ -47,10 +47,10 @@ def asking(reader: "Reader", *, show_sql: bool) -> "Ask":
     return ask
 
 
-def print_answer(rendering: "Rendering", output_format: "OutputFormat") -> None:
+def print_answer(answer: "Answer", output_format: "OutputFormat") -> None:
     """Print an answer to standard output; where it is a part of an experiment's answer, keep it."""
-    from gpuagent_collector.present.rendering import print_rendering
+    from gpuagent_collector.present import rendering
 
     if keeper := find_keeper():
-        keeper.rendering = rendering
-    print_rendering(rendering, output_format)
+        keeper.answer = answer
+    rendering.print_answer(answer, output_format)

@@ -14,7 +14,7 @@ To add or move an answer:
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import date
 from enum import Enum
@@ -76,6 +76,7 @@ class Answer:
         csv: the tables whose rows are CSV's lines.
         brief: what a terminal shows instead; None: everything.
         sides: names that are cut where they are long.
+        statements: the SQL behind it, where it says so.
     """
 
     heading: str
@@ -87,6 +88,7 @@ class Answer:
     csv: Sequence[Table] = ()
     brief: Sequence[Section] | None = None
     sides: Sequence[str] = ()
+    statements: Sequence[str] = ()
 
     def document(self, *, wide: bool = True, brief: bool = False) -> list[Section]:
         """Return all sections with their tables as text, and long names of sides cut.
@@ -95,8 +97,12 @@ class Answer:
             wide: whether there is room for all columns.
             brief: whether it is for a terminal, which shows less where the answer says so.
         """
-        first = Section(self.heading, (self.text, *self.parts))
+        first = Section(self.heading, [*([self.text] if self.text else []), *self.parts])
         sections: Sequence[Section] = [first, *self.sections, *caveat_sections(self.caveats)]
+        if self.statements:
+            statements = counted(len(self.statements), "statement")
+            text = f"--show-sql prints the {statements} of this answer; --json has everything."
+            sections = [*sections, Section("SQL", [text])]
         if brief and self.brief is not None:
             sections = self.brief
         written = [Section(each.heading, [*_written(each.parts, wide=wide, whole=not brief)]) for each in sections]
@@ -104,7 +110,12 @@ class Answer:
 
     def record(self) -> dict[str, Any]:
         """Return the object that JSON has."""
-        return {"answer": self.text, **plain(self.facts), "warnings": plain(self.caveats)}
+        record = {"answer": self.text, **plain(self.facts), "warnings": plain(self.caveats)}
+        return {**record, "sql": list(self.statements)} if self.statements else record
+
+    def json(self) -> str:
+        """Return the answer as one JSON object."""
+        return json.dumps(self.record(), indent=2, default=str)
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the lines that CSV has; a nested value is JSON."""
@@ -164,6 +175,13 @@ def _cut(part: Part, write: Callable[[str], str]) -> Part:
             rows = tuple(tuple(map(write, row)) for row in part.rows)
             return replace(part, header=tuple(map(write, part.header)), rows=rows)
     return part
+
+
+def without_charts(sections: Iterable[Section]) -> Iterator[Section]:
+    """Yield the sections that have more than charts."""
+    for section in sections:
+        if not section.parts or not all(isinstance(part, Chart) for part in section.parts):
+            yield section
 
 
 def caveat_sections(caveats: Sequence[Caveat], *, heading: str = "Warnings") -> Iterator[Section]:

@@ -56,23 +56,19 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """A table as text. A row of one cell is a heading within it; columns from `figures_from` on are numbers.
+    """A table as text. A row of one cell is a heading within it; `left` says of each column how it is aligned.
 
     Columns after the first `keys` may go to further tables where a terminal is too narrow; None: none may.
     """
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    figures_from: int = 1
+    left: tuple[bool, ...]
     keys: int | None = None
-    # Of each column whether it is aligned to the left; None: as `figures_from` says.
-    left: tuple[bool, ...] | None = None
 
     def right_columns(self) -> list[bool]:
         """Return for each column whether it is aligned to the right."""
-        if self.left is not None:
-            return [not left for left in self.left]
-        return [column >= self.figures_from for column in range(len(self.header))]
+        return [not left for left in self.left]
 
     def full_rows(self) -> Iterator[tuple[str, ...]]:
         """Yield the rows, headings within the table as wide as the others."""
@@ -85,34 +81,34 @@ class Table:
     """Rows and their columns.
 
     Attributes:
-        columns: in their order; a text is the key of one that is only in data.
-        rows: a text among them is a heading, in no data.
+        columns: in their order, those in data and those that are shown.
+        rows: among them, in no data, texts are headings, and tuples of texts are rows that are shown as they are.
         about: what all rows share; CSV has it before the cells of each row.
-        foot: rows below, such as totals, in no data.
+        foot: rows of texts below, such as totals, in no data.
         keys: columns after these may go to further tables where a terminal is too narrow; None: none may.
         most: a terminal shows so many rows; None: all.
         more: makes the line below from the rows that a terminal does not show.
     """
 
-    columns: Sequence[Column | str]
+    columns: Sequence[Column]
     rows: Sequence[Any]
     about: Mapping[str, Any] | None = None
-    foot: Sequence[Any] = ()
+    foot: Sequence[tuple[str, ...]] = ()
     keys: int | None = None
     most: int | None = None
     more: Callable[[Sequence[Any]], str] | None = None
 
     def names(self) -> list[str]:
         """Return the names of CSV's columns."""
-        keys = [each if isinstance(each, str) else each.key for each in self.columns]
-        return [*(self.about or {}), *(key for key in keys if key is not None)]
+        return [*(self.about or {}), *(column.key for column in self.columns if column.key is not None)]
 
     def records(self) -> list[dict[str, Any]]:
         """Return the cells of each row by their keys, as JSON has them."""
-        every = [Column(each) if isinstance(each, str) else each for each in self.columns]
-        columns = {column.key: column for column in every if column.key is not None}
-        rows = (row for row in self.rows if not isinstance(row, str))
-        return [{key: column.cell(row) for key, column in columns.items()} for row in rows]
+        columns = {column.key: column for column in self.columns if column.key is not None}
+        return [{key: column.cell(row) for key, column in columns.items()} for row in self._figures()]
+
+    def _figures(self) -> list[Any]:
+        return [row for row in self.rows if not isinstance(row, str | tuple)]
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the cells of each line that CSV has."""
@@ -120,12 +116,17 @@ class Table:
 
     def grid(self, *, wide: bool = True, whole: bool = True) -> Grid:
         """Return the table as text: `wide` with all columns, `whole` with all rows."""
-        columns = [each for each in self.columns if isinstance(each, Column) and each.title is not None]
-        columns = [column for column in columns if column.wide in (None, wide)]
-        shown = [*(self.rows if whole else self.rows[: self.most]), *self.foot]
-        figures = [row for row in (*self.rows, *self.foot) if not isinstance(row, str)]
-        writers = [_writer(column, figures) for column in columns]
-        rows = [(row,) if isinstance(row, str) else tuple(write(row) for write in writers) for row in shown]
+        columns = [each for each in self.columns if each.title is not None and each.wide in (None, wide)]
+        writers = [_writer(column, self._figures()) for column in columns]
+        rows: list[tuple[str, ...]] = []
+        for row in (*(self.rows if whole else self.rows[: self.most]), *self.foot):
+            match row:
+                case str():
+                    rows.append((row,))
+                case tuple():
+                    rows.append((*row, *[""] * (len(columns) - len(row))))
+                case _:
+                    rows.append(tuple(write(row) for write in writers))
         return Grid(
             header=tuple(column.title or "" for column in columns),
             rows=tuple(rows),
@@ -136,7 +137,7 @@ class Table:
 
 def data_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return a table that is only in data, with a column for each key of the rows."""
-    return Table(list(dict.fromkeys(key for row in rows for key in row)), rows)
+    return Table([Column(key) for key in dict.fromkeys(key for row in rows for key in row)], rows)
 
 
 def _writer(column: Column, rows: Sequence[Any]) -> Callable[[Any], str]:

@@ -1,6 +1,7 @@
 """A recommendation in words, as a document of paragraphs and tables, and in every format."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound, Limit
@@ -152,7 +153,7 @@ _SCORE = (
     Column("score_low", value="judgement.shift.low"),
     Column("score_high", value="judgement.shift.high"),
     Column("level", value="judgement.shift.alpha"),
-    "chances",
+    Column("chances"),
     Column("in_pareto_set", value="is_efficient"),
 )
 _NUMBER = Column("n", value="runs")
@@ -163,7 +164,7 @@ def _facts(ranking: Ranking, reasons: Sequence[Reasons]) -> dict[str, Any]:
         "parameters": ranking.block.parameters,
         "held": ranking.block.held,
         "criteria": {one.name: {"what": one.what, "per": one.per, "unit": one.unit} for one in ranking.criteria},
-        "sides": Table(("side", _NUMBER, "place", "medians", *_SCORE), ranking.standings),
+        "sides": Table((Column("side"), _NUMBER, Column("place"), Column("medians"), *_SCORE), ranking.standings),
         "unranked": ranking.unranked,
         "unsettled": ranking.unsettled,
         "runs": {cell.side: [run.run_id for run in cell.runs] for cell in ranking.block.cells},
@@ -174,17 +175,20 @@ def _facts(ranking: Ranking, reasons: Sequence[Reasons]) -> dict[str, Any]:
 def _data(ranking: Ranking, reasons: Sequence[Reasons], by: str) -> Table:
     block, bounds = ranking.block, {one.side: one.bounds for one in reasons}
     units = {one.name: one.unit for one in ranking.criteria}
+
+    def percent(at: int, standing: Standing) -> float | None:
+        return bounds[standing.side][at].percent
+
     columns = [
-        "side",
+        Column("side"),
         _NUMBER,
-        "place",
+        Column("place"),
         *(Column(name, value=f"medians.{name}") for name in ("time", "energy", "cost")),
         Column("cost_unit", value=lambda _standing: units.get("cost")),
         *_SCORE,
     ]
     for at, bound in enumerate(reasons[0].bounds):
-        name = f"{bound.limit.value}_percent"
-        columns.append(Column(name, value=lambda standing, at=at: bounds[standing.side][at].percent))
+        columns.append(Column(f"{bound.limit.value}_percent", value=partial(percent, at)))
     columns.append(Column("bound_by", value=lambda standing: _shown_limits(bounds[standing.side])))
     about = {"workload": block.workload, "parameters": block.parameters, "held": block.held, "by": by}
     return Table(columns, ranking.standings, about=about)
@@ -271,7 +275,7 @@ def bounds_table(reasons: Sequence[Reasons]) -> Table:
         Column(None, "shown from", lambda row: f"{significant(row[0].threshold_percent, 2)} %"),
     ]
     columns += [Column(None, one.side, str(at), show=_share) for at, one in enumerate(reasons)]
-    return Table(columns, list(zip(*(one.bounds for one in reasons), strict=True)))
+    return Table(columns, [list(row) for row in zip(*(one.bounds for one in reasons), strict=True)])
 
 
 def _share(bound: Bound) -> str | None:

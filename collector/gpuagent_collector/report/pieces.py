@@ -203,7 +203,7 @@ def table(grid: Grid, caption: str, *, pictures: Pictures | None = None, class_:
     def cells_of(row: Sequence[str], index: int | None) -> list[dict[str, Any]]:
         cells = []
         for column, text in enumerate(row):
-            kind = "figure" if column >= grid.figures_from else None
+            kind = None if grid.left[column] else "figure"
             if index is None:  # a header without words is no header
                 cells.append(_cell(text, "col" if text else None, kind))
             else:
