@@ -9,6 +9,7 @@ from datetime import date, datetime
 from functools import partial
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
@@ -260,6 +261,11 @@ def _there(level: Level) -> str:
     return (
         f" ({', '.join(release.words for release in level.releases)})" if level.releases else " (no known fact changed)"
     )
+
+
+def answer_history(ask: Ask, **asked: Any) -> Answer:
+    """Answer the command; `asked` are the fields of a request."""
+    return render(study_history(ask, Request(**asked)))
 
 
 def render(history: History) -> Answer:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from math import expm1, log
 from statistics import median
+from typing import Any
 
 from gpuagent_collector.metrics import BY_NAME, Better, Metric
 from gpuagent_collector.present.answer import Answer, Section
@@ -484,6 +485,11 @@ def answer(outliers: Outliers) -> str:
 
 def _change(finding: Finding) -> str:
     return change(1 + finding.change) if finding.change > -1 else f"{100 * finding.change:.0f} %"
+
+
+def answer_outliers(ask: Ask, **asked: Any) -> Answer:
+    """Answer the command; `asked` are the fields of a request."""
+    return render(find_outliers(ask, Request(**asked)))
 
 
 def render(outliers: Outliers) -> Answer:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
+from typing import Any
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.metrics import ITEMS, Metric
@@ -315,6 +316,11 @@ def _outside(peers: Peers) -> Iterator[str]:
 
 def _unit(place: Place, peers: Peers) -> str:
     return peers.unit if place.metric.unit == ITEMS else place.metric.unit
+
+
+def answer_peers(ask: Ask, **asked: Any) -> Answer:
+    """Answer the command; `asked` are the fields of a request."""
+    return render(find_peers(ask, Request(**asked)))
 
 
 def render(peers: Peers) -> Answer:

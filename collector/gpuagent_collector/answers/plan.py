@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import expm1, fsum, inf, log, log1p, sqrt
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -352,6 +353,29 @@ def _need(spread: Spread, effect: float | None, question: Question, matched: boo
         for deviation in (spread.seen, spread.cautious)
     )
     return Need(effect=effect, as_seen=as_seen, cautious=cautious)
+
+
+def answer_plan(
+    ask: Ask,
+    *,
+    delta: float,
+    effect_percents: Sequence[float],
+    why: tuple[str, str] | None,
+    by: str | None,
+    output: Path | None,
+    **asked: Any,
+) -> Answer:
+    """Answer the command; `asked` are the other fields of a question, and with `why` of a comparison's request."""
+    if why:
+        from gpuagent_collector.answers.why import answer_why
+
+        if asked.pop("comparisons") != 1:
+            raise MisuseError("--comparisons does not go with --why")
+        return answer_why(ask, output=output, values=why, by=by or "platform", delta=delta, **asked)
+    if by or output:
+        raise MisuseError("--by and -o need --why A B")
+    effects = [percent / 100 for percent in effect_percents]
+    return render(plan_repeats(ask, Question(effects=effects, delta=delta, **asked)))
 
 
 def render(plan: Plan) -> Answer:

@@ -401,6 +401,13 @@ def _time(seconds: float) -> str:
     return notation([seconds], "seconds").write(seconds)
 
 
+def answer_profile(ask: Ask, *, top: int, **asked: Any) -> Answer:
+    """Answer the command; `asked` as for `study_profile`."""
+    if not asked["by"] and (asked["workload"] or asked["experiment"]):
+        raise MisuseError("--workload and --experiment need --by; leave them out for named runs")
+    return render(study_profile(ask, **asked), top=top)
+
+
 def render(study: Study, *, top: int) -> Answer:
     """Return the answer; CSV has a line for each operation. A terminal shows at most `top` of them in each table."""
     names = [side.name if len(study.sides) > 1 else side.run.run_id for side in study.sides]

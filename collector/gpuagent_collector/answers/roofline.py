@@ -21,12 +21,14 @@ from gpuagent_collector.answers.roofline_study import (
     label,
     marked,
     roofs_of,
+    study_roofline,
     used_arithmetics,
 )
 from gpuagent_collector.present.answer import Answer, Section, caveat_sections, in_short, read_warnings
 from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.human import in_unit, notation, significant
 from gpuagent_collector.present.table import Column, Table
+from gpuagent_collector.query.ask import Ask
 
 _MARKS = "━ measured roofs  · datasheet  a point  ←a at most so far right (bytes ≥ …)"
 
@@ -171,6 +173,11 @@ def _idle(busy_percent: float | None) -> str:
 _WIDEST_CHART = 120
 
 
+def answer_roofline(ask: Ask, **asked: Any) -> Answer:
+    """Answer the command; `asked` as for `study_roofline`. It fails for a point above the device's limit."""
+    return render(study_roofline(ask, **asked))
+
+
 def render(study: Study) -> Answer:
     """Return the answer; CSV has a line for each point, and only the terminal has these charts."""
     errors, caveats = find_errors(study), find_caveats(study)
@@ -205,6 +212,7 @@ def render(study: Study) -> Answer:
             "cancelled": [run.run_id for run in study.cancelled],
             "errors": errors,
         },
+        failed=bool(errors),
         csv=[Table((*_DATA, _CEILINGS), _rows(each)) for each in study.rooflines],
     )
 

@@ -18,12 +18,14 @@ from gpuagent_collector.answers.scaling_curves import (
     Study,
     ranks_of,
     settings_of,
+    study_scaling,
     tell_apart,
 )
 from gpuagent_collector.present.answer import Answer, Caveat, Section, in_short, read_warnings
 from gpuagent_collector.present.human import in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
+from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import differing_arguments, write_argument
 from gpuagent_collector.runs.cells import cancelled_caveat
 from gpuagent_collector.runs.words import interval, percent, reasons, statuses
@@ -208,6 +210,11 @@ def _sentence(figures: CurveFigures, curves: Iterable[CurveFigures]) -> str:
 
 # A row lists no more places than these.
 _MOST_PLACES = 2
+
+
+def answer_scaling(ask: Ask, **asked: Any) -> Answer:
+    """Answer the command; `asked` as for `study_scaling`."""
+    return render(study_scaling(ask, **asked))
 
 
 def render(study: Study) -> Answer:

@@ -428,6 +428,11 @@ def tell_apart(curve: Curve, study: Study) -> str:
     return " ".join([*(f"{name}={value}" for name, value in telling.items()), *load])
 
 
+def answer_serving(ask: Ask, *, percent: int | None, milliseconds: Mapping[str, float], **asked: Any) -> Answer:
+    """Answer the command; `asked` are the fields of a comparison's request."""
+    return render(study_serving(ask, Request(**asked), percent=percent, milliseconds=milliseconds))
+
+
 def render(study: Study) -> Answer:
     """Return the answer; CSV has a line for each side and load of each curve."""
     caveats, layout = find_caveats(study), study.chosen.layout

@@ -456,6 +456,11 @@ _LINES = 15
 _MOST_BLOCKS = 6
 
 
+def answer_show(ask: Ask, *, name: str | None, **asked: Any) -> Answer:
+    """Answer the command; `asked` are the fields of a comparison's request."""
+    return render(study_show(ask, name, Request(**asked, every_chart=asked["everything"])))
+
+
 def render(showing: Showing) -> Answer:
     """Return the answer; CSV has a line for each metric of each setting."""
     comparison, details = showing.comparison, showing.details

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from math import log
+from pathlib import Path
 from typing import Any
 
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.compare.figures import Test, compute_figures, values_of_sides
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.present.answer import Answer, Bullets, Section
+from gpuagent_collector.present.files import appearing
 from gpuagent_collector.present.human import notation, ratio
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask
@@ -437,6 +439,18 @@ def _original(ask: Ask, request: Request) -> tuple[tuple[str, str], Sides] | Non
     block = found.layout.blocks[0]
     first, last = (cell.side for cell in block.cells if cell.runs)
     return (first, last), values_of_sides(found.facts, _PAIRS, block, last, found.figures.primary)
+
+
+def answer_why(ask: Ask, *, output: Path | None, experiment: str | None, **asked: Any) -> Answer:
+    """Return the ladder of two sides, or the ratio divided among the rungs of an experiment that has them."""
+    request = Request(experiment=experiment, **asked)
+    if experiment and has_ladder(ask, experiment):
+        return render_division(divide_ratio(ask, request, experiment))
+    ladder = plan_ladder(ask, request)
+    if output:
+        with appearing(output) as unfinished:
+            unfinished.write_text(write_experiment(ladder), encoding="utf-8")
+    return render_ladder(ladder, str(output) if output else None)
 
 
 def render_ladder(ladder: Ladder, path: str | None) -> Answer:

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from gpuagent_collector.compare import matrix
 from gpuagent_collector.compare.answer import (
     answer,
     overview_table,
@@ -14,21 +16,72 @@ from gpuagent_collector.compare.answer import (
     value_legend,
     value_table,
 )
-from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Row, count
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
-from gpuagent_collector.compare.tables import metric_legend, metric_table, shown_rows, verdict_legend, verdict_table
+from gpuagent_collector.compare.regression import Outcome, check_regressions, write_junit
+from gpuagent_collector.compare.tables import (
+    metric_legend,
+    metric_table,
+    render_hardware,
+    shown_rows,
+    verdict_legend,
+    verdict_table,
+)
 from gpuagent_collector.present.answer import Answer, Bullets, Part, Section, plain
 from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.table import Column, Table
+from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import CANCELLED, Block, describe, tell_apart
 from gpuagent_collector.runs.facets import name_sides
 from gpuagent_collector.runs.specs import spec_table
+from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import counted
 
 # A screen of 24 lines has no room for more.
 _MOST_WARNINGS = 3
 _MOST_VERDICTS = 5
+
+
+def answer_compare(
+    ask: Ask,
+    *,
+    table: str | None,
+    rows: str | None,
+    columns: str | None,
+    specs: bool,
+    no_series: bool,
+    max_regression: float | None,
+    junit: Path | None,
+    **asked: Any,
+) -> Answer:
+    """Answer the command; `asked` are the fields of a request. It fails for a shown regression."""
+    if specs and table:
+        raise MisuseError("--specs and --table are two answers; give one of them")
+    if junit and max_regression is None:
+        raise MisuseError("--junit writes conclusions of --max-regression; give that too")
+    if asked["event"] and (table or asked["values"] or asked["baseline"] or asked["by"] != "platform"):
+        raise MisuseError("--before has two sides of its own: leave out names of sides, --by, --baseline and --table")
+    if (rows or columns) and not table:
+        raise MisuseError("--rows and --columns arrange --table; name its metrics: --table throughput")
+    if table:
+        request = Request(**{**asked, "by": columns or asked["by"], "series": False})
+        names = [name.strip() for name in table.split(",")]
+        return matrix.render(matrix.tabulate(ask, request, names, rows or "workload"))
+    if specs:
+        return render_hardware(ask, compare(ask, Request(series=False, **asked)))
+    comparison = compare(ask, Request(series=asked["everything"] and not no_series, **asked))
+    answer = render(comparison)
+    if max_regression is None:
+        return answer
+    checks = check_regressions(comparison, max_regression / 100)
+    if junit:
+        write_junit(checks, junit)
+    return replace(
+        answer,
+        notes=[f"{check.outcome.value}: {check.name} ({check.evidence})" for check in checks],
+        failed=any(check.outcome is Outcome.REGRESSED for check in checks),
+    )
 
 
 def render(comparison: Comparison) -> Answer:

@@ -62,7 +62,7 @@ class Caveat:
     remedy: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Answer:
     """Everything that a command says, for all formats.
 
@@ -77,6 +77,8 @@ class Answer:
         brief: what a terminal shows instead; None: everything.
         sides: names that are cut where they are long.
         statements: the SQL behind it, where it says so.
+        notes: lines for standard error.
+        failed: whether the command ends with exit code 1.
     """
 
     heading: str
@@ -89,6 +91,8 @@ class Answer:
     brief: Sequence[Section] | None = None
     sides: Sequence[str] = ()
     statements: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    failed: bool = False
 
     def document(self, *, wide: bool = True, brief: bool = False) -> list[Section]:
         """Return all sections with their tables as text, and long names of sides cut.
@@ -116,6 +120,15 @@ class Answer:
     def json(self) -> str:
         """Return the answer as one JSON object."""
         return json.dumps(self.record(), indent=2, default=str)
+
+    def _repr_html_(self) -> str:
+        """Return the answer as a notebook shows it."""
+        from gpuagent_collector.present.html import to_html
+
+        return to_html(self)
+
+    def __repr__(self) -> str:
+        return f"<answer: {self.text or self.heading}>"
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the lines that CSV has; a nested value is JSON."""

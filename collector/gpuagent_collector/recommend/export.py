@@ -4,13 +4,18 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from gpuagent_collector.compare import comparison
+from gpuagent_collector.compare import export as comparing
+from gpuagent_collector.compare.comparison import compare
+from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound, Limit
 from gpuagent_collector.present.answer import Answer, Section, read_warnings
 from gpuagent_collector.present.human import notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
+from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.ranking import Ranking, Standing
-from gpuagent_collector.recommend.study import Reasons, Recommendation
+from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, recommend
 from gpuagent_collector.runs.cells import describe, tell_apart
 from gpuagent_collector.runs.words import interval, write_shift
 from gpuagent_collector.statistics.shift import Scale
@@ -121,6 +126,15 @@ def _join_words(texts: Sequence[str], word: str) -> str:
 
 # Marks the sides in the Pareto set, and the bounds that are shown.
 _MARK = "●"
+
+
+def answer_recommend(ask: Ask, **asked: Any) -> Answer:
+    """Answer the command; `asked` are the fields of a request. One side alone is described by its values."""
+    try:
+        return render(recommend(ask, Request(**asked)))
+    except OneSideError:
+        described = {name: asked[name] for name in ("by", "workload", "experiment", "where", "prices")}
+        return comparing.render(compare(ask, comparison.Request(**described, series=False)))
 
 
 def render(recommendation: Recommendation) -> Answer:

@@ -19,6 +19,7 @@ from gpuagent_collector.compare.tables import metric_legend, metric_table, verdi
 from gpuagent_collector.json_cells import read_words
 from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.present.answer import Bullets
+from gpuagent_collector.present.html import Pictures, bullet_list, code, folded, heading, piece, prose, table, warnings
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
@@ -31,24 +32,7 @@ from gpuagent_collector.report.figures.over_time import course_figures, phases_f
 from gpuagent_collector.report.figures.rooflines import roofline_figure
 from gpuagent_collector.report.figures.scaling import scaling_figure
 from gpuagent_collector.report.figures.serving import serving_figure
-from gpuagent_collector.report.pieces import (
-    Axis,
-    Pictures,
-    anchor_of,
-    answer_pieces,
-    bullet_list,
-    chart,
-    charts,
-    code,
-    folded,
-    heading,
-    largest,
-    legend,
-    piece,
-    prose,
-    table,
-    warnings,
-)
+from gpuagent_collector.report.pieces import Axis, anchor_of, answer_pieces, chart, charts, largest, legend
 from gpuagent_collector.report.study import MOST_BLOCKS, MOST_SIDES, Missing, Report
 from gpuagent_collector.runs.cells import Layout, describe, tell_apart
 from gpuagent_collector.runs.series import Course

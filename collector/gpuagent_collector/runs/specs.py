@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gpuagent_collector.present.human import notation, significant
 from gpuagent_collector.present.shortening import shorten
-from gpuagent_collector.present.table import Column, Table
+from gpuagent_collector.present.table import MARK, Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.runs.arguments import differing_arguments, write_values
 from gpuagent_collector.runs.cells import Layout
@@ -15,9 +15,6 @@ from gpuagent_common.text import counted
 
 # Of a cell.
 _MOST_CHARACTERS = 200
-
-# Marks a property in which the sides differ.
-MARK = "≠"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
