@@ -1,9 +1,10 @@
-"""The store in a notebook: SQL in, tables out."""
+"""The store in a notebook: SQL in, tables out, and the answers of the commands."""
 
 import io
 import os
 import re
 from collections.abc import Sequence
+from enum import Enum
 from html import escape
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from gpuagent_collector.cli.answers import parse
+from gpuagent_collector.cli.printing import asking
+from gpuagent_collector.present.answer import Answer
 from gpuagent_collector.present.data import write_table
 from gpuagent_collector.present.values import Value, cell, is_number, plain_rows, unique_names
 from gpuagent_collector.query.execute import Parameter
@@ -108,6 +112,41 @@ class Connection:
         """
         return Result(self._reader.sql(statement, parameters))
 
+    def answer(self, name: str, *values: str, **options: object) -> Answer:
+        """Return what a command that answers says, such as `answer("compare", "satori", "openshift", delta=3)`.
+
+        Args:
+            name: of the command: compare, show, recommend, plan, peers, outliers, history, scaling, …
+            values: its arguments.
+            options: by their names in `collector NAME --help`, with _ for -; True for one without a value, and a list
+                for one that is repeated. A name that Python reserves takes a _ at its end.
+
+        Raises:
+            MisuseError: an option is unknown or has an invalid value.
+            GpuAgentError: there is no answer.
+        """
+        words = [name]
+        for option, given in options.items():
+            for value in given if isinstance(given, list | tuple) else [given]:
+                words += _words(f"--{option.rstrip('_').replace('_', '-')}", value)
+        entry, asked = parse([*words, "--", *values])
+        found = entry.call(asking(self._reader, show_sql=False), self.source, asked)
+        if found is None:
+            raise MisuseError(f"{name} writes a file; run it as a command: collector {name}")
+        return found
+
+    def compare(self, *sides: str, **options: object) -> Answer:
+        """Compare sides; `answer` describes the options."""
+        return self.answer("compare", *sides, **options)
+
+    def show(self, *name: str, **options: object) -> Answer:
+        """Show a run, or those of a platform, experiment or workload; `answer` describes the options."""
+        return self.answer("show", *name, **options)
+
+    def recommend(self, workload: str, **options: object) -> Answer:
+        """Recommend where a workload should run; `answer` describes the options."""
+        return self.answer("recommend", workload, **options)
+
     def close(self) -> None:
         """Close the connection."""
         self._reader.close()
@@ -146,6 +185,15 @@ def open_connection(place: str | Path | None, token_file: Path | None, tls: TlsF
     address = (named or os.environ.get(ADDRESS_VARIABLE) or None) if is_address else None
     store = None if is_address else named
     return Connection(open_reader(address=address, token_file=token_file, store=store, tls=tls))
+
+
+def _words(option: str, value: object) -> list[str]:
+    """Return an option as a command line has it."""
+    if value is None or value is False:
+        return []
+    if value is True:
+        return [option]
+    return [option, str(value.value if isinstance(value, Enum) else value)]
 
 
 def _html_row(schema: pa.Schema, row: Sequence[Value]) -> str:

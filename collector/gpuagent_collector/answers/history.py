@@ -9,6 +9,7 @@ from datetime import date, datetime
 from functools import partial
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
@@ -262,6 +263,11 @@ def _there(level: Level) -> str:
     )
 
 
+def answer_history(ask: Ask, **asked: Any) -> Answer:
+    """Answer the command; `asked` are the fields of a request."""
+    return render(study_history(ask, Request(**asked)))
+
+
 def render(history: History) -> Answer:
     """Return the answer; CSV has a line for each level."""
     tables = [_levels(series, history) for series in history.series]
@@ -301,7 +307,7 @@ def _levels(series: Series, history: History) -> Table:
         Column("first", "from", show="{:%Y-%m-%d}".format, left=True),
         Column("last", "to", show="{:%Y-%m-%d}".format, left=True),
         Column("values", "days" if series.is_daily else "runs", left=True),
-        "runs",
+        Column("runs"),
         Column("median", "median", unit=history.unit, left=True),
         Column(None, "change", lambda level: _change(before[level], level) if level in before else None, left=True),
         Column("p_value", "p", show=partial(significant, digits=2), left=True),

@@ -6,17 +6,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
 from math import expm1, log
 from statistics import median
 from typing import Any
 
 from gpuagent_collector.metrics import BY_NAME, Better, Metric
-from gpuagent_collector.present.answer import Section
+from gpuagent_collector.present.answer import Answer, Section
 from gpuagent_collector.present.human import change, notation, significant
-from gpuagent_collector.present.rendering import Rendering
 from gpuagent_collector.present.shortening import shorten
-from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import Command, Identity, identify_command
@@ -489,31 +487,82 @@ def _change(finding: Finding) -> str:
     return change(1 + finding.change) if finding.change > -1 else f"{100 * finding.change:.0f} %"
 
 
-def build_document(outliers: Outliers) -> list[Section]:
-    """Return the document."""
-    sections = [Section(heading="Nodes and GPUs unlike their kind", parts=(answer(outliers),))]
-    if outliers.findings:
-        kinds = shorten([name_kind(finding.kind) for finding in outliers.findings], _MOST_CHARACTERS)
-        rows = tuple(
-            (
-                finding.unit.name,
-                kind,
-                finding.metric.title,
-                notation([finding.value, finding.usual], finding.metric.unit).write(finding.value),
-                f"{notation([finding.value, finding.usual], finding.metric.unit).write(finding.usual)} "
-                f"({finding.units})",
-                _change(finding),
-                _rate(finding.q_value),
-            )
-            for finding, kind in zip(outliers.findings, kinds, strict=True)
-        )
-        header = ("", "in", "figure", "value", "its kind (n)", "change", "q")
-        sections.append(Section(heading="Figures", parts=(Grid(header=header, rows=rows, figures_from=3),)))
-    if outliers.oddities:
-        facts = tuple((one.unit.name, one.what, one.value, one.usual or ABSENT, one.share) for one in outliers.oddities)
-        grid = Grid(header=("", "fact", "value", "others", "how many"), rows=facts, figures_from=5)
-        sections.append(Section(heading="Facts, not tested", parts=(grid,)))
-    return [*sections, Section(heading="How to read this", parts=(_legend(outliers),))]
+def answer_outliers(ask: Ask, **asked: Any) -> Answer:
+    """Answer the command; `asked` are the fields of a request."""
+    return render(find_outliers(ask, Request(**asked)))
+
+
+def render(outliers: Outliers) -> Answer:
+    """Return the answer; CSV has a line for each finding and fact."""
+    findings, oddities = _findings(outliers), Table(_FACT, outliers.oddities)
+    tables = (("Figures", findings), ("Facts, not tested", oddities))
+    found = [{**line, "what": line["figure"]} for line in findings.records()]
+    found += [{**line, "what": line["fact"]} for line in oddities.records()]
+    return Answer(
+        heading="Nodes and GPUs unlike their kind",
+        text=answer(outliers),
+        sections=[
+            *(Section(heading, [table]) for heading, table in tables if table.rows),
+            Section("How to read this", [_legend(outliers)]),
+        ],
+        facts={
+            "rate": outliers.request.rate,
+            "delta": outliers.request.delta,
+            "tests": outliers.tests,
+            "units": outliers.units,
+            "untested_units": outliers.lone,
+            "findings": findings,
+            "facts": oddities,
+        },
+        csv=[Table([Column(name) for name in _LINE], found)],
+    )
+
+
+_UNIT = (Column("unit", "", "unit.name", left=True), Column("node_id", value="unit.node_id"))
+_DEVICE = Column("device_id", value="unit.device_id")
+_FACT = (
+    *_UNIT,
+    _DEVICE,
+    Column("fact", "fact", "what", left=True),
+    Column("value", "value", left=True),
+    Column("usual", "others", left=True),
+    Column("share", value=lambda one: one.share or None),
+    Column(None, "how many", "share", left=True),
+)
+_KIND = ("command", "device", "environment", "image", "interference", "limits")
+# CSV has findings and facts in one table, with what tells kinds of one workload apart.
+_LINE = (
+    *("unit", "what", "value", "usual", "change_percent", "q_value", "workload", "device", "parameters", "command"),
+    *("environment", "image", "interference", "limits"),
+)
+
+
+def _findings(outliers: Outliers) -> Table:
+    kinds = [name_kind(finding.kind) for finding in outliers.findings]
+    short = dict(zip(kinds, shorten(kinds, _MOST_CHARACTERS), strict=True))
+
+    def written(finding: Finding, value: float) -> str:
+        return notation([finding.value, finding.usual], finding.metric.unit).write(value)
+
+    columns = (
+        *_UNIT,
+        _DEVICE,
+        Column(None, "in", lambda one: short[name_kind(one.kind)], left=True),
+        Column("figure", value="metric.name"),
+        Column(None, "figure", "metric.title", left=True),
+        Column(None, "value", lambda one: written(one, one.value)),
+        Column(None, "its kind (n)", lambda one: f"{written(one, one.usual)} ({one.units})"),
+        Column(None, "change", _change),
+        *map(Column, ("value", "usual")),
+        Column("metric_unit", value="metric.unit"),
+        Column("change_percent", value=lambda one: 100 * one.change),
+        Column("q_value", "q", show=_rate),
+        *map(Column, ("units", "runs")),
+        Column("workload", value="kind.workload"),
+        Column("parameters", value=lambda one: json.loads(one.kind.parameters or "{}")),
+        *(Column(name, value=f"kind.{name}") for name in _KIND),
+    )
+    return Table(columns, outliers.findings)
 
 
 def _rate(q_value: float) -> str:
@@ -543,83 +592,3 @@ def name_kind(kind: Kind) -> str:
     parameters = json.loads(kind.parameters or "{}")
     given = {name: value for name, value in parameters.items() if name in ("ranks", "batch-size")}
     return " ".join([kind.workload, *(f"{name}={value}" for name, value in given.items() if value is not None)])
-
-
-def render(outliers: Outliers) -> Rendering:
-    """Return the forms of the answer: CSV has a line for each finding and fact."""
-    return Rendering(
-        sections=partial(build_document, outliers), record=partial(_record, outliers), lines=partial(_lines, outliers)
-    )
-
-
-def _record(outliers: Outliers) -> dict[str, Any]:
-    return {
-        "answer": answer(outliers),
-        "rate": outliers.request.rate,
-        "delta": outliers.request.delta,
-        "tests": outliers.tests,
-        "units": outliers.units,
-        "untested_units": outliers.lone,
-        "findings": [_finding(finding) for finding in outliers.findings],
-        "facts": [_oddity(oddity) for oddity in outliers.oddities],
-    }
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    kind = finding.kind
-    return {
-        "unit": finding.unit.name,
-        "node_id": finding.unit.node_id,
-        "device_id": finding.unit.device_id,
-        "figure": finding.metric.name,
-        "value": finding.value,
-        "usual": finding.usual,
-        "metric_unit": finding.metric.unit,
-        "change_percent": 100 * finding.change,
-        "q_value": finding.q_value,
-        "units": finding.units,
-        "runs": finding.runs,
-        "workload": kind.workload,
-        "parameters": json.loads(kind.parameters or "{}"),
-        "command": kind.command,
-        "device": kind.device,
-        "environment": kind.environment,
-        "image": kind.image,
-        "interference": kind.interference,
-        "limits": kind.limits,
-    }
-
-
-def _oddity(oddity: Oddity) -> dict[str, Any]:
-    return {
-        "unit": oddity.unit.name,
-        "node_id": oddity.unit.node_id,
-        "device_id": oddity.unit.device_id,
-        "fact": oddity.what,
-        "value": oddity.value,
-        "usual": oddity.usual,
-        "share": oddity.share or None,
-    }
-
-
-_LINE = (
-    *("unit", "what", "value", "usual", "change_percent", "q_value", "workload", "device"),
-    # What tells kinds of one workload apart.
-    *("parameters", "command", "environment", "image", "interference", "limits"),
-)
-
-
-def _lines(outliers: Outliers) -> Iterator[dict[str, Any]]:
-    found = [
-        *({**_finding(one), "what": one.metric.name} for one in outliers.findings),
-        *({**_oddity(one), "what": one.what} for one in outliers.oddities),
-    ]
-    # A table has at least one line.
-    for line in found or [{}]:
-        yield {name: _text(line.get(name)) for name in _LINE}
-
-
-def _text(value: object) -> str | None:
-    if value is None:
-        return None
-    return json.dumps(value) if isinstance(value, dict | tuple) else str(value)

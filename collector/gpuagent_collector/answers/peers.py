@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
+from typing import Any
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.metrics import ITEMS, Metric
@@ -317,6 +318,11 @@ def _unit(place: Place, peers: Peers) -> str:
     return peers.unit if place.metric.unit == ITEMS else place.metric.unit
 
 
+def answer_peers(ask: Ask, **asked: Any) -> Answer:
+    """Answer the command; `asked` are the fields of a request."""
+    return render(find_peers(ask, Request(**asked)))
+
+
 def render(peers: Peers) -> Answer:
     """Return the answer; CSV has a line for each figure."""
     run, figures = peers.run, _figures(peers)
@@ -367,7 +373,7 @@ def _figures(peers: Peers) -> Table:
 
     columns = [
         Column(None, "", lambda place: f"{place.metric.title} {place.part}".strip(), left=True),
-        Column("figure", value=lambda place: place.metric.name),
+        Column("figure", value="metric.name"),
         Column("part", value=lambda place: place.part or None),
         Column("unit", value=partial(_unit, peers=peers)),
         Column("value"),
@@ -378,9 +384,9 @@ def _figures(peers: Peers) -> Table:
         Column(None, "ratio", _ratio),
         Column("percentile", "percentile", show=lambda share: f"{significant(share, 2)} %"),
         Column(None, "range", range_of),
-        Column("range_low", value=lambda place: place.tolerance and place.tolerance.low),
-        Column("range_high", value=lambda place: place.tolerance and place.tolerance.high),
-        Column("range_method", value=lambda place: place.tolerance and place.tolerance.method),
+        Column("range_low", value="tolerance.low"),
+        Column("range_high", value="tolerance.high"),
+        Column("range_method", value="tolerance.method"),
         Column("is_outside"),
         Column("own_runs", value=lambda place: len(place.own)),
         Column("own_median", value=lambda place: _median(place.own)),

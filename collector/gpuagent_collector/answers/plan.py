@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import expm1, fsum, inf, log, log1p, sqrt
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -16,9 +17,8 @@ from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
 from gpuagent_collector.metrics import BY_NAME, Metric
 from gpuagent_collector.metrics.result import SERVING, SERVING_METRICS
-from gpuagent_collector.present.answer import Section
-from gpuagent_collector.present.rendering import Rendering
-from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.answer import Answer, Section
+from gpuagent_collector.present.table import Column, Table, data_table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import identify_command
 from gpuagent_collector.runs.cells import Block, Cell, match_runs, tell_apart
@@ -355,13 +355,49 @@ def _need(spread: Spread, effect: float | None, question: Question, matched: boo
     return Need(effect=effect, as_seen=as_seen, cautious=cautious)
 
 
-def build_document(plan: Plan) -> list[Section]:
-    """Return the document."""
-    first = Section(
-        heading=f"Repeats for a new experiment: {spoken(plan.metric, plan.question.stat)}",
-        parts=(_advice(plan),),
+def answer_plan(
+    ask: Ask,
+    *,
+    delta: float,
+    effect_percents: Sequence[float],
+    why: tuple[str, str] | None,
+    by: str | None,
+    output: Path | None,
+    **asked: Any,
+) -> Answer:
+    """Answer the command; `asked` are the other fields of a question, and with `why` of a comparison's request."""
+    if why:
+        from gpuagent_collector.answers.why import answer_why
+
+        if asked.pop("comparisons") != 1:
+            raise MisuseError("--comparisons does not go with --why")
+        return answer_why(ask, output=output, values=why, by=by or "platform", delta=delta, **asked)
+    if by or output:
+        raise MisuseError("--by and -o need --why A B")
+    effects = [percent / 100 for percent in effect_percents]
+    return render(plan_repeats(ask, Question(effects=effects, delta=delta, **asked)))
+
+
+def render(plan: Plan) -> Answer:
+    """Return the answer; CSV has a line for each number of repeats."""
+    question, needs = plan.question, data_table(list(_needs(plan)))
+    blocks = [each.block for each in plan.blocks]
+    return Answer(
+        heading=f"Repeats for a new experiment: {spoken(plan.metric, question.stat)}",
+        text=_advice(plan),
+        sections=[
+            Section(tell_apart(each.block, blocks), [_scatter(each), _repeats(each, plan)]) for each in plan.blocks
+        ],
+        facts={
+            "metric": plan.metric.name,
+            "stat": question.stat,
+            "where": question.where,
+            "comparisons": question.comparisons,
+            "level": question.level,
+            "needs": needs,
+        },
+        csv=[needs],
     )
-    return [first, *(_section(block, plan) for block in plan.blocks)]
 
 
 def _advice(plan: Plan) -> str:
@@ -377,56 +413,39 @@ def _advice(plan: Plan) -> str:
     )
 
 
-def _section(plan: BlockPlan, whole: Plan) -> Section:
+def _scatter(plan: BlockPlan) -> str:
     cells = sum(1 for cell in plan.block.cells if cell.runs)
     of_repeat = " of one repeat, tested in pairs," if plan.matched else ""
-    spread = (
+    return (
         f"Runs{of_repeat} that differ only by chance scatter by {percent(expm1(plan.spread.seen))}, cautiously "
         f"{percent(expm1(plan.spread.cautious))} (standard deviation; {plan.runs} runs in "
         f"{counted(cells, 'circumstance')})."
     )
-    header = ("to show", *(f"{percent(power)} power" for power in POWERS))
-    header += tuple(f"cautious, {percent(power)}" for power in POWERS)
-    return Section(
-        heading=tell_apart(plan.block, [other.block for other in whole.blocks]),
-        parts=(
-            spread,
-            Grid(header=header, rows=tuple(_row(need, whole) for need in plan.needs)),
-        ),
-    )
 
 
-def _row(need: Need, plan: Plan) -> tuple[str, ...]:
-    what = (
-        f"equality to within {percent(plan.question.delta)}"
-        if need.effect is None
-        else f"a difference of {percent(need.effect)}"
-    )
-    repeats = (*need.as_seen, *need.cautious)
-    return (what, *(f"> {MOST_REPEATS}" if number is None else str(number) for number in repeats))
+def _repeats(block: BlockPlan, plan: Plan) -> Table:
+    def to_show(need: Need) -> str:
+        if need.effect is None:
+            return f"equality to within {percent(plan.question.delta)}"
+        return f"a difference of {percent(need.effect)}"
+
+    columns = [Column(None, "to show", to_show, left=True)]
+    for at, power in enumerate(POWERS):
+        columns.append(Column(None, f"{percent(power)} power", partial(_number, "as_seen", at)))
+    for at, power in enumerate(POWERS):
+        columns.append(Column(None, f"cautious, {percent(power)}", partial(_number, "cautious", at)))
+    return Table(columns, block.needs)
 
 
-def render(plan: Plan) -> Rendering:
-    """Return the forms of a plan: CSV has a line for each number of repeats."""
-    return Rendering(sections=partial(build_document, plan), record=partial(_record, plan), lines=partial(_lines, plan))
+def _number(name: str, at: int, need: Need) -> str:
+    repeats = getattr(need, name)[at]
+    return f"> {MOST_REPEATS}" if repeats is None else str(repeats)
 
 
-def _record(plan: Plan) -> dict[str, Any]:
-    question = plan.question
-    return {
-        "metric": plan.metric.name,
-        "stat": question.stat.value if question.stat else None,
-        "where": question.where,
-        "comparisons": question.comparisons,
-        "level": question.level,
-        "needs": list(_lines(plan)),
-    }
-
-
-def _lines(plan: Plan) -> Iterator[dict[str, Any]]:
+def _needs(plan: Plan) -> Iterator[dict[str, Any]]:
     for block in plan.blocks:
         for need in block.needs:
-            for index, power in enumerate(POWERS):
+            for power, repeats, cautious in zip(POWERS, need.as_seen, need.cautious, strict=True):
                 yield {
                     "workload": block.block.workload,
                     "parameters": block.block.parameters,
@@ -437,6 +456,6 @@ def _lines(plan: Plan) -> Iterator[dict[str, Any]]:
                     "to_show": "equality" if need.effect is None else "difference",
                     "effect": plan.question.delta if need.effect is None else need.effect,
                     "power": power,
-                    "repeats": need.as_seen[index],
-                    "repeats_cautious": need.cautious[index],
+                    "repeats": repeats,
+                    "repeats_cautious": cautious,
                 }

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,9 +11,9 @@ from gpuagent_collector.answers.profile_data import (
     KERNELS,
     OTHERS,
     Amount,
+    LaneTimes,
     PartTimes,
     Row,
-    Table,
     load_operations,
     load_part_times,
     load_step_seconds,
@@ -23,11 +23,9 @@ from gpuagent_collector.answers.profile_data import (
     why_not_traced,
 )
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.present.answer import Caveat, Section, caveat_sections, shorten_sides
+from gpuagent_collector.present.answer import Answer, Caveat, Section
 from gpuagent_collector.present.human import Notation, notation, significant
-from gpuagent_collector.present.rendering import Rendering
-from gpuagent_collector.present.table import Grid
-from gpuagent_collector.present.terminal import print_sections
+from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, lay_out
@@ -152,7 +150,7 @@ class Study:
     """
 
     sides: tuple[Side, ...]
-    tables: tuple[Table, ...]
+    tables: tuple[LaneTimes, ...]
     differing: tuple[SpecRow, ...]
     differing_settings: tuple[str, ...]
     other_settings: int
@@ -314,14 +312,14 @@ def answer(study: Study) -> str:
     return " ".join([_difference(study, rows, totals, where, names), *_alone(study), *_steps(study)])
 
 
-def exclusive(table: Table) -> list[Row]:
+def exclusive(table: LaneTimes) -> list[Row]:
     """Return the operations that only one of two sides has; none where a side has no data."""
     if None in table.totals:
         return []
     return [row for row in table.rows if row.only_on is not None and row.name != OTHERS]
 
 
-def _spoken(study: Study) -> list[Table]:
+def _spoken(study: Study) -> list[LaneTimes]:
     """Return the GPU's tables with all sides, else any table with all sides, else any."""
     shared = [table for table in study.tables if None not in table.totals]
     on_gpu = [table for table in shared if table.lane in (KERNELS, COPIES)]
@@ -403,18 +401,61 @@ def _time(seconds: float) -> str:
     return notation([seconds], "seconds").write(seconds)
 
 
-def build_document(study: Study, *, top: int) -> list[Section]:
-    """Return the document, with at most `top` operations in each table."""
+def answer_profile(ask: Ask, *, top: int, **asked: Any) -> Answer:
+    """Answer the command; `asked` as for `study_profile`."""
+    if not asked["by"] and (asked["workload"] or asked["experiment"]):
+        raise MisuseError("--workload and --experiment need --by; leave them out for named runs")
+    return render(study_profile(ask, **asked), top=top)
+
+
+def render(study: Study, *, top: int) -> Answer:
+    """Return the answer; CSV has a line for each operation. A terminal shows at most `top` of them in each table."""
     names = [side.name if len(study.sides) > 1 else side.run.run_id for side in study.sides]
-    sections = [
-        Section(heading=f"Profile: {' · '.join(names)}", parts=(answer(study), _sides(study), _LEGEND)),
-        *_differences(study),
-        *_only_on_one_side(study, top),
-        *(_table(table, study, top) for table in study.tables),
-        *(_part_section(times, study, top) for times in study.parts),
-        *caveat_sections(find_caveats(study)),
-    ]
-    return shorten_sides(sections, names)
+    tables = [_data(lane) for lane in study.tables]
+    return Answer(
+        heading=f"Profile: {' · '.join(names)}",
+        text=answer(study),
+        parts=[Table(_SIDES, study.sides), _LEGEND],
+        sections=[
+            *_differences(study),
+            *_only_on_one_side(study, top),
+            *(_operations(lane, study, top) for lane in study.tables),
+            *(_part_section(times, study, top) for times in study.parts),
+        ],
+        caveats=find_caveats(study),
+        facts={
+            "parts": study.parts,
+            "sides": [_side(side) for side in study.sides],
+            "differing": {row.title: row.values for row in study.differing},
+            "tables": {
+                lane.lane.name: {
+                    "total_seconds": lane.totals,
+                    "difference_seconds": lane.difference,
+                    "operations": table,
+                }
+                for lane, table in zip(study.tables, tables, strict=True)
+            },
+        },
+        csv=tables,
+        sides=names,
+    )
+
+
+# The sides in names of columns.
+_LETTERS = "ab"
+
+
+def _data(lane: LaneTimes) -> Table:
+    """Return the table of all operations that JSON and CSV have."""
+    columns = [Column("kind"), Column("name")]
+    for at, letter in enumerate(_LETTERS[: len(lane.totals)]):
+        columns += [
+            Column(f"{letter}_{name}", value=f"amounts.{at}.{name}") for name in ("seconds", "share_percent", "calls")
+        ]
+    if len(lane.totals) > 1:
+        columns.append(Column("difference_seconds", value="seconds"))
+        columns.append(Column("only_on", value=lambda row: None if row.only_on is None else _LETTERS[row.only_on]))
+    return Table(columns, lane.rows, about={"table": lane.lane.name})
 
 
 def _part_section(times: PartTimes, study: Study, top: int) -> Section:
@@ -422,36 +463,29 @@ def _part_section(times: PartTimes, study: Study, top: int) -> Section:
     whose = f" of {times.side}" if len(study.sides) > 1 else ""
     what = "Kernels and copies" if times.on_gpu else "Operators on the host"
     if not times.seconds:
-        missing = "The trace does not tell the parts of this run apart."
-        return Section(heading=f"{what} by part{whose}", parts=(missing,))
-    shown = times.operations[:top]
+        return Section(f"{what} by part{whose}", ["The trace does not tell the parts of this run apart."])
     names = short_names(times.operations)
     totals = {part: sum(seconds.values()) for part, seconds in times.seconds.items()}
     scale = notation(list(totals.values()), "seconds")
 
-    def cell(part: str, name: str) -> str:
-        seconds = times.seconds[part].get(name)
+    def cell(part: str, row: Mapping[str, str]) -> str | None:
+        seconds = times.seconds[part].get(row["name"])
         if seconds is None:
-            return ABSENT
+            return None
         return f"{scale.write_bare(seconds)} ({significant(100 * seconds / totals[part])} %)"
 
-    rows = [(names[name], *(cell(part, name) for part in totals)) for name in shown]
-    rows.append(("all", *map(scale.write_bare, totals.values())))
+    columns = [Column(None, "", lambda row: names[row["name"]], left=True)]
+    columns += [Column(None, part, partial(cell, part)) for part in totals]
+    rows = [{"name": name} for name in times.operations]
+    foot = ("all", *map(scale.write_bare, totals.values()))
     heading = f"{what} by part{whose}, {scale.symbol} a step (share)"
-    return Section(heading=heading, parts=(Grid(header=("", *totals), rows=tuple(rows), keys=1),))
+    return Section(heading, [Table(columns, rows, foot=[foot], keys=1, most=top)])
 
 
 _LEGEND = (
-    "Times and calls are means over the traced steps and the ranks, all calls of a name added up; shares are of "
-    "the side's time in a table."
+    "Times and calls are means over the traced steps and the ranks, all calls of a name added up; shares are of the "
+    "side's time in a table."
 )
-
-
-def _sides(study: Study) -> Grid:
-    rows = tuple(
-        (side.name, side.run.run_id, _describe(side), side.run.device or "no GPU known") for side in study.sides
-    )
-    return Grid(header=("", "run", "what", "GPU"), rows=rows, figures_from=4)
 
 
 def _describe(side: Side) -> str:
@@ -461,14 +495,19 @@ def _describe(side: Side) -> str:
     return f"{run.workload}{f': {place}' if place else ''}{median}"
 
 
+_SIDES = (
+    Column(None, "", "name", left=True),
+    Column(None, "run", "run.run_id", left=True),
+    Column(None, "what", _describe, left=True),
+    Column(None, "GPU", lambda side: side.run.device or "no GPU known", left=True),
+)
+
+
 def _differences(study: Study) -> Iterator[Section]:
     if study.differing:
-        header = ("", *(side.name for side in study.sides))
-        rows = tuple((row.title, *(", ".join(values) or ABSENT for values in row.values)) for row in study.differing)
-        yield Section(
-            heading="Differences that may explain different kernels",
-            parts=(Grid(header=header, rows=rows, figures_from=3),),
-        )
+        columns = [Column(None, "", "title", left=True)]
+        columns += [Column(None, side.name, f"values.{at}", left=True) for at, side in enumerate(study.sides)]
+        yield Section("Differences that may explain different kernels", [Table(columns, study.differing)])
 
 
 def _only_on_one_side(study: Study, top: int) -> Iterator[Section]:
@@ -478,48 +517,34 @@ def _only_on_one_side(study: Study, top: int) -> Iterator[Section]:
         return
     names = short_names(row.name for row in alone)
     scale = notation([row.seconds for row in alone], "seconds")
-    rows = [
-        (study.sides[row.only_on or 0].name, names[row.name], _calls(row.amounts), scale.write(abs(row.seconds)))
-        for row in alone[:top]
-    ]
-    header = ("launched by", "kernel", "calls", "a step")
-    yield Section(
-        heading="Kernels that only one side launched",
-        parts=(Grid(header=header, rows=tuple(rows), figures_from=2), *_more(alone[top:], scale)),
+    columns = (
+        Column(None, "launched by", lambda row: study.sides[row.only_on or 0].name, left=True),
+        Column(None, "kernel", lambda row: names[row.name], left=True),
+        Column(None, "calls", lambda row: _calls(row.amounts)),
+        Column(None, "a step", lambda row: scale.write(abs(row.seconds))),
     )
+    yield Section("Kernels that only one side launched", [Table(columns, alone, most=top, more=partial(_more, scale))])
 
 
-def _table(table: Table, study: Study, top: int) -> Section:
-    names = short_names(row.name for row in table.rows)
-    shown = table.rows[:top]
-    scale = notation([amount.seconds for row in table.rows for amount in row.amounts if amount], "seconds")
-    header = ("", *(side.name for side in study.sides), *_difference_header(study), "share", "calls")
-    rows = [(_called_shown(row, names), *_times(row, scale), _shares(row), _calls(row.amounts)) for row in shown]
-    return Section(
-        heading=f"{table.lane.title}, {scale.symbol} a step",
-        parts=(Grid(header=header, rows=(*rows, _total(table, scale))), *_more(table.rows[top:], scale)),
-    )
-
-
-def _difference_header(study: Study) -> tuple[str, ...]:
-    return (f"{study.sides[1].name} − {study.sides[0].name}",) if len(study.sides) > 1 else ()
+def _operations(lane: LaneTimes, study: Study, top: int) -> Section:
+    names = short_names(row.name for row in lane.rows)
+    scale = notation([amount.seconds for row in lane.rows for amount in row.amounts if amount], "seconds")
+    columns = [Column(None, "", lambda row: _called_shown(row, names), left=True)]
+    for at, side in enumerate(study.sides):
+        columns.append(Column(None, side.name, f"amounts.{at}.seconds", show=scale.write_bare))
+    total = [ABSENT if seconds is None else scale.write_bare(seconds) for seconds in lane.totals]
+    if len(study.sides) > 1:
+        title = f"{study.sides[1].name} − {study.sides[0].name}"
+        columns.append(Column(None, title, "seconds", show=scale.write_difference))
+        total.append(ABSENT if lane.difference is None else scale.write_difference(lane.difference))
+    columns += [Column(None, "share", _shares), Column(None, "calls", lambda row: _calls(row.amounts))]
+    foot = (f"all {len(lane.rows)}", *total)
+    table = Table(columns, lane.rows, foot=[foot], most=top, more=partial(_more, scale))
+    return Section(f"{lane.lane.title}, {scale.symbol} a step", [table])
 
 
 def _called_shown(row: Row, names: Mapping[str, str]) -> str:
     return "(others: without a row of their own)" if row.name == OTHERS else names[row.name]
-
-
-def _times(row: Row, scale: Notation) -> tuple[str, ...]:
-    sides = tuple(ABSENT if amount is None else scale.write_bare(amount.seconds) for amount in row.amounts)
-    return sides if len(sides) == 1 else (*sides, scale.write_difference(row.seconds))
-
-
-def _total(table: Table, scale: Notation) -> tuple[str, ...]:
-    sides = tuple(ABSENT if total is None else scale.write_bare(total) for total in table.totals)
-    difference = () if len(sides) == 1 else (ABSENT,)
-    if table.difference is not None:
-        difference = (scale.write_difference(table.difference),)
-    return (f"all {len(table.rows)}", *sides, *difference, "", "")
 
 
 def _shares(row: Row) -> str:
@@ -531,43 +556,9 @@ def _calls(amounts: Sequence[Amount | None]) -> str:
     return " / ".join(significant(amount.calls) if amount else ABSENT for amount in amounts)
 
 
-def _more(rest: Sequence[Row], scale: Notation) -> Iterator[str]:
-    """Yield the number of rows that are not shown."""
-    if rest:
-        largest = scale.write(abs(rest[0].seconds))
-        yield f"{len(rest)} more, none above {largest}; --top shows them."
-
-
-# The sides in names of columns.
-_LETTERS = "ab"
-
-
-def render(study: Study, *, top: int) -> Rendering:
-    """Return the forms of a profile: CSV has a line for each operation; only the terminal stops after `top` rows."""
-    return Rendering(
-        sections=partial(build_document, study, top=max(len(table.rows) for table in study.tables)),
-        record=partial(_record, study),
-        lines=lambda: ({"table": table.lane.name, **_operation(row)} for table in study.tables for row in table.rows),
-        show=lambda console: print_sections(console, build_document(study, top=top)),
-    )
-
-
-def _record(study: Study) -> dict[str, Any]:
-    return {
-        "parts": [asdict(times) for times in study.parts],
-        "answer": answer(study),
-        "sides": [_side(side) for side in study.sides],
-        "differing": {row.title: row.values for row in study.differing},
-        "tables": {
-            table.lane.name: {
-                "total_seconds": table.totals,
-                "difference_seconds": table.difference,
-                "operations": [_operation(row) for row in table.rows],
-            }
-            for table in study.tables
-        },
-        "warnings": [asdict(caveat) for caveat in find_caveats(study)],
-    }
+def _more(scale: Notation, rest: Sequence[Row]) -> str:
+    """Return the number of rows that are not shown."""
+    return f"{len(rest)} more, none above {scale.write(abs(rest[0].seconds))}; --top shows them."
 
 
 def _side(side: Side) -> dict[str, Any]:
@@ -583,13 +574,3 @@ def _side(side: Side) -> dict[str, Any]:
         "parameters": json.loads(run.parameters),
         **side.step_seconds,
     }
-
-
-def _operation(row: Row) -> dict[str, Any]:
-    sides: dict[str, Any] = {}
-    for letter, amount in zip(_LETTERS, row.amounts, strict=False):
-        sides[f"{letter}_seconds"] = amount.seconds if amount else None
-        sides[f"{letter}_share_percent"] = amount.share_percent if amount else None
-        sides[f"{letter}_calls"] = amount.calls if amount else None
-    compared = {"difference_seconds": row.seconds, "only_on": None if row.only_on is None else _LETTERS[row.only_on]}
-    return {"kind": row.kind, "name": row.name, **sides, **(compared if len(row.amounts) > 1 else {})}

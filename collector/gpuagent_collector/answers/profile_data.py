@@ -310,7 +310,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class LaneTimes:
     """A lane: its rows, the largest difference first, or of one side the longest.
 
     Attributes:
@@ -329,19 +329,19 @@ class Table:
         return self.totals[1] - self.totals[0]
 
 
-def make_tables(sides: Sequence[Sequence[Operation]]) -> tuple[Table, ...]:
+def make_tables(sides: Sequence[Sequence[Operation]]) -> tuple[LaneTimes, ...]:
     """Return the lanes in which some side has operations; `sides` are one or two."""
     tables = (_table(lane, sides) for lane in LANES)
     return tuple(table for table in tables if table.rows)
 
 
-def _table(lane: Lane, sides: Sequence[Sequence[Operation]]) -> Table:
+def _table(lane: Lane, sides: Sequence[Sequence[Operation]]) -> LaneTimes:
     timed = [_time_operations(lane, operations) for operations in sides]
     totals = [sum(seconds for _, seconds in side.values()) if side else None for side in timed]
     names = dict.fromkeys(key for side in timed for key in side)
     rows = [_row(key, timed, totals) for key in names]
     rows.sort(key=lambda row: (-abs(row.seconds), -max(amount.seconds for amount in row.amounts if amount)))
-    return Table(lane=lane, rows=tuple(rows), totals=tuple(totals))
+    return LaneTimes(lane=lane, rows=tuple(rows), totals=tuple(totals))
 
 
 # Kind and name.

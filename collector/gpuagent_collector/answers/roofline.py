@@ -2,14 +2,11 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from functools import partial
 from math import ceil, floor, log10
 from typing import Any
 
 import plotext
-from rich.console import Console
-from rich.text import Text
 
 from gpuagent_collector.answers.roofline_points import Flops, Point, Roofs, RoofShares, Traffic
 from gpuagent_collector.answers.roofline_study import (
@@ -24,16 +21,16 @@ from gpuagent_collector.answers.roofline_study import (
     label,
     marked,
     roofs_of,
+    study_roofline,
     used_arithmetics,
 )
-from gpuagent_collector.present.answer import Section, caveat_sections, in_short, read_warnings
-from gpuagent_collector.present.human import notation, significant
-from gpuagent_collector.present.rendering import Rendering
-from gpuagent_collector.present.table import Grid
-from gpuagent_collector.present.terminal import print_sections
-from gpuagent_collector.present.values import ABSENT
+from gpuagent_collector.present.answer import Answer, Section, caveat_sections, in_short, read_warnings
+from gpuagent_collector.present.chart import Chart
+from gpuagent_collector.present.human import in_unit, notation, significant
+from gpuagent_collector.present.table import Column, Table
+from gpuagent_collector.query.ask import Ask
 
-LEGEND = "━ measured roofs  · datasheet  a point  ←a at most so far right (bytes ≥ …)"
+_MARKS = "━ measured roofs  · datasheet  a point  ←a at most so far right (bytes ≥ …)"
 
 _HEIGHT_ROWS = 20
 _MEASURED, _STATED = "braille", "·"
@@ -176,56 +173,65 @@ def _idle(busy_percent: float | None) -> str:
 _WIDEST_CHART = 120
 
 
-def build_document(study: Study) -> list[Section]:
-    """Return the whole document, except charts."""
-    of_rooflines = [section for each in study.rooflines for section in (roofs(each), points(each, study))]
-    return [head(study), *of_rooflines, *warnings(study)]
+def answer_roofline(ask: Ask, **asked: Any) -> Answer:
+    """Answer the command; `asked` as for `study_roofline`. It fails for a point above the device's limit."""
+    return render(study_roofline(ask, **asked))
 
 
-def print_study(console: Console, study: Study) -> None:
-    """Print the document as wide as the console, with a chart of each device."""
-    print_sections(console, [head(study)])
+def render(study: Study) -> Answer:
+    """Return the answer; CSV has a line for each point, and only the terminal has these charts."""
+    errors, caveats = find_errors(study), find_caveats(study)
+    sections = []
     for roofline in study.rooflines:
-        print_sections(console, [roofs(roofline)])
-        chart = draw_roofline(roofline, min(console.width, _WIDEST_CHART))
-        if chart:
-            console.print(Text.from_ansi(chart))
-            console.print(Text(f"{LEGEND}\n", style="dim"))
-        print_sections(console, [points(roofline, study)])
-    print_sections(console, warnings(study))
+        rows = _rows(roofline)
+        legend = [_LEGEND] if roofline is study.rooflines[-1] else []
+        sections += [
+            Section(roofline.device, [_roofs(roofline), Chart(draw=partial(_draw, roofline), below=[_MARKS, ""])]),
+            Section(f"{roofline.device}: achieved by runs", [_points(rows, study), Table(_DETAILS, rows), *legend]),
+        ]
+    return Answer(
+        heading=f"Roofline: {' · '.join(dict.fromkeys(roofline.device for roofline in study.rooflines))}",
+        text=answer(study, len(errors), len(caveats)),
+        sections=[*sections, *caveat_sections(errors, heading="Errors")],
+        caveats=caveats,
+        facts={
+            "by": study.facet.name,
+            "rooflines": [
+                {
+                    "device": each.device,
+                    "measured": each.measured,
+                    "ceilings_run": each.ceilings.run.run_id if each.ceilings else None,
+                    "ceilings_of": each.ceilings.nearness.name.lower() if each.ceilings else None,
+                    "datasheet": each.datasheet,
+                    "points": Table((Column("mark"), *_DATA, _RUNS), _rows(each)),
+                }
+                for each in study.rooflines
+            ],
+            "left_out": [run.run_id for run in study.without_figures],
+            "unsuccessful": [run.run_id for run in study.unsuccessful],
+            "cancelled": [run.run_id for run in study.cancelled],
+            "errors": errors,
+        },
+        failed=bool(errors),
+        csv=[Table((*_DATA, _CEILINGS), _rows(each)) for each in study.rooflines],
+    )
 
 
-def head(study: Study) -> Section:
-    """Return the answer."""
-    devices = dict.fromkeys(roofline.device for roofline in study.rooflines)
-    text = answer(study, len(find_errors(study)), len(find_caveats(study)))
-    return Section(heading=f"Roofline: {' · '.join(devices)}", parts=(text,))
+def _rows(roofline: Roofline) -> list[dict[str, Any]]:
+    return [{"mark": mark, "placed": placed, "roofline": roofline} for mark, placed in marked(roofline)]
 
 
-def roofs(roofline: Roofline) -> Section:
+def _draw(roofline: Roofline, width: int) -> list[str]:
+    drawing = draw_roofline(roofline, min(width, _WIDEST_CHART))
+    return [drawing] if drawing else []
+
+
+def _roofs(roofline: Roofline) -> str:
     """Return the roofs of a device and their sources."""
     arithmetics = used_arithmetics(roofline)
     measured = roofs_of(roofline.measured, arithmetics) or "none"
     stated = roofs_of(roofline.datasheet, arithmetics) or "not known"
-    return Section(
-        heading=roofline.device,
-        parts=(f"Roofs measured{_describe_origin(roofline)}: {measured}. Datasheet: {stated}.",),
-    )
-
-
-def points(roofline: Roofline, study: Study) -> Section:
-    """Return the points below the roofs of a device; the last one of a study explains its columns."""
-    legend = (_LEGEND,) if roofline is study.rooflines[-1] else ()
-    return Section(
-        heading=f"{roofline.device}: achieved by runs",
-        parts=(_points_grid(roofline, study), _details_grid(roofline), *legend),
-    )
-
-
-def warnings(study: Study) -> Iterator[Section]:
-    """Yield the errors and the warnings; nothing without any."""
-    yield from caveat_sections(find_errors(study), heading="Errors")
-    yield from caveat_sections(find_caveats(study))
+    return f"Roofs measured{_describe_origin(roofline)}: {measured}. Datasheet: {stated}."
 
 
 _LEGEND = (
@@ -244,136 +250,77 @@ def _describe_origin(roofline: Roofline) -> str:
     return f" by run {ceilings.run.run_id} on {ceilings.run.nodes or 'an unknown node'} ({NEARNESS[ceilings.nearness]})"
 
 
-def _points_grid(roofline: Roofline, study: Study) -> Grid:
-    header = ("", "runs of", "n", "FLOP/byte", "achieved", "% of roof", "datasheet", "side")
-    rows = (
-        (
-            mark,
-            label(placed.point, study),
-            str(len(placed.point.trials)),
-            intensity_of(placed.point) or ABSENT,
-            notation([placed.point.flops_per_second], "FLOP/s").write(placed.point.flops_per_second),
-            _percent_of_roof(placed.point, placed.measured),
-            _percent_of_roof(placed.point, placed.datasheet),
-            side_of(placed) or ABSENT,
-        )
-        for mark, placed in marked(roofline)
+def _points(rows: Sequence[dict[str, Any]], study: Study) -> Table:
+    columns = (
+        Column(None, "", "mark", left=True),
+        Column(None, "runs of", lambda row: label(row["placed"].point, study), left=True),
+        Column(None, "n", lambda row: len(row["placed"].point.trials)),
+        Column(None, "FLOP/byte", lambda row: intensity_of(row["placed"].point) or None),
+        Column(None, "achieved", "placed.point.flops_per_second", show=in_unit("FLOP/s")),
+        Column(None, "% of roof", lambda row: _of_roof(row["placed"], row["placed"].measured)),
+        Column(None, "datasheet", lambda row: _of_roof(row["placed"], row["placed"].datasheet)),
+        Column(None, "side", lambda row: row["placed"].measured.side or row["placed"].datasheet.side),
     )
-    return Grid(header=header, rows=tuple(rows), figures_from=2)
+    return Table(columns, rows)
 
 
-def _details_grid(roofline: Roofline) -> Grid:
-    header = ("", "arithmetic", "FLOPs", "bytes", "step", "busy", "MFU", "datasheet")
-    rows = (
-        (
-            mark,
-            arithmetic_of(placed.point.mix) or ABSENT,
-            f"{notation([placed.point.flops], 'FLOP').write(placed.point.flops)} {_FLOPS_BY[placed.point.flops_by]}",
-            _bytes(placed.point),
-            notation([placed.point.seconds], "seconds").write(placed.point.seconds),
-            _percent(placed.point.busy_percent),
-            _percent(placed.measured.mfu_percent),
-            _percent(placed.datasheet.mfu_percent),
-        )
-        for mark, placed in marked(roofline)
-    )
-    return Grid(header=header, rows=tuple(rows), figures_from=4)
-
-
-def side_of(placed: Placed) -> str | None:
-    """Return the side of the measured ridge, else of the datasheet's, on which a point is; None: unknown."""
-    side = placed.measured.side or placed.datasheet.side
-    return side.value if side else None
-
-
-def _percent_of_roof(point: Point, standing: RoofShares) -> str:
+def _of_roof(placed: Placed, standing: RoofShares) -> str | None:
     if standing.roof_percent is None:
-        return ABSENT
-    return f"{'≥ ' if point.traffic_by is Traffic.LEAST else ''}{significant(standing.roof_percent)} %"
+        return None
+    return f"{'≥ ' if placed.point.traffic_by is Traffic.LEAST else ''}{significant(standing.roof_percent)} %"
 
 
-def _percent(value: float | None) -> str:
-    return ABSENT if value is None else f"{significant(value)} %"
+def _flops(row: dict[str, Any]) -> str:
+    point: Point = row["placed"].point
+    return f"{in_unit('FLOP')(point.flops)} {_FLOPS_BY[point.flops_by]}"
 
 
-def _bytes(point: Point) -> str:
+def _bytes(row: dict[str, Any]) -> str | None:
+    point: Point = row["placed"].point
     if point.traffic_bytes is None or point.traffic_by is None:
-        return ABSENT
-    amount = notation([point.traffic_bytes], "bytes").write(point.traffic_bytes)
-    return f"{_BYTES_BY[point.traffic_by]}{amount}"
+        return None
+    return f"{_BYTES_BY[point.traffic_by]}{in_unit('bytes')(point.traffic_bytes)}"
 
 
 _FLOPS_BY = {Flops.EXECUTED: "ncu", Flops.MODEL: "model"}
 _BYTES_BY = {Traffic.COUNTED: "", Traffic.SAMPLED: "≈ ", Traffic.LEAST: "≥ "}
+_PERCENT = in_unit("percent")
+_DETAILS = (
+    Column(None, "", "mark", left=True),
+    Column(None, "arithmetic", lambda row: arithmetic_of(row["placed"].point.mix) or None, left=True),
+    Column(None, "FLOPs", _flops, left=True),
+    Column(None, "bytes", _bytes, left=True),
+    Column(None, "step", "placed.point.seconds", show=in_unit("seconds")),
+    Column(None, "busy", "placed.point.busy_percent", show=_PERCENT),
+    Column(None, "MFU", "placed.measured.mfu_percent", show=_PERCENT),
+    Column(None, "datasheet", "placed.datasheet.mfu_percent", show=_PERCENT),
+)
 
-
-def render(study: Study) -> Rendering:
-    """Return the forms of a roofline: CSV has a line for each point; only the terminal has charts."""
-    return Rendering(
-        sections=partial(build_document, study),
-        record=partial(_record, study),
-        lines=partial(_lines, study),
-        show=lambda console: print_study(console, study),
-    )
-
-
-def _record(study: Study) -> dict[str, Any]:
-    errors, caveats = find_errors(study), find_caveats(study)
-    return {
-        "answer": answer(study, len(errors), len(caveats)),
-        "by": study.facet.name,
-        "rooflines": [
-            {
-                "device": each.device,
-                "measured": asdict(each.measured),
-                "ceilings_run": each.ceilings.run.run_id if each.ceilings else None,
-                "ceilings_of": each.ceilings.nearness.name.lower() if each.ceilings else None,
-                "datasheet": asdict(each.datasheet),
-                "points": [
-                    {"mark": mark, **_point(placed), "runs": [trial.run.run_id for trial in placed.point.trials]}
-                    for mark, placed in marked(each)
-                ],
-            }
-            for each in study.rooflines
-        ],
-        "left_out": [run.run_id for run in study.without_figures],
-        "unsuccessful": [run.run_id for run in study.unsuccessful],
-        "cancelled": [run.run_id for run in study.cancelled],
-        "errors": [asdict(error) for error in errors],
-        "warnings": [asdict(caveat) for caveat in caveats],
-    }
-
-
-def _point(placed: Placed) -> dict[str, Any]:
-    point = placed.point
-    return {
-        **asdict(point.group),
-        "parameters": json.loads(point.group.parameters),
-        "n": len(point.trials),
-        "step_seconds": point.seconds,
-        "flops": point.flops,
-        "flops_by": point.flops_by.value,
-        "model_flops": point.model_flops,
-        "arithmetic": dict(point.mix),
-        "bytes": point.traffic_bytes,
-        "bytes_by": point.traffic_by.value if point.traffic_by else None,
-        "flops_per_byte": point.intensity,
-        "flops_per_second": point.flops_per_second,
-        "gpu_busy_percent": point.busy_percent,
-        **_share_fields("measured", placed.measured),
-        **_share_fields("datasheet", placed.datasheet),
-    }
-
-
-def _share_fields(source: str, standing: RoofShares) -> dict[str, Any]:
-    return {
-        f"{source}_roof_percent": standing.roof_percent,
-        f"{source}_mfu_percent": standing.mfu_percent,
-        f"{source}_side": standing.side.value if standing.side else None,
-    }
-
-
-def _lines(study: Study) -> Iterator[dict[str, Any]]:
-    for roofline in study.rooflines:
-        for placed in roofline.placed:
-            yield {**_point(placed), "ceilings_run": roofline.ceilings.run.run_id if roofline.ceilings else None}
+_GROUP = ("workload", "side", "platform", "environment", "image", "interference", "limits", "device")
+# Key → path in the point.
+_POINT = {
+    "step_seconds": "seconds",
+    "flops": "flops",
+    "flops_by": "flops_by",
+    "model_flops": "model_flops",
+    "arithmetic": "mix",
+    "bytes": "traffic_bytes",
+    "bytes_by": "traffic_by",
+    "flops_per_byte": "intensity",
+    "flops_per_second": "flops_per_second",
+    "gpu_busy_percent": "busy_percent",
+}
+_DATA = (
+    *(Column(name, value=f"placed.point.group.{name}") for name in _GROUP),
+    Column("parameters", value=lambda row: json.loads(row["placed"].point.group.parameters)),
+    Column("part", value="placed.point.group.part"),
+    Column("n", value=lambda row: len(row["placed"].point.trials)),
+    *(Column(key, value=f"placed.point.{path}") for key, path in _POINT.items()),
+    *(
+        Column(f"{source}_{name}", value=f"placed.{source}.{name}")
+        for source in ("measured", "datasheet")
+        for name in ("roof_percent", "mfu_percent", "side")
+    ),
+)
+_RUNS = Column("runs", value=lambda row: [trial.run.run_id for trial in row["placed"].point.trials])
+_CEILINGS = Column("ceilings_run", value="roofline.ceilings.run.run_id")

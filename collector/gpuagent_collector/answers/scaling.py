@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,24 +18,18 @@ from gpuagent_collector.answers.scaling_curves import (
     Study,
     ranks_of,
     settings_of,
+    study_scaling,
     tell_apart,
 )
-from gpuagent_collector.present.answer import (
-    Caveat,
-    Grid,
-    Section,
-    caveat_sections,
-    in_short,
-    read_warnings,
-)
-from gpuagent_collector.present.human import notation, ratio, significant
-from gpuagent_collector.present.rendering import Rendering
-from gpuagent_collector.present.terminal import is_wide, print_sections
+from gpuagent_collector.present.answer import Answer, Caveat, Section, in_short, read_warnings
+from gpuagent_collector.present.human import in_unit, notation, ratio, significant
+from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
+from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import differing_arguments, write_argument
 from gpuagent_collector.runs.cells import cancelled_caveat
 from gpuagent_collector.runs.words import interval, percent, reasons, statuses
-from gpuagent_collector.statistics.shift import Shift, least_runs
+from gpuagent_collector.statistics.shift import least_runs
 from gpuagent_common.text import counted
 
 # Of the arguments in which commands differ.
@@ -218,28 +212,60 @@ def _sentence(figures: CurveFigures, curves: Iterable[CurveFigures]) -> str:
 _MOST_PLACES = 2
 
 
-def build_document(study: Study, caveats: Sequence[Caveat], *, wide: bool) -> list[Section]:
-    """Return the document; `wide` adds columns for which a narrow terminal has no room."""
+def answer_scaling(ask: Ask, **asked: Any) -> Answer:
+    """Answer the command; `asked` as for `study_scaling`."""
+    return render(study_scaling(ask, **asked))
+
+
+def render(study: Study) -> Answer:
+    """Return the answer; CSV has a line for each number of ranks of each curve."""
+    caveats = find_caveats(study)
+    tables = [_speed_ups(figures, study.measures) for figures in study.curves]
+    both = list(zip(study.curves, tables, strict=True))
     workloads = dict.fromkeys(figures.curve.settings.workload for figures in study.curves)
-    return [
-        Section(heading=f"Scaling: {' · '.join(workloads)}", parts=(answer(study, len(caveats)),)),
-        *(_curve(figures, study, wide) for figures in study.curves),
-        *caveat_sections(caveats),
-    ]
+    return Answer(
+        heading=f"Scaling: {' · '.join(workloads)}",
+        text=answer(study, len(caveats)),
+        sections=[_section(figures, table, study) for figures, table in both],
+        caveats=caveats,
+        facts={
+            "curves": [{**(table.about or {}), "rows": _with_runs(table, figures)} for figures, table in both],
+            "left_out": [trial.run.run_id for trial in study.alone],
+            "elastic": [run.run_id for run in study.elastic],
+            "cancelled": [run.run_id for run in study.cancelled],
+        },
+        csv=tables,
+    )
 
 
-def _curve(figures: CurveFigures, study: Study, wide: bool) -> Section:
+def _with_runs(table: Table, figures: CurveFigures) -> list[dict[str, Any]]:
+    """Return the cells of each row, and its runs."""
+    rows = []
+    for record, row in zip(table.records(), figures.rows, strict=True):
+        trials = row.row.trials
+        runs = {
+            "runs": [trial.run.run_id for trial in trials],
+            "others": Counter(trial.standing for trial in row.row.others),
+            "nodes": sorted({name for trial in trials for name in trial.nodes}),
+            "devices": sorted({trial.run.device for trial in trials if trial.run.device}),
+        }
+        rows.append({**record, **runs})
+    return rows
+
+
+def _section(figures: CurveFigures, table: Table, study: Study) -> Section:
     settings = settings_of(figures.curve).items()
     agreed = ", ".join(f"{name} {value}" for name, value in settings if name != "workload" and value != "none")
+    held = figures.curve.settings.held
     return Section(
-        heading=f"{tell_apart(figures.curve, study.curves)}: {KINDS[figures.curve.settings.held]}",
-        parts=(
-            f"{_WHAT_IS_HELD[figures.curve.settings.held]} All runs agree in {agreed}.",
-            _speed_ups(figures, wide),
+        f"{tell_apart(figures.curve, study.curves)}: {KINDS[held]}",
+        [
+            f"{_WHAT_IS_HELD[held]} All runs agree in {agreed}.",
+            table,
             _details(figures),
             *_efficiencies(figures, study.measures),
-            _legend(figures, wide),
-        ),
+            _legend(figures),
+        ],
     )
 
 
@@ -252,48 +278,68 @@ _WHAT_IS_HELD = {
 }
 
 
-def _speed_ups(figures: CurveFigures, wide: bool) -> Grid:
-    header = ("ranks", "GPUs", "runs", "throughput", "speed-up [95 %]", "efficiency", "comm.")
+def _speed_ups(figures: CurveFigures, measures: Sequence[Measure]) -> Table:
     baseline = figures.curve.baseline
-    return Grid(header=header, rows=tuple(_speed_up_row(row, baseline, wide) for row in figures.rows), figures_from=0)
 
+    def throughput(row: RowFigures) -> str | None:
+        if row.throughput is None:
+            return None
+        rate = notation([row.throughput], "items/s")
+        bounds = "" if row.low is None else f" {_interval(row.low, row.high, rate.write_bare)}"
+        return f"{rate.write(row.throughput)}{bounds}"
 
-def _speed_up_row(row: RowFigures, baseline: Row, wide: bool) -> tuple[str, ...]:
-    is_baseline = row.row is baseline
-    return (
-        _ranks(row.row),
-        _measure(row, "gpus"),
-        str(len(row.row.trials)),
-        _throughput(row, wide),
-        "1" if is_baseline else _speed_up(row),
-        "100 %" if is_baseline else _efficiency(row, wide),
-        _measure(row, "communication_percent"),
+    def speed_up(row: RowFigures) -> str | None:
+        shift = row.speed_up
+        if row.row is baseline:
+            return "1"
+        return f"{ratio(shift.estimate)} {_interval(shift.low, shift.high, ratio)}" if shift else None
+
+    def efficiency(row: RowFigures, within: bool) -> str | None:
+        shift = row.efficiency
+        if row.row is baseline:
+            return "100 %"
+        if shift is None:
+            return None
+        bounds = f" {_interval(shift.low, shift.high, _percent)}" if within else ""
+        return f"{_percent(shift.estimate)} %{bounds}"
+
+    columns = (
+        Column(None, "ranks", _ranks),
+        Column("ranks", value="row.ranks"),
+        Column("node_count", value="row.nodes"),
+        _measure("gpus", "GPUs"),
+        Column("n", "runs", lambda row: len(row.row.trials)),
+        Column("unsuccessful", value=lambda row: len(row.row.others)),
+        Column("throughput", "throughput", show=in_unit("items/s"), wide=False),
+        Column(None, "throughput", throughput, wide=True),
+        Column("throughput_low", value="low"),
+        Column("throughput_high", value="high"),
+        *_shift("speed_up"),
+        Column(None, "speed-up [95 %]", speed_up),
+        *_shift("efficiency"),
+        Column(None, "efficiency", partial(efficiency, within=False), wide=False),
+        Column(None, "efficiency", partial(efficiency, within=True), wide=True),
+        _measure("communication_percent", "comm."),
+        *(Column(measure.name, value=f"measures.{measure.name}") for measure in measures),
     )
+    return Table(columns, figures.rows, about=_curve_record(figures))
 
 
-def _ranks(row: Row) -> str:
-    return f"{row.ranks} on {row.nodes} nodes" if row.nodes > 1 else str(row.ranks)
+def _shift(name: str) -> tuple[Column, ...]:
+    ends = (Column(f"{name}_{end}", value=f"{name}.{end}") for end in ("low", "high"))
+    return (Column(name, value=f"{name}.estimate"), *ends)
 
 
-def _throughput(row: RowFigures, wide: bool) -> str:
-    if row.throughput is None:
-        return ABSENT
-    rate = notation([row.throughput], "items/s")
-    within = f" {_interval(row.low, row.high, rate.write_bare)}" if wide else ""
-    return f"{rate.write(row.throughput)}{within}"
+def _measure(name: str, title: str) -> Column:
+    return Column(None, title, f"measures.{name}", show=in_unit(_UNITS[name]))
 
 
-def _speed_up(row: RowFigures) -> str:
-    shift = row.speed_up
-    return f"{ratio(shift.estimate)} {_interval(shift.low, shift.high, ratio)}" if shift else ABSENT
+_UNITS = {measure.name: measure.unit for measure in MEASURES}
 
 
-def _efficiency(row: RowFigures, wide: bool) -> str:
-    shift = row.efficiency
-    if shift is None:
-        return ABSENT
-    within = f" {_interval(shift.low, shift.high, _percent)}" if wide else ""
-    return f"{_percent(shift.estimate)} %{within}"
+def _ranks(row: RowFigures) -> str:
+    ranks, nodes = row.row.ranks, row.row.nodes
+    return f"{ranks} on {nodes} nodes" if nodes > 1 else str(ranks)
 
 
 def _interval(low: float | None, high: float | None, write: Callable[[float], str]) -> str:
@@ -304,55 +350,38 @@ def _percent(share: float) -> str:
     return significant(100 * share)
 
 
-def _details(figures: CurveFigures) -> Grid:
-    header = ("ranks", "where", "step", "exposed", "other runs")
-    measures = ("step_seconds", "exposed_communication_percent")
-    rows = tuple(
-        (
-            _ranks(row.row),
-            _places(row.row),
-            *(_measure(row, name) for name in measures),
-            statuses(Counter(trial.standing for trial in row.row.others)) or ABSENT,
-        )
-        for row in figures.rows
+def _details(figures: CurveFigures) -> Table:
+    columns = (
+        Column(None, "ranks", _ranks, left=True),
+        Column(None, "where", lambda row: _places(row.row), left=True),
+        _measure("step_seconds", "step"),
+        _measure("exposed_communication_percent", "exposed"),
+        Column(None, "other runs", lambda row: statuses(Counter(trial.standing for trial in row.row.others)) or ABSENT),
     )
-    return Grid(header=header, rows=rows, figures_from=2)
+    return Table(columns, figures.rows)
 
 
-def _efficiencies(figures: CurveFigures, measures: Sequence[Measure]) -> Iterator[Grid]:
-    """Yield the table of useful output by input, with the known inputs."""
-    inputs = {
-        # Items a second of each GPU are also those of a GPU-second.
-        measure: f"items by {_INPUTS.get(measure.unit) or measure.unit.rpartition('/')[2]}"
-        for measure in measures
-        if measure.name.startswith("items_per_")
-    }
-    known = {
-        measure: title for measure, title in inputs.items() if any(measure.name in row.measures for row in figures.rows)
-    }
-    if known:
-        baseline = next(row for row in figures.rows if row.row is figures.curve.baseline)
-        rows = tuple(
-            (_ranks(row.row), *(_efficiency_by(measure, row, baseline) for measure in known)) for row in figures.rows
-        )
-        yield Grid(header=("ranks", *known.values()), rows=rows, figures_from=0)
+def _efficiencies(figures: CurveFigures, measures: Sequence[Measure]) -> Iterator[Table]:
+    """Yield the table of useful output by input, with the known inputs, in percent of the fewest ranks."""
+    baseline = next(row for row in figures.rows if row.row is figures.curve.baseline)
 
+    def written(row: RowFigures, name: str) -> str | None:
+        value, reference = row.measures.get(name), baseline.measures.get(name)
+        if value is None:
+            return None
+        return significant(value) + (f" ({_percent(value / reference)} %)" if reference and row is not baseline else "")
 
-def _efficiency_by(measure: Measure, row: RowFigures, baseline: RowFigures) -> str:
-    """Return it, and in percent of that of the fewest ranks."""
-    value, reference = row.measures.get(measure.name), baseline.measures.get(measure.name)
-    if value is None:
-        return ABSENT
-    return significant(value) + (f" ({_percent(value / reference)} %)" if reference and row is not baseline else "")
-
-
-def _measure(row: RowFigures, name: str) -> str:
-    value = row.measures.get(name)
-    return ABSENT if value is None else notation([value], _UNITS[name]).write(value)
+    columns = [Column(None, "ranks", _ranks)]
+    for measure in measures:
+        if measure.name.startswith("items_per_") and any(measure.name in row.measures for row in figures.rows):
+            # Items a second of each GPU are also those of a GPU-second.
+            title = f"items by {_INPUTS.get(measure.unit) or measure.unit.rpartition('/')[2]}"
+            columns.append(Column(None, title, partial(written, name=measure.name)))
+    if columns[1:]:
+        yield Table(columns, figures.rows)
 
 
 _INPUTS = {"items/s": "GPU-second", "items/J": "joule"}
-_UNITS = {measure.name: measure.unit for measure in MEASURES}
 
 
 def _places(row: Row) -> str:
@@ -363,12 +392,12 @@ def _places(row: Row) -> str:
     return listed if len(places) <= _MOST_PLACES else f"{listed}; … ({len(places)} in all)"
 
 
-def _legend(figures: CurveFigures, wide: bool) -> str:
+def _legend(figures: CurveFigures) -> str:
     sentences = [
         f"Medians over runs. Speed-up: the throughput against that on {ranks_of([figures.curve.baseline.ranks])} "
         "(Hodges-Lehmann); efficiency: that by the ratio of ranks. None of it is tested."
     ]
-    if any(_is_unbounded(row, wide) for row in figures.rows):
+    if any(row.speed_up and row.speed_up.low is None for row in figures.rows):
         sentences.append("[–]: too few runs for an interval.")
     if any("communication_percent" in row.measures for row in figures.rows):
         sentences.append(
@@ -377,40 +406,6 @@ def _legend(figures: CurveFigures, wide: bool) -> str:
     if any("items_per_gpu_second" in row.measures for row in figures.rows):
         sentences.append("Items by input, and in percent of the fewest ranks; joules: of the GPUs alone.")
     return " ".join(sentences)
-
-
-def _is_unbounded(row: RowFigures, wide: bool) -> bool:
-    """Return whether a shown interval is absent."""
-    has_no_interval = wide and row.throughput is not None and row.low is None
-    return has_no_interval or (row.speed_up is not None and row.speed_up.low is None)
-
-
-def render(study: Study) -> Rendering:
-    """Return the forms of a study: CSV has a line for each number of ranks of each curve."""
-    sections = partial(build_document, study, find_caveats(study))
-    return Rendering(
-        sections=partial(sections, wide=True),
-        record=partial(_record, study),
-        lines=lambda: (
-            {**_curve_record(each), **_row(row, study.measures)} for each in study.curves for row in each.rows
-        ),
-        show=lambda console: print_sections(console, sections(wide=is_wide(console))),
-    )
-
-
-def _record(study: Study) -> dict[str, Any]:
-    caveats = find_caveats(study)
-    return {
-        "answer": answer(study, len(caveats)),
-        "curves": [
-            {**_curve_record(figures), "rows": [{**_row(row, study.measures), **_runs(row)} for row in figures.rows]}
-            for figures in study.curves
-        ],
-        "left_out": [trial.run.run_id for trial in study.alone],
-        "elastic": [run.run_id for run in study.elastic],
-        "cancelled": [run.run_id for run in study.cancelled],
-        "warnings": [asdict(caveat) for caveat in caveats],
-    }
 
 
 def _curve_record(figures: CurveFigures) -> dict[str, Any]:
@@ -423,35 +418,4 @@ def _curve_record(figures: CurveFigures) -> dict[str, Any]:
         "held": settings.held.value,
         "amounts": dict(settings.amounts),
         "baseline_ranks": figures.curve.baseline.ranks,
-    }
-
-
-def _row(row: RowFigures, measures: Sequence[Measure]) -> dict[str, Any]:
-    return {
-        "ranks": row.row.ranks,
-        "node_count": row.row.nodes,
-        "n": len(row.row.trials),
-        "unsuccessful": len(row.row.others),
-        "throughput": row.throughput,
-        "throughput_low": row.low,
-        "throughput_high": row.high,
-        **_shift("speed_up", row.speed_up),
-        **_shift("efficiency", row.efficiency),
-        **{measure.name: row.measures.get(measure.name) for measure in measures},
-    }
-
-
-def _shift(name: str, shift: Shift | None) -> dict[str, float | None]:
-    if shift is None:
-        return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
-    return {name: shift.estimate, f"{name}_low": shift.low, f"{name}_high": shift.high}
-
-
-def _runs(row: RowFigures) -> dict[str, Any]:
-    trials = row.row.trials
-    return {
-        "runs": [trial.run.run_id for trial in trials],
-        "others": Counter(trial.standing for trial in row.row.others),
-        "nodes": sorted({name for trial in trials for name in trial.nodes}),
-        "devices": sorted({trial.run.device for trial in trials if trial.run.device}),
     }

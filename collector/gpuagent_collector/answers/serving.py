@@ -3,7 +3,7 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from math import log
@@ -15,11 +15,9 @@ from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.compare.figures import values_of_sides
 from gpuagent_collector.compare.matrix import Selection, choose_runs
 from gpuagent_collector.metrics import BY_NAME, Metric
-from gpuagent_collector.present.answer import Caveat, Section, caveat_sections, read_warnings, shorten_sides
-from gpuagent_collector.present.human import notation, ratio, significant
-from gpuagent_collector.present.rendering import Rendering
-from gpuagent_collector.present.table import Grid
-from gpuagent_collector.present.terminal import print_sections
+from gpuagent_collector.present.answer import Answer, Caveat, Part, Section, read_warnings
+from gpuagent_collector.present.human import in_unit, notation, ratio, significant
+from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, currencies_of
 from gpuagent_collector.query.ask import Ask
@@ -430,123 +428,106 @@ def tell_apart(curve: Curve, study: Study) -> str:
     return " ".join([*(f"{name}={value}" for name, value in telling.items()), *load])
 
 
-def build_document(study: Study, caveats: Sequence[Caveat]) -> list[Section]:
-    """Return the document."""
-    sides = dict.fromkeys([*study.chosen.layout.sides, *(side for curve in study.curves for side in curve.points)])
-    heading = f"Serving by {study.chosen.layout.facet.spoken}: {', '.join(sides)}"
-    sections = [
-        Section(heading=heading, parts=(answer(study, len(caveats)),)),
-        *(_section(curve, study) for curve in study.curves),
-        *caveat_sections(caveats),
-    ]
-    return shorten_sides(sections, list(sides))
+def answer_serving(ask: Ask, *, percent: int | None, milliseconds: Mapping[str, float], **asked: Any) -> Answer:
+    """Answer the command; `asked` are the fields of a comparison's request."""
+    return render(study_serving(ask, Request(**asked), percent=percent, milliseconds=milliseconds))
+
+
+def render(study: Study) -> Answer:
+    """Return the answer; CSV has a line for each side and load of each curve."""
+    caveats, layout = find_caveats(study), study.chosen.layout
+    sides = list(dict.fromkeys([*layout.sides, *(side for curve in study.curves for side in curve.points)]))
+    tables = [_data(curve, study) for curve in study.curves]
+    return Answer(
+        heading=f"Serving by {layout.facet.spoken}: {', '.join(sides)}",
+        text=answer(study, len(caveats)),
+        sections=[_section(curve, study) for curve in study.curves],
+        caveats=caveats,
+        facts={"curves": [_facts(curve, table) for curve, table in zip(study.curves, tables, strict=True)]},
+        csv=tables,
+        sides=sides,
+    )
+
+
+def _facts(curve: Curve, points: Table) -> dict[str, Any]:
+    best = {side: point.load if (point := curve.best(side)) else None for side in curve.points}
+    return {
+        "load": curve.load,
+        "settings": curve.settings,
+        "percent": curve.limits.percent,
+        "limits_milliseconds": curve.limits.milliseconds,
+        "highest_load_kept": best if curve.limits.milliseconds else None,
+        "crossings": curve.crossings,
+        "points": points,
+    }
+
+
+def _data(curve: Curve, study: Study) -> Table:
+    rows = [{"side": side, "point": point} for side, points in curve.points.items() for point in points]
+    names = [name for name, metric in BY_NAME.items() if metric.group == "Serving"]
+    columns = (
+        Column("side"),
+        Column("load", value="point.load"),
+        Column("load_unit", value=lambda _row: LOADS[curve.load]),
+        Column("runs", value="point.runs"),
+        Column("failed_runs", value="point.failed"),
+        *map(_figure, ("throughput", *names, ENERGY, *(metric.name for metric in study.costs))),
+        Column("metric", value=lambda _row: curve.limits.metric),
+        Column("ratio", value="point.shift.estimate"),
+        Column("ratio_low", value="point.shift.low"),
+        Column("ratio_high", value="point.shift.high"),
+        Column("is_kept", value="point.is_kept"),
+    )
+    return Table(columns, rows)
+
+
+def _figure(name: str) -> Column:
+    return Column(name, value=f"point.figures.{name}")
 
 
 def _section(curve: Curve, study: Study) -> Section:
     agreed = ", ".join(
         f"{name} {value}" for name, value in curve.settings.items() if name in ("model", "api", "input", "output")
     )
-    load = LOADS[curve.load]
-    times = [f"{LIMITED[kind]} p{curve.limits.percent}" for kind in curve.limits.kinds]
-    costs = [f"{metric.unit}/million" for metric in study.costs]
     notes = ["Medians over runs.", f"Ratios are of {_title(curve.limits.metric)} to the first side's [95 %]."]
     if curve.limits.milliseconds:
         notes.append(f"kept: {write_limits(curve)}.")
     if any(ENERGY in point.figures for point in _points(curve)):
         notes.append("Joules: of the GPUs. A token is one of an answer.")
-    return Section(
-        heading=tell_apart(curve, study) or f"Latency by {curve.load}",
-        parts=(
-            *((f"All runs agree in {agreed}.",) if agreed else ()),
-            Grid(
-                header=(load, "side", "runs", *times, "ratio [95 %]", "kept"), rows=tuple(_rows(curve)), figures_from=2
-            ),
-            Grid(
-                header=(load, "side", "tokens/s", "goodput/s", "J/token", *costs),
-                rows=tuple(_output_rows(curve, study)),
-                figures_from=2,
-            ),
-            " ".join(notes),
-        ),
-    )
+    rows = list(_by_load(curve))
+    first = (Column(None, LOADS[curve.load], "load", left=True), Column(None, "side", "side", left=True))
+    latency = Table((*first, *_latency(curve)), rows)
+    output = Table((*first, *_output(study)), rows)
+    parts: list[Part] = [f"All runs agree in {agreed}."] if agreed else []
+    return Section(tell_apart(curve, study) or f"Latency by {curve.load}", [*parts, latency, output, " ".join(notes)])
 
 
-def _by_load(curve: Curve) -> Iterator[tuple[str, str, Point]]:
+def _by_load(curve: Curve) -> Iterator[dict[str, Any]]:
     """Yield load, side and point, by load; the load only once."""
     for level in sorted({point.load for point in _points(curve)}):
         shown = significant(level)
         for side, points in curve.points.items():
             for point in points:
                 if point.load == level:
-                    yield shown, side, point
+                    yield {"load": shown, "side": side, "point": point}
                     shown = ""
 
 
-def _rows(curve: Curve) -> Iterator[tuple[str, ...]]:
-    percent = curve.limits.percent
-    for load, side, point in _by_load(curve):
-        times = [_seconds(point, f"{kind}_p{percent}_seconds") for kind in curve.limits.kinds]
-        shift = write_shift(point.shift, notation([1.0], "")) if point.shift else ABSENT
-        kept = ABSENT if point.is_kept is None else "yes" if point.is_kept else "no"
-        runs = f"{point.runs} of {point.runs + point.failed}" if point.failed else str(point.runs)
-        yield load, side, runs, *times, shift, kept
+def _latency(curve: Curve) -> Iterator[Column]:
+    yield Column(None, "runs", lambda row: _runs(row["point"]))
+    for kind in curve.limits.kinds:
+        title, name = f"{LIMITED[kind]} p{curve.limits.percent}", f"{kind}_p{curve.limits.percent}_seconds"
+        yield Column(None, title, f"point.figures.{name}", show=in_unit("seconds"))
+    yield Column(None, "ratio [95 %]", "point.shift", show=partial(write_shift, scale=notation([1.0], "")))
+    yield Column(None, "kept", "point.is_kept")
 
 
-def _seconds(point: Point, name: str) -> str:
-    value = point.figures.get(name)
-    if value is None:
-        return ABSENT
-    scale = notation([value], "seconds")
-    return scale.write(value)
+def _runs(point: Point) -> str:
+    return f"{point.runs} of {point.runs + point.failed}" if point.failed else str(point.runs)
 
 
-def _output_rows(curve: Curve, study: Study) -> Iterator[tuple[str, ...]]:
-    names = ("throughput", "goodput_requests_per_second", ENERGY, *(metric.name for metric in study.costs))
-    for load, side, point in _by_load(curve):
-        yield load, side, *(_write(point.figures, name) for name in names)
-
-
-def render(study: Study) -> Rendering:
-    """Return the forms of a study: CSV has a line for each side and load of each curve."""
-    caveats = find_caveats(study)
-    sections = partial(build_document, study, caveats)
-    return Rendering(
-        sections=sections,
-        record=lambda: {
-            "answer": answer(study, len(caveats)),
-            "curves": [_record(curve, study) for curve in study.curves],
-            "warnings": [asdict(caveat) for caveat in caveats],
-        },
-        lines=lambda: (line for curve in study.curves for line in _lines(curve, study)),
-        show=lambda console: print_sections(console, sections()),
-    )
-
-
-def _record(curve: Curve, study: Study) -> dict[str, Any]:
-    best = {side: point.load if (point := curve.best(side)) else None for side in curve.points}
-    return {
-        "load": curve.load,
-        "settings": dict(curve.settings),
-        "percent": curve.limits.percent,
-        "limits_milliseconds": dict(curve.limits.milliseconds),
-        "highest_load_kept": best if curve.limits.milliseconds else None,
-        "crossings": [asdict(crossing) for crossing in curve.crossings],
-        "points": list(_lines(curve, study)),
-    }
-
-
-def _lines(curve: Curve, study: Study) -> Iterator[dict[str, Any]]:
-    costs = [metric.name for metric in study.costs]
-    names = [name for name, metric in BY_NAME.items() if metric.group == "Serving"]
-    for side, points in curve.points.items():
-        for point in points:
-            figures = {name: point.figures.get(name) for name in ("throughput", *names, ENERGY, *costs)}
-            line = {"side": side, "load": point.load, "load_unit": LOADS[curve.load], "runs": point.runs}
-            line |= {"failed_runs": point.failed, **figures}
-            yield {**line, "metric": curve.limits.metric, **_shift(point.shift), "is_kept": point.is_kept}
-
-
-def _shift(shift: Shift | None) -> dict[str, float | None]:
-    if shift is None:
-        return dict.fromkeys(("ratio", "ratio_low", "ratio_high"))
-    return {"ratio": shift.estimate, "ratio_low": shift.low, "ratio_high": shift.high}
+def _output(study: Study) -> Iterator[Column]:
+    titles = {"throughput": "tokens/s", "goodput_requests_per_second": "goodput/s", ENERGY: "J/token"}
+    titles |= {metric.name: f"{metric.unit}/million" for metric in study.costs}
+    for name, title in titles.items():
+        yield Column(None, title, f"point.figures.{name}")

@@ -4,13 +4,11 @@ import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from statistics import median
 from typing import Any
-
-from rich.console import Console
 
 from gpuagent_collector.answers import profile as profiling
 from gpuagent_collector.answers.profile import Chosen, study_chosen
@@ -18,15 +16,11 @@ from gpuagent_collector.answers.profile import Study as Profile
 from gpuagent_collector.answers.profile_data import traced_runs
 from gpuagent_collector.compare import export as comparing
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
-from gpuagent_collector.compare.export import answer_section, detail_sections, part_sections, print_courses
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.launching.runs import find_parts, read_stored_output
-from gpuagent_collector.present.answer import Section, Verbatim, caveat_sections
-from gpuagent_collector.present.human import duration, notation
-from gpuagent_collector.present.rendering import Rendering
-from gpuagent_collector.present.table import Grid
-from gpuagent_collector.present.terminal import is_wide, print_sections
-from gpuagent_collector.present.values import ABSENT
+from gpuagent_collector.present.answer import Answer, Section, Verbatim
+from gpuagent_collector.present.human import duration, in_unit, notation
+from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.named_runs import NamedRun, find_run
 from gpuagent_collector.query.recorder import Recorder
@@ -35,7 +29,6 @@ from gpuagent_collector.runs.find import median_run
 from gpuagent_collector.runs.reported import size_text
 from gpuagent_collector.runs.series import Course
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_common.text import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,33 +87,18 @@ def is_point(name: str) -> bool:
     return _LINK.fullmatch(name) is not None
 
 
-def links_sections(points: Sequence[Point]) -> list[Section]:
-    """Return a table of the operations, and one of the pairs for each size."""
+def links_sections(points: Sequence[Point]) -> Iterator[Section]:
+    """Yield a table of the operations, and one of the pairs for each size."""
     whole = [point for point in points if point.pair is None]
-    sections = []
     if whole:
-        rows = tuple(
-            (
-                point.operation,
-                ABSENT if point.ranks is None else str(point.ranks),
-                size_text(point.size_bytes),
-                _write_median(point.seconds, "seconds"),
-                _write_median(point.algorithm_bytes_per_second, "bytes/s"),
-                _write_median(point.bus_bytes_per_second, "bytes/s"),
-                str(max(map(len, (point.seconds, point.algorithm_bytes_per_second, point.bus_bytes_per_second)))),
-            )
-            for point in whole
-        )
-        header = ("operation", "ranks", "size", "time", "algorithm bandwidth", "bus bandwidth", "runs")
         note = "Medians over runs. Algorithm bandwidth: size / time; bus bandwidth: as nccl-tests defines it."
-        grid = Grid(header=header, rows=rows, figures_from=1)
-        sections.append(Section(heading="Collectives", parts=(grid, note)))
+        yield Section("Collectives", [Table(_COLLECTIVES, whole), note])
     by_size: dict[tuple[int | None, int], list[Point]] = defaultdict(list)
     for point in points:
         if point.pair is not None and point.bus_bytes_per_second:
             by_size[point.ranks, point.size_bytes].append(point)
-    sections += [_pairs_section(of_size) for of_size in by_size.values()]
-    return sections
+    for of_size in by_size.values():
+        yield _pairs_section(of_size)
 
 
 def _pairs_section(points: Sequence[Point]) -> Section:
@@ -128,19 +106,34 @@ def _pairs_section(points: Sequence[Point]) -> Section:
     rates = {point.pair: median(point.bus_bytes_per_second) for point in points}
     ranks = sorted({rank for pair in rates if pair for rank in pair})
     scale = notation(list(rates.values()), "bytes/s")
-    rows = tuple(
-        (
-            str(rank),
-            *(
-                scale.write_bare(rate) if (rate := rates.get((min(rank, other), max(rank, other)))) else ABSENT
-                for other in ranks
-            ),
-        )
-        for rank in ranks
-    )
-    heading = f"Pairs of ranks, {size_text(points[0].size_bytes)} in each direction, {scale.symbol}"
-    return Section(heading=heading, parts=(Grid(header=("rank", *map(str, ranks)), rows=rows, figures_from=1),))
 
+    def rate(other: int, rank: int) -> str | None:
+        found = rates.get((min(rank, other), max(rank, other)))
+        return scale.write_bare(found) if found else None
+
+    columns = [Column(None, "rank", left=True), *(Column(None, str(other), partial(rate, other)) for other in ranks)]
+    heading = f"Pairs of ranks, {size_text(points[0].size_bytes)} in each direction, {scale.symbol}"
+    return Section(heading, [Table(columns, ranks)])
+
+
+def _median(title: str, name: str, unit: str) -> Column:
+    """Return a column of the medians of a row's values."""
+    return Column(None, title, name, lambda values: in_unit(unit)(median(values)) if values else None)
+
+
+_COLLECTIVES = (
+    Column(None, "operation", "operation", left=True),
+    Column(None, "ranks", "ranks"),
+    Column(None, "size", "size_bytes", size_text),
+    _median("time", "seconds", "seconds"),
+    _median("algorithm bandwidth", "algorithm_bytes_per_second", "bytes/s"),
+    _median("bus bandwidth", "bus_bytes_per_second", "bytes/s"),
+    Column(
+        None,
+        "runs",
+        lambda point: max(map(len, (point.seconds, point.algorithm_bytes_per_second, point.bus_bytes_per_second))),
+    ),
+)
 
 _LINK = re.compile(
     r"(?:pair_(?P<first>[0-9]+)_(?P<second>[0-9]+)|(?P<operation>(?!pairs_)[a-z_]+))_(?P<bytes>[0-9]+)_bytes_"
@@ -210,21 +203,21 @@ def load_stacks(ask: Ask, run_ids: Sequence[str]) -> tuple[Stack, ...]:
 
 def stacks_section(stacks: Sequence[Stack]) -> Section:
     """Return the stacks as a table."""
-    rows = tuple(
-        (
-            f"{stack.conv} conv + {stack.fc} fc"
-            if stack.gpu is None
-            else f"  GPU {stack.gpu}: {stack.conv} + {stack.fc}",
-            _outcome(stack),
-            _write_median(stack.step_seconds, "seconds"),
-            _write_median(stack.peak_bytes, "bytes"),
-            str(stack.runs),
-        )
-        for stack in stacks
+    columns = (
+        Column(None, "stack", _title, left=True),
+        Column(None, "memory", _outcome, left=True),
+        _median("step", "step_seconds", "seconds"),
+        _median("GPU memory, peak", "peak_bytes", "bytes"),
+        Column(None, "runs", "runs"),
     )
-    header = ("stack", "memory", "step", "GPU memory, peak", "runs")
     note = "Medians over runs; convolutions and linear layers in training, forward and backward."
-    return Section(heading="Stacks of layers", parts=(Grid(header=header, rows=rows, figures_from=2), note))
+    return Section("Stacks of layers", [Table(columns, stacks), note])
+
+
+def _title(stack: Stack) -> str:
+    if stack.gpu is None:
+        return f"{stack.conv} conv + {stack.fc} fc"
+    return f"  GPU {stack.gpu}: {stack.conv} + {stack.fc}"
 
 
 def _outcome(stack: Stack) -> str:
@@ -233,11 +226,6 @@ def _outcome(stack: Stack) -> str:
     if not stack.fits:
         return "out of memory"
     return "fits" if stack.name.startswith("point") else "largest that fits"
-
-
-def _write_median(values: Iterable[float], unit: str) -> str:
-    found = list(values)
-    return notation([median(found)], unit).write(median(found)) if found else ABSENT
 
 
 def _values(found: Iterable[Mapping[str, float]], field: str) -> tuple[float, ...]:
@@ -295,7 +283,7 @@ def load_details(ask: Ask, layout: Layout) -> Details | None:
     )
 
 
-def details_section(details: Details) -> Section:
+def details_table(details: Details) -> Table:
     """Return the run as a table of two columns; without properties that it does not have."""
     row = details.row
     took = (row["ended_at"] - row["started_at"]).total_seconds() if row["started_at"] and row["ended_at"] else 0
@@ -319,8 +307,8 @@ def details_section(details: Details) -> Section:
         "Command": shlex.join(command),
         "Labels": " ".join(f"{name}={value}" for name, value in labels.items()),
     }
-    rows = tuple((title, text) for title, text in known.items() if text)
-    return Section(heading=f"Run {row['run_id']}", parts=(Grid(header=("", "value"), rows=rows, figures_from=2),))
+    columns = (Column(None, "", left=True), Column(None, "value", left=True))
+    return Table(columns, [(title, text) for title, text in known.items() if text])
 
 
 def results_section(details: Details) -> Section | None:
@@ -328,13 +316,13 @@ def results_section(details: Details) -> Section | None:
 
     Collectives by size have a table of their own.
     """
-    rows = tuple(
+    rows = [
         (row["name"], row["text"] or f"{_figure(row['value'])} {row['unit'] or ''}".rstrip())
         for row in details.results
         if (row["value"] is not None or row["text"] is not None) and not is_point(row["name"])
-    )
-    grid = Grid(header=("name", "value"), rows=rows, figures_from=2)
-    return Section(heading="Results that the program reported", parts=(grid,)) if rows else None
+    ]
+    columns = (Column(None, "name", left=True), Column(None, "value", left=True))
+    return Section("Results that the program reported", [Table(columns, rows)]) if rows else None
 
 
 def output_section(details: Details, lines: int) -> Section | None:
@@ -468,89 +456,74 @@ _LINES = 15
 _MOST_BLOCKS = 6
 
 
-def render(showing: Showing) -> Rendering:
-    """Return the forms of the answer: CSV has a line for each metric of each setting."""
-    of_comparison = comparing.render(showing.comparison)
-    return Rendering(
-        sections=lambda: [*_before_curves(showing, wide=True), *_after_curves(showing)],
-        record=partial(_record, showing),
-        lines=of_comparison.lines,
-        show=partial(_print, showing),
+def answer_show(ask: Ask, *, name: str | None, **asked: Any) -> Answer:
+    """Answer the command; `asked` are the fields of a comparison's request."""
+    return render(study_show(ask, name, Request(**asked, every_chart=asked["everything"])))
+
+
+def render(showing: Showing) -> Answer:
+    """Return the answer; CSV has a line for each metric of each setting."""
+    comparison, details = showing.comparison, showing.details
+    of_comparison = comparing.render(comparison)
+    heading, parts = comparing.first_parts(comparison)
+    text = of_comparison.text
+    if details:
+        heading, text, parts = f"Run {details.row['run_id']}", "", [details_table(details)]
+    return Answer(
+        heading=heading,
+        text=text,
+        parts=parts,
+        sections=list(_sections(showing)),
+        caveats=comparison.caveats,
+        facts={
+            "answer": of_comparison.text,
+            **of_comparison.facts,
+            "run": record(details) if details else None,
+            "courses": [_course(course) for course in comparison.courses],
+            "profile": profiling.render(showing.profile, top=_TOP).record() if showing.profile else None,
+            "stacks": showing.stacks,
+            "collectives": showing.points,
+        },
+        csv=of_comparison.csv,
+        statements=showing.statements,
     )
 
 
-def _print(showing: Showing, console: Console) -> None:
-    print_sections(console, _before_curves(showing, wide=is_wide(console)))
-    print_courses(console, showing.comparison)
-    print_sections(console, _after_curves(showing))
+def _course(course: Course) -> dict[str, Any]:
+    curves = []
+    for chart, curve in course.curves.items():
+        points = [[reading.seconds, reading.mean] for stretch in curve for reading in stretch]
+        curves.append({"title": chart.title, "unit": chart.unit, "points": points})
+    return {"course": course.side, "run_id": course.run.run_id, "phases": course.phases, "curves": curves}
 
 
-def _before_curves(showing: Showing, *, wide: bool) -> Iterator[Section]:
-    comparison = showing.comparison
-    if showing.details:
-        yield details_section(showing.details)
-    if not showing.details:
-        yield answer_section(comparison)
+def _sections(showing: Showing) -> Iterator[Section]:
+    comparison, details = showing.comparison, showing.details
     if comparison.specs:
-        yield from detail_sections(comparison, wide=wide, most=None if comparison.request.everything else _MOST_BLOCKS)
-    yield from part_sections(comparison)
+        most = None if comparison.request.everything else _MOST_BLOCKS
+        yield from comparing.detail_sections(comparison, most=most)
+    yield from comparing.part_sections(comparison)
     if showing.stacks:
         yield stacks_section(showing.stacks)
     yield from links_sections(showing.points)
     courses = [course for course in comparison.courses if course.phases]
     if courses:
         yield phases_section(courses[0])
+    yield from comparing.course_sections(comparison, phases=False)
+    if showing.profile:
+        of_kernels = profiling.render(showing.profile, top=_TOP)
+        yield Section(f"Kernels: {of_kernels.heading}", [of_kernels.text])
+        yield from of_kernels.sections
+    for section in (results_section(details), output_section(details, _LINES)) if details else ():
+        if section:
+            yield section
 
 
 def phases_section(course: Course) -> Section:
     """Return the phases of a run: when each began, from the measured phase's begin, and how long it lasted."""
-    rows = tuple(
-        (phase.name, f"{phase.from_seconds:.1f} s".replace("-", "−"), duration(phase.to_seconds - phase.from_seconds))
-        for phase in course.phases
+    columns = (
+        Column(None, "phase", "name", left=True),
+        Column(None, "from", lambda phase: f"{phase.from_seconds:.1f} s".replace("-", "−")),
+        Column(None, "took", lambda phase: duration(phase.to_seconds - phase.from_seconds)),
     )
-    heading = f"Phases of {course.run.run_id}"
-    return Section(heading=heading, parts=(Grid(header=("phase", "from", "took"), rows=rows),))
-
-
-def _after_curves(showing: Showing) -> Iterator[Section]:
-    if showing.profile:
-        first, *rest = profiling.build_document(showing.profile, top=_TOP)
-        yield Section(heading=f"Kernels: {first.heading}", parts=first.parts[:1])
-        yield from (section for section in rest if section.heading != "Warnings")
-    if showing.details:
-        yield from (
-            section
-            for section in (results_section(showing.details), output_section(showing.details, _LINES))
-            if section
-        )
-    yield from caveat_sections(showing.comparison.caveats)
-    statements = counted(len(showing.statements), "statement")
-    text = f"--show-sql prints the {statements} of this answer; --json has everything."
-    yield Section(heading="SQL", parts=(text,))
-
-
-def _record(showing: Showing) -> dict[str, Any]:
-    return {
-        **comparing.render(showing.comparison).record(),
-        "run": record(showing.details) if showing.details else None,
-        "courses": [
-            {
-                "course": course.side,
-                "run_id": course.run.run_id,
-                "phases": [asdict(phase) for phase in course.phases],
-                "curves": [
-                    {
-                        "title": chart.title,
-                        "unit": chart.unit,
-                        "points": [[reading.seconds, reading.mean] for stretch in curve for reading in stretch],
-                    }
-                    for chart, curve in course.curves.items()
-                ],
-            }
-            for course in showing.comparison.courses
-        ],
-        "profile": profiling.render(showing.profile, top=_TOP).record() if showing.profile else None,
-        "stacks": [asdict(stack) for stack in showing.stacks],
-        "collectives": [asdict(point) for point in showing.points],
-        "sql": showing.statements,
-    }
+    return Section(f"Phases of {course.run.run_id}", [Table(columns, course.phases)])

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from math import log
+from pathlib import Path
 from typing import Any
 
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.compare.figures import Test, compute_figures, values_of_sides
 from gpuagent_collector.metrics import Metric
-from gpuagent_collector.present.answer import Bullets, Section
+from gpuagent_collector.present.answer import Answer, Bullets, Section
+from gpuagent_collector.present.files import appearing
 from gpuagent_collector.present.human import notation, ratio
-from gpuagent_collector.present.rendering import Rendering
-from gpuagent_collector.present.table import Grid
-from gpuagent_collector.present.values import ABSENT
+from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Block, Cell, Layout, tell_apart
 from gpuagent_collector.runs.data import Facts, load_facts
@@ -441,94 +441,94 @@ def _original(ask: Ask, request: Request) -> tuple[tuple[str, str], Sides] | Non
     return (first, last), values_of_sides(found.facts, _PAIRS, block, last, found.figures.primary)
 
 
-def render_ladder(ladder: Ladder, path: str | None) -> Rendering:
-    """Return the forms of a plan; `path` is where its experiment was written, None: nowhere."""
-    return Rendering(
-        sections=partial(_plan_sections, ladder, path),
-        record=lambda: {
-            "sides": ladder.comparison.layout.sides,
+def answer_why(ask: Ask, *, output: Path | None, experiment: str | None, **asked: Any) -> Answer:
+    """Return the ladder of two sides, or the ratio divided among the rungs of an experiment that has them."""
+    request = Request(experiment=experiment, **asked)
+    if experiment and has_ladder(ask, experiment):
+        return render_division(divide_ratio(ask, request, experiment))
+    ladder = plan_ladder(ask, request)
+    if output:
+        with appearing(output) as unfinished:
+            unfinished.write_text(write_experiment(ladder), encoding="utf-8")
+    return render_ladder(ladder, str(output) if output else None)
+
+
+def render_ladder(ladder: Ladder, path: str | None) -> Answer:
+    """Return the answer of a plan; `path` is where its experiment was written, None: nowhere."""
+    comparison = ladder.comparison
+    block, (foot, top) = comparison.layout.blocks[0], comparison.layout.sides
+    numbered = [{"rung": number, "fact": rung.fact, "change": rung.change} for number, rung in enumerate(ladder.rungs)]
+    columns = [Column(name, name, show=str, left=True) for name in ("rung", "fact", "change")]
+    rungs = Table(columns, numbered)
+    sections = []
+    if ladder.with_image:
+        points = tuple((each, "") for each in ladder.with_image)
+        heading = "Changes together with the image; insert a rung with other versions to separate it"
+        sections.append(Section(heading, [Bullets(points=points)]))
+    if ladder.fixed:
+        points = tuple((f"{each.title}: {' / '.join(each.values)}", each.remedy) for each in ladder.fixed)
+        sections.append(Section("Not separated, because the experiment cannot set it", [Bullets(points=points)]))
+    runs = ladder.repeats * len(ladder.rungs)
+    then = f"To make them: gpuagent experiment run {path}" if path else "-o FILE writes the experiment."
+    return Answer(
+        heading=f"Why {tell_apart(block, comparison.layout.blocks)} differs between {foot} and {top}",
+        text=f"From {foot} to {top}, an experiment can change {counted(len(ladder.rungs) - 1, 'fact')}, one after "
+        f"the other: {counted(len(ladder.rungs), 'cell')} in {counted(ladder.repeats, 'repeat')}, {runs} runs. "
+        f"What two facts cause only together counts for the later one. {then}",
+        parts=[rungs],
+        sections=sections,
+        facts={
+            "sides": comparison.layout.sides,
             "experiment": ladder.name,
             "repeats": ladder.repeats,
-            "rungs": list(_rung_lines(ladder)),
-            "not_separated": [
-                {"fact": each.title, "values": each.values, "remedy": each.remedy} for each in ladder.fixed
-            ],
+            "rungs": rungs,
+            "not_separated": Table((Column("fact", value="title"), Column("values"), Column("remedy")), ladder.fixed),
             "with_image": ladder.with_image,
             "file": write_experiment(ladder),
         },
-        lines=partial(_rung_lines, ladder),
+        csv=[rungs],
     )
 
 
-def _plan_sections(ladder: Ladder, path: str | None) -> Iterator[Section]:
-    comparison = ladder.comparison
-    block, (foot, top) = comparison.layout.blocks[0], comparison.layout.sides
-    runs = ladder.repeats * len(ladder.rungs)
-    then = f"To make them: gpuagent experiment run {path}" if path else "-o FILE writes the experiment."
-    text = (
-        f"From {foot} to {top}, an experiment can change {counted(len(ladder.rungs) - 1, 'fact')}, one after "
-        f"the other: {counted(len(ladder.rungs), 'cell')} in {counted(ladder.repeats, 'repeat')}, {runs} runs. "
-        f"What two facts cause only together counts for the later one. {then}"
-    )
-    rows = tuple((str(number), rung.fact, rung.change) for number, rung in enumerate(ladder.rungs))
-    workload = tell_apart(block, comparison.layout.blocks)
-    yield Section(
-        heading=f"Why {workload} differs between {foot} and {top}",
-        parts=(text, Grid(header=("rung", "fact", "change"), rows=rows, figures_from=3)),
-    )
-    if ladder.with_image:
-        yield Section(
-            heading="Changes together with the image; insert a rung with other versions to separate it",
-            parts=(Bullets(points=tuple((each, "") for each in ladder.with_image)),),
-        )
-    if ladder.fixed:
-        points = tuple((f"{each.title}: {' / '.join(each.values)}", each.remedy) for each in ladder.fixed)
-        yield Section(heading="Not separated, because the experiment cannot set it", parts=(Bullets(points=points),))
-
-
-def _rung_lines(ladder: Ladder) -> Iterator[dict[str, Any]]:
-    for number, rung in enumerate(ladder.rungs):
-        yield {"rung": number, "fact": rung.fact, "change": rung.change}
-
-
-def render_division(division: Division) -> Rendering:
-    """Return the forms of a divided ratio: CSV has a line for each fact, the ladder, the original and the rest."""
-    return Rendering(
-        sections=lambda: [_division_section(division)],
-        record=lambda: {
+def render_division(division: Division) -> Answer:
+    """Return the answer of a divided ratio; CSV has a line for each fact, the ladder, the original and the rest."""
+    foot, top = division.sides
+    parts = _parts(division)
+    return Answer(
+        heading=f"Why {division.workload} differs between {foot} and {top}",
+        text=_answer(division),
+        parts=[parts],
+        facts={
             "sides": division.sides,
             "workload": division.workload,
             "metric": division.metric.name,
             "delta": division.delta,
-            "parts": list(_part_lines(division)),
+            "parts": parts,
         },
-        lines=partial(_part_lines, division),
+        csv=[parts],
     )
 
 
-def _division_section(division: Division) -> Section:
-    foot, top = division.sides
-    title = spoken(division.metric, None)
-    write = notation([1.0], division.metric.unit)
-    rows = [
-        (
-            part.fact,
-            str(part.test.pairs) if part.test.pairs else "unpaired",
-            write_shift(part.test.judgement.shift, write),
-            ABSENT if part.share is None else f"{round(100 * part.share)} %",
-            part.test.judgement.verdict.value,
-        )
-        for part in division.parts
-    ]
+def _parts(division: Division) -> Table:
+    rows: list[dict[str, Any]] = []
+    for part in division.parts:
+        judgement, pairs = part.test.judgement, part.test.pairs
+        row = {"part": part.fact, "pairs": pairs, "share": part.share, "verdict": judgement.verdict}
+        rows.append({**row, "shown": str(pairs or "unpaired"), "shift": judgement.shift})
     for name, shift in _wholes(division):
-        rows.append((name, "", write_shift(shift, write), "", ""))
-    return Section(
-        heading=f"Why {division.workload} differs between {foot} and {top}",
-        parts=(
-            _answer(division),
-            Grid(header=("fact", "pairs", f"ratio of {title}", "share", "verdict"), rows=tuple(rows)),
-        ),
+        rows.append({"part": name, "shown": "", "shift": shift})
+    scale = notation([1.0], division.metric.unit)
+    title = f"ratio of {spoken(division.metric, None)}"
+    columns = (
+        Column("part", "fact", left=True),
+        Column("pairs"),
+        Column(None, "pairs", "shown"),
+        Column(None, title, "shift", show=partial(write_shift, scale=scale)),
+        Column("share", "share", show=lambda share: f"{round(100 * share)} %"),
+        Column("verdict", "verdict"),
+        *(Column(name, value=f"shift.{name}") for name in ("estimate", "low", "high", "alpha")),
     )
+    return Table(columns, rows)
 
 
 def _wholes(division: Division) -> Iterator[tuple[str, Shift]]:
@@ -559,15 +559,3 @@ def _answer(division: Division) -> str:
         f"{said} {rest} Each fact counts as it adds to those before it; verdicts of all facts hold together "
         "(Holm), and shares are of the logarithm."
     )
-
-
-def _part_lines(division: Division) -> Iterator[dict[str, Any]]:
-    for part in division.parts:
-        shift, verdict = part.test.judgement.shift, part.test.judgement.verdict.value
-        yield {"part": part.fact, "pairs": part.test.pairs, "share": part.share, "verdict": verdict, **_numbers(shift)}
-    for name, shift in _wholes(division):
-        yield {"part": name, "pairs": None, "share": None, "verdict": None, **_numbers(shift)}
-
-
-def _numbers(shift: Shift) -> dict[str, float | None]:
-    return {"estimate": shift.estimate, "low": shift.low, "high": shift.high, "alpha": shift.alpha}

@@ -9,6 +9,9 @@ from gpuagent_collector import __version__
 from gpuagent_collector.present.new_files import for_owner_alone
 from gpuagent_common.cli import LazyGroup, run_command_line
 
+# The module of all commands that answer.
+_ANSWERS = "gpuagent_collector.cli.answers"
+
 # Subcommand → (module whose `command` it is, its help in one line).
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("gpuagent_collector.cli.serve", "Receive from agents, store, and answer queries."),
@@ -25,20 +28,20 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("gpuagent_collector.cli.watch", "Watch nodes, GPUs and runs live."),
     "query": ("gpuagent_collector.cli.query", "Query the store with SQL."),
     "schema": ("gpuagent_collector.cli.schema", "Print the meaning of tables and columns."),
-    "show": ("gpuagent_collector.cli.show", "Show everything about a run, or about several."),
-    "compare": ("gpuagent_collector.cli.compare", "Compare platforms, GPUs or environments."),
-    "plot": ("gpuagent_collector.cli.plot", "Draw a figure for print into a file."),
-    "report": ("gpuagent_collector.cli.report", "Write a comparison with charts as one HTML file."),
-    "recommend": ("gpuagent_collector.cli.recommend", "Recommend where a workload should run."),
+    "show": (_ANSWERS, "Show everything about a run, or about several."),
+    "compare": (_ANSWERS, "Compare platforms, GPUs or environments."),
+    "plot": (_ANSWERS, "Draw a figure for print into a file."),
+    "report": (_ANSWERS, "Write a comparison as an HTML page that needs no network."),
+    "recommend": (_ANSWERS, "Recommend where a workload should run."),
     "prices": ("gpuagent_collector.cli.prices", "Convert a price catalogue to a price file."),
-    "plan": ("gpuagent_collector.cli.plan", "Calculate the repeats that a new experiment needs."),
-    "peers": ("gpuagent_collector.cli.peers", "Show where a run stands among its peers."),
-    "outliers": ("gpuagent_collector.cli.outliers", "Find nodes and GPUs that differ from their kind."),
-    "history": ("gpuagent_collector.cli.history", "Show the figures of a workload over time."),
-    "scaling": ("gpuagent_collector.cli.scaling", "Show how throughput grows with the number of ranks."),
-    "serving": ("gpuagent_collector.cli.serving", "Compare servers of language models by their load."),
-    "roofline": ("gpuagent_collector.cli.roofline", "Compare runs with the limits of their device."),
-    "profile": ("gpuagent_collector.cli.profile", "Show the operators and kernels that take a step's time."),
+    "plan": (_ANSWERS, "Calculate the repeats that a new experiment needs."),
+    "peers": (_ANSWERS, "Show where a run stands among its peers."),
+    "outliers": (_ANSWERS, "Find nodes and GPUs that differ from their kind."),
+    "history": (_ANSWERS, "Show the figures of a workload over time."),
+    "scaling": (_ANSWERS, "Show how throughput grows with the number of ranks."),
+    "serving": (_ANSWERS, "Compare servers of language models by their load."),
+    "roofline": (_ANSWERS, "Compare runs with the limits of their device."),
+    "profile": (_ANSWERS, "Show the operators and kernels that take a step's time."),
     "trace": ("gpuagent_collector.cli.trace", "Write a run as a trace for Perfetto."),
     "answer": ("gpuagent_collector.cli.answer", "Print and write the answer of an experiment."),
     "launch": ("gpuagent_collector.cli.launch", "Launch a workload, program or experiment on agents."),
@@ -54,6 +57,13 @@ _HEADINGS = {"Receive and keep": "serve", "Ask": "nodes", "Launch": "launch", "T
 
 class _CollectorGroup(LazyGroup):
     """The group of all subcommands, listed under headings."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if COMMANDS.get(cmd_name, ("",))[0] != _ANSWERS:
+            return super().get_command(ctx, cmd_name)
+        from gpuagent_collector.cli.answers import command_of
+
+        return command_of(cmd_name, COMMANDS[cmd_name][1])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         names = self.list_commands(ctx)

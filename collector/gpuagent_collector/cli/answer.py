@@ -23,10 +23,7 @@ Examples:
 )
 @click.option("--check", is_flag=True, hidden=True, help="Check the commands' options and the folder, and do nothing.")
 @reader_options
-@click.pass_context
-def command(
-    ctx: click.Context, /, reader: ReaderOptions, file: str, name: str | None, output: Path | None, check: bool
-) -> int:
+def command(reader: ReaderOptions, file: str, name: str | None, output: Path | None, check: bool) -> int:
     """Print the answer of an experiment, and write it.
 
     Runs the commands in `answer` of an experiment file on the runs that are there, of one site or of all. The folder
@@ -41,10 +38,9 @@ def command(
         raise MisuseError(f"there is no file {file}, and no study of that name; see: gpuagent experiment list")
     question = read_question(read_file(path, name=name, repeats=None, only=(), force=False))
     folder = output or Path(f"{question.name}-answer")
-    root = ctx.find_root().command
-    check_answers(root, question.answers)
+    check_answers(question.answers)
     check_folder(folder)
     if check:
         return 0
     with reader.open() as opened:
-        return answer_question(root, question, opened, folder)
+        return answer_question(question, opened, folder)

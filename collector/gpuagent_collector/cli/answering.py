@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuagent_collector.cli.keeper import Keeper
-from gpuagent_collector.cli.printing import print_error
+from gpuagent_collector.cli.answers import parse
+from gpuagent_collector.cli.printing import asking, print_error
 from gpuagent_collector.launching.experiment_file import Answer, Question
-from gpuagent_common.cli import describe_misuse
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted, harmless
 
@@ -26,18 +25,17 @@ _FILE = "experiment.yaml"
 _PICTURES = (".png", ".svg")
 
 
-def check_answers(root: click.Command, answers: Sequence[Answer]) -> None:
+def check_answers(answers: Sequence[Answer]) -> None:
     """Check the options of the commands that answer an experiment.
 
     Raises:
-        MisuseError: one has an option, facet or metric that does not exist.
+        MisuseError: one is no such command, or has an option, facet or metric that does not exist.
     """
     for answer in answers:
         try:
-            root.main([*answer.words, "--check"], prog_name="collector", standalone_mode=False)
-        except (GpuAgentError, click.UsageError) as error:
-            reason = describe_misuse(error) if isinstance(error, click.UsageError) else error
-            raise MisuseError(f"answer `{shlex.join(answer.words)}`: {reason}") from error
+            parse(answer.words)
+        except GpuAgentError as error:
+            raise MisuseError(f"answer `{shlex.join(answer.words)}`: {error}") from error
 
 
 def check_folder(folder: Path) -> None:
@@ -48,7 +46,7 @@ def check_folder(folder: Path) -> None:
         raise MisuseError(f"the directory {folder.parent} does not exist; run: mkdir -p {folder.parent}")
 
 
-def answer_question(root: click.Command, question: Question, reader: "StreamingReader", folder: Path) -> int:
+def answer_question(question: Question, reader: "StreamingReader", folder: Path) -> int:
     """Print the answer of an experiment, and write it into a folder; return 1 if no command has an answer.
 
     Raises:
@@ -64,7 +62,7 @@ def answer_question(root: click.Command, question: Question, reader: "StreamingR
             folder.chmod(for_others(0o777))
     except OSError as error:
         raise GpuAgentError(f"cannot make {folder}: {error.strerror}") from error
-    parts = [_answer(root, question, number, reader, folder) for number in range(1, len(question.answers) + 1)]
+    parts = [_answer(question, number, reader, folder) for number in range(1, len(question.answers) + 1)]
     contents = {_PAGE: "\n\n".join(_page(question, parts)) + "\n", _FILE: question.content.decode(errors="replace")}
     for name, text in contents.items():
         with appearing(folder / name) as unfinished:
@@ -104,46 +102,53 @@ class _Part:
 _NO_DRAWING = "matplotlib is missing"
 
 
-def _answer(root: click.Command, question: Question, number: int, reader: "StreamingReader", folder: Path) -> _Part:
+def _answer(question: Question, number: int, reader: "StreamingReader", folder: Path) -> _Part:
     answer = question.answers[number - 1]
     if answer.words[0] == "plot" and find_spec("matplotlib") is None:
         return _Part(answer=answer, reason=_NO_DRAWING)
     title = f"\n{harmless(answer.title)}" if answer.title else ""
     click.echo(f"{title}\n$ collector {shlex.join(answer.words)}", err=True)
-    keeper = Keeper(reader=reader, folder=folder)
     stem = f"{number:02}-{answer.words[0]}"
     for ending in ("csv", "sql"):
         (folder / f"{stem}.{ending}").unlink(missing_ok=True)
     try:
-        root.main(list(answer.words), prog_name="collector", standalone_mode=False, obj=keeper)
+        return _carry_out(answer, reader, folder, stem)
     except GpuAgentError as error:
         return _Part(answer=answer, reason=str(error))
-    except click.UsageError as error:
-        return _Part(answer=answer, reason=describe_misuse(error))
-    from gpuagent_collector.present.markdown import to_markdown
-
-    return _Part(
-        answer=answer,
-        markdown=to_markdown(keeper.rendering.document()) if keeper.rendering else "",
-        files=(*keeper.files, *_write_data(keeper, stem)),
-    )
 
 
-def _write_data(keeper: Keeper, stem: str) -> Iterator[str]:
-    """Write the lines of an answer as CSV, and its SQL; yield the files' names."""
+def _carry_out(answer: Answer, reader: "StreamingReader", folder: Path, stem: str) -> _Part:
+    """Print one answer, and write its lines as CSV, its SQL, and its own file."""
     from gpuagent_collector.present.files import appearing, write_rows
-    from gpuagent_collector.present.formats import FileFormat
-    from gpuagent_collector.present.rendering import as_table
+    from gpuagent_collector.present.formats import FileFormat, OutputFormat
+    from gpuagent_collector.present.markdown import to_markdown
+    from gpuagent_collector.present.rendering import as_table, print_answer
 
-    if keeper.rendering:
-        table = as_table(keeper.rendering)
-        with appearing(keeper.folder / f"{stem}.csv") as unfinished:
+    entry, asked = parse(answer.words)
+    files: list[str] = []
+    statements: list[str] = []
+    markdown = ""
+    if entry.output:
+        path = asked[entry.output]
+        if path:
+            if path.name != str(path):
+                raise MisuseError(f"{path}: files of an answer have no folder of their own; name it {path.name}")
+            asked[entry.output] = folder / path
+            files.append(path.name)
+    found = entry.call(asking(reader, show_sql=False, statements=statements), reader.source, asked)
+    if found:
+        print_answer(found, OutputFormat.TABLE)
+        for note in found.notes:
+            print_error(note)
+        markdown, table = to_markdown(found.document()), as_table(found)
+        with appearing(folder / f"{stem}.csv") as unfinished:
             write_rows(unfinished, table.schema, table.to_batches(), FileFormat.CSV)
-        yield f"{stem}.csv"
-    if keeper.statements:
-        with appearing(keeper.folder / f"{stem}.sql") as unfinished:
-            unfinished.write_text("".join(f"{each};\n\n" for each in keeper.statements), encoding="utf-8")
-        yield f"{stem}.sql"
+        files.append(f"{stem}.csv")
+    if statements:
+        with appearing(folder / f"{stem}.sql") as unfinished:
+            unfinished.write_text("".join(f"{each};\n\n" for each in statements), encoding="utf-8")
+        files.append(f"{stem}.sql")
+    return _Part(answer=answer, markdown=markdown, files=tuple(files))
 
 
 def _page(question: Question, parts: Sequence[_Part]) -> Iterator[str]:

@@ -187,7 +187,7 @@ def command(
     repeats = asked["repeat"] if _is_given(ctx, "repeat") else None
     file = read_file(path, name=asked["experiment"], repeats=repeats, only=only, force=force)
     with collector.open() as reader:
-        return open_launch(reader).experiment(ctx, file, output, as_json=as_json)
+        return open_launch(reader).experiment(file, output, as_json=as_json)
 
 
 def _is_given(ctx: click.Context, name: str) -> bool:
@@ -239,15 +239,14 @@ class _Launch:
         has_failed = self.wait and not all(run.has_succeeded for run in runs)
         return int(bool(offered.refusals) or not runs or has_failed)
 
-    def experiment(self, ctx: click.Context, file: "ExperimentFile", output: Path | None, *, as_json: bool) -> int:
+    def experiment(self, file: "ExperimentFile", output: Path | None, *, as_json: bool) -> int:
         """Launch an experiment file, follow it if asked to, print and write its answer; return the exit code."""
         from gpuagent_collector.cli.answering import answer_question, check_answers, check_folder
         from gpuagent_collector.launching.experiment_file import answers_in, read_question
         from gpuagent_collector.launching.progress import ExperimentProgress, experiment_to_json
         from gpuagent_collector.launching.show import EXPERIMENT_COLUMNS, Lines
 
-        root = ctx.find_root().command
-        check_answers(root, answers_in(file))
+        check_answers(answers_in(file))
         if output:
             check_folder(output)
         offered = self._offer(lambda sessions: self.client.launch_experiment(sessions, file))
@@ -280,7 +279,7 @@ class _Launch:
             if any(each.state.status not in ("complete", "incomplete") for each in launched):
                 print_error("launch the file again to resume it")
             elif question.answers and is_stored:
-                answer_question(root, question, self.reader, folder)
+                answer_question(question, self.reader, folder)
             elif question.answers:
                 print_error(f"the last runs did not reach the store within {_DELIVERY_SECONDS:g} s; later: {later}")
         has_failed = self.wait and not all(each.has_succeeded for each in launched)

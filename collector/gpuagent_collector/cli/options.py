@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from gpuagent_collector.cli.keeper import find_keeper
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.connection import (
     ADDRESS_VARIABLE,
@@ -92,9 +91,6 @@ class ReaderOptions:
         """
         from gpuagent_collector.query.reader import open_reader
 
-        if keeper := find_keeper():
-            yield keeper.reader
-            return
         reader = open_reader(address=self.address, token_file=self.token_file, store=self.store, tls=self.tls)
         click.echo(f"reading {reader.source}", err=True)
         try:
@@ -204,6 +200,16 @@ def format_options(command: Command) -> Command:
     return with_format  # type: ignore[return-value]
 
 
+PRICES_OPTION = click.option(
+    "--prices",
+    envvar="GPUAGENT_PRICES",
+    show_envvar=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Prices of nodes and electricity.  [default: ~/.config/gpuagent/prices.yaml]",
+)
+
+
 def prices_option(command: Command) -> Command:
     """Add --prices; the command gets `prices: Prices | None`, read and checked."""
 
@@ -213,14 +219,7 @@ def prices_option(command: Command) -> Command:
 
         return command(*args, prices=find_prices(prices), **rest)
 
-    click.option(
-        "--prices",
-        envvar="GPUAGENT_PRICES",
-        show_envvar=True,
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Prices of nodes and electricity.  [default: ~/.config/gpuagent/prices.yaml]",
-    )(with_prices)
+    PRICES_OPTION(with_prices)
     return with_prices  # type: ignore[return-value]
 
 
@@ -229,20 +228,9 @@ def show_sql_option(command: Command) -> Command:
     return click.option("--show-sql", is_flag=True, help="Print the SQL of the answer on stderr.")(command)
 
 
-def check_option(command: Command) -> Command:
-    """Add the hidden --check, with which the command only checks its options: `answer` of experiment files uses it."""
-
-    @wraps(command)
-    def with_check(*args: Any, check: bool, **rest: Any) -> object:
-        return None if check else command(*args, **rest)
-
-    click.option("--check", is_flag=True, hidden=True, help="Check the options, and do nothing.")(with_check)
-    return with_check  # type: ignore[return-value]
-
-
 def answer_options(command: Command) -> Command:
-    """Add --show-sql, --check, --format and the options of `reader_options`."""
-    return check_option(show_sql_option(format_options(reader_options(command))))
+    """Add --show-sql, --format and the options of `reader_options`."""
+    return show_sql_option(format_options(reader_options(command)))
 
 
 def changed_store_option(command: Command) -> Command:

@@ -5,12 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuagent_collector.cli.keeper import find_keeper
 from gpuagent_common.text import harmless
 
 if TYPE_CHECKING:
-    from gpuagent_collector.present.formats import OutputFormat
-    from gpuagent_collector.present.rendering import Rendering
     from gpuagent_collector.query.ask import Ask
     from gpuagent_collector.query.execute import Parameter
     from gpuagent_collector.query.reader import Reader
@@ -27,30 +24,22 @@ def print_rows_of(table: str, rows: int) -> None:
         click.echo(f"  {harmless(table):<20} {rows:>13,} {'row' if rows == 1 else 'rows'}", err=True)
 
 
-def asking(reader: "Reader", *, show_sql: bool) -> "Ask":
-    """Return a callable that runs one SELECT on `reader`, and with `show_sql` prints each on stderr."""
+def asking(reader: "Reader", *, show_sql: bool, statements: list[str] | None = None) -> "Ask":
+    """Return a callable that runs one SELECT on `reader`; it prints each on stderr with `show_sql`.
+
+    Where `statements` are given, each is added to them.
+    """
     from gpuagent_collector.query.literal import list_text, with_values
     from gpuagent_collector.query.rows import rows_of
 
-    keeper = find_keeper()
-
     def ask(sql: str, parameters: "Sequence[Parameter]" = ()) -> list[dict[str, Any]]:
-        if show_sql or keeper:
+        if show_sql or statements is not None:
             statement = with_values(sql.strip(), parameters)
             if show_sql:
                 click.echo(f"{statement};\n", err=True)
-            if keeper:
-                keeper.statements.append(statement)
+            if statements is not None:
+                statements.append(statement)
         given = [list_text(value) if isinstance(value, list) else value for value in parameters]
         return rows_of(reader.sql(sql, given))
 
     return ask
-
-
-def print_answer(rendering: "Rendering", output_format: "OutputFormat") -> None:
-    """Print an answer to standard output; where it is a part of an experiment's answer, keep it."""
-    from gpuagent_collector.present.rendering import print_rendering
-
-    if keeper := find_keeper():
-        keeper.rendering = rendering
-    print_rendering(rendering, output_format)

@@ -1,40 +1,55 @@
-"""Options that choose runs, and the metric to test, for all commands that compare."""
+"""Groups of options for commands that answer, and how what they give becomes what functions take."""
 
 import re
 from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import click
 
 from gpuagent_collector.choices import PartKind, Stat
-from gpuagent_collector.cli.completing import facets
+from gpuagent_collector.cli.completing import facets, stored_workloads
+from gpuagent_collector.cli.options import PRICES_OPTION
 from gpuagent_common.cli import MOST_SECONDS, NAME, Number
 from gpuagent_common.errors import MisuseError
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 
-
-def side_options(command: Command) -> Command:
-    """Add VALUES, --by and --baseline, the fields of `compare.comparison.Request`."""
-    return _with(command, _SIDES)
+Decorator = Callable[[Any], Any]
 
 
-def run_options(command: Command) -> Command:
-    """Add --experiment, --where and --param; the command gets `experiment` and `where` as texts or None."""
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options that belong together; `change` makes what a function takes from what they give."""
 
-    @wraps(command)
-    def with_parameters(*args: Any, where: str | None, parameters: Sequence[str], **rest: Any) -> object:
-        if parameters:
-            from gpuagent_collector.query.condition import parenthesised
+    decorators: Sequence[Decorator]
+    change: Callable[[dict[str, Any]], None] | None = None
 
-            # The end of its line closes a comment of the user's.
-            parameters = [*parameters, *([parenthesised(where)] if where else [])]
-        return command(*args, where=" AND ".join(parameters) or where, **rest)
 
-    return _with(with_parameters, _RUNS)  # type: ignore[return-value]
+def _join_conditions(given: dict[str, Any]) -> None:
+    where, parameters = given["where"], given.pop("parameters")
+    if parameters:
+        from gpuagent_collector.query.condition import parenthesised
+
+        # The end of its line closes a comment of the user's.
+        parameters = [*parameters, *([parenthesised(where)] if where else [])]
+    given["where"] = " AND ".join(parameters) or where
+
+
+def _gather_limits(given: dict[str, Any]) -> None:
+    limits = {kind: given.pop(kind) for kind in ("ttft", "tpot", "e2e")}
+    given["milliseconds"] = {kind: most for kind, most in limits.items() if most is not None}
+
+
+def _gather_stats(given: dict[str, Any]) -> None:
+    wanted = ((Stat.MEAN, given.pop("mean")), (Stat.MAX, given.pop("highest")))
+    given["stats"] = tuple(stat for stat, is_wanted in wanted if is_wanted)
+
+
+def _read_prices(given: dict[str, Any]) -> None:
+    from gpuagent_collector.prices.price import find_prices
+
+    given["prices"] = find_prices(given["prices"])
 
 
 def _parameters(_context: click.Context, _option: click.Parameter, given: Sequence[str]) -> list[str]:
@@ -58,41 +73,6 @@ def _parameters(_context: click.Context, _option: click.Parameter, given: Sequen
             ways.append(f"try_cast({column} AS DOUBLE) IN ({', '.join(numbers)})")
         conditions.append(f"({' OR '.join(ways)})")
     return conditions
-
-
-def tested_options(command: Command) -> Command:
-    """Add --metric and --stat; the command gets `metric: str | None` and `stat: Stat | None`."""
-    return _with(command, _TESTED)
-
-
-def unpaired_option(command: Command) -> Command:
-    """Add --unpaired; the command gets `unpaired: bool`."""
-    return _with(command, [_UNPAIRED])
-
-
-def delta_option(command: Command) -> Command:
-    """Add --delta; the command gets `delta: float`, a share."""
-    return _with(command, [_DELTA])
-
-
-def limit_options(command: Command) -> Command:
-    """Add --ttft, --tpot, --e2e and --at.
-
-    The command gets `milliseconds: dict[str, float]`, the limits by kind of latency, and `percent: int | None`.
-    """
-
-    @wraps(command)
-    def with_limits(*args: Any, ttft: float | None, tpot: float | None, e2e: float | None, **rest: Any) -> object:
-        given = {"ttft": ttft, "tpot": tpot, "e2e": e2e}
-        return command(*args, milliseconds={kind: most for kind, most in given.items() if most is not None}, **rest)
-
-    return _with(with_limits, _LIMITS)  # type: ignore[return-value]
-
-
-def _with(command: Command, options: Sequence[Callable[[Command], Command]]) -> Command:
-    for option in reversed(options):
-        option(command)
-    return command
 
 
 def check_facet(_context: click.Context, _option: click.Parameter, names: str | tuple[str, ...] | None) -> str | None:
@@ -127,81 +107,73 @@ def _stat(_context: click.Context, _option: click.Parameter, name: str | None) -
     return None if name is None else Stat(name)
 
 
-_SIDES = (
-    click.argument("values", nargs=-1, metavar="[SIDE_A SIDE_B ...]"),
-    click.option(
-        "--by",
-        multiple=True,
-        default=("platform",),
-        callback=check_facet,
-        metavar="FACET",
-        shell_complete=facets,
-        help="Facet that separates the sides; comma-separated for combinations.  [default: platform]",
-    ),
-    click.option("--baseline", metavar="SIDE", help="The side to compare with.  [default: the first]"),
+EXPERIMENT = click.option("--experiment", type=NAME, metavar="NAME", help="Only runs of this experiment.")
+SIDES = Options(
+    (
+        click.argument("values", nargs=-1, metavar="[SIDE_A SIDE_B ...]"),
+        click.option(
+            "--by",
+            multiple=True,
+            default=("platform",),
+            callback=check_facet,
+            metavar="FACET",
+            shell_complete=facets,
+            help="Facet that separates the sides; comma-separated for combinations.  [default: platform]",
+        ),
+        click.option("--baseline", metavar="SIDE", help="The side to compare with.  [default: the first]"),
+    )
 )
-_RUNS = (
-    click.option("--experiment", type=NAME, metavar="NAME", help="Only runs of this experiment."),
-    click.option("--where", metavar="SQL", help="Only runs that meet this condition on the view `runs`."),
-    click.option(
-        "--param",
-        "parameters",
-        multiple=True,
-        metavar="KEY=VALUE",
-        callback=_parameters,
-        help="Only runs with this value of a parameter; repeatable.",
+RUNS = Options(
+    (
+        EXPERIMENT,
+        click.option("--where", metavar="SQL", help="Only runs that meet this condition on the view `runs`."),
+        click.option(
+            "--param",
+            "parameters",
+            multiple=True,
+            metavar="KEY=VALUE",
+            callback=_parameters,
+            help="Only runs with this value of a parameter; repeatable.",
+        ),
     ),
+    _join_conditions,
 )
-_TESTED = (
-    click.option("--metric", metavar="METRIC", callback=_metric, help="The metric to test.  [default: throughput]"),
-    click.option(
-        "--stat",
-        type=click.Choice([stat.value for stat in Stat]),
-        callback=_stat,
-        help="Statistic of each run's samples in its measured phase.  [default: one per metric, such as peak memory]",
-    ),
+TESTED = Options(
+    (
+        click.option("--metric", metavar="METRIC", callback=_metric, help="The metric to test.  [default: throughput]"),
+        click.option(
+            "--stat",
+            type=click.Choice([stat.value for stat in Stat]),
+            callback=_stat,
+            help="Statistic of each run's samples in its measured phase.  "
+            "[default: one per metric, such as peak memory]",
+        ),
+    )
 )
-_UNPAIRED = click.option("--unpaired", is_flag=True, help="Test an experiment's runs as if made independently.")
+UNPAIRED = click.option("--unpaired", is_flag=True, help="Test an experiment's runs as if made independently.")
 _MILLISECONDS = Number(0, 1000 * MOST_SECONDS, min_open=True)
-_LIMITS = (
-    click.option("--ttft", metavar="MS", type=_MILLISECONDS, help="Most milliseconds to the first token."),
-    click.option("--tpot", metavar="MS", type=_MILLISECONDS, help="Most milliseconds for each further token."),
-    click.option("--e2e", metavar="MS", type=_MILLISECONDS, help="Most milliseconds for a whole answer."),
-    click.option(
-        "--at",
-        "percent",
-        type=click.Choice(["50", "90", "99"]),
-        callback=lambda _context, _option, text: None if text is None else int(text),
-        help="Percentage of requests that keep the limits.  [default: 90]",
+LIMITS = Options(
+    (
+        click.option("--ttft", metavar="MS", type=_MILLISECONDS, help="Most milliseconds to the first token."),
+        click.option("--tpot", metavar="MS", type=_MILLISECONDS, help="Most milliseconds for each further token."),
+        click.option("--e2e", metavar="MS", type=_MILLISECONDS, help="Most milliseconds for a whole answer."),
+        click.option(
+            "--at",
+            "percent",
+            type=click.Choice(["50", "90", "99"]),
+            callback=lambda _context, _option, text: None if text is None else int(text),
+            help="Percentage of requests that keep the limits.  [default: 90]",
+        ),
     ),
+    _gather_limits,
 )
-_EACH = click.option(
+EACH = click.option(
     "--each",
     type=click.Choice([kind.value for kind in PartKind]),
     callback=lambda _context, _option, name: None if name is None else PartKind(name),
     help="Show the figures of each GPU, rank or node too.",
 )
-
-
-def each_option(command: Command) -> Command:
-    """Add --each; the command gets `each: PartKind | None`."""
-    return _with(command, [_EACH])
-
-
-def stats_options(command: Command) -> Command:
-    """Add --mean and --max; the command gets `stats: tuple[Stat, ...]`."""
-
-    @wraps(command)
-    def with_stats(*args: Any, mean: bool, highest: bool, **rest: Any) -> object:
-        stats = [stat for stat, wanted in ((Stat.MEAN, mean), (Stat.MAX, highest)) if wanted]
-        return command(*args, stats=tuple(stats), **rest)
-
-    click.option("--max", "highest", is_flag=True, help="Show the highest sample of each run too.")(with_stats)
-    click.option("--mean", is_flag=True, help="Show the mean of each run's samples too.")(with_stats)
-    return with_stats  # type: ignore[return-value]
-
-
-_DELTA = click.option(
+DELTA = click.option(
     "--delta",
     type=Number(0, 100, min_open=True),
     default=2.0,
@@ -210,3 +182,15 @@ _DELTA = click.option(
     callback=lambda _context, _option, percent: percent / 100,
     help="Largest difference that counts as equal.",
 )
+WORKLOAD = click.option(
+    "--workload", type=NAME, metavar="WORKLOAD", help="Only runs of this workload.", shell_complete=stored_workloads
+)
+PLATFORM = click.option("--platform", type=NAME, metavar="NAME", help="Only runs on this platform.")
+STATS = Options(
+    (
+        click.option("--mean", is_flag=True, help="Show the mean of each run's samples too."),
+        click.option("--max", "highest", is_flag=True, help="Show the highest sample of each run too."),
+    ),
+    _gather_stats,
+)
+PRICES = Options((PRICES_OPTION,), _read_prices)

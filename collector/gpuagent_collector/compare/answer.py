@@ -2,17 +2,18 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from itertools import groupby
+from functools import partial
 from math import log
+from typing import Any
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, make_figure
-from gpuagent_collector.compare.tables import shown_rows
+from gpuagent_collector.compare.tables import grouped, shown_rows
 from gpuagent_collector.metrics import METRICS, Better, Metric
 from gpuagent_collector.present.answer import in_short, read_warnings
-from gpuagent_collector.present.human import Notation, change, notation, ratio, significant
-from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.human import Notation, change, in_unit, notation, ratio, significant
+from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.runs.cells import Cell, tell_apart
 from gpuagent_collector.runs.words import interval, percent, spoken, statuses
@@ -49,22 +50,30 @@ def describe_sides(comparison: Comparison, *, most: int) -> str:
     return " ".join([f"{what}: values, no test.", *short, *read_warnings(len(comparison.caveats))])
 
 
-def overview_table(comparison: Comparison) -> Grid:
+def overview_table(comparison: Comparison) -> Table:
     """Return a row for each side of each block, with the metrics that matter most."""
+    layout, stat = comparison.layout, comparison.request.stat
     blocks, primary = comparison.figures.blocks, comparison.figures.primary.name
     wanted = list(dict.fromkeys((primary, *_KEY_METRICS)))[: len(_KEY_METRICS)]
     present = {row.metric.name: row.metric for block in blocks for row in block.rows}
     metrics = [present[name] for name in wanted if name in present]
+    several = len(layout.sides) > 1 and not layout.facet.describes
     rows = []
     for block in blocks:
-        figures = {row.metric.name: row for row in block.rows}
+        of_metrics = {row.metric.name: row for row in block.rows}
+        name = tell_apart(block.block, layout.blocks, briefly=True)
         for cell in block.block.cells:
-            name = tell_apart(block.block, comparison.layout.blocks, briefly=True)
-            several = len(comparison.layout.sides) > 1 and not comparison.layout.facet.describes
-            cells = (_written(figures.get(metric.name), cell.side) for metric in metrics)
-            rows.append((f"{name} {cell.side}" if several else name, _runs(cell), *cells))
-    titles = (metric.titled(comparison.request.stat) for metric in metrics)
-    return Grid(header=("workload", "runs", *titles), rows=tuple(rows))
+            title = f"{name} {cell.side}" if several else name
+            rows.append({"title": title, "runs": _runs(cell), "side": cell.side, "metrics": of_metrics})
+
+    def written(metric: Metric, row: Mapping[str, Any]) -> str | None:
+        of_metric = row["metrics"].get(metric.name)
+        figure = of_metric.figures.get(row["side"]) if of_metric else None
+        return figure and in_unit(of_metric.unit)(figure.median)
+
+    columns = [Column(None, "workload", "title", left=True), Column(None, "runs", "runs")]
+    columns += [Column(None, metric.titled(stat), partial(written, metric)) for metric in metrics]
+    return Table(columns, rows)
 
 
 def _runs(cell: Cell) -> str:
@@ -74,37 +83,35 @@ def _runs(cell: Cell) -> str:
     return ", ".join(filter(None, (f"{len(cell.runs):,}" if cell.runs else "", others)))
 
 
-def _written(row: Row | None, side: str) -> str:
-    figure = row.figures.get(side) if row else None
-    return notation([figure.median], row.unit).write(figure.median) if row and figure else ABSENT
-
-
-def value_table(block: BlockFigures, comparison: Comparison) -> Grid:
+def value_table(block: BlockFigures, comparison: Comparison) -> Table:
     """Return each metric of a block with its median, range and number of runs."""
-    rows: list[tuple[str, ...]] = []
     sides = [cell.side for cell in block.block.cells if cell.runs]
     alone = all(figure.runs == 1 for row in block.rows for figure in row.figures.values())
-    for group, members in groupby(shown_rows(block, comparison), key=lambda row: row.metric.group):
-        rows.append((group,))
-        for row in members:
-            scale = notation([figure.median for figure in row.figures.values()], row.unit)
-            title = f"{_INDENT}{row.metric.titled(comparison.request.stat)}"
-            figures = [row.figures.get(side) for side in sides]
-            if alone:
-                rows.append((title, *(scale.write(figure.median) if figure else ABSENT for figure in figures)))
-            elif len(sides) == 1 and figures[0]:
-                rows.append((title, *_in_columns(figures[0], scale)))
-            else:
-                rows.append((title, *(write_figure(figure, scale) for figure in figures)))
-    header = ("", *sides) if alone or len(sides) > 1 else ("", "median", "lowest", "highest", "runs")
-    return Grid(header=header, rows=tuple(rows), keys=1)
 
+    def scale(row: Row) -> Notation:
+        return notation([figure.median for figure in row.figures.values()], row.unit)
 
-def _in_columns(figure: Figure, scale: Notation) -> tuple[str, ...]:
-    if figure.runs == 1:
-        return (scale.write(figure.median), "", "", "1")
-    bounds = (figure.lowest, figure.highest)
-    return (scale.write(figure.median), *map(scale.write_bare, bounds), f"{figure.runs:,}")
+    def written(side: str, row: Row) -> str | None:
+        figure = row.figures.get(side)
+        return scale(row).write(figure.median) if alone and figure else write_figure(figure, scale(row))
+
+    def bound(name: str, row: Row) -> str | None:
+        figure = row.figures.get(sides[0])
+        if figure is None:
+            return None
+        return scale(row).write_bare(getattr(figure, name)) if figure.runs > 1 else ""
+
+    columns = [Column(None, "", lambda row: f"{_INDENT}{row.metric.titled(comparison.request.stat)}", left=True)]
+    if alone or len(sides) > 1:
+        columns += [Column(None, side, partial(written, side)) for side in sides]
+    else:
+        columns += [
+            Column(None, "median", lambda row: scale(row).write(row.figures[sides[0]].median)),
+            Column(None, "lowest", partial(bound, "lowest")),
+            Column(None, "highest", partial(bound, "highest")),
+            Column(None, "runs", lambda row: row.figures[sides[0]].runs),
+        ]
+    return Table(columns, grouped(shown_rows(block, comparison)), keys=1)
 
 
 def write_figure(figure: Figure | None, scale: Notation, *, unit: bool = True) -> str:
@@ -159,27 +166,25 @@ def part_figures(block: BlockFigures, comparison: Comparison) -> PartFigures:
     }
 
 
-def part_table(block: BlockFigures, comparison: Comparison) -> Grid | None:
+def part_table(block: BlockFigures, comparison: Comparison) -> Table | None:
     """Return each metric of a block with a column for each part of each side; None: no run has figures of parts."""
     found = part_figures(block, comparison)
-    columns = [(side, part) for side, parts in found.items() for part in parts]
-    if not columns:
-        return None
+    shown = {row.metric.name: row for row in shown_rows(block, comparison)}
     several = len(comparison.layout.sides) > 1
-    shown = {row.metric.name for row in shown_rows(block, comparison)}
-    units = {row.metric.name: row.unit for row in block.rows}
-    rows: list[tuple[str, ...]] = []
-    for group, members in groupby((metric for metric in METRICS if metric.name in shown), key=lambda one: one.group):
-        of_group = []
-        for metric in members:
-            figures = [found[side][part].get(metric.name) for side, part in columns]
-            if any(figures):
-                scale = notation([figure.median for figure in figures if figure], units[metric.name])
-                cells = (scale.write(figure.median) if figure else ABSENT for figure in figures)
-                of_group.append((f"{_INDENT}{metric.title}", *cells))
-        rows += [(group,), *of_group] if of_group else []
-    names = (f"{side} {part}" if several else part for side, part in columns)
-    return Grid(header=("", *names), rows=tuple(rows), keys=1)
+
+    def written(figures: Mapping[str, Figure], row: Row) -> str | None:
+        name = row.metric.name
+        medians = [part[name].median for parts in found.values() for part in parts.values() if name in part]
+        return notation(medians, row.unit).write(figures[name].median) if name in figures else None
+
+    columns = [Column(None, "", lambda row: f"{_INDENT}{row.metric.title}", left=True)]
+    measured: set[str] = set()
+    for side, parts in found.items():
+        for part, figures in parts.items():
+            columns.append(Column(None, f"{side} {part}" if several else part, partial(written, figures)))
+            measured.update(figures)
+    rows = (shown[metric.name] for metric in METRICS if metric.name in shown and metric.name in measured)
+    return Table(columns, grouped(rows), keys=1) if columns[1:] else None
 
 
 # The table has the others.

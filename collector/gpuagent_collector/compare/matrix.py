@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from gpuagent_collector.choices import Stat
@@ -10,10 +11,9 @@ from gpuagent_collector.compare.answer import write_figure
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.compare.figures import Figure, make_figure
 from gpuagent_collector.metrics import Metric, hint_at
-from gpuagent_collector.present.answer import Section, shorten_sides
-from gpuagent_collector.present.human import notation
-from gpuagent_collector.present.rendering import Rendering
-from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.answer import Answer
+from gpuagent_collector.present.human import Notation, notation
+from gpuagent_collector.present.table import Column, Table, data_table
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, lay_out, tell_apart
@@ -234,49 +234,59 @@ def _figures(
         yield part, figures(of_part)
 
 
-def matrix_grid(matrix: Matrix) -> Grid:
+def matrix_table(matrix: Matrix) -> Table:
     """Return the table; each metric has a heading with its unit where all its rows have one."""
-    rows: list[tuple[str, ...]] = []
+    rows: list[Line | str] = []
     metrics = list(dict.fromkeys(line.metric for line in matrix.lines))
+    common: dict[str, str | None] = {}
     for metric in metrics:
         lines = [line for line in matrix.lines if line.metric is metric]
-        scales = [notation([figure.median for figure in line.figures.values()], line.unit) for line in lines]
-        symbols = {scale.symbol for scale in scales}
-        common = symbols.pop() if len(symbols) == 1 else None
-        rows.append((metric.titled(matrix.stat) + (f", {common}" if common else ""),))
-        for line, scale in zip(lines, scales, strict=True):
-            figures = (line.figures.get(side) for side in matrix.sides)
-            name = f"{_INDENT}{line.row}" if line.part is None else f"{_INDENT}{line.row}, {line.part}"
-            rows.append((name, *(write_figure(figure, scale, unit=common is None) for figure in figures)))
+        symbols = {_scale(line).symbol for line in lines}
+        common[metric.name] = symbols.pop() if len(symbols) == 1 else None
+        unit = common[metric.name]
+        rows += [metric.titled(matrix.stat) + (f", {unit}" if unit else ""), *lines]
+
+    def name(line: Line) -> str:
+        return f"{_INDENT}{line.row}" if line.part is None else f"{_INDENT}{line.row}, {line.part}"
+
+    def written(side: str, line: Line) -> str:
+        return write_figure(line.figures.get(side), _scale(line), unit=common[line.metric.name] is None)
+
+    first = matrix.rows.spoken
     if len(metrics) == 1:
-        (title,), *rows = rows
-        return Grid(header=(title, *matrix.sides), rows=tuple(rows), keys=1)
-    return Grid(header=(matrix.rows.spoken, *matrix.sides), rows=tuple(rows), keys=1)
+        first = str(rows.pop(0))
+    columns = [Column(None, first, name, left=True)]
+    columns += [Column(None, side, partial(written, side)) for side in matrix.sides]
+    return Table(columns, rows, keys=1)
+
+
+def _scale(line: Line) -> Notation:
+    return notation([figure.median for figure in line.figures.values()], line.unit)
 
 
 LEGEND = "Medians over runs [lowest, highest] (runs); no test. `collector compare` without --table tests one metric."
 
 
-def render(matrix: Matrix) -> Rendering:
-    """Return the forms of a table: CSV has a line for each metric, row, part and column."""
-    heading = (
-        f"{matrix.rows.spoken.capitalize()} by {matrix.columns.spoken}: {name_sides(matrix.sides, matrix.columns)}"
-    )
+def render(matrix: Matrix) -> Answer:
+    """Return the answer; CSV has a line for each metric, row, part and column."""
+    sides = name_sides(matrix.sides, matrix.columns)
     joint = " A setting with | has one value for each side." if any(" | " in line.row for line in matrix.lines) else ""
     absent = f" Not in the table, because no run has it: {', '.join(matrix.missing)}." if matrix.missing else ""
-    rows = list(dict.fromkeys(line.row for line in matrix.lines))
-    section = Section(heading=heading, parts=(matrix_grid(matrix), LEGEND + joint + absent))
-    return Rendering(
-        sections=lambda: shorten_sides([section], [*matrix.sides, *rows]),
-        record=lambda: {
+    cells = data_table(list(_cells(matrix)))
+    return Answer(
+        heading=f"{matrix.rows.spoken.capitalize()} by {matrix.columns.spoken}: {sides}",
+        text=LEGEND + joint + absent,
+        parts=[matrix_table(matrix)],
+        facts={
             "rows": matrix.rows.name,
             "columns": matrix.columns.name,
             "sides": matrix.sides,
-            "stat": matrix.stat.value if matrix.stat else None,
+            "stat": matrix.stat,
             "missing": matrix.missing,
-            "cells": list(_cells(matrix)),
+            "cells": cells,
         },
-        lines=lambda: _cells(matrix),
+        csv=[cells],
+        sides=[*matrix.sides, *dict.fromkeys(line.row for line in matrix.lines)],
     )
 
 

@@ -1,16 +1,15 @@
 """The tables of a comparison: its figures, and the hardware of its sides."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import groupby
-from typing import Any
 
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, count
-from gpuagent_collector.present.answer import Section, shorten_sides
+from gpuagent_collector.compare.figures import BlockFigures, Overall, Row, Test, count
+from gpuagent_collector.present.answer import Answer
 from gpuagent_collector.present.human import Notation, change, notation, ratio
-from gpuagent_collector.present.rendering import Rendering
-from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.table import Column, Table, data_table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import tell_apart
@@ -22,41 +21,55 @@ from gpuagent_collector.statistics.shift import Scale
 _INDENT = " "
 
 
-def verdict_table(comparison: Comparison) -> Grid:
+def verdict_table(comparison: Comparison) -> Table:
     """Return a row for each test; for several blocks under a heading for each two sides, with the geometric mean."""
-    figures = comparison.figures
-    unit = _common_unit(comparison)
-    title = spoken(figures.primary, comparison.request.stat) + (f", {unit}" if unit else "")
-    header = ("workload" if len(figures.blocks) > 1 else "sides", "runs", title, "ratio [interval]", "verdict")
-    return Grid(header=header, rows=tuple(cells for cells, _ in verdict_rows(comparison)))
-
-
-def verdict_rows(comparison: Comparison) -> Iterator[tuple[tuple[str, ...], Test | Overall | None]]:
-    """Yield the rows of the table, each with its test or mean; None: a heading."""
-    figures = comparison.figures
-    several, bare = len(figures.blocks) > 1, _common_unit(comparison) is not None
+    figures, unit = comparison.figures, _common_unit(comparison)
+    several = len(figures.blocks) > 1
     groups: dict[tuple[str, str], list[Test]] = defaultdict(list)
     for test in figures.tests:
         groups[test.other.side, test.baseline.side].append(test)
-    for (side, baseline), tests in groups.items():
-        sides = f"{side} / {baseline}"
+    rows: list[Test | Overall | str] = []
+    for sides, tests in groups.items():
+        rows += [" / ".join(sides)] if several else []
+        rows += tests
+        rows += [overall for overall in figures.overall if (overall.side, overall.baseline) == sides]
+
+    def name(row: Test | Overall) -> str:
+        if isinstance(row, Overall):
+            return f"{_INDENT}geometric mean of {row.mean.pairs}"
         if several:
-            yield (sides,), None
-        for test in tests:
-            name = f"{_INDENT}{tell_apart(test.block, comparison.layout.blocks, briefly=True)}" if several else sides
-            scale = _scale(test)
-            reference = (scale.write_bare if bare else scale.write)(test.baseline.median)
-            cells = (
-                name,
-                f"{test.pairs:,} pairs" if test.pairs else f"{test.other.runs:,} / {test.baseline.runs:,}",
-                f"{scale.write_bare(test.other.median)} / {reference}",
-                write_shift(test.judgement.shift, scale),
-                test.judgement.verdict.value,
-            )
-            yield cells, test
-        for overall in figures.overall:
-            if (overall.side, overall.baseline) == (side, baseline):
-                yield _overall_row(overall), overall
+            return f"{_INDENT}{tell_apart(row.block, comparison.layout.blocks, briefly=True)}"
+        return f"{row.other.side} / {row.baseline.side}"
+
+    def medians(row: Test | Overall) -> str:
+        if isinstance(row, Overall):
+            return ""
+        scale = _scale(row)
+        reference = (scale.write_bare if unit else scale.write)(row.baseline.median)
+        return f"{scale.write_bare(row.other.median)} / {reference}"
+
+    columns = (
+        Column(None, "workload" if several else "sides", name, left=True),
+        Column(None, "runs", _runs),
+        Column(None, spoken(figures.primary, comparison.request.stat) + (f", {unit}" if unit else ""), medians),
+        Column(None, "ratio [interval]", _ratio),
+        Column(None, "verdict", lambda row: row.judgement.verdict if isinstance(row, Test) else ""),
+    )
+    return Table(columns, rows)
+
+
+def _runs(row: Test | Overall) -> str:
+    if isinstance(row, Overall):
+        return ""
+    return f"{row.pairs:,} pairs" if row.pairs else f"{row.other.runs:,} / {row.baseline.runs:,}"
+
+
+def _ratio(row: Test | Overall) -> str:
+    if isinstance(row, Test):
+        return write_shift(row.judgement.shift, _scale(row))
+    mean = row.mean
+    bounds = ABSENT if mean.low is None or mean.high is None else f"{ratio(mean.low)}, {ratio(mean.high)}"
+    return f"{ratio(mean.ratio)} [{bounds}]"
 
 
 def verdict_legend(comparison: Comparison) -> str:
@@ -88,23 +101,56 @@ def _scale(test: Test) -> Notation:
     return notation((test.baseline.median, test.other.median), test.unit)
 
 
-def _overall_row(overall: Overall) -> tuple[str, ...]:
-    mean = overall.mean
-    bounds = ABSENT if mean.low is None or mean.high is None else f"{ratio(mean.low)}, {ratio(mean.high)}"
-    return (f"{_INDENT}geometric mean of {mean.pairs}", "", "", f"{ratio(mean.ratio)} [{bounds}]", "")
+def metric_table(
+    block: BlockFigures, side: str, comparison: Comparison, rows: Iterable[Row], *, counted: bool = True
+) -> Table:
+    """Return a row for each metric under the heading of its group; `counted` adds the runs behind both sides."""
+    primary, stat, baseline = comparison.figures.primary, comparison.request.stat, block.block.baseline
+    runs = {cell.side: len(cell.runs) for cell in block.block.cells}
+
+    def scale(row: Row) -> Notation:
+        figures = (row.figures.get(name) for name in (baseline, side))
+        return notation([figure.median for figure in figures if figure], row.unit)
+
+    def title(row: Row) -> str:
+        return f"{_INDENT}{row.metric.titled(stat)}{' *' if row.metric.name == primary.name else ''}"
+
+    def middle(name: str, row: Row) -> str | None:
+        figure = row.figures.get(name)
+        if figure is None:
+            return None
+        fewer = f" (n {figure.runs:,})" if figure.runs != runs[name] else ""
+        return scale(row).write(figure.median) + fewer
+
+    def estimate(row: Row) -> str | None:
+        return write_shift(row.shifts[side], scale(row)) if side in row.shifts else None
+
+    def changed(row: Row) -> str | None:
+        shift = row.shifts.get(side)
+        return change(shift.estimate) if shift and shift.scale is Scale.RATIO else None
+
+    def reach(name: str, row: Row) -> str | None:
+        figure = row.figures.get(name)
+        if figure is None:
+            return None
+        return f"{scale(row).write_bare(figure.lowest)} to {scale(row).write(figure.highest)}"
+
+    columns = (
+        Column(None, "", title, left=True),
+        *(Column(None, name, partial(middle, name)) for name in (baseline, side)),
+        Column(None, f"ratio [{percent(1 - comparison.figures.alpha)}]", estimate),
+        Column(None, "change", changed, wide=True),
+        *(Column(None, f"range of {name}", partial(reach, name), wide=True) for name in (baseline, side)),
+    )
+    return Table(columns, [*(count_rows(block, side, comparison) if counted else ()), *grouped(rows)])
 
 
-def metric_table(block: BlockFigures, side: str, comparison: Comparison, *, wide: bool) -> Grid:
-    """Return the runs behind both sides, and a row for each metric under the heading of its group."""
-    baseline = block.block.baseline
-    header = ["", baseline, side, f"ratio [{percent(1 - comparison.figures.alpha)}]"]
-    header += ["change", f"range of {baseline}", f"range of {side}"] if wide else []
-    rows: list[tuple[str, ...]] = [
-        (*cells, *[""] * (len(header) - len(cells))) for cells in count_rows(block, side, comparison)
-    ]
-    for group, members in groupby(shown_rows(block, comparison), key=lambda row: row.metric.group):
-        rows += [(group,), *(metric_row(row, block, side, comparison, wide=wide) for row in members)]
-    return Grid(header=tuple(header), rows=tuple(rows))
+def grouped(rows: Iterable[Row]) -> list[Row | str]:
+    """Return rows under the headings of their groups."""
+    listed: list[Row | str] = []
+    for group, members in groupby(rows, key=lambda row: row.metric.group):
+        listed += [group, *members]
+    return listed
 
 
 def metric_legend(comparison: Comparison, block: BlockFigures) -> str:
@@ -156,33 +202,6 @@ def count_rows(block: BlockFigures, side: str, comparison: Comparison) -> Iterat
             yield (title, *(text or ABSENT for text in written))
 
 
-def metric_row(row: Row, block: BlockFigures, side: str, comparison: Comparison, *, wide: bool) -> tuple[str, ...]:
-    """Return the cells of a metric: its title, both medians, the ratio; `wide` adds the change and both ranges."""
-    figures = [row.figures.get(name) for name in (block.block.baseline, side)]
-    scale = notation([figure.median for figure in figures if figure], row.unit)
-    shift = row.shifts.get(side)
-    tested = " *" if row.metric.name == comparison.figures.primary.name else ""
-    cells = [f"{_INDENT}{row.metric.titled(comparison.request.stat)}{tested}"]
-    cells += [_median(figure, scale, block) for figure in figures]
-    cells += [write_shift(shift, scale) if shift else ABSENT]
-    if wide:
-        cells += [change(shift.estimate) if shift and shift.scale is Scale.RATIO else ABSENT]
-        cells += [_range(figure, scale) for figure in figures]
-    return tuple(cells)
-
-
-def _median(figure: Figure | None, scale: Notation, block: BlockFigures) -> str:
-    if figure is None:
-        return ABSENT
-    runs = next(len(cell.runs) for cell in block.block.cells if cell.side == figure.side)
-    fewer = f" (n {figure.runs:,})" if figure.runs != runs else ""
-    return scale.write(figure.median) + fewer
-
-
-def _range(figure: Figure | None, scale: Notation) -> str:
-    return ABSENT if figure is None else f"{scale.write_bare(figure.lowest)} to {scale.write(figure.highest)}"
-
-
 _TITLES = {
     **{
         f"datasheet_{kind}_flops_per_second": f"Peak {kind.upper()}, datasheet"
@@ -192,22 +211,23 @@ _TITLES = {
 }
 
 
-def render_hardware(ask: Ask, comparison: Comparison) -> Rendering:
-    """Return the forms of the table of properties: CSV has a line for each property and side."""
+def render_hardware(ask: Ask, comparison: Comparison) -> Answer:
+    """Return the table of properties; CSV has a line for each property and side."""
     layout = comparison.layout
-    rows = (*comparison.specs, *_peak_rows(ask, comparison))
-    heading = f"Hardware and software by {layout.facet.spoken}: {name_sides(layout.sides, layout.facet)}"
-    section = Section(heading=heading, parts=(spec_table(layout.sides, rows),))
-
-    def lines() -> Iterator[dict[str, Any]]:
-        for row in rows:
-            for side, values in zip(layout.sides, row.values, strict=True):
-                yield {"property": row.title, "side": side, "value": ", ".join(values) or None, "differs": row.differs}
-
-    return Rendering(
-        sections=lambda: shorten_sides([section], layout.sides),
-        record=lambda: {"by": layout.facet.name, "sides": layout.sides, "properties": list(lines())},
-        lines=lines,
+    specs = (*comparison.specs, *_peak_rows(ask, comparison))
+    rows = []
+    for row in specs:
+        for side, values in zip(layout.sides, row.values, strict=True):
+            value = ", ".join(values) or None
+            rows.append({"property": row.title, "side": side, "value": value, "differs": row.differs})
+    properties = data_table(rows)
+    return Answer(
+        heading=f"Hardware and software by {layout.facet.spoken}: {name_sides(layout.sides, layout.facet)}",
+        text=f"{sum(row.differs for row in specs)} of {len(specs)} properties differ.",
+        parts=[spec_table(layout.sides, specs)],
+        facts={"by": layout.facet.name, "sides": layout.sides, "properties": properties},
+        csv=[properties],
+        sides=layout.sides,
     )
 
 

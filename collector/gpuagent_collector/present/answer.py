@@ -14,7 +14,7 @@ To add or move an answer:
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import date
 from enum import Enum
@@ -62,7 +62,7 @@ class Caveat:
     remedy: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Answer:
     """Everything that a command says, for all formats.
 
@@ -76,6 +76,9 @@ class Answer:
         csv: the tables whose rows are CSV's lines.
         brief: what a terminal shows instead; None: everything.
         sides: names that are cut where they are long.
+        statements: the SQL behind it, where it says so.
+        notes: lines for standard error.
+        failed: whether the command ends with exit code 1.
     """
 
     heading: str
@@ -87,6 +90,9 @@ class Answer:
     csv: Sequence[Table] = ()
     brief: Sequence[Section] | None = None
     sides: Sequence[str] = ()
+    statements: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    failed: bool = False
 
     def document(self, *, wide: bool = True, brief: bool = False) -> list[Section]:
         """Return all sections with their tables as text, and long names of sides cut.
@@ -95,8 +101,12 @@ class Answer:
             wide: whether there is room for all columns.
             brief: whether it is for a terminal, which shows less where the answer says so.
         """
-        first = Section(self.heading, (self.text, *self.parts))
+        first = Section(self.heading, [*([self.text] if self.text else []), *self.parts])
         sections: Sequence[Section] = [first, *self.sections, *caveat_sections(self.caveats)]
+        if self.statements:
+            statements = counted(len(self.statements), "statement")
+            text = f"--show-sql prints the {statements} of this answer; --json has everything."
+            sections = [*sections, Section("SQL", [text])]
         if brief and self.brief is not None:
             sections = self.brief
         written = [Section(each.heading, [*_written(each.parts, wide=wide, whole=not brief)]) for each in sections]
@@ -104,13 +114,26 @@ class Answer:
 
     def record(self) -> dict[str, Any]:
         """Return the object that JSON has."""
-        return {"answer": self.text, **plain(self.facts), "warnings": plain(self.caveats)}
+        record = {"answer": self.text, **plain(self.facts), "warnings": plain(self.caveats)}
+        return {**record, "sql": list(self.statements)} if self.statements else record
 
-    def lines(self) -> Iterator[dict[str, Any]]:
-        """Yield the lines that CSV has, all with the same columns; a nested value is JSON."""
-        for table in self.csv:
-            for line in table.lines():
-                yield {key: _flat(plain(value)) for key, value in line.items()}
+    def json(self) -> str:
+        """Return the answer as one JSON object."""
+        return json.dumps(self.record(), indent=2, default=str)
+
+    def _repr_html_(self) -> str:
+        """Return the answer as a notebook shows it."""
+        from gpuagent_collector.present.html import to_html
+
+        return to_html(self)
+
+    def __repr__(self) -> str:
+        return f"<answer: {self.text or self.heading}>"
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the lines that CSV has; a nested value is JSON."""
+        lines = [line for table in self.csv for line in table.lines()]
+        return [{key: _flat(plain(value)) for key, value in line.items()} for line in lines]
 
 
 def plain(value: Any) -> Any:
@@ -165,6 +188,13 @@ def _cut(part: Part, write: Callable[[str], str]) -> Part:
             rows = tuple(tuple(map(write, row)) for row in part.rows)
             return replace(part, header=tuple(map(write, part.header)), rows=rows)
     return part
+
+
+def without_charts(sections: Iterable[Section]) -> Iterator[Section]:
+    """Yield the sections that have more than charts."""
+    for section in sections:
+        if not section.parts or not all(isinstance(part, Chart) for part in section.parts):
+            yield section
 
 
 def caveat_sections(caveats: Sequence[Caveat], *, heading: str = "Warnings") -> Iterator[Section]:

@@ -1,6 +1,6 @@
 """Figures as people read them: three significant digits, and one unit for all figures that are side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import floor, isfinite, log10
@@ -55,6 +55,11 @@ def notation(values: Sequence[float], unit: str) -> Notation:
     largest = max(map(abs, values), default=0.0)
     divisor, symbol = next((step for step in steps if largest >= step[0]), steps[-1] if largest else steps[0])
     return Notation(divisor=divisor, symbol=symbol)
+
+
+def in_unit(unit: str) -> Callable[[float], str]:
+    """Return what writes each value in the notation that fits it."""
+    return lambda value: notation([value], unit).write(value)
 
 
 def significant(value: float, digits: int = 3) -> str:

@@ -5,7 +5,7 @@ Names from the store in other scripts than Latin need xelatex.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from gpuagent_collector.present.answer import Bullets, Section, Verbatim
+from gpuagent_collector.present.answer import Bullets, Section, Verbatim, without_charts
 from gpuagent_collector.present.table import Grid
 from gpuagent_common.text import harmless
 
@@ -42,7 +42,7 @@ _WRITTEN = {
 def to_latex(sections: Iterable[Section]) -> str:
     """Return a document as the body of a LaTeX file."""
     blocks: list[str] = []
-    for section in sections:
+    for section in without_charts(sections):
         blocks += [f"\\subsection*{{{_text(section.heading)}}}", *_blocks(section)]
     return "\n\n".join(blocks)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from gpuagent_collector.present.answer import Bullets, Section, Verbatim
+from gpuagent_collector.present.answer import Bullets, Section, Verbatim, without_charts
 from gpuagent_collector.present.table import Grid
 from gpuagent_common.text import harmless
 
@@ -10,7 +10,7 @@ from gpuagent_common.text import harmless
 def to_markdown(sections: Iterable[Section]) -> str:
     """Return a document; charts are not in it."""
     blocks: list[str] = []
-    for section in sections:
+    for section in without_charts(sections):
         blocks += [f"## {escaped(section.heading)}", *_blocks(section)]
     return "\n\n".join(blocks)
 

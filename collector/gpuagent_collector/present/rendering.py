@@ -1,56 +1,40 @@
 """An answer in every format in which a command prints it."""
 
-import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from rich.console import Console
 
-from gpuagent_collector.present.answer import Answer, Section
+from gpuagent_collector.present import terminal
+from gpuagent_collector.present.answer import Answer
 from gpuagent_collector.present.data import write_csv
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_collector.present.latex import to_latex
 from gpuagent_collector.present.markdown import to_markdown
-from gpuagent_collector.present.terminal import print_answer, print_sections
+from gpuagent_collector.present.values import Column
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rendering:
-    """The forms of an answer that is not an `Answer` yet."""
-
-    sections: Callable[[], Iterable[Section]]
-    record: Callable[[], Mapping[str, Any]]
-    lines: Callable[[], Iterable[Mapping[str, Any]]]
-    show: Callable[[Console], None] | None = None
-
-    def document(self) -> Iterable[Section]:
-        """Return the sections."""
-        return self.sections()
+def as_table(answer: Answer) -> pa.Table:
+    """Return an answer's lines as a table; a number among texts is a text."""
+    lines = answer.lines()
+    names = dict.fromkeys(name for table in answer.csv for name in table.names())
+    return pa.table({name: _column([line.get(name) for line in lines]) for name in names})
 
 
-def as_json(answer: Answer | Rendering) -> str:
-    """Return an answer as one JSON object."""
-    return json.dumps(answer.record(), indent=2, default=str)
+def _column(values: list[Any]) -> Column:
+    try:
+        found: Column = pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        found = pa.array([None if value is None else str(value) for value in values], pa.string())
+    return found
 
 
-def as_table(answer: Answer | Rendering) -> pa.Table:
-    """Return an answer's lines as a table; a nested value is JSON."""
-    lines = [{name: _flat(value) for name, value in line.items()} for line in answer.lines()]
-    return pa.Table.from_pylist(lines)
-
-
-def _flat(value: object) -> object:
-    return json.dumps(value) if isinstance(value, dict | list | tuple) else value
-
-
-def print_rendering(answer: Answer | Rendering, output_format: OutputFormat) -> None:
+def print_answer(answer: Answer, output_format: OutputFormat) -> None:
     """Print an answer to standard output."""
     match output_format:
         case OutputFormat.JSON:
-            sys.stdout.write(f"{as_json(answer)}\n")
+            sys.stdout.write(f"{answer.json()}\n")
         case OutputFormat.MARKDOWN:
             sys.stdout.write(f"{to_markdown(answer.document())}\n")
         case OutputFormat.LATEX:
@@ -59,10 +43,4 @@ def print_rendering(answer: Answer | Rendering, output_format: OutputFormat) -> 
             table = as_table(answer)
             write_csv(table.schema, table.to_batches(), sys.stdout)
         case OutputFormat.TABLE:
-            console = Console(highlight=False)
-            if isinstance(answer, Answer):
-                print_answer(console, answer)
-            elif answer.show:
-                answer.show(console)
-            else:
-                print_sections(console, answer.document())
+            terminal.print_answer(Console(highlight=False), answer)

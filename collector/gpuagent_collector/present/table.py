@@ -12,6 +12,9 @@ from typing import Any
 from gpuagent_collector.present.human import notation, significant
 from gpuagent_collector.present.values import ABSENT
 
+# Marks a row in which sides differ, in its first column.
+MARK = "≠"
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -20,7 +23,8 @@ class Column:
     Attributes:
         key: its name in JSON and CSV; None: it is only shown.
         title: its header; None: it is only in data.
-        value: makes the raw cell of a row; None: what the row has under `key`, without a key the row itself.
+        value: makes the raw cell of a row, or is the path to it, such as node.name or values.0; None: what the row has
+            under `key`, without a key the row itself.
         show: makes the text of a cell that is not None; None: as `write_cell` does.
         unit: that of its figures, which then share one notation.
         left: whether it is aligned to the left, as names are.
@@ -29,7 +33,7 @@ class Column:
 
     key: str | None
     title: str | None = None
-    value: Callable[[Any], Any] | None = None
+    value: Callable[[Any], Any] | str | None = None
     show: Callable[[Any], str | None] | None = None
     unit: str | None = None
     left: bool = False
@@ -37,32 +41,37 @@ class Column:
 
     def cell(self, row: Any) -> Any:
         """Return the raw cell of a row."""
-        if self.value is not None:
+        if callable(self.value):
             return self.value(row)
-        if self.key is None:
-            return row
-        return row.get(self.key) if isinstance(row, Mapping) else getattr(row, self.key)
+        path = self.value or self.key
+        for name in path.split(".") if path else ():
+            if row is None:
+                break
+            match row:
+                case Mapping():
+                    row = row.get(name)
+                case list() | tuple():
+                    row = row[int(name)]
+                case _:
+                    row = getattr(row, name)
+        return row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """A table as text. A row of one cell is a heading within it; columns from `figures_from` on are numbers.
+    """A table as text. A row of one cell is a heading within it; `left` says of each column how it is aligned.
 
     Columns after the first `keys` may go to further tables where a terminal is too narrow; None: none may.
     """
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    figures_from: int = 1
+    left: tuple[bool, ...]
     keys: int | None = None
-    # Of each column whether it is aligned to the left; None: as `figures_from` says.
-    left: tuple[bool, ...] | None = None
 
     def right_columns(self) -> list[bool]:
         """Return for each column whether it is aligned to the right."""
-        if self.left is not None:
-            return [not left for left in self.left]
-        return [column >= self.figures_from for column in range(len(self.header))]
+        return [not left for left in self.left]
 
     def full_rows(self) -> Iterator[tuple[str, ...]]:
         """Yield the rows, headings within the table as wide as the others."""
@@ -75,29 +84,34 @@ class Table:
     """Rows and their columns.
 
     Attributes:
-        columns: in their order; a text is the key of one that is only in data.
-        rows: a text among them is a heading, in no data.
+        columns: in their order, those in data and those that are shown.
+        rows: among them, in no data, texts are headings, and tuples of texts are rows that are shown as they are.
         about: what all rows share; CSV has it before the cells of each row.
-        foot: rows below, such as totals, in no data.
+        foot: rows of texts below, such as totals, in no data.
         keys: columns after these may go to further tables where a terminal is too narrow; None: none may.
         most: a terminal shows so many rows; None: all.
         more: makes the line below from the rows that a terminal does not show.
     """
 
-    columns: Sequence[Column | str]
+    columns: Sequence[Column]
     rows: Sequence[Any]
     about: Mapping[str, Any] | None = None
-    foot: Sequence[Any] = ()
+    foot: Sequence[tuple[str, ...]] = ()
     keys: int | None = None
     most: int | None = None
     more: Callable[[Sequence[Any]], str] | None = None
 
+    def names(self) -> list[str]:
+        """Return the names of CSV's columns."""
+        return [*(self.about or {}), *(column.key for column in self.columns if column.key is not None)]
+
     def records(self) -> list[dict[str, Any]]:
         """Return the cells of each row by their keys, as JSON has them."""
-        every = [Column(each) if isinstance(each, str) else each for each in self.columns]
-        columns = {column.key: column for column in every if column.key is not None}
-        rows = (row for row in self.rows if not isinstance(row, str))
-        return [{key: column.cell(row) for key, column in columns.items()} for row in rows]
+        columns = {column.key: column for column in self.columns if column.key is not None}
+        return [{key: column.cell(row) for key, column in columns.items()} for row in self._figures()]
+
+    def _figures(self) -> list[Any]:
+        return [row for row in self.rows if not isinstance(row, str | tuple)]
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the cells of each line that CSV has."""
@@ -105,18 +119,28 @@ class Table:
 
     def grid(self, *, wide: bool = True, whole: bool = True) -> Grid:
         """Return the table as text: `wide` with all columns, `whole` with all rows."""
-        columns = [each for each in self.columns if isinstance(each, Column) and each.title is not None]
-        columns = [column for column in columns if column.wide in (None, wide)]
-        shown = [*(self.rows if whole else self.rows[: self.most]), *self.foot]
-        figures = [row for row in (*self.rows, *self.foot) if not isinstance(row, str)]
-        writers = [_writer(column, figures) for column in columns]
-        rows = [(row,) if isinstance(row, str) else tuple(write(row) for write in writers) for row in shown]
+        columns = [each for each in self.columns if each.title is not None and each.wide in (None, wide)]
+        writers = [_writer(column, self._figures()) for column in columns]
+        rows: list[tuple[str, ...]] = []
+        for row in (*(self.rows if whole else self.rows[: self.most]), *self.foot):
+            match row:
+                case str():
+                    rows.append((row,))
+                case tuple():
+                    rows.append((*row, *[""] * (len(columns) - len(row))))
+                case _:
+                    rows.append(tuple(write(row) for write in writers))
         return Grid(
             header=tuple(column.title or "" for column in columns),
             rows=tuple(rows),
             keys=self.keys,
             left=tuple(column.left for column in columns),
         )
+
+
+def data_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return a table that is only in data, with a column for each key of the rows."""
+    return Table([Column(key) for key in dict.fromkeys(key for row in rows for key in row)], rows)
 
 
 def _writer(column: Column, rows: Sequence[Any]) -> Callable[[Any], str]:

@@ -1,18 +1,21 @@
 """A recommendation in words, as a document of paragraphs and tables, and in every format."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from gpuagent_collector.compare import comparison
+from gpuagent_collector.compare import export as comparing
+from gpuagent_collector.compare.comparison import compare
+from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound, Limit
-from gpuagent_collector.present.answer import Section, caveat_sections, read_warnings, shorten_sides
-from gpuagent_collector.present.human import Notation, notation, ratio, significant
-from gpuagent_collector.present.rendering import Rendering
-from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.answer import Answer, Section, read_warnings
+from gpuagent_collector.present.human import notation, ratio, significant
+from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
+from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.ranking import Ranking, Standing
-from gpuagent_collector.recommend.study import Reasons, Recommendation
+from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, recommend
 from gpuagent_collector.runs.cells import describe, tell_apart
 from gpuagent_collector.runs.words import interval, write_shift
 from gpuagent_collector.statistics.shift import Scale
@@ -125,57 +128,119 @@ def _join_words(texts: Sequence[str], word: str) -> str:
 _MARK = "●"
 
 
-def build_document(recommendation: Recommendation) -> list[Section]:
-    """Return the document."""
+def answer_recommend(ask: Ask, **asked: Any) -> Answer:
+    """Answer the command; `asked` are the fields of a request. One side alone is described by its values."""
+    try:
+        return render(recommend(ask, Request(**asked)))
+    except OneSideError:
+        described = {name: asked[name] for name in ("by", "workload", "experiment", "where", "prices")}
+        return comparing.render(compare(ask, comparison.Request(**described, series=False)))
+
+
+def render(recommendation: Recommendation) -> Answer:
+    """Return the answer; CSV has a line for each side of each block."""
     layout = recommendation.layout
-    sections = [
-        Section(
-            heading=f"Where to run {recommendation.request.workload}, by {layout.facet.name}",
-            parts=(answer(recommendation),),
-        ),
-        *(_block(ranking, reasons, recommendation) for ranking, reasons in recommendation.reasoned),
-        *caveat_sections(recommendation.caveats),
+    return Answer(
+        heading=f"Where to run {recommendation.request.workload}, by {layout.facet.name}",
+        text=answer(recommendation),
+        sections=[_section(*pair, recommendation) for pair in recommendation.reasoned],
+        caveats=recommendation.caveats,
+        facts={
+            "workload": recommendation.request.workload,
+            "by": layout.facet.name,
+            "weights": recommendation.request.weights,
+            "delta": recommendation.request.delta,
+            "rankings": [_facts(*pair) for pair in recommendation.reasoned],
+        },
+        csv=[_data(*pair, layout.facet.name) for pair in recommendation.reasoned],
+        sides=layout.sides,
+    )
+
+
+def _verdict(standing: Standing) -> str:
+    return standing.judgement.verdict.value if standing.judgement else "best"
+
+
+_SCORE = (
+    Column("verdict", value=_verdict),
+    Column("score", value="judgement.shift.estimate"),
+    Column("score_low", value="judgement.shift.low"),
+    Column("score_high", value="judgement.shift.high"),
+    Column("level", value="judgement.shift.alpha"),
+    Column("chances"),
+    Column("in_pareto_set", value="is_efficient"),
+)
+_NUMBER = Column("n", value="runs")
+
+
+def _facts(ranking: Ranking, reasons: Sequence[Reasons]) -> dict[str, Any]:
+    return {
+        "parameters": ranking.block.parameters,
+        "held": ranking.block.held,
+        "criteria": {one.name: {"what": one.what, "per": one.per, "unit": one.unit} for one in ranking.criteria},
+        "sides": Table((Column("side"), _NUMBER, Column("place"), Column("medians"), *_SCORE), ranking.standings),
+        "unranked": ranking.unranked,
+        "unsettled": ranking.unsettled,
+        "runs": {cell.side: [run.run_id for run in cell.runs] for cell in ranking.block.cells},
+        "bounds": {one.side: one.bounds for one in reasons},
+    }
+
+
+def _data(ranking: Ranking, reasons: Sequence[Reasons], by: str) -> Table:
+    block, bounds = ranking.block, {one.side: one.bounds for one in reasons}
+    units = {one.name: one.unit for one in ranking.criteria}
+
+    def percent(at: int, standing: Standing) -> float | None:
+        return bounds[standing.side][at].percent
+
+    columns = [
+        Column("side"),
+        _NUMBER,
+        Column("place"),
+        *(Column(name, value=f"medians.{name}") for name in ("time", "energy", "cost")),
+        Column("cost_unit", value=lambda _standing: units.get("cost")),
+        *_SCORE,
     ]
-    return shorten_sides(sections, layout.sides)
+    for at, bound in enumerate(reasons[0].bounds):
+        columns.append(Column(f"{bound.limit.value}_percent", value=partial(percent, at)))
+    columns.append(Column("bound_by", value=lambda standing: _shown_limits(bounds[standing.side])))
+    about = {"workload": block.workload, "parameters": block.parameters, "held": block.held, "by": by}
+    return Table(columns, ranking.standings, about=about)
 
 
-def _block(ranking: Ranking, reasons: Sequence[Reasons], recommendation: Recommendation) -> Section:
+def _shown_limits(bounds: Sequence[Bound]) -> str:
+    return " ".join(bound.limit.value for bound in bounds if bound.is_shown)
+
+
+def _section(ranking: Ranking, reasons: Sequence[Reasons], recommendation: Recommendation) -> Section:
     return Section(
-        heading=tell_apart(ranking.block, recommendation.layout.blocks),
-        parts=(
+        tell_apart(ranking.block, recommendation.layout.blocks),
+        [
             f"Ran as {describe(ranking.block)}",
             _standings(ranking),
             _legend(ranking, recommendation),
             bounds_table(reasons),
             bounds_legend(),
-        ),
+        ],
     )
 
 
-def _standings(ranking: Ranking) -> Grid:
-    columns = {
-        criterion.name: notation(
-            [one.medians[criterion.name] for one in ranking.standings if criterion.name in one.medians], criterion.unit
-        )
-        for criterion in ranking.criteria
-    }
-    header = ("", "side", *columns, "score [interval]", "P(best)", "verdict")
-    return Grid(header=header, rows=tuple(_row(one, columns) for one in ranking.standings), figures_from=2)
+def _standings(ranking: Ranking) -> Table:
+    columns = [
+        Column(None, "", lambda one: f"{one.place}{f' {_MARK}' if one.is_efficient else ''}", left=True),
+        Column(None, "side", lambda one: f"{one.side} (n {one.runs})", left=True),
+    ]
+    columns += [Column(None, one.name, f"medians.{one.name}", unit=one.unit) for one in ranking.criteria]
+    columns += [
+        Column(None, "score [interval]", _score),
+        Column(None, "P(best)", lambda one: _chance(one.chances.get("score"))),
+        Column(None, "verdict", _verdict),
+    ]
+    return Table(columns, ranking.standings)
 
 
-def _row(standing: Standing, columns: dict[str, Notation]) -> tuple[str, ...]:
-    judgement = standing.judgement
-    return (
-        f"{standing.place}{f' {_MARK}' if standing.is_efficient else ''}",
-        f"{standing.side} (n {standing.runs})",
-        *(
-            scale.write(standing.medians[name]) if name in standing.medians else ABSENT
-            for name, scale in columns.items()
-        ),
-        write_shift(judgement.shift, notation([1], "")) if judgement else "1",
-        _chance(standing.chances.get("score")),
-        judgement.verdict.value if judgement else "best",
-    )
+def _score(standing: Standing) -> str:
+    return write_shift(standing.judgement.shift, notation([1], "")) if standing.judgement else "1"
 
 
 def _chance(share: float | None) -> str:
@@ -217,20 +282,19 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> str:
     return " ".join(sentences)
 
 
-def bounds_table(reasons: Sequence[Reasons]) -> Grid:
+def bounds_table(reasons: Sequence[Reasons]) -> Table:
     """Return a row for each limit with its figure on each side."""
-    rows = zip(*(one.bounds for one in reasons), strict=True)
-    return Grid(
-        header=("bound by", "shown from", *(one.side for one in reasons)),
-        rows=tuple(
-            (LIMITS[row[0].limit], f"{significant(row[0].threshold_percent, 2)} %", *map(_cell, row)) for row in rows
-        ),
-    )
+    columns = [
+        Column(None, "bound by", lambda row: LIMITS[row[0].limit], left=True),
+        Column(None, "shown from", lambda row: f"{significant(row[0].threshold_percent, 2)} %"),
+    ]
+    columns += [Column(None, one.side, str(at), show=_share) for at, one in enumerate(reasons)]
+    return Table(columns, [list(row) for row in zip(*(one.bounds for one in reasons), strict=True)])
 
 
-def _cell(bound: Bound) -> str:
+def _share(bound: Bound) -> str | None:
     if bound.percent is None:
-        return ABSENT
+        return None
     return f"{f'{_MARK} ' if bound.is_shown else ''}{significant(bound.percent)} %"
 
 
@@ -244,72 +308,3 @@ def bounds_legend() -> str:
         f"bandwidth in use. The host's CPU ({cpu} %): the run's own use, of what it may use; if it uses a GPU, only "
         f"if that has no work for {third} %."
     )
-
-
-def render(recommendation: Recommendation) -> Rendering:
-    """Return the forms of a recommendation: CSV has a line for each side of each block."""
-    return Rendering(
-        sections=partial(build_document, recommendation),
-        record=partial(_record, recommendation),
-        lines=partial(_lines, recommendation),
-    )
-
-
-def _record(recommendation: Recommendation) -> dict[str, Any]:
-    return {
-        "answer": answer(recommendation),
-        "workload": recommendation.request.workload,
-        "by": recommendation.layout.facet.name,
-        "weights": recommendation.request.weights,
-        "delta": recommendation.request.delta,
-        "rankings": [
-            {
-                "parameters": ranking.block.parameters,
-                "held": ranking.block.held,
-                "criteria": {
-                    one.name: {"what": one.what, "per": one.per, "unit": one.unit} for one in ranking.criteria
-                },
-                "sides": [
-                    {"side": each.side, "n": each.runs, "place": each.place, "medians": each.medians, **_score(each)}
-                    for each in ranking.standings
-                ],
-                "unranked": ranking.unranked,
-                "unsettled": ranking.unsettled,
-                "runs": {cell.side: [run.run_id for run in cell.runs] for cell in ranking.block.cells},
-                "bounds": {
-                    one.side: [{**asdict(bound), "limit": bound.limit.value} for bound in one.bounds] for one in reasons
-                },
-            }
-            for ranking, reasons in recommendation.reasoned
-        ],
-        "warnings": [asdict(caveat) for caveat in recommendation.caveats],
-    }
-
-
-def _score(standing: Standing) -> dict[str, Any]:
-    verdict, ends = "best", dict.fromkeys(("score", "score_low", "score_high", "level"))
-    if standing.judgement:
-        shift, verdict = standing.judgement.shift, standing.judgement.verdict.value
-        ends = {"score": shift.estimate, "score_low": shift.low, "score_high": shift.high, "level": shift.alpha}
-    return {"verdict": verdict, **ends, "chances": standing.chances, "in_pareto_set": standing.is_efficient}
-
-
-def _lines(recommendation: Recommendation) -> Iterator[dict[str, Any]]:
-    for ranking, reasons in recommendation.reasoned:
-        bounds = {one.side: one.bounds for one in reasons}
-        units = {one.name: one.unit for one in ranking.criteria}
-        for standing in ranking.standings:
-            yield {
-                "workload": ranking.block.workload,
-                "parameters": ranking.block.parameters,
-                "held": ranking.block.held,
-                "by": recommendation.layout.facet.name,
-                "side": standing.side,
-                "n": standing.runs,
-                "place": standing.place,
-                **{name: standing.medians.get(name) for name in ("time", "energy", "cost")},
-                "cost_unit": units.get("cost"),
-                **_score(standing),
-                **{f"{bound.limit.value}_percent": bound.percent for bound in bounds[standing.side]},
-                "bound_by": " ".join(bound.limit.value for bound in bounds[standing.side] if bound.is_shown),
-            }

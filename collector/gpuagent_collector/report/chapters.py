@@ -3,31 +3,25 @@
 import shlex
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, groupby
+from itertools import chain
 from math import nan
 
 from markupsafe import Markup
 
 from gpuagent_collector import __version__
 from gpuagent_collector.answers import profile, roofline, scaling, serving
-from gpuagent_collector.answers.show import details_section, output_section
+from gpuagent_collector.answers.show import details_table, output_section
 from gpuagent_collector.compare.answer import answer, part_table, value_legend, value_table
 from gpuagent_collector.compare.comparison import Comparison, Request
 from gpuagent_collector.compare.figures import BlockFigures, Overall, Row, Test
-from gpuagent_collector.compare.matrix import matrix_grid
-from gpuagent_collector.compare.tables import (
-    count_rows,
-    metric_legend,
-    metric_row,
-    verdict_legend,
-    verdict_rows,
-    verdict_table,
-)
+from gpuagent_collector.compare.matrix import matrix_table
+from gpuagent_collector.compare.tables import metric_legend, metric_table, verdict_legend, verdict_table
 from gpuagent_collector.json_cells import read_words
 from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.present.answer import Bullets
+from gpuagent_collector.present.html import Pictures, bullet_list, code, folded, heading, piece, prose, table, warnings
 from gpuagent_collector.present.human import significant
-from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.price import currencies_of
 from gpuagent_collector.recommend.export import bounds_legend, bounds_table, why
@@ -38,24 +32,7 @@ from gpuagent_collector.report.figures.over_time import course_figures, phases_f
 from gpuagent_collector.report.figures.rooflines import roofline_figure
 from gpuagent_collector.report.figures.scaling import scaling_figure
 from gpuagent_collector.report.figures.serving import serving_figure
-from gpuagent_collector.report.pieces import (
-    Axis,
-    Pictures,
-    anchor_of,
-    bullet_list,
-    chart,
-    charts,
-    code,
-    document,
-    folded,
-    heading,
-    largest,
-    legend,
-    piece,
-    prose,
-    table,
-    warnings,
-)
+from gpuagent_collector.report.pieces import Axis, anchor_of, answer_pieces, chart, charts, largest, legend
 from gpuagent_collector.report.study import MOST_BLOCKS, MOST_SIDES, Missing, Report
 from gpuagent_collector.runs.cells import Layout, describe, tell_apart
 from gpuagent_collector.runs.series import Course
@@ -75,18 +52,23 @@ def write_answer(report: Report) -> Iterator[Markup]:
     yield prose(answer(comparison), class_="answer")
     if not comparison.layout.is_compared:
         return
-    shifts = [_shift(of) for _, of in verdict_rows(comparison)]
-    axis = Axis.over([shift for shift in shifts if shift], comparison.figures.delta)
-    pictures = Pictures(at=4, header=axis.header(), draw=lambda row: axis.draw(shifts[row]))
-    yield table(verdict_table(comparison), "Verdicts", pictures=pictures)
+    verdicts = verdict_table(comparison)
+    pictures = _ratios([_shift(row) for row in verdicts.rows], comparison)
+    yield table(verdicts.grid(), "Verdicts", pictures=pictures)
     yield prose(f"{verdict_legend(comparison)} {_PICTURES}", class_="quiet")
 
 
-def _shift(of: Test | Overall | None) -> Shift | None:
+def _ratios(shifts: Sequence[Shift | None], comparison: Comparison) -> Pictures:
+    """Return a picture of the ratio of each row, all on one axis."""
+    axis = Axis.over([shift for shift in shifts if shift], comparison.figures.delta)
+    return Pictures(at=4, header=axis.header(), draw=lambda row: axis.draw(shifts[row]))
+
+
+def _shift(of: object) -> Shift | None:
     """Return what is drawn in a row of the table; None: it is a heading."""
     if isinstance(of, Test):
         return of.judgement.shift
-    if of is None:
+    if not isinstance(of, Overall):
         return None
     mean = of.mean
     # A mean is not tested, and nothing is drawn of a p-value.
@@ -101,7 +83,7 @@ def write_bounds(report: Report) -> Iterator[Markup]:
         if len(layout.blocks) > 1:
             yield heading(name, anchor=anchor_of("bounds", number))
         yield prose(" ".join(why(reasons, layout.facet.preposition)))
-        figures = table(bounds_table(reasons), f"What bounds {name}")
+        figures = table(bounds_table(reasons).grid(), f"What bounds {name}")
         yield figures if any(one.shown for one in reasons) else folded("What was measured", figures)
     yield largest(MOST_BLOCKS, len(layout.blocks))
     yield prose(bounds_legend(), class_="quiet")
@@ -169,7 +151,7 @@ def write_kernels(report: Report) -> Iterator[Markup]:
 
 
 def _kernels_of(study: profile.Study, sides: Sequence[str]) -> Iterator[Markup]:
-    first, *rest = profile.build_document(study, top=_TOP)
+    first, *rest = profile.render(study, top=_TOP).document(brief=True)
     yield heading(first.heading, 4)
     yield piece(first.parts[0], first.heading)
     yield charts(kernels_figure(table, study, sides) for table in study.tables[:_MOST_CHARTS])
@@ -177,7 +159,8 @@ def _kernels_of(study: profile.Study, sides: Sequence[str]) -> Iterator[Markup]:
         yield piece(part, "The runs that were traced")
     for section in rest:
         if section.heading == "Warnings":
-            yield from document([section], level=4)
+            yield heading(section.heading, 4)
+            yield from (piece(part, section.heading) for part in section.parts)
         else:
             yield folded(section.heading, *(piece(part, section.heading) for part in section.parts))
 
@@ -186,7 +169,7 @@ def write_matrix(report: Report) -> Iterator[Markup]:
     """Yield the table; nothing for a single run, whose metrics follow."""
     if report.details or isinstance(report.matrix, Missing):
         return
-    yield table(matrix_grid(report.matrix), "Workloads by side")
+    yield table(matrix_table(report.matrix).grid(), "Workloads by side")
     yield prose("Medians over runs [lowest, highest] (runs).", class_="quiet")
 
 
@@ -219,14 +202,14 @@ def _metrics_of(block: BlockFigures, name: str, comparison: Comparison, *, brief
     yield prose(f"Ran as {describe(block.block)}", class_="quiet")
     parts = part_table(block, comparison) if comparison.request.each else None
     if parts:
-        yield table(parts, f"{name}: parts of the runs")
+        yield table(parts.grid(), f"{name}: parts of the runs")
     if not comparison.layout.is_compared:
-        yield table(value_table(block, comparison), name)
+        yield table(value_table(block, comparison).grid(), name)
         yield prose(value_legend(comparison, block), class_="quiet")
         return
     if briefly:
         usual = replace(comparison, request=replace(comparison.request, everything=False))
-        yield table(value_table(block, usual), name)
+        yield table(value_table(block, usual).grid(), name)
         yield prose(f"Ratios and intervals: collector compare --workload {block.block.workload} --all", class_="quiet")
         return
     primary = comparison.figures.primary
@@ -234,37 +217,17 @@ def _metrics_of(block: BlockFigures, name: str, comparison: Comparison, *, brief
     rest = [row for row in block.rows if row not in shown]
     for side in _others(block):
         title = f"{name}: {side} against {block.block.baseline}"
-        counts = list(count_rows(block, side, comparison))
-        yield _table(title, counts, shown, block, side, comparison)
+        yield _metric_table(metric_table(block, side, comparison, shown), title, side, comparison)
         if rest:
-            further = _table(f"{title}, further metrics", [], rest, block, side, comparison)
+            of_rest = metric_table(block, side, comparison, rest, counted=False)
+            further = _metric_table(of_rest, f"{title}, further metrics", side, comparison)
             yield folded(f"{len(rest)} more metrics of {side} against {block.block.baseline}", further)
     yield prose(metric_legend(comparison, block), class_="quiet")
 
 
-def _table(
-    title: str,
-    counts: Sequence[tuple[str, ...]],
-    rows: Sequence[Row],
-    block: BlockFigures,
-    side: str,
-    comparison: Comparison,
-) -> Markup:
-    """Return a table with a picture of each ratio, all on one axis."""
-    cells: list[tuple[str, ...]] = [(*count, "", "", "", "") for count in counts]
-    shifts: list[Shift | None] = [None] * len(cells)
-    for group, members in groupby(rows, key=lambda row: row.metric.group):
-        cells.append((group,))
-        shifts.append(None)
-        for row in members:
-            cells.append(metric_row(row, block, side, comparison, wide=True))
-            shifts.append(row.shifts.get(side))
-    axis = Axis.over([shift for shift in shifts if shift], comparison.figures.delta)
-    baseline = block.block.baseline
-    confidence = significant(100 * (1 - comparison.figures.alpha))
-    header = ("", baseline, side, f"ratio [{confidence} %]", "change", f"range of {baseline}", f"range of {side}")
-    pictures = Pictures(at=4, header=axis.header(), draw=lambda number: axis.draw(shifts[number]))
-    return table(Grid(header=header, rows=tuple(cells)), title, pictures=pictures, class_="ranged")
+def _metric_table(metrics: Table, title: str, side: str, comparison: Comparison) -> Markup:
+    shifts = [row.shifts.get(side) if isinstance(row, Row) else None for row in metrics.rows]
+    return table(metrics.grid(), title, pictures=_ratios(shifts, comparison), class_="ranged")
 
 
 def write_missing(report: Report) -> Iterator[Markup]:
@@ -408,15 +371,16 @@ def write_reproduce(report: Report) -> Iterator[Markup]:
     yield code("\n".join(commands(report)), "Commands")
     origin = report.origin
     times = [ABSENT if time is None else f"{time:%Y-%m-%d %H:%M:%S} UTC" for time in (origin.from_time, origin.to_time)]
-    rows = (
+    rows = [
         ("Read", report.source),
         ("Runs between", " and ".join(times)),
         *((f"Runs of {side}", _list_runs(run_ids)) for side, run_ids in origin.run_ids.items()),
         ("Collector", f"gpuagent {__version__}"),
         ("Agents", f"gpuagent {', '.join(origin.agents)}" if origin.agents else ABSENT),
         ("Written", f"{report.written_at:%Y-%m-%d %H:%M:%S} UTC"),
-    )
-    yield table(Grid(header=("", "what"), rows=rows, figures_from=2), "What this report was made of")
+    ]
+    columns = (Column(None, "", left=True), Column(None, "what", left=True))
+    yield table(Table(columns, rows).grid(), "What this report was made of")
     started = report.origin.commands
     if started:
         lines = [
@@ -456,16 +420,8 @@ def write_roofline(report: Report) -> Iterator[Markup]:
     study = report.roofline
     if isinstance(study, Missing):
         return
-    for part in roofline.head(study).parts:
-        yield piece(part, "Roofline")
-    for one in study.rooflines:
-        yield from document([roofline.roofs(one)], level=3)
-        figure = roofline_figure(one, study, report.comparison.layout.sides)
-        if figure:
-            yield chart(figure)
-        for part in roofline.points(one, study).parts:
-            yield piece(part, f"What runs reach on {one.device}")
-    yield from document(list(roofline.warnings(study)), level=3)
+    sides = report.comparison.layout.sides
+    yield from answer_pieces(roofline.render(study), [roofline_figure(one, study, sides) for one in study.rooflines])
 
 
 _LINES = 200
@@ -474,9 +430,7 @@ _LINES = 200
 def write_run(report: Report) -> Iterator[Markup]:
     """Yield the run as a table; nothing of several runs."""
     if report.details:
-        section = details_section(report.details)
-        for part in section.parts:
-            yield piece(part, section.heading)
+        yield table(details_table(report.details).grid(), "The run")
 
 
 def write_output(report: Report) -> Iterator[Markup]:
@@ -491,11 +445,7 @@ def write_scaling(report: Report) -> Iterator[Markup]:
     study = report.scaling
     if isinstance(study, Missing):
         return
-    first, *rest = scaling.build_document(study, scaling.find_caveats(study), wide=True)
-    for part in first.parts:
-        yield piece(part, first.heading)
-    yield chart(scaling_figure(study))
-    yield from document(rest, level=3)
+    yield from answer_pieces(scaling.render(study), [scaling_figure(study)])
 
 
 def write_serving(report: Report) -> Iterator[Markup]:
@@ -503,11 +453,7 @@ def write_serving(report: Report) -> Iterator[Markup]:
     study = report.serving
     if study is None:
         return
-    first, *rest = serving.build_document(study, serving.find_caveats(study))
-    for part in first.parts:
-        yield piece(part, first.heading)
-    yield chart(serving_figure(study))
-    yield from document(rest, level=3)
+    yield from answer_pieces(serving.render(study), [serving_figure(study)])
 
 
 def write_warnings(report: Report) -> Iterator[Markup]:
@@ -525,7 +471,7 @@ def write_where(report: Report) -> Iterator[Markup]:
     differing = sum(row.differs for row in specs)
     if len(sides) > 1:
         yield prose(f"≠ marks the {differing} in which the sides differ." if differing else "The same on all sides.")
-    yield table(spec_table(sides, specs), "Nodes, GPUs and software of each side")
+    yield table(spec_table(sides, specs).grid(), "Nodes, GPUs and software of each side")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,6 @@
 """Documents as pieces of HTML: paragraphs, warnings, tables and charts, made by the macros of templates/pieces.html."""
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, isfinite, log, log1p
@@ -10,12 +9,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from gpuagent_collector.present.answer import Bullets, Part, Section, Verbatim
-from gpuagent_collector.present.html import escaped, templates
+from gpuagent_collector.present.answer import Answer
+from gpuagent_collector.present.chart import Chart
+from gpuagent_collector.present.html import heading, piece, prose, templates
 from gpuagent_collector.present.human import significant
-from gpuagent_collector.present.table import Grid
 from gpuagent_collector.report.figures.base import SIDES, Figure, dash
-from gpuagent_collector.runs.specs import MARK
 from gpuagent_collector.statistics.shift import Scale, Shift
 
 # As in templates/pieces.html.
@@ -81,18 +79,8 @@ class Axis:
         )
 
 
-_CODE = re.compile(r"`([^`]+)`")
-
-
-def _with_code(text: str) -> Markup:
-    """Return running text, in which backticks enclose code."""
-    # As plain text: a pattern's substitution in Markup escapes what it inserts.
-    return Markup(_CODE.sub(r"<code>\1</code>", str(escaped(text))))  # noqa: S704 - escaped before
-
-
 TEMPLATES = templates(Path(__file__).parent / "templates")
-TEMPLATES.filters["with_code"] = _with_code
-_MACROS: Mapping[str, Callable[..., Markup]] = vars(TEMPLATES.get_template("pieces.html").module)
+_MACROS: Mapping[str, Callable[..., Markup]] = vars(TEMPLATES.get_template("charts.html").module)
 
 # plotly's names of broken lines → those of SVG.
 _PATTERNS = {
@@ -108,54 +96,9 @@ _PATTERNS = {
 _MEANINGFUL = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pictures:
-    """One more column of a table.
-
-    Attributes:
-        at: the column before which it is inserted.
-        header: HTML.
-        draw: returns the HTML of its cell, by the row's index.
-    """
-
-    at: int
-    header: Markup
-    draw: Callable[[int], Markup]
-
-
-def prose(text: str, *, class_: str | None = None) -> Markup:
-    """Return a paragraph; backticks enclose code."""
-    return _MACROS["prose"](text, class_)
-
-
-def heading(text: str, level: int = 3, *, anchor: str | None = None) -> Markup:
-    """Return a heading; `anchor` is its name within the page."""
-    return _MACROS["heading"](text, level, anchor)
-
-
-def warnings(bullets: Bullets) -> Markup:
-    """Return points, each with its remedy."""
-    return _MACROS["warnings"](bullets.points)
-
-
-def bullet_list(lines: Sequence[str]) -> Markup:
-    """Return a list; backticks enclose code."""
-    return _MACROS["bullets"](lines)
-
-
-def folded(summary: str, *inside: Markup, class_: str | None = None, anchor: str | None = None) -> Markup:
-    """Return pieces that are hidden until the reader opens them; `anchor` is their name within the page."""
-    return _MACROS["folded"](summary, inside, class_, anchor)
-
-
 def anchor_of(chapter: str, block: int) -> str:
     """Return the name of a block within a chapter, for the table of contents."""
     return f"{chapter}-{block}"
-
-
-def code(text: str, label: str) -> Markup:
-    """Return text as it is, to be copied; long lines scroll."""
-    return _MACROS["code"](Markup("\n").join(map(escaped, text.split("\n"))), label)
 
 
 def largest(shown: int, number: int) -> Markup:
@@ -163,58 +106,20 @@ def largest(shown: int, number: int) -> Markup:
     return prose(f"The {shown} largest of {number} settings.", class_="quiet") if number > shown else Markup()
 
 
-def document(sections: Sequence[Section], *, level: int) -> Iterator[Markup]:
-    """Yield sections with headings of that level."""
-    for section in sections:
-        yield heading(section.heading, level)
+def answer_pieces(answer: Answer, figures: Iterable[Figure | None]) -> Iterator[Markup]:
+    """Yield an answer without its heading. Each of its charts is a figure; those without a place are below the text."""
+    first, *rest = answer.document()
+    rest_of = iter(figures)
+    has_places = any(isinstance(part, Chart) for section in rest for part in section.parts)
+    for part in first.parts:
+        yield piece(part, first.heading)
+    if not has_places:
+        yield from (chart(figure) for figure in rest_of if figure)
+    for section in rest:
+        yield heading(section.heading, 3)
         for part in section.parts:
-            yield piece(part, section.heading)
-
-
-def piece(part: Part, caption: str) -> Markup:
-    """Return one part of a document."""
-    match part:
-        case str():
-            return prose(part)
-        case Bullets():
-            return warnings(part)
-        case Verbatim():
-            return prose(f"{part.title}:") + code(part.text, part.title)
-        case Grid():
-            return table(part, caption)
-
-
-def table(grid: Grid, caption: str, *, pictures: Pictures | None = None, class_: str | None = None) -> Markup:
-    """Return a table that scrolls within itself where it is too wide; `caption` is for screen readers."""
-    marks = max((len(row[0].strip()) for row in grid.rows if len(row) > 1), default=0)
-    # The column that names a row is the first, or the second where the first holds marks.
-    name_column = 1 if len(grid.header) > 2 and not grid.header[0] and marks <= 1 else 0
-
-    def cells_of(row: Sequence[str], index: int | None) -> list[dict[str, Any]]:
-        cells = []
-        for column, text in enumerate(row):
-            kind = "figure" if column >= grid.figures_from else None
-            if index is None:  # a header without words is no header
-                cells.append(_cell(text, "col" if text else None, kind))
-            else:
-                cells.append(_cell(text.strip(), "row" if column == name_column else None, kind))
-        if pictures:
-            picture = pictures.header if index is None else pictures.draw(index)
-            cells.insert(pictures.at, _cell(picture, "col" if index is None else None, "plot"))
-        return cells
-
-    rows = [
-        {"class": "marked" if row[0] == MARK else None, "cells": cells_of(row, index)}
-        if len(row) > 1
-        else {"class": "group", "cells": [_cell(row[0], "colgroup", None, len(grid.header) + bool(pictures))]}
-        for index, row in enumerate(grid.rows)
-    ]
-    return _MACROS["table"](cells_of(grid.header, None), rows, caption, class_)
-
-
-def _cell(content: str, scope: str | None, kind: str | None, colspan: int | None = None) -> dict[str, Any]:
-    """Return a cell for the template; one with a scope is a header."""
-    return {"tag": "th" if scope else "td", "scope": scope, "class": kind, "colspan": colspan, "content": content}
+            figure = next(rest_of, None) if isinstance(part, Chart) else None
+            yield chart(figure) if figure else piece(part, section.heading)
 
 
 def chart(figure: Figure) -> Markup:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gpuagent_collector.present.human import notation, significant
 from gpuagent_collector.present.shortening import shorten
-from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.table import MARK, Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.runs.arguments import differing_arguments, write_values
 from gpuagent_collector.runs.cells import Layout
@@ -15,9 +15,6 @@ from gpuagent_common.text import counted
 
 # Of a cell.
 _MOST_CHARACTERS = 200
-
-# Marks a property in which the sides differ.
-MARK = "≠"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,17 +63,15 @@ def _command_row(layout: Layout) -> list[SpecRow]:
     return [SpecRow(title="Command", values=tuple(map(tuple, texts)))] if any(texts) else []
 
 
-def spec_table(sides: Sequence[str], specs: Sequence[SpecRow]) -> Grid:
+def spec_table(sides: Sequence[str], specs: Sequence[SpecRow]) -> Table:
     """Return the properties of the sides as a table; those in which the sides differ are marked."""
-    if not any(row.differs for row in specs):
-        rows = tuple((row.title, _write(row)[0]) for row in specs)
-        return Grid(header=("", "all sides" if len(sides) > 1 else sides[0]), rows=rows, figures_from=2)
-    return Grid(
-        header=("", "", *sides),
-        rows=tuple((MARK if row.differs else "", row.title, *_write(row)) for row in specs),
-        figures_from=2 + len(sides),
-        keys=2,
-    )
+    differ = any(row.differs for row in specs)
+    rows = [{"mark": MARK if row.differs else "", "title": row.title, "values": _write(row)} for row in specs]
+    columns = [Column(None, "", "mark", left=True)] if differ else []
+    columns.append(Column(None, "", "title", left=True))
+    shown = sides if differ else ["all sides" if len(sides) > 1 else sides[0]]
+    columns += [Column(None, title, f"values.{at}", left=True) for at, title in enumerate(shown)]
+    return Table(columns, rows, keys=2 if differ else None)
 
 
 def _write(row: SpecRow) -> list[str]:

@@ -14,7 +14,8 @@ from rich.console import Console
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.cli import cli, runs
 from gpuagent_collector.compare.comparison import Request, compare
-from gpuagent_collector.compare.export import print_comparison, render
+from gpuagent_collector.compare.export import render
+from gpuagent_collector.present.terminal import print_answer
 from gpuagent_collector.runs.cells import tell_apart
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -68,7 +69,7 @@ def test_without_phases_nothing_speaks_of_them(store: SyntheticStore) -> None:
     alternate(store, first={"phases": False}, second={"phases": False})
     comparison = compared(store, everything=True)
     console = Console(width=80, record=True, file=io.StringIO())
-    print_comparison(console, comparison)
+    print_answer(console, render(comparison))
     text = " ".join(console.export_text().split())
     assert "0 s at its start" in text
     assert "Steady state" not in text

@@ -6,6 +6,8 @@ import pytest
 
 from gpuagent_collector.answers.scaling import render
 from gpuagent_collector.answers.scaling_curves import study_scaling
+from gpuagent_collector.present.markdown import to_markdown
+from gpuagent_collector.present.rendering import as_table
 from gpuagent_collector.prices.price import Prices, parse_prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.runs.data import load_facts
@@ -83,8 +85,8 @@ def test_scaling_shows_items_for_the_money_on_more_ranks(store: SyntheticStore) 
     one, two = found.curves[0].rows
     # 0.001 USD a second, and the node costs the same whatever is used of it.
     assert (one.measures["items_per_usd"], two.measures["items_per_usd"]) == pytest.approx((100_000, 180_000))
-    assert "items_per_usd" in render(found).table().column_names
-    text = render(found).markdown()
+    assert "items_per_usd" in as_table(render(found)).column_names
+    text = to_markdown(render(found).document())
     assert "items by GPU-second | items by joule | items by USD" in text
     assert "180,000 (180 %)" in text
 

@@ -54,7 +54,7 @@ def test_histories_of_commands_can_be_told_apart(store: SyntheticStore) -> None:
     found = study_history(store.ask, HistoryRequest())
     rendering = history.render(found)
     assert len({tuple(series["command"]) for series in rendering.record()["series"]}) == 8
-    assert len({section.heading for section in history.build_document(found)[1:-1]}) == 8
+    assert len({section.heading for section in history.render(found).document()[1:-1]}) == 8
     assert len({line["command"] for line in rendering.lines()}) == 8
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.export import build_document, render
+from gpuagent_collector.compare.export import render
 from gpuagent_collector.compare.figures import Counts, count
 from gpuagent_collector.metrics import GROUPS
 from gpuagent_collector.present.table import Grid
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 def tables(comparison: Comparison) -> list[Grid]:
     """Return all tables of the document."""
-    parts = [part for section in build_document(comparison, wide=False) for part in section.parts]
+    parts = [part for section in render(comparison).document(wide=False) for part in section.parts]
     return [part for part in parts if isinstance(part, Grid)]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuagent_collector.answers.plan import Question, plan_repeats
-from gpuagent_collector.answers.serving import Study, answer, build_document, find_caveats, render, study_serving
+from gpuagent_collector.answers.serving import Study, answer, find_caveats, render, study_serving
 from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.plot.picture import in_style
 from gpuagent_collector.plot.serving import draw_serving
@@ -206,7 +206,7 @@ def test_a_figure_shows_the_latency_that_is_limited(store: SyntheticStore) -> No
     assert whole.get_ylabel().startswith("whole answer p90")
     assert (len(whole.lines), len(whole.collections)) == (2, 1)
     assert (len(ttft.lines), len(ttft.collections)) == (1, 0)
-    printed = next(part for part in build_document(found, ())[1].parts if isinstance(part, Grid))
+    printed = next(part for part in render(found).document()[1].parts if isinstance(part, Grid))
     assert list(printed.header)[3:5] == ["TTFT p90", "whole answer p90"]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuagent.experiment.file import read_experiment, studies
-from gpuagent_collector.cli import cli, main
+from gpuagent_collector.cli import main
 from gpuagent_collector.cli.answering import answer_question
 from gpuagent_collector.launching.experiment_file import read_file, read_question
 from gpuagent_collector.query.reader import open_reader
@@ -141,7 +141,7 @@ def test_an_answer_is_written_into_a_folder_also_from_a_lake(
     question = read_question(read_file(path, name=None, repeats=None, only=(), force=False))
     folder = tmp_path / "small"
     with closing(open_reader(address=None, token_file=None, store=spec)) as reader:
-        assert answer_question(cli, question, reader, folder) == 0
+        assert answer_question(question, reader, folder) == 0
     page = (folder / "answer.md").read_text()
     assert page.startswith("# small\n\nWhat does a container cost?\n")
     assert re.findall(r"^## (.*)", page, flags=re.MULTILINE) == ["Table 1", "Figure 1", "compare", "profile"]

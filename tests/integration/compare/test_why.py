@@ -166,7 +166,7 @@ def test_rungs_without_runs_are_counted_with_the_next_one_and_at_the_ends_with_t
     divided = divide_ratio(store.ask, Request(by="environment", values=("bare", "docker")), "why")
     assert [part.fact for part in divided.parts] == ["CPU limit", "container and image + shared memory"]
     assert divided.outside == ("network",)
-    printed = " ".join(str(part) for section in render_division(divided).sections() for part in section.parts)
+    printed = " ".join(str(part) for section in render_division(divided).document() for part in section.parts)
     assert "No run of these rungs succeeded, so the rest has their effect: network." in printed
 
 

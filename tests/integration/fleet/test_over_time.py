@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from gpuagent_collector.answers.history import History, build_document, study_history
+from gpuagent_collector.answers.history import History, render, study_history
 from gpuagent_collector.answers.history import Request as HistoryRequest
 from gpuagent_collector.answers.history import answer as answer_history
 from gpuagent_collector.cli import cli
@@ -90,7 +90,7 @@ def test_facts_that_changed_without_effect_are_listed(history: History) -> None:
     (same,) = (one for one in history.series if one.node == "same")
     assert len(same.levels) == 1
     assert {release.words for release in same.quiet} == {"driver 550 → 580", "reboot"}
-    text = " ".join(str(part) for section in build_document(history) for part in section.parts)
+    text = " ".join(str(part) for section in render(history).document() for part in section.parts)
     assert "Changed without a shown effect: driver 550 → 580 (2030-01-13), reboot" in text
 
 
@@ -114,7 +114,7 @@ def test_a_change_between_few_days_may_be_one_of_days(tmp_path: Path) -> None:
     (series,) = history.series
     assert (len(series.levels), series.is_daily, series.days) == (2, False, 3)
     assert "Runs of fewer than 8 days: a difference between days shows as a change." in answer_history(history)
-    text = " ".join(str(part) for section in build_document(history) for part in section.parts)
+    text = " ".join(str(part) for section in render(history).document() for part in section.parts)
     assert "3 days are too few" in text
 
 

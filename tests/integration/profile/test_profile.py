@@ -3,7 +3,7 @@
 import pytest
 
 from gpuagent_collector.answers.profile import Study, answer, find_caveats, study_profile
-from gpuagent_collector.answers.profile_data import Table
+from gpuagent_collector.answers.profile_data import LaneTimes
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.synthetic import Node, SyntheticStore
 from tests.integration.profile.traced import add_traced, kernel, operator
@@ -19,11 +19,11 @@ def study(store: SyntheticStore, *values: str, by: str | None = None, workload: 
     return study_profile(store.ask, values=values, by=by, workload=workload, experiment=None)
 
 
-def table(found: Study, name: str) -> Table:
+def table(found: Study, name: str) -> LaneTimes:
     return next(each for each in found.tables if each.lane.name == name)
 
 
-def differences(found: Table) -> list[tuple[str, float]]:
+def differences(found: LaneTimes) -> list[tuple[str, float]]:
     """Return name and milliseconds of each row."""
     return [(row.name, round(1e3 * row.seconds, 6)) for row in found.rows]
 

@@ -56,7 +56,7 @@ def test_names_of_sides_are_cut_in_texts_and_tables_and_not_in_remedies() -> Non
         heading=sides[0],
         parts=(
             f"{sides[0]} against {sides[1]} and short",
-            Grid(header=("", sides[0]), rows=((sides[1], "1"),)),
+            Grid(header=("", sides[0]), rows=((sides[1], "1"),), left=(True, False)),
             Bullets(points=((f"of {sides[0]}", f"collector compare {sides[0]}"),)),
         ),
     )

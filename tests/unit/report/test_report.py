@@ -85,7 +85,7 @@ texts = st.lists(st.sampled_from(_AWKWARD) | st.text(max_size=4), max_size=6).ma
 
 @given(st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=4), texts)
 def test_cells_of_a_table_are_the_texts_that_were_put_in(rows: list[tuple[str, str, str]], caption: str) -> None:
-    page = parse(pieces.table(Grid(header=("a", "b", "c"), rows=tuple(rows)), caption))
+    page = parse(pieces.table(Grid(header=("a", "b", "c"), rows=tuple(rows), left=(True, False, False)), caption))
     table = page.all("table")[0]
     assert cells(table)[1:] == [[harmless(cell.strip()) for cell in row] for row in rows]
     assert table.all("caption")[0].text == harmless(caption)
@@ -119,7 +119,7 @@ def test_a_chart_is_given_the_texts_without_a_meaning(text: str) -> None:
 
 
 def test_headings_within_a_table_span_it_and_rows_are_named() -> None:
-    grid = Grid(header=("", "a", "b"), rows=(("Time",), (" step", "1", "2")))
+    grid = Grid(header=("", "a", "b"), rows=(("Time",), (" step", "1", "2")), left=(True, False, False))
     page = parse(pieces.table(grid, "Figures"))
     heading, name = page.all("tbody")[0].all("th")
     assert (heading.text, heading.attributes["colspan"]) == ("Time", "3")

@@ -8,11 +8,11 @@ from itertools import pairwise
 from gpuagent_collector.compare.figures import Evidence
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
+from gpuagent_collector.present.table import MARK
 from gpuagent_collector.runs.arguments import differing_arguments, identify_command, write_argument
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, cancelled_caveat
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import CONDITIONS, FACETS, can_name
-from gpuagent_collector.runs.specs import MARK
 from gpuagent_collector.runs.words import reasons
 from gpuagent_common.text import counted
 

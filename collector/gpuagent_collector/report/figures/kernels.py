@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gpuagent_collector.answers.profile import Study
-from gpuagent_collector.answers.profile_data import OTHERS, Amount, Table, short_names
+from gpuagent_collector.answers.profile_data import OTHERS, Amount, LaneTimes, short_names
 from gpuagent_collector.present.human import Notation, notation, significant
 from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.report.figures.base import Data, Figure, color, safe, short
@@ -14,7 +14,7 @@ _LONGEST_NAME = 34
 _PATTERNS = ("", "/", "x", ".")
 
 
-def kernels_figure(table: Table, study: Study, sides: Sequence[str]) -> Figure:
+def kernels_figure(table: LaneTimes, study: Study, sides: Sequence[str]) -> Figure:
     """Return the operations of a table that take longest on any side, a bar a side."""
     rows = sorted(table.rows, key=lambda row: -max(amount.seconds for amount in row.amounts if amount))[:_MOST]
     scale = notation([amount.seconds for row in rows for amount in row.amounts if amount], "seconds")

@@ -1,0 +1,640 @@
+"""Every command that answers, once: from here come the commands, completion, experiments' answers and notebooks."""
+
+import inspect
+import math
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuagent_collector.cli.completing import facets, stored_workloads
+from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
+from gpuagent_collector.cli.printing import asking, print_error
+from gpuagent_collector.cli.selection import (
+    DELTA,
+    EACH,
+    EXPERIMENT,
+    LIMITS,
+    PLATFORM,
+    PRICES,
+    RUNS,
+    SIDES,
+    STATS,
+    TESTED,
+    UNPAIRED,
+    WORKLOAD,
+    Decorator,
+    Options,
+    check_facet,
+)
+from gpuagent_collector.present.formats import OutputFormat
+from gpuagent_common.cli import MOST, NAME, Number, describe_misuse
+from gpuagent_common.errors import MisuseError
+
+if TYPE_CHECKING:
+    from gpuagent_collector.present.answer import Answer
+    from gpuagent_collector.query.ask import Ask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerCommand:
+    """A command that answers.
+
+    Attributes:
+        details: its help after the first line, which `COMMANDS` of this package has.
+        examples: without the program's name.
+        function: MODULE:FUNCTION below gpuagent_collector. It takes an `Ask` and what the options give, and returns an
+            `Answer`; one that writes a file takes the source's name too, and prints what it wrote.
+        options: of the command, beside those of all.
+        output: the parameter that names a file to write; None: it writes none.
+        is_file: whether the file is the answer, which then is not printed.
+    """
+
+    details: str
+    examples: Sequence[str]
+    function: str
+    options: Sequence[Options | Decorator]
+    output: str | None = None
+    is_file: bool = False
+
+    def declare(self, command: Any) -> Any:
+        """Add the options to a command."""
+        for each in reversed(self.options):
+            for decorator in reversed(each.decorators if isinstance(each, Options) else (each,)):
+                command = decorator(command)
+        return command
+
+    def change(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return what the function takes, made from what the options give."""
+        for each in self.options:
+            if isinstance(each, Options) and each.change:
+                each.change(given)
+        return given
+
+    def call(self, ask: "Ask", source: str, asked: dict[str, Any]) -> "Answer | None":
+        """Return the answer; None: it is a file, which is written."""
+        module, _, function = self.function.partition(":")
+        found: Answer | None = getattr(import_module(f"gpuagent_collector.{module}"), function)(
+            ask, **asked, **({"source": source} if self.is_file else {})
+        )
+        return found
+
+
+def command_of(name: str, summary: str) -> click.Command:
+    """Return the command of an answer; `summary` is its help in one line."""
+    entry = ANSWERS[name]
+
+    def run(reader: ReaderOptions, show_sql: bool, output_format: OutputFormat, **given: Any) -> int:
+        from gpuagent_collector.present.files import check_writable
+        from gpuagent_collector.present.rendering import print_answer
+
+        asked = entry.change(given)
+        if "no_series" in asked:  # only a terminal draws them
+            asked["no_series"] |= output_format is not OutputFormat.TABLE
+        if entry.output:
+            force = asked.pop("force")
+            if asked[entry.output]:
+                check_writable(asked[entry.output], force=force)
+        with reader.open() as opened:
+            answer = entry.call(asking(opened, show_sql=show_sql), opened.source, asked)
+            if answer is None:
+                return 0
+            print_answer(answer, output_format)
+        for note in answer.notes:
+            print_error(note)
+        return int(answer.failed)
+
+    shared = show_sql_option(reader_options(run) if entry.is_file else format_options(reader_options(run)))
+    return click.command(name, help=f"{summary}\n\n{inspect.cleandoc(entry.details)}", epilog=_epilog(name, entry))(
+        entry.declare(shared)
+    )
+
+
+def _epilog(name: str, entry: AnswerCommand) -> str:
+    return "\n".join(["\b", "Examples:", *(f"  collector {name} {example}".rstrip() for example in entry.examples)])
+
+
+def parse(words: Sequence[str]) -> tuple[AnswerCommand, dict[str, Any]]:
+    """Return an answer and what its function takes, from a command as an experiment or a notebook has it.
+
+    Raises:
+        MisuseError: no such command answers, or it has an option, facet or metric that does not exist.
+    """
+    name = words[0] if words else ""
+    if name not in ANSWERS:
+        raise MisuseError(f"{shlex.join(words)!r} cannot answer an experiment; use {', '.join(sorted(ANSWERS))}")
+    entry = ANSWERS[name]
+    command = click.command(name)(entry.declare(lambda **_given: None))
+    try:
+        given = command.make_context(name, list(words[1:])).params
+    except click.UsageError as error:
+        raise MisuseError(describe_misuse(error)) from error
+    if entry.output:
+        del given["force"]
+    return entry, entry.change(given)
+
+
+_PATH = click.Path(path_type=Path, dir_okay=False)
+_STORED_WORKLOAD = click.argument("workload", required=False, shell_complete=stored_workloads)
+
+
+def _ending_in(*endings: str) -> Callable[[click.Context, click.Parameter, Path], Path]:
+    """Return a check of the name of a file to write."""
+
+    def check(_context: click.Context, _option: click.Parameter, path: Path) -> Path:
+        if path.suffix.lower() not in endings:
+            raise MisuseError(f"{path} has no ending of such a file; end it with {', '.join(endings)}")
+        return path
+
+    return check
+
+
+def _millimetres(_context: click.Context, _option: click.Parameter, text: str) -> float:
+    match = re.fullmatch(r"([0-9]{1,4}(?:\.[0-9]+)?)(?:mm)?", text)
+    if match is None or not _LEAST_MM <= float(match[1]) <= _MOST_MM:
+        raise MisuseError(f"--width {text} is no width from {_LEAST_MM:g}mm to {_MOST_MM:g}mm, such as 85mm or 180mm")
+    return float(match[1])
+
+
+_LEAST_MM, _MOST_MM = 60.0, 400.0
+
+
+def _weights(_context: click.Context, _option: click.Parameter, text: str) -> dict[str, float]:
+    """Return the weights in `time=1,cost=2`; a criterion without a number has the weight 1."""
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, number = (each.strip() for each in part.partition("="))
+        if name not in ("time", "energy", "cost"):
+            raise click.BadParameter(f"{name!r} is no criterion; use time, energy or cost")
+        if name in weights:
+            raise click.BadParameter(f"{name} is given twice")
+        try:
+            weights[name] = float(number) if equals else 1.0
+        except ValueError:
+            weights[name] = math.nan
+        if not (math.isfinite(weights[name]) and weights[name] > 0):
+            raise click.BadParameter(f"a weight must be a number above 0, not {number!r}")
+    return weights
+
+
+# In the order of the help.
+ANSWERS: Mapping[str, AnswerCommand] = {
+    "show": AnswerCommand(
+        details="""
+        Prints the hardware, phases, every metric with its median, range and number of runs, curves, kernels,
+        and the end of a run's output. RUN is a run's identity, or a unique beginning of it; curves are of the
+        median run.
+        """,
+        examples=(
+            "mnist-1f2e3d4c5b",
+            "satori --workload biggan --each gpu",
+            "layers --max",
+            "vgg16 --param batch-size=64",
+            "gke-l4 --format markdown > l4.md",
+        ),
+        function="answers.show:answer_show",
+        options=(
+            click.argument("name", required=False, metavar="[RUN|PLATFORM|EXPERIMENT|WORKLOAD]"),
+            WORKLOAD,
+            RUNS,
+            STATS,
+            EACH,
+            click.option("--all", "everything", is_flag=True, help="Show all metrics and charts."),
+            PRICES,
+        ),
+    ),
+    "compare": AnswerCommand(
+        details="""
+        Compares runs with the same workload, parameters and circumstances. For the primary metric it reports
+        whether the sides differ, are equal (=), are inconclusive (~), or have too few runs; for all other
+        metrics it prints 95 % intervals. One side, or --by workload, is described by its values. FACET is
+        platform, environment, interference, limits, device, node, nodes, workload, run, all, parameter:KEY or
+        label:KEY; for your own programs also argument:NAME, such as argument:--lr, or command. A side that
+        begins with a hyphen goes after --, in quotes.
+
+        EVENT is a change that agents saw: driver, cuda, kernel, os, bios, gpu-firmware, image, torch,
+        torch-cuda, cudnn, nccl, agent or reboot; EVENT=VALUE is the change to that value. With
+        --max-regression, an undecided comparison does not fail.
+        """,
+        examples=(
+            "satori openshift",
+            "--by interference --workload mnist",
+            "bare docker --by environment --metric step_seconds",
+            "--by platform,environment satori,docker openshift,podman",
+            "vm container --where \"started_at > '2026-11-01'\"",
+            "--before driver --workload resnet50",
+            "--by label:commit main mine --max-regression 3 --junit out.xml",
+            "--table throughput,gpu_utilization_percent --max",
+            "--table step_seconds --rows device --columns environment",
+            "--by device --specs",
+            "--by argument:--dtype --all",
+            '--by command -- "--lr 0.1" "--lr 0.2"',
+            "gke-l4 gke-a100 --format csv > l4-a100.csv",
+        ),
+        function="compare.export:answer_compare",
+        options=(
+            SIDES,
+            WORKLOAD,
+            RUNS,
+            TESTED,
+            STATS,
+            DELTA,
+            UNPAIRED,
+            click.option(
+                "--before",
+                "--after",
+                "event",
+                metavar="EVENT",
+                help="Compare each node's runs before and after its last such event.",
+            ),
+            click.option(
+                "--max-regression",
+                type=Number(0, 100),
+                metavar="PERCENT",
+                help="Exit with 1 if a side is shown worse by more.",
+            ),
+            click.option("--junit", type=_PATH, help="Write JUnit XML; with --max-regression."),
+            click.option(
+                "--table", metavar="METRIC,...", help="Print one table of these metrics, by workload and side; no test."
+            ),
+            click.option(
+                "--rows", metavar="FACET", shell_complete=facets, help="Rows of --table.  [default: workload]"
+            ),
+            click.option(
+                "--columns", metavar="FACET", shell_complete=facets, help="Columns of --table.  [default: that of --by]"
+            ),
+            EACH,
+            click.option("--specs", is_flag=True, help="Print the hardware and software of the sides alone."),
+            click.option("--all", "everything", is_flag=True, help="Show all warnings, metrics, hardware and charts."),
+            click.option("--no-series", is_flag=True, help="With --all, leave out the charts over time."),
+            PRICES,
+        ),
+    ),
+    "plot": AnswerCommand(
+        details="""
+        Of METRICs, dots are medians over runs with 95 % intervals, bars have values, a matrix has a row for
+        each workload, time draws the median runs' curves, and steps what runs report by step, such as the loss.
+        KIND is roofline, scaling, serving, frontier (time against energy and cost), split (of memory-limit) or
+        collectives. Sides and runs are chosen as in `collector compare`. Limits of latency are for serving;
+        without them, those of the runs count.
+        """,
+        examples=(
+            "throughput satori openshift -o throughput.pdf",
+            "gpu_utilization_percent,cpu_percent --kind time -o curves.png",
+            "step_seconds --by device --kind bars --width 85mm -o steps.svg",
+            "gpu_utilization_percent --each gpu --max -o gpus.pdf",
+            "loss --kind steps --by environment -o loss.pdf",
+            "roofline --workload resnet50 -o roofline.pdf",
+            "collectives --by node -o links.pdf",
+            "serving --by parameter:server --ttft 200 -o serving.pdf",
+            "frontier --by device --prices prices.yaml -o frontier.pdf",
+        ),
+        function="cli.writing:draw",
+        options=(
+            click.argument("what", metavar="METRIC,...|KIND"),
+            SIDES,
+            click.option(
+                "-o",
+                "--output",
+                "path",
+                required=True,
+                metavar="FILE",
+                type=_PATH,
+                callback=_ending_in(".png", ".svg", ".pdf"),
+                help="The figure: FILE.png, FILE.svg or FILE.pdf.",
+            ),
+            click.option(
+                "--kind",
+                type=click.Choice(["dots", "bars", "matrix", "time", "steps"]),
+                help="Kind of a figure of metrics.  [default: by what there is]",
+            ),
+            WORKLOAD,
+            RUNS,
+            STATS,
+            EACH,
+            click.option(
+                "--rows",
+                metavar="FACET",
+                default="workload",
+                shell_complete=facets,
+                help="Facet that separates rows.  [default: workload]",
+            ),
+            click.option("--columns", metavar="FACET", shell_complete=facets, help="The same as --by."),
+            click.option(
+                "--width",
+                default="180mm",
+                show_default=True,
+                metavar="MM",
+                callback=_millimetres,
+                help="Width in print, such as 85mm.",
+            ),
+            click.option("--force", is_flag=True, help="Replace an existing FILE."),
+            LIMITS,
+            PRICES,
+        ),
+        output="path",
+        is_file=True,
+    ),
+    "report": AnswerCommand(
+        details="""
+        It holds tables, charts, warnings, and the commands that reproduce it. The charts' library is a file
+        beside it, one for all pages of a folder; keep both together, or give --inline. Sides and runs are
+        chosen as in `collector compare`.
+        """,
+        examples=(
+            "l4-a100.html gke-l4 gke-a100",
+            "containers.html --by environment --experiment containers",
+            "costs.html --workload resnet50 --prices prices.yaml",
+        ),
+        function="cli.writing:report",
+        options=(
+            click.argument("path", metavar="OUT.html", type=_PATH, callback=_ending_in(".html", ".htm")),
+            SIDES,
+            WORKLOAD,
+            RUNS,
+            TESTED,
+            STATS,
+            DELTA,
+            UNPAIRED,
+            EACH,
+            PRICES,
+            click.option("--inline", is_flag=True, help="Put the charts' library (5 MB) into the page."),
+            click.option("--force", is_flag=True, help="Replace an existing OUT.html."),
+        ),
+        output="path",
+        is_file=True,
+    ),
+    "recommend": AnswerCommand(
+        details="""
+        Ranks platforms, GPUs or environments by time, energy or cost per item, and shows what limits WORKLOAD
+        on each. Sides that the runs cannot distinguish share a place; of one side alone the values are printed.
+        Only measured reasons are shown. FACET is one of those of `collector compare --help`, such as device or
+        command.
+        """,
+        examples=(
+            "mnist",
+            "resnet50 --by device --weigh cost",
+            "gpt --weigh time=1,cost=2 --prices prices.yaml --json",
+        ),
+        function="recommend.export:answer_recommend",
+        options=(
+            click.argument("workload", shell_complete=stored_workloads),
+            click.option(
+                "--by",
+                default="platform",
+                show_default=True,
+                metavar="FACET",
+                callback=check_facet,
+                shell_complete=facets,
+                help="Facets to choose between, such as device; comma-separated for combinations.",
+            ),
+            click.option(
+                "--weigh",
+                "weights",
+                default="time",
+                show_default=True,
+                callback=_weights,
+                metavar="NAME[=WEIGHT],...",
+                help="Criteria: time, energy (of the GPUs), cost.",
+            ),
+            RUNS,
+            DELTA,
+            PRICES,
+        ),
+    ),
+    "plan": AnswerCommand(
+        details="""
+        The calculation is based on the spread of existing runs of WORKLOAD, or of all. Its numbers are for a
+        new experiment, not for more runs of an old one: runs added until a difference shows find differences
+        that do not exist.
+
+        With --why, plans an experiment from side A to side B that changes one fact after the other, such as CPU
+        limit, container or network. After it has run, --experiment NAME divides the ratio among the facts.
+        """,
+        examples=(
+            "mnist",
+            "resnet18 --metric step_seconds --effect 1 --effect 3",
+            "mnist --experiment pilot --comparisons 6 --json",
+            "mnist --why bare docker --by environment -o why.yaml",
+        ),
+        function="answers.plan:answer_plan",
+        options=(
+            _STORED_WORKLOAD,
+            RUNS,
+            TESTED,
+            DELTA,
+            click.option(
+                "--effect",
+                "effect_percents",
+                type=Number(0, MOST, min_open=True),
+                multiple=True,
+                default=(1.0, 2.0, 5.0),
+                metavar="PERCENT",
+                help="A difference to detect; repeatable.  [default: 1, 2, 5]",
+            ),
+            click.option(
+                "--comparisons",
+                type=click.IntRange(1, MOST),
+                default=1,
+                show_default=True,
+                help="Comparisons tested together in the new experiment: workloads × (sides − 1).",
+            ),
+            click.option("--why", nargs=2, metavar="A B", help="Separate the facts in which two sides differ."),
+            click.option(
+                "--by",
+                multiple=True,
+                callback=lambda context, option, names: check_facet(context, option, names) if names else None,
+                metavar="FACET",
+                shell_complete=facets,
+                help="With --why: facet that separates the sides.  [default: platform]",
+            ),
+            click.option("-o", "--output", type=_PATH, metavar="FILE", help="With --why: experiment file to write."),
+            click.option("--force", is_flag=True, help="Replace an existing FILE."),
+        ),
+        output="output",
+    ),
+    "peers": AnswerCommand(
+        details="""
+        Peers are runs on other nodes with the same workload, parameters and circumstances on the same GPU
+        model. Shows the percentile of each figure, the range of most peers, and the peers by driver, software
+        and link where these differ. RUN is a run's identity or a unique beginning of it; of a NODE its newest
+        run counts.
+        """,
+        examples=(
+            "",
+            "resnet50-1f2e3d4c5b",
+            "gpu-node-7 --workload resnet50",
+            "resnet50-1f2e3d4c5b --each gpu --json",
+        ),
+        function="answers.peers:answer_peers",
+        options=(
+            click.argument("name", required=False, metavar="[RUN|NODE]"),
+            WORKLOAD,
+            RUNS,
+            EACH,
+            click.option("--all", "everything", is_flag=True, help="Show every metric."),
+        ),
+    ),
+    "outliers": AnswerCommand(
+        details="""
+        Compares throughput, rates that were measured, step time, power, clock, temperature and waiting of each
+        node, GPU and rank with all others that ran the same on the same GPU model. Facts in which one differs
+        from nearly all others, such as the lanes of its link, and errors of its memory are listed beside. The
+        built-in experiment `fleet-check` measures a node for it in three minutes.
+        """,
+        examples=(
+            "",
+            "--experiment fleet-check",
+            "--workload resnet50 --last 1 --json",
+        ),
+        function="answers.outliers:answer_outliers",
+        options=(
+            WORKLOAD,
+            RUNS,
+            click.option(
+                "--last",
+                type=click.IntRange(1, MOST),
+                default=5,
+                show_default=True,
+                help="Runs of each node or GPU that count, the newest.",
+            ),
+            click.option(
+                "--rate",
+                type=Number(0, 100, min_open=True, max_open=True),
+                default=5.0,
+                show_default=True,
+                metavar="PERCENT",
+                callback=lambda _context, _option, percent: percent / 100,
+                help="Share of false findings to accept, on average.",
+            ),
+            DELTA,
+        ),
+    ),
+    "history": AnswerCommand(
+        details="""
+        Shows for each node the levels of a metric, the changes between them, and the facts that changed there:
+        driver, kernel, firmware, image, torch and others that agents record. At most 5 % of histories without a
+        change show one.
+        """,
+        examples=(
+            "resnet50",
+            "resnet50 --metric gpu_energy_per_item_joules --where \"platform = 'satori'\"",
+            "nightly --format csv > levels.csv",
+        ),
+        function="answers.history:answer_history",
+        options=(_STORED_WORKLOAD, RUNS, TESTED),
+    ),
+    "scaling": AnswerCommand(
+        details="""
+        A curve is made of runs that differ only in their ranks (or nodes): same workload, place, GPU model and
+        parameters. The same batch per rank makes it weak scaling, the same total batch strong scaling. Speed-up
+        is relative to the fewest ranks.
+        """,
+        examples=(
+            "vgg16",
+            "vgg16 --platform satori --experiment ddp",
+            "vgg16 --by nodes",
+            "--format csv > scaling.csv",
+        ),
+        function="answers.scaling:answer_scaling",
+        options=(
+            _STORED_WORKLOAD,
+            PLATFORM,
+            EXPERIMENT,
+            click.option(
+                "--by",
+                type=click.Choice(["ranks", "nodes"]),
+                default="ranks",
+                show_default=True,
+                help="The number that grows; all nodes have as many ranks.",
+            ),
+            PRICES,
+        ),
+    ),
+    "serving": AnswerCommand(
+        details="""
+        Shows latency and tokens per second at each load of `serve-load`, the load at which two sides cross, and
+        for each side the highest load that keeps the limits, with joules and cost of a token there. Without
+        limits, those of the runs count.
+        """,
+        examples=(
+            "--by platform --ttft 200",
+            "--by parameter:server --ttft 200 --tpot 50 --at 99",
+            "h200 l4 --by device --ttft 200 --prices prices.yaml",
+        ),
+        function="answers.serving:answer_serving",
+        options=(SIDES, WORKLOAD, RUNS, LIMITS, PRICES),
+    ),
+    "roofline": AnswerCommand(
+        details="""
+        A point is a group of runs that differ only in their repeat: FLOP per byte of memory traffic, and FLOP
+        per second. The roofs are those that `ceilings` measured on the same device, and those of its maker. The
+        exit code is 1 if a point is above the device's limit, so that a measurement must be wrong.
+        """,
+        examples=(
+            "",
+            "resnet18 gpt --platform gke-l4",
+            "mnist --by label:driver --format csv > roofline.csv",
+        ),
+        function="answers.roofline:answer_roofline",
+        options=(
+            click.argument("workloads", nargs=-1, metavar="[WORKLOAD ...]", shell_complete=stored_workloads),
+            click.option(
+                "--by",
+                default="platform",
+                show_default=True,
+                metavar="FACET",
+                callback=check_facet,
+                shell_complete=facets,
+                help="Facet that separates points, such as platform or label:KEY.",
+            ),
+            PLATFORM,
+            EXPERIMENT,
+        ),
+    ),
+    "profile": AnswerCommand(
+        details="""
+        A is a run; B another one to compare it with. With --by, each side is the run of median throughput among
+        traced runs that agree in everything else. FACET is one of those of `collector compare --help`. Runs on
+        a GPU take a short trace of kernels; `gpuagent run --profile` traces operators too.
+        """,
+        examples=(
+            "mnist-1f2e3d4c5b",
+            "mnist-1f2e3d4c5b mnist-5b4c3d2e1f",
+            "bare docker --by environment --workload mnist",
+        ),
+        function="answers.profile:answer_profile",
+        options=(
+            click.argument("values", nargs=-1, required=True, metavar="A [B]"),
+            click.option(
+                "--by",
+                metavar="FACET",
+                callback=check_facet,
+                shell_complete=facets,
+                help="Facet of which A and B are values, such as platform.  [default: runs]",
+            ),
+            click.option(
+                "--workload",
+                type=NAME,
+                metavar="WORKLOAD",
+                help="With --by, only runs of this workload.",
+                shell_complete=stored_workloads,
+            ),
+            click.option("--experiment", type=NAME, metavar="NAME", help="With --by, only runs of this experiment."),
+            click.option(
+                "--top",
+                type=click.IntRange(1, MOST),
+                default=15,
+                show_default=True,
+                metavar="N",
+                help="Most operations in a table; JSON, CSV and Markdown have all.",
+            ),
+            EACH,
+        ),
+    ),
+}

@@ -1,0 +1,39 @@
+"""The registry of answers: the same commands in the help, in experiment files, and in notebooks."""
+
+import json
+import re
+from importlib import import_module
+from importlib.resources import files
+
+import pytest
+
+from gpuagent_collector.cli import COMMANDS
+from gpuagent_collector.cli.answers import ANSWERS, parse
+from gpuagent_common.errors import MisuseError
+
+
+def test_the_help_and_experiment_files_have_the_same_answers() -> None:
+    listed = {name for name, (module, _) in COMMANDS.items() if module == "gpuagent_collector.cli.answers"}
+    assert listed == set(ANSWERS)
+    schema = json.loads((files("gpuagent.experiment") / "schema.json").read_text())
+    (pattern,) = re.findall(r'"\^\(([a-z|]+)\)', json.dumps(schema))
+    assert set(pattern.split("|")) == set(ANSWERS)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_the_function_of_an_answer_exists(name: str) -> None:
+    module, _, function = ANSWERS[name].function.partition(":")
+    assert callable(getattr(import_module(f"gpuagent_collector.{module}"), function))
+
+
+def test_a_command_becomes_what_its_function_takes() -> None:
+    entry, asked = parse(["compare", "--by", "device", "--delta", "3", "--mean", "--", "a", "b"])
+    assert entry is ANSWERS["compare"]
+    assert (asked["by"], asked["delta"], asked["values"]) == ("device", 0.03, ("a", "b"))
+    assert [stat.value for stat in asked["stats"]] == ["mean"]
+
+
+@pytest.mark.parametrize("words", [["runs"], ["compare", "--no-such-option"], ["compare", "--by", "nonsense"], []])
+def test_what_is_no_answer_is_refused(words: list[str]) -> None:
+    with pytest.raises(MisuseError):
+        parse(words)
