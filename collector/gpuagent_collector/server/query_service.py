@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
@@ -129,7 +129,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
 
     async def _answer(
         self, request: pb.QueryRequest, context: Context, caller: Caller
-    ) -> AsyncIterator[pb.QueryResponse]:
+    ) -> AsyncGenerator[pb.QueryResponse, None]:
         holder = _holder(caller)
         self.on_query()
         reach = caller.reach
@@ -214,7 +214,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
         part = self.parts.of(caller.reach)
         with self._checking[_holder(caller)]:
             statement, parameters = part.guard.read(request.sql), _parameters(request.parameters_json)
-            row_bytes: int | None = 0
+            longest = part.growth.longest.all()
             try:
                 row_bytes = part.growth.check(statement.tree, parameters)
                 is_bounded.set()
@@ -223,6 +223,11 @@ class QueryService(pb_grpc.QueryServiceServicer):
                     raise
         if caller.scope is Scope.VIEWER:
             self.turns.wait(execution, _holder(caller), row_bytes)
+            # Longer texts may have been stored while it waited.
+            while longest is not part.growth.longest.all():
+                longest = part.growth.longest.all()
+                self.turns.end(execution)
+                self.turns.wait(execution, _holder(caller), part.growth.check(statement.tree, parameters))
         return ipc_chunks(execution.start(statement.sql, parameters))
 
     def free_memory(self) -> None:

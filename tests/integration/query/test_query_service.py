@@ -14,6 +14,7 @@ from gpuagent_collector.query.execute import Execution, Parameter
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.query.remote import RemoteReader
 from gpuagent_collector.server.query_service import CHUNK_BYTES, MAX_QUERIES_OF_A_TOKEN
+from gpuagent_collector.server.turns import Turns
 from gpuagent_collector.store import StoreSpec
 from gpuagent_collector.trust.tokens import Caller, Scope
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -117,6 +118,11 @@ def test_failures_have_the_codes_of_the_protocol(
     assert words in (failure.value.details() or "")
 
 
+def test_a_message_of_duckdb_that_is_cut_within_a_character_reaches_the_reader(reader: RemoteReader) -> None:
+    with pytest.raises(MisuseError, match=r"malformed JSON.*é"):
+        reader.sql("SELECT json(repeat('é', 401))")
+
+
 def test_a_mistake_in_mid_answer_reaches_the_reader(reader: RemoteReader) -> None:
     # In rare cases DuckDB tells no reason.
     with pytest.raises(MisuseError, match=r"could not convert string 'x' to INT32|failed in mid-answer"):
@@ -212,6 +218,18 @@ def test_only_a_viewer_is_refused_what_may_grow(
     ask_as(serving, "someone", scope)
     with nullcontext() if is_answered else pytest.raises(MisuseError, match="scope operator"):
         assert reader.sql("SELECT list_reverse(map_keys(histogram(1))) AS a").to_pylist() == [{"a": [1]}]
+
+
+def test_a_viewer_s_statement_is_charged_for_the_longest_texts_that_agents_have_stored(
+    serving: Serving, reader: RemoteReader
+) -> None:
+    serving.service.turns = Turns(memory_bytes=64 * 2**20)
+    ask_as(serving, "someone")
+    assert reader.sql("SELECT platform FROM runs").num_rows
+    serving.store.longest_texts.note("platform", 60_000)
+    with pytest.raises(MisuseError, match="MiB"):
+        reader.sql("SELECT platform FROM runs")
+    assert reader.sql("SELECT status FROM runs").num_rows
 
 
 def test_memory_that_is_short_is_freed_by_the_token_with_most_queries(
