@@ -7,6 +7,7 @@ Needs root.
 
 import argparse
 import asyncio
+import sys
 import tempfile
 import threading
 import time
@@ -277,10 +278,11 @@ def main() -> None:
         waits = attack(Path(folder), group, options.seconds, [ATTACKS[name] for name in options.attacks], options.scope)
     for what, times in (("asked", waits.asked), ("acknowledged", waits.acknowledged)):
         print(f"{what}: {len(times)} times, median {median(times):.3f} s, longest {max(times):.3f} s")
-    is_served = not waits.failures and "unavailable" not in waits.outcomes
-    print(
-        f"{'served' if is_served else 'NOT SERVED'}: failures {waits.failures[:3]}, attacks {dict(waits.outcomes)}, peak {waits.resident_bytes / 2**20:,.0f} MiB"
-    )
+    print(f"attacks {dict(waits.outcomes)}, failures {waits.failures[:3]}")
+    is_served = waits.asked and waits.acknowledged and not waits.failures and "unavailable" not in waits.outcomes
+    verdict = "others were served by one process" if is_served else "NOT SERVED"
+    print(f"{verdict}, of at most {waits.resident_bytes / 2**20:,.0f} MiB")
+    sys.exit(not is_served)
 
 
 if __name__ == "__main__":
