@@ -235,7 +235,9 @@ class Committer:
         # Text that is not JSON is stored as a JSON string.
         columns = sorted(self._json_columns.get(name, set()) & set(rows.column_names))
         kept = (
-            f'CASE WHEN json_valid("{each}") THEN "{each}" ELSE to_json(left("{each}", {_NO_JSON_CHARACTERS})) END AS "{each}"' for each in columns
+            f'CASE WHEN json_valid("{each}") THEN "{each}"'
+            f' ELSE to_json(left("{each}", {_NO_JSON_CHARACTERS})) END AS "{each}"'
+            for each in columns
         )
         selected = f"* REPLACE ({', '.join(kept)})" if columns else "*"
         self._connection.register("incoming", rows)

@@ -22,6 +22,7 @@ from gpuagent_collector.query.sizes import (
     check_window,
     constant,
     is_uncounted,
+    read_size,
     result_size,
 )
 from gpuagent_collector.store.longest import LongestTexts
@@ -341,7 +342,7 @@ class _Bound:
         sizes = [self._size(argument, scope) for argument in arguments]
         size = result_size(name, arguments, sizes)
         self.keeps_rows |= name in GATHERING or is_uncounted(name, sizes)
-        self.read_bytes += sum(each for each in sizes if each < LARGE)
+        self.read_bytes += read_size(name, arguments, sizes)
         return size
 
     def _element(self, node: Tree, scope: _Scope) -> float:

@@ -86,6 +86,15 @@ def test_what_grows_within_a_step_is_refused(attack: str) -> None:
         "SELECT l FROM (SELECT list(run_id)[1:9999] AS l FROM runs)",
         "SELECT l FROM (SELECT list(run_id)[-9:] AS l FROM runs)",
         # Slow within a step.
+        *("SELECT json_contains(text, status) FROM runs", "SELECT list_has_any([value], [time]) FROM runs"),
+        "SELECT contains(repeat(text, 30), repeat(text, 30)) FROM runs",
+        "SELECT repeat('a', 9999) || run_id LIKE '%" + "a" * 5000 + "b%' FROM runs",
+        "SELECT replace(repeat('a', 9999) || run_id, repeat('a', 5000) || 'b', '') FROM runs",
+        "SELECT regexp_matches(text, '(a?){1000}a{1000}b') FROM runs",
+        "SELECT regexp_matches(text, '\\pL{40}c') FROM runs",
+        "SELECT regexp_matches(text, '([[:alpha:]]|x){99}') FROM runs",
+        "SELECT regexp_matches(text, '(a|b)*a((a|b){9}){9}') FROM runs",
+        "SELECT regexp_matches(repeat('a', 9999) || run_id, '(a|b)*a(a|b)(a|b)(a|b)(a|b)(a|b)(a|b)(a|b)c') FROM runs",
         *("SELECT run_id LIKE platform FROM runs", "SELECT regexp_matches(run_id, platform) FROM runs"),
         *("SELECT max(value, 9999) FROM runs", "SELECT run_id COLLATE de FROM runs", "SELECT run_id::BIT FROM runs"),
         *("SELECT json_extract(text, '$**') FROM runs", "SELECT json_extract(text, run_id) FROM runs"),
@@ -163,6 +172,8 @@ USEFUL = [
     " coalesce(status, 'none'), CASE WHEN value > 1 THEN 'high' ELSE 'low' END, value::INT,"
     " concat_ws('/', platform, run_id)"
     " FROM runs WHERE run_id IN (SELECT run_id FROM steps WHERE value > (SELECT avg(value) FROM steps))",
+    "SELECT regexp_extract(run_id, '(gpt|bert)-[0-9]{1,3}-\\d{4}-\\d{2}'), regexp_matches(text, '^a.*b$') FROM runs",
+    "SELECT contains(text, 'a'), text LIKE '%loss%', replace(text, 'a', ''), trim(text), text ILIKE '%b' FROM runs",
     "SELECT time_bucket(INTERVAL 1 MINUTE, time::TIMESTAMP) AS minute, avg(value) FROM steps GROUP BY 1 ORDER BY 1",
     "SELECT u.unnest, r.range FROM unnest([1, 2, 3]) u, range(1000000000) r, json_each('[1]')",
     "(SELECT run_id FROM runs UNION ALL SELECT run_id FROM steps) EXCEPT SELECT run_id FROM runs ORDER BY 1 LIMIT 3",
