@@ -13,8 +13,8 @@ from gpuagent_collector.store.longest import USUAL_TEXT_BYTES
 from gpuagent_common.keys import key
 from gpuagent_common.limits import MAX_LABELS, MAX_NAME_CHARACTERS
 
-# A program's line of events, and the end of its output as JSON, are shorter.
-MAX_TEXT_BYTES = 64 * 1024
+# A program's line of events as JSON is shorter: up to three times its 64 KiB, where each character is escaped.
+MAX_TEXT_BYTES = 256 * 1024
 
 # Table → columns by which people and commands select, and facts that tables show.
 _NAMES: Mapping[str, tuple[str, ...]] = {

@@ -239,7 +239,7 @@ def request(**values: Any) -> Tables:
     return {"run_requests": [{"run_id": "r", "time": 1, **values}]}
 
 
-DEEP = "[" * 30_000 + "]" * 30_000
+DEEP = "[" * 100_000 + "]" * 100_000
 
 
 @pytest.mark.parametrize(
@@ -257,8 +257,8 @@ DEEP = "[" * 30_000 + "]" * 30_000
         ({"session_devices": [{"name": "x" * 1001}]}, "longer than 1,000"),
         ({"run_states": [{"run_id": "x" * 1001, "status": "queued", "time": 1}]}, "longer than 1,000"),
         (
-            {"run_states": [{"run_id": "r", "status": "failed", "time": 1, "reason": "x" * 65_537}]},
-            "longer than 65,536",
+            {"run_states": [{"run_id": "r", "status": "failed", "time": 1, "reason": "x" * 262_145}]},
+            "longer than 262,144",
         ),
     ],
 )
