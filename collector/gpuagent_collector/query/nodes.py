@@ -1,4 +1,4 @@
-"""What the nodes of a statement's syntax tree are, and the sizes of constants."""
+"""The nodes of a statement's syntax tree: what they are, and the sizes of constants."""
 
 import json
 from collections.abc import Sequence
