@@ -14,6 +14,7 @@ from gpuagent_collector.schema import Migration, load_migrations
 from gpuagent_collector.store import Kind, Store, StoreSpec, extensions
 from gpuagent_collector.store.columns import agent_tables, table_columns
 from gpuagent_collector.store.longest import LongestTexts, measure_texts
+from gpuagent_common.connection import TokenError, read_token
 from gpuagent_common.errors import MisuseError
 from tests.support.stores import open_store, put_store
 from tests.unit.collector_store.conftest import ON_BOTH_KINDS
@@ -278,3 +279,12 @@ def test_what_another_user_left_beside_a_store_is_not_used(tmp_path: Path, endin
     os.chown(left, other_user, other_user)
     if ending != ".wal":
         Store.open(str(path)).close()
+
+
+def test_a_pipe_in_the_place_of_a_store_or_a_token_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StoreError, match="pipe"):
+        Store.open(str(tmp_path / "pipe"))
+    (tmp_path / "pipe").chmod(0o666)
+    with pytest.raises(TokenError, match="by others"):
+        read_token(tmp_path / "pipe")
