@@ -113,14 +113,14 @@ def read_token(path: Path) -> str:
         TokenError: it is empty, unreadable, or readable by anyone but its owner.
     """
     try:
-        status = path.stat()
+        # Before it is read: another user's pipe would hold up who reads it.
+        if is_open_to_others(path.stat()):
+            raise TokenError(f"the token file {path} can be read by others; run: chmod 600 {path}")
         token = path.read_text().strip().partition("\n")[0].strip()
     except FileNotFoundError:
         raise
     except (OSError, UnicodeDecodeError) as error:
         raise TokenError(f"cannot read the token file {path}: {error}") from error
-    if is_open_to_others(status):
-        raise TokenError(f"the token file {path} can be read by others; run: chmod 600 {path}")
     if not token:
         raise TokenError(f"the token file {path} is empty; delete it, and restart `collector serve` to make a new one")
     return token

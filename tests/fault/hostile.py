@@ -7,6 +7,7 @@ Needs root.
 
 import argparse
 import asyncio
+import sys
 import tempfile
 import threading
 import time
@@ -20,11 +21,14 @@ from statistics import median
 
 import grpc
 
+from gpuagent.sampling.rows import encode_records
+from gpuagent_collector.ingest.checks import MAX_TEXT_BYTES
 from gpuagent_collector.query.remote import RemoteReader
 from gpuagent_common.connection import bearer
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1 import query_service_pb2 as pb
 from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
+from tests.fault.attacks import Agent as Accomplice
 from tests.integration.server.agents import Agent
 from tests.support.servers import BIN, Node, until
 
@@ -36,6 +40,10 @@ _GROUPS = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup"
 # More streams than the collector has places, from as many tokens: the last sees only a part of the store.
 _STREAMS = 17
 _TOKENS = 3
+
+# As many as DuckDB evaluates at once would do more harm, but take longer to store.
+_LONG_TEXTS = 200
+_LONG = f'"{"x" * (MAX_TEXT_BYTES - 2)}"'
 
 _WIDE = "x" * 90_000
 _BOUNDED = "repeat(substr('abcdefghijklmnop', (range % 2)::INT, 16), 1900)"
@@ -97,6 +105,11 @@ ATTACKS: dict[str, str] = {
     "windows": "SELECT max(hash(range) || repeat('x', 999)) OVER (PARTITION BY range) AS m FROM range(99999999)",
     "joined": "SELECT l FROM (SELECT string_agg(md5(range::VARCHAR)) AS l FROM range(999999)), range(9999999)",
     "medians": "SELECT median(a.range) FROM range(99999) a, range(99999) b",
+    # Of long texts that an agent has stored for it.
+    "stored": f"SELECT max(length(concat({', '.join(['detail'] * 50)}))) FROM run_events, range(99999)",
+    "columns of stored": f"SELECT {', '.join(['detail'] * 99)} FROM run_events, range(99999)",
+    "drawn": "SELECT repeat('x', 9999) || range FROM range(99999999) TABLESAMPLE reservoir(50%)",
+    "cut message": "SELECT json(repeat('é', 401)), json(repeat('x', 9999) || repeat('é', 9999)) FROM range(99999999)",
     "wide": "SELECT range, hash(range), md5(range::VARCHAR) FROM range(99999999999)",
 }
 
@@ -204,6 +217,16 @@ def ask(address: str, token: str, waits: Waits, ended: threading.Event) -> None:
                 waits.failures.append(str(error))
 
 
+def store_long_texts(address: str, token: str) -> None:
+    """Store texts as long as they may be, as an agent that helps the attackers."""
+    agent = Accomplice(address, token, "accomplice")
+    agent.greet()
+    for run in range(_LONG_TEXTS):
+        agent.deliver(encode_records({"run_events": [{"run_id": f"long-{run}", "time": 1, "detail": _LONG}]}))
+    agent.await_acknowledged()
+    agent.close()
+
+
 async def deliver(address: str, token: str, waits: Waits, ended: threading.Event) -> None:
     """Deliver samples again and again, as an agent."""
     async with grpc.aio.insecure_channel(address) as channel:
@@ -228,6 +251,7 @@ def attack(folder: Path, group: Path, seconds: float, attacks: Sequence[str], sc
         hostile.append(create_token(node, scope, "limited", *(("--platform", "none") if scope == "viewer" else ())))
         other = create_token(node, "viewer", "other")
         agent = create_token(node, "agent", "agent")
+        store_long_texts(address, agent)
         others = [
             threading.Thread(target=ask, args=(address, other, waits, ended)),
             threading.Thread(target=lambda: asyncio.run(deliver(address, agent, waits, ended))),
@@ -254,9 +278,11 @@ def main() -> None:
         waits = attack(Path(folder), group, options.seconds, [ATTACKS[name] for name in options.attacks], options.scope)
     for what, times in (("asked", waits.asked), ("acknowledged", waits.acknowledged)):
         print(f"{what}: {len(times)} times, median {median(times):.3f} s, longest {max(times):.3f} s")
-    print(
-        f"failures {waits.failures[:3]}, attacks {dict(waits.outcomes)}, peak {waits.resident_bytes / 2**20:,.0f} MiB"
-    )
+    print(f"attacks {dict(waits.outcomes)}, failures {waits.failures[:3]}")
+    is_served = waits.asked and waits.acknowledged and not waits.failures and "unavailable" not in waits.outcomes
+    verdict = "others were served by one process" if is_served else "NOT SERVED"
+    print(f"{verdict}, of at most {waits.resident_bytes / 2**20:,.0f} MiB")
+    sys.exit(not is_served)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ _TRIED = (
     "greatest",
     "windows",
     "joined",
+    "stored",
+    "drawn",
 )
 
 # Tries hours of combinations without a look at interrupts.

@@ -1,6 +1,6 @@
 """Checks of what agents send: own identities, bounded sizes, and JSON of the form that readers expect."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 import pyarrow as pa
@@ -9,10 +9,12 @@ import pyarrow.compute as pc
 from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest.decode import Decoded, Piece
 from gpuagent_collector.json_cells import is_flat_object, is_list_of_texts, parse_json
+from gpuagent_collector.store.longest import USUAL_TEXT_BYTES
 from gpuagent_common.keys import key
 from gpuagent_common.limits import MAX_LABELS, MAX_NAME_CHARACTERS
 
-MAX_TEXT_CHARACTERS = 1024 * 1024
+# A program's line of events as JSON is shorter: up to three times its 64 KiB, where each character is escaped.
+MAX_TEXT_BYTES = 256 * 1024
 
 # Table → columns by which people and commands select, and facts that tables show.
 _NAMES: Mapping[str, tuple[str, ...]] = {
@@ -49,33 +51,44 @@ _FORMS: Mapping[str, Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
 }
 
 
-def check_rows(decoded: Decoded) -> None:
-    """Reject rows that no genuine agent sends.
+def check_rows(decoded: Decoded) -> dict[str, int]:
+    """Reject rows that no genuine agent sends; return the most bytes of a text by column, of those longer than usual.
 
     Raises:
         RejectedRecordsError: a session claims to be another, a text is too long, or JSON has another form.
     """
     if any(len(run_id) > MAX_NAME_CHARACTERS for run_id in decoded.run_ids):
         raise RejectedRecordsError(f"a run_id is longer than {MAX_NAME_CHARACTERS:,} characters")
+    longest: dict[str, int] = {}
     for table, pieces in decoded.tables.items():
         for piece in pieces:
             if table in _OF_RUNS and ("run_id" not in piece.texts or piece.texts["run_id"].null_count):
                 raise RejectedRecordsError(f"{table}.run_id is missing")
-            _check_lengths(table, piece)
+            for column, size_bytes in _check_lengths(table, piece):
+                longest[column] = max(size_bytes, longest.get(column, 0))
             _check_forms(table, piece)
     for piece in decoded.tables.get("sessions", ()):
         for uuid_column, stamped in _IDENTITIES.items():
             if any(key(uuid) != getattr(piece, stamped) for uuid in _texts(piece, uuid_column)):
                 raise RejectedRecordsError(f"sessions.{uuid_column} is not that of the stream it came on")
+    return longest
 
 
-def _check_lengths(table: str, piece: Piece) -> None:
+def _check_lengths(table: str, piece: Piece) -> Iterator[tuple[str, int]]:
+    """Yield the columns with texts longer than usual, each with the most bytes of one."""
     names = _NAMES.get(table, ())
     for column, texts in piece.texts.items():
-        limit = MAX_NAME_CHARACTERS if column in names else MAX_TEXT_CHARACTERS
         # No text is longer than all together.
-        if texts.nbytes > limit and (pc.max(pc.utf8_length(cast("pa.StringArray", texts))).as_py() or 0) > limit:
-            raise RejectedRecordsError(f"{table}.{column} is longer than {limit:,} characters")
+        if texts.nbytes <= USUAL_TEXT_BYTES:
+            continue
+        longest_bytes = pc.max(pc.binary_length(cast("pa.StringArray", texts))).as_py() or 0
+        if column in names:
+            if longest_bytes > MAX_NAME_CHARACTERS < pc.max(pc.utf8_length(cast("pa.StringArray", texts))).as_py():
+                raise RejectedRecordsError(f"{table}.{column} is longer than {MAX_NAME_CHARACTERS:,} characters")
+        elif longest_bytes > MAX_TEXT_BYTES:
+            raise RejectedRecordsError(f"{table}.{column} is longer than {MAX_TEXT_BYTES:,} bytes")
+        if longest_bytes > USUAL_TEXT_BYTES:
+            yield column, longest_bytes
 
 
 def _check_forms(table: str, piece: Piece) -> None:

@@ -19,10 +19,14 @@ from gpuagent_collector.ingest.messages import COMMITTED, DISOWNED, DUPLICATE, M
 from gpuagent_collector.ingest.owners import RunOwners
 from gpuagent_collector.ingest.ownership import Ownership
 from gpuagent_collector.store.columns import agent_tables, insert_from
+from gpuagent_collector.store.longest import LongestTexts
 from gpuagent_collector.store.transactions import is_conflict, retry_conflicts, transaction
 from gpuagent_common.statuses import FINAL_STATUSES
 
 _LOG = logging.getLogger(__name__)
+
+# Of a text that should be JSON and is not: as JSON it can take six bytes a character.
+_NO_JSON_CHARACTERS = 1000
 
 # Of DuckDB's message, which may repeat a text of the rows.
 _REASON_CHARACTERS = 500
@@ -64,11 +68,13 @@ class Committer:
         *,
         now: Callable[[], datetime],
         ownership: Ownership | None = None,
+        longest_texts: LongestTexts | None = None,
     ) -> None:
-        """Prepare for a store; no `ownership` means that it is ours alone."""
+        """Prepare for a store; no `ownership`: it is ours alone. No `longest_texts`: nobody asks for them."""
         self._connection = connection
         self._now = now
         self._ownership = ownership or Ownership()
+        self._longest_texts = longest_texts or LongestTexts()
         tables = agent_tables(connection)
         self._decoder = Decoder(tables)
         self._owners = RunOwners(connection)
@@ -159,7 +165,8 @@ class Committer:
     def _decode(self, message: Message) -> _Checked:
         try:
             decoded = self._decoder.decode(message.records, session_id=message.session_id, node_id=message.node_id)
-            check_rows(decoded)
+            for column, size_bytes in check_rows(decoded).items():
+                self._longest_texts.note(column, size_bytes)
         except RejectedRecordsError as error:
             return _reject(message, str(error))
         news = decoded.unknown - self._unknown
@@ -228,7 +235,9 @@ class Committer:
         # Text that is not JSON is stored as a JSON string.
         columns = sorted(self._json_columns.get(name, set()) & set(rows.column_names))
         kept = (
-            f'CASE WHEN json_valid("{each}") THEN "{each}" ELSE to_json("{each}") END AS "{each}"' for each in columns
+            f'CASE WHEN json_valid("{each}") THEN "{each}"'
+            f' ELSE to_json(left("{each}", {_NO_JSON_CHARACTERS})) END AS "{each}"'
+            for each in columns
         )
         selected = f"* REPLACE ({', '.join(kept)})" if columns else "*"
         self._connection.register("incoming", rows)

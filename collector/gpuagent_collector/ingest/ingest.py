@@ -69,7 +69,12 @@ class Ingest:
         self._connection = self.store.connect()
         try:
             ownership = ownership_of(self.store.spec, self._connection, now=self.now)
-            committer = Committer(self._connection, now=self.now, ownership=ownership)
+            committer = Committer(
+                self._connection,
+                now=self.now,
+                ownership=ownership,
+                longest_texts=self.store.longest_texts,
+            )
         except duckdb.Error as error:
             raise StoreError(f"cannot read the store {self.store.spec}: {error}") from error
         self._writer = Writer(

@@ -1,19 +1,20 @@
 """The columns that an expression of a statement can name, and the size of their values."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
 import duckdb
 
-from gpuagent_collector.query.sizes import cast_size
+from gpuagent_collector.query.sizes import SMALL, cast_size
+from gpuagent_collector.store.longest import USUAL_TEXT_BYTES
 from gpuagent_common.errors import MisuseError
 
 Tree = Mapping[str, Any]
 
-# A text of the store. Agents can send longer ones, but few are.
-TEXT_BYTES = 256
+# A text of the store; see `LongestTexts` for those that are longer.
+TEXT_BYTES = USUAL_TEXT_BYTES
 
 # The name of a column that DuckDB makes of an expression, such as `count(x)`.
 _MADE = "?"
@@ -49,6 +50,17 @@ def store_columns(connection: duckdb.DuckDBPyConnection) -> Mapping[str, Sequenc
             size = TEXT_BYTES
         found.setdefault(table, []).append(Column(table, name, min(size, TEXT_BYTES)))
     return found
+
+
+def with_longest(relations: Mapping[str, Sequence[Column]], longest: Mapping[str, int]) -> dict[str, Sequence[Column]]:
+    """Return the columns of a store with the sizes of the longest texts in columns of their names."""
+    return {
+        relation: [
+            replace(column, size=max(column.size, longest.get(column.name, 0))) if column.size > SMALL else column
+            for column in columns
+        ]
+        for relation, columns in relations.items()
+    }
 
 
 def renamed_columns(columns: Sequence[Column], relation: str, names: Sequence[str]) -> list[Column]:

@@ -202,6 +202,9 @@ class Execution:
                     # Nobody has interrupted it: DuckDB says so of some failures in mid-answer.
                     raise MisuseError(_FAILED_MIDWAY) from error
                 raise _to_error(str(error)) from error
+            except UnicodeDecodeError as error:  # of DuckDB's message, which cuts a text in the middle of a character
+                self.check()
+                raise _to_error(error.object.decode(errors="replace")) from error
 
     def check(self) -> None:
         """Raise the error of a statement that must stop, if it must."""

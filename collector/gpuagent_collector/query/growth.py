@@ -5,15 +5,15 @@ and it obeys none while it plans. So both are bounded before the statement start
 its expressions make of one row, and by the number of tables it joins.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
-from gpuagent_collector.query.columns import TEXT_BYTES, Column, column_size, item_name, renamed_columns
+from gpuagent_collector.query.columns import TEXT_BYTES, Column, column_size, item_name, renamed_columns, with_longest
 from gpuagent_collector.query.execute import Parameter
+from gpuagent_collector.query.nodes import elements, has_star, is_constant, is_gathering, value_size
 from gpuagent_collector.query.sizes import (
     GATHERING,
     LARGE,
@@ -22,8 +22,10 @@ from gpuagent_collector.query.sizes import (
     check_window,
     constant,
     is_uncounted,
+    read_size,
     result_size,
 )
+from gpuagent_collector.store.longest import LongestTexts
 from gpuagent_common.errors import MisuseError
 
 # Of one row, over all expressions of the statement. 2,048 rows take 128 MiB then; see `server/turns.py`.
@@ -64,28 +66,44 @@ class _Scope:
 class Growth:
     """A bound of statements about one store, safe for several threads."""
 
-    def __init__(self, relations: Mapping[str, Sequence[Column]]) -> None:
-        """Take the store's columns by relation; see `store_columns`."""
+    def __init__(self, relations: Mapping[str, Sequence[Column]], longest: LongestTexts | None = None) -> None:
+        """Take the store's columns by relation; see `store_columns`. No `longest`: no text is longer than usual."""
         self._relations = relations
+        self.longest = longest or LongestTexts()
+        self._now: tuple[Mapping[str, int], Mapping[str, Sequence[Column]]] = ({}, relations)
 
     def check(self, statement: Tree, parameters: Sequence[Parameter] = ()) -> int | None:
         """Check a statement's syntax tree that the guard lets through; return the most bytes it makes of a row.
 
-        None: an aggregate gathers values of many rows, or keeps them where DuckDB does not count it, so it may be more.
+        None: it gathers values of many rows, or keeps them where DuckDB does not count it, so it may be more.
+        What it may make is decided with texts of the usual length, and so does not depend on what agents store; what it
+        makes is returned with the longest that there are.
 
         Raises:
             MisuseError: what it makes of a row cannot be bounded, or is too much.
         """
-        bound = _Bound(self._relations, parameters)
-        try:
-            bound.query(statement["node"], _Scope(is_outermost=True))
-        except RecursionError:
-            raise MisuseError("the statement is nested too deeply; use WITH clauses instead") from None
+        bound = _bound(statement, self._relations, parameters)
         if not (
             bound.row_bytes <= MOST_ROW_BYTES and bound.read_bytes <= MOST_READ_BYTES
         ):  # also where it is no number
             raise MisuseError(_TOO_LARGE)
-        return None if bound.keeps_rows else math.ceil(bound.row_bytes)
+        if bound.keeps_rows:
+            return None
+        longest = self.longest.all()
+        if longest:
+            if self._now[0] is not longest:
+                self._now = (longest, with_longest(self._relations, longest))
+            bound = _bound(statement, self._now[1], parameters)
+        return math.ceil(bound.row_bytes)
+
+
+def _bound(statement: Tree, relations: Mapping[str, Sequence[Column]], parameters: Sequence[Parameter]) -> "_Bound":
+    bound = _Bound(relations, parameters)
+    try:
+        bound.query(statement["node"], _Scope(is_outermost=True))
+    except RecursionError:
+        raise MisuseError("the statement is nested too deeply; use WITH clauses instead") from None
+    return bound
 
 
 _TOO_LARGE = (
@@ -139,6 +157,7 @@ class _Bound:
         if len(node.get("group_sets") or ()) > _MOST_GROUPINGS:
             raise MisuseError(f"with a token of scope viewer, GROUP BY takes at most {_MOST_GROUPINGS} sets")
         found = self._table(node["from_table"], scope)
+        self._sample(node)
         inside = replace(scope, columns=[*found, *scope.columns])
         columns: list[Column] = []
         for item in node["select_list"]:
@@ -162,7 +181,7 @@ class _Bound:
         before = self.row_bytes
         size = self._size(item, replace(scope, is_outermost=False))
         column = Column("", item_name(item), size)
-        if not _has_star(item):
+        if not has_star(item):
             return [column]
         # COLUMNS(*) repeats the whole expression for each column.
         self.row_bytes += (self.row_bytes - before) * len(found)
@@ -174,6 +193,7 @@ class _Bound:
         scope = replace(scope, is_outermost=False)
         alias, renamed = node.get("alias") or "", node.get("column_name_alias") or ()
         self._relations += node["type"] not in {"EMPTY", "JOIN"}
+        self._sample(node)
         if self._relations > MOST_RELATIONS:
             raise MisuseError(f"with a token of scope viewer, a statement has at most {MOST_RELATIONS} tables")
         match node["type"]:
@@ -208,6 +228,10 @@ class _Bound:
             case kind:
                 raise MisuseError(f"a token of scope viewer cannot use {kind.replace('_', ' ')}")
 
+    def _sample(self, node: Tree) -> None:
+        """Note a sample of a number of rows, which keeps them where DuckDB does not count it."""
+        self.keeps_rows |= (node.get("sample") or {}).get("method") == "Reservoir"
+
     def _table_function(self, call: Tree, scope: _Scope) -> list[Column]:
         name = call["function_name"].lower()
         if name not in _TABLE_FUNCTIONS:
@@ -234,18 +258,18 @@ class _Bound:
         """Return the most bytes of an expression's value, and add what it and its parts make."""
         match node["class"]:
             case "CONSTANT":
-                return _value_size(node["value"].get("value"))
+                return value_size(node["value"].get("value"))
             case "PARAMETER":
-                return _value_size(self._parameter(node))
+                return value_size(self._parameter(node))
             case "COLUMN_REF":
                 return column_size(node["column_names"], scope.columns)
             case "POSITIONAL_REFERENCE" | "STAR":
                 return max((column.size for column in scope.columns), default=TEXT_BYTES)
         before = self.row_bytes
         size = self._made_size(node, scope)
-        if _is_constant(node):
+        if is_constant(node):
             self.row_bytes = before  # made once, not for each row
-        elif not _is_gathering(node):  # DuckDB counts what it gathers
+        elif not is_gathering(node):  # DuckDB counts what it gathers
             self.row_bytes += size
         return size
 
@@ -283,7 +307,7 @@ class _Bound:
     def _operator(self, node: Tree, scope: _Scope) -> float:
         sizes = [self._size(child, scope) for child in node["children"]]
         match node["type"]:
-            case "ARRAY_SLICE" if _is_gathering(node["children"][0]):
+            case "ARRAY_SLICE" if is_gathering(node["children"][0]):
                 return self._slice(node["children"], scope)
             case "ARRAY_EXTRACT" | "ARRAY_SLICE" | "STRUCT_EXTRACT" | "OPERATOR_TRY":
                 return sizes[0]
@@ -301,7 +325,7 @@ class _Bound:
     def _slice(self, children: Sequence[Tree], scope: _Scope) -> float:
         """Return the most bytes of the first elements of what an aggregate gathers, as in `list(x)[1:9]`."""
         gathered, last = children[0], constant(children[2])
-        if not _is_gathering(gathered):
+        if not is_gathering(gathered):
             return LARGE
         if constant(children[1]) != 1 or not isinstance(last, int) or last < 0:
             return LARGE
@@ -318,24 +342,20 @@ class _Bound:
         sizes = [self._size(argument, scope) for argument in arguments]
         size = result_size(name, arguments, sizes)
         self.keeps_rows |= name in GATHERING or is_uncounted(name, sizes)
-        self.read_bytes += sum(each for each in sizes if each < LARGE)
+        self.read_bytes += read_size(name, arguments, sizes)
         return size
 
     def _element(self, node: Tree, scope: _Scope) -> float:
         """Return the most bytes of an element of a list."""
         inner = node["child"] if node["class"] == "CAST" else node
-        if _is_constant(inner) and inner.get("children"):
+        if is_constant(inner) and inner.get("children"):
             return 2 * max(self._size(child, scope) for child in inner["children"]) + SMALL
-        if (
-            inner["class"] == "FUNCTION"
-            and inner["function_name"] == "from_json"
-            and _is_constant(inner["children"][1])
-        ):
+        if inner["class"] == "FUNCTION" and inner["function_name"] == "from_json" and is_constant(inner["children"][1]):
             inner = inner["children"][0]
             inner = inner["child"] if inner["class"] == "CAST" else inner
         if inner["class"] != "PARAMETER":
             return self._size(node, scope)
-        return 2 * max(map(_value_size, _elements(self._parameter(inner))), default=SMALL) + 4 * SMALL
+        return 2 * max(map(value_size, elements(self._parameter(inner))), default=SMALL) + 4 * SMALL
 
     def _parameter(self, node: Tree) -> Parameter:
         place = node.get("identifier", "")
@@ -345,47 +365,3 @@ class _Bound:
 
 
 _JSON_EACH = ("key", "value", "type", "atom", "id", "parent", "fullkey", "path", "json", "rowid")
-
-
-def _is_gathering(node: Tree) -> bool:
-    return node["class"] == "FUNCTION" and node["function_name"].lower() in GATHERING
-
-
-def _value_size(value: object) -> int:
-    """Return the bytes of a constant."""
-    return len(value.encode()) if isinstance(value, str) else max(SMALL, len(json.dumps(value)))
-
-
-def _elements(value: Parameter) -> Sequence[object]:
-    """Return the elements of a list, also of one that is written as JSON; of any other value, the value alone."""
-    elements: object = value
-    if isinstance(value, str):
-        try:
-            elements = json.loads(value)
-        except (ValueError, RecursionError):
-            return [value]
-    if not isinstance(elements, list | tuple):
-        return [value]
-    parts = [part for each in elements for part in (each.values() if isinstance(each, dict) else [each])]
-    is_flat = not any(isinstance(part, list | dict) for part in parts)
-    return elements if is_flat else [value]
-
-
-def _is_constant(node: Tree) -> bool:
-    """Return whether an expression is a constant, or a list of constants."""
-    match node["class"]:
-        case "CONSTANT" | "PARAMETER":
-            return True
-        case "CAST":
-            return _is_constant(node["child"])
-        case "FUNCTION":
-            return node["function_name"] == "list_value" and all(map(_is_constant, node["children"]))
-    return False
-
-
-def _has_star(tree: object) -> bool:
-    if isinstance(tree, list):
-        return any(map(_has_star, tree))
-    if isinstance(tree, dict):
-        return tree.get("class") == "STAR" or any(map(_has_star, tree.values()))
-    return False

@@ -29,6 +29,7 @@ from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.schema import schema_relations
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.columns import quoted, table_columns
+from gpuagent_collector.store.longest import measure_texts
 from gpuagent_collector.trust.tokens import Reach
 
 # Tables about the software alone; all their rows are shown.
@@ -113,8 +114,9 @@ class Parts:
             self._whole = Part(
                 connect=store.connect,
                 guard=Guard(store_relations(connection)),
-                growth=Growth(store_columns(connection)),
+                growth=Growth(store_columns(connection), store.longest_texts),
             )
+            measure_texts(connection, store.longest_texts, is_lake=store.spec.is_lake)
         self._limited: dict[Reach, Part] = {}
         self._making = threading.Lock()
 
@@ -145,7 +147,9 @@ class Parts:
 
         with closing(connect()) as connection:
             guard = Guard(store_relations(connection), explain=False)
-            return Part(connect=connect, guard=guard, growth=Growth(store_columns(connection)))
+            return Part(
+                connect=connect, guard=guard, growth=Growth(store_columns(connection), self._store.longest_texts)
+            )
 
 
 @contextmanager

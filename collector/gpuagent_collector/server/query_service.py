@@ -6,9 +6,9 @@ import json
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from traceback import clear_frames
@@ -35,9 +35,13 @@ from gpuagent_proto.v1 import query_service_pb2_grpc as pb_grpc
 
 CHUNK_BYTES = 1024 * 1024
 DEFAULT_LIMITS = Limits(timeout_seconds=120.0, rows=1_000_000, size_bytes=2**30)
-# Queries at once, including abandoned ones that have not stopped. They share DuckDB's own threads, one a core. A token
-# may hold a third of the places that are free meanwhile: 4 of all, the next two tokens 3 each.
+# Queries at once, including abandoned ones that have not stopped. They share DuckDB's own threads, one a core. No token
+# holds more than a quarter, so while three tokens hold all that they may, others find as many places.
 MAX_QUERIES = 16
+MAX_QUERIES_OF_A_TOKEN = MAX_QUERIES // 4
+
+# A query waits this long for places that are about to be free.
+_CLOSING_SECONDS = 10.0
 _FREEING_SECONDS = 0.5
 
 _CODES: tuple[tuple[type[GpuAgentError], grpc.StatusCode], ...] = (
@@ -75,6 +79,8 @@ class QueryService(pb_grpc.QueryServiceServicer):
         # With the holder of each.
         self._executions: dict[Execution, _Holder] = {}
         self._closing: dict[Execution, asyncio.Future[None]] = {}
+        # Queries that run or wait for a place, not those that were abandoned.
+        self._asking: Counter[_Holder] = Counter()
         # Until then, memory that is short has time to get free.
         self._freeing_until = 0.0
         self._freeing = threading.Lock()
@@ -87,12 +93,44 @@ class QueryService(pb_grpc.QueryServiceServicer):
         """Stream the answer as one Arrow IPC stream, cut into messages."""
         caller = self.caller()
         holder = _holder(caller)
-        held = sum(each == holder for each in self._executions.values())
-        if 3 * held >= MAX_QUERIES - len(self._executions):
-            await context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{len(self._executions)} queries are running already, {held} of this token; try again later",
-            )
+        self._asking[holder] += 1
+        try:
+            if not await self._find_place(holder):
+                held = self._held(holder)
+                await context.abort(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED,
+                    f"{len(self._executions)} queries are running already, {held} of this token; try again later",
+                )
+            async with aclosing(self._answer(request, context, caller)) as responses:
+                async for response in responses:
+                    yield response
+        finally:
+            self._asking[holder] -= 1
+            if not self._asking[holder]:
+                del self._asking[holder]
+
+    async def _find_place(self, holder: _Holder) -> bool:
+        """Return whether there is a place for this query; wait while abandoned ones end that hold it."""
+        ends_at = time.monotonic() + _CLOSING_SECONDS
+        while self._asking[holder] <= MAX_QUERIES_OF_A_TOKEN:
+            has_own = self._held(holder) < MAX_QUERIES_OF_A_TOKEN
+            if has_own and len(self._executions) < MAX_QUERIES:
+                return True
+            closing = [
+                ended for execution, ended in self._closing.items() if has_own or self._executions[execution] == holder
+            ]
+            if not closing or time.monotonic() >= ends_at:
+                return False
+            await asyncio.wait(closing, timeout=ends_at - time.monotonic(), return_when=asyncio.FIRST_COMPLETED)
+        return False
+
+    def _held(self, holder: _Holder) -> int:
+        return sum(each == holder for each in self._executions.values())
+
+    async def _answer(
+        self, request: pb.QueryRequest, context: Context, caller: Caller
+    ) -> AsyncGenerator[pb.QueryResponse, None]:
+        holder = _holder(caller)
         self.on_query()
         reach = caller.reach
         own, asked = self.limits.timeout_seconds, request.timeout_seconds
@@ -176,7 +214,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
         part = self.parts.of(caller.reach)
         with self._checking[_holder(caller)]:
             statement, parameters = part.guard.read(request.sql), _parameters(request.parameters_json)
-            row_bytes: int | None = 0
+            longest = part.growth.longest.all()
             try:
                 row_bytes = part.growth.check(statement.tree, parameters)
                 is_bounded.set()
@@ -185,6 +223,11 @@ class QueryService(pb_grpc.QueryServiceServicer):
                     raise
         if caller.scope is Scope.VIEWER:
             self.turns.wait(execution, _holder(caller), row_bytes)
+            # Longer texts may have been stored while it waited.
+            while longest is not part.growth.longest.all():
+                longest = part.growth.longest.all()
+                self.turns.end(execution)
+                self.turns.wait(execution, _holder(caller), part.growth.check(statement.tree, parameters))
         return ipc_chunks(execution.start(statement.sql, parameters))
 
     def free_memory(self) -> None:

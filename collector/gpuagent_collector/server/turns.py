@@ -32,11 +32,13 @@ class Turns:
     # What those that run may take, and those that wait, first come first, with their holders.
     _taken: dict[Execution, tuple[Hashable, int]] = field(default_factory=dict)
     _waiting: dict[Execution, Hashable] = field(default_factory=dict)
+    # Holders by their last turn. There is one for each token.
+    _last: dict[Hashable, None] = field(default_factory=dict)
 
     def wait(self, execution: Execution, holder: Hashable, row_bytes: int | None) -> None:
         """Wait until there is memory for a statement that makes this of a row (None: all); `end` gives it back.
 
-        Of several holders, the one that has least comes first.
+        Of several holders, the one that has least comes first, and of those the one whose last turn is longest ago.
 
         Raises:
             MisuseError: there never is.
@@ -57,6 +59,9 @@ class Turns:
                     self._changed.wait(_LOOK_SECONDS)
                     execution.check()
                 self._taken[execution] = (holder, needed)
+                if not self._is_small(needed):
+                    self._last.pop(holder, None)
+                    self._last[holder] = None
             finally:
                 del self._waiting[execution]
                 self._changed.notify_all()
@@ -84,7 +89,9 @@ class Turns:
     def _may_start(self, execution: Execution, needed: int) -> bool:
         if self.memory_bytes is None or self._is_small(needed):
             return True
-        first = min(self._waiting, key=lambda each: self._held(self._waiting[each]))
+        places = {holder: place for place, holder in enumerate(self._last)}
+        order = {each: (self._held(holder), places.get(holder, -1)) for each, holder in self._waiting.items()}
+        first = min(order, key=lambda each: order[each])
         return execution is first and needed + sum(taken for _, taken in self._taken.values()) <= self.memory_bytes
 
     def _held(self, holder: Hashable) -> int:

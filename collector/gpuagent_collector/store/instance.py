@@ -74,6 +74,8 @@ def start_instance(spec: StoreSpec, *, read_only: bool, create: bool = True, exa
         path, folder = spec.path, spec.path.parent
         if (read_only or not create) and not path.exists():
             raise StoreError(f"there is no store {path}", "`collector serve` makes one, or name another with --store")
+        if path.is_fifo():  # DuckDB would wait for who writes into it
+            raise StoreError(f"{path} is a pipe, not a file", "name another with --store")
         if not folder.is_dir():
             raise StoreError(f"cannot make the store {path}: there is no folder {folder}; run: mkdir -p {folder}")
         if path.is_dir():

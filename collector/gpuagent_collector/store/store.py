@@ -11,6 +11,7 @@ from gpuagent_collector.errors import StoreError
 from gpuagent_collector.schema import Migration, check_version, load_migrations, migrate, stored_version
 from gpuagent_collector.store.compact import LakeFiles, fold_bookkeeping, lake_files, lay_out, tidy_lake
 from gpuagent_collector.store.instance import LAKE, Instance, harden, start_instance, use_store
+from gpuagent_collector.store.longest import LongestTexts
 from gpuagent_collector.store.retention import Retention, Slice, retain, trusted_now
 from gpuagent_collector.store.shared import check_clock
 from gpuagent_collector.store.sorting import sort_old
@@ -31,6 +32,7 @@ class Store:
     def __init__(self, spec: StoreSpec, instance: duckdb.DuckDBPyConnection, *, read_only: bool) -> None:
         self.spec = spec
         self.read_only = read_only
+        self.longest_texts = LongestTexts()
         self._instance = instance
 
     @classmethod

@@ -116,7 +116,8 @@ class _PrivateFile(WatchedFileHandler):
     """A file created for its owner alone, also after a rotation."""
 
     def _open(self) -> io.TextIOWrapper:
-        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        # Without waiting: a pipe that nobody reads would hold up the collector for ever.
+        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o600)
         return io.TextIOWrapper(io.FileIO(descriptor, "a"), encoding="ascii", write_through=True)
 
 

@@ -1,4 +1,5 @@
 import asyncio
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -9,10 +10,11 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from gpuagent_collector.query.execute import Parameter
+from gpuagent_collector.query.execute import Execution, Parameter
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.query.remote import RemoteReader
-from gpuagent_collector.server.query_service import CHUNK_BYTES, MAX_QUERIES
+from gpuagent_collector.server.query_service import CHUNK_BYTES, MAX_QUERIES_OF_A_TOKEN
+from gpuagent_collector.server.turns import Turns
 from gpuagent_collector.store import StoreSpec
 from gpuagent_collector.trust.tokens import Caller, Scope
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -116,6 +118,11 @@ def test_failures_have_the_codes_of_the_protocol(
     assert words in (failure.value.details() or "")
 
 
+def test_a_message_of_duckdb_that_is_cut_within_a_character_reaches_the_reader(reader: RemoteReader) -> None:
+    with pytest.raises(MisuseError, match=r"malformed JSON.*é"):
+        reader.sql("SELECT json(repeat('é', 401))")
+
+
 def test_a_mistake_in_mid_answer_reaches_the_reader(reader: RemoteReader) -> None:
     # In rare cases DuckDB tells no reason.
     with pytest.raises(MisuseError, match=r"could not convert string 'x' to INT32|failed in mid-answer"):
@@ -166,11 +173,11 @@ def test_a_token_takes_a_quarter_of_the_places_and_others_are_answered(
     serving: Serving, stub: pb_grpc.QueryServiceStub, reader: RemoteReader
 ) -> None:
     before, calls = connections(serving), []
-    for name, share in (("first", MAX_QUERIES // 4), ("second", 3), ("third", 3)):
+    for name in ("first", "second", "third"):
         ask_as(serving, name)
-        calls += [stub.Query(pb.QueryRequest(sql=ENDLESS)) for _ in range(share)]
+        calls += [stub.Query(pb.QueryRequest(sql=ENDLESS)) for _ in range(MAX_QUERIES_OF_A_TOKEN)]
         until(partial(has_connections, serving, before + 2 * len(calls)), "the long queries")
-        with pytest.raises(GpuAgentError, match=f"{share} of this token"):
+        with pytest.raises(GpuAgentError, match=f"{MAX_QUERIES_OF_A_TOKEN} of this token"):
             reader.sql("SELECT 1")
     ask_as(serving, "fourth")
     assert reader.sql("SELECT 1 AS one").to_pylist() == [{"one": 1}]
@@ -181,6 +188,29 @@ def test_a_token_takes_a_quarter_of_the_places_and_others_are_answered(
     assert reader.sql("SELECT 1 AS one").to_pylist() == [{"one": 1}]
 
 
+def test_abandoned_queries_of_a_token_hold_up_its_next_one_but_do_not_make_it_fail(
+    serving: Serving, stub: pb_grpc.QueryServiceStub, reader: RemoteReader
+) -> None:
+    service, may_close = serving.service, threading.Event()
+    close = service._close
+
+    def close_later(execution: Execution) -> None:
+        may_close.wait()
+        close(execution)
+
+    service._close = close_later  # type: ignore[method-assign]
+    calls = [stub.Query(pb.QueryRequest(sql=ENDLESS)) for _ in range(MAX_QUERIES_OF_A_TOKEN)]
+    until(lambda: len(service._executions) == len(calls), "the long queries")
+    for call in calls:
+        call.cancel()
+    until(lambda: len(service._closing) == len(calls) and not service._asking, "their cancellation")
+    with ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(reader.sql, "SELECT 1 AS one")
+        until(lambda: answer.done() or bool(service._asking), "the next query")
+        may_close.set()
+        assert answer.result().to_pylist() == [{"one": 1}]
+
+
 @pytest.mark.parametrize(("scope", "is_answered"), [(Scope.VIEWER, False), (Scope.OPERATOR, True)])
 def test_only_a_viewer_is_refused_what_may_grow(
     serving: Serving, reader: RemoteReader, scope: Scope, is_answered: bool
@@ -188,6 +218,18 @@ def test_only_a_viewer_is_refused_what_may_grow(
     ask_as(serving, "someone", scope)
     with nullcontext() if is_answered else pytest.raises(MisuseError, match="scope operator"):
         assert reader.sql("SELECT list_reverse(map_keys(histogram(1))) AS a").to_pylist() == [{"a": [1]}]
+
+
+def test_a_viewer_s_statement_is_charged_for_the_longest_texts_that_agents_have_stored(
+    serving: Serving, reader: RemoteReader
+) -> None:
+    serving.service.turns = Turns(memory_bytes=64 * 2**20)
+    ask_as(serving, "someone")
+    assert reader.sql("SELECT platform FROM runs").num_rows
+    serving.store.longest_texts.note("platform", 60_000)
+    with pytest.raises(MisuseError, match="MiB"):
+        reader.sql("SELECT platform FROM runs")
+    assert reader.sql("SELECT status FROM runs").num_rows
 
 
 def test_memory_that_is_short_is_freed_by_the_token_with_most_queries(

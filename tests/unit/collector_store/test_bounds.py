@@ -17,6 +17,7 @@ from gpuagent_collector.ingest.decode import MAX_COLUMNS, MAX_RUNS, MAX_TABLES, 
 from gpuagent_collector.ingest.messages import Message, Outcome, Verdict
 from gpuagent_collector.ingest.presence import Presence, declare_lost
 from gpuagent_collector.store.columns import agent_tables
+from gpuagent_collector.store.longest import LongestTexts
 from gpuagent_common.keys import invited_run
 from gpuagent_proto.v1.records_pb2 import Column, Records, Table, Texts
 
@@ -255,7 +256,10 @@ DEEP = "[" * 100_000 + "]" * 100_000
         ({"sessions": [{"started_at": 1, "cpu_model": "x" * 1001}]}, "longer than 1,000"),
         ({"session_devices": [{"name": "x" * 1001}]}, "longer than 1,000"),
         ({"run_states": [{"run_id": "x" * 1001, "status": "queued", "time": 1}]}, "longer than 1,000"),
-        ({"run_states": [{"run_id": "r", "status": "failed", "time": 1, "reason": "x" * 1_048_577}]}, "longer than"),
+        (
+            {"run_states": [{"run_id": "r", "status": "failed", "time": 1, "reason": "x" * 262_145}]},
+            "longer than 262,144",
+        ),
     ],
 )
 def test_rows_that_readers_could_not_read_are_rejected(
@@ -265,6 +269,17 @@ def test_rows_that_readers_could_not_read_are_rejected(
     assert outcome.verdict is Verdict.REJECTED
     assert words in (outcome.reason or "")
     assert len(outcome.reason or "") < 200
+
+
+def test_texts_longer_than_usual_are_known_before_they_are_stored(connection: duckdb.DuckDBPyConnection) -> None:
+    longest = LongestTexts()
+    writer = Committer(connection, now=lambda: NOW, longest_texts=longest)
+    rows: Tables = {
+        "run_events": [{"run_id": "r", "time": 1, "event": "output", "detail": size * "é"} for size in (3, 300)]
+    }
+    sent = Message(session_id=2, node_id=2, number=1, records=encode_records(cast("Any", rows)))
+    assert verdicts(writer.commit([sent]).outcomes) == [Verdict.COMMITTED]
+    assert longest.all() == {"detail": 600}
 
 
 def test_rows_as_agents_send_them_are_stored(commit: Callable[..., Sequence[Outcome]]) -> None:

@@ -13,6 +13,8 @@ from gpuagent_collector.ingest.decode import Decoder
 from gpuagent_collector.schema import Migration, load_migrations
 from gpuagent_collector.store import Kind, Store, StoreSpec, extensions
 from gpuagent_collector.store.columns import agent_tables, table_columns
+from gpuagent_collector.store.longest import LongestTexts, measure_texts
+from gpuagent_common.connection import TokenError, read_token
 from gpuagent_common.errors import MisuseError
 from tests.support.stores import open_store, put_store
 from tests.unit.collector_store.conftest import ON_BOTH_KINDS
@@ -208,6 +210,27 @@ def test_a_locked_down_store_still_writes_checkpoints_and_tidies(store_name: str
         assert store.connect().execute("SELECT count(*) FROM core_samples").fetchall() == [(400_002,)]
 
 
+@ON_BOTH_KINDS
+def test_the_longest_texts_of_a_store_are_known_when_it_is_opened(store_name: str) -> None:
+    with open_store(store_name) as store, store.transaction() as connection:
+        connection.execute(
+            "INSERT INTO run_events (session_id, node_id, time, run_id, detail)"
+            """ SELECT 1, 1, now(), 'r', '"' || repeat('é', range) || '"' FROM range(400, 402)"""
+        )
+        connection.execute(
+            "INSERT INTO run_states (session_id, node_id, time, run_id, reason) VALUES"
+            " (1, 1, now(), 'r', repeat('x', 99999)), (1, 1, now(), 's', 'short')"
+        )
+        connection.execute("INSERT INTO core_samples (core) VALUES (1)")
+    with open_store(store_name) as store, store.transaction() as connection:
+        measure_texts(connection, store.longest_texts, is_lake=store.spec.is_lake)
+        assert store.longest_texts.all() == {"detail": 804, "reason": 99_999}
+        connection.execute("DELETE FROM run_states WHERE run_id = 'r'")
+        remaining = LongestTexts()
+        measure_texts(connection, remaining, is_lake=store.spec.is_lake)
+        assert remaining.all() == {"detail": 804}
+
+
 def test_tidying_keeps_the_highest_mark_of_every_session(store: Store, connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("INSERT INTO marks SELECT range % 3, range, TIMESTAMP '2026-01-01' FROM range(30)")
     store.tidy()
@@ -256,3 +279,12 @@ def test_what_another_user_left_beside_a_store_is_not_used(tmp_path: Path, endin
     os.chown(left, other_user, other_user)
     if ending != ".wal":
         Store.open(str(path)).close()
+
+
+def test_a_pipe_in_the_place_of_a_store_or_a_token_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StoreError, match="pipe"):
+        Store.open(str(tmp_path / "pipe"))
+    (tmp_path / "pipe").chmod(0o666)
+    with pytest.raises(TokenError, match="by others"):
+        read_token(tmp_path / "pipe")

@@ -13,6 +13,8 @@ from gpuagent_collector.query.growth import Growth
 from gpuagent_collector.query.guard import Guard
 from gpuagent_collector.query.sizes import SMALL
 from gpuagent_collector.store import Store
+from gpuagent_collector.store.columns import table_columns
+from gpuagent_collector.store.longest import LongestTexts
 from gpuagent_common.errors import MisuseError
 from tests.fault.hostile import ATTACKS, nested
 
@@ -31,7 +33,7 @@ def check(sql: str, *parameters: Parameter) -> int | None:
 
 
 # They grow from step to step, so that DuckDB's limits and the collector's end them.
-STEPWISE = {"join", "sample", "scan", "sort", "states", "texts", "wide"}
+STEPWISE = {"columns of stored", "cut message", "drawn", "join", "sample", "scan", "sort", "states", "texts", "wide"}
 # They make of a row what is allowed; they take turns.
 STEPWISE |= {
     "greatest",
@@ -45,6 +47,7 @@ STEPWISE |= {
     "medians",
     "sorted",
     "steps",
+    "stored",
 }
 
 
@@ -83,6 +86,15 @@ def test_what_grows_within_a_step_is_refused(attack: str) -> None:
         "SELECT l FROM (SELECT list(run_id)[1:9999] AS l FROM runs)",
         "SELECT l FROM (SELECT list(run_id)[-9:] AS l FROM runs)",
         # Slow within a step.
+        *("SELECT json_contains(text, status) FROM runs", "SELECT list_has_any([value], [time]) FROM runs"),
+        "SELECT contains(repeat(text, 30), repeat(text, 30)) FROM runs",
+        "SELECT repeat('a', 9999) || run_id LIKE '%" + "a" * 5000 + "b%' FROM runs",
+        "SELECT replace(repeat('a', 9999) || run_id, repeat('a', 5000) || 'b', '') FROM runs",
+        "SELECT regexp_matches(text, '(a?){1000}a{1000}b') FROM runs",
+        "SELECT regexp_matches(text, '\\pL{40}c') FROM runs",
+        "SELECT regexp_matches(text, '([[:alpha:]]|x){99}') FROM runs",
+        "SELECT regexp_matches(text, '(a|b)*a((a|b){9}){9}') FROM runs",
+        "SELECT regexp_matches(repeat('a', 9999) || run_id, '(a|b)*a(a|b)(a|b)(a|b)(a|b)(a|b)(a|b)(a|b)c') FROM runs",
         *("SELECT run_id LIKE platform FROM runs", "SELECT regexp_matches(run_id, platform) FROM runs"),
         *("SELECT max(value, 9999) FROM runs", "SELECT run_id COLLATE de FROM runs", "SELECT run_id::BIT FROM runs"),
         *("SELECT json_extract(text, '$**') FROM runs", "SELECT json_extract(text, run_id) FROM runs"),
@@ -100,9 +112,28 @@ def test_what_gathers_from_many_rows_takes_all_memory_at_once(sql: str) -> None:
 
 
 def test_aggregates_that_duckdb_does_not_count_take_all_memory_at_once() -> None:
-    for attack in ("greatest", "latest", "medians", "modes", "quantiles", "states", "windows"):
+    for attack in ("greatest", "latest", "medians", "modes", "quantiles", "sample", "states", "windows"):
         assert check(ATTACKS[attack]) is None, attack
     assert (check("SELECT max(value), arg_max(value, time), any_value(run_id) FROM runs") or 0) < 1024
+
+
+def test_a_sample_of_a_share_keeps_rows_only_if_it_is_drawn_from_all() -> None:
+    assert check("SELECT * FROM runs TABLESAMPLE reservoir(10%)") is None
+    assert check("SELECT * FROM (SELECT * FROM runs USING SAMPLE 10 ROWS)") is None
+    assert check("SELECT * FROM runs USING SAMPLE 10%") == check("SELECT * FROM runs")
+
+
+def test_a_column_counts_as_the_longest_text_that_the_store_has_in_one_of_its_name() -> None:
+    longest = LongestTexts()
+    growth = Growth(RELATIONS, longest)
+    sql = "SELECT status, concat(text, text) FROM runs"
+    usual, other = check(sql) or 0, check("SELECT status FROM runs")
+    longest.note("text", 60_000)
+    # It is still let through: what agents store decides only when it runs.
+    assert (growth.check(GUARD.read(sql).tree) or 0) >= usual + 2 * (60_000 - 256)
+    assert growth.check(GUARD.read("SELECT status FROM runs").tree) == other
+    longest.note("text", 9)
+    assert longest.of("text") == 60_000
 
 
 @pytest.mark.parametrize("value", ["x" * 20_000, ["x" * 20_000]], ids=["text", "list"])
@@ -141,6 +172,8 @@ USEFUL = [
     " coalesce(status, 'none'), CASE WHEN value > 1 THEN 'high' ELSE 'low' END, value::INT,"
     " concat_ws('/', platform, run_id)"
     " FROM runs WHERE run_id IN (SELECT run_id FROM steps WHERE value > (SELECT avg(value) FROM steps))",
+    "SELECT regexp_extract(run_id, '(gpt|bert)-[0-9]{1,3}-\\d{4}-\\d{2}'), regexp_matches(text, '^a.*b$') FROM runs",
+    "SELECT contains(text, 'a'), text LIKE '%loss%', replace(text, 'a', ''), trim(text), text ILIKE '%b' FROM runs",
     "SELECT time_bucket(INTERVAL 1 MINUTE, time::TIMESTAMP) AS minute, avg(value) FROM steps GROUP BY 1 ORDER BY 1",
     "SELECT u.unnest, r.range FROM unnest([1, 2, 3]) u, range(1000000000) r, json_each('[1]')",
     "(SELECT run_id FROM runs UNION ALL SELECT run_id FROM steps) EXCEPT SELECT run_id FROM runs ORDER BY 1 LIMIT 3",
@@ -184,3 +217,18 @@ def test_the_columns_of_a_store_have_their_sizes(store: Store) -> None:
         columns = {(column.relation, column.name): column.size for column in chain(*store_columns(connection).values())}
     assert columns["runs", "run_id"] > SMALL
     assert columns["core_samples", "cpu_percent"] == columns["runs", "started_at"] == SMALL
+
+
+def test_texts_of_views_have_the_names_of_the_texts_that_they_show(store: Store) -> None:
+    with store.connect() as connection:
+        tables = table_columns(connection)
+        texts = {
+            column for columns in tables.values() for column, kind in columns.items() if kind in ("VARCHAR", "JSON")
+        }
+        shown = {
+            column.name
+            for relation, columns in store_columns(connection).items()
+            for column in columns
+            if relation not in tables and column.size > SMALL
+        }
+    assert shown - texts == {"reasons"}  # of few words

@@ -69,6 +69,22 @@ def test_of_several_holders_the_one_with_least_comes_first(store: Store, turns: 
     assert order == ["modest", "greedy"]
 
 
+def test_a_holder_with_many_that_wait_has_one_turn_before_the_others(store: Store, turns: Turns) -> None:
+    running, second, third, other = (execution(store, 60.0) for _ in range(4))
+    turns.wait(running, "greedy", None)
+    with ThreadPoolExecutor(3) as threads:
+        waiting = []
+        for each, holder in ((second, "greedy"), (third, "greedy"), (other, "modest")):
+            waiting.append(threads.submit(turns.wait, each, holder, None))
+            until(lambda each=each: each in turns._waiting, "the one that waits")  # type: ignore[misc]
+        turns.end(running)
+        waiting[2].result()
+        assert turns.largest() is other
+        for each, turn in zip((other, second), waiting, strict=False):
+            turns.end(each)
+            turn.result()
+
+
 def test_the_largest_is_known_while_it_runs_and_small_ones_are_not_counted(store: Store, turns: Turns) -> None:
     small, large, larger = (execution(store) for _ in range(3))
     turns.wait(small, "a", ROW_BYTES // 4)

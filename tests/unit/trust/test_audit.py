@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Iterator
 from logging.handlers import BufferingHandler
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from gpuagent_collector.trust import audit
 from gpuagent_collector.trust.audit import MAX_IN_WINDOW, WINDOW_SECONDS, Refusals
+from gpuagent_common.errors import GpuAgentError
 
 
 @pytest.fixture
@@ -89,3 +91,9 @@ def test_a_record_that_was_moved_away_is_made_anew_for_its_owner_alone(record: P
     audit.note("query", who="b", peer="x")
     assert [[line["who"] for line in lines(path)] for path in (moved, record)] == [["a"], ["b"]]
     assert record.stat().st_mode & 0o777 == moved.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_pipe_that_nobody_reads_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(GpuAgentError, match="cannot write the audit log"):
+        audit.keep_in(str(tmp_path / "pipe"))
