@@ -12,7 +12,7 @@ from statistics import median
 from gpuagent_collector.present.human import notation
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.runs.cells import Block, Cell, match_runs
-from gpuagent_collector.runs.data import Facts, Run
+from gpuagent_collector.runs.data import Facts
 from gpuagent_collector.runs.specs import SpecRow
 from gpuagent_collector.runs.words import write_shift
 from gpuagent_collector.statistics.shift import Scale, Shift, estimate_shift, least_pairs
@@ -22,6 +22,9 @@ Metrics = Mapping[str, float]
 
 # Seconds of each part, by its name.
 Parts = dict[str, float]
+
+# The parts of the runs of a side, by run.
+Times = Mapping[str, Parts]
 
 # Less than this share of the time is not worth a split of its own.
 _LEAST_PERCENT = 5.0
@@ -132,17 +135,19 @@ def find_because(block: Block, side: str, facts: Facts, *, whole_runs: bool, alp
     """
     cells = block.cell(block.baseline), block.cell(side)
     for of, split in (_RUN,) if whole_runs else (_ANSWER, _STEP, _RUN):
-        times = [{run.run_id: parts for run in cell.runs if (parts := split(_figures(facts, run)))} for cell in cells]
+        times = [_split_all(cell, split, facts) for cell in cells]
         if all(times):
-            of, times = _by_item(of, times, cells, facts)
-            return Because(
-                block=block, side=side, baseline=block.baseline, of=of, parts=_compare(times, cells, alpha=alpha)
-            )
+            by_item = of == "step" and _differ_in_items(times, facts)
+            divided = [_divide_by_items(each, facts) for each in times] if by_item else times
+            parts = _compare(divided, cells, alpha=alpha)
+            return Because(block=block, side=side, baseline=block.baseline, of="item" if by_item else of, parts=parts)
     return None
 
 
-def _figures(facts: Facts, run: Run) -> Metrics:
-    return facts.metrics[run.run_id] if run.run_id in facts.metrics else {}
+def _split_all(cell: Cell, split: "Split", facts: Facts) -> Times:
+    """Return the parts of each run that has the figures."""
+    parts = {run.run_id: split(facts.metrics.get(run.run_id, {})) for run in cell.runs}
+    return {run_id: each for run_id, each in parts.items() if each}
 
 
 def _split_step(figures: Metrics) -> Parts | None:
@@ -214,36 +219,30 @@ _ANSWER: tuple[str, Split] = ("answer", _split_answer)
 _STEP: tuple[str, Split] = ("step", _split_step)
 _RUN: tuple[str, Split] = ("run", _split_run)
 
-# The times of the runs of a side, by run.
-Times = Mapping[str, Parts]
+
+def _differ_in_items(times: Sequence[Times], facts: Facts) -> bool:
+    """Return whether the steps of the sides have different numbers of items, which all runs must have reported."""
+    middles = []
+    for of_side in times:
+        items = [_items(run_id, facts) for run_id in of_side]
+        if None in items:
+            return False
+        middles.append(median(each for each in items if each))
+    return abs(middles[1] / middles[0] - 1) > _SAME_ITEMS
 
 
-def _by_item(of: str, times: list[Times], cells: Sequence[Cell], facts: Facts) -> tuple[str, list[Times]]:
-    """Return the times of an item where the steps of the sides have different numbers of items."""
-    if of != "step":
-        return of, times
-    items = [
-        {
-            run.run_id: figures["throughput"] * figures["step_seconds"]
-            for run in cell.runs
-            if run.run_id in of_side and "throughput" in (figures := _figures(facts, run))
-        }
-        for cell, of_side in zip(cells, times, strict=True)
-    ]
-    if not all(items):
-        return of, times
-    before, after = (median(of_side.values()) for of_side in items)
-    if before <= 0 or after <= 0 or abs(after / before - 1) <= _SAME_ITEMS:
-        return of, times
-    divided = [
-        {
-            run_id: {name: seconds / of_side[run_id] for name, seconds in parts.items()}
-            for run_id, parts in side_times.items()
-            if of_side.get(run_id)
-        }
-        for side_times, of_side in zip(times, items, strict=True)
-    ]
-    return "item", divided
+def _items(run_id: str, facts: Facts) -> float | None:
+    """Return the number of items in a step; None: unknown, or none."""
+    figures = facts.metrics[run_id]
+    return figures.get("throughput", 0.0) * figures["step_seconds"] or None
+
+
+def _divide_by_items(times: Times, facts: Facts) -> Times:
+    divided = {}
+    for run_id, parts in times.items():
+        items = _items(run_id, facts) or 1.0
+        divided[run_id] = {name: seconds / items for name, seconds in parts.items()}
+    return divided
 
 
 def _compare(times: Sequence[Times], cells: Sequence[Cell], *, alpha: float) -> tuple[Part, ...]:
@@ -253,16 +252,17 @@ def _compare(times: Sequence[Times], cells: Sequence[Cell], *, alpha: float) -> 
         (one.run_id, two.run_id) for one, two in match_runs(*cells) if one.run_id in times[0] and two.run_id in times[1]
     ]
     is_matched = len(pairs) >= least_pairs(1, alpha)
-    names = [name for name in KINDS if before.get(name) or after.get(name)]
     parts = []
-    for name in names:
+    for name in KINDS:
+        if not before.get(name) and not after.get(name):
+            continue
         if is_matched:
             values = [[times[side][pair[side]].get(name, 0.0) for pair in pairs] for side in (0, 1)]
         else:
-            values = [[parts.get(name, 0.0) for parts in of_side.values()] for of_side in times]
-        shift = estimate_shift(*values, is_matched, alpha=alpha, scale=Scale.DIFFERENCE)
-        part = Part(name=name, baseline_seconds=before.get(name, 0.0), other_seconds=after.get(name, 0.0), shift=shift)
-        parts.append(part)
+            values = [[of_run.get(name, 0.0) for of_run in of_side.values()] for of_side in times]
+        shift = estimate_shift(values[0], values[1], is_matched, alpha=alpha, scale=Scale.DIFFERENCE)
+        seconds = before.get(name, 0.0), after.get(name, 0.0)
+        parts.append(Part(name=name, baseline_seconds=seconds[0], other_seconds=seconds[1], shift=shift))
     return tuple(sorted(parts, key=lambda part: -abs(part.difference_seconds)))
 
 
