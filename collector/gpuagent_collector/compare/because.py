@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from gpuagent_collector.present.human import notation
+from gpuagent_collector.present.human import Notation, notation, significant
 from gpuagent_collector.present.table import Column, Table
+from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.runs.cells import Block, Cell, match_runs
 from gpuagent_collector.runs.data import Facts
 from gpuagent_collector.runs.specs import SpecRow
-from gpuagent_collector.runs.words import write_shift
 from gpuagent_collector.statistics.shift import Scale, Shift, estimate_shift, least_pairs
 
 # The figures of a run, by the names of metrics.
@@ -30,7 +30,7 @@ Times = Mapping[str, Parts]
 _LEAST_PERCENT = 5.0
 
 # Runs whose steps have as many items are compared by step, others by item.
-_SAME_ITEMS = 0.01
+_SAME_ITEMS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +178,17 @@ def _split_gpu(seconds: float, busy_percent: float, figures: Metrics, *, is_own:
     """Return busy and idle time of a GPU; `is_own`: the run's own work alone is busy time."""
     busy = seconds * busy_percent / 100
     idle = seconds - busy
-    others = seconds * figures.get("gpu_other_utilization_percent", 0) / 100
-    shared = min(others, idle if is_own else busy)
-    idle, busy = (idle - shared, busy) if is_own else (idle, busy - shared)
+    others = min(seconds * figures.get("gpu_other_utilization_percent", 0) / 100, seconds)
+    # Others' turns are idle time in a trace of the run's own kernels, and lengthen those that they interrupt.
+    in_idle = min(others, idle) if is_own else 0.0
+    in_busy = min(others - in_idle, busy)
+    idle, busy = idle - in_idle, busy - in_busy
     throttled = figures.get("gpu_throttled_percent", 0)
     lost = 0.0
     if throttled >= _LEAST_PERCENT:
         # What the same work would take less at the highest clock.
         lost = busy * throttled / 100 * (1 - figures.get("sm_clock_busy_percent", 100) / 100)
-    return {"kernels": busy - lost, "throttled": lost, "shared": shared, "idle": idle}
+    return {"kernels": busy - lost, "throttled": lost, "shared": in_idle + in_busy, "idle": idle}
 
 
 def _split_run(figures: Metrics) -> Parts | None:
@@ -297,7 +299,7 @@ def say(because: Because, preposition: str, specs: Sequence[SpecRow], sides: Seq
     scale = notation([because.difference_seconds, *(part.difference_seconds for part in because.parts)], "seconds")
 
     def write(seconds: float) -> str:
-        return f"{scale.write_difference(seconds)} {scale.symbol}".replace("-", "−")
+        return f"{_signed(seconds, scale, digits=3)} {scale.symbol}"
 
     shown = [part for part in because.parts if abs(part.difference_seconds) >= abs(because.difference_seconds) / 100]
     others = [f"{write(part.difference_seconds)} {part.title}" for part in shown if part is not lead][
@@ -331,8 +333,19 @@ def because_table(because: Because) -> Table:
         Column("baseline_seconds", because.baseline, show=scale.write),
         Column("side_seconds", because.side, "other_seconds", show=scale.write),
         Column("difference_seconds"),
-        Column(None, "difference [95 %]", "shift", lambda shift: write_shift(shift, scale)),
+        Column(None, "difference [95 %]", lambda part: _with_interval(part, scale)),
         Column("low_seconds", value="shift.low"),
         Column("high_seconds", value="shift.high"),
     )
     return Table(columns, because.parts, about={"side": because.side, "baseline": because.baseline, "of": because.of})
+
+
+def _with_interval(part: Part, scale: Notation) -> str:
+    """Return the difference of a part, and its interval where there is one."""
+    low, high = part.shift.low, part.shift.high
+    bounds = ABSENT if low is None or high is None else f"{_signed(low, scale)}, {_signed(high, scale)}"
+    return f"{_signed(part.difference_seconds, scale)} [{bounds}]"
+
+
+def _signed(seconds: float, scale: Notation, *, digits: int = 2) -> str:
+    return f"{'+' if seconds >= 0 else '−'}{significant(abs(seconds) / scale.divisor, digits)}"
