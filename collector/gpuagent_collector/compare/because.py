@@ -163,15 +163,13 @@ def _split_step(figures: Metrics) -> Parts | None:
             return None
         return {"data": step * min(waits, 100) / 100, "computing": step * (1 - min(waits, 100) / 100)}
     parts = _split_gpu(step, min(busy_percent, 100), figures, is_own=traced is not None)
+    # Samples tell that some kernel ran, and not how long each took.
+    busy = "gpu" if traced is None else "kernels"
     data = min(step * (waits or 0) / 100, parts["idle"])
-    hidden = min(step * figures.get("exposed_communication_percent", 0) / 100, parts["kernels"])
-    return {
-        **parts,
-        "data": data,
-        "idle": parts["idle"] - data,
-        "communication": hidden,
-        "kernels": parts["kernels"] - hidden,
-    }
+    exposed = min(step * figures.get("exposed_communication_percent", 0) / 100, parts["busy"])
+    parts[busy] = parts.pop("busy") - exposed
+    parts["idle"] -= data
+    return {**parts, "data": data, "communication": exposed}
 
 
 def _split_gpu(seconds: float, busy_percent: float, figures: Metrics, *, is_own: bool) -> Parts:
@@ -188,7 +186,7 @@ def _split_gpu(seconds: float, busy_percent: float, figures: Metrics, *, is_own:
     if throttled >= _LEAST_PERCENT:
         # What the same work would take less at the highest clock.
         lost = busy * throttled / 100 * (1 - figures.get("sm_clock_busy_percent", 100) / 100)
-    return {"kernels": busy - lost, "throttled": lost, "shared": in_idle + in_busy, "idle": idle}
+    return {"busy": busy - lost, "throttled": lost, "shared": in_idle + in_busy, "idle": idle}
 
 
 def _split_run(figures: Metrics) -> Parts | None:
@@ -201,7 +199,7 @@ def _split_run(figures: Metrics) -> Parts | None:
     rest = seconds - start
     if "gpus" in figures and "gpu_utilization_percent" in figures:
         parts = _split_gpu(rest, min(figures["gpu_utilization_percent"], 100), figures, is_own=False)
-        return {"start": start, "gpu": parts.pop("kernels"), **parts}
+        return {"start": start, "gpu": parts.pop("busy"), **parts}
     if "process_cpu_cores" not in figures:
         return None
     computing = rest * min(figures["process_cpu_cores"], 1.0)
