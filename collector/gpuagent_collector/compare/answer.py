@@ -7,6 +7,7 @@ from math import log
 from typing import Any
 
 from gpuagent_collector.choices import PartKind
+from gpuagent_collector.compare.because import say
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, make_figure
 from gpuagent_collector.compare.tables import grouped, shown_rows
@@ -206,7 +207,7 @@ def short_answer(comparison: Comparison) -> str:
     """Return the first result of the comparison, with its evidence and the number of other results."""
     if not comparison.layout.is_compared:
         return describe_sides(comparison, most=1)
-    return " ".join([*_results(comparison, most=1), *_moved(comparison)])
+    return " ".join([*_results(comparison, most=1), *_why(comparison, most=1)])
 
 
 def answer(comparison: Comparison) -> str:
@@ -214,7 +215,7 @@ def answer(comparison: Comparison) -> str:
     if not comparison.layout.is_compared:
         return describe_sides(comparison, most=_SPOKEN_TESTS)
     caveats = read_warnings(len(comparison.caveats))
-    return " ".join([*_results(comparison, most=_SPOKEN_TESTS), *_moved(comparison), *caveats])
+    return " ".join([*_results(comparison, most=_SPOKEN_TESTS), *_why(comparison, most=_SPOKEN_TESTS), *caveats])
 
 
 def _results(comparison: Comparison, *, most: int) -> list[str]:
@@ -300,6 +301,17 @@ def _evidence(test: Test) -> str:
         f"medians {write(medians[0])} and {write(medians[1])}, {kind} {figure(shift.estimate)}, {interval(shift)}, "
         + (f"{test.pairs:,} pairs of runs" if test.pairs else f"{test.other.runs:,} and {test.baseline.runs:,} runs")
     )
+
+
+def _why(comparison: Comparison, *, most: int) -> list[str]:
+    """Return where the first differences come from; where that is not known, which loads changed with them."""
+    layout, sentences = comparison.layout, []
+    for because in comparison.reasons:
+        sentence = say(because, layout.facet.preposition, comparison.specs, layout.sides)
+        if sentence:
+            name = tell_apart(because.block, layout.blocks)
+            sentences.append(f"{name}: {sentence}" if len(layout.blocks) > 1 else sentence)
+    return sentences[:most] or _moved(comparison)
 
 
 def _moved(comparison: Comparison) -> list[str]:

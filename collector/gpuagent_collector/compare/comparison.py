@@ -1,12 +1,13 @@
 """A comparison: the request, its runs in groups, and the figures of both sides."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuagent_collector.choices import PartKind, Stat
+from gpuagent_collector.compare.because import Because, find_because
 from gpuagent_collector.compare.caveats import find_caveats
-from gpuagent_collector.compare.figures import Evidence, Figures, compute_figures
+from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES, Evidence, Figures, compute_figures
 from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.prices.price import Prices
@@ -163,6 +164,7 @@ class Comparison:
     Attributes:
         courses: of the median run of each side of the first block, and of its parts; empty unless requested.
         parts: run_id → name of a part → metric → value; empty unless requested.
+        reasons: where shown differences of speed or duration come from, in the order of the tests.
     """
 
     request: Request
@@ -173,6 +175,19 @@ class Comparison:
     caveats: tuple[Caveat, ...]
     courses: tuple[Course, ...]
     parts: Parts
+    reasons: tuple[Because, ...]
+
+
+def find_reasons(figures: Figures, facts: Facts) -> Iterator[Because]:
+    """Yield where each shown difference of the throughput or the duration comes from, as far as that is known."""
+    if figures.primary.name not in DEFAULT_PRIMARIES:
+        return
+    for test in figures.tests:
+        if test.judgement.shift.is_shown:
+            whole_runs = figures.primary.name == "run_seconds"
+            because = find_because(test.block, test.other.side, facts, whole_runs=whole_runs, alpha=figures.alpha)
+            if because:
+                yield because
 
 
 def compare(ask: Ask, request: Request) -> Comparison:
@@ -221,4 +236,5 @@ def compare(ask: Ask, request: Request) -> Comparison:
         parts=load_parts(ask, [run for run in runs if run.run_id in facts.metrics], facts, request.each)
         if request.each
         else {},
+        reasons=tuple(find_reasons(figures, facts)),
     )

@@ -16,6 +16,7 @@ from gpuagent_collector.compare.answer import (
     value_legend,
     value_table,
 )
+from gpuagent_collector.compare.because import because_table
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Row, count
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
@@ -92,7 +93,11 @@ def render(comparison: Comparison) -> Answer:
         heading=heading,
         text=answer(comparison),
         parts=parts,
-        sections=[*detail_sections(comparison), *course_sections(comparison, phases=True)],
+        sections=[
+            *because_sections(comparison),
+            *detail_sections(comparison),
+            *course_sections(comparison, phases=True),
+        ],
         caveats=caveats,
         brief=None if comparison.request.everything else _summary(comparison),
         facts={
@@ -104,6 +109,7 @@ def render(comparison: Comparison) -> Answer:
             "delta": figures.delta,
             "alpha": figures.alpha,
             "tests": Table(_TEST, figures.tests),
+            "because": [{**(table.about or {}), "parts": table} for table in map(because_table, comparison.reasons)],
             "geometric_means": [
                 {"side": one.side, "baseline": one.baseline, **plain(one.mean)} for one in figures.overall
             ],
@@ -142,6 +148,13 @@ def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
         return f"Comparison by {layout.facet.spoken}: {sides}", [verdict_table(comparison), verdict_legend(comparison)]
     heading = f"Values of {sides}" if len(layout.sides) == 1 else f"Values by {layout.facet.spoken}: {sides}"
     return heading, [overview_table(comparison)]
+
+
+def because_sections(comparison: Comparison) -> Iterator[Section]:
+    """Yield the parts of each shown difference."""
+    for because in comparison.reasons:
+        name = tell_apart(because.block, comparison.layout.blocks)
+        yield Section(f"{name}: where the difference comes from", [because_table(because)])
 
 
 def detail_sections(comparison: Comparison, *, most: int | None = None) -> Iterator[Section]:

@@ -91,10 +91,18 @@ class Shift:
 
 
 def estimate_shift(
-    baseline: Sequence[float], other: Sequence[float], matched: bool = False, *, alpha: float = 0.05
+    baseline: Sequence[float],
+    other: Sequence[float],
+    matched: bool = False,
+    *,
+    alpha: float = 0.05,
+    scale: Scale | None = None,
 ) -> Shift:
-    """Return the distance of `other` from `baseline`, with its 1 - alpha interval; for `matched`, see Sides."""
-    scale = Scale.RATIO if min(*baseline, *other) > 0 else Scale.DIFFERENCE
+    """Return the distance of `other` from `baseline`, with its 1 - alpha interval; for `matched`, see Sides.
+
+    `scale` None: a ratio where all values are positive, else a difference.
+    """
+    scale = scale or (Scale.RATIO if min(*baseline, *other) > 0 else Scale.DIFFERENCE)
     scaled = _on_scale(scale, baseline, other)
     lower_tail = _signed_rank_lower_tail(len(other)) if matched else _lower_tail(len(baseline), len(other))
     bound = _bound(lower_tail, alpha)

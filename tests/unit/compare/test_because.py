@@ -1,0 +1,159 @@
+"""Parts of a difference: they add up, and the largest is the cause of runs whose cause is known."""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from statistics import median
+from typing import Any
+
+import pytest
+
+from gpuagent_collector.compare.because import Because, find_because
+from gpuagent_collector.runs.cells import Block, Cell
+from gpuagent_collector.runs.data import Run, load_facts
+
+RUNS = 7
+Figures = dict[str, float]
+
+
+def explain(before: list[Figures], after: list[Figures], *, whole_runs: bool = False) -> Because | None:
+    sides = {"before": before, "after": after}
+    metrics = {f"{side}-{number}": run for side, runs in sides.items() for number, run in enumerate(runs)}
+    cells = [
+        Cell(side=side, runs=tuple(_run(side, n) for n in range(len(runs))), others={}) for side, runs in sides.items()
+    ]
+    facts = replace(load_facts(lambda _sql, _parameters=(): [], []), metrics=metrics)
+    block = Block(workload="mnist", parameters={}, held={}, cells=tuple(cells))
+    return find_because(block, "after", facts, whole_runs=whole_runs, alpha=0.05)
+
+
+def _run(side: str, number: int) -> Run:
+    absent: dict[str, Any] = dict.fromkeys(field.name for field in fields(Run))
+    return Run(**{**absent, "command": (), "run_id": f"{side}-{number}"})
+
+
+def make_run(chance: random.Random, *, traced: bool, **changed: float) -> Figures:
+    """Return the figures of a run by what a step of it takes, in milliseconds, each up to 3 % apart."""
+    usual = {"kernels": 20.0, "host": 6.0, "data": 3.0, "communication": 4.0, "held_back": 0.0, "others": 0.0}
+    times = {name: value * chance.uniform(0.97, 1.03) / 1e3 for name, value in {**usual, **changed}.items()}
+    step, own = sum(times.values()), times["kernels"] + times["held_back"] + times["communication"]
+    sampled = own + times["others"]
+    figures = {
+        "step_seconds": step,
+        "throughput": 64 / step,
+        "gpu_utilization_percent": 100 * sampled / step,
+        "data_wait_percent": 100 * times["data"] / step,
+        "exposed_communication_percent": 100 * times["communication"] / step,
+        "gpu_other_utilization_percent": 100 * times["others"] / step,
+    }
+    if traced:
+        figures["gpu_busy_percent"] = 100 * own / step
+    if times["held_back"]:
+        figures["gpu_throttled_percent"] = 100.0
+        figures["sm_clock_busy_percent"] = 100 * (1 - times["held_back"] / own)
+    return figures
+
+
+CAUSES = {
+    "kernels": {"kernels": 24.0},
+    "idle": {"host": 9.0},
+    "data": {"data": 7.0},
+    "communication": {"communication": 8.0},
+    "throttled": {"held_back": 6.0},
+    "shared": {"others": 6.0},
+}
+
+
+@pytest.mark.parametrize("traced", [True, False])
+@pytest.mark.parametrize("cause", CAUSES)
+def test_the_largest_part_is_the_cause_that_was_made(cause: str, traced: bool) -> None:
+    found, expected = 0, "gpu" if cause == "kernels" and not traced else cause
+    for seed in range(100):
+        chance = random.Random(seed)
+        before = [make_run(chance, traced=traced) for _ in range(RUNS)]
+        after = [make_run(chance, traced=traced, **CAUSES[cause]) for _ in range(RUNS)]
+        because = explain(before, after)
+        found += because is not None and because.lead is not None and because.lead.name == expected
+    assert found >= 95
+
+
+@pytest.mark.parametrize("traced", [True, False])
+def test_parts_sum_to_the_difference_of_the_medians(traced: bool) -> None:
+    chance = random.Random(1)
+    before = [make_run(chance, traced=traced) for _ in range(RUNS)]
+    after = [make_run(chance, traced=traced, host=9.0, kernels=18.0) for _ in range(5)]
+    because = explain(before, after)
+    assert because is not None
+    medians = [median(run["step_seconds"] for run in side) for side in (before, after)]
+    assert sum(part.difference_seconds for part in because.parts) == pytest.approx(medians[1] - medians[0])
+    for side, name in zip(medians, ("baseline_seconds", "other_seconds"), strict=True):
+        assert sum(getattr(part, name) for part in because.parts) == pytest.approx(side)
+
+
+def test_equal_sides_have_no_cause() -> None:
+    shown = 0
+    for seed in range(100):
+        chance = random.Random(seed)
+        because = explain(*[[make_run(chance, traced=True) for _ in range(RUNS)] for _ in range(2)])
+        shown += because is not None and because.lead is not None
+    assert shown <= 20  # the largest of five parts at 95 % each
+
+
+def test_steps_of_different_sizes_are_compared_by_item() -> None:
+    chance = random.Random(1)
+    small = [make_run(chance, traced=True) for _ in range(RUNS)]
+    large = [{**make_run(chance, traced=True, kernels=80.0), "throughput": 0.0} for _ in range(RUNS)]
+    for run in large:
+        run["throughput"] = 256 / run["step_seconds"]
+    because = explain(small, large)
+    assert because is not None
+    assert because.of == "item"
+    assert because.difference_seconds < 0
+    assert because.lead is not None
+    assert because.lead.name == "idle"
+
+
+@pytest.mark.parametrize(
+    ("figures", "changed", "cause"),
+    [
+        ({"run_seconds": 10.0, "process_cpu_cores": 0.9}, {"run_seconds": 14.0, "process_cpu_cores": 0.64}, "waiting"),
+        (
+            {"run_seconds": 10.0, "process_cpu_cores": 0.9},
+            {"run_seconds": 14.0, "process_cpu_cores": 0.93},
+            "computing",
+        ),
+        (
+            {"run_seconds": 10.0, "process_cpu_cores": 1.0, "first_report_seconds": 2.0},
+            {"run_seconds": 14.0, "process_cpu_cores": 1.0, "first_report_seconds": 6.0},
+            "start",
+        ),
+        (
+            {"e2e_p50_seconds": 2.0, "ttft_p50_seconds": 0.2},
+            {"e2e_p50_seconds": 2.6, "ttft_p50_seconds": 0.8},
+            "first_token",
+        ),
+        (
+            {"e2e_p50_seconds": 2.0, "ttft_p50_seconds": 0.2},
+            {"e2e_p50_seconds": 2.6, "ttft_p50_seconds": 0.2},
+            "tokens",
+        ),
+    ],
+)
+def test_runs_and_answers_are_split_by_what_is_known(figures: Figures, changed: Figures, cause: str) -> None:
+    def repeated(run: Mapping[str, float]) -> list[Figures]:
+        return [{name: value * (1 + number / 500) for name, value in run.items()} for number in range(RUNS)]
+
+    because = explain(repeated(figures), repeated(changed))
+    assert because is not None
+    assert because.lead is not None
+    assert because.lead.name == cause
+
+
+@pytest.mark.parametrize("drop", ["step_seconds", "gpu_utilization_percent"])
+def test_nothing_is_guessed_where_a_figure_is_missing(drop: str) -> None:
+    chance = random.Random(1)
+    make: Callable[[], list[Figures]] = lambda: [make_run(chance, traced=False) for _ in range(RUNS)]  # noqa: E731
+    whole, lacking = make(), make()
+    for run in lacking:
+        del run[drop], run["data_wait_percent"]
+    assert explain(whole, lacking) is None
