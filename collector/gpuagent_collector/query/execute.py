@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import _duckdb
 import duckdb
 import pyarrow as pa
 
@@ -46,6 +47,11 @@ _LEAST_AHEAD = "SET streaming_buffer_size = '64KiB'"
 # Linux alone has this file.
 STATM = Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+# jemalloc would return memory when the same threads allocate next. There are as many arenas as processors.
+_PURGE_ALL_ARENAS = b"arena.4096.purge"
+# Of glibc's mallopt: larger blocks go back to the system as soon as they are free.
+_M_MMAP_THRESHOLD = -3
 
 # DuckDB's message after an interrupt. It can also come instead of a reason, where one of its threads fails while
 # another makes rows.
@@ -91,6 +97,8 @@ class Limits:
     store_memory_bytes: int | None = None
     # Of this process, without what DuckDB counts: texts, lists and states of aggregates that its functions make.
     other_memory_bytes: int | None = None
+    # Of this process. Beyond it memory is short, whatever DuckDB counts: asking it takes time in which memory grows.
+    process_memory_bytes: int | None = None
 
 
 class Execution:
@@ -239,7 +247,10 @@ class Execution:
             if now >= self._ends_at:
                 self._timed_out = True
                 return
-            if now >= measured_at + _INTERRUPT_EVERY_SECONDS or self._resident_bytes() > most_bytes:
+            taken_bytes = self._resident_bytes()
+            if self._limits.process_memory_bytes is not None and taken_bytes > self._limits.process_memory_bytes:
+                self._on_short()
+            elif now >= measured_at + _INTERRUPT_EVERY_SECONDS or taken_bytes > most_bytes:
                 if self._is_memory_short(watch):
                     self._on_short()
                 measured_at, most_bytes = now, self._resident_bytes() + _LEAST_GROWTH_BYTES
@@ -265,11 +276,21 @@ def resident_bytes() -> int:
     return int(STATM.read_text().split()[1]) * _PAGE_BYTES
 
 
+def keep_little_memory() -> None:
+    """Have glibc keep no more than a few MiB for each thread that has freed larger ones; it would keep up to 32."""
+    adjust = getattr(ctypes.CDLL(None), "mallopt", None)
+    if adjust is not None:
+        adjust(_M_MMAP_THRESHOLD, 4 * 2**20)
+
+
 def return_memory() -> None:
-    """Give free memory back to the system: glibc keeps it for each thread that has allocated some."""
+    """Give free memory back to the system: glibc and DuckDB's jemalloc keep it for the threads that allocated it."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+    control = getattr(ctypes.CDLL(_duckdb.__file__), "duckdb_je_mallctl", None)
+    if control is not None:
+        control(_PURGE_ALL_ARENAS, None, None, None, 0)
 
 
 def _to_error(message: str) -> GpuAgentError:

@@ -19,7 +19,7 @@ from gpuagent_collector.ingest.housekeeping import Summarize
 from gpuagent_collector.ingest.ingest import Ingest, IngestSettings
 from gpuagent_collector.metrics.summarize import summarize_runs
 from gpuagent_collector.present.new_files import follow_user
-from gpuagent_collector.query.execute import STATM, Limits, resident_bytes
+from gpuagent_collector.query.execute import STATM, Limits, keep_little_memory, resident_bytes
 from gpuagent_collector.query.parts import Parts
 from gpuagent_collector.server.admission import Admission
 from gpuagent_collector.server.agents import AgentRegistry
@@ -275,6 +275,7 @@ class Collector:
 
 
 def _query_limits(store: Store) -> Limits:
+    keep_little_memory()
     with closing(store.connect()) as connection:
         store_bytes = memory_limit_bytes(connection)
     total_bytes = total_memory_bytes()
@@ -283,6 +284,7 @@ def _query_limits(store: Store) -> Limits:
         DEFAULT_LIMITS,
         store_memory_bytes=int(store_bytes * _QUERIES_SHARE),
         other_memory_bytes=other_bytes if STATM.exists() else None,
+        process_memory_bytes=store_bytes + other_bytes if STATM.exists() else None,
     )
 
 

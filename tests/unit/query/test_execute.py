@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -8,6 +11,7 @@ import pytest
 
 from gpuagent_collector.query.execute import (
     BATCH_ROWS,
+    STATM,
     Execution,
     Limits,
     QueryCancelledError,
@@ -198,3 +202,37 @@ def test_a_store_that_closes_right_after_a_query_leaves_no_failing_thread(
     assert not [thread for thread in set(threading.enumerate()) - before if "_interrupt_when_due" in thread.name]
     store.close()
     assert failures == []
+
+
+# Of three threads, as a machine of many processors has them: each with a part of the memory of its own.
+_MEMORY = """
+import threading
+import duckdb
+from gpuagent_collector.query.execute import keep_little_memory, resident_bytes, return_memory
+keep_little_memory()
+store = duckdb.connect(config={"threads": 1})
+def ask(sql):
+    store.cursor().execute(sql).fetchone()
+before = resident_bytes()
+for sql in ("SELECT len(list(repeat('x', 30_000))) FROM range(4_000)", "SELECT median(range) FROM range(9_000_000)"):
+    ended, threads = threading.Event(), []
+    for _ in range(3):
+        answered = threading.Event()
+        def work():
+            ask(sql)
+            answered.set()
+            ended.wait()
+        threads.append(threading.Thread(target=work))
+        threads[-1].start()
+        answered.wait()
+    return_memory()
+    print((resident_bytes() - before) // 2**20)
+    ended.set()
+"""
+
+
+@pytest.mark.skipif(not STATM.exists(), reason="this system does not tell a process's memory")
+def test_memory_of_ended_statements_goes_back_to_the_system() -> None:
+    environment = {**os.environ, "DUCKDB_JE_MALLOC_CONF": "narenas:16,dirty_decay_ms:-1"}
+    done = subprocess.run([sys.executable, "-c", _MEMORY], env=environment, capture_output=True, text=True, check=True)
+    assert [int(mebibytes) < 60 for mebibytes in done.stdout.split()] == [True, True], done.stdout
