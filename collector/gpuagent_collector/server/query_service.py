@@ -204,8 +204,8 @@ class QueryService(pb_grpc.QueryServiceServicer):
 
     def _close(self, execution: Execution) -> None:
         execution.close()
+        return_memory()
         if self.turns.is_large(execution):
-            return_memory()
             self._freeing_until = 0.0  # the next such query gets no such time
 
     def _start(
