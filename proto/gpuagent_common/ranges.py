@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
+from gpuagent_common.quantities import QUANTITIES
+
 T = TypeVar("T")
 
 
@@ -89,15 +91,10 @@ _BY_COLUMN: Mapping[tuple[str, str], Range] = {
 
 # Column → the column of the same row that it is a part of, and so cannot exceed.
 _PARTS: Mapping[str, Mapping[str, str]] = {
-    "gpu_samples": dict.fromkeys(("memory_used_bytes", "memory_reserved_bytes"), "memory_total_bytes"),
-    "host_samples": {
-        **dict.fromkeys(
-            ("memory_used_bytes", "memory_available_bytes", "memory_anonymous_bytes", "memory_cached_bytes"),
-            "memory_total_bytes",
-        ),
-        "swap_used_bytes": "swap_total_bytes",
-    },
+    table: {each.column: each.part_of for each in quantities if each.part_of}
+    for table, quantities in QUANTITIES.items()
 }
+_NO_PARTS: Mapping[str, str] = {}
 
 
 @cache
@@ -112,7 +109,7 @@ def find_range(table: str, column: str) -> Range | None:
 
 def find_parts(table: str) -> Mapping[str, str]:
     """Return the columns of a table that are parts of another column, with that column."""
-    return _PARTS.get(table, {})
+    return _PARTS.get(table, _NO_PARTS)
 
 
 class _Bounds(dict[str, tuple[float, float] | None]):
@@ -148,11 +145,10 @@ def find_impossible(table: str, values: Mapping[str, Any]) -> list[Impossible]:
             lowest, highest = limits
             if not lowest <= value <= highest:
                 found.append(Impossible(column, value))
-    if table in _PARTS:
-        for column, whole in _PARTS[table].items():
-            part, total = values.get(column), values.get(whole)
-            if part is not None and total is not None and part > total:
-                found.append(Impossible(column, part))
+    for column, whole in _PARTS.get(table, _NO_PARTS).items():
+        part, total = values.get(column), values.get(whole)
+        if part is not None and total is not None and part > total:
+            found.append(Impossible(column, part))
     return found
 
 

@@ -20,7 +20,15 @@ from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.server.agents import AgentRegistry
 from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
-from gpuagent_collector.watch.snapshot import GpuNow, NodeNow, Snapshot, take_snapshot
+from gpuagent_collector.watch.snapshot import (
+    DEVICE_COLUMNS,
+    GPU_COLUMNS,
+    HOST_COLUMNS,
+    GpuNow,
+    NodeNow,
+    Snapshot,
+    take_snapshot,
+)
 from gpuagent_collector.web.asker import Asker
 from gpuagent_collector.web.metrics import GPU_SERIES, NODE_SERIES, Metrics
 from gpuagent_common.address import Address
@@ -96,8 +104,8 @@ def test_when_the_store_does_not_answer_the_rest_is_still_told() -> None:
 
 
 def test_each_series_is_of_a_figure_that_a_snapshot_has() -> None:
-    for series, kind in ((NODE_SERIES, NodeNow), (GPU_SERIES, GpuNow)):
-        known = {field.name for field in fields(kind)} | set(dir(kind))
+    for series, kind, columns in ((NODE_SERIES, NodeNow, HOST_COLUMNS), (GPU_SERIES, GpuNow, GPU_COLUMNS)):
+        known = {field.name for field in fields(kind)} | set(dir(kind)) | {*columns, *DEVICE_COLUMNS}
         assert {each.attribute for each in series} <= known
         assert len({each.name for each in series}) == len(series)
 
