@@ -44,7 +44,11 @@ def test_a_file_defines_the_runs_and_omitted_fields_have_defaults() -> None:
     assert mnist.parameters == {"batch-size": ("32", "64"), "compile": ("true",), "lr": ("0.5",)}
     assert mnist.environments == ("bare", "docker:image")
     assert mnist.interference == ((), ("cpu-burn",), ("cpu-burn", "memory-burn"))
-    assert (command.command, command.environments, command.timeout_seconds) == (_COMMAND, ("bare",), 60)
+    assert (tuple(command.asked.command), command.environments, command.asked.timeout_seconds) == (
+        _COMMAND,
+        ("bare",),
+        60,
+    )
     assert experiment.labels == {"rack": "7"}
     assert (experiment.metric, experiment.seed, experiment.failures, experiment.warm_up) == ("throughput", 1, 3, 0)
     assert (experiment.cool_down.celsius_above_start, experiment.cool_down.limit_seconds) == (5, 300)
