@@ -19,7 +19,7 @@ class Live(NamedTuple):
 
 
 class How(Flag):
-    """How a run's figure is made and shown; without any, it is the mean of the measured phase, with a curve."""
+    """Ways to make and show a run's figure; without any, it is the mean of the measured phase, with a curve."""
 
     USUAL = 0
     # The highest reading; less is better.

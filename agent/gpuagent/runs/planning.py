@@ -95,7 +95,7 @@ class PlannedRun:
 
     @property
     def working_directory(self) -> Path | None:
-        """Where its program starts; None: anywhere."""
+        """The folder in which its program starts; None: anywhere."""
         return Path(self.asked.working_directory) if self.asked.working_directory else None
 
     @property
