@@ -91,10 +91,10 @@ _BY_COLUMN: Mapping[tuple[str, str], Range] = {
 
 # Column → the column of the same row that it is a part of, and so cannot exceed.
 _PARTS: Mapping[str, Mapping[str, str]] = {
-    table: {each.column: each.part_of for each in quantities if each.part_of}
+    table: parts
     for table, quantities in QUANTITIES.items()
+    if (parts := {each.column: each.part_of for each in quantities if each.part_of})
 }
-_NO_PARTS: Mapping[str, str] = {}
 
 
 @cache
@@ -109,7 +109,7 @@ def find_range(table: str, column: str) -> Range | None:
 
 def find_parts(table: str) -> Mapping[str, str]:
     """Return the columns of a table that are parts of another column, with that column."""
-    return _PARTS.get(table, _NO_PARTS)
+    return _PARTS.get(table, {})
 
 
 class _Bounds(dict[str, tuple[float, float] | None]):
@@ -145,10 +145,11 @@ def find_impossible(table: str, values: Mapping[str, Any]) -> list[Impossible]:
             lowest, highest = limits
             if not lowest <= value <= highest:
                 found.append(Impossible(column, value))
-    for column, whole in _PARTS.get(table, _NO_PARTS).items():
-        part, total = values.get(column), values.get(whole)
-        if part is not None and total is not None and part > total:
-            found.append(Impossible(column, part))
+    if table in _PARTS:
+        for column, whole in _PARTS[table].items():
+            part, total = values.get(column), values.get(whole)
+            if part is not None and total is not None and part > total:
+                found.append(Impossible(column, part))
     return found
 
 
