@@ -14,74 +14,50 @@ if TYPE_CHECKING:
 
 Decorated = Callable[..., Any]
 
-_PATTERN_HELP = "Printed line with a step, such as 'step {step} loss {loss}'."
-_CHANGE_HELP = "New limit of CPUs during the run, such as cpus=8@60s; repeatable."
-_COUNT = Number(0, 1e15, min_open=True)
 _NODE = "all of the node"
+_COUNT, _SECONDS = Number(0, 1e15, min_open=True), Number(0, MOST_SECONDS, min_open=True)
+_REPEATED = {"metavar": "N", "type": click.IntRange(1, MOST), "default": 1, "show_default": True}
+
+
+def _option(flag: str, help_text: str, **settings: Any) -> Callable[..., Callable[[Decorated], Decorated]]:
+    return partial(click.option, flag, help=help_text, **settings)
+
 
 # By the parameter.
-_OPTIONS: dict[str, Callable[..., Callable[[Decorated], Decorated]]] = {
-    "name": partial(
-        click.option,
-        "--name",
-        type=NAME,
-        metavar="NAME",
-        show_default="its script's",
-        help="Name PROGRAM; its runs are compared by it.",
+_OPTIONS = {
+    "name": _option(
+        "--name", "Name PROGRAM; its runs are compared by it.", type=NAME, metavar="NAME", show_default="its script's"
     ),
-    "parameters": partial(
-        click.option, "--param", metavar="K=V", multiple=True, help="Parameter of the workload; repeatable."
-    ),
-    "repeat": partial(
-        click.option,
-        "--repeat",
-        metavar="N",
-        type=click.IntRange(1, MOST),
-        default=1,
-        show_default=True,
-        help="Number of runs.",
-    ),
-    "environment": partial(
-        click.option,
+    "parameters": _option("--param", "Parameter of the workload; repeatable.", metavar="K=V", multiple=True),
+    "repeat": _option("--repeat", "Number of runs.", **_REPEATED),
+    "environment": _option(
         "--environment",
+        "Container or scheduler; `gpuagent info` lists them.",
         metavar="ENV[:IMAGE]",
         default="bare",
         show_default=True,
-        help="Container or scheduler; `gpuagent info` lists them.",
     ),
-    "beside": partial(
-        click.option,
-        "--with",
-        metavar="WORKLOAD",
+    "beside": _option(
+        "--with", "Workload to run beside it, such as cpu-burn; repeatable.", metavar="WORKLOAD", multiple=True
+    ),
+    "cpus": _option("--cpus", "Limit of CPUs.", metavar="N", type=Number(0.01, MOST), show_default=_NODE),
+    "memory": _option("--memory", "Limit of memory, such as 8G.", metavar="SIZE", show_default=_NODE),
+    "changes": _option(
+        "--change",
+        "New limit of CPUs during the run, such as cpus=8@60s; repeatable.",
+        metavar="cpus=N@SECONDSs",
         multiple=True,
-        help="Workload to run beside it, such as cpu-burn; repeatable.",
     ),
-    "cpus": partial(
-        click.option, "--cpus", metavar="N", type=Number(0.01, MOST), show_default=_NODE, help="Limit of CPUs."
+    "observe": _option("--observe", "Time the steps of a Python program with torch or Keras.", is_flag=True),
+    "pattern": _option(
+        "--pattern",
+        "Printed line with a step, such as 'step {step} loss {loss}'.",
+        metavar="PATTERN",
+        show_default="a ready one that fits",
     ),
-    "memory": partial(
-        click.option, "--memory", metavar="SIZE", show_default=_NODE, help="Limit of memory, such as 8G."
-    ),
-    "changes": partial(click.option, "--change", metavar="cpus=N@SECONDSs", multiple=True, help=_CHANGE_HELP),
-    "observe": partial(
-        click.option, "--observe", is_flag=True, help="Time the steps of a Python program with torch or Keras."
-    ),
-    "pattern": partial(
-        click.option, "--pattern", metavar="PATTERN", show_default="a ready one that fits", help=_PATTERN_HELP
-    ),
-    "items_per_step": partial(
-        click.option, "--items-per-step", metavar="N", type=_COUNT, help="Samples or tokens of a program's step."
-    ),
-    "experiment": partial(
-        click.option, "--experiment", type=NAME, metavar="NAME", help="Name that groups the runs of one question."
-    ),
-    "timeout_seconds": partial(
-        click.option,
-        "--timeout",
-        metavar="SECONDS",
-        type=Number(0, MOST_SECONDS, min_open=True),
-        help="Stop each run after SECONDS.",
-    ),
+    "items_per_step": _option("--items-per-step", "Samples or tokens of a program's step.", metavar="N", type=_COUNT),
+    "experiment": _option("--experiment", "Name that groups the runs of one question.", type=NAME, metavar="NAME"),
+    "timeout_seconds": _option("--timeout", "Stop each run after SECONDS.", metavar="SECONDS", type=_SECONDS),
 }
 RUN_PARAMETERS = tuple(_OPTIONS)
 
