@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gpuagent.experiment.file import SCHEMA, Experiment, find_file, parse_experiment, read_experiment, studies
 from gpuagent_collector.cli import cli as collector
 from gpuagent_common.errors import MisuseError
+from gpuagent_proto.v1.run_pb2 import RunSpec
 
 WHOLE = b"""
 name: order
@@ -54,6 +55,12 @@ def test_a_file_defines_the_runs_and_omitted_fields_have_defaults() -> None:
     assert (experiment.cool_down.celsius_above_start, experiment.cool_down.limit_seconds) == (5, 300)
     assert experiment.cool_down.celsius == 45
     assert (experiment.budget.hours, experiment.budget.kilowatt_hours) == (1.5, None)
+
+
+def test_an_entry_says_only_what_a_request_has_or_what_varies() -> None:
+    said = json.loads(SCHEMA.read_text())["properties"]["workloads"]["items"]["properties"].keys()
+    varies = {"serve", "environments", "with", "limits", "once"}
+    assert said - varies <= {field.name for field in RunSpec.DESCRIPTOR.fields}
 
 
 @pytest.mark.parametrize(
