@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
+from gpuagent_common.quantities import QUANTITIES
+
 T = TypeVar("T")
 
 
@@ -89,14 +91,9 @@ _BY_COLUMN: Mapping[tuple[str, str], Range] = {
 
 # Column → the column of the same row that it is a part of, and so cannot exceed.
 _PARTS: Mapping[str, Mapping[str, str]] = {
-    "gpu_samples": dict.fromkeys(("memory_used_bytes", "memory_reserved_bytes"), "memory_total_bytes"),
-    "host_samples": {
-        **dict.fromkeys(
-            ("memory_used_bytes", "memory_available_bytes", "memory_anonymous_bytes", "memory_cached_bytes"),
-            "memory_total_bytes",
-        ),
-        "swap_used_bytes": "swap_total_bytes",
-    },
+    table: parts
+    for table, quantities in QUANTITIES.items()
+    if (parts := {each.column: each.part_of for each in quantities if each.part_of})
 }
 
 

@@ -5,7 +5,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -15,9 +15,8 @@ import click
 
 from gpuagent.cli.node_agent import PLANNING
 from gpuagent.cli.progress import ProgressLine, ReadGpus, has_terminal
-from gpuagent.runs.events import EventTailer
+from gpuagent.runs.events import Digest, EventTailer
 from gpuagent.runs.steps import write_figure
-from gpuagent.sources.source import Value
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import harmless
 from gpuagent_common.waiting import SILENT_SECONDS, waiting_for
@@ -35,47 +34,45 @@ _QUEUE_SECONDS = SILENT_SECONDS
 _SHOWN_RESULTS = ("throughput", "accuracy", "loss")
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class FollowedRun:
-    """One run and its progress."""
+    """One run: its last update, and once it has ended, what it reported."""
 
-    run_id: str
-    repeat: int
-    directory: Path
-    status: str = "queued"
-    exit_code: int | None = None
-    reason: str = ""
-    notice: str = ""
-    seconds: float | None = None
-    results: Mapping[str, Value] = field(default_factory=dict)
-    units: Mapping[str, str] = field(default_factory=dict)
-    # Its steps in words; empty: none are known.
-    steps: str = ""
+    update: RunUpdate
+    digest: Digest = field(default_factory=Digest)
+
+    @property
+    def run_id(self) -> str:
+        """Its identity."""
+        return self.update.run_id
+
+    @property
+    def steps(self) -> str:
+        """Its steps in words; empty: none are known."""
+        return str(self.digest.steps)
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that `gpuagent run --json` prints."""
+        update = self.update
         return {
-            "run_id": self.run_id,
-            "repeat": self.repeat,
-            "status": self.status,
-            "exit_code": self.exit_code,
-            "reason": self.reason or None,
-            "notice": self.notice or None,
-            "seconds": self.seconds,
-            "run_directory": str(self.directory),
-            "results": dict(self.results),
+            "run_id": update.run_id,
+            "repeat": update.repeat,
+            "status": update.status,
+            "exit_code": update.exit_code if update.HasField("exit_code") else None,
+            "reason": update.reason or None,
+            "notice": update.notice or None,
+            "seconds": update.seconds if update.HasField("seconds") else None,
+            "run_directory": update.run_directory,
+            "results": self.digest.results,
         }
 
     @property
     def shell_code(self) -> int:
         """Its exit code as a shell would return it; 1 if it failed without one."""
-        if self.status == "succeeded":
-            return 0
-        if self.status == "cancelled":
-            return 130
-        if self.exit_code is None or self.status != "failed":
-            return 1
-        return 128 - self.exit_code if self.exit_code < 0 else self.exit_code or 1
+        code = self.update.exit_code  # 0 where it has none
+        if self.update.status == "failed":
+            return 128 - code if code < 0 else code or 1
+        return {"succeeded": 0, "cancelled": 130}.get(self.update.status, 1)
 
 
 class Follower:
@@ -126,51 +123,48 @@ class Follower:
                 elif notice.ident is None:  # not started yet
                     notice.start()
                 self._take(update)
-            if any(run.status in ("queued", "running") for run in self.runs):
+            if any(run.update.status in ("queued", "running") for run in self.runs):
                 raise GpuAgentError("the agent on this node ended before the run did")
         finally:
             notice.cancel()
             self._finish_output()
 
     def _take(self, update: RunUpdate) -> None:
-        new = FollowedRun(run_id=update.run_id, repeat=update.repeat, directory=Path(update.run_directory))
-        run = self._by_id.setdefault(update.run_id, new)
+        run = self._by_id.setdefault(update.run_id, FollowedRun(update))
+        run.update = update
         self._free_since = min(self._free_since, time.monotonic())
-        run.status, run.reason, run.notice = update.status, update.reason, update.notice
-        run.exit_code = update.exit_code if update.HasField("exit_code") else None
+        directory = Path(update.run_directory)
         if update.status == "running":
             waited_seconds = time.monotonic() - self._free_since
             is_late = waited_seconds >= _QUEUE_SECONDS
             self._print(run, f"runs, after it waited {waited_seconds:.0f} s behind other runs" if is_late else "runs")
-            self._output = OutputCopy(run.directory, self._progress(run), quiet_stdout=self._quiet_stdout)
+            self._output = OutputCopy(directory, self._progress(run), quiet_stdout=self._quiet_stdout)
         elif update.status != "queued":
             self._finish_output()
             self._free_since = time.monotonic()
-            run.seconds = update.seconds if update.HasField("seconds") else None
-            digest = EventTailer(run.run_id, run.directory).read_all()
-            run.results, run.units, run.steps = digest.results, digest.units, str(digest.steps)
-            line = run.status.replace("_", " ")
-            if run.seconds is not None:
-                line += f" in {run.seconds:.1f} s"
+            digest = run.digest = EventTailer(run.run_id, directory).read_all()
+            line = update.status.replace("_", " ")
+            if update.HasField("seconds"):
+                line += f" in {update.seconds:.1f} s"
             figures = [
-                f"{name} {write_figure(value)} {run.units.get(name, '')}".rstrip()
+                f"{name} {write_figure(value)} {digest.units.get(name, '')}".rstrip()
                 for name in _SHOWN_RESULTS
-                if isinstance(value := run.results.get(name), float | int)
+                if isinstance(value := digest.results.get(name), float | int)
             ]
             if figures:
                 line += f": {', '.join(figures)}"
-            if run.reason:
+            if update.reason:
                 # A program that did not start has no exit code and no output.
-                line += f": {run.reason}" + ("" if run.exit_code is None else f"; output: {run.directory}")
+                line += f": {update.reason}" + (f"; output: {directory}" if update.HasField("exit_code") else "")
             self._print(run, line)
             if run.steps:
                 words = "" if has_terminal() else run.steps
             else:
-                words = self._no_steps if run.status == "succeeded" else ""
+                words = self._no_steps if update.status == "succeeded" else ""
             if words:
                 self._print(run, words)
-            if run.notice:
-                self._print(run, run.notice)
+            if update.notice:
+                self._print(run, update.notice)
             if digest.complaint:
                 click.echo(f"gpuagent: {harmless(digest.complaint)}; docs/run-directory.md has the format", err=True)
 
@@ -182,9 +176,11 @@ class Follower:
 
     def _progress(self, run: FollowedRun) -> ProgressLine | None:
         """Return the line about a run; None without a terminal."""
-        took = [other.seconds for other in self.runs if other.status == "succeeded" and other.seconds is not None]
+        ended = [other.update for other in self.runs if other.update.status == "succeeded"]
+        took = [update.seconds for update in ended if update.HasField("seconds")]
         usual = sum(took) / len(took) if took else None
-        return ProgressLine(run.run_id, run.directory, self.read_gpus, usual) if has_terminal() else None
+        directory = Path(run.update.run_directory)
+        return ProgressLine(run.run_id, directory, self.read_gpus, usual) if has_terminal() else None
 
     def _finish_output(self) -> None:
         if self._output:

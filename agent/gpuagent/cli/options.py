@@ -13,6 +13,7 @@ from gpuagent.locations import SPOOL_VARIABLE
 from gpuagent_common.cli import MOST, MOST_SECONDS, NAME, Number, parse_labels
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.naming import check_name
+from gpuagent_common.run_spec import run_options as common_run_options
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -79,9 +80,6 @@ PYTHON_OPTION = click.option(
 _NODE_ID_HELP = "Identity of the node, any text, where /etc/machine-id is not unique."
 _NODE_NAME_HELP = "Name of the node, where the host name is a pod's."
 _DELIVER_HELP = "On exit, wait up to SECONDS for delivery to finish, or fail."
-_CHANGE_HELP = "New limit of CPUs during the run, such as cpus=8@60s; repeatable."
-_PATTERN_HELP = "Printed line with a step, such as 'step {step} loss {loss}'."
-_COUNT = Number(0, 1e15, min_open=True)
 _JOB_HELP = "With --nodes: the secret that identifies the run, the same everywhere."
 
 _IDENTITY_OPTIONS = (
@@ -116,39 +114,11 @@ _AGENT_OPTIONS = (
     *_IDENTITY_OPTIONS,
 )
 
-_RUN_OPTIONS = (
-    click.option(
-        "--name",
-        type=NAME,
-        metavar="NAME",
-        show_default="its script's",
-        help="Name PROGRAM; its runs are compared by it.",
-    ),
-    click.option("--param", "parameters", metavar="K=V", multiple=True, help="Parameter of the workload; repeatable."),
-    click.option(
-        "--repeat", metavar="N", type=click.IntRange(1, MOST), default=1, show_default=True, help="Number of runs."
-    ),
+# What `gpuagent` alone can ask for.
+_OWN_RUN_OPTIONS = (
     click.option(
         "--first-repeat", metavar="N", type=click.IntRange(1, MOST), default=1, help="Number of the first run."
     ),
-    click.option(
-        "--environment",
-        metavar="ENV[:IMAGE]",
-        default="bare",
-        show_default=True,
-        help="Container or scheduler; `gpuagent info` lists them.",
-    ),
-    click.option(
-        "--with",
-        "beside",
-        metavar="WORKLOAD",
-        multiple=True,
-        shell_complete=complete_interference,
-        help="Workload to run beside it, such as cpu-burn; repeatable.",
-    ),
-    click.option("--cpus", metavar="N", type=Number(0.01, MOST), show_default="all of the node", help="Limit of CPUs."),
-    click.option("--memory", metavar="SIZE", show_default="all of the node", help="Limit of memory, such as 8G."),
-    click.option("--change", "changes", metavar="cpus=N@SECONDSs", multiple=True, help=_CHANGE_HELP),
     click.option(
         "--nodes",
         metavar="N",
@@ -157,11 +127,6 @@ _RUN_OPTIONS = (
         help="One run on N nodes: give the same command on each.",
     ),
     env_option("--job", "GPUAGENT_JOB", type=NAME, metavar="NAME", help=_JOB_HELP, show_default="the step of Slurm"),
-    click.option("--observe", is_flag=True, help="Time the steps of a Python program with torch or Keras."),
-    click.option("--pattern", metavar="PATTERN", show_default="a ready one that fits", help=_PATTERN_HELP),
-    click.option("--items-per-step", metavar="N", type=_COUNT, help="Samples or tokens of a program's step."),
-    click.option("--experiment", type=NAME, metavar="NAME", help="Name that groups the runs of one question."),
-    click.option("--timeout", metavar="SECONDS", type=_SECONDS, help="Stop each run after SECONDS."),
 )
 
 
@@ -177,7 +142,7 @@ def _decorator(options: Sequence[Callable[[Decorated], Decorated]]) -> Callable[
 # What an agent needs; which node this is; how a workload runs.
 agent_options = _decorator(_AGENT_OPTIONS)
 identity_options = _decorator((SPOOL_OPTION, *_IDENTITY_OPTIONS))
-run_options = _decorator(_RUN_OPTIONS)
+run_options = _decorator((common_run_options(beside={"shell_complete": complete_interference}), *_OWN_RUN_OPTIONS))
 
 
 def agent_config(options: dict[str, Any], *, allow_commands: bool) -> "AgentConfig":

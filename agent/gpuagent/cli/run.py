@@ -71,10 +71,8 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
             hint = "there is no such option; the program's own come after `--`"
         hint = f"did you mean {close[0]}?" if close else hint
         raise MisuseError(f"unexpected {words[0]!r} before `--`; {hint}")
-    if not words and not program:
-        raise MisuseError("give either a workload or `-- PROGRAM`; `gpuagent workloads` lists the workloads")
     config = agent_config(options, allow_commands=True)
-    spec = run_spec(words[0] if words else None, program, words[1:], labels=config.labels, **options)
+    spec = run_spec(words[0] if words else None, program, words[1:], config.labels, **options)
     follower = Follower(runs=spec.repeats, quiet_stdout=as_json, no_steps=_words_without_steps(spec))
     interrupt_on_signals()
     with node_agent(config, given_to_agent(ctx), spec) as agent:

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuagent.environments import split_name
-from gpuagent_common.cli import parse_pairs, word_parameters
 from gpuagent_common.errors import MisuseError
-from gpuagent_common.limits import make_limits
-from gpuagent_common.program_name import check_program_name
+from gpuagent_common.run_spec import make_spec
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 # Ports of meeting points: below those that Linux hands out by itself.
@@ -25,49 +23,21 @@ Resolve = Callable[[str, None], object]
 
 
 def run_spec(
-    workload: str | None,
-    program: Sequence[str],
-    words: Sequence[str],
-    *,
-    labels: Mapping[str, str],
-    **options: Any,
+    workload: str | None, program: Sequence[str], words: Sequence[str], labels: Mapping[str, str], **options: Any
 ) -> RunSpec:
-    """Return the request of `run_options`.
-
-    Args:
-        workload: a built-in workload's name, or None with a program.
-        program: any program and its arguments, or empty with a workload.
-        words: the words after the workload's name: --key value, --key=value.
-        options: those of `run_options`.
+    """Return the request of `run_options`, made here; the arguments are those of `make_spec`.
 
     Raises:
         MisuseError: a word is no parameter, one is given twice, or a name or a limit is invalid.
     """
-    kind, image = split_name(options["environment"])
-    if options["pattern"] is not None and not options["pattern"].strip():
-        raise MisuseError("--pattern is empty; give a line as it is printed, such as 'step {step} loss {loss}'")
-    spec = RunSpec(
-        workload=workload or "",
-        command=list(program),
-        parameters=parse_pairs([*options["parameters"], *word_parameters(words)], "--param"),
-        repeats=options["repeat"],
-        first_repeat=options["first_repeat"],
-        environment=kind,
-        image=image,
-        interference=list(options["beside"]),
-        labels=dict(labels),
-        experiment=options["experiment"] or "",
-        timeout_seconds=options["timeout"] or 0,
-        name=check_program_name(options["name"]) if options["name"] is not None else "",
-        observe=options["observe"],
-        pattern=options["pattern"] or "",
-        items_per_step=options["items_per_step"] or 0,
-        # A container has the folder only for a program of the user's: a workload needs none there.
-        working_directory=str(Path.cwd()) if program or kind == "bare" else "",
-    )
+    spec = make_spec(workload, program, words, labels, **options)
+    spec.environment, spec.image = split_name(options["environment"])
+    spec.first_repeat = options["first_repeat"]
+    # A container has the folder only for a program of the user's: a workload needs none there.
+    if program or spec.environment == "bare":
+        spec.working_directory = str(Path.cwd())
     if options["nodes"] > 1:
         join_nodes(spec, options["nodes"], options["job"], os.environ)
-    make_limits(options["cpus"], options["memory"], options["changes"]).write(spec)
     return spec
 
 

@@ -323,7 +323,7 @@ def occupant_concerns(experiment: Experiment, gpus: NodeGpus) -> Iterator[str]:
 
 def torch_concerns(experiment: Experiment, python: str, gpus: NodeGpus) -> Iterator[str]:
     """Yield why the torch of this Python cannot use the GPUs that the experiment's workloads would want."""
-    if not (any(cell.workload for cell in cells(experiment)) and gpus.temperatures()):
+    if not (any(cell.entry.asked.workload for cell in cells(experiment)) and gpus.temperatures()):
         return
     command = [*module_command(python, "gpuagent_workloads"), "check"]
     try:

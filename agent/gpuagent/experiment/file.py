@@ -16,6 +16,7 @@ from gpuagent.experiment.places import mark, place, read_yaml
 from gpuagent_common.connection import MAX_EXPERIMENT_BYTES
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import NO_LIMITS, Limits, make_limits
+from gpuagent_proto.v1.run_pb2 import RunSpec
 
 SCHEMA = Path(__file__).with_name("schema.json")
 
@@ -47,26 +48,19 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One entry of `workloads`: a built-in workload or a command, and the values that vary.
+    """One entry of `workloads`: what all of its runs ask for, and the values that vary.
 
-    `name` is the command's, empty where the file has none. `parameters` has every value of a parameter, as on the
-    command line.
+    `parameters` has every value of a parameter, as on the command line.
     """
 
-    workload: str | None
-    command: tuple[str, ...]
-    name: str
+    asked: RunSpec
     parameters: Mapping[str, tuple[str, ...]]
     # The parameters of each server to start; without any, one empty entry.
     servers: tuple[tuple[tuple[str, str], ...], ...]
     environments: tuple[str, ...]
     interference: tuple[tuple[str, ...], ...]
     limits: tuple[Limits, ...]
-    timeout_seconds: float | None
     once: bool
-    observe: bool
-    pattern: str
-    items_per_step: float | None
     # By environment, without image; these replace the file's.
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -302,22 +296,23 @@ def _options(data: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(shlex.split(words)) for name, words in data.get("options", {}).items()}
 
 
+# What an entry says of a run as the wire does, and for all of its runs.
+_AS_ASKED = {field.name for field in RunSpec.DESCRIPTOR.fields} - {"parameters", "options", "labels"}
+
+
 def _entry(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Entry:
     beside = entry.get("with", defaults.get("with", ["none"]))
+    timeout = {"timeout_seconds": defaults["timeout_seconds"]} if "timeout_seconds" in defaults else {}
+    same = {key: value for key, value in entry.items() if key in _AS_ASKED}
+    command = list(map(str, entry.get("command", ())))
     return Entry(
-        workload=entry.get("workload"),
-        command=tuple(map(str, entry.get("command", ()))),
-        name=entry.get("name", ""),
+        asked=RunSpec(**{**timeout, **same, "command": command}),
         parameters={name: _values(value) for name, value in entry.get("parameters", {}).items()},
         servers=_servers(entry.get("serve")),
         environments=tuple(entry.get("environments", defaults.get("environments", ["bare"]))),
         interference=tuple(() if one == "none" else (one,) if isinstance(one, str) else tuple(one) for one in beside),
         limits=tuple(_limits(one) for one in entry.get("limits", defaults.get("limits", ["none"]))),
-        timeout_seconds=entry.get("timeout_seconds", defaults.get("timeout_seconds")),
         once=entry["once"],
-        observe=entry["observe"],
-        pattern=entry["pattern"],
-        items_per_step=entry.get("items_per_step"),
         options=_options(defaults) | _options(entry),
         labels=_labels(entry),
     )

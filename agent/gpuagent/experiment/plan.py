@@ -8,7 +8,7 @@ import random
 import re
 import shlex
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from gpuagent.environments import split_name
 from gpuagent.experiment.file import SCHEMA, Entry, Experiment
@@ -26,38 +26,37 @@ MAX_RUNS = 100_000
 class Cell:
     """Runs that differ only by chance: one workload with its parameters, environment, neighbours and limits."""
 
-    workload: str | None
-    command: tuple[str, ...]
-    name: str
+    entry: Entry
     parameters: tuple[tuple[str, str], ...]
     environment: str
     interference: tuple[str, ...]
     limits: Limits
-    timeout_seconds: float | None
-    once: bool
-    observe: bool
-    pattern: str
-    items_per_step: float | None
-    options: tuple[str, ...] = ()
-    labels: tuple[tuple[str, str], ...] = ()
     # For display: words of the command that others of this name lack.
     words_apart: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def key(self) -> str:
         """The cell's identity, the same in every process."""
+        asked = self.entry.asked.SerializeToString(deterministic=True).hex()
+        of_entry = (asked, self.entry.once, sorted(self.entry.labels.items()))
         return json.dumps(
-            {name: value for name, value in asdict(self).items() if name != "words_apart"}, sort_keys=True
+            [self.parameters, self.environment, self.interference, str(self.limits), self.options, of_entry]
         )
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Further options of the site, for its environment."""
+        return self.entry.options.get(self.environment.partition(":")[0], ())
 
     def describe(self) -> str:
         """Return the cell in one line."""
-        name = self.workload or (shlex.join([self.name, *self.words_apart]) if self.name else shlex.join(self.command))
+        asked = self.entry.asked
+        name = asked.workload or shlex.join([asked.name, *self.words_apart] if asked.name else asked.command)
         # A server's command would fill a line; its name says which it is.
         parameters = [f"{key}={value}" for key, value in self.parameters if key != "serve"]
         beside = [f"with {'+'.join(self.interference)}"] if self.interference else []
         limits = [str(self.limits)] if str(self.limits) != "none" else []
-        labels = [f"{key}: {value}" for key, value in self.labels]
+        labels = [f"{key}: {value}" for key, value in self.entry.labels.items()]
         return " · ".join([" ".join([name, *parameters]), self.environment, *beside, *limits, *labels])
 
 
@@ -77,20 +76,11 @@ def cells(experiment: Experiment) -> list[Cell]:
     """Return the cells in the order of the file, each once."""
     every = (
         Cell(
-            workload=entry.workload,
-            command=entry.command,
-            name=entry.name,
+            entry=entry,
             parameters=(*zip(entry.parameters, values, strict=True), *server),
             environment=environment,
             interference=beside,
             limits=limits,
-            timeout_seconds=entry.timeout_seconds,
-            once=entry.once,
-            observe=entry.observe,
-            pattern=entry.pattern,
-            items_per_step=entry.items_per_step,
-            options=tuple(entry.options.get(environment.partition(":")[0], ())),
-            labels=tuple(entry.labels.items()),
             words_apart=_words_apart(entry, experiment.entries),
         )
         for entry in experiment.entries
@@ -102,13 +92,13 @@ def cells(experiment: Experiment) -> list[Cell]:
             entry.limits,
         )
     )
-    return list(dict.fromkeys(every))
+    return list({cell.key: cell for cell in every}.values())
 
 
 def _words_apart(entry: Entry, entries: Sequence[Entry]) -> tuple[str, ...]:
     """Return the words of an entry's command that not all commands of its name have."""
-    shared = [set(other.command) for other in entries if other.name == entry.name]
-    return tuple(word for word in entry.command if not all(word in words for words in shared))
+    shared = [set(other.asked.command) for other in entries if other.asked.name == entry.asked.name]
+    return tuple(word for word in entry.asked.command if not all(word in words for words in shared))
 
 
 def trials(experiment: Experiment, without: Collection[str] = ()) -> list[list[Trial]]:
@@ -124,7 +114,7 @@ def trials(experiment: Experiment, without: Collection[str] = ()) -> list[list[T
     for repeat in range(1 - experiment.warm_up, experiment.repeats + 1):
         odd = repeat - (repeat + 1) % 2
         order = random.Random(f"{experiment.seed}/{odd}").sample(every, len(every))  # noqa: S311 - no secret
-        made = [cell for cell in order[:: 1 if repeat == odd else -1] if repeat == 1 or not cell.once]
+        made = [cell for cell in order[:: 1 if repeat == odd else -1] if repeat == 1 or not cell.entry.once]
         blocks.append([Trial(cell=cell, repeat=repeat) for cell in made if cell.key not in without])
     return blocks
 
@@ -172,7 +162,7 @@ def narrowed(
             for one in entry.environments
             if not wanted["environment"] or {one, one.partition(":")[0]} & wanted["environment"]
         ]
-        named = entry.workload or entry.name or name_program(entry.command)
+        named = entry.asked.workload or entry.asked.name or name_program(entry.asked.command)
         if kept and (not wanted["workload"] or named in wanted["workload"]):
             entries.append(replace(entry, environments=tuple(kept)))
     if not entries:
@@ -223,7 +213,7 @@ def with_parameters(experiment: Experiment, texts: Sequence[str], takes: Callabl
         given.setdefault((workload, name.replace("_", "-")), []).append(value)
     entries, used = [], set()
     for entry in experiment.entries:
-        named = entry.workload or ""
+        named = entry.asked.workload
         fitting = {key: tuple(values) for key, values in given.items() if named and key[0] in ("", named)}
         fitting = {key: values for key, values in fitting.items() if takes(named, key[1])}
         used |= set(fitting)
@@ -268,23 +258,17 @@ def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpe
     cell = trial.cell
     kind, image = split_name(cell.environment)
     asked = RunSpec(
-        workload=cell.workload or "",
-        command=cell.command,
-        name=cell.name,
         parameters=dict(cell.parameters),
         repeats=1,
         first_repeat=trial.repeat if trial.repeat > 0 else trial.repeat + experiment.warm_up,
         environment=kind,
         image=image,
         interference=cell.interference,
-        labels={**experiment.labels, **dict(cell.labels), **_rule(experiment)},
+        labels={**experiment.labels, **cell.entry.labels, **_rule(experiment)},
         experiment=experiment.name if trial.repeat > 0 else f"{experiment.name}-warm-up",
-        timeout_seconds=cell.timeout_seconds or 0,
         options=cell.options,
-        working_directory=working_directory if cell.command or kind == "bare" else "",
-        observe=cell.observe,
-        pattern=cell.pattern,
-        items_per_step=cell.items_per_step or 0,
+        working_directory=working_directory if cell.entry.asked.command or kind == "bare" else "",
     )
+    asked.MergeFrom(cell.entry.asked)
     cell.limits.write(asked)
     return asked

@@ -18,23 +18,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from google.protobuf.json_format import ParseDict
+
 from gpuagent.agent import Agent
 from gpuagent.agent_config import AgentConfig
 from gpuagent.cli.follow import OutputCopy
 from gpuagent.delivery.uplink import Delivery
-from gpuagent.environments import Ending, Image, Job, Launch
+from gpuagent.environments import Ending, Environment, Image, Job, Launch
 from gpuagent.environments.support.inside import Container
 from gpuagent.environments.support.job_manifest import SCC_VARIABLE
 from gpuagent.runs.elsewhere import SHOWN_RESULTS, SelfRecord
 from gpuagent.runs.events import EventTailer
-from gpuagent.runs.patterns import find_patterns
 from gpuagent.runs.planning import Interference, PlannedRun
 from gpuagent.runs.runner import has_ended
 from gpuagent_common.cli import interrupt_on_signals
 from gpuagent_common.connection import TlsFiles
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.limits import Limits
-from gpuagent_proto.v1.run_pb2 import RunUpdate
+from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
 _MESSAGE = Path("/dev/termination-log")
 _MESSAGE_BYTES = 4000
@@ -86,7 +87,7 @@ def main(folder: Path) -> int:
             raise GpuAgentError(agent.uplink.last_error or f"the collector at {config.collector} takes nothing")
         _say(SelfRecord(node_uuid=agent.node_uuid, hostname=config.node_name, status="running"))
 
-    plan = _plan(settings["plan"], InPod(wait_until_stored))
+    plan = read_plan(settings["plan"], InPod(wait_until_stored))
     last = RunUpdate(status="failed", reason="it did not begin")
     copies: list[OutputCopy] = []
     try:
@@ -160,23 +161,20 @@ def _config(folder: Path, settings: Mapping[str, Any]) -> AgentConfig:
     )
 
 
-def _plan(given: Mapping[str, Any], environment: InPod) -> PlannedRun:
-    same = ("run_id", "experiment", "workload", "parameters", "repeat", "labels", "timeout_seconds", "observe")
-    joint = ("nodes", "invitation")
+def read_plan(given: Mapping[str, Any], environment: Environment) -> PlannedRun:
+    """Return the run that the node's agent planned, for this pod."""
+    names = ("run_id", "experiment", "workload", "parameters", "repeat", "invitation")
     return PlannedRun(
-        **{name: given[name] for name in (*same, *joint)},
+        **{name: given[name] for name in names},
+        asked=ParseDict(given["asked"], RunSpec()),
         program=tuple(given["program"]),
         required_results=tuple(given["required_results"]),
-        items_per_step=given["items_per_step"],
-        patterns=find_patterns(given["pattern"]) if given["is_command"] else (),
         environment=environment,
         image=Image(name=given["image"], digest=None, architecture=None, size_bytes=None),
         data=(),
         interference=tuple(
             Interference(name=name, program=tuple(program)) for name, program in given["interference"].items()
         ),
-        working_directory=None,
-        limits=Limits(cpus=given["cpus"], memory_bytes=given["memory_bytes"]),
     )
 
 

@@ -166,7 +166,7 @@ class Execution:
                     return Outcome(status=RunStatus.FAILED, reason=problem)
             plan = self.plan
             # Elsewhere it counts from the program's start, which is not known here.
-            timeout_seconds = None if plan.elsewhere else plan.timeout_seconds
+            timeout_seconds = None if plan.elsewhere else plan.asked.timeout_seconds or None
             self.start_up.launch_unix_nano = time.time_ns()
             on_launch(self.start_up.launch_unix_nano)
             job = plan.job(self.directory)
@@ -191,7 +191,7 @@ class Execution:
             code = process.wait()
             self.left = process.left
             self._note_times(process, launch)
-            outcome = _outcome(happened, plan.environment.exit_code(code), plan.timeout_seconds)
+            outcome = _outcome(happened, plan.environment.exit_code(code), plan.asked.timeout_seconds)
             if outcome.status is RunStatus.FAILED:
                 reason = self._explain(code, self.directory) or self._with_last_words(outcome)
                 outcome = replace(outcome, reason=reason)
@@ -209,7 +209,8 @@ class Execution:
 
         yield wait_for_end
         if self.plan.patterns:
-            yield partial(PrintedSteps(self.directory, self.plan.patterns, self.plan.items_per_step).run, self._ended)
+            items_per_step = self.plan.asked.items_per_step or None
+            yield partial(PrintedSteps(self.directory, self.plan.patterns, items_per_step).run, self._ended)
         if launch.change_cpus and self.plan.limits.changes:
             self.changes = Changes(self.plan.limits.changes, launch.change_cpus, self._ended)
         if launch.find_root:
@@ -339,7 +340,7 @@ class Execution:
         return None
 
 
-def _outcome(happened: RunStatus | None, exit_code: int, timeout_seconds: float | None) -> Outcome:
+def _outcome(happened: RunStatus | None, exit_code: int, timeout_seconds: float) -> Outcome:
     if happened is RunStatus.TIMED_OUT:
         return Outcome(status=happened, exit_code=exit_code, reason=f"stopped after {timeout_seconds:g} s, its timeout")
     if happened is RunStatus.CANCELLED:

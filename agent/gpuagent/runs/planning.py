@@ -24,7 +24,7 @@ from gpuagent.runs.observing import observed
 from gpuagent.runs.patterns import Pattern, find_patterns
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.keys import invited_run, make_invitation
-from gpuagent_common.limits import MAX_LABELS, MAX_NAME_CHARACTERS, NO_LIMITS, Limits, read_limits
+from gpuagent_common.limits import MAX_LABELS, MAX_NAME_CHARACTERS, Limits, read_limits
 from gpuagent_common.program_name import check_program_name, name_program
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
@@ -59,8 +59,10 @@ class Interference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRun:
-    """One run, ready to be executed."""
+    """One run, ready to be executed: what was asked for, and what is made of it here."""
 
+    # Not shown: it has the secret that the nodes of a run share.
+    asked: RunSpec = field(repr=False)
     run_id: str
     experiment: str
     workload: str
@@ -72,30 +74,34 @@ class PlannedRun:
     data: tuple[Path, ...]
     interference: tuple[Interference, ...]
     repeat: int
-    labels: Mapping[str, str]
-    timeout_seconds: float | None
-    working_directory: Path | None
     # Results that a built-in workload has to report for the run to succeed.
     required_results: tuple[str, ...]
-    limits: Limits = NO_LIMITS
-    # Further options of the site, for its environment.
-    options: tuple[str, ...] = ()
     # Where it measures and records itself; None: this agent does.
     elsewhere: Elsewhere | None = None
-    # Number of nodes, each with an agent that runs its part.
-    nodes: int = 1
     # Environment variables of its processes: the caller's. They are never stored, nor shown.
     variables: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     # With several nodes: the proof that this one may join the run of that identity.
     invitation: str | None = None
-    # Whether a Python program is observed.
-    observe: bool = False
-    # Patterns of the lines in which it prints its steps.
-    patterns: tuple[Pattern, ...] = ()
-    # The pattern as it was given.
-    pattern: str = ""
-    # Items of each of its steps; None: as far as they are found.
-    items_per_step: float | None = None
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes, each with an agent that runs its part."""
+        return self.asked.nodes or 1
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of its resources."""
+        return read_limits(self.asked)
+
+    @property
+    def working_directory(self) -> Path | None:
+        """The folder in which its program starts; None: anywhere."""
+        return Path(self.asked.working_directory) if self.asked.working_directory else None
+
+    @property
+    def patterns(self) -> tuple[Pattern, ...]:
+        """The patterns of the lines in which a command prints its steps; built-in workloads report theirs."""
+        return find_patterns(self.asked.pattern) if self.asked.command else ()
 
     def job(self, directory: Path) -> Job:
         """Return the job to contain, with its run directory.
@@ -103,13 +109,17 @@ class PlannedRun:
         Raises:
             GpuAgentError: it cannot be observed.
         """
+        job = self._contained(directory)
+        return observed(job) if self.asked.observe and not self.elsewhere else job
+
+    def _contained(self, directory: Path) -> Job:
         variables = self.variables
         if self.patterns:
             # Lines that wait in a buffer have no time.
             variables = {"PYTHONUNBUFFERED": "1", **variables}
-        if self.items_per_step is not None:
-            variables = {**variables, "GPUAGENT_ITEMS_PER_STEP": f"{self.items_per_step:g}"}
-        job = Job(
+        if self.asked.items_per_step:
+            variables = {**variables, "GPUAGENT_ITEMS_PER_STEP": f"{self.asked.items_per_step:g}"}
+        return Job(
             run_id=self.run_id,
             program=self.program,
             image=self.image,
@@ -117,28 +127,30 @@ class PlannedRun:
             working_directory=self.working_directory,
             data=self.data,
             limits=self.limits,
-            options=self.options,
+            options=tuple(self.asked.options),
             elsewhere=self.elsewhere and replace(self.elsewhere, plan=self._as_json()),
             nodes=self.nodes if self.elsewhere else 1,
             variables=variables,
         )
-        return observed(job) if self.observe and not self.elsewhere else job
 
     def probe(self) -> Job:
         """Return the job for questions about its environment, without a run directory; nothing is written."""
-        return replace(self, observe=False).job(Path("/"))
+        return self._contained(Path("/"))
 
     def _as_json(self) -> dict[str, object]:
         """Return the fields that an agent elsewhere needs to make this run."""
-        names = ("run_id", "experiment", "workload", "program", "parameters", "repeat", "labels", "timeout_seconds")
-        more = ("required_results", "observe", "pattern", "items_per_step", "nodes", "invitation")
+        from google.protobuf.json_format import MessageToDict
+
+        asked = MessageToDict(self.asked, preserving_proto_field_name=True)
+        for name in ("job", "options", "working_directory", "cpu_changes"):  # who asked sees to these
+            asked.pop(name, None)
+        names = ("run_id", "experiment", "workload", "program", "parameters", "repeat", "required_results")
         return {
-            **{name: getattr(self, name) for name in (*names, *more)},
-            "is_command": bool(self.patterns),
+            **{name: getattr(self, name) for name in names},
+            "asked": asked,
+            "invitation": self.invitation,
             "image": self.image.name if self.image else None,
             "interference": {beside.name: beside.program for beside in self.interference},
-            "cpus": self.limits.cpus,
-            "memory_bytes": self.limits.memory_bytes,
         }
 
     def job_beside(self, beside: Interference, directory: Path) -> Job:
@@ -203,7 +215,9 @@ class Planner:
             _check_cpus(limits)
         with _as_refusal(environment):
             environment.check_limits(limits)
+        _check_steps(spec)
         planned = PlannedRun(
+            asked=spec,
             run_id=_run_id(spec),
             experiment=experiment,
             workload=_name(spec),
@@ -216,18 +230,8 @@ class Planner:
             data=_data(workload, parameters) if workload else (),
             interference=tuple(self._interference(beside, environment) for beside in spec.interference),
             repeat=spec.first_repeat,
-            labels=dict(spec.labels),
-            timeout_seconds=spec.timeout_seconds or None,
-            working_directory=Path(spec.working_directory) if spec.working_directory else None,
             required_results=("throughput",) if workload and workload.kind == "training" else (),
-            limits=limits,
-            options=tuple(spec.options),
-            nodes=spec.nodes or 1,
             variables=variables,
-            observe=spec.observe,
-            pattern=spec.pattern,
-            patterns=_patterns(spec),
-            items_per_step=spec.items_per_step or None,
         )
         elsewhere = environment.find_elsewhere(planned.probe(), self._home) if self._home else None
         if self._home and elsewhere is None:
@@ -303,19 +307,18 @@ def _check_command(spec: RunSpec) -> None:
         check_program_name(spec.name)
 
 
-def _patterns(spec: RunSpec) -> tuple[Pattern, ...]:
-    """Return the patterns of the steps that a command prints; built-in workloads report theirs.
+def _check_steps(spec: RunSpec) -> None:
+    """Check the options for the steps of a command.
 
     Raises:
-        MisuseError: a workload is given options of a command, or one of them is invalid.
+        MisuseError: a workload is given them, or one of them is invalid.
     """
     if not 0 <= spec.items_per_step < math.inf:
         raise MisuseError(f"--items-per-step must be a number above 0, not {spec.items_per_step}")
     if spec.command:
-        return find_patterns(spec.pattern)
-    if spec.observe or spec.pattern or spec.items_per_step:
+        find_patterns(spec.pattern)
+    elif spec.observe or spec.pattern or spec.items_per_step:
         raise MisuseError("--observe, --pattern and --items-per-step are for commands; built-in workloads report steps")
-    return ()
 
 
 def _check_cpus(limits: Limits) -> None:

@@ -40,8 +40,8 @@ class RunRecorder:
             "interference": ",".join(beside.name for beside in plan.interference) or "none",
             "limits": str(plan.limits),
             "repeat": plan.repeat,
-            "labels": _json(_redact_values(plan.labels)),
-            "timeout_seconds": plan.timeout_seconds,
+            "labels": _json(_redact_values(plan.asked.labels)),
+            "timeout_seconds": plan.asked.timeout_seconds or None,
             "nodes": plan.nodes,
             "invitation": plan.invitation,
         }

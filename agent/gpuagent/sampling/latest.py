@@ -12,7 +12,7 @@ from gpuagent_proto.v1.agent_service_pb2 import GpuNow
 # Older readings are not shown. Processes are listed once a second.
 _RECENT_NANO = 5_000_000_000
 
-_COLUMNS = ("utilization_percent", "memory_used_bytes", "power_watts")
+_COLUMNS = [field.name for field in GpuNow.DESCRIPTOR.fields if field.name != "run_ids"]
 
 
 @dataclass(slots=True)

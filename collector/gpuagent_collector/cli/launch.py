@@ -3,7 +3,7 @@
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,9 @@ from click.core import ParameterSource
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import CollectorOptions, collector_options
 from gpuagent_collector.cli.printing import asking, print_error
-from gpuagent_common.cli import MOST, MOST_SECONDS, NAME, Number, ProgramCommand
+from gpuagent_common.cli import ProgramCommand, parse_labels
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.run_spec import RUN_PARAMETERS, make_spec, run_options
 from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
@@ -37,10 +38,8 @@ Examples:
   collector launch study.yaml --on platform=satori --wait
 """
 
-_OF_RUNS = (
-    *("name", "parameters", "environment", "beside", "cpus", "memory", "changes", "labels", "timeout_seconds"),
-    *("observe", "pattern", "items_per_step"),
-)
+# A file sets all of a run but its name and the number of repeats.
+_OF_RUNS = {*RUN_PARAMETERS, "labels"} - {"experiment", "repeat"}
 _OF_FILES = ("only", "force", "output")
 
 # An agent that has just connected gets this long to describe itself.
@@ -74,51 +73,11 @@ AND run_id NOT IN (SELECT run_id FROM metrics)"""
 )
 @click.option("--all", "on_all", is_flag=True, help="Launch on every agent that matches.")
 @click.option("--any", "on_any", is_flag=True, help="Launch on the matching agent with the fewest runs.")
-@click.option(
-    "--name", type=NAME, metavar="NAME", help="Name PROGRAM; its runs are compared by it.  [default: its script's]"
-)
-@click.option("--param", "parameters", multiple=True, metavar="K=V", help="Set a workload's parameter; repeatable.")
-@click.option(
-    "--repeat", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Runs per agent; of FILE, repeats."
-)
-@click.option(
-    "--environment",
-    default="bare",
-    show_default=True,
-    metavar="ENV[:IMAGE]",
-    help="Environment of the run.",
-)
-@click.option(
-    "--with", "beside", multiple=True, metavar="WORKLOAD", help="Run this beside it, such as cpu-burn; repeatable."
-)
-@click.option("--cpus", type=Number(0.01, MOST), metavar="N", help="Limit its CPUs.  [default: all of the node]")
-@click.option("--memory", metavar="SIZE", help="Limit its memory, such as 8G.  [default: all of the node]")
-@click.option(
-    "--change",
-    "changes",
-    multiple=True,
-    metavar="cpus=N@SECONDSs",
-    help="Change its CPUs during the run, such as cpus=8@60s; repeatable.",
-)
-@click.option("--observe", is_flag=True, help="Time the steps of a Python program with torch or Keras.")
-@click.option(
-    "--pattern",
-    metavar="PATTERN",
-    help="Printed line with a step, such as 'step {step} loss {loss}'.  [default: a ready one that fits]",
-)
-@click.option(
-    "--items-per-step",
-    metavar="N",
-    type=Number(0, 1e15, min_open=True),
-    help="Samples or tokens of a program's step.",
+@run_options(
+    repeat={"type": click.IntRange(1, 10_000), "help": "Runs per agent; of FILE, repeats."},
+    experiment={"help": "Name that groups the runs.", "show_default": "made for this launch, or FILE's"},
 )
 @click.option("--label", "labels", multiple=True, metavar="K=V", help="Label the runs; repeatable.")
-@click.option(
-    "--experiment",
-    type=NAME,
-    metavar="NAME",
-    help="Name that groups the runs.  [default: made for this launch, or FILE's]",
-)
 @click.option("--only", metavar="K=V", multiple=True, help="Of FILE, only cells of this environment or workload.")
 @click.option("--force", is_flag=True, help="Start FILE despite objections, such as busy GPUs.")
 @click.option(
@@ -126,13 +85,6 @@ AND run_id NOT IN (SELECT run_id FROM metrics)"""
     metavar="DIR",
     type=click.Path(path_type=Path),
     help="Of FILE, folder of its answer.  [default: NAME-answer]",
-)
-@click.option(
-    "--timeout",
-    "timeout_seconds",
-    type=Number(0, MOST_SECONDS, min_open=True),
-    metavar="SECONDS",
-    help="Stop a run after this time.",
 )
 @click.option("--wait", is_flag=True, help="Follow the runs to their end; Ctrl-C leaves them running.")
 @click.option("--json", "as_json", is_flag=True, help="Print the runs as JSON.")
@@ -164,7 +116,7 @@ def command(
     from gpuagent_collector.launching.agents import Spread, Target
     from gpuagent_collector.launching.client import RunsClient
     from gpuagent_collector.launching.experiment_file import find_file, read_file
-    from gpuagent_collector.launching.spec import run_spec
+    from gpuagent_common.program_name import name_program
 
     if on_all and on_any:
         raise MisuseError("--all and --any contradict each other; give one of them")
@@ -178,7 +130,11 @@ def command(
     path = find_file(words[0]) if words else None
     if path is None or ctx.meta.get("program"):
         _reject_options(ctx, _OF_FILES, "only with an experiment file")
-        spec = run_spec(words[0] if words else None, ctx.meta.get("program", []), words[1:], **asked)
+        program = ctx.meta.get("program", [])
+        spec = make_spec(words[0] if words else None, program, words[1:], parse_labels(asked.pop("labels")), **asked)
+        # One name for all runs of this launch, on whichever agents.
+        named = spec.workload or spec.name or name_program(program)
+        spec.experiment = spec.experiment or f"{named[:60]}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
         with collector.open() as reader:
             return open_launch(reader).runs(spec, as_json=as_json)
     _reject_options(ctx, _OF_RUNS, "not with an experiment file, which sets that itself")
@@ -194,7 +150,7 @@ def _is_given(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def _reject_options(ctx: click.Context, names: Sequence[str], why: str) -> None:
+def _reject_options(ctx: click.Context, names: Collection[str], why: str) -> None:
     given = [option.opts[0] for option in ctx.command.params if option.name in names and _is_given(ctx, option.name)]
     if given:
         raise MisuseError(f"{', '.join(given)}: {why}")

@@ -7,7 +7,7 @@ phase and step, with its method.
 
 from dataclasses import replace
 
-from gpuagent_collector.metrics.metric import Better, StoredMetric, reported
+from gpuagent_collector.metrics.metric import Better, StoredMetric, reported, sampled
 from gpuagent_collector.metrics.metric_sources import (
     ENERGY,
     GPU_HOLDERS,
@@ -21,9 +21,7 @@ from gpuagent_collector.metrics.metric_sources import (
 from gpuagent_collector.metrics.throttling import HARDWARE, HARDWARE_THERMAL, HOLDING, POWER_BRAKE, POWER_CAP, THERMAL
 
 
-def _gpu(
-    name: str, title: str, unit: str, reading: str, *, better: Better | None = None, detail: bool = False
-) -> StoredMetric:
+def _gpu(name: str, title: str, unit: str, reading: str, better: Better | None = None) -> StoredMetric:
     """Return the metric that is the mean of `reading` in time and over the run's GPUs."""
     return StoredMetric(
         name=name,
@@ -36,7 +34,6 @@ def _gpu(
         reading=reading,
         in_part="avg({})",
         over_parts="avg",
-        detail=detail,
     )
 
 
@@ -44,23 +41,7 @@ def gpu_share(name: str, title: str, condition: str) -> StoredMetric:
     """Return the metric that is the share of time in which `condition` held, mean over the run's GPUs."""
     reading = f"100.0 * CAST({condition} AS INTEGER)"
     # The maximum of a condition is of no interest.
-    return replace(_gpu(name, title, "percent", reading, better=Better.LOWER), quantity=None)
-
-
-def _gpu_peak(name: str, quantity: str, unit: str, reading: str) -> StoredMetric:
-    """Return the metric that is the highest `reading` of any of the run's GPUs."""
-    return StoredMetric(
-        name=name,
-        title=f"{quantity}, peak",
-        quantity=quantity,
-        unit=unit,
-        group="GPU",
-        better=Better.LOWER,
-        source=GPUS,
-        reading=reading,
-        in_part="max({})",
-        over_parts="max",
-    )
+    return replace(_gpu(name, title, "percent", reading, Better.LOWER), quantity=None)
 
 
 def _at_start(name: str, title: str, unit: str, reading: str, over_parts: str) -> StoredMetric:
@@ -91,67 +72,73 @@ GPU_METRICS: tuple[StoredMetric, ...] = (
         in_part="count(DISTINCT {})",
         over_parts="sum",
     ),
-    _gpu("gpu_utilization_percent", "GPU utilisation", "percent", "utilization_percent"),
-    gpu_share("gpu_idle_percent", "GPU idle time", "utilization_percent = 0"),
-    _gpu("sm_active_percent", "SMs active", "percent", "sm_active_percent"),
-    _gpu("tensor_active_percent", "Tensor pipes active", "percent", "tensor_active_percent"),
-    _gpu("fp32_active_percent", "FP32 pipes active", "percent", "fp32_active_percent", detail=True),
-    _gpu("gpu_memory_utilization_percent", "GPU memory busy", "percent", "memory_utilization_percent"),
-    _gpu("dram_active_percent", "Device memory bandwidth", "percent", "dram_active_percent"),
-    # Of the peak in the maker's data sheet, as the workload reports it for known GPUs.
-    _gpu(
-        "dram_sampled_bytes_per_second",
-        "Device memory traffic, sampled",
-        "bytes/s",
-        "dram_active_percent / 100 * dram_peak_bytes_per_second",
+    *sampled(
+        "gpu_samples",
+        utilization_percent=[gpu_share("gpu_idle_percent", "GPU idle time", "utilization_percent = 0")],
+        dram_active_percent=[
+            # Of the peak in the maker's data sheet, as the workload reports it for known GPUs.
+            _gpu(
+                "dram_sampled_bytes_per_second",
+                "Device memory traffic, sampled",
+                "bytes/s",
+                "dram_active_percent / 100 * dram_peak_bytes_per_second",
+            ),
+            # From the steps that the workload traced after its measured ones.
+            reported("gpu_busy_percent", "GPU busy, of a step", "percent", "avg", result="gpu_busy_share", group="GPU"),
+            reported("kernels_per_step", "Kernels a step", "", "avg", group="GPU", detail=True),
+            reported(
+                "sm_efficiency_estimated_percent",
+                "SM efficiency, estimated",
+                "percent",
+                "avg",
+                result="sm_efficiency_estimated",
+                group="GPU",
+                detail=True,
+            ),
+            reported(
+                "occupancy_estimated_percent",
+                "Occupancy, estimated",
+                "percent",
+                "avg",
+                result="occupancy_estimated",
+                group="GPU",
+                detail=True,
+            ),
+        ],
+        memory_used_bytes=[
+            StoredMetric(
+                name="gpu_memory_used_percent",
+                title="GPU memory, share, peak",
+                quantity="GPU memory, share",
+                unit="percent",
+                group="GPU",
+                better=Better.LOWER,
+                source=GPUS,
+                reading="100.0 * memory_used_bytes / memory_total_bytes",
+                in_part="max({})",
+                over_parts="max",
+            ),
+            reported(
+                "gpu_memory_allocated_bytes",
+                "Allocated by the framework",
+                "bytes",
+                "max",
+                Better.LOWER,
+                result="peak_memory_allocated",
+                group="GPU",
+            ),
+            reported(
+                "gpu_memory_reserved_bytes",
+                "Reserved by the framework",
+                "bytes",
+                "max",
+                Better.LOWER,
+                result="peak_memory_reserved",
+                group="GPU",
+                detail=True,
+            ),
+        ],
     ),
-    # From the steps that the workload traced after its measured ones.
-    reported("gpu_busy_percent", "GPU busy, of a step", "percent", "avg", result="gpu_busy_share", group="GPU"),
-    reported("kernels_per_step", "Kernels a step", "", "avg", group="GPU", detail=True),
-    reported(
-        "sm_efficiency_estimated_percent",
-        "SM efficiency, estimated",
-        "percent",
-        "avg",
-        result="sm_efficiency_estimated",
-        group="GPU",
-        detail=True,
-    ),
-    reported(
-        "occupancy_estimated_percent",
-        "Occupancy, estimated",
-        "percent",
-        "avg",
-        result="occupancy_estimated",
-        group="GPU",
-        detail=True,
-    ),
-    _gpu_peak("gpu_memory_used_bytes", "GPU memory", "bytes", "memory_used_bytes"),
-    _gpu_peak(
-        "gpu_memory_used_percent", "GPU memory, share", "percent", "100.0 * memory_used_bytes / memory_total_bytes"
-    ),
-    reported(
-        "gpu_memory_allocated_bytes",
-        "Allocated by the framework",
-        "bytes",
-        "max",
-        Better.LOWER,
-        result="peak_memory_allocated",
-        group="GPU",
-    ),
-    reported(
-        "gpu_memory_reserved_bytes",
-        "Reserved by the framework",
-        "bytes",
-        "max",
-        Better.LOWER,
-        result="peak_memory_reserved",
-        group="GPU",
-        detail=True,
-    ),
-    _gpu("gpu_power_watts", "Power, each GPU", "watts", "power_watts", better=Better.LOWER),
-    _gpu("gpu_temperature_celsius", "GPU temperature", "celsius", "temperature_celsius", better=Better.LOWER),
-    _gpu("sm_clock_mhz", "SM clock", "megahertz", "sm_clock_mhz"),
     _at_start("gpu_temperature_start_celsius", "GPU temperature, start", "celsius", "temperature_celsius", "max"),
     _at_start("sm_clock_start_mhz", "SM clock, start", "megahertz", "sm_clock_mhz", "min"),
 )

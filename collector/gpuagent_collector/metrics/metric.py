@@ -1,12 +1,13 @@
 """The definition of a figure of a run."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from enum import Enum
 
 from gpuagent_collector.choices import Stat
-from gpuagent_collector.metrics.metric_sources import RESULTS, Source
+from gpuagent_collector.metrics.metric_sources import CGROUPS, GPUS, HOST, PROCESSES, RESULTS, Source
+from gpuagent_common.quantities import QUANTITIES, How
 
 
 class Better(Enum):
@@ -102,6 +103,37 @@ def reported(
         result=result or name,
         detail=detail,
     )
+
+
+# Table of samples → the readings of a run, and how means and peaks of its parts make one figure.
+_SAMPLED: Mapping[str, tuple[Source, str, str]] = {
+    "host_samples": (HOST, "avg", "max"),
+    "process_samples": (PROCESSES, "sum", "sum"),
+    "cgroup_samples": (CGROUPS, "sum", "sum"),
+    "gpu_samples": (GPUS, "avg", "max"),
+}
+
+
+def sampled(table: str, **after: Sequence[StoredMetric]) -> Iterator[StoredMetric]:
+    """Yield the metrics of a table's quantities, each followed by those of `after` its column, computed from it."""
+    source, mean, peak = _SAMPLED[table]
+    for quantity in QUANTITIES[table]:
+        if quantity.figure:
+            is_peak = How.PEAK in quantity.how
+            yield StoredMetric(
+                name=quantity.figure,
+                title=f"{quantity.title}, peak" if is_peak else quantity.title,
+                quantity=quantity.title,
+                unit=quantity.unit,
+                group="GPU" if source is GPUS else "Memory" if quantity.unit == "bytes" else "CPU",
+                better=Better.LOWER if is_peak or How.LESS_IS_BETTER in quantity.how else None,
+                source=source,
+                reading=quantity.column,
+                in_part="max({})" if is_peak else "avg({})",
+                over_parts=peak if is_peak else mean,
+                detail=How.DETAIL in quantity.how,
+            )
+            yield from after.get(quantity.column, ())
 
 
 _MOST_HINTS = 4

@@ -9,7 +9,7 @@ _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _JOULES = ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"))
 _FLOPS = ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1.0, "FLOP"))
-_SYMBOLS = {"percent": "%", "watts": "W", "celsius": "°C", "megahertz": "MHz"}
+SYMBOLS = {"percent": "%", "watts": "W", "celsius": "°C", "megahertz": "MHz"}
 # Unit → divisors of its figures with their symbols, the largest first.
 _SCALES = {
     "bytes": _BYTES,
@@ -51,7 +51,7 @@ def notation(values: Sequence[float], unit: str) -> Notation:
     """Return a notation for values in a metric's unit: the one that fits the largest value."""
     steps = _SCALES.get(unit)
     if steps is None:
-        return Notation(divisor=1.0, symbol=_SYMBOLS.get(unit, unit))
+        return Notation(divisor=1.0, symbol=SYMBOLS.get(unit, unit))
     largest = max(map(abs, values), default=0.0)
     divisor, symbol = next((step for step in steps if largest >= step[0]), steps[-1] if largest else steps[0])
     return Notation(divisor=divisor, symbol=symbol)

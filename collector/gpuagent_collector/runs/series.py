@@ -8,11 +8,13 @@ from itertools import pairwise
 from math import isfinite
 
 from gpuagent_collector.choices import PartKind
+from gpuagent_collector.metrics import BY_NAME
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts, Record, Run
 from gpuagent_collector.runs.parts import label_parts
 from gpuagent_collector.runs.samplers import sessions_of_run
 from gpuagent_collector.times import utc_now
+from gpuagent_common.quantities import QUANTITIES, How
 
 _LEAST_BUCKET_SECONDS = 0.05
 # A curve is interrupted where more buckets in a row are empty, for longer than so many samples take.
@@ -21,27 +23,37 @@ _BREAK_BUCKETS, _BREAK_DISTANCES = 12, 3
 _BUCKET_STEPS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Chart:
     """One quantity to draw.
 
     Attributes:
         table: `steps`, or a table of samples, of which the curve is the mean over the run's nodes or GPUs.
-        column: of that table, in `unit`.
+        column: of that table.
         metric: the figure of a run that has the same quantity.
         total: the column of which it is shown as a share in percent; None: as it is.
         factor: metrics of the run by which the column is multiplied, the second one dividing; '' is 1.
         brief: whether it is among the few that a terminal shows at once.
+        heading: the title; empty: the metric's.
     """
 
-    title: str
-    unit: str
     table: str
     column: str
     metric: str
     total: str | None = None
     factor: tuple[str, str] = ("", "")
     brief: bool = False
+    heading: str = ""
+
+    @property
+    def title(self) -> str:
+        """The quantity for people."""
+        return self.heading or BY_NAME[self.metric].quantity or BY_NAME[self.metric].title
+
+    @property
+    def unit(self) -> str:
+        """The unit of the curve, the metric's."""
+        return BY_NAME[self.metric].unit
 
     @property
     def name(self) -> str:
@@ -49,73 +61,39 @@ class Chart:
         return f"{self.column}{'_share' if self.total else ''}{'_scaled' if self.factor[0] else ''}"
 
 
-def _host(
-    title: str, unit: str, column: str, metric: str = "", *, total: str | None = None, brief: bool = False
-) -> Chart:
-    metric = metric or column
-    return Chart(title=title, unit=unit, table="host_samples", column=column, metric=metric, total=total, brief=brief)
-
-
-def _gpu(title: str, unit: str, column: str, metric: str, *, total: str | None = None, brief: bool = False) -> Chart:
-    return Chart(title=title, unit=unit, table="gpu_samples", column=column, metric=metric, total=total, brief=brief)
+def _sampled(table: str, **after: Chart) -> Iterator[Chart]:
+    """Yield the charts of a table's quantities, each followed by that of `after` that is computed from its column."""
+    for each in QUANTITIES[table]:
+        if each.has_curve:
+            yield Chart(table, each.column, each.figure, brief=How.BRIEF in each.how)
+            if each.column in after:
+                yield after[each.column]
 
 
 CHARTS: tuple[Chart, ...] = (
-    Chart(title="Throughput", unit="items/s", table="steps", column="items", metric="throughput", brief=True),
-    Chart(
-        title="Model FLOP/s",
-        unit="FLOP/s",
-        table="steps",
-        column="steps",
-        metric="model_flops_per_second",
-        factor=("model_flops_per_step", ""),
+    Chart("steps", "items", "throughput", brief=True),
+    Chart("steps", "steps", "model_flops_per_second", factor=("model_flops_per_step", ""), heading="Model FLOP/s"),
+    *_sampled(
+        "host_samples",
+        memory_used_bytes=Chart("host_samples", "memory_used_bytes", "memory_used_percent", "memory_total_bytes"),
     ),
-    _host("Node CPU", "percent", "cpu_percent", brief=True),
-    _host("Node CPU in programs", "percent", "cpu_user_percent"),
-    _host("Node CPU in the kernel", "percent", "cpu_system_percent"),
-    _host("Node CPU waiting for disks", "percent", "cpu_iowait_percent"),
-    _host("Node memory used", "bytes", "memory_used_bytes", brief=True),
-    _host("Node memory used, share", "percent", "memory_used_bytes", "memory_used_percent", total="memory_total_bytes"),
-    Chart(title="Run's own CPU", unit="cores", table="process_samples", column="cpu_cores", metric="process_cpu_cores"),
-    Chart(
-        title="Run's own memory",
-        unit="bytes",
-        table="process_samples",
-        column="anonymous_bytes",
-        metric="process_anonymous_peak_bytes",
+    *_sampled("process_samples"),
+    *_sampled("cgroup_samples"),
+    *_sampled(
+        "gpu_samples",
+        dram_active_percent=Chart(
+            "gpu_samples",
+            "dram_active_percent",
+            "dram_sampled_bytes_per_second",
+            factor=("dram_sampled_bytes_per_second", "dram_active_percent"),
+        ),
+        memory_used_bytes=Chart("gpu_samples", "memory_used_bytes", "gpu_memory_used_percent", "memory_total_bytes"),
     ),
-    Chart(
-        title="Control group's memory",
-        unit="bytes",
-        table="cgroup_samples",
-        column="memory_used_bytes",
-        metric="cgroup_memory_peak_bytes",
-    ),
-    _gpu("GPU utilisation", "percent", "utilization_percent", "gpu_utilization_percent", brief=True),
-    _gpu("SMs active", "percent", "sm_active_percent", "sm_active_percent"),
-    _gpu("Tensor pipes active", "percent", "tensor_active_percent", "tensor_active_percent"),
-    _gpu("GPU memory busy", "percent", "memory_utilization_percent", "gpu_memory_utilization_percent"),
-    _gpu("Device memory bandwidth", "percent", "dram_active_percent", "dram_active_percent"),
-    Chart(
-        title="Device memory traffic, sampled",
-        unit="bytes/s",
-        table="gpu_samples",
-        column="dram_active_percent",
-        metric="dram_sampled_bytes_per_second",
-        factor=("dram_sampled_bytes_per_second", "dram_active_percent"),
-    ),
-    _gpu("GPU memory used", "bytes", "memory_used_bytes", "gpu_memory_used_bytes", brief=True),
-    _gpu(
-        "GPU memory used, share", "percent", "memory_used_bytes", "gpu_memory_used_percent", total="memory_total_bytes"
-    ),
-    _gpu("Power, each GPU", "watts", "power_watts", "gpu_power_watts"),
-    _gpu("GPU temperature", "celsius", "temperature_celsius", "gpu_temperature_celsius"),
-    _gpu("SM clock", "megahertz", "sm_clock_mhz", "sm_clock_mhz"),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Table:
+class Table:
     """The key by which a run's rows of a table are found, its SQL type, and the kind of its parts."""
 
     key: str
@@ -123,12 +101,12 @@ class _Table:
     part_kind: PartKind
 
 
-_TABLES: Mapping[str, _Table] = {
-    "steps": _Table(key="rank", type="BIGINT", part_kind=PartKind.RANK),
-    "host_samples": _Table(key="node_id", type="BIGINT", part_kind=PartKind.NODE),
-    "process_samples": _Table(key="run_id", type="VARCHAR", part_kind=PartKind.NODE),
-    "cgroup_samples": _Table(key="run_id", type="VARCHAR", part_kind=PartKind.NODE),
-    "gpu_samples": _Table(key="device_id", type="BIGINT", part_kind=PartKind.GPU),
+TABLES: Mapping[str, Table] = {
+    "steps": Table(key="rank", type="BIGINT", part_kind=PartKind.RANK),
+    "host_samples": Table(key="node_id", type="BIGINT", part_kind=PartKind.NODE),
+    "process_samples": Table(key="run_id", type="VARCHAR", part_kind=PartKind.NODE),
+    "cgroup_samples": Table(key="run_id", type="VARCHAR", part_kind=PartKind.NODE),
+    "gpu_samples": Table(key="device_id", type="BIGINT", part_kind=PartKind.GPU),
 }
 
 
@@ -208,7 +186,7 @@ def load_courses(
     )
     labels = label_parts(run, facts, each) if each else {}
     wanted = list(charts)
-    for name, table in _TABLES.items():
+    for name, table in TABLES.items():
         of_table = [chart for chart in wanted if chart.table == name]
         # A part of process_samples is its node's: node_id tells these apart, though rows are found by run.
         part = None if each is not table.part_kind else "node_id" if each is PartKind.NODE else table.key
@@ -252,9 +230,9 @@ def _read(
     if table == "steps":
         rows: Sequence[Record] = _read_steps(ask, window, part)
     else:
-        records = {"node_id": facts.sessions, "device_id": facts.devices}.get(_TABLES[table].key)
+        records = {"node_id": facts.sessions, "device_id": facts.devices}.get(TABLES[table].key)
         run_id = window.run.run_id
-        found = {run_id} if records is None else {row[_TABLES[table].key] for row in records.get(run_id, [])}
+        found = {run_id} if records is None else {row[TABLES[table].key] for row in records.get(run_id, [])}
         keys = sorted(each for each in found if each is not None)
         if not keys:
             return {}
@@ -264,8 +242,8 @@ def _read(
         sql = _SAMPLES.format(
             columns=columns,
             readings=_readings_of(table, charts),
-            key=_TABLES[table].key,
-            type=_TABLES[table].type,
+            key=TABLES[table].key,
+            type=TABLES[table].type,
             part=part or "NULL",
             width=window.bucket_seconds,
         )
@@ -300,7 +278,7 @@ def _readings_of(table: str, charts: Iterable[Chart]) -> str:
         read.append(f"{column}{share} AS {name}, {name} AS {name}_low, {name} AS {name}_high")
         thinned.append(", ".join(f"{column}.{each}{share}" for each in ("mean", "min", "max")))
     return _READINGS.format(
-        keys=", ".join(dict.fromkeys(("session_id", "node_id", _TABLES[table].key))),
+        keys=", ".join(dict.fromkeys(("session_id", "node_id", TABLES[table].key))),
         read=", ".join(read),
         table=table,
         thinned=", ".join(thinned),

@@ -1,19 +1,22 @@
 """The events of a run's trace: phases and steps as slices, samples as counters."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import count
 from math import isfinite
 from typing import Any
 
+from gpuagent_collector.present.human import SYMBOLS
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.named_runs import find_run
 from gpuagent_collector.runs.data import Record
 from gpuagent_collector.runs.parts import name_nodes
 from gpuagent_collector.runs.samplers import sessions_of_run
+from gpuagent_collector.runs.series import TABLES
 from gpuagent_collector.times import utc_now
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.quantities import QUANTITIES
 
 # One event of the Chrome trace format, with `at_nano` since the Unix epoch in the place of `ts`.
 Event = dict[str, Any]
@@ -22,41 +25,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 # Numbers of the trace's processes: above those of the kernel, so that no profiled process has one of them.
 FIRST_PID = 10_000_000
-
-# By table: its key and the key's type, its tracks by column, with the unit in the name.
-_TRACKS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
-    "gpu_samples": (
-        "device_id",
-        "BIGINT",
-        {
-            "utilization_percent": "GPU utilisation, %",
-            "memory_utilization_percent": "GPU memory busy, %",
-            "memory_used_bytes": "GPU memory used, bytes",
-            "power_watts": "Power, W",
-            "sm_active_percent": "SMs active, %",
-            "tensor_active_percent": "Tensor pipes active, %",
-            "dram_active_percent": "Device memory bandwidth, %",
-            "sm_clock_mhz": "SM clock, MHz",
-            "temperature_celsius": "Temperature, °C",
-        },
-    ),
-    "host_samples": (
-        "node_id",
-        "BIGINT",
-        {
-            "cpu_percent": "CPU, %",
-            "cpu_user_percent": "CPU in programs, %",
-            "cpu_system_percent": "CPU in the kernel, %",
-            "cpu_iowait_percent": "CPU waiting for disks, %",
-            "memory_used_bytes": "Memory used, bytes",
-        },
-    ),
-    "process_samples": (
-        "run_id",
-        "VARCHAR",
-        {"cpu_cores": "Run's CPU, cores", "anonymous_bytes": "Run's memory, bytes"},
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,22 +115,28 @@ def _counters(
     ask: Ask, table: str, key: object, sessions: Sequence[int], span: tuple[datetime, datetime], pid: int
 ) -> Iterator[Event]:
     """Yield each reading of a node, GPU or run by these sessions within the span, at the time when it was read."""
-    column, key_type, tracks = _TRACKS[table]
+    tracks = {each.column: each for each in QUANTITIES[table] if each.has_curve}
     sql = _SAMPLES.format(
         columns=", ".join(tracks),
         thinned=", ".join(f"{track}.mean" for track in tracks),
         table=table,
         rollups=table.replace("_samples", "_rollups"),
-        key=column,
-        type=key_type,
+        key=TABLES[table].key,
+        type=TABLES[table].type,
     )
     for row in ask(sql, [str(key), sessions, *map(str, span)]):
-        for track, title in tracks.items():
+        for track, quantity in tracks.items():
             if row[track] is not None and isfinite(row[track]):
                 # Perfetto shows a counter by its name and its value's.
-                name, unit = title.split(", ")
-                value = {unit: row[track]}
-                yield {"ph": "C", "name": name, "pid": pid, "tid": 0, "at_nano": row["at_nano"], "args": value}
+                value = {SYMBOLS.get(quantity.unit, quantity.unit): row[track]}
+                yield {
+                    "ph": "C",
+                    "name": quantity.title,
+                    "pid": pid,
+                    "tid": 0,
+                    "at_nano": row["at_nano"],
+                    "args": value,
+                }
 
 
 _RUN = """

@@ -157,7 +157,7 @@ class Watch(App[None]):
     def _remember_loads(self) -> None:
         for node in self._snapshot.nodes:
             for gpu in node.gpus:
-                self._loads[gpu.device_id].append(gpu.utilization_percent)
+                self._loads[gpu.device_id].append(gpu.figures["utilization_percent"])
 
     def on_resize(self) -> None:
         """Choose the columns that fit the new width."""

@@ -1,19 +1,21 @@
 """The columns of nodes, GPUs and runs, the same in the terminal and on the page."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Generic, Literal, TypeVar
 
 from rich.cells import cell_len
 from rich.text import Text
 
 from gpuagent_collector.metrics.throttling import held_back_by
-from gpuagent_collector.present.human import age, duration, notation, significant
+from gpuagent_collector.present.human import SYMBOLS, age, duration, notation, significant
 from gpuagent_collector.present.terminal import GAP, STATUSES
 from gpuagent_collector.present.values import ABSENT
-from gpuagent_collector.watch.snapshot import GpuNow, NodeNow, RunNow
+from gpuagent_collector.watch.snapshot import Figures, GpuNow, NodeNow, RunNow
 from gpuagent_common.clocks import describe_offset
+from gpuagent_common.quantities import QUANTITIES, Quantity
 from gpuagent_common.text import harmless
 
 Row = TypeVar("Row")
@@ -132,26 +134,57 @@ def _figure(
     return Column(title=title, show=show, key=value, rank=rank, width=width, style=style)
 
 
+def _sampled(table: str, figures_of: Callable[[Row], Figures], **after: Column[Row]) -> Iterator[Column[Row]]:
+    """Yield the columns of a table's quantities, each followed by that of `after` its column."""
+    for quantity in QUANTITIES[table]:
+        if quantity.live:
+            title, rank, width = quantity.live
+            show, key = partial(_show, quantity, figures_of), partial(_read, quantity.column, figures_of)
+            yield Column(title=title, show=show, key=key, rank=rank, width=width)
+            if quantity.column in after:
+                yield after[quantity.column]
+
+
+def _read(column: str, figures_of: Callable[[Row], Figures], row: Row) -> float | None:
+    return figures_of(row)[column]
+
+
+def _show(quantity: Quantity, figures_of: Callable[[Row], Figures], row: Row) -> str | None:
+    figures = figures_of(row)
+    value, total = figures[quantity.column], figures.get(quantity.part_of)
+    if value is None:
+        return None
+    if total is not None:
+        return _share(value, total)
+    return notation([value], "bytes").write(value) if quantity.unit == "bytes" else _write(value, quantity.unit)
+
+
+def _write(value: float, unit: str) -> str:
+    """Return a figure in a unit that never changes: with a decimal where it is a number that is no count."""
+    decimals = 0 if unit or isinstance(value, int) else 1
+    return f"{value:,.{decimals}f} {SYMBOLS.get(unit, unit)}".rstrip()
+
+
 def _percent(value: float) -> str:
-    return f"{value:.0f} %"
+    return _write(value, "percent")
 
 
 def _watts(value: float) -> str:
-    return f"{value:,.0f} W"
+    return _write(value, "watts")
 
 
 def _seconds(value: float) -> str:
     return age(timedelta(seconds=value))
 
 
-def _share(used: int | None, total: int | None) -> str | None:
+def _share(used: float, total: float) -> str:
     """Return used and total bytes in one unit: 95/1,145 GB."""
-    if used is None:
-        return None
-    if total is None:
-        return notation([used], "bytes").write(used)
     unit = notation([total / 4], "bytes")  # 2 TB in GB, so that whole units show the used part
     return f"{used / unit.divisor:,.0f}/{total / unit.divisor:,.0f} {unit.symbol}"
+
+
+def _of_gpus(node: NodeNow, column: str) -> list[float | None]:
+    return [gpu.figures[column] for gpu in node.gpus]
 
 
 def _mean(values: list[float | None]) -> float | None:
@@ -201,20 +234,15 @@ NODE_COLUMNS: tuple[Column[NodeNow], ...] = (
     _text("node", lambda node: node.hostname, rank=0),
     _text("platform", lambda node: node.platform, rank=5),
     _figure("age", _age, _seconds, rank=1, width=6, style=_age_style),
-    _figure("CPU", lambda node: node.cpu_percent, _percent, rank=3, width=5),
-    _figure("CPUs", lambda node: node.cpu_threads, str, rank=10, width=4),
-    _figure("load", lambda node: node.load_1m, lambda load: f"{load:.1f}", rank=11, width=6),
-    Column(
-        title="memory",
-        show=lambda node: _share(node.memory_used_bytes, node.memory_total_bytes),
-        key=lambda node: node.memory_used_bytes,
-        rank=6,
-        width=12,
+    *_sampled(
+        "host_samples",
+        lambda node: node.figures,
+        cpu_percent=_figure("CPUs", lambda node: node.cpu_threads, str, rank=10, width=4),
     ),
     _figure("GPUs", lambda node: sum(gpu.is_whole for gpu in node.gpus) or None, str, rank=8, width=4),
-    _figure("GPU", lambda node: _mean([gpu.utilization_percent for gpu in node.gpus]), _percent, rank=4, width=5),
-    _figure("SM", lambda node: _mean([gpu.sm_active_percent for gpu in node.gpus]), _percent, rank=9, width=5),
-    _figure("power", lambda node: _sum([gpu.power_watts for gpu in node.gpus]), _watts, rank=7, width=7),
+    _figure("GPU", lambda node: _mean(_of_gpus(node, "utilization_percent")), _percent, rank=4, width=5),
+    _figure("SM", lambda node: _mean(_of_gpus(node, "sm_active_percent")), _percent, rank=9, width=5),
+    _figure("power", lambda node: _sum(_of_gpus(node, "power_watts")), _watts, rank=7, width=7),
     _text("note", _note, rank=2, style=lambda node: "dim" if _note(node) == "left" else "red"),
 )
 
@@ -226,22 +254,7 @@ GPU_COLUMNS: tuple[Column[GpuRow], ...] = (
     Column(title="#", show=lambda row: row.gpu.place, key=lambda row: row.gpu.device_index, rank=0),
     _text("platform", lambda row: row.node.platform, rank=14),
     _text("name", lambda row: row.gpu.name and row.gpu.name.removeprefix("NVIDIA "), rank=9),
-    _figure("GPU", lambda row: row.gpu.utilization_percent, _percent, rank=2, width=5),
-    TREND_COLUMN,
-    _figure("SM", lambda row: row.gpu.sm_active_percent, _percent, rank=3, width=5),
-    _figure("tensor", lambda row: row.gpu.tensor_active_percent, _percent, rank=10, width=6),
-    _figure("DRAM", lambda row: row.gpu.dram_active_percent, _percent, rank=11, width=5),
-    Column(
-        title="memory",
-        show=lambda row: _share(row.gpu.memory_used_bytes, row.gpu.memory_total_bytes),
-        key=lambda row: row.gpu.memory_used_bytes,
-        rank=4,
-        width=11,
-    ),
-    _figure("power", lambda row: row.gpu.power_watts, _watts, rank=5, width=6),
-    _figure("temp", lambda row: row.gpu.temperature_celsius, lambda degrees: f"{degrees:.0f} °C", rank=6, width=6),
-    _figure("clock", lambda row: row.gpu.sm_clock_mhz, lambda clock: f"{clock:,.0f} MHz", rank=12, width=9),
-    _figure("procs", lambda row: row.gpu.process_count, str, rank=13, width=5),
+    *_sampled("gpu_samples", lambda row: row.gpu.figures, utilization_percent=TREND_COLUMN),
     _text("held by", _held_by, rank=7, style=lambda _: "yellow"),
     _text("uuid", lambda row: row.gpu.uuid, rank=15),
 )

@@ -1,15 +1,17 @@
 """The present state of nodes, GPUs and runs, read from the store."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from gpuagent_collector.metrics.throttling import held_back_by
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.present import PRESENT_SQL
 from gpuagent_collector.times import utc_now
 from gpuagent_common.clocks import is_clock_wrong
+from gpuagent_common.quantities import QUANTITIES
 
 # The clock of the process that holds the store: the client's may differ.
 NOW = "now()::TIMESTAMP"
@@ -21,37 +23,15 @@ RECENT_SECONDS = 30
 # ahead would otherwise have all its samples read.
 _RECENT = f"time BETWEEN {NOW} - INTERVAL {RECENT_SECONDS} SECOND AND {NOW} + INTERVAL {RECENT_SECONDS} SECOND"
 
-# Figures of host_samples.
-HOST_COLUMNS = (
-    "cpu_percent",
-    "memory_used_bytes",
-    "memory_total_bytes",
-    "load_1m",
-    "cpu_power_watts",
-    "disk_read_bytes_per_second",
-    "disk_write_bytes_per_second",
-    "network_receive_bytes_per_second",
-    "network_send_bytes_per_second",
-)
 
-# Figures of gpu_samples.
-GPU_COLUMNS = (
-    "utilization_percent",
-    "sm_active_percent",
-    "tensor_active_percent",
-    "dram_active_percent",
-    "memory_used_bytes",
-    "power_watts",
-    "temperature_celsius",
-    "sm_clock_mhz",
-    "throttle_reasons",
-    "process_count",
-    "energy_joules",
-    "pcie_send_bytes_per_second",
-    "pcie_receive_bytes_per_second",
-    "nvlink_send_bytes_per_second",
-    "nvlink_receive_bytes_per_second",
-)
+def _columns_of(table: str) -> tuple[str, ...]:
+    return tuple(each.column for each in QUANTITIES[table] if each.live or each.series)
+
+
+# Figures of host_samples, gpu_samples and session_devices.
+HOST_COLUMNS = _columns_of("host_samples")
+GPU_COLUMNS = (*_columns_of("gpu_samples"), "throttle_reasons")
+DEVICE_COLUMNS = ("memory_total_bytes", "power_limit_watts")
 
 
 def _latest(columns: tuple[str, ...]) -> str:
@@ -91,7 +71,7 @@ WITH {PRESENT_SQL}, recent AS (
 SELECT
     known.node_id, known.device_id, known.parent_device_id, known.uuid,
     coalesce(board.device_index, known.device_index) AS device_index,  -- NVML counts a GPU's instances anew
-    known.gpu_instance_id, known.name, known.memory_total_bytes, known.power_limit_watts,
+    known.gpu_instance_id, known.name, {", ".join(f"known.{column}" for column in DEVICE_COLUMNS)},
     recent.* EXCLUDE (node_id, device_id, time)
 FROM known
 LEFT JOIN recent ON recent.node_id = known.node_id AND recent.device_id = known.device_id
@@ -154,11 +134,16 @@ ORDER BY shown.ended_at DESC NULLS FIRST, status = 'queued', coalesce(shown.star
 """.strip()  # noqa: S608 - names of the schema
 
 
+# By column of the store, in its unit. A figure without a reading in the last 30 s is None.
+Figures = Mapping[str, float | None]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuNow:
-    """A GPU or MIG instance. A figure without a reading in the last 30 s is None; names and units are the store's.
+    """A GPU or MIG instance.
 
     Attributes:
+        figures: those of gpu_samples and session_devices.
         device_index: for an instance, the index of its GPU.
     """
 
@@ -169,23 +154,7 @@ class GpuNow:
     device_index: int | None
     gpu_instance_id: int | None
     name: str | None
-    memory_total_bytes: int | None
-    power_limit_watts: float | None
-    utilization_percent: float | None
-    sm_active_percent: float | None
-    tensor_active_percent: float | None
-    dram_active_percent: float | None
-    memory_used_bytes: int | None
-    power_watts: float | None
-    temperature_celsius: float | None
-    sm_clock_mhz: float | None
-    throttle_reasons: int | None
-    process_count: int | None
-    energy_joules: float | None
-    pcie_send_bytes_per_second: float | None
-    pcie_receive_bytes_per_second: float | None
-    nvlink_send_bytes_per_second: float | None
-    nvlink_receive_bytes_per_second: float | None
+    figures: Figures
 
     @property
     def is_whole(self) -> bool:
@@ -203,10 +172,16 @@ class GpuNow:
         """True if heat, power or hardware hold its clocks back; None: the GPU does not report it."""
         return None if self.throttle_reasons is None else held_back_by(self.throttle_reasons) is not None
 
+    @property
+    def throttle_reasons(self) -> int | None:
+        """Why its clocks are held, as NVML's bits."""
+        reasons = self.figures["throttle_reasons"]
+        return None if reasons is None else int(reasons)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeNow:
-    """A node that delivered in the last hour. A figure without a reading in the last 30 s is None.
+    """A node that delivered in the last hour.
 
     Attributes:
         sample_age_seconds: since its last sample, by its own clock; None: it is silent or has left.
@@ -226,15 +201,7 @@ class NodeNow:
     heard_age_seconds: float
     ended_age_seconds: float | None
     clock_offset_seconds: float | None
-    cpu_percent: float | None
-    memory_used_bytes: int | None
-    memory_total_bytes: int | None
-    load_1m: float | None
-    cpu_power_watts: float | None
-    disk_read_bytes_per_second: float | None
-    disk_write_bytes_per_second: float | None
-    network_receive_bytes_per_second: float | None
-    network_send_bytes_per_second: float | None
+    figures: Figures
     gpus: Sequence[GpuNow]
     same_identity: Sequence[str] = ()
 
@@ -319,10 +286,16 @@ def take_snapshot(ask: Ask, trouble: Callable[[], str | None] = lambda: None) ->
     """
     gpus: dict[int, list[GpuNow]] = defaultdict(list)
     for row in ask(GPUS_SQL):
-        gpus[row["node_id"]].append(GpuNow(**row))
+        gpus[row["node_id"]].append(GpuNow(**_gather(row, (*DEVICE_COLUMNS, *GPU_COLUMNS))))
     return Snapshot(
         taken_at=utc_now(),
-        nodes=[NodeNow(**row, gpus=gpus[row["node_id"]]) for row in ask(NODES_SQL)],
+        nodes=[NodeNow(**_gather(row, HOST_COLUMNS), gpus=gpus[row["node_id"]]) for row in ask(NODES_SQL)],
         runs=[RunNow(**row) for row in ask(RUNS_SQL)],
         trouble=trouble(),
     )
+
+
+def _gather(row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+    """Return a row with the values of `columns` under `figures`."""
+    others = {name: value for name, value in row.items() if name not in columns}
+    return {**others, "figures": {column: row[column] for column in columns}}

@@ -155,6 +155,9 @@ def print_snapshot(snapshot: Snapshot, output_format: OutputFormat) -> None:
     """Print everything that was read as JSON, or the lists of the live view in another format."""
     if output_format is OutputFormat.JSON:
         fields: dict[str, Any] = asdict(snapshot) | {"taken_at": f"{snapshot.taken_at.isoformat()}Z"}
+        for node in fields["nodes"]:
+            for thing in (node, *node["gpus"]):
+                thing.update(thing.pop("figures"))
         sys.stdout.write(f"{json.dumps(json.loads(as_json(fields)), indent=2)}\n")
         return
     console = plain_console(sys.stdout)

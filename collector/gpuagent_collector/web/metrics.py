@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
@@ -16,6 +16,7 @@ from gpuagent_collector import __version__
 from gpuagent_collector.watch.snapshot import GpuNow, NodeNow, Snapshot
 from gpuagent_collector.web.answers import NO_CONTENT, Query
 from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.quantities import QUANTITIES
 from gpuagent_common.text import harmless
 
 
@@ -25,7 +26,7 @@ class Series:
 
     Attributes:
         name: without the prefix `gpuagent_`; a counter's without `_total`.
-        attribute: of NodeNow or GpuNow; None is no value.
+        attribute: of NodeNow or GpuNow, or of their figures; None is no value.
         help: its meaning.
         convert: converts from the store's unit to the metric's.
         is_counter: True if it only grows, until the driver is loaded again.
@@ -38,19 +39,30 @@ class Series:
     is_counter: bool = False
 
 
-def _series(name: str, attribute: str, help_text: str, convert: Callable[[float], float] = float) -> Series:
-    return Series(name=name, attribute=attribute, help=help_text, convert=convert)
+def _series(name: str, attribute: str, help_text: str) -> Series:
+    return Series(name=name, attribute=attribute, help=help_text)
 
 
-def _ratio(percent: float) -> float:
-    return percent / 100
+# Unit in the store → the ending of its columns, Prometheus' ending, and the conversion.
+_CONVERTED: Mapping[str, tuple[str, str, Callable[[float], float]]] = {
+    "percent": ("_percent", "_ratio", lambda percent: percent / 100),
+    "megahertz": ("_mhz", "_hertz", lambda megahertz: megahertz * 1e6),
+}
 
 
-def _hertz(megahertz: float) -> float:
-    return megahertz * 1e6
+def _sampled(table: str, prefix: str) -> Iterator[Series]:
+    """Yield the series of a table's quantities."""
+    for quantity in QUANTITIES[table]:
+        if quantity.series:
+            ending, ours, convert = _CONVERTED.get(quantity.unit, ("", "", float))
+            yield Series(
+                name=prefix + (quantity.series_name or quantity.column.removesuffix(ending) + ours),
+                attribute=quantity.column,
+                help=quantity.series,
+                convert=convert,
+                is_counter=quantity.unit == "joules",
+            )
 
-
-_COUNTED = "where GPM or DCGM reports it"
 
 NODE_SERIES: tuple[Series, ...] = (
     _series("node_silent", "is_silent", "1 if no sample came in the last 30 s and its agent has not ended, else 0"),
@@ -64,59 +76,14 @@ NODE_SERIES: tuple[Series, ...] = (
     ),
     _series("node_same_identity", "rivals", "Other machines that have the node's identity"),
     _series("node_cpus", "cpu_threads", "Logical CPUs"),
-    _series("node_cpu_utilization_ratio", "cpu_percent", "Share of all logical CPUs' time that was not idle", _ratio),
-    _series("node_cpu_power_watts", "cpu_power_watts", "Power of all processors, where RAPL can be read"),
-    _series("node_load1", "load_1m", "Load average over a minute"),
-    _series("node_memory_used_bytes", "memory_used_bytes", "Memory in use: total less available"),
-    _series("node_memory_size_bytes", "memory_total_bytes", "The node's memory"),
-    _series("node_disk_read_bytes_per_second", "disk_read_bytes_per_second", "Read from whole disks"),
-    _series("node_disk_write_bytes_per_second", "disk_write_bytes_per_second", "Written to whole disks"),
-    _series(
-        "node_network_receive_bytes_per_second",
-        "network_receive_bytes_per_second",
-        "Received on all interfaces but loopback",
-    ),
-    _series(
-        "node_network_send_bytes_per_second", "network_send_bytes_per_second", "Sent on all interfaces but loopback"
-    ),
+    *_sampled("host_samples", "node_"),
 )
 
 GPU_SERIES: tuple[Series, ...] = (
-    _series(
-        "gpu_utilization_ratio",
-        "utilization_percent",
-        "Share of time in which any kernel ran; says nothing of how much of the GPU it used",
-        _ratio,
-    ),
-    _series(
-        "gpu_sm_active_ratio", "sm_active_percent", f"Multiprocessors with work, share of time; {_COUNTED}", _ratio
-    ),
-    _series(
-        "gpu_tensor_active_ratio", "tensor_active_percent", f"Tensor pipes busy, share of time; {_COUNTED}", _ratio
-    ),
-    _series("gpu_dram_active_ratio", "dram_active_percent", f"Memory bandwidth, share of its peak; {_COUNTED}", _ratio),
-    _series("gpu_memory_used_bytes", "memory_used_bytes", "Device memory in use, the driver's own share apart"),
+    *_sampled("gpu_samples", "gpu_"),
     _series("gpu_memory_size_bytes", "memory_total_bytes", "Device memory"),
-    _series("gpu_power_watts", "power_watts", "Power of the whole board"),
     _series("gpu_power_limit_watts", "power_limit_watts", "Enforced power limit"),
-    _series("gpu_temperature_celsius", "temperature_celsius", "Temperature of the GPU's core"),
-    _series("gpu_sm_clock_hertz", "sm_clock_mhz", "SM clock", _hertz),
     _series("gpu_held_back", "is_held_back", "1 if heat, power or hardware hold its clocks back, else 0"),
-    _series("gpu_processes", "process_count", "Compute processes on the GPU, everybody's, where all can be seen"),
-    _series("gpu_pcie_send_bytes_per_second", "pcie_send_bytes_per_second", f"From the GPU over PCIe; {_COUNTED}"),
-    _series("gpu_pcie_receive_bytes_per_second", "pcie_receive_bytes_per_second", f"To the GPU over PCIe; {_COUNTED}"),
-    _series(
-        "gpu_nvlink_send_bytes_per_second", "nvlink_send_bytes_per_second", f"From the GPU over NVLink; {_COUNTED}"
-    ),
-    _series(
-        "gpu_nvlink_receive_bytes_per_second", "nvlink_receive_bytes_per_second", f"To the GPU over NVLink; {_COUNTED}"
-    ),
-    Series(
-        name="gpu_energy_joules",
-        attribute="energy_joules",
-        help="Energy since the driver was loaded, read every 10 s; Volta and newer",
-        is_counter=True,
-    ),
 )
 
 
@@ -198,7 +165,9 @@ def _family(series: Series, labels: Sequence[str], things: Iterable[Labelled]) -
     kind = CounterMetricFamily if series.is_counter else GaugeMetricFamily
     family = kind(f"gpuagent_{series.name}", f"{series.help}.", labels=labels)
     for values, thing in things:
-        figure = getattr(thing, series.attribute)
+        figure = thing.figures.get(series.attribute)
+        if series.attribute not in thing.figures:
+            figure = getattr(thing, series.attribute)
         if figure is not None:
             family.add_metric(values, series.convert(figure))
     return family

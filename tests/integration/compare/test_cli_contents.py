@@ -54,7 +54,7 @@ def test_the_answer_comes_first_in_words(call: Collector) -> None:
 
 def test_series_are_drawn_for_cpu_memory_gpu_and_gpu_memory(call: Collector) -> None:
     _, out, _ = call(*BY_INTERFERENCE, "--all")
-    for title in ("Node CPU, %", "Node memory used, GB", "GPU utilisation, %", "GPU memory used, GB"):
+    for title in ("Node CPU, %", "Node memory used, GB", "GPU utilisation, %", "GPU memory, GB"):
         assert title in out
     assert "Over time" not in call(*BY_INTERFERENCE, "--all", "--no-series")[1]
 

@@ -83,7 +83,7 @@ def test_the_file_of_a_plan_is_an_experiment_with_a_cell_for_each_rung(store: Sy
     two_sides(store)
     file = parse_experiment(write_experiment(ask_why(store, "bare", "docker")).encode(), "why.yaml")
     first, *_ = trials(file)
-    cells = sorted((trial.cell for trial in first), key=lambda cell: cell.labels)
+    cells = sorted((trial.cell for trial in first), key=lambda cell: sorted(cell.entry.labels.items()))
     assert [(str(cell.limits), cell.environment, cell.options) for cell in cells] == [
         ("none", "bare", ()),
         ("cpus=2", "bare", ()),

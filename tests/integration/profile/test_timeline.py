@@ -77,7 +77,7 @@ def test_samples_are_counters_and_steps_and_phases_are_slices(recorded: Syntheti
     counters = [event for event in events if event["ph"] == "C"]
     assert all(isinstance(value, int | float) for event in counters for value in event["args"].values())
     titles = {(event["name"], *event["args"]) for event in counters}
-    assert {("GPU utilisation", "%"), ("Power", "W"), ("GPU memory used", "bytes"), ("CPU", "%")} <= titles
+    assert {("GPU utilisation", "%"), ("Power, each GPU", "W"), ("GPU memory", "bytes"), ("Node CPU", "%")} <= titles
     named = {event["args"]["name"] for event in events if event["name"] == "process_name"}
     assert len([name for name in named if "GPU" in name]) == 1
     stored = recorded.ask(
@@ -167,5 +167,5 @@ def test_another_machine_with_the_nodes_identity_is_in_no_counter(store: Synthet
     store.write()
     events = write(store, tmp_path / "run.json")["traceEvents"]
     assert not [event for event in events if event["ph"] == "C" and event["args"].get("%") == 7777.0]
-    assert [event for event in events if event["ph"] == "C" and event["name"] == "CPU"]
+    assert [event for event in events if event["ph"] == "C" and event["name"] == "Node CPU"]
     assert not [event for event in events if "fir" in str(event.get("args"))]

@@ -39,7 +39,8 @@ def test_each_figure_is_its_own_last_reading_because_they_come_at_different_rate
     site.gpu(node_id, "alder", 0, -6, process_count=3, power_watts=100.0)
     site.gpu(node_id, "alder", 0, -2, power_watts=200.0)
     (gpu,) = only_node(site).gpus
-    assert (gpu.process_count, gpu.power_watts, gpu.sm_active_percent) == (3, 200.0, None)
+    read = [gpu.figures[column] for column in ("process_count", "power_watts", "sm_active_percent")]
+    assert read == [3, 200.0, None]
 
 
 def test_nodes_without_recent_samples_are_silent_have_left_or_are_left_out(site: Site) -> None:
@@ -55,7 +56,7 @@ def test_nodes_without_recent_samples_are_silent_have_left_or_are_left_out(site:
     nodes = {node.hostname: node for node in snapshot(site).nodes}
     states = {hostname: (node.is_silent, node.has_left) for hostname, node in nodes.items()}
     assert states == {"silent": (True, False), "left": (False, True), "back": (True, False)}
-    assert nodes["silent"].cpu_percent is None
+    assert nodes["silent"].figures["cpu_percent"] is None
     assert nodes["silent"].heard_age_seconds > 299
     assert [gpu.name for gpu in nodes["silent"].gpus] == ["NVIDIA H200"]
     assert nodes["left"].ended_age_seconds == pytest.approx(299, abs=1)
@@ -66,7 +67,7 @@ def test_samples_from_a_clock_that_is_ahead_by_a_day_are_not_read_and_the_clock_
     site.host(node_id, 80_000, cpu_percent=50.0)
     site.add("clock_offsets", 80_000, session_id=node_id, node_id=node_id, offset_seconds=-80_000.0)
     node = only_node(site)
-    assert node.cpu_percent is None
+    assert node.figures["cpu_percent"] is None
     assert node.clock_is_wrong
 
 
@@ -191,7 +192,7 @@ def test_two_machines_with_one_identity_are_not_mixed_and_both_are_named(site: S
     site.run("run-1", node_id, (-50, "running"))
     found = snapshot(site)
     (node,) = found.nodes
-    assert (node.hostname, node.memory_used_bytes, list(node.same_identity)) == ("alder", 1, ["birch"])
+    assert (node.hostname, node.figures["memory_used_bytes"], list(node.same_identity)) == ("alder", 1, ["birch"])
     assert [run.hostname for run in found.runs] == ["alder"]
 
 

@@ -13,7 +13,7 @@ from gpuagent.runs.planning import PlannedRun
 from gpuagent.runs.tails import Tails
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_proto.v1.records_pb2 import Records, Table
-from gpuagent_proto.v1.run_pb2 import RunUpdate
+from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 from tests.support.parts import make_runner
 
 REPORT = """
@@ -36,9 +36,7 @@ def plan(code: str, run_id: str = "r", **changes: Any) -> PlannedRun:
         "data": (),
         "interference": (),
         "repeat": 1,
-        "labels": {},
-        "timeout_seconds": None,
-        "working_directory": None,
+        "asked": RunSpec(),
         "required_results": (),
     }
     return PlannedRun(**{**fields, **changes})

@@ -17,10 +17,9 @@ from gpuagent.environments.apptainer import find_contained
 from gpuagent.environments.bare import Bare
 from gpuagent.environments.kubernetes import Kubernetes
 from gpuagent.runs.execution import Execution
-from gpuagent.runs.patterns import find_patterns
 from gpuagent.runs.printed import PRINTED_FILE
 from gpuagent.runs.start_up import StartUp
-from gpuagent_proto.v1.run_pb2 import RunUpdate
+from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 from tests.support.servers import until
 from tests.unit.agent.running import Node, life, plan
 
@@ -49,8 +48,8 @@ while True:
 @pytest.mark.parametrize("ending", ["by itself", "timeout", "cancel"])
 def test_a_run_lasts_as_long_as_its_program_whatever_is_tidied_after_it(node: Node, ending: str) -> None:
     code = NOTE.format("alive") if ending == "by itself" else ALIVE
-    timeout_seconds = 0.5 if ending == "timeout" else None
-    plans = [plan(code, environment=Tidied(), timeout_seconds=timeout_seconds)]
+    timeout_seconds = 0.5 if ending == "timeout" else 0
+    plans = [plan(code, environment=Tidied(), asked=RunSpec(timeout_seconds=timeout_seconds))]
     run_ids = node.runner.submit(plans, node.updates.put)
     if ending == "cancel":
         node.until("running")
@@ -65,8 +64,8 @@ def test_a_run_lasts_as_long_as_its_program_whatever_is_tidied_after_it(node: No
 
 def test_a_run_does_not_last_until_its_output_is_read(node: Node) -> None:
     code = f"{NOTE.format('began')}for step in range(9): print('step', step, 'took 5ms')\n{NOTE.format('last')}"
-    patterns = find_patterns("step {step} took {step_milliseconds}ms")
-    node.runner.submit([plan(code, patterns=patterns)], node.updates.put)
+    asked = RunSpec(command=["python"], pattern="step {step} took {step_milliseconds}ms")
+    node.runner.submit([plan(code, asked=asked)], node.updates.put)
     update = node.until("succeeded")
     started, ended = life(node)
     read = Path(update.run_directory, PRINTED_FILE).stat().st_mtime_ns

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,7 +95,7 @@ def test_checking_an_experiment_of_observed_commands_copies_nothing(monkeypatch:
 
 
 def test_checking_an_experiment_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PlannedRun, "probe", lambda planned: replace(planned, observe=False).job(tmp_path))
+    monkeypatch.setattr(PlannedRun, "probe", lambda planned: planned.job(tmp_path))
     monkeypatch.setattr(Slurm, "check", lambda _slurm: None)
     file = b"name: a\nrepeats: 1\nworkloads: [{command: [sh]}]\nenvironments: [slurm]\n"
     plan_runs = Planner(Catalogue(sys.executable), allow_commands=True).plan

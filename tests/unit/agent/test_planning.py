@@ -1,12 +1,16 @@
+import json
 import os
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuagent.cli.spec import first_host, join_nodes
+from gpuagent.environments import Elsewhere, Home
+from gpuagent.pod.measure import read_plan
 from gpuagent.runs.catalogue import Catalogue, parse_list
 from gpuagent.runs.planning import PlannedRun, Planner
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -49,6 +53,19 @@ def test_each_repeat_is_a_run_of_its_own_with_all_parameters() -> None:
     assert plans[0].program == (*start, "run", "train", "--param", "batch_size=8")
     assert shown_command(plans[0].program)[:3] == ["python3", "-m", "gpuagent_workloads"]
     assert plans[0].required_results == ("throughput",)
+
+
+def test_a_run_that_is_made_in_a_pod_is_the_same_there_but_for_what_its_asker_sees_to(tmp_path: Path) -> None:
+    spec = RunSpec(command=["train"], labels={"rack": "7"}, interference=["burn"], nodes=2, job="secret", cpus=1)
+    spec.MergeFrom(RunSpec(pattern="step {step} loss {loss}", items_per_step=4, observe=True, timeout_seconds=9.5))
+    (plan,) = planner().plan(spec)
+    home = Home(collector="c:1", token_file=tmp_path, tls=None, platform="p", rate_hz=1)
+    sent = replace(plan, elsewhere=Elsewhere(reason="", user=None, home=home)).job(tmp_path).elsewhere
+    assert sent
+    there = read_plan(json.loads(json.dumps(sent.plan)), plan.environment)
+    assert not there.asked.job
+    there.asked.job = "secret"
+    assert replace(there, image=None, variables=plan.variables) == plan
 
 
 @pytest.mark.parametrize(("name", "workload"), [("", "train.py"), ("nanogpt", "nanogpt")])

@@ -13,7 +13,7 @@ from gpuagent.locations import lock
 from gpuagent.runs.execution import read_oom_kills
 from gpuagent.runs.planning import Interference, PlannedRun
 from gpuagent_common.errors import MisuseError
-from gpuagent_common.limits import CpuChange, Limits
+from gpuagent_proto.v1.run_pb2 import RunSpec
 from tests.support.parts import executing
 from tests.support.servers import until
 from tests.unit.agent.running import REPORT, Node, life, plan
@@ -90,18 +90,18 @@ def test_a_run_is_stored_with_its_events_and_states(node: Node) -> None:
 @pytest.mark.parametrize(
     ("code", "changes", "reason"),
     [
-        ("time.sleep(60)", {"timeout_seconds": 0.2}, "0.2 s"),
+        ("time.sleep(60)", {"asked": RunSpec(timeout_seconds=0.2)}, "0.2 s"),
         ("sys.exit(3)", {}, "exit code 3"),
         ("print('=\\n', file=sys.stderr); sys.exit('error: no such file')", {}, "exit code 1: no such file"),
         ("os.kill(os.getpid(), 9)", {}, "ended by signal 9"),
         ("", {"required_results": ("throughput",)}, "it reported no throughput"),
         ("", {"program": ("/missing/program",)}, "no program"),
-        ("", {"working_directory": Path("/missing")}, "cannot start"),
+        ("", {"asked": RunSpec(working_directory="/missing")}, "cannot start"),
         ("", {"interference": (Interference(name="burn", program=("/bin/false",)),)}, "ended before it reached"),
     ],
 )
 def test_a_failed_run_has_a_reason(node: Node, code: str, changes: dict[str, Any], reason: str) -> None:
-    status = "timed_out" if "timeout_seconds" in changes else "failed"
+    status = "timed_out" if reason == "0.2 s" else "failed"
     node.runner.submit([plan(code, **changes)], node.updates.put)
     assert reason in node.until(status).reason
     node.pipeline.flush()
@@ -142,8 +142,10 @@ class Changeable(Bare):
 
 
 def changed(command: str, code: str, *seconds: float) -> PlannedRun:
-    changes = tuple(CpuChange(cpus=index + 1.0, after_seconds=after) for index, after in enumerate(seconds))
-    return plan(code, environment=Changeable(command), limits=Limits(cpus=0.5, changes=changes))
+    asked = RunSpec(cpus=0.5)
+    for index, after in enumerate(seconds):
+        asked.cpu_changes.add(cpus=index + 1.0, after_seconds=after)
+    return plan(code, environment=Changeable(command), asked=asked)
 
 
 def test_changes_are_made_while_it_runs_and_stored_with_their_times(node: Node) -> None:

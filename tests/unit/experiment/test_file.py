@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gpuagent.experiment.file import SCHEMA, Experiment, find_file, parse_experiment, read_experiment, studies
 from gpuagent_collector.cli import cli as collector
 from gpuagent_common.errors import MisuseError
+from gpuagent_proto.v1.run_pb2 import RunSpec
 
 WHOLE = b"""
 name: order
@@ -44,12 +45,22 @@ def test_a_file_defines_the_runs_and_omitted_fields_have_defaults() -> None:
     assert mnist.parameters == {"batch-size": ("32", "64"), "compile": ("true",), "lr": ("0.5",)}
     assert mnist.environments == ("bare", "docker:image")
     assert mnist.interference == ((), ("cpu-burn",), ("cpu-burn", "memory-burn"))
-    assert (command.command, command.environments, command.timeout_seconds) == (_COMMAND, ("bare",), 60)
+    assert (tuple(command.asked.command), command.environments, command.asked.timeout_seconds) == (
+        _COMMAND,
+        ("bare",),
+        60,
+    )
     assert experiment.labels == {"rack": "7"}
     assert (experiment.metric, experiment.seed, experiment.failures, experiment.warm_up) == ("throughput", 1, 3, 0)
     assert (experiment.cool_down.celsius_above_start, experiment.cool_down.limit_seconds) == (5, 300)
     assert experiment.cool_down.celsius == 45
     assert (experiment.budget.hours, experiment.budget.kilowatt_hours) == (1.5, None)
+
+
+def test_an_entry_says_only_what_a_request_has_or_what_varies() -> None:
+    said = json.loads(SCHEMA.read_text())["properties"]["workloads"]["items"]["properties"].keys()
+    varies = {"serve", "environments", "with", "limits", "once"}
+    assert said - varies <= {field.name for field in RunSpec.DESCRIPTOR.fields}
 
 
 @pytest.mark.parametrize(

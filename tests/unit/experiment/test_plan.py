@@ -19,7 +19,7 @@ def test_every_repeat_has_each_cell_once_in_the_order_of_the_seed(seed: int) -> 
 
 def test_each_repeat_has_an_order_of_its_own_and_cells_measured_once_are_in_the_first() -> None:
     blocks = plan.trials(experiment(more="  - {workload: ceilings, with: [none], once: true}\nseed: 7\n"))
-    measured_once = [[trial.cell.workload == "ceilings" for trial in block].count(True) for block in blocks]
+    measured_once = [[trial.cell.entry.asked.workload == "ceilings" for trial in block].count(True) for block in blocks]
     assert measured_once == [1, 0, 0]
     assert len({tuple(trial.cell.key for trial in block) for block in blocks[1:]}) > 1
 

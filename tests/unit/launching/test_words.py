@@ -9,16 +9,17 @@ import pytest
 
 from gpuagent_collector.launching.experiment_file import Answer, find_file, read_file, read_question
 from gpuagent_collector.launching.runs import Printer
-from gpuagent_collector.launching.spec import run_spec
+from gpuagent_common.cli import parse_labels
 from gpuagent_common.connection import MAX_EXPERIMENT_BYTES
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.run_spec import RUN_PARAMETERS, make_spec
 from gpuagent_proto.v1.run_pb2 import CpuChange, ExperimentFile, RunSpec
 
 
 def spec(workload: str | None = None, *program: str, **given: Any) -> RunSpec:
-    absent = dict.fromkeys(("experiment", "timeout_seconds", "cpus", "memory"))
-    asked: dict[str, Any] = {**dict.fromkeys(("parameters", "beside", "labels", "changes"), ()), **absent}
-    return run_spec(workload, program, **{"repeat": 1, "environment": "bare", **asked, **given})
+    several = dict.fromkeys(("parameters", "beside", "changes", "labels", "words"), ())
+    asked = {**dict.fromkeys(RUN_PARAMETERS), **several, "repeat": 1, "environment": "bare", "observe": False, **given}
+    return make_spec(workload, program, asked.pop("words"), parse_labels(asked.pop("labels")), **asked)
 
 
 def test_options_become_a_run_spec() -> None:
@@ -50,13 +51,14 @@ def test_options_become_a_run_spec() -> None:
         memory_bytes=8 * 2**30,
         cpu_changes=[CpuChange(cpus=4, after_seconds=60)],
     )
-    assert spec(None, "/usr/bin/env", "x").experiment.startswith("x-20")
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ({}, "either a workload or `-- PROGRAM`"),
+        ({"workload": "mnist", "name": "mine"}, "--name is for programs of your own"),
+        ({"workload": "mnist", "pattern": " "}, "--pattern is empty"),
         ({"workload": "mnist", "parameters": ("epochs",)}, "--param takes NAME=VALUE, not 'epochs'"),
         ({"workload": "mnist", "parameters": ("a=1", "a=2")}, "--param a is given twice"),
         ({"workload": "mnist", "labels": ("a=\x1b",)}, "--label takes up to 100 printable characters"),

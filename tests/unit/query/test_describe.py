@@ -3,6 +3,7 @@ import pytest
 from gpuagent_collector.query.guard import store_relations
 from gpuagent_collector.schema.describe import TableDoc, describe_store
 from gpuagent_collector.store import Store
+from gpuagent_common.quantities import QUANTITIES
 from tests.support.stores import on_both_kinds
 
 TABLES = describe_store()
@@ -24,6 +25,18 @@ def test_a_column_with_a_unit_in_its_name_has_it_in_its_description_too(suffix: 
             counted = column.column in ("cpu_cores", "cuda_cores") and column.type == "BIGINT"
             if column.column.endswith(f"_{suffix}") and not counted:
                 assert column.unit, f"{column.table}.{column.column} has no unit"
+
+
+@pytest.mark.parametrize("samples", QUANTITIES)
+def test_every_quantity_is_a_column_of_its_table_and_is_thinned_out_as_its_curve_needs(samples: str) -> None:
+    tables = {table.name: {column.column: column.type for column in table.columns} for table in TABLES}
+    columns, rollups = tables[samples], tables[samples.replace("_samples", "_rollups")]
+    names = [quantity.column for quantity in QUANTITIES[samples]]
+    assert len(set(names)) == len(names)
+    for quantity in QUANTITIES[samples]:
+        assert {quantity.column, quantity.part_of or quantity.column} <= columns.keys() & rollups.keys()
+        assert not quantity.has_curve or rollups[quantity.column] == "STRUCT"
+        assert bool(quantity.title) == bool(quantity.figure)
 
 
 @on_both_kinds("store")

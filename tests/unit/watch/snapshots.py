@@ -1,7 +1,7 @@
 from dataclasses import replace
 from datetime import datetime
 
-from gpuagent_collector.watch.snapshot import GpuNow, NodeNow, RunNow, Snapshot
+from gpuagent_collector.watch.snapshot import GPU_COLUMNS, HOST_COLUMNS, GpuNow, NodeNow, RunNow, Snapshot
 
 GPU = GpuNow(
     node_id=1,
@@ -11,23 +11,28 @@ GPU = GpuNow(
     device_index=0,
     gpu_instance_id=None,
     name="NVIDIA H200",
-    memory_total_bytes=150_754_820_096,
-    power_limit_watts=700.0,
-    utilization_percent=98.0,
-    sm_active_percent=57.4,
-    tensor_active_percent=40.0,
-    dram_active_percent=12.0,
-    memory_used_bytes=112_000_000_000,
-    power_watts=651.7,
-    temperature_celsius=61.0,
-    sm_clock_mhz=1980.0,
-    throttle_reasons=0,
-    process_count=1,
-    energy_joules=1e6,
-    **dict.fromkeys([f"{link}_{way}_bytes_per_second" for link in ("pcie", "nvlink") for way in ("send", "receive")]),
+    figures=dict.fromkeys(GPU_COLUMNS)
+    | {
+        "memory_total_bytes": 150_754_820_096,
+        "power_limit_watts": 700.0,
+        "utilization_percent": 98.0,
+        "sm_active_percent": 57.4,
+        "tensor_active_percent": 40.0,
+        "dram_active_percent": 12.0,
+        "memory_used_bytes": 112_000_000_000,
+        "power_watts": 651.7,
+        "temperature_celsius": 61.0,
+        "sm_clock_mhz": 1980.0,
+        "throttle_reasons": 0,
+        "process_count": 1,
+        "energy_joules": 1e6,
+    },
 )
 OLD_GPU = replace(
-    GPU, device_id=2, name="Tesla K80", utilization_percent=None, sm_active_percent=None, throttle_reasons=None
+    GPU,
+    device_id=2,
+    name="Tesla K80",
+    figures={**GPU.figures, "utilization_percent": None, "sm_active_percent": None, "throttle_reasons": None},
 )
 NODE = NodeNow(
     node_id=1,
@@ -39,16 +44,23 @@ NODE = NodeNow(
     heard_age_seconds=0.9,
     ended_age_seconds=None,
     clock_offset_seconds=0.001,
-    cpu_percent=17.3,
-    memory_used_bytes=95_000_000_000,
-    memory_total_bytes=1_145_000_000_000,
-    load_1m=21.5,
-    cpu_power_watts=None,
-    disk_read_bytes_per_second=0.0,
-    disk_write_bytes_per_second=None,
-    network_receive_bytes_per_second=None,
-    network_send_bytes_per_second=None,
-    gpus=[GPU, replace(GPU, device_id=3, device_index=1, utilization_percent=3.0, throttle_reasons=0x40)],
+    figures=dict.fromkeys(HOST_COLUMNS)
+    | {
+        "cpu_percent": 17.3,
+        "memory_used_bytes": 95_000_000_000,
+        "memory_total_bytes": 1_145_000_000_000,
+        "load_1m": 21.5,
+        "disk_read_bytes_per_second": 0.0,
+    },
+    gpus=[
+        GPU,
+        replace(
+            GPU,
+            device_id=3,
+            device_index=1,
+            figures={**GPU.figures, "utilization_percent": 3.0, "throttle_reasons": 0x40},
+        ),
+    ],
 )
 SILENT = replace(
     NODE,
@@ -57,8 +69,7 @@ SILENT = replace(
     platform="openshift",
     sample_age_seconds=None,
     heard_age_seconds=272.0,
-    cpu_percent=None,
-    memory_used_bytes=None,
+    figures={**NODE.figures, "cpu_percent": None, "memory_used_bytes": None},
     gpus=[],
 )
 LEFT = replace(SILENT, node_id=4, hostname="dune", ended_age_seconds=270.0)
@@ -105,7 +116,13 @@ SNAPSHOT = Snapshot(taken_at=datetime(2030, 1, 1, 12), nodes=[NODE, SILENT, WRON
 def large(nodes: int) -> Snapshot:
     gpus = [replace(GPU, device_id=index, device_index=index) for index in range(8)]
     many = [
-        replace(NODE, node_id=number, hostname=f"node-{number:03}", cpu_percent=float(number), gpus=gpus)
+        replace(
+            NODE,
+            node_id=number,
+            hostname=f"node-{number:03}",
+            figures={**NODE.figures, "cpu_percent": float(number)},
+            gpus=gpus,
+        )
         for number in range(nodes)
     ]
     return replace(SNAPSHOT, nodes=many)

@@ -130,7 +130,9 @@ async def test_the_view_is_left_by_q_or_an_interrupt(key: str, code: int) -> Non
 
 
 async def test_new_snapshots_change_cells_and_rows() -> None:
-    later = replace(SNAPSHOT, nodes=[replace(NODE, hostname="oak", cpu_percent=99.0)], runs=[])
+    later = replace(
+        SNAPSHOT, nodes=[replace(NODE, hostname="oak", figures={**NODE.figures, "cpu_percent": 99.0})], runs=[]
+    )
     snapshots: Iterator[Snapshot] = iter([large(4), SNAPSHOT])
     async with watching(take=lambda: next(snapshots, later)) as pilot:
         await until(pilot, lambda: len(rows(pilot, "nodes")) == 2)

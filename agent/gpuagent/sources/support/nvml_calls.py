@@ -13,17 +13,8 @@ from typing import Any
 # An NVML function of pynvml and its arguments after the device.
 Call = tuple[str, tuple[int, ...]]
 
-# Functions of pynvml whose one answer is a number, with its type in the library.
-_NUMBERS: Mapping[str, Any] = {
-    "nvmlDeviceGetTemperature": ctypes.c_uint,
-    "nvmlDeviceGetClockInfo": ctypes.c_uint,
-    "nvmlDeviceGetPowerUsage": ctypes.c_uint,
-    "nvmlDeviceGetCurrPcieLinkGeneration": ctypes.c_uint,
-    "nvmlDeviceGetCurrPcieLinkWidth": ctypes.c_uint,
-    "nvmlDeviceGetCurrentClocksEventReasons": ctypes.c_ulonglong,
-    "nvmlDeviceGetCurrentClocksThrottleReasons": ctypes.c_ulonglong,
-    "nvmlDeviceGetTotalEccErrors": ctypes.c_ulonglong,
-}
+# The place of an answer that is one number. Of 32 bits it leaves the upper half 0: NVML's platforms are little-endian.
+_NUMBER = ctypes.c_ulonglong
 
 # The member of nvmlValue_t that holds a value, by nvmlValueType_t.
 VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
@@ -53,7 +44,7 @@ def _step_of(pynvml: Any, call: Call) -> _Step:
         return _Step(function, (), pynvml.c_nvmlMemory_t, {})
     if function == "nvmlDeviceGetFieldValues":
         return _Step(function, (1,), pynvml.c_nvmlFieldValue_t, {"fieldId": arguments[0]})
-    return _Step(function, arguments, _NUMBERS[function], {})
+    return _Step(function, arguments, _NUMBER, {})
 
 
 class Batch:

@@ -1,0 +1,119 @@
+"""A run as users ask for it: the options of command lines, and the request that they make."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuagent_common.cli import MOST, MOST_SECONDS, NAME, Number, parse_pairs, word_parameters
+from gpuagent_common.errors import MisuseError
+
+if TYPE_CHECKING:
+    from gpuagent_proto.v1.run_pb2 import RunSpec
+
+Decorated = Callable[..., Any]
+
+_NODE = "all of the node"
+_COUNT, _SECONDS = Number(0, 1e15, min_open=True), Number(0, MOST_SECONDS, min_open=True)
+_REPEATED = {"metavar": "N", "type": click.IntRange(1, MOST), "default": 1, "show_default": True}
+
+
+def _option(flag: str, help_text: str, **settings: Any) -> Callable[..., Callable[[Decorated], Decorated]]:
+    return partial(click.option, flag, help=help_text, **settings)
+
+
+# By the parameter.
+_OPTIONS = {
+    "name": _option(
+        "--name", "Name PROGRAM; its runs are compared by it.", type=NAME, metavar="NAME", show_default="its script's"
+    ),
+    "parameters": _option("--param", "Parameter of the workload; repeatable.", metavar="K=V", multiple=True),
+    "repeat": _option("--repeat", "Number of runs.", **_REPEATED),
+    "environment": _option(
+        "--environment",
+        "Container or scheduler; `gpuagent info` lists them.",
+        metavar="ENV[:IMAGE]",
+        default="bare",
+        show_default=True,
+    ),
+    "beside": _option(
+        "--with", "Workload to run beside it, such as cpu-burn; repeatable.", metavar="WORKLOAD", multiple=True
+    ),
+    "cpus": _option("--cpus", "Limit of CPUs.", metavar="N", type=Number(0.01, MOST), show_default=_NODE),
+    "memory": _option("--memory", "Limit of memory, such as 8G.", metavar="SIZE", show_default=_NODE),
+    "changes": _option(
+        "--change",
+        "New limit of CPUs during the run, such as cpus=8@60s; repeatable.",
+        metavar="cpus=N@SECONDSs",
+        multiple=True,
+    ),
+    "observe": _option("--observe", "Time the steps of a Python program with torch or Keras.", is_flag=True),
+    "pattern": _option(
+        "--pattern",
+        "Printed line with a step, such as 'step {step} loss {loss}'.",
+        metavar="PATTERN",
+        show_default="a ready one that fits",
+    ),
+    "items_per_step": _option("--items-per-step", "Samples or tokens of a program's step.", metavar="N", type=_COUNT),
+    "experiment": _option("--experiment", "Name that groups the runs of one question.", type=NAME, metavar="NAME"),
+    "timeout_seconds": _option("--timeout", "Stop each run after SECONDS.", metavar="SECONDS", type=_SECONDS),
+}
+RUN_PARAMETERS = tuple(_OPTIONS)
+
+
+def run_options(**own: Mapping[str, Any]) -> Callable[[Decorated], Decorated]:
+    """Return the decorator that adds the options of a run; `own` has settings that differ, by parameter."""
+
+    def decorate(command: Decorated) -> Decorated:
+        for parameter, option in reversed(_OPTIONS.items()):
+            command = option(parameter, **own.get(parameter, {}))(command)
+        return command
+
+    return decorate
+
+
+def make_spec(
+    workload: str | None, program: Sequence[str], words: Sequence[str], labels: Mapping[str, str], **options: Any
+) -> "RunSpec":
+    """Return the request of `run_options`.
+
+    Args:
+        workload: a built-in workload's name, or None with a program.
+        program: any program and its arguments, or empty with a workload.
+        words: the words after the workload's name: --key value, --key=value.
+        labels: of the runs.
+        options: those of `run_options`; others are ignored.
+
+    Raises:
+        MisuseError: there is neither a workload nor a program, or both; an option is not of its form.
+    """
+    from gpuagent_common.limits import make_limits
+    from gpuagent_common.program_name import check_program_name
+    from gpuagent_proto.v1.run_pb2 import RunSpec
+
+    if bool(workload) == bool(program):
+        raise MisuseError("give either a workload or `-- PROGRAM`; `gpuagent workloads` lists the workloads")
+    if options["name"] is not None and not program:
+        raise MisuseError("--name is for programs of your own; a built-in workload has its name")
+    if options["pattern"] is not None and not options["pattern"].strip():
+        raise MisuseError("--pattern is empty; give a line as it is printed, such as 'step {step} loss {loss}'")
+    kind, _, image = options["environment"].partition(":")
+    spec = RunSpec(
+        workload=workload or "",
+        command=program,
+        parameters=parse_pairs([*options["parameters"], *word_parameters(words)], "--param"),
+        repeats=options["repeat"],
+        environment=kind,
+        image=image,
+        interference=options["beside"],
+        labels=labels,
+        experiment=options["experiment"] or "",
+        timeout_seconds=options["timeout_seconds"] or 0,
+        name=check_program_name(options["name"]) if options["name"] is not None else "",
+        observe=options["observe"],
+        pattern=options["pattern"] or "",
+        items_per_step=options["items_per_step"] or 0,
+    )
+    make_limits(options["cpus"], options["memory"], options["changes"]).write(spec)
+    return spec
