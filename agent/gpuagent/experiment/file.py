@@ -57,6 +57,8 @@ class Entry:
     command: tuple[str, ...]
     name: str
     parameters: Mapping[str, tuple[str, ...]]
+    # Words that each argument of a command adds, one tuple for each of its values.
+    arguments: tuple[tuple[tuple[str, ...], ...], ...] = ()
     # The parameters of each server to start; without any, one empty entry.
     servers: tuple[tuple[tuple[str, str], ...], ...]
     environments: tuple[str, ...]
@@ -67,6 +69,8 @@ class Entry:
     observe: bool
     pattern: str
     items_per_step: float | None
+    # The file that a command gets as standard input; empty: none.
+    input: str = ""
     # By environment, without image; these replace the file's.
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -179,9 +183,9 @@ def _fill_defaults(data: Any, node: Any, name: str) -> Mapping[str, Any]:
 
 def _misuse_in_entry(entry: Mapping[str, Any]) -> tuple[list[str], str] | None:
     """Return the place within an entry of `workloads` and what is wrong there; None: nothing."""
-    of_other = "parameters" if "command" in entry else "name"
-    if ("workload" in entry) == ("command" in entry) or of_other in entry:
-        return [], "give either a workload with parameters, or a command with a name"
+    of_other = {"parameters"} if "command" in entry else {"name", "arguments", "input"}
+    if ("workload" in entry) == ("command" in entry) or of_other & entry.keys():
+        return [], "give either a workload with parameters, or a command with a name, arguments and input"
     servers = entry.get("serve", {})
     if servers and "command" in entry:
         return ["serve"], "serve is for the workload serve-load, not for a command"
@@ -309,6 +313,7 @@ def _entry(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Entry:
         command=tuple(map(str, entry.get("command", ()))),
         name=entry.get("name", ""),
         parameters={name: _values(value) for name, value in entry.get("parameters", {}).items()},
+        arguments=tuple(_argument_words(name, value) for name, value in entry.get("arguments", {}).items()),
         servers=_servers(entry.get("serve")),
         environments=tuple(entry.get("environments", defaults.get("environments", ["bare"]))),
         interference=tuple(() if one == "none" else (one,) if isinstance(one, str) else tuple(one) for one in beside),
@@ -318,9 +323,17 @@ def _entry(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Entry:
         observe=entry["observe"],
         pattern=entry["pattern"],
         items_per_step=entry.get("items_per_step"),
+        input=str(Path(entry["input"]).absolute()) if "input" in entry else "",
         options=_options(defaults) | _options(entry),
         labels=_labels(entry),
     )
+
+
+def _argument_words(name: str, value: Any) -> tuple[tuple[str, ...], ...]:
+    """Return the words of an argument with each of its values: a switch is there alone, or not there."""
+    switches: Mapping[Any, tuple[str, ...]] = {True: (name,), False: ()}
+    values = value if isinstance(value, list) else [value]
+    return tuple(switches[one] if isinstance(one, bool) else (name, str(one)) for one in values)
 
 
 def _servers(given: Any) -> tuple[tuple[tuple[str, str], ...], ...]:

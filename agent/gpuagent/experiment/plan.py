@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from gpuagent.environments import split_name
-from gpuagent.experiment.file import SCHEMA, Entry, Experiment
+from gpuagent.experiment.file import SCHEMA, Experiment
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import Limits
 from gpuagent_common.naming import check_label
@@ -38,6 +38,7 @@ class Cell:
     observe: bool
     pattern: str
     items_per_step: float | None
+    input: str = ""
     options: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     # For display: words of the command that others of this name lack.
@@ -46,19 +47,32 @@ class Cell:
     @property
     def key(self) -> str:
         """The cell's identity, the same in every process."""
-        return json.dumps(
-            {name: value for name, value in asdict(self).items() if name != "words_apart"}, sort_keys=True
-        )
+        fields = asdict(self)
+        del fields["words_apart"]
+        if not self.input:
+            del fields["input"]  # journals of experiments that began before there was one
+        return json.dumps(fields, sort_keys=True)
 
     def describe(self) -> str:
         """Return the cell in one line."""
-        name = self.workload or (shlex.join([self.name, *self.words_apart]) if self.name else shlex.join(self.command))
+        name = shlex.join(self.command) if self.command and not self.name else " ".join(self._program())
         # A server's command would fill a line; its name says which it is.
         parameters = [f"{key}={value}" for key, value in self.parameters if key != "serve"]
+        return " · ".join([" ".join([name, *parameters]), *self._circumstances()])
+
+    def parts(self) -> list[str]:
+        """Return all that can tell it from other cells, part by part."""
+        parameters = [f"--{key} {value}" for key, value in self.parameters if key != "serve"]
+        return [*self._program(), *parameters, *self._circumstances()]
+
+    def _program(self) -> list[str]:
+        words = [" ".join(self.words_apart)] if self.words_apart else []
+        return [self.workload or self.name or name_program(self.command), *words]
+
+    def _circumstances(self) -> list[str]:
         beside = [f"with {'+'.join(self.interference)}"] if self.interference else []
         limits = [str(self.limits)] if str(self.limits) != "none" else []
-        labels = [f"{key}: {value}" for key, value in self.labels]
-        return " · ".join([" ".join([name, *parameters]), self.environment, *beside, *limits, *labels])
+        return [self.environment, *beside, *limits, *(f"{key}: {value}" for key, value in self.labels)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +92,7 @@ def cells(experiment: Experiment) -> list[Cell]:
     every = (
         Cell(
             workload=entry.workload,
-            command=entry.command,
+            command=(*entry.command, *itertools.chain.from_iterable(arguments)),
             name=entry.name,
             parameters=(*zip(entry.parameters, values, strict=True), *server),
             environment=environment,
@@ -89,26 +103,37 @@ def cells(experiment: Experiment) -> list[Cell]:
             observe=entry.observe,
             pattern=entry.pattern,
             items_per_step=entry.items_per_step,
+            input=entry.input,
             options=tuple(entry.options.get(environment.partition(":")[0], ())),
             labels=tuple(entry.labels.items()),
-            words_apart=_words_apart(entry, experiment.entries),
         )
         for entry in experiment.entries
-        for values, server, environment, beside, limits in itertools.product(
+        for values, arguments, server, environment, beside, limits in itertools.product(
             itertools.product(*entry.parameters.values()),
+            itertools.product(*entry.arguments),
             entry.servers,
             entry.environments,
             entry.interference,
             entry.limits,
         )
     )
-    return list(dict.fromkeys(every))
+    distinct = list(dict.fromkeys(every))
+    # Words that all commands of a name have.
+    shared: dict[str, set[str]] = {}
+    for cell in distinct:
+        shared[cell.name] = shared.get(cell.name, set(cell.command)) & set(cell.command)
+    return [
+        replace(cell, words_apart=tuple(word for word in cell.command if word not in shared[cell.name]))
+        for cell in distinct
+    ]
 
 
-def _words_apart(entry: Entry, entries: Sequence[Entry]) -> tuple[str, ...]:
-    """Return the words of an entry's command that not all commands of its name have."""
-    shared = [set(other.command) for other in entries if other.name == entry.name]
-    return tuple(word for word in entry.command if not all(word in words for words in shared))
+def describe_apart(cells: Sequence[Cell]) -> dict[str, str]:
+    """Return in one line what tells each cell from the others, by its key; the whole cell where nothing does."""
+    every = [cell.parts() for cell in cells]
+    shared = set(every[0]).intersection(*every) if len(every) > 1 else set()
+    apart = [" · ".join(part for part in parts if part not in shared) for parts in every]
+    return {cell.key: words or cell.describe() for cell, words in zip(cells, apart, strict=True)}
 
 
 def trials(experiment: Experiment, without: Collection[str] = ()) -> list[list[Trial]]:
@@ -242,6 +267,7 @@ def _count_runs(experiment: Experiment) -> int:
     """Return the largest possible number of runs, without making a list of them."""
     return sum(
         math.prod(map(len, entry.parameters.values()))
+        * math.prod(map(len, entry.arguments))
         * len(entry.servers)
         * len(entry.environments)
         * len(entry.interference)
@@ -285,6 +311,7 @@ def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpe
         observe=cell.observe,
         pattern=cell.pattern,
         items_per_step=cell.items_per_step or 0,
+        input=cell.input,
     )
     cell.limits.write(asked)
     return asked

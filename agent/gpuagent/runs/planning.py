@@ -39,7 +39,12 @@ _FOR_ALL = frozenset(
         *("timeout_seconds", "cpus", "memory_bytes", "cpu_changes", "nodes", "job"),
     )
 )
-_IN_WORDS = {"command": "commands", "image": "images", "working_directory": "a working directory"}
+_IN_WORDS = {
+    "command": "commands",
+    "image": "images",
+    "working_directory": "a working directory",
+    "input": "standard input",
+}
 
 # Parameters that are for the owner alone: a server's command, the address that gets the agent's own key, and the one
 # from which torch's launcher loads a pickle, that is any program.
@@ -96,6 +101,8 @@ class PlannedRun:
     pattern: str = ""
     # Items of each of its steps; None: as far as they are found.
     items_per_step: float | None = None
+    # The file that it gets as standard input; None: it gets none.
+    input: Path | None = None
 
     def job(self, directory: Path) -> Job:
         """Return the job to contain, with its run directory.
@@ -228,6 +235,7 @@ class Planner:
             pattern=spec.pattern,
             patterns=_patterns(spec),
             items_per_step=spec.items_per_step or None,
+            input=_find_input(spec, environment),
         )
         elsewhere = environment.find_elsewhere(planned.probe(), self._home) if self._home else None
         if self._home and elsewhere is None:
@@ -276,6 +284,7 @@ def _check(spec: RunSpec) -> None:
     if len(set(spec.interference)) < len(spec.interference):
         raise MisuseError("a workload can run beside another only once")
     texts = (*spec.command, *spec.parameters.values(), spec.image, spec.working_directory, spec.experiment, spec.job)
+    texts += (spec.input,)
     if any("\0" in text for text in (*texts, *spec.labels, *spec.labels.values())):
         raise MisuseError("a run cannot contain a NUL character")
     names = (spec.experiment, spec.job, *spec.labels, *spec.labels.values())
@@ -316,6 +325,22 @@ def _patterns(spec: RunSpec) -> tuple[Pattern, ...]:
     if spec.observe or spec.pattern or spec.items_per_step:
         raise MisuseError("--observe, --pattern and --items-per-step are for commands; built-in workloads report steps")
     return ()
+
+
+def _find_input(spec: RunSpec, environment: Environment) -> Path | None:
+    """Return the file that a command gets as standard input; None: it gets none.
+
+    Raises:
+        MisuseError: there is no such file, or nothing passes it on.
+    """
+    if not spec.input:
+        return None
+    if not (spec.command and environment.passes_input):
+        wanted = "commands, bare or in apptainer or charliecloud"
+        raise MisuseError(f"standard input is for {wanted}; not {spec.workload or environment.name}")
+    if not Path(spec.input).is_file():
+        raise MisuseError(f"there is no file {spec.input} to give as standard input")
+    return Path(spec.input)
 
 
 def _check_cpus(limits: Limits) -> None:

@@ -1,0 +1,257 @@
+"""The execution of one `gpuagent bench`: its collector, its runs, its answer."""
+
+import contextlib
+import hashlib
+import json
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpuagent.agent_config import AgentConfig, find_place
+from gpuagent.cli.collector_command import connection_words, find_collector_command
+from gpuagent.cli.conducting import Making, resumable
+from gpuagent.cli.experiment_answer import await_figures
+from gpuagent.cli.own_collector import is_reachable, own_collector
+from gpuagent.cli.run_lines import RunLines
+from gpuagent.experiment import plan
+from gpuagent.experiment.bench import digest_bench, name_bench
+from gpuagent.experiment.conduct import (
+    Journal,
+    check_cells,
+    check_concerns,
+    occupant_concerns,
+    torch_concerns,
+)
+from gpuagent.experiment.file import Experiment, parse_experiment
+from gpuagent.experiment.gpus import NodeGpus
+from gpuagent.experiment.plan import Trial
+from gpuagent.locations import lock
+from gpuagent.runs.catalogue import Catalogue
+from gpuagent.runs.planning import Planner
+from gpuagent_common.connection import default_token_file
+from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.text import harmless
+from gpuagent_proto.v1.run_pb2 import RunUpdate
+
+_STORE = "runs.duckdb"
+
+_TABLES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
+_FIGURES = (".png", ".svg", ".pdf")
+
+# The end of a failed program's output that is printed.
+_LAST_LINES, _LAST_BYTES = 8, 4096
+
+
+class FirstRoundError(GpuAgentError):
+    """A run of the first round failed: nothing is worth repeating."""
+
+
+def check_output(file: Path) -> None:
+    """Raise MisuseError for a file of the answer that could not be written at the end."""
+    if file.suffix not in (".html", *_TABLES, *_FIGURES):
+        raise MisuseError(f"-o takes a name that ends in .html, {', '.join((*_TABLES, *_FIGURES))}; not {file}")
+    if not file.absolute().parent.is_dir():
+        raise MisuseError(f"the directory {file.parent} does not exist; run: mkdir -p {file.parent}")
+
+
+@dataclass(slots=True, kw_only=True)
+class Bench:
+    """The runs of one command line.
+
+    Attributes:
+        content: of its experiment file, without a name.
+        given: names of the agent's own options on the command line.
+        store: where to store without a collector; None: a collector is used if one listens.
+        prepare: a command for the shell before each run.
+        files: of the answer.
+    """
+
+    content: Mapping[str, Any]
+    config: AgentConfig
+    given: Sequence[str]
+    store: str | None
+    prepare: str | None
+    files: Sequence[Path]
+    force: bool
+    # The store that is not found without its name, as an option.
+    _store_words: tuple[str, ...] = ()
+    # The experiment file while its runs are being made, beside its journal: the same command line finds it again.
+    _path: Path = field(init=False)
+
+    def run(self, *, anew: bool) -> int:
+        """Make the runs and print the answer; return 1 if a run failed.
+
+        Raises:
+            GpuAgentError: a run of the first round failed, or a cell cannot run here.
+        """
+        folder, node_id = find_place(self.config)
+        key = digest_bench({**self.content, "prepare": self.prepare, "store": self.store}, str(Path.cwd()))
+        self._path = folder / "experiments" / f"bench-{key}.json"
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with lock(self._path.with_suffix(".lock"), held="another command makes these runs here"):
+            if anew:
+                self._forget()
+            experiment, gpus = self._find_experiment(), NodeGpus()
+            self._check(experiment, gpus)
+            if self.store is None and is_reachable(self.config.collector):
+                return self._answer(experiment, gpus, "")
+            if self.store is None and "collector" in self.given:
+                click.echo(f"gpuagent: no collector listens at {self.config.collector}", err=True)
+            store = self.store or _STORE
+            self._store_words = ("--store", store) if self.store else ()
+            with own_collector(store, default_token_file()) as address:
+                self.config = replace(
+                    self.config,
+                    collector=address,
+                    tls=None,
+                    token_file=default_token_file(),
+                    node_id=self.config.node_id or node_id,
+                    # What waits in the node's spool is for its own collector.
+                    spool=folder / "bench" / hashlib.sha256(store_place(store).encode()).hexdigest()[:8],
+                )
+                self.given = [*self.given, "collector", "spool"]
+                return self._answer(experiment, gpus, f"in {store} as {experiment.name}")
+
+    def _find_experiment(self) -> Experiment:
+        """Return the experiment of an interrupted command like this one, or a new one."""
+        if not self._path.exists():
+            return parse_experiment(json.dumps({"name": name_bench(self.content), **self.content}).encode(), "bench")
+        return parse_experiment(self._path.read_bytes(), str(self._path))
+
+    def _forget(self) -> None:
+        for ending in (".json", ".jsonl"):
+            self._path.with_suffix(ending).unlink(missing_ok=True)
+
+    def _check(self, experiment: Experiment, gpus: NodeGpus) -> None:
+        """Refuse what could not run, before anything starts."""
+        plan.narrowed(experiment, ())
+        planner = Planner(Catalogue(self.config.python), allow_commands=True)
+        if lacking := check_cells(experiment, planner.plan, gpus):
+            raise GpuAgentError("; ".join(dict.fromkeys(lacking.values())))
+        concerns = [*occupant_concerns(experiment, gpus), *torch_concerns(experiment, self.config.python, gpus)]
+        check_concerns(concerns, force=self.force)
+
+    def _answer(self, experiment: Experiment, gpus: NodeGpus, place: str) -> int:
+        """Make the runs that are left, print the answer and write its files."""
+        journal = Journal(self._path.with_suffix(".jsonl"), plan.fingerprint(experiment))
+        lines = _BenchLines(journal, plan.all_trials(experiment))
+        if journal.done:
+            lines.note(f"resumes: {lines.made} of {lines.planned} runs are stored; --anew makes all of them")
+        self._path.write_text(json.dumps({"name": experiment.name, **self.content}), encoding="utf-8")
+        making = Making(
+            experiment=experiment,
+            journal=journal,
+            lacking={},
+            config=self.config,
+            given=self.given,
+            gpus=gpus,
+            lines=lines,
+            place=place,
+            prepare=self._prepare,
+        )
+        try:
+            with resumable(lines, time.monotonic):
+                ending = making.make()
+        except FirstRoundError:
+            self._forget()
+            raise
+        if ending.is_stored:
+            self._print(experiment, lines)
+        self._forget()
+        return int(any(done.status != "succeeded" for done in journal.done))
+
+    def _prepare(self, _trial: Trial) -> None:
+        if self.prepare is None:
+            return
+        done = subprocess.run(
+            ["sh", "-c", self.prepare],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if done.returncode:
+            last = harmless("".join(done.stdout.strip().splitlines()[-1:]))
+            raise GpuAgentError(f"--prepare ended with exit code {done.returncode}: {last:.100}")
+
+    def _print(self, experiment: Experiment, lines: RunLines) -> None:
+        """Print the comparison of the runs, and write the files."""
+        program, connection = find_collector_command(), connection_words(self.config)
+        answer = [*shlex.split(experiment.answers[0]), "--experiment", experiment.name]
+        by = answer[1:]
+        if program is None:
+            click.echo(f"gpuagent: there is no `collector` here; run: collector {shlex.join(answer)}", err=True)
+            return
+        await_figures(program, experiment.name, connection)
+        if not lines.has_throughput:
+            answer += ["--metric", "run_seconds"]
+            lines.note("the programs report no throughput, so their durations are compared")
+        _ask([program, *answer, *connection], None)
+        for file in self.files:
+            if file.suffix == ".html":
+                _ask([program, "report", str(file), *by, *connection], None)
+            elif file.suffix in _FIGURES:
+                metric = "throughput" if lines.has_throughput else "run_seconds"
+                _ask([program, "plot", metric, *by, "-o", str(file), *connection], None)
+            else:
+                _ask([program, *answer, "--format", _TABLES[file.suffix], *connection], file)
+        written = f"{', '.join(map(str, self.files))}: written; " if self.files else ""
+        more = shlex.join([*answer, *self._store_words, "--all"])
+        lines.note(f"{written}more: collector {more}")
+
+
+def store_place(store: str) -> str:
+    """Return a store's name, of a file with its folder."""
+    return store if ":" in store else str(Path(store).absolute())
+
+
+def _ask(command: Sequence[str], file: Path | None) -> None:
+    """Print what a command of the collector prints, or write it into a file; raise GpuAgentError if it fails."""
+    with contextlib.ExitStack() as stack:
+        output = stack.enter_context(file.open("wb")) if file else None
+        done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
+    said = [line for line in done.stderr.splitlines() if not line.startswith("reading ")]
+    if done.returncode:
+        raise GpuAgentError("; ".join(line.removeprefix("collector: ") for line in said) or "no answer")
+    for line in said:
+        click.echo(line, err=True)
+
+
+class _BenchLines(RunLines):
+    """A display that ends a bench in its first round, if a run fails there, and prints how failed programs ended."""
+
+    def end(self, trial: Trial, update: RunUpdate, seconds: float, cool_down_seconds: float) -> None:
+        """Print how a run ended.
+
+        Raises:
+            FirstRoundError: it failed, and it is of the first round.
+        """
+        super().end(trial, update, seconds, cool_down_seconds)
+        if update.status == "succeeded":
+            return
+        for line in _last_lines(Path(update.run_directory)):
+            click.echo(f"  {line}", err=True)
+        if trial.repeat <= self.first_repeat:
+            raise FirstRoundError("a run of the first round did not succeed, so nothing is repeated")
+
+    def explain(self, update: RunUpdate) -> list[str]:
+        """Return the exit code; the last lines of its output follow."""
+        return [f"exit code {update.exit_code}"] if update.exit_code > 0 else [harmless(update.reason)]
+
+
+def _last_lines(directory: Path) -> Iterator[str]:
+    """Yield the last lines of a program's standard error, or of its output where that is empty."""
+    for name in ("stderr", "stdout"):
+        with contextlib.suppress(OSError), (directory / name).open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _LAST_BYTES))
+            if lines := file.read().decode(errors="replace").splitlines():
+                yield from map(harmless, lines[-_LAST_LINES:])
+                return

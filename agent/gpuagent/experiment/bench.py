@@ -1,0 +1,212 @@
+"""The experiment that a command line of `gpuagent bench` stands for, as the content of an experiment file."""
+
+import hashlib
+import itertools
+import json
+import re
+import secrets
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuagent_common.cli import parse_pairs, word_parameters
+from gpuagent_common.errors import MisuseError
+from gpuagent_common.program_name import name_program
+
+# Cells of one command line: more would be a mistake, such as a brace of the program's own.
+_MOST_CELLS = 256
+
+ROUNDS = 7
+# With --until: the planned looks are after 8, 12, 18 and 27 of them.
+_ROUNDS_UNTIL = 40
+
+# A quotation, an escaped character, or braces as a shell reads them: {a,b} and {1..4}, not ${a}.
+_BRACES = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|\$\{|\{([^{}\s'"]*,[^{}\s'"]*|-?\d+\.\.-?\d+)\}""", re.DOTALL)
+_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
+
+# What only a shell understands, outside of quotations; within double ones $ and ` are left.
+_QUOTED = re.compile(r"""'[^']*'|\\.|"((?:\\.|[^"\\])*)\"""", re.DOTALL)
+_OF_SHELLS = re.compile(r"[|&;<>()$`*?\[\]#~!\n]|^\s*\w+=")
+
+# At the end of a name in a store.
+_NAME_CHARACTERS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A command line of `gpuagent bench`.
+
+    Attributes:
+        words: each a command line, or the name of a workload and its parameters.
+        program: a program and its arguments, as after `--`; empty: there is none.
+        vary: NAME=VALUE,VALUE texts.
+        environments, beside: with braces.
+        settings: keys of each entry of an experiment file, such as `observe`.
+        top: keys of the experiment file, such as `until`.
+    """
+
+    words: Sequence[str]
+    program: Sequence[str]
+    vary: Sequence[str]
+    environments: Sequence[str]
+    beside: Sequence[str]
+    name: str | None
+    settings: Mapping[str, Any]
+    top: Mapping[str, Any]
+
+
+def expand_braces(text: str) -> list[str]:
+    r"""Return a text with each of the alternatives in its braces, which quotations and `\{` protect."""
+    parts: list[list[str]] = []
+    end = 0
+    for match in _BRACES.finditer(text):
+        if match[1] is not None:
+            parts += [[text[end : match.start()]], _alternatives(match[1])]
+            end = match.end()
+    parts.append([text[end:]])
+    return ["".join(chosen) for chosen in itertools.product(*parts)]
+
+
+def _alternatives(inside: str) -> list[str]:
+    """Return a,b and 1..4 as a list."""
+    limits = _RANGE.fullmatch(inside)
+    if limits is None:
+        return inside.split(",")
+    first, last = int(limits[1]), int(limits[2])
+    if abs(last - first) >= _MOST_CELLS:
+        number = f"{abs(last - first) + 1:,} values, more than {_MOST_CELLS}"
+        raise MisuseError(rf"{{{inside}}} has {number}; write \{{ for a brace of the program's own")
+    step = 1 if last >= first else -1
+    return [str(number) for number in range(first, last + step, step)]
+
+
+def split_line(line: str) -> list[str]:
+    """Return the words of a command line: its own, or those of a shell where only that understands it.
+
+    Raises:
+        MisuseError: it is empty, or a quotation has no end.
+    """
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise MisuseError(f"cannot read the command {line!r:.60}: {error}") from error
+    if not words:
+        raise MisuseError("a command is empty")
+    if _OF_SHELLS.search(_QUOTED.sub(lambda quoted: re.sub(r"[^$`]", "_", quoted[1] or ""), line)):
+        return ["sh", "-c", line]
+    return words
+
+
+def bench_file(asked: Asked, is_workload: Callable[[str], bool]) -> dict[str, Any]:
+    """Return the content of the experiment file for a command line, without its name.
+
+    Raises:
+        MisuseError: the command line makes no sense.
+    """
+    vary = {name: _values(name, text) for name, text in parse_pairs(asked.vary, "--vary").items()}
+    if asked.words and asked.program:
+        raise MisuseError(f"unexpected {asked.words[0]!r} before `--`; give commands in quotes, or one behind `--`")
+    if not asked.words and not asked.program:
+        raise MisuseError("give commands in quotes, a workload, or one command behind `--`; see: gpuagent bench --help")
+    facets = []
+    if asked.words and is_workload(asked.words[0]):
+        parameters = _parameters(asked.words[1:], vary)
+        environments = parameters.pop("environment", [])
+        entries: list[dict[str, Any]] = [{"workload": asked.words[0], "parameters": parameters}]
+        facets = [f"parameter:{name}" for name, values in parameters.items() if len(values) > 1]
+    else:
+        commands = _commands(asked, vary)
+        environments = []
+        name = asked.name or _program_name(commands)
+        entries = [{"name": name, "command": command} for command in commands]
+        facets = ["command"] if len(commands) > 1 else []
+    environments += [one for text in asked.environments for one in expand_braces(text)]
+    beside = [one for text in asked.beside for one in expand_braces(text)]
+    facets += ["environment"] if len(environments) > 1 else []
+    facets += ["interference"] if len(beside) > 1 else []
+    by = ",".join(facets) or ("command" if "command" in entries[0] else "workload")
+    return {
+        "repeats": ROUNDS if "until" not in asked.top else _ROUNDS_UNTIL,
+        "warm_up": 1,
+        **asked.top,
+        **({"environments": environments} if environments else {}),
+        **({"with": beside} if beside else {}),
+        "workloads": [{**entry, **asked.settings} for entry in entries],
+        "answer": [f"compare --by {by}"],
+    }
+
+
+def name_bench(content: Mapping[str, Any]) -> str:
+    """Return a name for a new experiment: that of its program, with a random end."""
+    entry = content["workloads"][0]
+    program = re.sub(r"[^A-Za-z0-9._-]", "_", entry.get("name") or entry["workload"])
+    return f"{program[:_NAME_CHARACTERS].lstrip('._-') or 'bench'}-{secrets.token_hex(3)}"
+
+
+def digest_bench(content: Mapping[str, Any], folder: str) -> str:
+    """Return the identity of a command line in a folder, by which it resumes."""
+    return hashlib.sha256(json.dumps([content, folder], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _values(name: str, text: str) -> list[str]:
+    values = _alternatives(text)
+    if not all(values):
+        raise MisuseError(f"--vary {name} takes values between commas, such as {name}=32,128; not {text!r}")
+    return values
+
+
+def _parameters(words: Sequence[str], vary: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the values of each parameter of a workload."""
+    stray = next((at for at, word in enumerate(words) if not word.startswith("-")), None)
+    if stray is not None and (stray == 0 or not words[stray - 1].startswith("--") or "=" in words[stray - 1]):
+        hint = "quote braces, '{a,b}', or give --vary NAME=A,B"
+        raise MisuseError(f"unexpected {words[stray]!r}; a shell makes words of braces: {hint}")
+    given = parse_pairs(word_parameters(words), "a parameter")
+    found = {name: expand_braces(value) for name, value in given.items()}
+    for name, values in vary.items():
+        if name in found:
+            raise MisuseError(f"{name} is given twice; omit one")
+        found[name.lstrip("-")] = list(values)
+    return found
+
+
+def _commands(asked: Asked, vary: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """Return every command, each once."""
+    if asked.program:
+        forms = itertools.product(*map(expand_braces, asked.program))
+        templates = [[re.sub(r"\\([{}])", r"\1", word) for word in words] for words in forms]
+    else:
+        if stray := next((word for word in asked.words if word.startswith("-")), None):
+            raise MisuseError(f"no option {stray:.60}; a program's own come within its quotes, or behind `--`")
+        templates = [[line] for text in asked.words for line in expand_braces(text)]
+    made = []
+    for template, values in itertools.product(templates, itertools.product(*vary.values())):
+        words = list(template)
+        for name, value in zip(vary, values, strict=True):
+            words = _with_value(words, name, value, is_line=not asked.program)
+        made.append(words if asked.program else split_line(words[0]))
+    if len(made) > _MOST_CELLS:
+        raise MisuseError(
+            rf"these are {len(made):,} commands, more than {_MOST_CELLS}; write \{{ for a brace of the program's own"
+        )
+    twice = [words for at, words in enumerate(made) if words in made[:at]]
+    if twice:
+        raise MisuseError(f"the command {shlex.join(twice[0])!r:.100} is given twice; runs are told apart by commands")
+    return made
+
+
+def _with_value(words: Sequence[str], name: str, value: str, *, is_line: bool) -> list[str]:
+    """Return a command with a value: in the place of {NAME}, or else as an argument at its end."""
+    place = f"{{{name}}}"
+    if any(place in word for word in words):
+        return [word.replace(place, value) for word in words]
+    hyphens = "" if name.startswith("-") else "-" if len(name) == 1 else "--"
+    added = [f"{hyphens}{name}", value]
+    return [f"{words[0]} {shlex.join(added)}"] if is_line else [*words, *added]
+
+
+def _program_name(commands: Sequence[Sequence[str]]) -> str:
+    """Return one name for all commands, since only runs of one name are compared."""
+    names = dict.fromkeys(name_program(command) for command in commands)
+    return re.sub(r"[^A-Za-z0-9._-]", "_", "-".join(names))[:_NAME_CHARACTERS]
