@@ -105,6 +105,8 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> in
         ),
         lambda word: _is_workload(word, words[1:]),
     )
+    if program and len(content["workloads"]) == 1:
+        click.echo("gpuagent: one command, so nothing to compare; quote braces, '{a,b}', or give --vary", err=True)
     store = options.pop("store")
     config = agent_config(options, allow_commands=True)
     interrupt_on_signals()
@@ -122,8 +124,8 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> in
 
 def _is_workload(word: str, rest: Sequence[str]) -> bool:
     """Return whether a first word is the name of a workload: parameters follow, or it is alone and no program."""
-    has_parameters = any(each.startswith("-") for each in rest)
-    return not re.search(r"\s", word) and (has_parameters or (not rest and shutil.which(word) is None))
+    is_alone = not rest or any(each.startswith("-") for each in rest)
+    return is_alone and not re.search(r"\s", word) and shutil.which(word) is None
 
 
 def _input_file() -> Path | None:

@@ -81,6 +81,7 @@ class Bench:
     force: bool
     # The store that is not found without its name, as an option.
     _store_words: tuple[str, ...] = ()
+    _gpus: NodeGpus = field(default_factory=NodeGpus)
     # The experiment file while its runs are being made, beside its journal: the same command line finds it again.
     _path: Path = field(init=False)
 
@@ -94,13 +95,14 @@ class Bench:
         key = digest_bench({**self.content, "prepare": self.prepare, "store": self.store}, str(Path.cwd()))
         self._path = folder / "experiments" / f"bench-{key}.json"
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._check()
         with lock(self._path.with_suffix(".lock"), held="another command makes these runs here"):
             if anew:
-                self._forget()
-            experiment, gpus = self._find_experiment(), NodeGpus()
-            self._check(experiment, gpus)
+                self._path.unlink(missing_ok=True)
+                self._path.with_suffix(".jsonl").unlink(missing_ok=True)
+            experiment = self._find_experiment()
             if self.store is None and is_reachable(self.config.collector):
-                return self._answer(experiment, gpus, "")
+                return self._answer(experiment, "")
             if self.store is None and "collector" in self.given:
                 click.echo(f"gpuagent: no collector listens at {self.config.collector}", err=True)
             store = self.store or _STORE
@@ -116,20 +118,21 @@ class Bench:
                     spool=folder / "bench" / hashlib.sha256(store_place(store).encode()).hexdigest()[:8],
                 )
                 self.given = [*self.given, "collector", "spool"]
-                return self._answer(experiment, gpus, f"in {store} as {experiment.name}")
+                return self._answer(experiment, f"in {store} as {experiment.name}")
 
     def _find_experiment(self) -> Experiment:
         """Return the experiment of an interrupted command like this one, or a new one."""
-        if not self._path.exists():
-            return parse_experiment(json.dumps({"name": name_bench(self.content), **self.content}).encode(), "bench")
-        return parse_experiment(self._path.read_bytes(), str(self._path))
+        if self._path.exists():
+            return parse_experiment(self._path.read_bytes(), str(self._path))
+        return parse_experiment(json.dumps({"name": name_bench(self.content), **self.content}).encode(), "bench")
 
     def _forget(self) -> None:
-        for ending in (".json", ".jsonl"):
+        for ending in (".json", ".jsonl", ".lock"):
             self._path.with_suffix(ending).unlink(missing_ok=True)
 
-    def _check(self, experiment: Experiment, gpus: NodeGpus) -> None:
+    def _check(self) -> None:
         """Refuse what could not run, before anything starts."""
+        experiment, gpus = self._find_experiment(), self._gpus
         plan.narrowed(experiment, ())
         planner = Planner(Catalogue(self.config.python), allow_commands=True)
         if lacking := check_cells(experiment, planner.plan, gpus):
@@ -137,7 +140,7 @@ class Bench:
         concerns = [*occupant_concerns(experiment, gpus), *torch_concerns(experiment, self.config.python, gpus)]
         check_concerns(concerns, force=self.force)
 
-    def _answer(self, experiment: Experiment, gpus: NodeGpus, place: str) -> int:
+    def _answer(self, experiment: Experiment, place: str) -> int:
         """Make the runs that are left, print the answer and write its files."""
         journal = Journal(self._path.with_suffix(".jsonl"), plan.fingerprint(experiment))
         lines = _BenchLines(journal, plan.all_trials(experiment))
@@ -150,7 +153,7 @@ class Bench:
             lacking={},
             config=self.config,
             given=self.given,
-            gpus=gpus,
+            gpus=self._gpus,
             lines=lines,
             place=place,
             prepare=self._prepare,
@@ -203,9 +206,9 @@ class Bench:
                 _ask([program, "plot", metric, *by, "-o", str(file), *connection], None)
             else:
                 _ask([program, *answer, "--format", _TABLES[file.suffix], *connection], file)
-        written = f"{', '.join(map(str, self.files))}: written; " if self.files else ""
+                click.echo(f"{file}: written")
         more = shlex.join([*answer, *self._store_words, "--all"])
-        lines.note(f"{written}more: collector {more}")
+        lines.note(f"all figures: collector {more}")
 
 
 def store_place(store: str) -> str:
@@ -244,6 +247,8 @@ class _BenchLines(RunLines):
 
     def explain(self, update: RunUpdate) -> list[str]:
         """Return the exit code; the last lines of its output follow."""
+        if update.status == "succeeded":
+            return []
         return [f"exit code {update.exit_code}"] if update.exit_code > 0 else [harmless(update.reason)]
 
 

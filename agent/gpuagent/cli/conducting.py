@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import click
+
 from gpuagent.agent_config import AgentConfig
 from gpuagent.cli.experiment_answer import await_delivery, is_narrow
 from gpuagent.cli.node_agent import PLANNING, NodeAgent, node_agent
@@ -118,5 +120,5 @@ def resumable(lines: RunLines, clock: Callable[[], float]) -> Iterator[None]:
         lines.close()
         after = write_duration(clock() - began)
         made = f"{lines.made} of {lines.planned} runs are stored"
-        lines.note(f"cancelled after {after}; {made}; run the same command to resume")
-        raise
+        lines.note(f"cancelled after {after}; {made}; run it again to resume")
+        raise click.exceptions.Exit(130) from None

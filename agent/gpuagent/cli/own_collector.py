@@ -15,6 +15,10 @@ from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.waiting import waiting_for
 
 _CONNECT_SECONDS = 2.0
+
+# Usually it takes one or two to start.
+_SILENT_SECONDS = 5.0
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -52,7 +56,7 @@ def own_collector(store: str, token_file: Path) -> Iterator[str]:
         )
         try:
             assert process.stdout  # noqa: S101 - a pipe
-            with waiting_for("gpuagent", f"a collector to open {store}"):
+            with waiting_for("gpuagent", f"a collector to open {store}", after_seconds=_SILENT_SECONDS):
                 words = process.stdout.readline().split()
             address = next((word for word in words if word.startswith("127.0.0.1:")), None)
             if address is None:
@@ -63,7 +67,7 @@ def own_collector(store: str, token_file: Path) -> Iterator[str]:
             yield address
         finally:
             process.terminate()
-            with waiting_for("gpuagent", f"the collector to close {store}"):
+            with waiting_for("gpuagent", f"the collector to close {store}", after_seconds=_SILENT_SECONDS):
                 process.wait()
 
 

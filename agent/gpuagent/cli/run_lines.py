@@ -84,7 +84,7 @@ class RunLines:
             parts.append(f"after {cool_down_seconds:.1f} s of cool-down")
         parts += self.explain(update)
         left = self._journal.left(self._every)
-        if left and not has_terminal():
+        if left and update.status == "succeeded" and not has_terminal():
             parts.append(f"about {write_duration(self._journal.expected_seconds(left))} left")
         self._print(trial, " · ".join(parts))
         if update.notice and update.notice not in self._notices:

@@ -125,6 +125,8 @@ def bench_file(asked: Asked, is_workload: Callable[[str], bool]) -> dict[str, An
     beside = [one for text in asked.beside for one in expand_braces(text)]
     facets += ["environment"] if len(environments) > 1 else []
     facets += ["interference"] if len(beside) > 1 else []
+    if "until" in asked.top and not facets:
+        raise MisuseError("--until needs at least two commands or settings to compare")
     by = ",".join(facets) or ("command" if "command" in entries[0] else "workload")
     return {
         "repeats": ROUNDS if "until" not in asked.top else _ROUNDS_UNTIL,
@@ -158,10 +160,10 @@ def _values(name: str, text: str) -> list[str]:
 
 def _parameters(words: Sequence[str], vary: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return the values of each parameter of a workload."""
-    stray = next((at for at, word in enumerate(words) if not word.startswith("-")), None)
-    if stray is not None and (stray == 0 or not words[stray - 1].startswith("--") or "=" in words[stray - 1]):
-        hint = "quote braces, '{a,b}', or give --vary NAME=A,B"
-        raise MisuseError(f"unexpected {words[stray]!r}; a shell makes words of braces: {hint}")
+    for before, word in itertools.pairwise(["", *words]):
+        if not word.startswith("-") and (not before.startswith("--") or "=" in before):
+            hint = "quote braces, '{a,b}', or give --vary NAME=A,B"
+            raise MisuseError(f"unexpected {word!r}; a shell makes words of braces: {hint}")
     given = parse_pairs(word_parameters(words), "a parameter")
     found = {name: expand_braces(value) for name, value in given.items()}
     for name, values in vary.items():

@@ -129,9 +129,11 @@ def cells(experiment: Experiment) -> list[Cell]:
 
 
 def describe_apart(cells: Sequence[Cell]) -> dict[str, str]:
-    """Return in one line what tells each cell from the others, by its key; the whole cell where nothing does."""
+    """Return in one line what tells each cell from the others, by its key."""
+    if len(cells) == 1:
+        return {cells[0].key: shlex.join(cells[0].command) or cells[0].describe()}
     every = [cell.parts() for cell in cells]
-    shared = set(every[0]).intersection(*every) if len(every) > 1 else set()
+    shared = set(every[0]).intersection(*every[1:])
     apart = [" · ".join(part for part in parts if part not in shared) for parts in every]
     return {cell.key: words or cell.describe() for cell, words in zip(cells, apart, strict=True)}
 
