@@ -182,8 +182,8 @@ class Bench:
             check=False,
         )
         if done.returncode:
-            last = harmless("".join(done.stdout.strip().splitlines()[-1:]))
-            raise GpuAgentError(f"--prepare ended with exit code {done.returncode}: {last:.100}")
+            last = "".join(f": {harmless(line):.100}" for line in done.stdout.strip().splitlines()[-1:])
+            raise GpuAgentError(f"--prepare ended with exit code {done.returncode}{last}")
 
     def _print(self, experiment: Experiment, lines: RunLines) -> None:
         """Print the comparison of the runs, and write the files."""
@@ -196,7 +196,7 @@ class Bench:
         await_figures(program, experiment.name, connection)
         if not lines.has_throughput:
             answer += ["--metric", "run_seconds"]
-            lines.note("the programs report no throughput, so their durations are compared")
+            lines.note("no throughput is reported, so the figures are durations")
         _ask([program, *answer, *connection], None)
         for file in self.files:
             if file.suffix == ".html":

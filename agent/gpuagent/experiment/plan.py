@@ -21,6 +21,9 @@ from gpuagent_proto.v1.run_pb2 import RunSpec
 # More than a node makes in a day at one a second: a list of values too many, not an experiment.
 MAX_RUNS = 100_000
 
+# Commands of at most so many characters are shown whole.
+_SHORT_COMMAND = 40
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
@@ -58,18 +61,19 @@ class Cell:
         name = shlex.join(self.command) if self.command and not self.name else " ".join(self._program())
         # A server's command would fill a line; its name says which it is.
         parameters = [f"{key}={value}" for key, value in self.parameters if key != "serve"]
-        return " · ".join([" ".join([name, *parameters]), *self._circumstances()])
+        return " · ".join([" ".join([name, *parameters]), *self.circumstances()])
 
     def parts(self) -> list[str]:
         """Return all that can tell it from other cells, part by part."""
         parameters = [f"--{key} {value}" for key, value in self.parameters if key != "serve"]
-        return [*self._program(), *parameters, *self._circumstances()]
+        return [*self._program(), *parameters, *self.circumstances()]
 
     def _program(self) -> list[str]:
         words = [" ".join(self.words_apart)] if self.words_apart else []
         return [self.workload or self.name or name_program(self.command), *words]
 
-    def _circumstances(self) -> list[str]:
+    def circumstances(self) -> list[str]:
+        """Return its environment, and what is beside it or limits it."""
         beside = [f"with {'+'.join(self.interference)}"] if self.interference else []
         limits = [str(self.limits)] if str(self.limits) != "none" else []
         return [self.environment, *beside, *limits, *(f"{key}: {value}" for key, value in self.labels)]
@@ -130,10 +134,12 @@ def cells(experiment: Experiment) -> list[Cell]:
 
 def describe_apart(cells: Sequence[Cell]) -> dict[str, str]:
     """Return in one line what tells each cell from the others, by its key."""
-    if len(cells) == 1:
-        return {cells[0].key: shlex.join(cells[0].command) or cells[0].describe()}
     every = [cell.parts() for cell in cells]
-    shared = set(every[0]).intersection(*every[1:])
+    lines = {cell.command: " ".join(cell.command).removeprefix("sh -c ") for cell in cells}
+    if all(cell.command for cell in cells) and max(map(len, lines.values())) <= _SHORT_COMMAND:
+        # Whole commands, where they are short.
+        every = [[lines[cell.command], *cell.circumstances()] for cell in cells]
+    shared = set(every[0]).intersection(*every[1:]) if len(cells) > 1 else set(every[0][1:])
     apart = [" · ".join(part for part in parts if part not in shared) for parts in every]
     return {cell.key: words or cell.describe() for cell, words in zip(cells, apart, strict=True)}
 
