@@ -13,7 +13,7 @@ import click
 
 from gpuagent.cli.node_agent import given_to_agent
 from gpuagent.cli.options import agent_config, agent_options
-from gpuagent_common.cli import MOST_SECONDS, Number, ProgramCommand, interrupt_on_signals
+from gpuagent_common.cli import MOST_SECONDS, NAME, Number, ProgramCommand, interrupt_on_signals
 from gpuagent_common.errors import MisuseError
 
 _COUNT = Number(0, 1e15, min_open=True)
@@ -56,7 +56,7 @@ Examples:
 @click.option("--at-most", "hours", metavar="TIME", callback=_hours, help="Begin no round that would exceed TIME.")
 @click.option("--prepare", metavar="COMMAND", help="Command for the shell before each run, not measured.")
 @click.option("--timeout", metavar="SECONDS", type=_SECONDS, help="Stop each run after SECONDS.")
-@click.option("--name", metavar="NAME", show_default="its script's", help="Name of the programs in the store.")
+@click.option("--name", type=NAME, metavar="NAME", show_default="its script's", help="Name of the programs.")
 @click.option("--observe", is_flag=True, help="Time the steps of a Python program with torch or Keras.")
 @click.option("--pattern", metavar="PATTERN", help="Printed line with a step, such as 'step {step} loss {loss}'.")
 @click.option("--items-per-step", metavar="N", type=_COUNT, help="Samples or tokens of a program's step.")

@@ -3,10 +3,11 @@
 import hashlib
 import itertools
 import json
+import math
 import re
 import secrets
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +66,15 @@ def expand_braces(text: str) -> list[str]:
             parts += [[text[end : match.start()]], _alternatives(match[1])]
             end = match.end()
     parts.append([text[end:]])
+    _check_number(map(len, parts))
     return ["".join(chosen) for chosen in itertools.product(*parts)]
+
+
+def _check_number(factors: Iterable[int]) -> None:
+    """Raise MisuseError where crossed values make too many commands."""
+    if (number := math.prod(factors)) > _MOST_CELLS:
+        hint = r"write \{ for a brace of the program's own"
+        raise MisuseError(f"these are {number:,} commands, more than {_MOST_CELLS}; {hint}")
 
 
 def _alternatives(inside: str) -> list[str]:
@@ -176,22 +185,21 @@ def _parameters(words: Sequence[str], vary: Mapping[str, Sequence[str]]) -> dict
 def _commands(asked: Asked, vary: Mapping[str, Sequence[str]]) -> list[list[str]]:
     """Return every command, each once."""
     if asked.program:
-        forms = itertools.product(*map(expand_braces, asked.program))
+        words = list(map(expand_braces, asked.program))
+        _check_number(map(len, (*words, *vary.values())))
+        forms = itertools.product(*words)
         templates = [[re.sub(r"\\([{}])", r"\1", word) for word in words] for words in forms]
     else:
         if stray := next((word for word in asked.words if word.startswith("-")), None):
             raise MisuseError(f"no option {stray:.60}; a program's own come within its quotes, or behind `--`")
         templates = [[line] for text in asked.words for line in expand_braces(text)]
+        _check_number(map(len, (templates, *vary.values())))
     made = []
     for template, values in itertools.product(templates, itertools.product(*vary.values())):
         words = list(template)
         for name, value in zip(vary, values, strict=True):
             words = _with_value(words, name, value, is_line=not asked.program)
         made.append(words if asked.program else split_line(words[0]))
-    if len(made) > _MOST_CELLS:
-        raise MisuseError(
-            rf"these are {len(made):,} commands, more than {_MOST_CELLS}; write \{{ for a brace of the program's own"
-        )
     twice = [words for at, words in enumerate(made) if words in made[:at]]
     if twice:
         raise MisuseError(f"the command {shlex.join(twice[0])!r:.100} is given twice; runs are told apart by commands")

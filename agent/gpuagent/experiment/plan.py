@@ -64,7 +64,7 @@ class Cell:
         return " · ".join([" ".join([name, *parameters]), *self.circumstances()])
 
     def parts(self) -> list[str]:
-        """Return all that can tell it from other cells, part by part."""
+        """Return its properties that can differ from those of other cells, each in words."""
         parameters = [f"--{key} {value}" for key, value in self.parameters if key != "serve"]
         return [*self._program(), *parameters, *self.circumstances()]
 
@@ -133,7 +133,7 @@ def cells(experiment: Experiment) -> list[Cell]:
 
 
 def describe_apart(cells: Sequence[Cell]) -> dict[str, str]:
-    """Return in one line what tells each cell from the others, by its key."""
+    """Return the differences of each cell from the others in one line, by its key."""
     every = [cell.parts() for cell in cells]
     lines = {cell.command: " ".join(cell.command).removeprefix("sh -c ") for cell in cells}
     if all(cell.command for cell in cells) and max(map(len, lines.values())) <= _SHORT_COMMAND:

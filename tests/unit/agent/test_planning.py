@@ -135,6 +135,7 @@ OTHERS: dict[str, Any] = {
     "observe": True,
     "pattern": "x",
     "items_per_step": 1,
+    "input": "/etc/hostname",
 }
 
 
