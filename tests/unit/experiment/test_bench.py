@@ -58,13 +58,11 @@ def test_only_what_a_shell_alone_understands_goes_to_one(line: str, words: Seque
 
 def test_commands_have_one_name_by_which_they_are_compared() -> None:
     made = experiment("python a.py", "python b.py")
-    assert {(cell.name, cell.command[-1]) for cell in plan.cells(made)} == {
-        ("a.py-b.py", "a.py"),
-        ("a.py-b.py", "b.py"),
-    }
+    cells = plan.cells(made)
+    assert {(cell.name, cell.command[-1]) for cell in cells} == {("a.py-b.py", "a.py"), ("a.py-b.py", "b.py")}
     assert (made.repeats, made.warm_up, made.answers) == (7, 1, ("compare --by command",))
     assert made.name.startswith("a.py-b.py-")
-    assert plan.describe_apart(plan.cells(made)).values().mapping.keys() == {cell.key for cell in plan.cells(made)}
+    assert set(plan.describe_apart(cells).values()) == {"python a.py", "python b.py"}
 
 
 def test_values_are_put_in_their_places_or_added_as_arguments() -> None:
@@ -113,6 +111,7 @@ def test_a_planned_look_needs_more_rounds_and_sides() -> None:
         ({"words": ["a 'b"]}, "cannot read"),
         ({"words": ["echo {1..10000}"]}, "10,000 values"),
         ({"words": ["echo {1..99} {1..99}"]}, "9,801 commands"),
+        ({"program": [*["{1..200}"] * 9]}, "commands, more than"),
         ({"words": ["a"], "vary": ["lr"]}, "--vary"),
         ({"words": ["a"], "vary": ["lr=1,,2"]}, "--vary lr"),
     ],

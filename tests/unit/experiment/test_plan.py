@@ -218,7 +218,7 @@ def test_servers_that_cannot_be_told_apart_or_started_are_refused(text: str, rea
 
 
 def test_arguments_of_a_command_are_crossed_and_each_cell_is_shown_by_what_differs() -> None:
-    text = "name: x\nworkloads: [{command: [python, train.py], name: t, arguments: {--lr: [0.10, 2], --fast: [true, false]}}]"
+    text = "name: x\nworkloads:\n  - {command: [python, train.py], arguments: {--lr: [0.10, 2], --fast: [true, false]}}"
     cells = plan.cells(experiment(text))
     assert [cell.command[2:] for cell in cells] == [
         ("--lr", "0.10", "--fast"),
