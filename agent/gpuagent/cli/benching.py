@@ -164,6 +164,9 @@ class Bench:
         except FirstRoundError:
             self._forget()
             raise
+        if not lines.made:
+            self._forget()
+            raise GpuAgentError("no round fits into --at-most, so there is nothing to compare; give it more time")
         if ending.is_stored:
             self._print(experiment, lines)
         self._forget()
