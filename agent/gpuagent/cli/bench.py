@@ -1,10 +1,11 @@
 """`gpuagent bench`: compare commands or settings in one command, from nothing to the answer."""
 
+import fcntl
 import os
 import re
-import select
 import shutil
 import stat
+import termios
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -128,12 +129,18 @@ def _is_workload(word: str, rest: Sequence[str]) -> bool:
     return is_alone and not re.search(r"\s", word) and shutil.which(word) is None
 
 
+def _has_bytes() -> bool:
+    """Return whether a pipe on standard input has something to read."""
+    available = fcntl.ioctl(0, termios.FIONREAD, bytes(4))
+    return any(available)
+
+
 def _input_file() -> Path | None:
     """Return the file that standard input comes from; None: it is no file."""
     mode = os.fstat(0).st_mode
     path = Path("/proc/self/fd/0").resolve()
     if stat.S_ISREG(mode) and path.is_file():
         return path
-    if (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)) and select.select([0], [], [], 0)[0] and os.get_blocking(0):
+    if stat.S_ISREG(mode) or (stat.S_ISFIFO(mode) and _has_bytes()):
         click.echo("gpuagent: standard input is a pipe, which only one run could read; give a file: < FILE", err=True)
     return None

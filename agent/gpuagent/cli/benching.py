@@ -91,21 +91,24 @@ class Bench:
         Raises:
             GpuAgentError: a run of the first round failed, or a cell cannot run here.
         """
+        self._check()
         folder, node_id = find_place(self.config)
-        key = digest_bench({**self.content, "prepare": self.prepare, "store": self.store}, str(Path.cwd()))
+        uses_collector = self.store is None and is_reachable(self.config.collector)
+        store = self.store or _STORE
+        place = self.config.collector if uses_collector else store_place(store)
+        # What began in one place goes on there.
+        key = digest_bench({**self.content, "prepare": self.prepare, "place": place}, str(Path.cwd()))
         self._path = folder / "experiments" / f"bench-{key}.json"
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._check()
         with lock(self._path.with_suffix(".lock"), held="another command makes these runs here"):
             if anew:
                 self._path.unlink(missing_ok=True)
                 self._path.with_suffix(".jsonl").unlink(missing_ok=True)
             experiment = self._find_experiment()
-            if self.store is None and is_reachable(self.config.collector):
+            if uses_collector:
                 return self._answer(experiment, "")
             if self.store is None and "collector" in self.given:
                 click.echo(f"gpuagent: no collector listens at {self.config.collector}", err=True)
-            store = self.store or _STORE
             self._store_words = ("--store", store) if self.store else ()
             with own_collector(store, default_token_file()) as address:
                 self.config = replace(
@@ -115,7 +118,7 @@ class Bench:
                     token_file=default_token_file(),
                     node_id=self.config.node_id or node_id,
                     # What waits in the node's spool is for its own collector.
-                    spool=folder / "bench" / hashlib.sha256(store_place(store).encode()).hexdigest()[:8],
+                    spool=folder / "bench" / hashlib.sha256(place.encode()).hexdigest()[:8],
                 )
                 self.given = [*self.given, "collector", "spool"]
                 return self._answer(experiment, f"in {store} as {experiment.name}")
@@ -124,6 +127,9 @@ class Bench:
         """Return the experiment of an interrupted command like this one, or a new one."""
         if self._path.exists():
             return parse_experiment(self._path.read_bytes(), str(self._path))
+        return self._new_experiment()
+
+    def _new_experiment(self) -> Experiment:
         return parse_experiment(json.dumps({"name": name_bench(self.content), **self.content}).encode(), "bench")
 
     def _forget(self) -> None:
@@ -132,7 +138,7 @@ class Bench:
 
     def _check(self) -> None:
         """Refuse what could not run, before anything starts."""
-        experiment, gpus = self._find_experiment(), self._gpus
+        experiment, gpus = self._new_experiment(), self._gpus
         plan.narrowed(experiment, ())
         planner = Planner(Catalogue(self.config.python), allow_commands=True)
         if lacking := check_cells(experiment, planner.plan, gpus):
@@ -146,7 +152,9 @@ class Bench:
         lines = _BenchLines(journal, plan.all_trials(experiment))
         if journal.done:
             lines.note(f"resumes: {lines.made} of {lines.planned} runs are stored; --anew makes all of them")
-        self._path.write_text(json.dumps({"name": experiment.name, **self.content}), encoding="utf-8")
+        unfinished = self._path.with_suffix(".new")
+        unfinished.write_text(json.dumps({"name": experiment.name, **self.content}), encoding="utf-8")
+        unfinished.replace(self._path)
         making = Making(
             experiment=experiment,
             journal=journal,
@@ -167,8 +175,11 @@ class Bench:
         if not lines.made:
             self._forget()
             raise GpuAgentError("no round fits into --at-most, so there is nothing to compare; give it more time")
-        if ending.is_stored:
-            self._print(experiment, lines)
+        try:
+            self._print(experiment, lines, is_stored=ending.is_stored)
+        except GpuAgentError:
+            self._forget()
+            raise
         self._forget()
         return int(any(done.status != "succeeded" for done in journal.done))
 
@@ -188,13 +199,14 @@ class Bench:
             last = "".join(f": {harmless(line):.100}" for line in done.stdout.strip().splitlines()[-1:])
             raise GpuAgentError(f"--prepare ended with exit code {done.returncode}{last}")
 
-    def _print(self, experiment: Experiment, lines: RunLines) -> None:
-        """Print the comparison of the runs, and write the files."""
+    def _print(self, experiment: Experiment, lines: RunLines, *, is_stored: bool) -> None:
+        """Print the comparison of the runs, and write the files; where that is impossible, the command for later."""
         program, connection = find_collector_command(), connection_words(self.config)
         answer = [*shlex.split(experiment.answers[0]), "--experiment", experiment.name]
         by = answer[1:]
-        if program is None:
-            click.echo(f"gpuagent: there is no `collector` here; run: collector {shlex.join(answer)}", err=True)
+        if program is None or not is_stored:
+            reason = "when the collector has the samples" if program else "where `collector` is installed"
+            lines.note(f"{reason}, run: collector {shlex.join([*answer, *self._store_words])}")
             return
         await_figures(program, experiment.name, connection)
         if not lines.has_throughput:

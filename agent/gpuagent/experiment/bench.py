@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpuagent.experiment.file import parse_width
 from gpuagent_common.cli import parse_pairs, word_parameters
 from gpuagent_common.errors import MisuseError
-from gpuagent_common.program_name import name_program
+from gpuagent_common.program_name import check_program_name, name_program
 
 # Cells of one command line: more would be a mistake, such as a brace of the program's own.
 _MOST_CELLS = 256
@@ -127,13 +128,15 @@ def bench_file(asked: Asked, is_workload: Callable[[str], bool]) -> dict[str, An
     else:
         commands = _commands(asked, vary)
         environments = []
-        name = asked.name or _program_name(commands)
+        name = check_program_name(asked.name) if asked.name is not None else _program_name(commands)
         entries = [{"name": name, "command": command} for command in commands]
         facets = ["command"] if len(commands) > 1 else []
     environments += [one for text in asked.environments for one in expand_braces(text)]
     beside = [one for text in asked.beside for one in expand_braces(text)]
     facets += ["environment"] if len(environments) > 1 else []
     facets += ["interference"] if len(beside) > 1 else []
+    if "until" in asked.top:
+        parse_width(asked.top["until"])
     if "until" in asked.top and not facets:
         raise MisuseError("--until needs at least two commands or settings to compare")
     by = ",".join(facets) or ("command" if "command" in entries[0] else "workload")
@@ -185,9 +188,9 @@ def _parameters(words: Sequence[str], vary: Mapping[str, Sequence[str]]) -> dict
 def _commands(asked: Asked, vary: Mapping[str, Sequence[str]]) -> list[list[str]]:
     """Return every command, each once."""
     if asked.program:
-        words = list(map(expand_braces, asked.program))
-        _check_number(map(len, (*words, *vary.values())))
-        forms = itertools.product(*words)
+        expanded = list(map(expand_braces, asked.program))
+        _check_number(map(len, (*expanded, *vary.values())))
+        forms = itertools.product(*expanded)
         templates = [[re.sub(r"\\([{}])", r"\1", word) for word in words] for words in forms]
     else:
         if stray := next((word for word in asked.words if word.startswith("-")), None):
