@@ -84,7 +84,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> in
     given to each run. The exit code is 1 if a run failed.
     """
     from gpuagent.cli.benching import Bench, check_output
-    from gpuagent.experiment.bench import Asked, bench_file
+    from gpuagent.experiment.bench import bench_file
 
     program = ctx.meta.get("program", [])
     files, prepare, anew, force = (options.pop(name) for name in ("files", "prepare", "anew", "force"))
@@ -97,14 +97,12 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> in
     top = {"repeats": options.pop("rounds"), "warm_up": options.pop("warm_up"), "until": options.pop("until")}
     top["budget"] = {"hours": hours} if (hours := options.pop("hours")) else None
     content = bench_file(
-        Asked(
-            words=words,
-            program=program,
-            settings=settings,
-            top={name: value for name, value in top.items() if value is not None},
-            **{name: options.pop(name) for name in ("vary", "environments", "beside", "name")},
-        ),
-        lambda word: _is_workload(word, words[1:]),
+        words,
+        program,
+        is_workload=bool(words) and _is_workload(words[0], words[1:]),
+        settings=settings,
+        top={name: value for name, value in top.items() if value is not None},
+        **{name: options.pop(name) for name in ("vary", "environments", "beside", "name")},
     )
     if program and len(content["workloads"]) == 1:
         click.echo("gpuagent: one command, so nothing to compare; quote braces, '{a,b}', or give --vary", err=True)

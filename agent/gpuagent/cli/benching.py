@@ -5,7 +5,6 @@ import hashlib
 import json
 import shlex
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ import click
 
 from gpuagent.agent_config import AgentConfig, find_place
 from gpuagent.cli.collector_command import connection_words, find_collector_command
-from gpuagent.cli.conducting import Making, resumable
+from gpuagent.cli.conducting import Making
 from gpuagent.cli.experiment_answer import await_figures
 from gpuagent.cli.own_collector import is_reachable, own_collector
 from gpuagent.cli.run_lines import RunLines
@@ -167,8 +166,7 @@ class Bench:
             prepare=self._prepare,
         )
         try:
-            with resumable(lines, time.monotonic):
-                ending = making.make()
+            is_stored, _ = making.make()
         except FirstRoundError:
             self._forget()
             raise
@@ -176,7 +174,7 @@ class Bench:
             self._forget()
             raise GpuAgentError("no round fits into --at-most, so there is nothing to compare; give it more time")
         try:
-            self._print(experiment, lines, is_stored=ending.is_stored)
+            self._print(experiment, lines, is_stored=is_stored)
         except GpuAgentError:
             self._forget()
             raise

@@ -1,6 +1,7 @@
 """The runs of an experiment, made by the node's agent or one of our own, and continued where they were interrupted."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,19 +25,6 @@ from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """The end of an experiment's runs.
-
-    Attributes:
-        is_stored: whether the collector has the samples of an agent of our own.
-        has_stopped: whether a planned look ended it.
-    """
-
-    is_stored: bool
-    has_stopped: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Making:
     """The runs to make.
 
@@ -57,8 +45,11 @@ class Making:
     place: str = ""
     prepare: Callable[[Trial], None] = lambda _trial: None
 
-    def make(self) -> Ending:
+    def make(self) -> tuple[bool, bool]:
         """Make the runs that are left; begin again if another's agent ends first, unless no run was made since then.
+
+        Returns:
+            Whether the collector has the samples of an agent of our own, and whether a planned look ended it.
 
         An agent that lasts as long as another command ends between two runs, when that command has no run left.
         """
@@ -72,12 +63,12 @@ class Making:
                 made_before = len(self.journal.done)
                 self.lines.note("the agent on this node has ended; another one makes the remaining runs")
 
-    def _make(self) -> Ending:
+    def _make(self) -> tuple[bool, bool]:
         experiment, journal = self.experiment, self.journal
         every = plan.all_trials(experiment, self.lacking)
         left = journal.left(every)
         if not left:
-            return Ending(is_stored=True, has_stopped=False)
+            return True, False
         working_directory = str(Path.cwd())
         first = plan.spec(left[0], experiment, working_directory)
         with node_agent(self.config, self.given, first, place=self.place) as agent, contextlib.closing(self.lines):
@@ -95,9 +86,17 @@ class Making:
                     experiment, self.config, agent.waiting, made=sum(done.repeat > 0 for done in journal.done)
                 ),
             )
-            conductor.run()
+            began = time.monotonic()
+            try:
+                conductor.run()
+            except KeyboardInterrupt:
+                self.lines.close()
+                made = f"{self.lines.made} of {self.lines.planned} runs are stored"
+                after = write_duration(time.monotonic() - began)
+                self.lines.note(f"cancelled after {after}; {made}; run it again to resume")
+                raise click.exceptions.Exit(130) from None
             await_delivery(agent.waiting)
-        return Ending(is_stored=not agent.left_behind(), has_stopped=conductor.has_stopped)
+        return not agent.left_behind(), conductor.has_stopped
 
     def _submit(self, agent: NodeAgent, spec: RunSpec) -> Iterator[RunUpdate]:
         """Yield the updates of a run, and print what its start waits for."""
@@ -108,17 +107,3 @@ class Making:
                     notice.close()
                 self.lines.follow(update)
                 yield update
-
-
-@contextlib.contextmanager
-def resumable(lines: RunLines, clock: Callable[[], float]) -> Iterator[None]:
-    """Print how far the runs came where an interruption ends the block."""
-    began = clock()
-    try:
-        yield
-    except KeyboardInterrupt:
-        lines.close()
-        after = write_duration(clock() - began)
-        made = f"{lines.made} of {lines.planned} runs are stored"
-        lines.note(f"cancelled after {after}; {made}; run it again to resume")
-        raise click.exceptions.Exit(130) from None

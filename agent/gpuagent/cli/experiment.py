@@ -3,7 +3,6 @@
 import collections
 import shutil
 import textwrap
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -82,7 +81,7 @@ def run(
     interruption the same command resumes; a run that has ended is never repeated.
     """
     from gpuagent.agent_config import find_place
-    from gpuagent.cli.conducting import Making, resumable
+    from gpuagent.cli.conducting import Making
     from gpuagent.cli.run_lines import RunLines
     from gpuagent.experiment import plan
     from gpuagent.experiment.conduct import Journal, check_cells, check_concerns, occupant_concerns, torch_concerns
@@ -138,11 +137,10 @@ def run(
             gpus=gpus,
             lines=lines,
         )
-        with resumable(lines, time.monotonic):
-            ending = making.make()
-    answer.print(config, is_stored=ending.is_stored)
+        is_stored, has_stopped = making.make()
+    answer.print(config, is_stored=is_stored)
     has_failed = any(done.status != "succeeded" for done in journal.ended(every))
-    return int(has_failed or not (ending.has_stopped or not journal.left(every)))
+    return int(has_failed or not (has_stopped or not journal.left(every)))
 
 
 def _all_made(experiment: "Experiment", ended: Sequence["Done"]) -> str:

@@ -1,12 +1,12 @@
 """One line for each run of an experiment: redrawn on a terminal while it runs, and printed when it has ended."""
 
 import shutil
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from gpuagent.cli.follow import OutputCopy
 from gpuagent.cli.progress import ProgressLine, ReadGpus, has_terminal
 from gpuagent.experiment.conduct import Journal
 from gpuagent.experiment.plan import Trial, describe_apart
@@ -15,7 +15,6 @@ from gpuagent.runs.steps import write_figure
 from gpuagent_common.text import harmless, write_duration
 from gpuagent_proto.v1.run_pb2 import RunUpdate
 
-_POLL_SECONDS = 0.25
 _MOST_LABEL_CHARACTERS = 44
 # Left of 80 columns for a label on a narrow terminal.
 _FIGURES_CHARACTERS = 36
@@ -47,7 +46,7 @@ class RunLines:
         self._places = {(trial.cell.key, trial.repeat): at for at, trial in enumerate(self._counted, start=1)}
         self._notices: set[str] = set()
         self._current: Trial | None = None
-        self._live: _LiveLine | None = None
+        self._live: OutputCopy | None = None
 
     @property
     def made(self) -> int:
@@ -61,7 +60,7 @@ class RunLines:
 
     def wait(self, trial: Trial, reason: str) -> None:
         """Print why the next run waits."""
-        self._stop_live()
+        self.close()
         self._print(trial, reason)
 
     def begin(self, trial: Trial) -> None:
@@ -70,12 +69,16 @@ class RunLines:
 
     def follow(self, update: RunUpdate) -> None:
         """Draw the line of a run that has started, on a terminal, until it has ended."""
-        if update.status == "running" and self._live is None and self._current and has_terminal():
-            self._live = _LiveLine(self._progress(self._current, update))
+        if update.status != "running" or self._live or self._current is None or not has_terminal():
+            return
+        left = self._journal.expected_seconds(self._journal.left(self._every)) or None
+        folder, title = Path(update.run_directory), self._title(self._current).rstrip()
+        progress = ProgressLine(update.run_id, folder, self.read_gpus, left, title=title)
+        self._live = OutputCopy(folder, progress, quiet_stdout=True, is_silent=True)
 
     def end(self, trial: Trial, update: RunUpdate, seconds: float, cool_down_seconds: float) -> None:
         """Print how a run ended, and where no line is redrawn also the expected time of the rest."""
-        self._stop_live()
+        self.close()
         took = write_duration(update.seconds if update.HasField("seconds") else seconds)
         parts = [took] if update.status == "succeeded" else [f"{update.status.replace('_', ' ')} after {took}"]
         if speed := self._read_throughput(update):
@@ -104,19 +107,10 @@ class RunLines:
         click.echo(f"gpuagent: {words}", err=True)
 
     def close(self) -> None:
-        """Remove the line of a run that was cancelled."""
-        self._stop_live()
-
-    def _stop_live(self) -> None:
+        """Remove the line of a run that has ended, or was cancelled."""
         if self._live:
-            self._live.stop()
+            self._live.finish()
             self._live = None
-
-    def _progress(self, trial: Trial, update: RunUpdate) -> ProgressLine:
-        left = self._journal.expected_seconds(self._journal.left(self._every)) or None
-        return ProgressLine(
-            update.run_id, Path(update.run_directory), self.read_gpus, left, title=self._title(trial).rstrip()
-        )
 
     def _read_throughput(self, update: RunUpdate) -> str:
         """Return the throughput of a run in words; empty: it reported none."""
@@ -139,23 +133,3 @@ class RunLines:
 
     def _print(self, trial: Trial, words: str) -> None:
         click.echo(f"{self._title(trial)}  {words}", err=True)
-
-
-class _LiveLine:
-    """A thread that redraws the line of a run."""
-
-    def __init__(self, progress: ProgressLine) -> None:
-        self._progress = progress
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Remove the line."""
-        self._stopped.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopped.wait(_POLL_SECONDS):
-            self._progress.draw(is_at_line_start=True)
-        self._progress.clear()

@@ -7,8 +7,8 @@ import math
 import re
 import secrets
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from gpuagent.experiment.file import parse_width
@@ -33,29 +33,6 @@ _OF_SHELLS = re.compile(r"[|&;<>()$`*?\[\]#~!\n]|^\s*\w+=")
 
 # At the end of a name in a store.
 _NAME_CHARACTERS = 40
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A command line of `gpuagent bench`.
-
-    Attributes:
-        words: each a command line, or the name of a workload and its parameters.
-        program: a program and its arguments, as after `--`; empty: there is none.
-        vary: NAME=VALUE,VALUE texts.
-        environments, beside: with braces.
-        settings: keys of each entry of an experiment file, such as `observe`.
-        top: keys of the experiment file, such as `until`.
-    """
-
-    words: Sequence[str]
-    program: Sequence[str]
-    vary: Sequence[str]
-    environments: Sequence[str]
-    beside: Sequence[str]
-    name: str | None
-    settings: Mapping[str, Any]
-    top: Mapping[str, Any]
 
 
 def expand_braces(text: str) -> list[str]:
@@ -108,45 +85,66 @@ def split_line(line: str) -> list[str]:
     return words
 
 
-def bench_file(asked: Asked, is_workload: Callable[[str], bool]) -> dict[str, Any]:
+def bench_file(
+    words: Sequence[str],
+    program: Sequence[str],
+    *,
+    vary: Sequence[str] = (),
+    environments: Sequence[str] = (),
+    beside: Sequence[str] = (),
+    name: str | None = None,
+    is_workload: bool = False,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    top: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
     """Return the content of the experiment file for a command line, without its name.
+
+    Args:
+        words: each a command line, or the name of a workload and its parameters.
+        program: a program and its arguments, as after `--`; empty: there is none.
+        vary: NAME=VALUE,VALUE texts.
+        environments, beside: with braces.
+        name: of the programs; None: it follows from them.
+        is_workload: whether the first word is a workload.
+        settings: keys of each entry of an experiment file, such as `observe`.
+        top: keys of the experiment file, such as `until`.
 
     Raises:
         MisuseError: the command line makes no sense.
     """
-    vary = {name: _values(name, text) for name, text in parse_pairs(asked.vary, "--vary").items()}
-    if asked.words and asked.program:
-        raise MisuseError(f"unexpected {asked.words[0]!r} before `--`; give commands in quotes, or one behind `--`")
-    if not asked.words and not asked.program:
+    varied = {key: _values(key, text) for key, text in parse_pairs(vary, "--vary").items()}
+    if words and program:
+        raise MisuseError(f"unexpected {words[0]!r} before `--`; give commands in quotes, or one behind `--`")
+    if not words and not program:
         raise MisuseError("give commands in quotes, a workload, or one command behind `--`; see: gpuagent bench --help")
     facets = []
-    if asked.words and is_workload(asked.words[0]):
-        parameters = _parameters(asked.words[1:], vary)
-        environments = parameters.pop("environment", [])
-        entries: list[dict[str, Any]] = [{"workload": asked.words[0], "parameters": parameters}]
+    if is_workload:
+        parameters = _parameters(words[1:], varied)
+        places = parameters.pop("environment", [])
+        entries: list[dict[str, Any]] = [{"workload": words[0], "parameters": parameters}]
         facets = [f"parameter:{name}" for name, values in parameters.items() if len(values) > 1]
     else:
-        commands = _commands(asked, vary)
-        environments = []
-        name = check_program_name(asked.name) if asked.name is not None else _program_name(commands)
-        entries = [{"name": name, "command": command} for command in commands]
+        commands = _commands(words, program, varied)
+        places = []
+        called = check_program_name(name) if name is not None else _program_name(commands)
+        entries = [{"name": called, "command": command} for command in commands]
         facets = ["command"] if len(commands) > 1 else []
-    environments += [one for text in asked.environments for one in expand_braces(text)]
-    beside = [one for text in asked.beside for one in expand_braces(text)]
-    facets += ["environment"] if len(environments) > 1 else []
-    facets += ["interference"] if len(beside) > 1 else []
-    if "until" in asked.top:
-        parse_width(asked.top["until"])
-    if "until" in asked.top and not facets:
+    places += [one for text in environments for one in expand_braces(text)]
+    neighbours = [one for text in beside for one in expand_braces(text)]
+    facets += ["environment"] if len(places) > 1 else []
+    facets += ["interference"] if len(neighbours) > 1 else []
+    if "until" in top:
+        parse_width(top["until"])
+    if "until" in top and not facets:
         raise MisuseError("--until needs at least two commands or settings to compare")
     by = ",".join(facets) or ("command" if "command" in entries[0] else "workload")
     return {
-        "repeats": ROUNDS if "until" not in asked.top else _ROUNDS_UNTIL,
+        "repeats": ROUNDS if "until" not in top else _ROUNDS_UNTIL,
         "warm_up": 1,
-        **asked.top,
-        **({"environments": environments} if environments else {}),
-        **({"with": beside} if beside else {}),
-        "workloads": [{**entry, **asked.settings} for entry in entries],
+        **top,
+        **({"environments": places} if places else {}),
+        **({"with": neighbours} if neighbours else {}),
+        "workloads": [{**entry, **settings} for entry in entries],
         "answer": [f"compare --by {by}"],
     }
 
@@ -185,24 +183,24 @@ def _parameters(words: Sequence[str], vary: Mapping[str, Sequence[str]]) -> dict
     return found
 
 
-def _commands(asked: Asked, vary: Mapping[str, Sequence[str]]) -> list[list[str]]:
+def _commands(lines: Sequence[str], program: Sequence[str], vary: Mapping[str, Sequence[str]]) -> list[list[str]]:
     """Return every command, each once."""
-    if asked.program:
-        expanded = list(map(expand_braces, asked.program))
+    if program:
+        expanded = list(map(expand_braces, program))
         _check_number(map(len, (*expanded, *vary.values())))
         forms = itertools.product(*expanded)
         templates = [[re.sub(r"\\([{}])", r"\1", word) for word in words] for words in forms]
     else:
-        if stray := next((word for word in asked.words if word.startswith("-")), None):
+        if stray := next((word for word in lines if word.startswith("-")), None):
             raise MisuseError(f"no option {stray:.60}; a program's own come within its quotes, or behind `--`")
-        templates = [[line] for text in asked.words for line in expand_braces(text)]
+        templates = [[line] for text in lines for line in expand_braces(text)]
         _check_number(map(len, (templates, *vary.values())))
     made = []
     for template, values in itertools.product(templates, itertools.product(*vary.values())):
         words = list(template)
         for name, value in zip(vary, values, strict=True):
-            words = _with_value(words, name, value, is_line=not asked.program)
-        made.append(words if asked.program else split_line(words[0]))
+            words = _with_value(words, name, value, is_line=not program)
+        made.append(words if program else split_line(words[0]))
     twice = [words for at, words in enumerate(made) if words in made[:at]]
     if twice:
         raise MisuseError(f"the command {shlex.join(twice[0])!r:.100} is given twice; runs are told apart by commands")

@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 
 from gpuagent.experiment import plan
-from gpuagent.experiment.bench import Asked, bench_file, expand_braces, name_bench, split_line
+from gpuagent.experiment.bench import bench_file, expand_braces, name_bench, split_line
 from gpuagent.experiment.file import Experiment, parse_experiment
 from gpuagent_common.errors import MisuseError
 
 
-def content(*words: str, workload: bool = False, **given: Any) -> dict[str, Any]:
-    names = ("program", "vary", "environments", "beside")
-    settings = {"words": words, "name": None, "settings": {}, "top": {}, **dict.fromkeys(names, ()), **given}
-    return bench_file(Asked(**settings), lambda _word: workload)
+def content(*words: str, workload: bool = False, program: Sequence[str] = (), **given: Any) -> dict[str, Any]:
+    return bench_file(words, program, is_workload=workload, **given)
 
 
 def experiment(*words: str, **given: Any) -> Experiment:
