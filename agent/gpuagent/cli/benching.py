@@ -213,10 +213,10 @@ class Bench:
         _ask([program, *answer, *connection], None)
         for file in self.files:
             if file.suffix == ".html":
-                _ask([program, "report", str(file), *by, *connection], None)
+                _ask([program, "report", str(file), "--force", *by, *connection], None)
             elif file.suffix in _FIGURES:
                 metric = "throughput" if lines.has_throughput else "run_seconds"
-                _ask([program, "plot", metric, *by, "-o", str(file), *connection], None)
+                _ask([program, "plot", metric, *by, "-o", str(file), "--force", *connection], None)
             else:
                 _ask([program, *answer, "--format", _TABLES[file.suffix], *connection], file)
                 click.echo(f"{file}: written")

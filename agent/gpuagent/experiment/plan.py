@@ -126,10 +126,16 @@ def cells(experiment: Experiment) -> list[Cell]:
     shared: dict[str, set[str]] = {}
     for cell in distinct:
         shared[cell.name] = shared.get(cell.name, set(cell.command)) & set(cell.command)
-    return [
-        replace(cell, words_apart=tuple(word for word in cell.command if word not in shared[cell.name]))
-        for cell in distinct
-    ]
+    return [replace(cell, words_apart=_words_apart(cell.command, shared[cell.name])) for cell in distinct]
+
+
+def _words_apart(command: Sequence[str], shared: Collection[str]) -> tuple[str, ...]:
+    """Return the words of a command that others of its name lack; a value comes with its option."""
+    found: list[str] = []
+    for before, word in itertools.pairwise(("", *command)):
+        if word not in shared:
+            found += [before, word] if before in shared and before.startswith("-") else [word]
+    return tuple(found)
 
 
 def describe_apart(cells: Sequence[Cell]) -> dict[str, str]:
