@@ -16,8 +16,8 @@ from gpuagent_common.text import harmless, write_duration
 from gpuagent_proto.v1.run_pb2 import RunUpdate
 
 _MOST_LABEL_CHARACTERS = 44
-# Left of 80 columns for a label on a narrow terminal.
-_FIGURES_CHARACTERS = 36
+# For the place and the figures of a run, beside its label.
+_FIGURES_CHARACTERS = 46
 
 # Reading the temperatures takes less than a second.
 _COOL_DOWN_SECONDS = 1.0
