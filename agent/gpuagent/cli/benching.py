@@ -108,19 +108,22 @@ class Bench:
                 return self._answer(experiment, "")
             if self.store is None and "collector" in self.given:
                 click.echo(f"gpuagent: no collector listens at {self.config.collector}", err=True)
-            self._store_words = ("--store", store) if self.store else ()
             with own_collector(store, default_token_file()) as address:
-                self.config = replace(
-                    self.config,
-                    collector=address,
-                    tls=None,
-                    token_file=default_token_file(),
-                    node_id=self.config.node_id or node_id,
-                    # What waits in the node's spool is for its own collector.
-                    spool=folder / "bench" / hashlib.sha256(place.encode()).hexdigest()[:8],
-                )
-                self.given = [*self.given, "collector", "spool"]
+                self._deliver_to(address, folder / "bench" / hashlib.sha256(place.encode()).hexdigest()[:8], node_id)
+                self._store_words = ("--store", store) if self.store else ()
                 return self._answer(experiment, f"in {store} as {experiment.name}")
+
+    def _deliver_to(self, address: str, spool: Path, node_id: str) -> None:
+        """Use a collector of our own, with a spool of its own: what waits in the node's is for the node's collector."""
+        self.config = replace(
+            self.config,
+            collector=address,
+            tls=None,
+            token_file=default_token_file(),
+            node_id=self.config.node_id or node_id,
+            spool=spool,
+        )
+        self.given = [*self.given, "collector", "spool"]
 
     def _find_experiment(self) -> Experiment:
         """Return the experiment of an interrupted command like this one, or a new one."""
@@ -207,7 +210,7 @@ class Bench:
             lines.note(f"{reason}, run: collector {shlex.join([*answer, *self._store_words])}")
             return
         await_figures(program, experiment.name, connection)
-        if not lines.has_throughput:
+        if lines.has_throughput is False:
             answer += ["--metric", "run_seconds"]
             lines.note("no throughput is reported, so the figures are durations")
         _ask([program, *answer, *connection], None)
@@ -215,7 +218,7 @@ class Bench:
             if file.suffix == ".html":
                 _ask([program, "report", str(file), "--force", *by, *connection], None)
             elif file.suffix in _FIGURES:
-                metric = "throughput" if lines.has_throughput else "run_seconds"
+                metric = "run_seconds" if lines.has_throughput is False else "throughput"
                 _ask([program, "plot", metric, *by, "-o", str(file), "--force", *connection], None)
             else:
                 _ask([program, *answer, "--format", _TABLES[file.suffix], *connection], file)

@@ -117,15 +117,13 @@ def bench_file(
         raise MisuseError(f"unexpected {words[0]!r} before `--`; give commands in quotes, or one behind `--`")
     if not words and not program:
         raise MisuseError("give commands in quotes, a workload, or one command behind `--`; see: gpuagent bench --help")
-    facets = []
     if is_workload:
         parameters = _parameters(words[1:], varied)
         places = parameters.pop("environment", [])
         entries: list[dict[str, Any]] = [{"workload": words[0], "parameters": parameters}]
-        facets = [f"parameter:{name}" for name, values in parameters.items() if len(values) > 1]
+        facets = [f"parameter:{key}" for key, values in parameters.items() if len(values) > 1]
     else:
-        commands = _commands(words, program, varied)
-        places = []
+        commands, places = _commands(words, program, varied), []
         called = check_program_name(name) if name is not None else _program_name(commands)
         entries = [{"name": called, "command": command} for command in commands]
         facets = ["command"] if len(commands) > 1 else []
@@ -133,9 +131,7 @@ def bench_file(
     neighbours = [one for text in beside for one in expand_braces(text)]
     facets += ["environment"] if len(places) > 1 else []
     facets += ["interference"] if len(neighbours) > 1 else []
-    if "until" in top:
-        parse_width(top["until"])
-    if "until" in top and not facets:
+    if "until" in top and parse_width(top["until"]) and not facets:
         raise MisuseError("--until needs at least two commands or settings to compare")
     by = ",".join(facets) or ("command" if "command" in entries[0] else "workload")
     return {
@@ -177,7 +173,7 @@ def _parameters(words: Sequence[str], vary: Mapping[str, Sequence[str]]) -> dict
     given = parse_pairs(word_parameters(words), "a parameter")
     found = {name: expand_braces(value) for name, value in given.items()}
     for name, values in vary.items():
-        if name in found:
+        if name.lstrip("-") in found:
             raise MisuseError(f"{name} is given twice; omit one")
         found[name.lstrip("-")] = list(values)
     return found
