@@ -124,6 +124,27 @@ def test_a_collector_that_listens_is_used_and_a_store_can_be_named(node: Node) -
     assert refused.stderr.count("\n") == 1
 
 
+REPORTS = """
+import json, os, sys, time
+if sys.argv[1] != "0":
+    with open(os.environ["GPUAGENT_RUN_DIR"] + "/events.0.0.jsonl", "w") as file:
+        result = {"event": "result", "name": "throughput", "value": float(sys.argv[1]), "unit": "images/s"}
+        print(json.dumps({"t": time.time_ns(), **result}), file=file)
+"""
+
+
+def test_throughput_is_compared_where_all_programs_report_it_and_else_their_durations(node: Node) -> None:
+    (node.folder / "reports.py").write_text(REPORTS)
+    words = ("gpuagent", "bench", "--rounds", "1", "--vary", "speed=", "--", PYTHON, "reports.py", "{speed}")
+    all_report = node.run(*words[:5], "speed=10,20", *words[6:])
+    assert "10 images/s" in all_report.stderr
+    assert "throughput, images/s" in all_report.stdout
+    one_reports = node.run(*words[:5], "speed=0,20", *words[6:])
+    assert "no throughput is reported" in one_reports.stderr
+    assert "run duration" in one_reports.stdout
+    assert "no throughput is known" not in one_reports.stdout
+
+
 def test_one_command_beside_unquoted_braces_is_named_and_a_time_limit_ends_it(node: Node) -> None:
     done = node.run("gpuagent", "bench", "--at-most", "0.001s", "--", "echo", "1", "2", code=1)
     assert "quote braces" in done.stderr
