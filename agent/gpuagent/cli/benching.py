@@ -238,8 +238,10 @@ def _ask(command: Sequence[str], file: Path | None) -> None:
         output = stack.enter_context(file.open("wb")) if file else None
         done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
     said = [line for line in done.stderr.splitlines() if not line.startswith("reading ")]
+    if done.returncode and not said:  # such as a reader of our output that has closed it
+        raise click.exceptions.Exit(done.returncode)
     if done.returncode:
-        raise GpuAgentError("; ".join(line.removeprefix("collector: ") for line in said) or "no answer")
+        raise GpuAgentError("; ".join(line.removeprefix("collector: ") for line in said))
     for line in said:
         click.echo(line, err=True)
 
