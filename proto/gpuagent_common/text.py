@@ -24,3 +24,15 @@ def is_dangerous(character: str) -> bool:
 def counted(count: int, noun: str) -> str:
     """Return a count of things: 1 run, 1,234 runs."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def write_duration(seconds: float) -> str:
+    """Return a duration in its two largest units: 1.23 ms, 840 ms, 12.3 s, 4 min 05 s, 2 h 07 min."""
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"

@@ -14,6 +14,7 @@ _COMMANDS = {
     "join": "Join a collector: store its token and certificate.",
     "start": "Sample this node until stopped.",
     "run": "Run a workload or any command, and measure it.",
+    "bench": "Compare commands or settings: run them in turns, and answer.",
     "experiment": "Run an experiment from a file.",
     "image": "Build or pull the image of the workloads.",
     "info": "Show this node's hardware, environments and sources.",
@@ -36,9 +37,7 @@ def cli(verbose: bool) -> None:
 
     \b
     Begin with:
-      collector serve                     in one terminal
-      gpuagent run mnist --repeat 3       in another
-      collector runs
+      gpuagent bench 'python a.py' 'python b.py'
     """
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter("gpuagent: %(message)s"))

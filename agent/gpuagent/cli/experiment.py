@@ -1,34 +1,29 @@
 """`gpuagent experiment`: many runs that answer one question, from a file."""
 
 import collections
-import contextlib
 import shutil
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuagent.cli.experiment_answer import Answer, await_delivery, is_narrow
-from gpuagent.cli.node_agent import PLANNING, NodeAgent, given_to_agent, node_agent
+from gpuagent.cli.experiment_answer import Answer
+from gpuagent.cli.node_agent import given_to_agent
 from gpuagent.cli.options import agent_config, agent_options
 from gpuagent_common.cli import MOST, NAME, interrupt_on_signals
 from gpuagent_common.connection import TokenError, read_token
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.folders import expand_user
-from gpuagent_common.text import counted
+from gpuagent_common.text import counted, write_duration
 from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
-    from gpuagent.agent_config import AgentConfig
-    from gpuagent.experiment.conduct import Journal
+    from gpuagent.experiment.conduct import Done, Journal
     from gpuagent.experiment.file import Experiment
-    from gpuagent.experiment.gpus import NodeGpus
     from gpuagent.experiment.plan import Trial
-    from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
 _OUTPUT_HELP = "Folder of the answer's tables and figures.  [default: NAME-answer]"
 
@@ -86,6 +81,8 @@ def run(
     interruption the same command resumes; a run that has ended is never repeated.
     """
     from gpuagent.agent_config import find_place
+    from gpuagent.cli.conducting import Making
+    from gpuagent.cli.run_lines import RunLines
     from gpuagent.experiment import plan
     from gpuagent.experiment.conduct import Journal, check_cells, check_concerns, occupant_concerns, torch_concerns
     from gpuagent.experiment.file import find_file, parse_width, read_experiment
@@ -127,12 +124,29 @@ def run(
             busy = occupant_concerns(experiment, gpus)
             with waiting_for("gpuagent", f"the torch of {config.python} to try the GPUs"):
                 check_concerns((*busy, *torch_concerns(experiment, config.python, gpus)), force=force)
-        begin = partial(_conduct, experiment, journal, lacking, config, given_to_agent(ctx), gpus)
-        is_stored, has_stopped = _go_on(begin, journal)
+        every = plan.all_trials(experiment, lacking)
+        lines = RunLines(journal, every)
+        if not journal.left(every):
+            lines.note(_all_made(experiment, journal.ended(every)))
+        making = Making(
+            experiment=experiment,
+            journal=journal,
+            lacking=lacking,
+            config=config,
+            given=given_to_agent(ctx),
+            gpus=gpus,
+            lines=lines,
+        )
+        is_stored, has_stopped = making.make()
     answer.print(config, is_stored=is_stored)
-    every = plan.all_trials(experiment, lacking)
     has_failed = any(done.status != "succeeded" for done in journal.ended(every))
     return int(has_failed or not (has_stopped or not journal.left(every)))
+
+
+def _all_made(experiment: "Experiment", ended: Sequence["Done"]) -> str:
+    failed = sum(done.status != "succeeded" for done in ended)
+    again = f", {failed} without success; --name NAME makes them again, as another experiment" if failed else ""
+    return f"all {len(ended)} runs of {experiment.name} have been made{again}"
 
 
 def _check_token(path: Path) -> None:
@@ -207,7 +221,7 @@ def _print_plan(experiment: "Experiment", journal: "Journal", lacking: Mapping[s
     for cell in plan.cells(experiment):
         trials = by_cell.get(cell.key, [])
         seconds = journal.expected_seconds(trials[:1])
-        expected = _duration(seconds) if seconds else "–"
+        expected = write_duration(seconds) if seconds else "–"
         described = cell.describe()
         lines.append(("skip", "–", described) if cell.key in lacking else (str(len(trials)), expected, described))
     for columns in lines:
@@ -217,7 +231,8 @@ def _print_plan(experiment: "Experiment", journal: "Journal", lacking: Mapping[s
     if not left:
         return
     seconds = journal.expected_seconds(left)
-    click.echo(f"about {_duration(seconds)}, going by earlier runs" if seconds else "no earlier run to estimate from")
+    expected = f"about {write_duration(seconds)}, going by earlier runs"
+    click.echo(expected if seconds else "no earlier run to estimate from")
 
 
 def _columns(runs: str, each: str, cell: str) -> list[str]:
@@ -234,118 +249,3 @@ def _skipped(lacking: Mapping[str, str]) -> list[str]:
     """Return a line for each reason to skip cells."""
     counts = collections.Counter(lacking.values())
     return [f"skipped {counted(number, 'cell')}: {reason}" for reason, number in counts.items()]
-
-
-def _go_on(begin: Callable[[], tuple[bool, bool]], journal: "Journal") -> tuple[bool, bool]:
-    """Return what `begin` does; begin again if another's agent ends first, unless no run was made since the last time.
-
-    An agent that lasts as long as another command ends between two runs, when that command has no run left.
-    """
-    from gpuagent.errors import AgentEndedError
-
-    made_before = -1
-    while True:
-        try:
-            return begin()
-        except AgentEndedError:
-            if len(journal.done) == made_before:
-                raise
-            made_before = len(journal.done)
-            click.echo("gpuagent: the agent on this node has ended; another one makes the remaining runs", err=True)
-
-
-def _conduct(
-    experiment: "Experiment",
-    journal: "Journal",
-    lacking: Mapping[str, str],
-    config: "AgentConfig",
-    given: Sequence[str],
-    gpus: "NodeGpus",
-) -> tuple[bool, bool]:
-    """Make the runs that are left.
-
-    Returns:
-        Whether the collector has the samples of an agent of our own, and whether a planned look ended the experiment.
-    """
-    from gpuagent.experiment import plan
-    from gpuagent.experiment.conduct import Conductor
-
-    every = plan.all_trials(experiment, lacking)
-    left = journal.left(every)
-    if not left:
-        failed = sum(done.status != "succeeded" for done in journal.ended(every))
-        again = f", {failed} without success; --name NAME makes them again, as another experiment" if failed else ""
-        click.echo(f"gpuagent: all {len(every)} runs of {experiment.name} have been made{again}", err=True)
-        return True, False
-    with node_agent(config, given, plan.spec(left[0], experiment, str(Path.cwd()))) as agent:
-        conductor = Conductor(
-            experiment=experiment,
-            journal=journal,
-            gpus=gpus,
-            submit=partial(_submit, agent),
-            observer=_Lines(journal, every),
-            working_directory=str(Path.cwd()),
-            lacking=lacking,
-            is_narrow=lambda: is_narrow(
-                experiment, config, agent.waiting, made=sum(done.repeat > 0 for done in journal.done)
-            ),
-        )
-        try:
-            conductor.run()
-        except KeyboardInterrupt:
-            made = len(journal.ended(every))
-            click.echo(f"gpuagent: {made} of {len(every)} runs are made; the same command resumes", err=True)
-            raise
-        await_delivery(agent.waiting)
-    return not agent.left_behind(), conductor.has_stopped
-
-
-def _submit(agent: NodeAgent, spec: "RunSpec") -> Iterator["RunUpdate"]:
-    """Yield the updates of a run, and print what its start waits for."""
-    with contextlib.ExitStack() as notice:
-        notice.enter_context(waiting_for("gpuagent", f"{PLANNING}; or another program that this node runs first"))
-        for update in agent.submit(spec):
-            if update.status != "queued" or update.reason:
-                notice.close()
-            yield update
-
-
-class _Lines:
-    """A display of progress with a line for each run."""
-
-    def __init__(self, journal: "Journal", every: Sequence["Trial"]) -> None:
-        self._journal, self._every = journal, every
-
-    def wait(self, trial: "Trial", reason: str) -> None:
-        """Print why the next run waits."""
-        self._print(trial, reason)
-
-    def begin(self, trial: "Trial") -> None:
-        """Print which run begins."""
-        self._print(trial, trial.describe())
-
-    def end(self, trial: "Trial", update: "RunUpdate", seconds: float, cool_down_seconds: float) -> None:
-        """Print how a run ended, and the expected time of the rest."""
-        left = self._journal.left(self._every)
-        output = f"; output: {update.run_directory}" if update.HasField("exit_code") else ""
-        reason = f": {update.reason}{output}" if update.reason else ""
-        rest = f"; about {_duration(self._journal.expected_seconds(left))} left" if left else ""
-        # Reading the temperatures takes less than a second.
-        cool_down = f" after {cool_down_seconds:.1f} s of cool-down" if cool_down_seconds >= 1 else ""
-        took = f"in {update.seconds if update.HasField('seconds') else seconds:.1f} s{cool_down}"
-        self._print(trial, f"{update.run_id} {update.status.replace('_', ' ')} {took}{reason}{rest}")
-        if update.notice:
-            self._print(trial, update.notice)
-
-    def note(self, words: str) -> None:
-        """Print something else."""
-        click.echo(f"gpuagent: {words}", err=True)
-
-    def _print(self, trial: "Trial", words: str) -> None:
-        self.note(f"[{self._every.index(trial) + 1}/{len(self._every)}] {words}")
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

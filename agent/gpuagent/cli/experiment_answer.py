@@ -70,7 +70,7 @@ class Answer:
             reason = "there is no `collector` here; run this where it is"
         elif not is_stored:
             reason = "when the collector has the samples, run this"
-        elif not _await_figures(program, self.experiment, connection_words(config)) or (
+        elif not await_figures(program, self.experiment, connection_words(config)) or (
             subprocess.run([program, *command], check=False).returncode
         ):
             reason = "once that is fixed, run this"
@@ -79,7 +79,7 @@ class Answer:
         click.echo(f"gpuagent: {reason}:\n  collector {shlex.join(command)}", err=True)
 
 
-def _await_figures(program: str, experiment: str, connection: Sequence[str], *, made: int | None = None) -> bool:
+def await_figures(program: str, experiment: str, connection: Sequence[str], *, made: int | None = None) -> bool:
     """Wait for the figures of all ended runs; return whether the collector answers. If not, its command prints why.
 
     With the number of runs that were `made`, return whether it has the figures of all of these.
@@ -89,8 +89,10 @@ def _await_figures(program: str, experiment: str, connection: Sequence[str], *, 
     deadline = time.monotonic() + _FIGURES_SECONDS
     with waiting_for("gpuagent", "the collector to compute the figures of the runs"):
         while True:
-            asked = subprocess.run([*words, *connection], stdout=subprocess.PIPE, text=True, check=False)
+            asked = subprocess.run([*words, *connection], capture_output=True, text=True, check=False)
             is_complete = not asked.returncode and asked.stdout.split()[-1] == "0"
+            if asked.returncode:
+                click.echo(asked.stderr, nl=False, err=True)
             if asked.returncode or is_complete or time.monotonic() > deadline:
                 return is_complete if made else not asked.returncode
 
@@ -110,7 +112,7 @@ def is_narrow(experiment: "Experiment", config: "AgentConfig", is_waiting: Calla
     """
     program, connection = find_collector_command(), connection_words(config)
     await_delivery(is_waiting)
-    if program is None or not _await_figures(program, experiment.name, connection, made=made):
+    if program is None or not await_figures(program, experiment.name, connection, made=made):
         return False
     first = next(answer for answer in experiment.answers if answer.startswith("compare"))
     words = [program, *shlex.split(first), "--experiment", experiment.name, "--format", "json", *connection]

@@ -193,13 +193,15 @@ class Follower:
 
 
 class OutputCopy:
-    """A copy of a run's growing stdout and stderr to ours, above a line of progress."""
+    """A copy of a run's growing stdout and stderr to ours, above a line of progress; or that line alone."""
 
-    def __init__(self, directory: Path, progress: ProgressLine | None, *, quiet_stdout: bool) -> None:
+    def __init__(
+        self, directory: Path, progress: ProgressLine | None, *, quiet_stdout: bool, is_silent: bool = False
+    ) -> None:
         self._progress = progress
         # Whether the terminal's cursor is at the start of a line.
         self._is_at_line_start = True
-        self._sources = [(directory / "stdout", quiet_stdout), (directory / "stderr", True)]
+        self._sources = [] if is_silent else [(directory / "stdout", quiet_stdout), (directory / "stderr", True)]
         self._offsets = [0, 0]
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -51,13 +51,16 @@ class NodeAgent:
 
 
 @contextlib.contextmanager
-def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") -> Iterator[NodeAgent]:
+def node_agent(
+    config: "AgentConfig", given: Sequence[str], first: "RunSpec", *, place: str = ""
+) -> Iterator[NodeAgent]:
     """Yield the node's agent, or one of our own if none runs.
 
     Args:
         config: of an agent of our own.
         given: names of the agent's own options on the command line.
         first: the first run: an agent of our own does not start for a run that cannot be planned.
+        place: the place of what is stored, in words; empty: the address of the collector says it.
     """
     from gpuagent.agent_config import find_place
     from gpuagent.service import AgentClient
@@ -112,7 +115,7 @@ def node_agent(config: "AgentConfig", given: Sequence[str], first: "RunSpec") ->
     finally:
         # An agent that failed to start has stored nothing.
         if not report_undelivered(agent) and agent.has_stopped:
-            click.echo(f"gpuagent: stored by the collector at {agent.config.collector}", err=True)
+            click.echo(f"gpuagent: stored {place or f'by the collector at {agent.config.collector}'}", err=True)
     raise_failure(agent)
 
 

@@ -42,6 +42,7 @@ class ProgressLine:
         read_gpus: returns the GPUs that a run uses, with their readings.
         usual_seconds: the duration of earlier repeats; None: unknown.
         clock: returns monotonic seconds.
+        title: what stands for the run; empty: its identity.
     """
 
     def __init__(
@@ -51,7 +52,9 @@ class ProgressLine:
         read_gpus: ReadGpus,
         usual_seconds: float | None,
         clock: Callable[[], float] = time.monotonic,
+        title: str = "",
     ) -> None:
+        self._title = title or run_id
         self._run_id, self._read_gpus, self._usual_seconds, self._clock = run_id, read_gpus, usual_seconds, clock
         self._tailer = EventTailer(run_id, directory)
         self._started = self._drawn = clock()
@@ -107,7 +110,7 @@ class ProgressLine:
         # Of an agent that ends the run's updates report it.
         with contextlib.suppress(GpuAgentError, RuntimeError):
             parts += _write_gpus(self._read_gpus(self._run_id))
-        return f"{self._run_id}  {' · '.join(parts)}"
+        return f"{self._title}  {' · '.join(parts)}"
 
 
 def _write_gpus(gpus: Sequence[GpuNow]) -> list[str]:

@@ -58,6 +58,7 @@ class Apptainer(Container):
     """
 
     has_image_paths = True
+    passes_input = True
 
     def __init__(self, name: str) -> None:
         self.name = name

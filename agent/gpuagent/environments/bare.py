@@ -14,6 +14,7 @@ class Bare(Environment):
     """Starts the program itself."""
 
     name = "bare"
+    passes_input = True
 
     def check_limits(self, limits: Limits) -> None:
         """Check that taskset can enforce `limits`: whole CPUs, nothing else."""

@@ -27,6 +27,7 @@ class Charliecloud(Container):
 
     name = "charliecloud"
     has_image_paths = True
+    passes_input = True
 
     def check(self) -> None:
         """Check that it is installed."""

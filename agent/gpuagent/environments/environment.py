@@ -188,6 +188,8 @@ class Environment(ABC):
     python: str | None = None
     # Whether its images are named by their paths.
     has_image_paths = False
+    # Whether a program in it reads the standard input of the process that starts it.
+    passes_input = False
     # Whether its workloads may run where this agent cannot follow them.
     may_be_elsewhere = False
 

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, Protocol
 from gpuagent.environments import EnvironmentUnavailableError, ImageUnavailableError
 from gpuagent.experiment.file import Experiment
 from gpuagent.experiment.gpus import NodeGpus
-from gpuagent.experiment.plan import Trial, cells, looks, spec, trials
+from gpuagent.experiment.plan import Trial, cells, describe_apart, looks, spec, trials
 from gpuagent.runs.planning import PlannedRun
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.own_module import module_command
+from gpuagent_common.text import write_duration
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
 
@@ -157,6 +158,8 @@ class Conductor:
     working_directory: str
     # Keys of cells that this node lacks something for.
     lacking: Collection[str] = ()
+    # Prepares the node for a run, which is not measured.
+    prepare: Callable[[Trial], None] = lambda _trial: None
     # Sleeps for the seconds of a cool-down.
     sleep: Callable[[float], None] = time.sleep
     # Returns whether the intervals are narrow enough to stop; asked after the repeats that the plan has.
@@ -194,6 +197,7 @@ class Conductor:
         cools = self._read_meters()
         self.gpus.cool_down(self.experiment.cool_down, partial(self.observer.wait, trial), self.sleep)
         cooled = self._read_meters()
+        self.prepare(trial)
         self.observer.begin(trial)
         queued: _Meters | None = None
         started: _Meters | None = None
@@ -237,7 +241,7 @@ class Conductor:
         budget, done = self.experiment.budget, self.journal.done
         hours = (sum(one.seconds for one in done) + self.journal.expected_seconds(left)) / 3600
         if budget.hours is not None and hours > budget.hours:
-            return f"it would have taken {hours:.2f} of {budget.hours:g} hours"
+            return f"it would have taken {write_duration(3600 * hours)} of {write_duration(3600 * budget.hours)}"
         if budget.kilowatt_hours is None or not done:
             return None
         joules = [one.gpu_joules for one in done if one.gpu_joules is not None]
@@ -274,7 +278,7 @@ def check_cells(
         except (EnvironmentUnavailableError, ImageUnavailableError) as error:
             lacking[cell.key] = str(error)
         except MisuseError as error:
-            raise MisuseError(f"{cell.describe()}: {error}") from error
+            raise MisuseError(f"{describe_apart(every)[cell.key]}: {error}") from error
         else:
             if reason := _lacking_gpus(planned, number):
                 lacking[cell.key] = reason

@@ -55,6 +55,8 @@ class Entry:
 
     asked: RunSpec
     parameters: Mapping[str, tuple[str, ...]]
+    # Words that each argument of a command adds, one tuple for each of its values.
+    arguments: tuple[tuple[tuple[str, ...], ...], ...] = ()
     # The parameters of each server to start; without any, one empty entry.
     servers: tuple[tuple[tuple[str, str], ...], ...]
     environments: tuple[str, ...]
@@ -173,9 +175,9 @@ def _fill_defaults(data: Any, node: Any, name: str) -> Mapping[str, Any]:
 
 def _misuse_in_entry(entry: Mapping[str, Any]) -> tuple[list[str], str] | None:
     """Return the place within an entry of `workloads` and what is wrong there; None: nothing."""
-    of_other = "parameters" if "command" in entry else "name"
-    if ("workload" in entry) == ("command" in entry) or of_other in entry:
-        return [], "give either a workload with parameters, or a command with a name"
+    of_other = {"parameters"} if "command" in entry else {"name", "arguments", "input"}
+    if ("workload" in entry) == ("command" in entry) or of_other & entry.keys():
+        return [], "give either a workload with parameters, or a command with a name, arguments and input"
     servers = entry.get("serve", {})
     if servers and "command" in entry:
         return ["serve"], "serve is for the workload serve-load, not for a command"
@@ -305,9 +307,12 @@ def _entry(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Entry:
     timeout = {"timeout_seconds": defaults["timeout_seconds"]} if "timeout_seconds" in defaults else {}
     same = {key: value for key, value in entry.items() if key in _AS_ASKED}
     command = list(map(str, entry.get("command", ())))
+    if "input" in entry:
+        same["input"] = str(Path(entry["input"]).absolute())
     return Entry(
         asked=RunSpec(**{**timeout, **same, "command": command}),
         parameters={name: _values(value) for name, value in entry.get("parameters", {}).items()},
+        arguments=tuple(_argument_words(name, value) for name, value in entry.get("arguments", {}).items()),
         servers=_servers(entry.get("serve")),
         environments=tuple(entry.get("environments", defaults.get("environments", ["bare"]))),
         interference=tuple(() if one == "none" else (one,) if isinstance(one, str) else tuple(one) for one in beside),
@@ -316,6 +321,13 @@ def _entry(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Entry:
         options=_options(defaults) | _options(entry),
         labels=_labels(entry),
     )
+
+
+def _argument_words(name: str, value: Any) -> tuple[tuple[str, ...], ...]:
+    """Return the words of an argument with each of its values: a switch is there alone, or not there."""
+    switches: Mapping[Any, tuple[str, ...]] = {True: (name,), False: ()}
+    values = value if isinstance(value, list) else [value]
+    return tuple(switches[one] if isinstance(one, bool) else (name, str(one)) for one in values)
 
 
 def _servers(given: Any) -> tuple[tuple[tuple[str, str], ...], ...]:

@@ -21,12 +21,17 @@ from gpuagent_proto.v1.run_pb2 import RunSpec
 # More than a node makes in a day at one a second: a list of values too many, not an experiment.
 MAX_RUNS = 100_000
 
+# Commands of at most so many characters are shown whole.
+_SHORT_COMMAND = 40
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """Runs that differ only by chance: one workload with its parameters, environment, neighbours and limits."""
 
     entry: Entry
+    # That of the entry with the words of its arguments; empty for a built-in workload.
+    command: tuple[str, ...] = ()
     parameters: tuple[tuple[str, str], ...]
     environment: str
     interference: tuple[str, ...]
@@ -38,7 +43,7 @@ class Cell:
     def key(self) -> str:
         """The cell's identity, the same in every process."""
         asked = self.entry.asked.SerializeToString(deterministic=True).hex()
-        of_entry = (asked, self.entry.once, sorted(self.entry.labels.items()))
+        of_entry = (asked, self.command, self.entry.once, sorted(self.entry.labels.items()))
         return json.dumps(
             [self.parameters, self.environment, self.interference, str(self.limits), self.options, of_entry]
         )
@@ -48,16 +53,33 @@ class Cell:
         """Further options of the site, for its environment."""
         return self.entry.options.get(self.environment.partition(":")[0], ())
 
+    @property
+    def name(self) -> str:
+        """The name of its workload, or that under which its command is compared; empty: the command has none."""
+        return self.entry.asked.workload or self.entry.asked.name
+
     def describe(self) -> str:
         """Return the cell in one line."""
-        asked = self.entry.asked
-        name = asked.workload or shlex.join([asked.name, *self.words_apart] if asked.name else asked.command)
+        name = " ".join(self._program()) if self.name else shlex.join(self.command)
         # A server's command would fill a line; its name says which it is.
         parameters = [f"{key}={value}" for key, value in self.parameters if key != "serve"]
+        return " · ".join([" ".join([name, *parameters]), *self.circumstances()])
+
+    def parts(self) -> list[str]:
+        """Return its properties that can differ from those of other cells, each in words."""
+        parameters = [f"--{key} {value}" for key, value in self.parameters if key != "serve"]
+        return [*self._program(), *parameters, *self.circumstances()]
+
+    def _program(self) -> list[str]:
+        words = [" ".join(self.words_apart)] if self.words_apart else []
+        return [self.name or name_program(self.command), *words]
+
+    def circumstances(self) -> list[str]:
+        """Return its environment, and what is beside it or limits it."""
         beside = [f"with {'+'.join(self.interference)}"] if self.interference else []
         limits = [str(self.limits)] if str(self.limits) != "none" else []
         labels = [f"{key}: {value}" for key, value in self.entry.labels.items()]
-        return " · ".join([" ".join([name, *parameters]), self.environment, *beside, *limits, *labels])
+        return [self.environment, *beside, *limits, *labels]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,28 +99,49 @@ def cells(experiment: Experiment) -> list[Cell]:
     every = (
         Cell(
             entry=entry,
+            command=(*entry.asked.command, *itertools.chain.from_iterable(arguments)),
             parameters=(*zip(entry.parameters, values, strict=True), *server),
             environment=environment,
             interference=beside,
             limits=limits,
-            words_apart=_words_apart(entry, experiment.entries),
         )
         for entry in experiment.entries
-        for values, server, environment, beside, limits in itertools.product(
+        for values, arguments, server, environment, beside, limits in itertools.product(
             itertools.product(*entry.parameters.values()),
+            itertools.product(*entry.arguments),
             entry.servers,
             entry.environments,
             entry.interference,
             entry.limits,
         )
     )
-    return list({cell.key: cell for cell in every}.values())
+    distinct = list({cell.key: cell for cell in every}.values())
+    # Words that all commands of a name have.
+    shared: dict[str, set[str]] = {}
+    for cell in distinct:
+        shared[cell.name] = shared.get(cell.name, set(cell.command)) & set(cell.command)
+    return [replace(cell, words_apart=_words_apart(cell.command, shared[cell.name])) for cell in distinct]
 
 
-def _words_apart(entry: Entry, entries: Sequence[Entry]) -> tuple[str, ...]:
-    """Return the words of an entry's command that not all commands of its name have."""
-    shared = [set(other.asked.command) for other in entries if other.asked.name == entry.asked.name]
-    return tuple(word for word in entry.asked.command if not all(word in words for words in shared))
+def _words_apart(command: Sequence[str], shared: Collection[str]) -> tuple[str, ...]:
+    """Return the words of a command that others of its name lack; a value comes with its option."""
+    found: list[str] = []
+    for before, word in itertools.pairwise(("", *command)):
+        if word not in shared:
+            found += [before, word] if before in shared and before.startswith("-") else [word]
+    return tuple(found)
+
+
+def describe_apart(cells: Sequence[Cell]) -> dict[str, str]:
+    """Return the differences of each cell from the others in one line, by its key."""
+    every = [cell.parts() for cell in cells]
+    lines = {cell.command: " ".join(cell.command).removeprefix("sh -c ") for cell in cells}
+    if all(cell.command for cell in cells) and max(map(len, lines.values())) <= _SHORT_COMMAND:
+        # Whole commands, where they are short.
+        every = [[lines[cell.command], *cell.circumstances()] for cell in cells]
+    shared = set(every[0]).intersection(*every[1:]) if len(cells) > 1 else set(every[0][1:])
+    apart = [" · ".join(part for part in parts if part not in shared) for parts in every]
+    return {cell.key: words or cell.describe() for cell, words in zip(cells, apart, strict=True)}
 
 
 def trials(experiment: Experiment, without: Collection[str] = ()) -> list[list[Trial]]:
@@ -187,7 +230,7 @@ def _check_until(experiment: Experiment) -> None:
     if experiment.until is None:
         return
     if experiment.repeats <= _FIRST_LOOK:
-        raise MisuseError(f"until needs more than {_FIRST_LOOK} repeats, such as repeats: 40; it may need fewer")
+        raise MisuseError(f"until needs more than {_FIRST_LOOK} repeats or rounds, such as 40; it may need fewer")
     if not any(answer.startswith("compare") for answer in experiment.answers):
         raise MisuseError("until needs a `compare` in the answer: its intervals decide")
 
@@ -232,6 +275,7 @@ def _count_runs(experiment: Experiment) -> int:
     """Return the largest possible number of runs, without making a list of them."""
     return sum(
         math.prod(map(len, entry.parameters.values()))
+        * math.prod(map(len, entry.arguments))
         * len(entry.servers)
         * len(entry.environments)
         * len(entry.interference)
@@ -267,8 +311,9 @@ def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpe
         labels={**experiment.labels, **cell.entry.labels, **_rule(experiment)},
         experiment=experiment.name if trial.repeat > 0 else f"{experiment.name}-warm-up",
         options=cell.options,
-        working_directory=working_directory if cell.entry.asked.command or kind == "bare" else "",
+        working_directory=working_directory if cell.command or kind == "bare" else "",
     )
     asked.MergeFrom(cell.entry.asked)
+    asked.command[:] = cell.command
     cell.limits.write(asked)
     return asked

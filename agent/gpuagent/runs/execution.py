@@ -174,7 +174,7 @@ class Execution:
             launch = plan.environment.launch(job)
             self.root_is_program = launch.root_is_program
             try:
-                process = self._start(launch, job)
+                process = self._start(launch, job, plan.input)
             except OSError as error:
                 return Outcome(status=RunStatus.FAILED, reason=f"cannot start {launch.command[0]}: {error}")
             threads = [threading.Thread(target=wait, daemon=True) for wait in self._waits(process, launch)]
@@ -301,7 +301,7 @@ class Execution:
             return outcome.reason
         return f"{outcome.reason}: {redact_text(words)}"
 
-    def _start(self, launch: Launch, job: Job) -> SupervisedProcess:
+    def _start(self, launch: Launch, job: Job, given: Path | None = None) -> SupervisedProcess:
         return SupervisedProcess(
             launch.command,
             afterwards=launch.afterwards,
@@ -311,6 +311,7 @@ class Execution:
             run_directory=job.run_directory,
             environment={**job.variables, "GPUAGENT_RUN_ID": self.plan.run_id},
             working_directory=self.plan.working_directory,
+            input_file=given,
         )
 
     def _start_beside(self, interference: Interference, beside: ExitStack) -> str | None:

@@ -39,7 +39,12 @@ _FOR_ALL = frozenset(
         *("timeout_seconds", "cpus", "memory_bytes", "cpu_changes", "nodes", "job"),
     )
 )
-_IN_WORDS = {"command": "commands", "image": "images", "working_directory": "a working directory"}
+_IN_WORDS = {
+    "command": "commands",
+    "image": "images",
+    "working_directory": "a working directory",
+    "input": "standard input",
+}
 
 # Parameters that are for the owner alone: a server's command, the address that gets the agent's own key, and the one
 # from which torch's launcher loads a pickle, that is any program.
@@ -102,6 +107,11 @@ class PlannedRun:
     def patterns(self) -> tuple[Pattern, ...]:
         """The patterns of the lines in which a command prints its steps; built-in workloads report theirs."""
         return find_patterns(self.asked.pattern) if self.asked.command else ()
+
+    @property
+    def input(self) -> Path | None:
+        """The file that a command gets as standard input; None: it gets none."""
+        return Path(self.asked.input) if self.asked.input else None
 
     def job(self, directory: Path) -> Job:
         """Return the job to contain, with its run directory.
@@ -216,6 +226,7 @@ class Planner:
         with _as_refusal(environment):
             environment.check_limits(limits)
         _check_steps(spec)
+        _check_input(spec, environment)
         planned = PlannedRun(
             asked=spec,
             run_id=_run_id(spec),
@@ -280,6 +291,7 @@ def _check(spec: RunSpec) -> None:
     if len(set(spec.interference)) < len(spec.interference):
         raise MisuseError("a workload can run beside another only once")
     texts = (*spec.command, *spec.parameters.values(), spec.image, spec.working_directory, spec.experiment, spec.job)
+    texts += (spec.input,)
     if any("\0" in text for text in (*texts, *spec.labels, *spec.labels.values())):
         raise MisuseError("a run cannot contain a NUL character")
     names = (spec.experiment, spec.job, *spec.labels, *spec.labels.values())
@@ -319,6 +331,17 @@ def _check_steps(spec: RunSpec) -> None:
         find_patterns(spec.pattern)
     elif spec.observe or spec.pattern or spec.items_per_step:
         raise MisuseError("--observe, --pattern and --items-per-step are for commands; built-in workloads report steps")
+
+
+def _check_input(spec: RunSpec, environment: Environment) -> None:
+    """Raise MisuseError where there is no such file, or nothing passes it on."""
+    if not spec.input:
+        return
+    if not (spec.command and environment.passes_input):
+        wanted = "commands, bare or in apptainer or charliecloud"
+        raise MisuseError(f"standard input is for {wanted}; not {spec.workload or environment.name}")
+    if not Path(spec.input).is_file():
+        raise MisuseError(f"there is no file {spec.input} to give as standard input")
 
 
 def _check_cpus(limits: Limits) -> None:

@@ -34,6 +34,7 @@ class SupervisedProcess:
         afterwards: commands to run once the program has ended, or did not end when asked to, even if the agent was
             killed; their output goes to `afterwards` in the run directory.
         passes_signals: the program passes SIGTERM on to its children, so the supervisor sends them none.
+        input_file: its standard input; None: there is none.
         has_descendants: the processes that the program starts descend from it, so those that outlive it are counted.
     """
 
@@ -48,6 +49,7 @@ class SupervisedProcess:
         afterwards: Sequence[Sequence[str]] = (),
         passes_signals: bool = False,
         has_descendants: bool = True,
+        input_file: Path | None = None,
     ) -> None:
         ended, self._lifeline = os.pipe()
         news, news_writer = os.pipe()
@@ -63,10 +65,14 @@ class SupervisedProcess:
         python = [*os.environ.get(LOADER_VARIABLE, "").split(), sys.executable]
         command = [*python, "-I", "-S", supervisor.__file__, *options, "--", *program]
         try:
-            with (run_directory / "stdout").open("ab") as stdout, (run_directory / "stderr").open("ab") as stderr:
+            with (
+                (input_file or Path(os.devnull)).open("rb") as given,
+                (run_directory / "stdout").open("ab") as stdout,
+                (run_directory / "stderr").open("ab") as stderr,
+            ):
                 self._process = subprocess.Popen(
                     command,
-                    stdin=subprocess.DEVNULL,
+                    stdin=given,
                     stdout=stdout,
                     stderr=stderr,
                     env={**environment, "GPUAGENT_RUN_DIR": str(run_directory)},

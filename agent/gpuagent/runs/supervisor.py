@@ -58,12 +58,19 @@ def main(arguments: list[str]) -> int:
     afterwards, program = arguments[4], arguments[7:]
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     wakeup = _wake_on_child_exit()
+    began, begins = os.pipe()
+
+    def prepare() -> None:
+        _die_with_parent()
+        # Right before it becomes the program: a short one may have ended when Popen returns.
+        os.write(begins, str(time.time_ns()).encode())
+
     try:
-        child = subprocess.Popen(program, preexec_fn=_die_with_parent)  # noqa: PLW1509 - there are no threads here
+        child = subprocess.Popen(program, preexec_fn=prepare)  # noqa: PLW1509 - there are no threads here
     except OSError as error:
         print(f"cannot start {program[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201
         return CANNOT_START
-    _report(news, f"started {time.time_ns()}")
+    _report(news, f"started {os.read(began, 32).decode()}")
     family = _Family(child, news, wakeup)
     agent_closed = family.wait(lifeline)
     if not agent_closed and patience_seconds and (left := family.wait_for_rest(patience_seconds)):

@@ -89,7 +89,10 @@ def command_of(name: str, summary: str) -> click.Command:
     """Return the command of an answer; `summary` is its help in one line."""
     entry = ANSWERS[name]
 
-    def run(reader: ReaderOptions, show_sql: bool, output_format: OutputFormat, **given: Any) -> int:
+    # An answer that is a file has no format.
+    def run(
+        reader: ReaderOptions, show_sql: bool, output_format: OutputFormat = OutputFormat.TABLE, **given: Any
+    ) -> int:
         from gpuagent_collector.present.files import check_writable
         from gpuagent_collector.present.rendering import print_answer
 

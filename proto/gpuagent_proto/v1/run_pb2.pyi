@@ -86,6 +86,7 @@ class RunSpec(_message.Message):
     PATTERN_FIELD_NUMBER: _builtins.int
     ITEMS_PER_STEP_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    INPUT_FIELD_NUMBER: _builtins.int
     workload: _builtins.str
     """A built-in workload's name; empty when command is given."""
     repeats: _builtins.int
@@ -120,6 +121,8 @@ class RunSpec(_message.Message):
     """
     items_per_step: _builtins.float
     """Items of each step that the command reports or prints; 0: as far as they are found."""
+    input: _builtins.str
+    """Path of the file that the command gets as standard input; empty: it gets none."""
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Any program and its arguments; never goes through a shell. Empty when workload is given."""
@@ -167,10 +170,11 @@ class RunSpec(_message.Message):
         pattern: _builtins.str = ...,
         items_per_step: _builtins.float = ...,
         options: _abc.Iterable[_builtins.str] | None = ...,
+        input: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "cpu_changes", b"cpu_changes", "cpus", b"cpus", "environment", b"environment", "experiment", b"experiment", "first_repeat", b"first_repeat", "image", b"image", "interference", b"interference", "items_per_step", b"items_per_step", "job", b"job", "labels", b"labels", "memory_bytes", b"memory_bytes", "name", b"name", "nodes", b"nodes", "observe", b"observe", "options", b"options", "parameters", b"parameters", "pattern", b"pattern", "repeats", b"repeats", "timeout_seconds", b"timeout_seconds", "working_directory", b"working_directory", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "cpu_changes", b"cpu_changes", "cpus", b"cpus", "environment", b"environment", "experiment", b"experiment", "first_repeat", b"first_repeat", "image", b"image", "input", b"input", "interference", b"interference", "items_per_step", b"items_per_step", "job", b"job", "labels", b"labels", "memory_bytes", b"memory_bytes", "name", b"name", "nodes", b"nodes", "observe", b"observe", "options", b"options", "parameters", b"parameters", "pattern", b"pattern", "repeats", b"repeats", "timeout_seconds", b"timeout_seconds", "working_directory", b"working_directory", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

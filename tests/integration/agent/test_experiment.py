@@ -52,8 +52,8 @@ def test_without_a_collector_the_runs_are_made_and_the_later_commands_printed_on
     path.write_text(path.read_text().replace("answer: [", "cool_down: {seconds: 1}\nanswer: [recommend x, "))
     given = ("gpuagent", "experiment", "run", str(path), "--repeats", "1")
     said = node.run(*given).stderr
-    assert "[1/2] cools down for 1 s\n" in said
-    assert re.search(r"\[1/2\] \S+ succeeded in \d+\.\d s after \d+\.\d s of cool-down; about", said)
+    assert re.search(r"^\[1/2\] .*  cools down for 1 s$", said, re.MULTILINE)
+    assert re.search(r"^\[1/2\] .*  [\d.]+ m?s · after \d+\.\d s of cool-down · about", said, re.MULTILINE)
     later = f"collector answer {path} --collector 127.0.0.1:1 --token-file {token}"
     assert "messages wait in " in said
     assert f"gpuagent: when the collector has the samples, run this:\n  {later}\n" in said
@@ -87,12 +87,11 @@ def test_the_same_runs_are_made_once_and_continue_after_ctrl_c(node: Node) -> No
     path = written(node, "import os, time; os.path.exists('go') or time.sleep(600)")
     process = node.start("gpuagent", "experiment", "run", str(path), log="first.log")
     log = node.folder / "first.log"
-    until(lambda: "time.sleep(600)" in log.read_text() and "sampl" not in log.read_text(), "the run that waits")
-    until(lambda: node.ask("SELECT 1 FROM runs WHERE status = 'running'"), "it to run")
+    until(lambda: node.ask("SELECT 1 FROM runs WHERE status = 'running'"), "the run that waits")
     second = node.run("gpuagent", "experiment", "run", str(path), code=1)
     assert f"another command makes the runs of study here (process {process.pid})" in second.stderr
     assert node.stop(process, signal.SIGINT) == 130
-    assert "the same command resumes" in log.read_text()
+    assert re.search(r"cancelled after .*; [0-6] of 6 runs are stored; run it again", log.read_text())
     (node.folder / "go").touch()
     node.run("gpuagent", "experiment", "run", str(path))
     assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]

@@ -19,13 +19,13 @@ _CONTROL = re.compile(rb"\x1b(\[[0-9;?<>=]*[ -/]*[@-~]|[@-_])")
 
 
 class FakeTerminal:
-    """The far end of a pseudo-terminal of 120 columns and 24 lines."""
+    """The far end of a pseudo-terminal of 24 lines."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: int = 120) -> None:
         self._master, self._slave = pty.openpty()
         self.sent = b""
         self._seen = 0
-        fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
+        fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         self.attributes = termios.tcgetattr(self._slave)
 
     def start(self, *command: str, environment: Mapping[str, str], folder: Path) -> "subprocess.Popen[bytes]":

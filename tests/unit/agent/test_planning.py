@@ -152,6 +152,7 @@ OTHERS: dict[str, Any] = {
     "observe": True,
     "pattern": "x",
     "items_per_step": 1,
+    "input": "/etc/hostname",
 }
 
 
@@ -306,3 +307,16 @@ def test_a_step_whose_first_node_has_no_address_is_refused_at_once() -> None:
 )
 def test_the_first_host_of_slurm_s_lists(hosts: str, first: str) -> None:
     assert first_host(hosts) == first
+
+
+def test_standard_input_is_an_existing_file_for_commands_alone(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    (plan,) = planner().plan(RunSpec(command=["sort"], input=str(tmp_path / "data")))
+    assert plan.input == tmp_path / "data"
+    for spec, words in (
+        (RunSpec(command=["sort"], input=str(tmp_path / "missing")), "there is no file"),
+        (RunSpec(command=["sort"], input=str(tmp_path)), "there is no file"),
+        (RunSpec(workload="train", input=str(tmp_path / "data")), "not train"),
+    ):
+        with pytest.raises(MisuseError, match=words):
+            planner().plan(spec)

@@ -242,3 +242,20 @@ def test_ended_orphans_are_collected_while_the_program_runs(tmp_path: Path) -> N
     assert ORPHANS in program.cmdline()
     process.stop()
     process.wait()
+
+
+def test_a_short_program_begins_before_its_first_instruction_and_gets_its_input(tmp_path: Path) -> None:
+    (tmp_path / "input").write_text("given\n")
+    process = SupervisedProcess(
+        ["sh", "-c", "date +%s%N; cat"],
+        run_directory=tmp_path,
+        environment=os.environ,
+        working_directory=None,
+        input_file=tmp_path / "input",
+    )
+    assert process.wait() == 0
+    first, given = (tmp_path / "stdout").read_text().splitlines()
+    assert process.started_unix_nano
+    assert process.ended_unix_nano
+    assert process.started_unix_nano <= int(first) <= process.ended_unix_nano
+    assert given == "given"

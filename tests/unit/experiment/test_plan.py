@@ -215,3 +215,34 @@ def test_each_server_of_a_list_is_a_cell_of_its_own_at_each_load() -> None:
 def test_servers_that_cannot_be_told_apart_or_started_are_refused(text: str, reason: str) -> None:
     with pytest.raises(MisuseError, match=reason):
         experiment(text)
+
+
+def test_arguments_of_a_command_are_crossed_and_each_cell_is_shown_by_what_differs() -> None:
+    text = "name: x\nworkloads:\n  - {command: [python, train.py], arguments: {--lr: [0.10, 2], --fast: [true, false]}}"
+    cells = plan.cells(experiment(text))
+    assert [cell.command[2:] for cell in cells] == [
+        ("--lr", "0.10", "--fast"),
+        ("--lr", "0.10"),
+        ("--lr", "2", "--fast"),
+        ("--lr", "2"),
+    ]
+    assert set(plan.describe_apart(cells).values()) == {
+        "python train.py --lr 0.10 --fast",
+        "python train.py --lr 0.10",
+        "python train.py --lr 2 --fast",
+        "python train.py --lr 2",
+    }
+    assert set(plan.describe_apart(plan.cells(experiment())).values()) == {
+        "--batch-size 32",
+        "--batch-size 32 · with cpu-burn",
+        "--batch-size 64",
+        "--batch-size 64 · with cpu-burn",
+    }
+
+
+def test_standard_input_is_a_part_of_a_cell_and_older_journals_stay_valid() -> None:
+    (cell,) = plan.cells(experiment("name: x\nworkloads: [{command: [sort], input: /data}]"))
+    assert plan.spec(plan.Trial(cell=cell, repeat=1), experiment(), "").input == "/data"
+    (plain,) = plan.cells(experiment("name: x\nworkloads: [{command: [sort]}]"))
+    assert "input" in cell.key
+    assert "input" not in plain.key

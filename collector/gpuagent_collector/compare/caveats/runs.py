@@ -109,7 +109,9 @@ def warming_up(evidence: Evidence) -> Iterator[Caveat]:
 
 
 def whole_run(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn where start-up is part of the figures."""
+    """Warn where start-up is part of the figures, unless the durations of whole runs were asked for."""
+    if evidence.figures.primary.name == "run_seconds" and not evidence.figures.fell_back:
+        return
     # The figures of an imported result are of what its program measured.
     where = evidence.sides_where(
         lambda run: run.imported is None and evidence.facts.value(run, "measure_seconds") is None

@@ -1,0 +1,144 @@
+"""`gpuagent bench`: compare commands or settings in one command, from nothing to the answer."""
+
+import fcntl
+import os
+import re
+import shutil
+import stat
+import termios
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpuagent.cli.node_agent import given_to_agent
+from gpuagent.cli.options import agent_config, agent_options
+from gpuagent_common.cli import MOST_SECONDS, NAME, Number, ProgramCommand, interrupt_on_signals
+from gpuagent_common.errors import MisuseError
+
+_COUNT = Number(0, 1e15, min_open=True)
+_SECONDS = Number(0, MOST_SECONDS, min_open=True)
+_HOURS = {"s": 1 / 3600, "min": 1 / 60, "h": 1.0}
+
+
+def _hours(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
+    """Return the hours of a time such as 90s, 10min or 2h."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(s|min|h)", text)
+    if match is None or not float(match[1]):
+        raise MisuseError(f"--at-most takes a time above 0 and s, min or h, such as 10min; not {text!r}")
+    return float(match[1]) * _HOURS[match[2]]
+
+
+@click.command(
+    cls=ProgramCommand,
+    context_settings={"ignore_unknown_options": True},
+    options_metavar="[OPTIONS]",
+    epilog="""\b
+Examples:
+  gpuagent bench 'python a.py' 'python b.py'
+  gpuagent bench --vary batch-size=32,128 -- python train.py
+  gpuagent bench -- python train.py --lr '{0.1,0.2}' --seed '{1..3}'
+  gpuagent bench mnist --vary precision=fp32,bf16
+  gpuagent bench --until 2% --at-most 10min 'sort {a,b}.txt' -o answer.html
+  gpuagent bench --prepare 'make clean' --vary jobs=1,2,4 'make -j {jobs}'""",
+)
+@click.argument(
+    "words", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND… | WORKLOAD [--KEY VALUE]… | -- PROGRAM [ARGUMENT]…"
+)
+@click.option("--vary", metavar="NAME=A,B", multiple=True, help="Values of {NAME}, or of --NAME; repeatable.")
+@click.option("--environment", "environments", metavar="ENV[:IMAGE]", multiple=True, help="Environment; repeatable.")
+@click.option("--with", "beside", metavar="WORKLOAD", multiple=True, help="Workload beside it, or none; repeatable.")
+@click.option("--rounds", metavar="N", type=click.IntRange(1, 1000), help="Runs of each cell.  [default: 7]")
+@click.option("--warm-up", metavar="N", type=click.IntRange(0, 100), help="Rounds that do not count.  [default: 1]")
+@click.option("--until", metavar="WIDTH", help="Stop at a planned look with intervals this narrow, such as 2%.")
+@click.option("--at-most", "hours", metavar="TIME", callback=_hours, help="Begin no round that would exceed TIME.")
+@click.option("--prepare", metavar="COMMAND", help="Command for the shell before each run, not measured.")
+@click.option("--timeout", metavar="SECONDS", type=_SECONDS, help="Stop each run after SECONDS.")
+@click.option("--name", type=NAME, metavar="NAME", show_default="its script's", help="Name of the programs.")
+@click.option("--observe", is_flag=True, help="Time the steps of a Python program with torch or Keras.")
+@click.option("--pattern", metavar="PATTERN", help="Printed line with a step, such as 'step {step} loss {loss}'.")
+@click.option("--items-per-step", metavar="N", type=_COUNT, help="Samples or tokens of a program's step.")
+@click.option(
+    "-o",
+    "--output",
+    "files",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the answer: .html, .md, .tex, .csv, .json, .png, .svg.",
+)
+@click.option("--store", metavar="FILE", help="Store in this file.  [default: runs.duckdb, if no collector listens]")
+@click.option("--anew", is_flag=True, help="Make all runs, also after an interruption.")
+@click.option("--force", is_flag=True, help="Start even if the GPUs are busy or torch cannot use them.")
+@agent_options
+@click.pass_context
+def command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> int:
+    """Compare commands or settings: run them in turns, and answer.
+
+    Each COMMAND is a cell; {a,b} and {1..4} make one cell of each value, in quotes, since a shell would make words of
+    them. Every cell runs once a round, in random order, after a round that does not count. The runs go to the
+    collector; if none listens, to a file here. The same command resumes after Ctrl-C. Standard input from a file is
+    given to each run. The exit code is 1 if a run failed.
+    """
+    from gpuagent.cli.benching import Bench, check_output
+    from gpuagent.experiment.bench import bench_file
+
+    program = ctx.meta.get("program", [])
+    files, prepare, anew, force = (options.pop(name) for name in ("files", "prepare", "anew", "force"))
+    for file in files:
+        check_output(file)
+    given = {name: options.pop(name) for name in ("timeout", "observe", "pattern", "items_per_step")}
+    settings = {"timeout_seconds" if name == "timeout" else name: value for name, value in given.items() if value}
+    if given_input := _input_file():
+        settings["input"] = str(given_input)
+    top = {"repeats": options.pop("rounds"), "warm_up": options.pop("warm_up"), "until": options.pop("until")}
+    top["budget"] = {"hours": hours} if (hours := options.pop("hours")) else None
+    content = bench_file(
+        words,
+        program,
+        is_workload=bool(words) and _is_workload(words[0], words[1:]),
+        settings=settings,
+        top={name: value for name, value in top.items() if value is not None},
+        **{name: options.pop(name) for name in ("vary", "environments", "beside", "name")},
+    )
+    if program and len(content["workloads"]) == 1:
+        click.echo("gpuagent: one command, so nothing to compare; quote braces, '{a,b}', or give --vary", err=True)
+    store = options.pop("store")
+    config = agent_config(options, allow_commands=True)
+    interrupt_on_signals()
+    bench = Bench(
+        content=content,
+        config=config,
+        given=tuple(given_to_agent(ctx)),
+        store=store,
+        prepare=prepare,
+        files=files,
+        force=force,
+    )
+    return bench.run(anew=anew)
+
+
+def _is_workload(word: str, rest: Sequence[str]) -> bool:
+    """Return whether a first word is the name of a workload: parameters follow, or it is alone and no program."""
+    is_alone = not rest or any(each.startswith("-") for each in rest)
+    return is_alone and not re.search(r"\s", word) and shutil.which(word) is None
+
+
+def _has_bytes() -> bool:
+    """Return whether a pipe on standard input has something to read."""
+    available = fcntl.ioctl(0, termios.FIONREAD, bytes(4))
+    return any(available)
+
+
+def _input_file() -> Path | None:
+    """Return the file that standard input comes from; None: it is no file."""
+    mode = os.fstat(0).st_mode
+    path = Path("/proc/self/fd/0").resolve()
+    if stat.S_ISREG(mode) and path.is_file():
+        return path
+    if stat.S_ISREG(mode) or (stat.S_ISFIFO(mode) and _has_bytes()):
+        click.echo("gpuagent: standard input is a pipe, which only one run could read; give a file: < FILE", err=True)
+    return None

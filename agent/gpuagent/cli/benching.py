@@ -1,0 +1,280 @@
+"""The execution of one `gpuagent bench`: its collector, its runs, its answer."""
+
+import contextlib
+import hashlib
+import json
+import shlex
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpuagent.agent_config import AgentConfig, find_place
+from gpuagent.cli.collector_command import connection_words, find_collector_command
+from gpuagent.cli.conducting import Making
+from gpuagent.cli.experiment_answer import await_figures
+from gpuagent.cli.own_collector import is_reachable, own_collector
+from gpuagent.cli.run_lines import RunLines
+from gpuagent.experiment import plan
+from gpuagent.experiment.bench import digest_bench, name_bench
+from gpuagent.experiment.conduct import (
+    Journal,
+    check_cells,
+    check_concerns,
+    occupant_concerns,
+    torch_concerns,
+)
+from gpuagent.experiment.file import Experiment, parse_experiment
+from gpuagent.experiment.gpus import NodeGpus
+from gpuagent.experiment.plan import Trial
+from gpuagent.locations import lock
+from gpuagent.runs.catalogue import Catalogue
+from gpuagent.runs.planning import Planner
+from gpuagent_common.connection import default_token_file
+from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.text import harmless
+from gpuagent_proto.v1.run_pb2 import RunUpdate
+
+_STORE = "runs.duckdb"
+
+_TABLES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
+_FIGURES = (".png", ".svg", ".pdf")
+
+# The end of a failed program's output that is printed.
+_LAST_LINES, _LAST_BYTES = 8, 4096
+
+
+class FirstRoundError(GpuAgentError):
+    """A run of the first round failed: nothing is worth repeating."""
+
+
+def check_output(file: Path) -> None:
+    """Raise MisuseError for a file of the answer that could not be written at the end."""
+    if file.suffix not in (".html", *_TABLES, *_FIGURES):
+        raise MisuseError(f"-o takes a name that ends in .html, {', '.join((*_TABLES, *_FIGURES))}; not {file}")
+    if not file.absolute().parent.is_dir():
+        raise MisuseError(f"the directory {file.parent} does not exist; run: mkdir -p {file.parent}")
+
+
+@dataclass(slots=True, kw_only=True)
+class Bench:
+    """The runs of one command line.
+
+    Attributes:
+        content: of its experiment file, without a name.
+        given: names of the agent's own options on the command line.
+        store: where to store without a collector; None: a collector is used if one listens.
+        prepare: a command for the shell before each run.
+        files: of the answer.
+    """
+
+    content: Mapping[str, Any]
+    config: AgentConfig
+    given: Sequence[str]
+    store: str | None
+    prepare: str | None
+    files: Sequence[Path]
+    force: bool
+    # The store that is not found without its name, as an option.
+    _store_words: tuple[str, ...] = ()
+    _gpus: NodeGpus = field(default_factory=NodeGpus)
+    # The experiment file while its runs are being made, beside its journal: the same command line finds it again.
+    _path: Path = field(init=False)
+
+    def run(self, *, anew: bool) -> int:
+        """Make the runs and print the answer; return 1 if a run failed.
+
+        Raises:
+            GpuAgentError: a run of the first round failed, or a cell cannot run here.
+        """
+        self._check()
+        folder, node_id = find_place(self.config)
+        uses_collector = self.store is None and is_reachable(self.config.collector)
+        store = self.store or _STORE
+        place = self.config.collector if uses_collector else store_place(store)
+        # What began in one place goes on there.
+        key = digest_bench({**self.content, "prepare": self.prepare, "place": place}, str(Path.cwd()))
+        self._path = folder / "experiments" / f"bench-{key}.json"
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with lock(self._path.with_suffix(".lock"), held="another command makes these runs here"):
+            if anew:
+                self._path.unlink(missing_ok=True)
+                self._path.with_suffix(".jsonl").unlink(missing_ok=True)
+            experiment = self._find_experiment()
+            if uses_collector:
+                return self._answer(experiment, "")
+            if self.store is None and "collector" in self.given:
+                click.echo(f"gpuagent: no collector listens at {self.config.collector}", err=True)
+            with own_collector(store, default_token_file()) as address:
+                self._deliver_to(address, folder / "bench" / hashlib.sha256(place.encode()).hexdigest()[:8], node_id)
+                self._store_words = ("--store", store) if self.store else ()
+                return self._answer(experiment, f"in {store} as {experiment.name}")
+
+    def _deliver_to(self, address: str, spool: Path, node_id: str) -> None:
+        """Use a collector of our own, with a spool of its own: what waits in the node's is for the node's collector."""
+        self.config = replace(
+            self.config,
+            collector=address,
+            tls=None,
+            token_file=default_token_file(),
+            node_id=self.config.node_id or node_id,
+            spool=spool,
+        )
+        self.given = [*self.given, "collector", "spool"]
+
+    def _find_experiment(self) -> Experiment:
+        """Return the experiment of an interrupted command like this one, or a new one."""
+        if self._path.exists():
+            return parse_experiment(self._path.read_bytes(), str(self._path))
+        return self._new_experiment()
+
+    def _new_experiment(self) -> Experiment:
+        return parse_experiment(json.dumps({"name": name_bench(self.content), **self.content}).encode(), "bench")
+
+    def _forget(self) -> None:
+        for ending in (".json", ".jsonl", ".lock"):
+            self._path.with_suffix(ending).unlink(missing_ok=True)
+
+    def _check(self) -> None:
+        """Refuse what could not run, before anything starts."""
+        experiment, gpus = self._new_experiment(), self._gpus
+        plan.narrowed(experiment, ())
+        planner = Planner(Catalogue(self.config.python), allow_commands=True)
+        if lacking := check_cells(experiment, planner.plan, gpus):
+            raise GpuAgentError("; ".join(dict.fromkeys(lacking.values())))
+        concerns = [*occupant_concerns(experiment, gpus), *torch_concerns(experiment, self.config.python, gpus)]
+        check_concerns(concerns, force=self.force)
+
+    def _answer(self, experiment: Experiment, place: str) -> int:
+        """Make the runs that are left, print the answer and write its files."""
+        journal = Journal(self._path.with_suffix(".jsonl"), plan.fingerprint(experiment))
+        lines = _BenchLines(journal, plan.all_trials(experiment))
+        if journal.done:
+            lines.note(f"resumes: {lines.made} of {lines.planned} runs are stored; --anew makes all of them")
+        unfinished = self._path.with_suffix(".new")
+        unfinished.write_text(json.dumps({"name": experiment.name, **self.content}), encoding="utf-8")
+        unfinished.replace(self._path)
+        making = Making(
+            experiment=experiment,
+            journal=journal,
+            lacking={},
+            config=self.config,
+            given=self.given,
+            gpus=self._gpus,
+            lines=lines,
+            place=place,
+            prepare=self._prepare,
+        )
+        try:
+            is_stored, _ = making.make()
+        except FirstRoundError:
+            self._forget()
+            raise
+        if not lines.made:
+            self._forget()
+            raise GpuAgentError("no round fits into --at-most, so there is nothing to compare; give it more time")
+        try:
+            self._print(experiment, lines, is_stored=is_stored)
+        except GpuAgentError:
+            self._forget()
+            raise
+        self._forget()
+        return int(any(done.status != "succeeded" for done in journal.done))
+
+    def _prepare(self, _trial: Trial) -> None:
+        if self.prepare is None:
+            return
+        done = subprocess.run(
+            ["sh", "-c", self.prepare],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if done.returncode:
+            last = "".join(f": {harmless(line):.100}" for line in done.stdout.strip().splitlines()[-1:])
+            raise GpuAgentError(f"--prepare ended with exit code {done.returncode}{last}")
+
+    def _print(self, experiment: Experiment, lines: RunLines, *, is_stored: bool) -> None:
+        """Print the comparison of the runs, and write the files; where that is impossible, the command for later."""
+        program, connection = find_collector_command(), connection_words(self.config)
+        answer = [*shlex.split(experiment.answers[0]), "--experiment", experiment.name]
+        by = answer[1:]
+        if program is None or not is_stored:
+            reason = "when the collector has the samples" if program else "where `collector` is installed"
+            lines.note(f"{reason}, run: collector {shlex.join([*answer, *self._store_words])}")
+            return
+        await_figures(program, experiment.name, connection)
+        if lines.has_throughput is False:
+            answer += ["--metric", "run_seconds"]
+            lines.note("no throughput is reported, so the figures are durations")
+        _ask([program, *answer, *connection], None)
+        for file in self.files:
+            if file.suffix == ".html":
+                _ask([program, "report", str(file), "--force", *by, *connection], None)
+            elif file.suffix in _FIGURES:
+                metric = "run_seconds" if lines.has_throughput is False else "throughput"
+                _ask([program, "plot", metric, *by, "-o", str(file), "--force", *connection], None)
+            else:
+                _ask([program, *answer, "--format", _TABLES[file.suffix], *connection], file)
+                click.echo(f"{file}: written")
+        more = shlex.join([*answer, *self._store_words, "--all"])
+        lines.note(f"all figures: collector {more}")
+
+
+def store_place(store: str) -> str:
+    """Return a store's name, of a file with its folder."""
+    return store if ":" in store else str(Path(store).absolute())
+
+
+def _ask(command: Sequence[str], file: Path | None) -> None:
+    """Print what a command of the collector prints, or write it into a file; raise GpuAgentError if it fails."""
+    with contextlib.ExitStack() as stack:
+        output = stack.enter_context(file.open("wb")) if file else None
+        done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
+    said = [line for line in done.stderr.splitlines() if not line.startswith("reading ")]
+    if done.returncode and not said:  # such as a reader of our output that has closed it
+        raise click.exceptions.Exit(done.returncode)
+    if done.returncode:
+        raise GpuAgentError("; ".join(line.removeprefix("collector: ") for line in said))
+    for line in said:
+        click.echo(line, err=True)
+
+
+class _BenchLines(RunLines):
+    """A display that ends a bench in its first round, if a run fails there, and prints how failed programs ended."""
+
+    def end(self, trial: Trial, update: RunUpdate, seconds: float, cool_down_seconds: float) -> None:
+        """Print how a run ended.
+
+        Raises:
+            FirstRoundError: it failed, and it is of the first round.
+        """
+        super().end(trial, update, seconds, cool_down_seconds)
+        if update.status == "succeeded":
+            return
+        for line in _last_lines(Path(update.run_directory)):
+            click.echo(f"  {line}", err=True)
+        if trial.repeat <= self.first_repeat:
+            raise FirstRoundError("a run of the first round did not succeed, so nothing is repeated")
+
+    def explain(self, update: RunUpdate) -> list[str]:
+        """Return the exit code; the last lines of its output follow."""
+        if update.status == "succeeded":
+            return []
+        return [f"exit code {update.exit_code}"] if update.exit_code > 0 else [harmless(update.reason)]
+
+
+def _last_lines(directory: Path) -> Iterator[str]:
+    """Yield the last lines of a program's standard error, or of its output where that is empty."""
+    for name in ("stderr", "stdout"):
+        with contextlib.suppress(OSError), (directory / name).open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _LAST_BYTES))
+            if lines := file.read().decode(errors="replace").splitlines():
+                yield from map(harmless, lines[-_LAST_LINES:])
+                return

@@ -1,0 +1,219 @@
+"""The experiment that a command line of `gpuagent bench` stands for, as the content of an experiment file."""
+
+import hashlib
+import itertools
+import json
+import math
+import re
+import secrets
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from gpuagent.experiment.file import parse_width
+from gpuagent_common.cli import parse_pairs, word_parameters
+from gpuagent_common.errors import MisuseError
+from gpuagent_common.program_name import check_program_name, name_program
+
+# Cells of one command line: more would be a mistake, such as a brace of the program's own.
+_MOST_CELLS = 256
+
+ROUNDS = 7
+# With --until: the planned looks are after 8, 12, 18 and 27 of them.
+_ROUNDS_UNTIL = 40
+
+# A quotation, an escaped character, or braces as a shell reads them: {a,b} and {1..4}, not ${a}.
+_BRACES = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|\$\{|\{([^{}\s'"]*,[^{}\s'"]*|-?\d+\.\.-?\d+)\}""", re.DOTALL)
+_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
+
+# What only a shell understands, outside of quotations; within double ones $ and ` are left.
+_QUOTED = re.compile(r"""'[^']*'|\\.|"((?:\\.|[^"\\])*)\"""", re.DOTALL)
+_OF_SHELLS = re.compile(r"[|&;<>()$`*?\[\]#~!\n]|^\s*\w+=")
+
+# At the end of a name in a store.
+_NAME_CHARACTERS = 40
+
+
+def expand_braces(text: str) -> list[str]:
+    r"""Return a text with each of the alternatives in its braces, which quotations and `\{` protect."""
+    parts: list[list[str]] = []
+    end = 0
+    for match in _BRACES.finditer(text):
+        if match[1] is not None:
+            parts += [[text[end : match.start()]], _alternatives(match[1])]
+            end = match.end()
+    parts.append([text[end:]])
+    _check_number(map(len, parts))
+    return ["".join(chosen) for chosen in itertools.product(*parts)]
+
+
+def _check_number(factors: Iterable[int]) -> None:
+    """Raise MisuseError where crossed values make too many commands."""
+    if (number := math.prod(factors)) > _MOST_CELLS:
+        hint = r"write \{ for a brace of the program's own"
+        raise MisuseError(f"these are {number:,} commands, more than {_MOST_CELLS}; {hint}")
+
+
+def _alternatives(inside: str) -> list[str]:
+    """Return a,b and 1..4 as a list."""
+    limits = _RANGE.fullmatch(inside)
+    if limits is None:
+        return inside.split(",")
+    first, last = int(limits[1]), int(limits[2])
+    if abs(last - first) >= _MOST_CELLS:
+        number = f"{abs(last - first) + 1:,} values, more than {_MOST_CELLS}"
+        raise MisuseError(rf"{{{inside}}} has {number}; write \{{ for a brace of the program's own")
+    step = 1 if last >= first else -1
+    return [str(number) for number in range(first, last + step, step)]
+
+
+def split_line(line: str) -> list[str]:
+    """Return the words of a command line: its own, or those of a shell where only that understands it.
+
+    Raises:
+        MisuseError: it is empty, or a quotation has no end.
+    """
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise MisuseError(f"cannot read the command {line!r:.60}: {error}") from error
+    if not words:
+        raise MisuseError("a command is empty")
+    if _OF_SHELLS.search(_QUOTED.sub(lambda quoted: re.sub(r"[^$`]", "_", quoted[1] or ""), line)):
+        return ["sh", "-c", line]
+    return words
+
+
+def bench_file(
+    words: Sequence[str],
+    program: Sequence[str],
+    *,
+    vary: Sequence[str] = (),
+    environments: Sequence[str] = (),
+    beside: Sequence[str] = (),
+    name: str | None = None,
+    is_workload: bool = False,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    top: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Return the content of the experiment file for a command line, without its name.
+
+    Args:
+        words: each a command line, or the name of a workload and its parameters.
+        program: a program and its arguments, as after `--`; empty: there is none.
+        vary: NAME=VALUE,VALUE texts.
+        environments, beside: with braces.
+        name: of the programs; None: it follows from them.
+        is_workload: whether the first word is a workload.
+        settings: keys of each entry of an experiment file, such as `observe`.
+        top: keys of the experiment file, such as `until`.
+
+    Raises:
+        MisuseError: the command line makes no sense.
+    """
+    varied = {key: _values(key, text) for key, text in parse_pairs(vary, "--vary").items()}
+    if words and program:
+        raise MisuseError(f"unexpected {words[0]!r} before `--`; give commands in quotes, or one behind `--`")
+    if not words and not program:
+        raise MisuseError("give commands in quotes, a workload, or one command behind `--`; see: gpuagent bench --help")
+    if is_workload:
+        parameters = _parameters(words[1:], varied)
+        places = parameters.pop("environment", [])
+        entries: list[dict[str, Any]] = [{"workload": words[0], "parameters": parameters}]
+        facets = [f"parameter:{key}" for key, values in parameters.items() if len(values) > 1]
+    else:
+        commands, places = _commands(words, program, varied), []
+        called = check_program_name(name) if name is not None else _program_name(commands)
+        entries = [{"name": called, "command": command} for command in commands]
+        facets = ["command"] if len(commands) > 1 else []
+    places += [one for text in environments for one in expand_braces(text)]
+    neighbours = [one for text in beside for one in expand_braces(text)]
+    facets += ["environment"] if len(places) > 1 else []
+    facets += ["interference"] if len(neighbours) > 1 else []
+    if "until" in top and parse_width(top["until"]) and not facets:
+        raise MisuseError("--until needs at least two commands or settings to compare")
+    by = ",".join(facets) or ("command" if "command" in entries[0] else "workload")
+    return {
+        "repeats": ROUNDS if "until" not in top else _ROUNDS_UNTIL,
+        "warm_up": 1,
+        **top,
+        **({"environments": places} if places else {}),
+        **({"with": neighbours} if neighbours else {}),
+        "workloads": [{**entry, **settings} for entry in entries],
+        "answer": [f"compare --by {by}"],
+    }
+
+
+def name_bench(content: Mapping[str, Any]) -> str:
+    """Return a name for a new experiment: that of its program, with a random end."""
+    entry = content["workloads"][0]
+    program = re.sub(r"[^A-Za-z0-9._-]", "_", entry.get("name") or entry["workload"])
+    return f"{program[:_NAME_CHARACTERS].lstrip('._-') or 'bench'}-{secrets.token_hex(3)}"
+
+
+def digest_bench(content: Mapping[str, Any], folder: str) -> str:
+    """Return the identity of a command line in a folder, by which it resumes."""
+    return hashlib.sha256(json.dumps([content, folder], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _values(name: str, text: str) -> list[str]:
+    values = _alternatives(text)
+    if not all(values):
+        raise MisuseError(f"--vary {name} takes values between commas, such as {name}=32,128; not {text!r}")
+    return values
+
+
+def _parameters(words: Sequence[str], vary: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the values of each parameter of a workload."""
+    for before, word in itertools.pairwise(["", *words]):
+        if not word.startswith("-") and (not before.startswith("--") or "=" in before):
+            hint = "quote braces, '{a,b}', or give --vary NAME=A,B"
+            raise MisuseError(f"unexpected {word!r}; a shell makes words of braces: {hint}")
+    given = parse_pairs(word_parameters(words), "a parameter")
+    found = {name: expand_braces(value) for name, value in given.items()}
+    for name, values in vary.items():
+        if name.lstrip("-") in found:
+            raise MisuseError(f"{name} is given twice; omit one")
+        found[name.lstrip("-")] = list(values)
+    return found
+
+
+def _commands(lines: Sequence[str], program: Sequence[str], vary: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """Return every command, each once."""
+    if program:
+        expanded = list(map(expand_braces, program))
+        _check_number(map(len, (*expanded, *vary.values())))
+        forms = itertools.product(*expanded)
+        templates = [[re.sub(r"\\([{}])", r"\1", word) for word in words] for words in forms]
+    else:
+        if stray := next((word for word in lines if word.startswith("-")), None):
+            raise MisuseError(f"no option {stray:.60}; a program's own come within its quotes, or behind `--`")
+        templates = [[line] for text in lines for line in expand_braces(text)]
+        _check_number(map(len, (templates, *vary.values())))
+    made = []
+    for template, values in itertools.product(templates, itertools.product(*vary.values())):
+        words = list(template)
+        for name, value in zip(vary, values, strict=True):
+            words = _with_value(words, name, value, is_line=not program)
+        made.append(words if program else split_line(words[0]))
+    twice = [words for at, words in enumerate(made) if words in made[:at]]
+    if twice:
+        raise MisuseError(f"the command {shlex.join(twice[0])!r:.100} is given twice; runs are told apart by commands")
+    return made
+
+
+def _with_value(words: Sequence[str], name: str, value: str, *, is_line: bool) -> list[str]:
+    """Return a command with a value: in the place of {NAME}, or else as an argument at its end."""
+    place = f"{{{name}}}"
+    if any(place in word for word in words):
+        return [word.replace(place, value) for word in words]
+    hyphens = "" if name.startswith("-") else "-" if len(name) == 1 else "--"
+    added = [f"{hyphens}{name}", value]
+    return [f"{words[0]} {shlex.join(added)}"] if is_line else [*words, *added]
+
+
+def _program_name(commands: Sequence[Sequence[str]]) -> str:
+    """Return one name for all commands, since only runs of one name are compared."""
+    names = dict.fromkeys(name_program(command) for command in commands)
+    return re.sub(r"[^A-Za-z0-9._-]", "_", "-".join(names))[:_NAME_CHARACTERS]

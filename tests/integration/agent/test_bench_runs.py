@@ -1,0 +1,163 @@
+"""`gpuagent bench`: interruptions, failures, standard input, terminals and collectors."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from tests.integration.agent.test_bench import stored
+from tests.integration.watch.terminals import FakeTerminal
+from tests.support.servers import BIN, Node, until
+
+pytestmark = pytest.mark.slow
+
+PYTHON = sys.executable
+
+# The second cell's run waits for a file that lets it end.
+WAITS = f'{PYTHON} -c \'import os, time; print("begins"); os.path.exists("go") or time.sleep(600)\''
+
+
+@pytest.fixture(autouse=True)
+def _alone(node: Node) -> Iterator[None]:
+    node.without_collector()
+    yield
+    # Each collector ends with its command; that of a test is in a session of its own too, and has the store's path.
+    assert not [
+        process
+        for process in psutil.process_iter(["cmdline", "cwd"])
+        if "serve" in (process.info["cmdline"] or ()) and process.info["cwd"] == str(node.folder)
+        if "runs.duckdb" in process.info["cmdline"]
+    ]
+
+
+def counts(node: Node) -> dict[str, int]:
+    """Return how many runs have each status, without warm-ups."""
+    sql = "SELECT status, count(*) AS n FROM runs WHERE NOT ends_with(experiment, '-warm-up') GROUP BY 1"
+    return {row["status"]: row["n"] for row in stored(node.store, sql)}
+
+
+def test_ctrl_c_on_a_terminal_stores_what_was_made_and_the_same_command_resumes(node: Node) -> None:
+    (node.folder / "go").touch()
+    terminal = FakeTerminal(columns=80)
+    words = ("gpuagent", "bench", "true", WAITS, "--rounds", "2", "--prepare", "cat allowed >> count")
+    # Three runs are allowed: both of the warm-up, and the first of the rounds.
+    (node.folder / "allowed").write_text("x")
+    process = terminal.start(*words, environment=node.environment, folder=node.folder)
+    try:
+        terminal.shows("[1/4]")
+        (node.folder / "go").unlink()
+        terminal.shows("0:0")
+        terminal.press("\x03")
+        assert terminal.ended(process) == 130
+    finally:
+        terminal.close(process)
+    text = re.sub(rb"\x1b\[K|\r\n", b"", terminal.sent).decode()
+    made = re.search(r"cancelled after .*; (\d) of 4 runs are stored", text)
+    assert made
+    assert "Traceback" not in text
+    assert "interrupted" not in text
+    assert counts(node) == {"succeeded": int(made[1]), "cancelled": 1}
+    (node.folder / "go").touch()
+    again = node.run(*words)
+    assert f"resumes: {made[1]} of 4" in again.stderr
+    assert counts(node)["succeeded"] == 4
+    assert len({row["experiment"] for row in stored(node.store, "SELECT DISTINCT experiment FROM runs")}) == 2
+    # Before each of six runs, and of the one that was cancelled.
+    assert (node.folder / "count").read_text() == "x" * 7
+
+
+def test_a_failed_first_round_is_not_repeated_and_shows_its_last_lines(node: Node) -> None:
+    failing = f'{PYTHON} -c \'import sys; print("first line"); sys.exit("last words")\''
+    done = node.run("gpuagent", "bench", "true", failing, code=1)
+    assert "  last words\n" in done.stderr
+    assert "exit code 1" in done.stderr
+    assert counts(node) == {}
+    done = node.run("gpuagent", "bench", "true", "false", "--warm-up", "0", code=1)
+    assert counts(node)["failed"] == 1
+    assert not list((node.folder / "spool" / "experiments").iterdir())
+
+
+def test_a_later_failure_ends_with_an_answer_and_exit_code_1(node: Node) -> None:
+    # It fails from the third run on.
+    failing = "echo >> times; test $(wc -l < times) -lt 3"
+    done = node.run("gpuagent", "bench", "true", failing, "--rounds", "5", code=1)
+    assert counts(node) == {"succeeded": 6, "failed": 3}
+    assert "given up after 3 failures" in done.stderr
+    assert "Comparison by command" in done.stdout
+
+
+def test_a_failing_preparation_ends_it(node: Node) -> None:
+    done = node.run("gpuagent", "bench", "true", "--prepare", "echo no disk; exit 3", code=1)
+    assert done.stderr.endswith("gpuagent: --prepare ended with exit code 3: no disk\n")
+
+
+def test_standard_input_from_a_file_is_given_to_each_run(node: Node) -> None:
+    (node.folder / "data").write_text("b\na\n")
+    with (node.folder / "data").open() as given:
+        done = subprocess.run(
+            [BIN / "gpuagent", "bench", "cat > $GPUAGENT_RUN_DIR/copy", "sort -u | tee order", "--rounds", "1"],
+            stdin=given,
+            env=node.environment,
+            cwd=node.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    copies = list((node.folder / "spool").rglob("copy"))
+    assert [copy.read_text() for copy in copies] == ["b\na\n"] * 2
+    assert (node.folder / "order").read_text() == "a\nb\n"
+
+
+def test_a_collector_that_listens_is_used_and_a_store_can_be_named(node: Node) -> None:
+    node.serve()
+    node.run("gpuagent", "bench", "true", "echo", "--rounds", "1")
+    assert node.ask("SELECT count(*) AS n FROM runs WHERE NOT ends_with(experiment, '-warm-up')") == [{"n": 2}]
+    done = node.run("gpuagent", "bench", "true", "echo", "--rounds", "1", "--store", "other.duckdb")
+    assert "--store other.duckdb" in done.stderr
+    assert len(stored(node.folder / "other.duckdb", "SELECT * FROM runs")) == 4
+    refused = node.run("gpuagent", "bench", "true", "echo", "--rounds", "1", "--store", str(node.store), code=1)
+    assert refused.stderr.count("\n") == 1
+
+
+REPORTS = """
+import json, os, sys, time
+if sys.argv[1] != "0":
+    with open(os.environ["GPUAGENT_RUN_DIR"] + "/events.0.0.jsonl", "w") as file:
+        result = {"event": "result", "name": "throughput", "value": float(sys.argv[1]), "unit": "images/s"}
+        print(json.dumps({"t": time.time_ns(), **result}), file=file)
+"""
+
+
+def test_throughput_is_compared_where_all_programs_report_it_and_else_their_durations(node: Node) -> None:
+    (node.folder / "reports.py").write_text(REPORTS)
+    words = ("gpuagent", "bench", "--rounds", "1", "--vary", "speed=", "--", PYTHON, "reports.py", "{speed}")
+    all_report = node.run(*words[:5], "speed=10,20", *words[6:])
+    assert "10 images/s" in all_report.stderr
+    assert "throughput, images/s" in all_report.stdout
+    one_reports = node.run(*words[:5], "speed=0,20", *words[6:])
+    assert "no throughput is reported" in one_reports.stderr
+    assert "run duration" in one_reports.stdout
+    assert "no throughput is known" not in one_reports.stdout
+
+
+def test_one_command_beside_unquoted_braces_is_named_and_a_time_limit_ends_it(node: Node) -> None:
+    done = node.run("gpuagent", "bench", "--at-most", "0.001s", "--", "echo", "1", "2", code=1)
+    assert "quote braces" in done.stderr
+    assert "the budget ends it before repeat 1" in done.stderr
+    assert "no round fits into --at-most" in done.stderr
+
+
+def test_a_killed_bench_leaves_no_collector_and_resumes(node: Node) -> None:
+    process = node.start("gpuagent", "bench", WAITS, "--rounds", "1", log="bench.log")
+    until(lambda: list((node.folder / "spool").rglob("runs/*/stdout")), "the first run")
+    (child,) = (each for each in psutil.Process(process.pid).children() if "serve" in each.cmdline())
+    node.stop(process, signal.SIGKILL)
+    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, "the collector's end")
+    (node.folder / "go").touch()
+    node.run("gpuagent", "bench", WAITS, "--rounds", "1")
+    assert counts(node)["succeeded"] == 1

@@ -1,0 +1,127 @@
+"""The experiments that command lines of `gpuagent bench` stand for."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gpuagent.experiment import plan
+from gpuagent.experiment.bench import bench_file, expand_braces, name_bench, split_line
+from gpuagent.experiment.file import Experiment, parse_experiment
+from gpuagent_common.errors import MisuseError
+
+
+def content(*words: str, workload: bool = False, program: Sequence[str] = (), **given: Any) -> dict[str, Any]:
+    return bench_file(words, program, is_workload=workload, **given)
+
+
+def experiment(*words: str, **given: Any) -> Experiment:
+    made = content(*words, **given)
+    return parse_experiment(json.dumps({"name": name_bench(made), **made}).encode(), "bench")
+
+
+def commands(*words: str, **given: Any) -> list[list[str]]:
+    return [list(cell.command) for cell in plan.cells(experiment(*words, **given))]
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        ("a {1,2} b", ["a 1 b", "a 2 b"]),
+        ("{a,b}{1..3}", ["a1", "a2", "a3", "b1", "b2", "b3"]),
+        ("{3..1}", ["3", "2", "1"]),
+        ("--with={,x}", ["--with=", "--with=x"]),
+        # No alternatives: a program's own.
+        ("find {} ${a,b} {name} {a b,c}", ["find {} ${a,b} {name} {a b,c}"]),
+        ("python -c 'x={1,2}' \"{a,b}\" \\{a,b}", ["python -c 'x={1,2}' \"{a,b}\" \\{a,b}"]),
+        ('{"a":1,"b":2}', ['{"a":1,"b":2}']),
+    ],
+)
+def test_braces_are_those_of_a_shell_and_quotations_keep_theirs(text: str, expanded: Sequence[str]) -> None:
+    assert expand_braces(text) == expanded
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("python a.py --x 'a b'", ["python", "a.py", "--x", "a b"]),
+        ("sort 'a|b' \"c;d\" e\\*", ["sort", "a|b", "c;d", "e*"]),
+        *((line, ["sh", "-c", line]) for line in ("grep TODO *", "a | b", "A=1 b", 'echo "$HOME"', "a && b", "ls ~")),
+    ],
+)
+def test_only_what_a_shell_alone_understands_goes_to_one(line: str, words: Sequence[str]) -> None:
+    assert split_line(line) == words
+
+
+def test_commands_have_one_name_by_which_they_are_compared() -> None:
+    made = experiment("python a.py", "python b.py")
+    cells = plan.cells(made)
+    assert {(cell.name, cell.command[-1]) for cell in cells} == {("a.py-b.py", "a.py"), ("a.py-b.py", "b.py")}
+    assert (made.repeats, made.warm_up, made.answers) == (7, 1, ("compare --by command",))
+    assert made.name.startswith("a.py-b.py-")
+    assert set(plan.describe_apart(cells).values()) == {"python a.py", "python b.py"}
+
+
+def test_values_are_put_in_their_places_or_added_as_arguments() -> None:
+    train = ("python", "train.py")
+    both = [["python", "train.py", "--lr", "1"], ["python", "train.py", "--lr", "2"]]
+    assert commands(program=train, vary=["lr=1,2"]) == both
+    assert commands(program=(*train, "--lr", "{1,2}")) == both
+    assert commands("python train.py", vary=["lr=1,2"]) == both
+    assert commands("make -j {jobs}", vary=["jobs=1..2"]) == [["make", "-j", "1"], ["make", "-j", "2"]]
+    assert commands("make", vary=["j=1,2"]) == [["make", "-j", "1"], ["make", "-j", "2"]]
+    assert len(commands(program=(*train, "--a", "{1,2}", "--b", "{1..3}"), vary=["c=1,2"])) == 12
+    # Unquoted braces are words already.
+    assert commands(program=(*train, "--lr", "1", "2")) == [["python", "train.py", "--lr", "1", "2"]]
+    assert commands(program=("x", "\\{1,2}")) == [["x", "{1,2}"]]
+
+
+def test_a_workload_is_compared_by_its_parameters_and_circumstances() -> None:
+    words = ("mnist", "--precision", "{fp32,bf16}", "--steps", "5")
+    made = experiment(*words, workload=True, environments=["{bare,apptainer:image.sif}"], beside=["none", "cpu-burn"])
+    cells = plan.cells(made)
+    assert len(cells) == 8
+    assert {cell.workload for cell in cells} == {"mnist"}
+    assert {cell.environment for cell in cells} == {"bare", "apptainer:image.sif"}
+    assert made.answers == ("compare --by parameter:precision,environment,interference",)
+    varied = experiment("mnist", workload=True, vary=["precision=fp32,bf16", "environment=bare,docker:x"])
+    assert {(dict(cell.parameters)["precision"], cell.environment) for cell in plan.cells(varied)} == {
+        (precision, environment) for precision in ("fp32", "bf16") for environment in ("bare", "docker:x")
+    }
+
+
+def test_a_planned_look_needs_more_rounds_and_sides() -> None:
+    made = experiment("a", "b", top={"until": "2%"})
+    assert plan.looks(plan.narrowed(made, ())) == [8, 12, 18, 27, 40]
+    with pytest.raises(MisuseError, match="--until"):
+        content("a", top={"until": "2%"})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "bench --help"),
+        ({"words": ["a", "a"]}, "given twice"),
+        ({"words": ["a", "--lr", "1"]}, "no option --lr"),
+        ({"words": ["a"], "program": ["b"]}, "before `--`"),
+        ({"words": [""]}, "empty"),
+        ({"words": ["a 'b"]}, "cannot read"),
+        ({"words": ["echo {1..10000}"]}, "10,000 values"),
+        ({"words": ["echo {1..99} {1..99}"]}, "9,801 commands"),
+        ({"program": [*["{1..200}"] * 9]}, "commands, more than"),
+        ({"words": ["a"], "vary": ["lr"]}, "--vary"),
+        ({"words": ["a"], "vary": ["lr=1,,2"]}, "--vary lr"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_is_refused(given: dict[str, Any], said: str) -> None:
+    words = given.pop("words", ())
+    with pytest.raises(MisuseError, match=said) as raised:
+        content(*words, **given)
+    assert len(str(raised.value)) <= 160
+
+
+@pytest.mark.parametrize("words", [["mnist", "--a", "1", "2"], ["mnist", "x"], ["mnist", "--a=1", "2"]])
+def test_words_that_a_shell_made_of_braces_are_refused_with_a_hint(words: Sequence[str]) -> None:
+    with pytest.raises(MisuseError, match="quote braces"):
+        content(*words, workload=True)
