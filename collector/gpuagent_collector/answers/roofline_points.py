@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from math import isfinite
 from statistics import median
-from typing import Any
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.data import Facts, Run
+from gpuagent_collector.runs.data import Facts, Record, Run
 from gpuagent_collector.runs.parts import label_parts, load_parts
 
 # Name → figure of a run, mean over its ranks; above 0.
@@ -47,11 +46,27 @@ class Trial:
 def load_trials(ask: Ask, runs: Iterable[Run], facts: Facts) -> list[Trial]:
     """Return the runs with their reports on steps and on their devices' roofs."""
     runs = list(runs)
-    figures = load_figures(ask, [run.run_id for run in runs], rank="NULL")
-    return [_trial(run, facts, figures[run.run_id, None]) for run in runs]
+    figures = _load_figures(ask, [run.run_id for run in runs], rank="NULL")
+    trials = []
+    for run in runs:
+        run_id, texts = run.run_id, facts.texts.get(run.run_id, {})
+        sessions, devices = facts.sessions.get(run_id, []), facts.devices.get(run_id, [])
+        trials.append(
+            Trial(
+                run=run,
+                device=_name_device(texts, sessions, devices),
+                device_ids=frozenset(device["device_id"] for device in devices),
+                node_ids=frozenset(session["node_id"] for session in sessions),
+                figures=figures[run_id, None],
+                metrics=facts.metrics.get(run_id, {}),
+                texts=texts,
+                is_short=run_id in facts.short,
+            )
+        )
+    return trials
 
 
-def load_figures(ask: Ask, run_ids: Sequence[str], rank: str) -> Mapping[tuple[str, int | None], Figures]:
+def _load_figures(ask: Ask, run_ids: Sequence[str], rank: str) -> Mapping[tuple[str, int | None], Figures]:
     """Return results and steps by run and by this expression of the rank; NULL: means over the ranks."""
     figures: dict[tuple[str, int | None], dict[str, float]] = defaultdict(dict)
     for query in (_RESULTS, _STEPS):
@@ -61,24 +76,7 @@ def load_figures(ask: Ask, run_ids: Sequence[str], rank: str) -> Mapping[tuple[s
     return figures
 
 
-def _trial(run: Run, facts: Facts, figures: Figures) -> Trial:
-    sessions, devices = facts.sessions.get(run.run_id, []), facts.devices.get(run.run_id, [])
-    texts = facts.texts.get(run.run_id, {})
-    return Trial(
-        run=run,
-        device=_device(texts, sessions, devices),
-        device_ids=frozenset(device["device_id"] for device in devices),
-        node_ids=frozenset(session["node_id"] for session in sessions),
-        figures=figures,
-        metrics=facts.metrics.get(run.run_id, {}),
-        texts=texts,
-        is_short=run.run_id in facts.short,
-    )
-
-
-def _device(
-    texts: Mapping[str, str], sessions: Iterable[Mapping[str, Any]], devices: Iterable[Mapping[str, Any]]
-) -> str:
+def _name_device(texts: Mapping[str, str], sessions: Iterable[Record], devices: Iterable[Record]) -> str:
     """Return the device as named by the workload, else by NVML; for a processor with the number of its threads."""
     named = texts.get("device") or ", ".join(sorted({device["name"] or "unknown GPU" for device in devices}))
     if named and named != "cpu":
@@ -155,6 +153,9 @@ class Roofs:
         return None if peak is None or self.bytes_per_second is None else peak / self.bytes_per_second
 
 
+NO_ROOFS = Roofs(flops_per_second={}, bytes_per_second=None)
+
+
 def measured_roofs(figures: Mapping[str, float]) -> Roofs:
     """Return the roofs from a run of `ceilings`: its best matrix products, and the better of copy and triad."""
     bandwidths = [figures.get(f"dram_{way}_bytes_per_second") for way in ("copy", "triad")]
@@ -185,6 +186,17 @@ class Nearness(IntEnum):
     SAME_NODE = 1
     SAME_DEVICE = 2
 
+    def __str__(self) -> str:
+        """Return it in words."""
+        return _NEARNESS[self]
+
+
+_NEARNESS = {
+    Nearness.SAME_DEVICE: "the same device",
+    Nearness.SAME_NODE: "another of the same model on the node",
+    Nearness.OTHER_NODE: "one of the same model on another node",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceilings:
@@ -203,13 +215,10 @@ def find_ceilings(trials: Sequence[Trial], measured: Iterable[Trial]) -> Ceiling
         measured: runs of `ceilings`, oldest first. Quick tests are left out.
     """
     alike = [one for one in measured if one.device == trials[0].device and "quick" not in one.figures]
-    ranked = sorted(
-        ((_nearness(one, trials), number, one) for number, one in enumerate(alike)), key=lambda one: one[:2]
-    )
-    if not ranked:
+    if not alike:
         return None
-    nearness, _, nearest = ranked[-1]
-    return Ceilings(run=nearest.run, roofs=measured_roofs(nearest.figures), nearness=nearness)
+    nearest = max(reversed(alike), key=lambda one: _nearness(one, trials))
+    return Ceilings(run=nearest.run, roofs=measured_roofs(nearest.figures), nearness=_nearness(nearest, trials))
 
 
 def _nearness(measured: Trial, trials: Sequence[Trial]) -> Nearness:
@@ -226,7 +235,7 @@ def divide_trials(ask: Ask, trials: Sequence[Trial], facts: Facts, kind: PartKin
     """Yield a trial for each rank: its own steps and results, and the samples of its GPU, by which it can be named."""
     runs = [trial.run for trial in trials]
     run_ids = [run.run_id for run in runs]
-    figures = load_figures(ask, run_ids, rank="coalesce(rank, 0)")
+    figures = _load_figures(ask, run_ids, rank="coalesce(rank, 0)")
     of_ranks, of_gpus = (load_parts(ask, runs, facts, each) for each in (PartKind.RANK, PartKind.GPU))
     devices: dict[tuple[str, int], list[int]] = defaultdict(list)
     for row in ask(_DEVICES, [run_ids]):
@@ -284,25 +293,18 @@ class Side(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """The settings in which repeats agree.
+class RoofShares:
+    """The place of a point below the roofs of one source. None: unknown.
 
     Attributes:
-        side: value of the facet that separates points; None: no value.
-        parameters: canonical JSON.
-        part: the rank or GPU of each run; None: the run.
+        roof_percent: achieved share of the roof at its intensity; a lower bound where the intensity is a bound.
+        mfu_percent: model FLOPs utilisation: model FLOPs by time, of the peak of their arithmetic.
+        side: of the ridge. With a bound of the intensity only the memory's side can be known.
     """
 
-    workload: str
-    side: str | None
-    platform: str | None
-    environment: str | None
-    image: str | None
-    interference: str | None
-    limits: str | None
-    device: str
-    parameters: str
-    part: str | None
+    roof_percent: float | None = None
+    mfu_percent: float | None = None
+    side: Side | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,17 +312,21 @@ class Point:
     """Repeats of one thing: medians over them, of a step of one rank on its device.
 
     Attributes:
-        trials: at least one.
+        trials: at least one; all agree in workload, place, device, part and parameters.
         seconds: time of a step, idle time of the device included.
         flops: above 0; their source is `flops_by`.
         mix: `flops` by arithmetic; empty: unknown.
         model_flops, model_mix: by the model's formula; None and empty: not reported.
         traffic_bytes: to and from the device's memory; None: unknown. Their source is `traffic_by`.
         busy_percent: share of a step in which the GPU had work; None: there is no trace.
+        mark: its letter in chart and tables.
+        label: its workload, and the settings that distinguish it from the others on such a device.
+        brief_label: the same without settings that distinguish it from no further point than those before.
+        measured, datasheet: its place below the roofs that were measured, and below the maker's.
     """
 
-    group: Group
     trials: tuple[Trial, ...]
+    parameters: Mapping[str, object]
     seconds: float
     flops: float
     flops_by: Flops
@@ -330,6 +336,26 @@ class Point:
     traffic_bytes: float | None
     traffic_by: Traffic | None
     busy_percent: float | None
+    mark: str = ""
+    label: str = ""
+    brief_label: str = ""
+    measured: RoofShares = RoofShares()
+    datasheet: RoofShares = RoofShares()
+
+    @property
+    def run(self) -> Run:
+        """The run that stands for all in what they agree."""
+        return self.trials[0].run
+
+    @property
+    def device(self) -> str:
+        """The model of its device."""
+        return self.trials[0].device
+
+    @property
+    def part(self) -> str | None:
+        """The rank or GPU of each run; None: the run."""
+        return self.trials[0].part
 
     @property
     def flops_per_second(self) -> float:
@@ -341,30 +367,31 @@ class Point:
         """FLOPs by byte; an upper bound where the bytes are a lower one."""
         return None if self.traffic_bytes is None else self.flops / self.traffic_bytes
 
+    @property
+    def has_share(self) -> bool:
+        """Return whether its share of any roof is known."""
+        shares = (self.measured, self.datasheet)
+        return any(each.roof_percent is not None or each.mfu_percent is not None for each in shares)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoofShares:
-    """The place of a point below the roofs of one source. None: unknown.
 
-    Attributes:
-        roof_percent: achieved share of the roof at its intensity; a lower bound where the intensity is a bound.
-        mfu_percent: model FLOPs utilisation: model FLOPs by time, of the peak of their arithmetic.
-        side: of the ridge. With a bound of the intensity only the memory's side can be known.
-    """
-
-    roof_percent: float | None
-    mfu_percent: float | None
-    side: Side | None
+# Traces and counters beside or after the measured steps do not change them.
+_APART = frozenset({"trace", "profile", "counters"})
 
 
 def make_points(trials: Iterable[Trial]) -> list[Point]:
     """Return a point for each group of repeats that report FLOPs and time of a step."""
-    groups: dict[Group, list[Trial]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[Trial]] = defaultdict(list)
     for trial in trials:
-        groups[_group(trial)].append(trial)
-    points = [_point(group, members) for group, members in groups.items()]
-    names = ("device", "workload", "side", "platform", "parameters", "part")
-    return sorted(filter(None, points), key=lambda point: [getattr(point.group, name) or "" for name in names])
+        run, parameters = trial.run, json.dumps(_parameters(trial.run), sort_keys=True)
+        what = (trial.device, run.workload, run.side, run.platform, parameters, trial.part)
+        how = (run.environment, run.image, run.interference, run.limits)
+        groups[tuple(each or "" for each in (*what, *how))].append(trial)
+    points = [_make_point(groups[key]) for key in sorted(groups)]
+    return [point for point in points if point]
+
+
+def _parameters(run: Run) -> dict[str, object]:
+    return {name: value for name, value in json.loads(run.parameters).items() if name not in _APART}
 
 
 def locate(point: Point, roofs: Roofs) -> RoofShares:
@@ -392,23 +419,7 @@ def _side(point: Point, roofs: Roofs) -> Side | None:
     return None if point.traffic_by is Traffic.LEAST else Side.COMPUTE
 
 
-# Traces and counters beside or after the measured steps do not change them.
-_APART = frozenset({"trace", "profile", "counters"})
-
-
-def _group(trial: Trial) -> Group:
-    names = ("side", "platform", "environment", "image", "interference", "limits")
-    parameters = {name: value for name, value in json.loads(trial.run.parameters).items() if name not in _APART}
-    return Group(
-        workload=trial.run.workload,
-        device=trial.device,
-        parameters=json.dumps(parameters, sort_keys=True),
-        part=trial.part,
-        **{name: getattr(trial.run, name) for name in names},
-    )
-
-
-def _point(group: Group, trials: Sequence[Trial]) -> Point | None:
+def _make_point(trials: Sequence[Trial]) -> Point | None:
     figures = medians_of([_step(trial) for trial in trials])
     model = figures.get("model_flops_per_step")
     executed = figures.get("executed_flops_per_step")
@@ -418,8 +429,8 @@ def _point(group: Group, trials: Sequence[Trial]) -> Point | None:
     model_mix = _model_mix(figures, trials[0].texts) if model else {}
     traffic_by = next((way for way in Traffic if way.value in figures), None)
     return Point(
-        group=group,
         trials=tuple(trials),
+        parameters=_parameters(trials[0].run),
         seconds=seconds,
         flops=flops,
         flops_by=Flops.EXECUTED if executed else Flops.MODEL,
@@ -445,8 +456,10 @@ def _step(trial: Trial) -> dict[str, float]:
         Traffic.SAMPLED: _sampled_bytes(trial),
         Traffic.LEAST: trial.figures.get("minimum_bytes_per_step"),
     }
-    busy = {name: trial.metrics[name] for name in ("gpu_busy_percent",) if name in trial.metrics}
-    return {**trial.figures, **busy, **{way.value: value for way, value in ways.items() if value}}
+    figures = {**trial.figures, **{way.value: value for way, value in ways.items() if value}}
+    if "gpu_busy_percent" in trial.metrics:
+        figures["gpu_busy_percent"] = trial.metrics["gpu_busy_percent"]
+    return figures
 
 
 # With a smaller share of steps in the measured phase, its samples are not those of steps.

@@ -421,7 +421,8 @@ def write_roofline(report: Report) -> Iterator[Markup]:
     if isinstance(study, Missing):
         return
     sides = report.comparison.layout.sides
-    yield from answer_pieces(roofline.render(study), [roofline_figure(one, study, sides) for one in study.rooflines])
+    figures = [roofline_figure(one, sides) for one in study.rooflines if one.is_drawn]
+    yield from answer_pieces(roofline.render(study), figures)
 
 
 _LINES = 200

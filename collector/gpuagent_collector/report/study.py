@@ -9,8 +9,8 @@ from typing import TypeVar
 from gpuagent_collector.answers.profile import HOW_TO_TRACE, Chosen, study_chosen
 from gpuagent_collector.answers.profile import Study as Profile
 from gpuagent_collector.answers.profile_data import traced_runs
-from gpuagent_collector.answers.roofline_study import Study as Roofline
-from gpuagent_collector.answers.roofline_study import study_runs as study_roofline
+from gpuagent_collector.answers.roofline import Study as Roofline
+from gpuagent_collector.answers.roofline import study_runs as study_roofline
 from gpuagent_collector.answers.scaling_curves import Study as Scaling
 from gpuagent_collector.answers.scaling_curves import study_runs as study_scaling
 from gpuagent_collector.answers.serving import MEASURE, study_serving
