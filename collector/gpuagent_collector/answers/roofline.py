@@ -5,18 +5,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, repeat
-from math import ceil, floor, log10
 from string import ascii_letters
+from typing import Any
 
-import plotext
-
+from gpuagent_collector.answers.roofline_chart import draw_roofline
 from gpuagent_collector.answers.roofline_points import (
-    ARITHMETICS,
     NO_ROOFS,
     Ceilings,
     Flops,
     Nearness,
     Point,
+    Roofline,
     Roofs,
     Traffic,
     Trial,
@@ -29,7 +28,7 @@ from gpuagent_collector.answers.roofline_points import (
     make_points,
 )
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.present.answer import Answer, Caveat, Section, caveat_sections, in_short, read_warnings
+from gpuagent_collector.present.answer import Answer, Caveat, Part, Section, caveat_sections, in_short, read_warnings
 from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.human import in_unit, significant
 from gpuagent_collector.present.table import Column, Table
@@ -41,74 +40,6 @@ from gpuagent_collector.runs.find import ROOFS, find_runs, only_with
 from gpuagent_collector.runs.words import distinguishing, reasons, telling
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import counted
-
-# Points (FLOP/byte, FLOP/s) that are joined.
-Line = Sequence[tuple[float, float]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Roofline:
-    """The roofs of a device, and the points that belong below them.
-
-    Attributes:
-        device: its model.
-        ceilings: the measured roofs; None: no run measured them.
-        datasheet: the maker's roofs; empty where no run reported them.
-        points: at least one; those whose share of a roof is known are the first.
-    """
-
-    device: str
-    ceilings: Ceilings | None
-    datasheet: Roofs
-    points: tuple[Point, ...]
-
-    @property
-    def measured(self) -> Roofs:
-        """The measured roofs; empty without any."""
-        return self.ceilings.roofs if self.ceilings else NO_ROOFS
-
-    @property
-    def is_gpu(self) -> bool:
-        """Return whether the device is a GPU."""
-        return any(trial.device_ids for point in self.points for trial in point.trials)
-
-    @property
-    def arithmetics(self) -> list[str]:
-        """The arithmetics that some point used, in their usual order."""
-        used = {name for point in self.points for name in (*point.mix, *point.model_mix)}
-        return [name for name in ARITHMETICS if name in used]
-
-    @property
-    def peaks(self) -> dict[str, float]:
-        """The known peaks of these in FLOP/s, the measured one where there is one."""
-        known = {**self.datasheet.flops_per_second, **self.measured.flops_per_second}
-        return {name: known[name] for name in self.arithmetics if name in known}
-
-    @property
-    def corners(self) -> list[tuple[float, float]]:
-        """The ridges of the measured roofs and of the datasheet's."""
-        return [*self.ridges(self.measured), *self.ridges(self.datasheet)]
-
-    @property
-    def is_drawn(self) -> bool:
-        """Return whether there are a roof and a point to draw."""
-        return bool(self.corners) and any(point.intensity is not None for point in self.points)
-
-    def ridges(self, roofs: Roofs) -> list[tuple[float, float]]:
-        """Return the points where each arithmetic's roof meets the memory's: (FLOP/byte, FLOP/s)."""
-        if roofs.bytes_per_second is None:
-            return []
-        peaks = [roofs.flops_per_second[name] for name in self.arithmetics if name in roofs.flops_per_second]
-        return [(peak / roofs.bytes_per_second, peak) for peak in peaks]
-
-    def lines(self, roofs: Roofs, left: float, right: float) -> Iterator[Line]:
-        """Yield the memory's roof up to the highest ridge, and the peak from each ridge on."""
-        corners = self.ridges(roofs)
-        if not corners or roofs.bytes_per_second is None:
-            return
-        yield [(left, left * roofs.bytes_per_second), max(corners)]
-        for intensity, peak in corners:
-            yield [(intensity, peak), (right, peak)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,48 +98,46 @@ def study_runs(ask: Ask, facet: Facet, runs: Iterable[Run], each: PartKind | Non
     placed = {trial.run.run_id for point in points for trial in point.trials}
     return Study(
         facet=facet,
-        rooflines=tuple(_make_rooflines(points, ceilings, facet)),
+        rooflines=tuple(_make_rooflines(_label_points(points, facet), ceilings)),
         without_figures=tuple(run for run in succeeded if run.run_id not in placed),
         unsuccessful=tuple(run for run in chosen if run.status not in ("succeeded", CANCELLED)),
         cancelled=tuple(run for run in chosen if run.status == CANCELLED),
     )
 
 
-def _make_rooflines(points: Sequence[Point], measured: Sequence[Trial], facet: Facet) -> Iterator[Roofline]:
+def _make_rooflines(points: Iterable[Point], measured: Sequence[Trial]) -> Iterator[Roofline]:
     found: dict[tuple[str, str | None], list[tuple[Point, Ceilings | None]]] = defaultdict(list)
     for point in points:
         ceilings = find_ceilings(point.trials, measured)
         found[point.device, ceilings.run.run_id if ceilings else None].append((point, ceilings))
-    settings = [(point.device, point.run.workload, _settings(point, facet)) for point in points]
     for (device, _), members in found.items():
         # The worst of several nearnesses.
         ceilings = min((each for _, each in members if each), key=lambda each: each.nearness, default=None)
-        trials = [trial for point, _ in members for trial in point.trials]
-        of_device = [*(one for one in measured if one.device == device), *trials]
-        datasheet = datasheet_roofs(one.figures for one in of_device)
-        placed = []
-        for point, _ in members:
-            own, workload = _settings(point, facet), point.run.workload
-            alike = [other for *what, other in settings if what == [device, workload]]
-            placed.append(
-                replace(
-                    point,
-                    label=_label(point, distinguishing(own, alike)),
-                    brief_label=_label(point, telling(own, alike)),
-                    measured=locate(point, ceilings.roofs if ceilings else NO_ROOFS),
-                    datasheet=locate(point, datasheet),
-                )
-            )
+        reports = [one.figures for one in measured if one.device == device]
+        reports += [trial.figures for point, _ in members for trial in point.trials]
+        roofs, datasheet = ceilings.roofs if ceilings else NO_ROOFS, datasheet_roofs(reports)
+        placed = [
+            replace(point, measured=locate(point, roofs), datasheet=locate(point, datasheet)) for point, _ in members
+        ]
         placed.sort(key=lambda point: not point.has_share)
         marks = chain(ascii_letters, repeat(_NO_MARK))
-        marked = [replace(point, mark=mark) for point, mark in zip(placed, marks, strict=False)]
-        yield Roofline(device=device, ceilings=ceilings, datasheet=datasheet, points=tuple(marked))
+        marked = tuple(replace(point, mark=mark) for point, mark in zip(placed, marks, strict=False))
+        yield Roofline(device=device, ceilings=ceilings, datasheet=datasheet, points=marked)
 
 
 # Marks points for which no letter is left.
 _NO_MARK = "•"
 _NONE = "none"
 _PLACE = ("platform", "environment", "image", "interference", "limits")
+
+
+def _label_points(points: Sequence[Point], facet: Facet) -> Iterator[Point]:
+    """Yield the points with the settings that distinguish each from the others of its workload on such a device."""
+    settings = [(point.device, point.run.workload, _settings(point, facet)) for point in points]
+    for point, (device, workload, own) in zip(points, settings, strict=True):
+        alike = [other for *what, other in settings if what == [device, workload]]
+        label, brief_label = (_write_label(point, choose(own, alike)) for choose in (distinguishing, telling))
+        yield replace(point, label=label, brief_label=brief_label)
 
 
 def _settings(point: Point, facet: Facet) -> dict[str, str]:
@@ -218,7 +147,7 @@ def _settings(point: Point, facet: Facet) -> dict[str, str]:
     return settings | {name: str(value) for name, value in point.parameters.items() if value is not None}
 
 
-def _label(point: Point, settings: Mapping[str, object]) -> str:
+def _write_label(point: Point, settings: Mapping[str, object]) -> str:
     """Return a point in words; values of the usual conditions need no name."""
     words = [point.run.workload]
     for name, value in settings.items():
@@ -439,38 +368,40 @@ def _describe_share(point: Point) -> str:
     return "its share of a roof is unknown"
 
 
+_MARKS = "━ measured roofs  · datasheet  a point  ←a at most so far right (bytes ≥ …)"
+
+
+def answer_roofline(ask: Ask, **asked: Any) -> Answer:
+    """Answer the command; `asked` as for `study_roofline`. It fails for a point above the device's limit."""
+    return render(study_roofline(ask, **asked))
+
+
 def render(study: Study) -> Answer:
     """Return the answer; CSV has a line for each point, and only the terminal has these charts."""
     errors, caveats = find_errors(study), find_caveats(study)
     sections, rooflines, tables = [], [], []
     for roofline in study.rooflines:
         ceilings, known = roofline.ceilings, sum(point.has_share for point in roofline.points)
-        about = {"ceilings_run": ceilings.run.run_id if ceilings else None}
-        points = Table(_POINTS, roofline.points, about=about, most=known, more=_name_unknown)
-        chart = Chart(draw=partial(draw_roofline, roofline), below=(_MARKS, ""))
-        sections.append(
-            Section(
-                f"What runs reach on {roofline.device}",
-                [
-                    _describe(roofline),
-                    *([chart] if roofline.is_drawn else []),
-                    points,
-                    Table(_DETAILS, roofline.points, most=known),
-                ],
-            )
-        )
+        measured_by = {"ceilings_run": ceilings.run.run_id if ceilings else None}
+        points = Table(_POINTS, roofline.points, about=measured_by, most=known, more=_name_unknown)
+        parts: list[Part] = [_describe(roofline)]
+        if roofline.is_drawn:
+            parts.append(Chart(draw=partial(draw_roofline, roofline), below=(_MARKS, "")))
+        parts += [points, Table(_DETAILS, roofline.points, most=known)]
+        if roofline is study.rooflines[-1]:
+            parts.append(_legend(study))
+        sections.append(Section(f"What runs reach on {roofline.device}", parts))
+        tables.append(points)
         rooflines.append(
             {
                 "device": roofline.device,
                 "measured": roofline.measured,
-                **about,
+                **measured_by,
                 "ceilings_of": ceilings.nearness.name.lower() if ceilings else None,
                 "datasheet": roofline.datasheet,
                 "points": points,
             }
         )
-        tables.append(points)
-    sections[-1].parts.append(_legend(study))
     return Answer(
         heading=f"Roofline: {' · '.join(dict.fromkeys(roofline.device for roofline in study.rooflines))}",
         text=answer(study, len(errors), len(caveats)),
@@ -484,6 +415,7 @@ def render(study: Study) -> Answer:
             "cancelled": [run.run_id for run in study.cancelled],
             "errors": errors,
         },
+        failed=bool(errors),
         csv=tables,
     )
 
@@ -493,7 +425,10 @@ def _describe(roofline: Roofline) -> str:
     ceilings = roofline.ceilings
     measured = _describe_roofs(roofline.measured, roofline) or "none"
     datasheet = _describe_roofs(roofline.datasheet, roofline) or "not known"
-    origin = f" by run {ceilings.run.run_id} on {_node(ceilings)} ({ceilings.nearness})" if ceilings else ""
+    origin = ""
+    if ceilings:
+        node = ceilings.run.nodes or "an unknown node"
+        origin = f" by run {ceilings.run.run_id} on {node} ({ceilings.nearness})"
     return f"Roofs measured{origin}: {measured}. Datasheet: {datasheet}."
 
 
@@ -504,10 +439,6 @@ def _describe_roofs(roofs: Roofs, roofline: Roofline) -> str:
     if roofs.bytes_per_second is not None:
         listed.append(f"memory {in_unit('bytes/s')(roofs.bytes_per_second)}")
     return ", ".join(listed)
-
-
-def _node(ceilings: Ceilings) -> str:
-    return ceilings.run.nodes or "an unknown node"
 
 
 def _name_unknown(points: Sequence[Point]) -> str:
@@ -544,10 +475,10 @@ _POINTS = (
     Column("mark", "", left=True),
     Column(None, "runs of", "label", left=True),
     *(Column(name, value=f"run.{name}") for name in ("workload", "side", *_PLACE)),
-    *("device", "parameters", "part"),
+    *map(Column, ("device", "parameters", "part")),
     Column("n", "n", lambda point: len(point.trials)),
     Column("step_seconds", value="seconds"),
-    *("flops", "flops_by", "model_flops"),
+    *map(Column, ("flops", "flops_by", "model_flops")),
     Column("arithmetic", value="mix"),
     Column("bytes", value="traffic_bytes"),
     Column("bytes_by", value="traffic_by"),
@@ -610,73 +541,3 @@ def _legend(study: Study) -> str:
             "many, by formula."
         )
     return " ".join(sentences)
-
-
-_MARKS = "━ measured roofs  · datasheet  a point  ←a at most so far right (bytes ≥ …)"
-
-# Wider charts are no easier to read.
-_WIDEST_COLUMNS, _HEIGHT_ROWS = 120, 20
-_MEASURED, _STATED = "braille", "·"
-_MARGIN_DECADES = 0.25
-
-
-def draw_roofline(roofline: Roofline, width: int) -> list[str]:
-    """Return a chart of at most `width` columns, lines of text with ANSI colours; nothing where there is none."""
-    if not roofline.is_drawn:
-        return []
-    width = min(width, _WIDEST_COLUMNS)
-    figure = plotext.figure
-    figure.clear()
-    figure.theme("colorless")
-    figure.plot_size(width, _HEIGHT_ROWS)
-    points = [point for point in roofline.points if point.intensity is not None]
-    xs, ys = zip(*roofline.corners, strict=True)
-    left, right = _set_axis("x", [*xs, *(point.intensity for point in points)])
-    low, high = _set_axis("y", [*ys, *(point.flops_per_second for point in points)])
-    for roofs, marker, color in ((roofline.datasheet, _STATED, "gray"), (roofline.measured, _MEASURED, "cyan")):
-        for line in roofline.lines(roofs, 10**left, 10**right):
-            ends = [[log10(value) for value in values] for values in zip(*line, strict=True)]
-            figure.draw(figure.segment(*ends, marker=plotext.marker(marker, pixel=color)))
-    # The name of each arithmetic is on its peak.
-    for name, peak in roofline.peaks.items():
-        figure.draw(figure.text(right, log10(peak), f" {name.upper()} ", alignment="right"))
-    for x, y, text in _merge_marks(points, (right - left) / width, (high - low) / _HEIGHT_ROWS):
-        figure.draw(figure.text(x, y, text, alignment="right"))
-    figure.title("FLOP/s by FLOP/byte")
-    return [str(figure.build())]
-
-
-def _merge_marks(points: Iterable[Point], column: float, row: float) -> Iterator[tuple[float, float, str]]:
-    """Yield the marks and their places; points that would hide one another share a mark."""
-    groups: list[tuple[float, float, list[Point]]] = []
-    for point in points:
-        x, y = log10(point.intensity or 1), log10(point.flops_per_second)
-        near = (one for one_x, one_y, one in groups if abs(one_x - x) < 2 * column and abs(one_y - y) < row)
-        group = next(near, None)
-        if group is None:
-            groups.append((x, y, [point]))
-        else:
-            group.append(point)
-    for x, y, members in groups:
-        arrow = "←" if any(point.traffic_by is Traffic.LEAST for point in members) else ""
-        yield x, y, arrow + "".join(point.mark for point in members)
-
-
-def _set_axis(axis: str, values: Iterable[float]) -> tuple[float, float]:
-    """Set a logarithmic axis a bit wider than the values, with a tick at each decade; return its ends' logarithms."""
-    logarithms = [log10(value) for value in values]
-    low, high = min(logarithms) - _MARGIN_DECADES, max(logarithms) + _MARGIN_DECADES
-    if high - low < 2:
-        middle = (low + high) / 2
-        low, high = middle - 1, middle + 1
-    ruler = plotext.figure.ruler(axis)
-    ruler.lim(low, high)
-    decades = range(ceil(low), floor(high) + 1)
-    ruler.ticks(list(decades), [_tick(axis, 10.0**decade) for decade in decades])
-    return low, high
-
-
-def _tick(axis: str, value: float) -> str:
-    if axis == "y":
-        return in_unit("FLOP/s")(value)
-    return significant(value) if value >= 1 else f"{value:g}"

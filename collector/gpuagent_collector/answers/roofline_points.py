@@ -493,3 +493,72 @@ def _executed_mix(executed: float, figures: Mapping[str, float], model_mix: Mix)
         return {}
     mix = {CUDA_CORES: executed - in_tensor_cores, **({narrow[0]: in_tensor_cores} if in_tensor_cores else {})}
     return {name: flops for name, flops in mix.items() if flops}
+
+
+# Points (FLOP/byte, FLOP/s) that are joined.
+Line = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """The roofs of a device, and the points that belong below them.
+
+    Attributes:
+        device: its model.
+        ceilings: the measured roofs; None: no run measured them.
+        datasheet: the maker's roofs; empty where no run reported them.
+        points: at least one; those whose share of a roof is known are the first.
+    """
+
+    device: str
+    ceilings: Ceilings | None
+    datasheet: Roofs
+    points: tuple[Point, ...]
+
+    @property
+    def measured(self) -> Roofs:
+        """The measured roofs; empty without any."""
+        return self.ceilings.roofs if self.ceilings else NO_ROOFS
+
+    @property
+    def is_gpu(self) -> bool:
+        """Return whether the device is a GPU."""
+        return any(trial.device_ids for point in self.points for trial in point.trials)
+
+    @property
+    def arithmetics(self) -> list[str]:
+        """The arithmetics that some point used, in their usual order."""
+        used = {name for point in self.points for name in (*point.mix, *point.model_mix)}
+        return [name for name in ARITHMETICS if name in used]
+
+    @property
+    def peaks(self) -> dict[str, float]:
+        """The known peaks of these in FLOP/s, the measured one where there is one."""
+        known = {**self.datasheet.flops_per_second, **self.measured.flops_per_second}
+        return {name: known[name] for name in self.arithmetics if name in known}
+
+    @property
+    def corners(self) -> list[tuple[float, float]]:
+        """The ridges of the measured roofs and of the datasheet's."""
+        return [*self.ridges(self.measured), *self.ridges(self.datasheet)]
+
+    @property
+    def is_drawn(self) -> bool:
+        """Return whether there are a roof and a point to draw."""
+        return bool(self.corners) and any(point.intensity is not None for point in self.points)
+
+    def ridges(self, roofs: Roofs) -> list[tuple[float, float]]:
+        """Return the points where each arithmetic's roof meets the memory's: (FLOP/byte, FLOP/s)."""
+        if roofs.bytes_per_second is None:
+            return []
+        peaks = [roofs.flops_per_second[name] for name in self.arithmetics if name in roofs.flops_per_second]
+        return [(peak / roofs.bytes_per_second, peak) for peak in peaks]
+
+    def lines(self, roofs: Roofs, left: float, right: float) -> Iterator[Line]:
+        """Yield the memory's roof up to the highest ridge, and the peak from each ridge on."""
+        corners = self.ridges(roofs)
+        if not corners or roofs.bytes_per_second is None:
+            return
+        yield [(left, left * roofs.bytes_per_second), max(corners)]
+        for intensity, peak in corners:
+            yield [(intensity, peak), (right, peak)]

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
-from gpuagent_collector.answers.roofline import Roofline, Study, find_errors
-from gpuagent_collector.answers.roofline_points import Point, Traffic
+from gpuagent_collector.answers.roofline import Study, find_errors
+from gpuagent_collector.answers.roofline_points import Point, Roofline, Traffic
 from gpuagent_collector.plot.picture import QUIET, Picture, color, marker
 from gpuagent_collector.present.human import in_unit, significant
 from gpuagent_collector.report.figures.rooflines import limits

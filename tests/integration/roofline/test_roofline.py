@@ -6,14 +6,13 @@ import pytest
 from rich.text import Text
 
 from gpuagent_collector.answers.roofline import (
-    Roofline,
     Study,
-    draw_roofline,
     find_caveats,
     find_errors,
     study_roofline,
 )
-from gpuagent_collector.answers.roofline_points import Flops, Nearness, Point, Side, Traffic
+from gpuagent_collector.answers.roofline_chart import draw_roofline
+from gpuagent_collector.answers.roofline_points import Flops, Nearness, Point, Roofline, Side, Traffic
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.synthetic import Node, SyntheticStore
 from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32

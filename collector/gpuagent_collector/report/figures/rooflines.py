@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from math import log10
 
-from gpuagent_collector.answers.roofline import Roofline
-from gpuagent_collector.answers.roofline_points import Point, Roofs, Traffic
+from gpuagent_collector.answers.roofline_points import Point, Roofline, Roofs, Traffic
 from gpuagent_collector.present.human import in_unit, significant
 from gpuagent_collector.report.figures.base import Data, Figure, color, safe, short, symbol
 from gpuagent_common.text import counted
