@@ -10,6 +10,7 @@ from typing import Any
 
 from gpuagent_collector.answers.roofline_chart import draw_roofline
 from gpuagent_collector.answers.roofline_points import (
+    NEARNESS,
     NO_ROOFS,
     Ceilings,
     Flops,
@@ -231,7 +232,7 @@ def _other_device(roofline: Roofline) -> Iterator[Caveat]:
     if ceilings and ceilings.nearness is not Nearness.SAME_DEVICE:
         yield Caveat(
             code="roofs_of_another_device",
-            text=f"the roofs of {roofline.device} were measured on {ceilings.nearness} "
+            text=f"the roofs of {roofline.device} were measured on {NEARNESS[ceilings.nearness]} "
             f"({ceilings.run.nodes or 'unknown node'}): clocks, power limits and cooling may differ",
             remedy="`gpuagent run ceilings` on the device of the runs",
         )
@@ -428,7 +429,7 @@ def _describe(roofline: Roofline) -> str:
     origin = ""
     if ceilings:
         node = ceilings.run.nodes or "an unknown node"
-        origin = f" by run {ceilings.run.run_id} on {node} ({ceilings.nearness})"
+        origin = f" by run {ceilings.run.run_id} on {node} ({NEARNESS[ceilings.nearness]})"
     return f"Roofs measured{origin}: {measured}. Datasheet: {datasheet}."
 
 

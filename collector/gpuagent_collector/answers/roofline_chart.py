@@ -1,11 +1,11 @@
 """The chart of a roofline in a terminal: both axes logarithmic, points as letters."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from math import ceil, floor, log10
 
 import plotext
 
-from gpuagent_collector.answers.roofline_points import Point, Roofline, Traffic
+from gpuagent_collector.answers.roofline_points import Roofline, merge_marks
 from gpuagent_collector.present.human import in_unit, significant
 
 # Wider charts are no easier to read.
@@ -34,26 +34,10 @@ def draw_roofline(roofline: Roofline, width: int) -> list[str]:
     # The name of each arithmetic is on its peak.
     for name, peak in roofline.peaks.items():
         figure.draw(figure.text(right, log10(peak), f" {name.upper()} ", alignment="right"))
-    for x, y, text in _merge_marks(points, (right - left) / width, (high - low) / _HEIGHT_ROWS):
-        figure.draw(figure.text(x, y, text, alignment="right"))
+    for x, y, text in merge_marks(points, 2 * (right - left) / width, (high - low) / _HEIGHT_ROWS):
+        figure.draw(figure.text(log10(x), log10(y), text, alignment="right"))
     figure.title("FLOP/s by FLOP/byte")
     return [str(figure.build())]
-
-
-def _merge_marks(points: Iterable[Point], column: float, row: float) -> Iterator[tuple[float, float, str]]:
-    """Yield the marks and their places; points that would hide one another share a mark."""
-    groups: list[tuple[float, float, list[Point]]] = []
-    for point in points:
-        x, y = log10(point.intensity or 1), log10(point.flops_per_second)
-        near = (one for one_x, one_y, one in groups if abs(one_x - x) < 2 * column and abs(one_y - y) < row)
-        group = next(near, None)
-        if group is None:
-            groups.append((x, y, [point]))
-        else:
-            group.append(point)
-    for x, y, members in groups:
-        arrow = "←" if any(point.traffic_by is Traffic.LEAST for point in members) else ""
-        yield x, y, arrow + "".join(point.mark for point in members)
 
 
 def _set_axis(axis: str, values: Iterable[float]) -> tuple[float, float]:

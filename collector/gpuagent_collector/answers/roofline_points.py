@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
-from math import isfinite
+from math import isfinite, log10
 from statistics import median
 
 from gpuagent_collector.choices import PartKind
@@ -186,16 +186,8 @@ class Nearness(IntEnum):
     SAME_NODE = 1
     SAME_DEVICE = 2
 
-    def __str__(self) -> str:
-        """Return it in words."""
-        return _NEARNESS[self]
 
-
-_NEARNESS = {
-    Nearness.SAME_DEVICE: "the same device",
-    Nearness.SAME_NODE: "another of the same model on the node",
-    Nearness.OTHER_NODE: "one of the same model on another node",
-}
+NEARNESS = ("one of the same model on another node", "another of the same model on the node", "the same device")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -396,27 +388,24 @@ def _parameters(run: Run) -> dict[str, object]:
 
 def locate(point: Point, roofs: Roofs) -> RoofShares:
     """Return the place of a point below roofs."""
-    roof = None if point.intensity is None else roofs.at(point.mix, point.intensity)
+    roof, ridge, side = None, roofs.ridge(point.mix), None
+    if point.intensity is not None and ridge is not None:
+        roof = roofs.at(point.mix, point.intensity)
+        if point.intensity < ridge:
+            side = Side.MEMORY
+        elif point.traffic_by is not Traffic.LEAST:
+            side = Side.COMPUTE
     peak = roofs.peak(point.model_mix)
     return RoofShares(
         roof_percent=100 * point.flops_per_second / roof if roof else None,
         mfu_percent=100 * point.model_flops / point.seconds / peak if point.model_flops and peak else None,
-        side=_side(point, roofs),
+        side=side,
     )
 
 
 def exceeds(mix: Mix, seconds: float, roofs: Roofs) -> bool:
     """Return whether some arithmetic alone would have to be faster than its peak; different ones may overlap."""
     return any(flops / seconds > roofs.flops_per_second.get(name, float("inf")) for name, flops in mix.items())
-
-
-def _side(point: Point, roofs: Roofs) -> Side | None:
-    ridge = roofs.ridge(point.mix)
-    if ridge is None or point.intensity is None:
-        return None
-    if point.intensity < ridge:
-        return Side.MEMORY
-    return None if point.traffic_by is Traffic.LEAST else Side.COMPUTE
 
 
 def _make_point(trials: Sequence[Trial]) -> Point | None:
@@ -562,3 +551,26 @@ class Roofline:
         yield [(left, left * roofs.bytes_per_second), max(corners)]
         for intensity, peak in corners:
             yield [(intensity, peak), (right, peak)]
+
+
+def merge_marks(
+    points: Iterable[Point], across: float, upwards: float, unknown: float | None = None
+) -> Iterator[tuple[float, float, str]]:
+    """Yield letters and their places (FLOP/byte, FLOP/s); points within so many decades would hide one another.
+
+    Points whose traffic is unknown are at `unknown` FLOP/byte; None: they have no place.
+    """
+    groups: list[tuple[float, float, list[Point]]] = []
+    for point in points:
+        x, y = point.intensity or unknown, point.flops_per_second
+        if x is None:
+            continue
+        for other_x, other_y, members in groups:
+            if abs(log10(x / other_x)) < across and abs(log10(y / other_y)) < upwards:
+                members.append(point)
+                break
+        else:
+            groups.append((x, y, [point]))
+    for x, y, members in groups:
+        arrow = "←" if any(point.traffic_by is Traffic.LEAST for point in members) else ""
+        yield x, y, arrow + "".join(point.mark for point in members)

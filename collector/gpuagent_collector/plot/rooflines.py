@@ -1,14 +1,14 @@
 """Rooflines: both axes logarithmic, measured roofs drawn through, stated ones broken, points as letters."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import log
+from collections.abc import Mapping, Sequence
+from math import log10
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
 from gpuagent_collector.answers.roofline import Study, find_errors
-from gpuagent_collector.answers.roofline_points import Point, Roofline, Traffic
+from gpuagent_collector.answers.roofline_points import Point, Roofline, Traffic, merge_marks
 from gpuagent_collector.plot.picture import QUIET, Picture, color, marker
 from gpuagent_collector.present.human import in_unit, significant
 from gpuagent_collector.report.figures.rooflines import limits
@@ -95,7 +95,9 @@ def _draw(axes: Axes, roofline: Roofline, series: Mapping[int, int], picture: Pi
             axes.axhline(point.flops_per_second, color=color(index), ls=(0, (1, 2)), lw=1.0)
         else:
             axes.plot(point.intensity, point.flops_per_second, marker=marker(index), color=color(index), ms=5)
-    for x, y, text in _labels(points, left, right, high / low, _NEAR_MM / picture.width_mm):
+    across, upwards = log10(right / left), log10(high / low)
+    beside = left * (right / left) ** 0.05
+    for x, y, text in merge_marks(points, across * _NEAR_MM / picture.width_mm, upwards * _NEAR, unknown=beside):
         axes.annotate(text, (x, y), (0, 4), textcoords="offset points", ha="center", va="bottom", fontsize=size)
     axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(low, high))
     axes.set_title(harmless(roofline.device))
@@ -107,22 +109,3 @@ def _draw(axes: Axes, roofline: Roofline, series: Mapping[int, int], picture: Pi
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_minor_locator(NullLocator())
     axes.grid(color="#eeeeee")
-
-
-def _labels(
-    points: Iterable[Point], left: float, right: float, upwards: float, near: float
-) -> Iterator[tuple[float, float, str]]:
-    """Yield labels and their places; points that are near one another share one, near the left where it is unknown."""
-    margin = (right / left) ** 0.05
-    groups: list[tuple[float, float, list[Point]]] = []
-    for point in points:
-        x, y = point.intensity or left * margin, point.flops_per_second
-        for other_x, other_y, members in groups:
-            if abs(log(x / other_x)) < near * log(right / left) and abs(log(y / other_y)) < _NEAR * log(upwards):
-                members.append(point)
-                break
-        else:
-            groups.append((x, y, [point]))
-    for x, y, members in groups:
-        arrow = "←" if any(point.traffic_by is Traffic.LEAST for point in members) else ""
-        yield x, y, arrow + ",".join(point.mark for point in members)
