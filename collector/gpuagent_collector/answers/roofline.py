@@ -442,14 +442,15 @@ def _describe_roofs(roofs: Roofs, roofline: Roofline) -> str:
     return ", ".join(listed)
 
 
+_MOST_UNKNOWN = 3
+
+
 def _name_unknown(points: Sequence[Point]) -> str:
     """Return in one line the points that have no place below a roof."""
     named = [f"{point.label} {in_unit('FLOP/s')(point.flops_per_second)}" for point in points[:_MOST_UNKNOWN]]
     rest = len(points) - len(named)
-    return f"Without a known roof: {', '.join(named)}{f' and {rest} more; --format markdown has all' if rest else ''}."
-
-
-_MOST_UNKNOWN = 3
+    others = f" and {rest} more; --format markdown has all" if rest else ""
+    return f"Their share of a roof is unknown: {', '.join(named)}{others}."
 
 
 def _intensity(point: Point) -> str | None:
