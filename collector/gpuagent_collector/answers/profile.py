@@ -268,12 +268,15 @@ def answer(study: Study) -> str:
     rows = sorted((row for lane in lanes for row in lane.rows), key=lambda row: -abs(row.seconds))[:_SPOKEN]
     totals = [sum(lane.totals[side] or 0.0 for lane in lanes) for side in range(len(study.sides))]
     where = "on the GPU" if lanes[0].lane in (KERNELS, COPIES) else "in operators"
-    say = _say_difference if len(study.sides) > 1 else _say_longest
-    return " ".join([say(study, rows, totals, where), *_say_exclusive(study), *_say_steps(study)])
+    if len(study.sides) > 1:
+        sentences = [_say_difference(study, rows, totals, where), *_say_exclusive(study)]
+    else:
+        sentences = [_say_longest(rows, totals[0], where)]
+    return " ".join([*sentences, *_say_steps(study)])
 
 
-def _say_longest(_: Study, rows: Sequence[Row], totals: Sequence[float], where: str) -> str:
-    (total,), listed = totals, []
+def _say_longest(rows: Sequence[Row], total: float, where: str) -> str:
+    listed = []
     for row in rows:
         share = significant(100 * row.seconds / total)
         listed.append(f"{_write_time(row.seconds)} ({share} %) in {_spoken_name(row)}")
@@ -313,7 +316,7 @@ def _spoken_name(row: Row) -> str:
 def _say_exclusive(study: Study) -> Iterator[str]:
     """Yield the number of kernels that only one of two sides launched."""
     kernels = study.lanes[0]
-    if len(study.sides) < 2 or kernels.lane is not KERNELS or None in kernels.totals:
+    if kernels.lane is not KERNELS or None in kernels.totals:
         return
     listed = []
     for number, side in enumerate(study.sides):

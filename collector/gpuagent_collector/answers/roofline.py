@@ -380,29 +380,21 @@ def answer_roofline(ask: Ask, **asked: Any) -> Answer:
 def render(study: Study) -> Answer:
     """Return the answer; CSV has a line for each point, and only the terminal has these charts."""
     errors, caveats = find_errors(study), find_caveats(study)
-    sections, rooflines, tables = [], [], []
-    for roofline in study.rooflines:
-        ceilings, known = roofline.ceilings, sum(point.has_share for point in roofline.points)
-        measured_by = {"ceilings_run": ceilings.run.run_id if ceilings else None}
-        points = Table(_POINTS, roofline.points, about=measured_by, most=known, more=_name_unknown)
-        parts: list[Part] = [_describe(roofline)]
-        if roofline.is_drawn:
-            parts.append(Chart(draw=partial(draw_roofline, roofline), below=(_MARKS, "")))
-        parts += [points, Table(_DETAILS, roofline.points, most=known)]
-        if roofline is study.rooflines[-1]:
-            parts.append(_legend(study))
-        sections.append(Section(f"What runs reach on {roofline.device}", parts))
-        tables.append(points)
-        rooflines.append(
-            {
-                "device": roofline.device,
-                "measured": roofline.measured,
-                **measured_by,
-                "ceilings_of": ceilings.nearness.name.lower() if ceilings else None,
-                "datasheet": roofline.datasheet,
-                "points": points,
-            }
-        )
+    tables = [_tabulate(roofline) for roofline in study.rooflines]
+    sections = [_section(roofline, table) for roofline, table in zip(study.rooflines, tables, strict=True)]
+    last = sections[-1]
+    sections[-1] = Section(last.heading, [*last.parts, _legend(study)])
+    rooflines = [
+        {
+            "device": roofline.device,
+            "measured": roofline.measured,
+            **(table.about or {}),
+            "ceilings_of": roofline.ceilings.nearness.name.lower() if roofline.ceilings else None,
+            "datasheet": roofline.datasheet,
+            "points": table,
+        }
+        for roofline, table in zip(study.rooflines, tables, strict=True)
+    ]
     return Answer(
         heading=f"Roofline: {' · '.join(dict.fromkeys(roofline.device for roofline in study.rooflines))}",
         text=answer(study, len(errors), len(caveats)),
@@ -419,6 +411,21 @@ def render(study: Study) -> Answer:
         failed=bool(errors),
         csv=tables,
     )
+
+
+def _tabulate(roofline: Roofline) -> Table:
+    """Return the points; a terminal shows those whose share of a roof is known."""
+    known, ceilings = sum(point.has_share for point in roofline.points), roofline.ceilings
+    about = {"ceilings_run": ceilings.run.run_id if ceilings else None}
+    return Table(_POINTS, roofline.points, about=about, most=known, more=_name_unknown)
+
+
+def _section(roofline: Roofline, table: Table) -> Section:
+    parts: list[Part] = [_describe(roofline)]
+    if roofline.is_drawn:
+        parts.append(Chart(draw=partial(draw_roofline, roofline), below=(_MARKS, "")))
+    details = replace(table, columns=_DETAILS, more=None)
+    return Section(f"What runs reach on {roofline.device}", [*parts, table, details])
 
 
 def _describe(roofline: Roofline) -> str:
