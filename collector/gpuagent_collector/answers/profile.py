@@ -1,8 +1,8 @@
 """`collector profile`: the operators and kernels that take a step's time."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -10,21 +10,20 @@ from gpuagent_collector.answers.profile_data import (
     COPIES,
     KERNELS,
     OTHERS,
-    Amount,
     LaneTimes,
     PartTimes,
     Row,
+    add_up,
     load_operations,
     load_part_times,
     load_step_seconds,
-    make_tables,
     short_names,
     traced_runs,
     why_not_traced,
 )
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.present.answer import Answer, Caveat, Section
-from gpuagent_collector.present.human import Notation, notation, significant
+from gpuagent_collector.present.human import Notation, in_unit, notation, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
@@ -35,89 +34,6 @@ from gpuagent_collector.runs.find import find_runs, median_run
 from gpuagent_collector.runs.specs import SpecRow, spec_rows
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """The runs to show, each with the name of its side and the number of runs of which it is the median."""
-
-    runs: tuple[tuple[str, Run, int], ...]
-    facts: Facts
-    other_settings: int = 0
-
-
-def choose_runs(ask: Ask, runs: Iterable[Run], run_ids: Sequence[str]) -> Chosen:
-    """Return the named runs, as A and B.
-
-    Raises:
-        MisuseError: there is no such run.
-        GpuAgentError: one has no trace; with the reason, or how to get one.
-    """
-    by_id = {run.run_id: run for run in runs}
-    for run_id in run_ids:
-        if run_id not in by_id:
-            raise MisuseError(
-                f"no run has the id {run_id}; list runs with `collector runs`, or name values of a facet with --by"
-            )
-    traced = traced_runs(ask)
-    for run_id in run_ids:
-        if run_id not in traced:
-            raise GpuAgentError(f"the run {run_id} has no trace: {why_not_traced(ask, run_id) or HOW_TO_TRACE}")
-    named = zip("AB", run_ids, strict=False)
-    return Chosen(runs=tuple((name, by_id[run_id], 1) for name, run_id in named), facts=load_facts(ask, run_ids))
-
-
-def choose_medians(ask: Ask, runs: Sequence[Run], facet: Facet, values: Sequence[str]) -> Chosen:
-    """Return the median run of each value of the facet, among traced runs that agree in all else.
-
-    Raises:
-        MisuseError: no run has the value, or the runs are of several workloads.
-        GpuAgentError: no run with a value has a trace, or none of both sides are alike.
-    """
-    sides = tuple(values)
-    if len(values) > 1:
-        sides = choose_sides(runs, facet, values, None)
-    elif sides[0] not in (present := sorted({run.side for run in runs if run.side is not None})):
-        raise MisuseError(f"no run has the {facet.name} {sides[0]}; there are: {', '.join(present)}")
-    traced = traced_runs(ask)
-    with_trace = [run for run in runs if run.run_id in traced and run.status == "succeeded" and run.side in sides]
-    for side in sides:
-        if not any(run.side == side for run in with_trace):
-            raise GpuAgentError(f"no run with the {facet.name} {side} that succeeded has a trace: {HOW_TO_TRACE}")
-    workloads = sorted({run.workload for run in with_trace})
-    if len(workloads) > 1:
-        raise MisuseError(f"name one of the workloads with --workload: {', '.join(workloads)}")
-    members, *others = _alike(with_trace, facet, sides)
-    facts = load_facts(ask, [run.run_id for _, of_side in members for run in of_side])
-    return Chosen(
-        # By throughput, as in a comparison of the same runs.
-        runs=tuple((side, median_run(of_side, facts, "throughput"), len(of_side)) for side, of_side in members),
-        facts=facts,
-        other_settings=len(others),
-    )
-
-
-# The runs of each side.
-Members = Sequence[tuple[str, Sequence[Run]]]
-
-
-def _alike(runs: Sequence[Run], facet: Facet, sides: Sequence[str]) -> list[Members]:
-    """Return the runs that agree in all but the facet, the largest group first."""
-    if len(sides) > 1:
-        blocks = lay_out(runs, facet, sides).blocks
-        return [[(cell.side, cell.runs) for cell in block.cells] for block in blocks]
-    groups: dict[tuple[object, ...], list[Run]] = {}
-    for run in runs:
-        key = (run.parameters, *(getattr(run, condition) for condition in CONDITIONS))
-        groups.setdefault(key, []).append(run)
-    return [[(sides[0], group)] for group in sorted(groups.values(), key=lambda group: -len(group))]
-
-
-# The remedy for runs without a trace.
-HOW_TO_TRACE = (
-    "on a GPU every training run takes a short one, except with `--trace false`; "
-    "with `--profile` it traces operators, on a CPU, too"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +48,8 @@ class Side:
 
     name: str
     run: Run
-    runs: int
-    step_seconds: Mapping[str, float]
+    runs: int = 1
+    step_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +58,7 @@ class Study:
 
     Attributes:
         sides: one or two.
-        tables: at least one.
+        lanes: at least one.
         differing: properties of runs, nodes, GPUs and software in which two sides differ.
         differing_settings: `workload` and names of parameters in which two sides differ.
         parts: the operations of each part of each side; empty unless requested.
@@ -150,10 +66,10 @@ class Study:
     """
 
     sides: tuple[Side, ...]
-    tables: tuple[LaneTimes, ...]
+    lanes: tuple[LaneTimes, ...]
     differing: tuple[SpecRow, ...]
     differing_settings: tuple[str, ...]
-    other_settings: int
+    other_settings: int = 0
     parts: tuple[PartTimes, ...] = ()
 
 
@@ -183,71 +99,130 @@ def study_profile(
         raise MisuseError("name one run, or two different ones: `collector profile A B`")
     facet = find_facet(by or "platform")
     runs = find_runs(ask, facet, workload=workload, experiment=experiment)
-    chosen = choose_runs(ask, runs, values) if by is None else choose_medians(ask, runs, facet, values)
-    return study_chosen(ask, chosen, each)
+    if by is not None:
+        return _study_medians(ask, runs, facet, values, each)
+    return study_sides(ask, _choose_runs(ask, runs, values), load_facts(ask, values), each)
 
 
-def study_chosen(ask: Ask, chosen: Chosen, each: PartKind | None = None) -> Study:
+def _choose_runs(ask: Ask, runs: Iterable[Run], run_ids: Sequence[str]) -> list[Side]:
+    """Return the named runs, as A and B.
+
+    Raises:
+        MisuseError: there is no such run.
+        GpuAgentError: one has no trace; with the reason, or how to get one.
+    """
+    by_id = {run.run_id: run for run in runs}
+    for run_id in run_ids:
+        if run_id not in by_id:
+            raise MisuseError(
+                f"no run has the id {run_id}; list runs with `collector runs`, or name values of a facet with --by"
+            )
+    traced = traced_runs(ask)
+    for run_id in run_ids:
+        if run_id not in traced:
+            raise GpuAgentError(f"the run {run_id} has no trace: {why_not_traced(ask, run_id) or HOW_TO_TRACE}")
+    return [Side(name=name, run=by_id[run_id]) for name, run_id in zip("AB", run_ids, strict=False)]
+
+
+def _study_medians(ask: Ask, runs: Sequence[Run], facet: Facet, values: Sequence[str], each: PartKind | None) -> Study:
+    """Return the profile of the median run of each value of the facet, among traced runs that agree in all else.
+
+    Raises:
+        MisuseError: no run has the value, or the runs are of several workloads.
+        GpuAgentError: no run with a value has a trace, or none of both sides are alike.
+    """
+    sides = tuple(values)
+    if len(values) > 1:
+        sides = choose_sides(runs, facet, values, None)
+    elif sides[0] not in (present := sorted({run.side for run in runs if run.side is not None})):
+        raise MisuseError(f"no run has the {facet.name} {sides[0]}; there are: {', '.join(present)}")
+    traced = traced_runs(ask)
+    with_trace = [run for run in runs if run.run_id in traced and run.status == "succeeded" and run.side in sides]
+    for side in sides:
+        if not any(run.side == side for run in with_trace):
+            raise GpuAgentError(f"no run with the {facet.name} {side} that succeeded has a trace: {HOW_TO_TRACE}")
+    workloads = sorted({run.workload for run in with_trace})
+    if len(workloads) > 1:
+        raise MisuseError(f"name one of the workloads with --workload: {', '.join(workloads)}")
+    members, *others = _alike(with_trace, facet, sides)
+    facts = load_facts(ask, [run.run_id for _, of_side in members for run in of_side])
+    # By throughput, as in a comparison of the same runs.
+    medians = [
+        Side(name=side, run=median_run(of_side, facts, "throughput"), runs=len(of_side)) for side, of_side in members
+    ]
+    return replace(study_sides(ask, medians, facts, each), other_settings=len(others))
+
+
+# The runs of each side.
+Members = Sequence[tuple[str, Sequence[Run]]]
+
+
+def _alike(runs: Sequence[Run], facet: Facet, sides: Sequence[str]) -> list[Members]:
+    """Return the runs that agree in all but the facet, the largest group first."""
+    if len(sides) > 1:
+        blocks = lay_out(runs, facet, sides).blocks
+        return [[(cell.side, cell.runs) for cell in block.cells] for block in blocks]
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    for run in runs:
+        key = (run.parameters, *(getattr(run, condition) for condition in CONDITIONS))
+        groups.setdefault(key, []).append(run)
+    return [[(sides[0], group)] for group in sorted(groups.values(), key=lambda group: -len(group))]
+
+
+# The remedy for runs without a trace.
+HOW_TO_TRACE = (
+    "on a GPU every training run takes a short one, except with `--trace false`; "
+    "with `--profile` it traces operators, on a CPU, too"
+)
+
+
+def study_sides(ask: Ask, sides: Sequence[Side], facts: Facts, each: PartKind | None = None) -> Study:
     """Return the profile of chosen runs, and of their parts on request.
 
     Raises:
         GpuAgentError: their traces contain no operation that took any time.
     """
-    run_ids = [run.run_id for _, run, _ in chosen.runs]
+    run_ids = [side.run.run_id for side in sides]
     seconds = load_step_seconds(ask, run_ids)
     operations = load_operations(ask, run_ids)
-    tables = make_tables([operations.get(run_id, ()) for run_id in run_ids])
-    if not tables:
+    lanes = add_up([operations.get(run_id, ()) for run_id in run_ids])
+    if not lanes:
         raise GpuAgentError("the traces contain no operation that took any time")
-    runs = [run for _, run, _ in chosen.runs]
+    settings = [{"workload": side.run.workload, **json.loads(side.run.parameters)} for side in sides]
+    names = dict.fromkeys(name for one in settings for name in one)
     return Study(
-        sides=tuple(
-            Side(name=name, run=run, runs=number, step_seconds=seconds.get(run.run_id, {}))
-            for name, run, number in chosen.runs
-        ),
-        tables=tables,
-        differing=_find_differences(chosen),
-        differing_settings=_differing_settings(runs),
-        other_settings=chosen.other_settings,
-        parts=tuple(load_part_times(ask, name, run, chosen.facts, each) for name, run, _ in chosen.runs)
-        if each
-        else (),
+        sides=tuple(replace(side, step_seconds=seconds.get(side.run.run_id, {})) for side in sides),
+        lanes=lanes,
+        differing=_find_differences(sides, facts),
+        differing_settings=tuple(name for name in names if settings[0].get(name) != settings[-1].get(name)),
+        parts=tuple(load_part_times(ask, side.name, side.run, facts, each) for side in sides) if each else (),
     )
 
 
-def _differing_settings(runs: Sequence[Run]) -> tuple[str, ...]:
-    settings = [{"workload": run.workload, **json.loads(run.parameters)} for run in runs]
-    names = dict.fromkeys(name for each in settings for name in each)
-    return tuple(name for name in names if any(each.get(name) != settings[0].get(name) for each in settings))
-
-
-def _find_differences(chosen: Chosen) -> tuple[SpecRow, ...]:
+def _find_differences(sides: Sequence[Side], facts: Facts) -> tuple[SpecRow, ...]:
     """Return the properties in which two runs differ: these may explain different kernels."""
-    if len(chosen.runs) < 2:
+    if len(sides) < 2:
         return ()
-    cells = tuple(Cell(side=name, runs=(run,), others={}) for name, run, _ in chosen.runs)
-    block = Block(workload=chosen.runs[0][1].workload, parameters={}, held={}, cells=cells)
+    cells = tuple(Cell(side=side.name, runs=(side.run,), others={}) for side in sides)
+    block = Block(workload=sides[0].run.workload, parameters={}, held={}, cells=cells)
     # No property has this facet's name, so none is left out as the compared one.
     facet = Facet(name="run", plural="runs", expression="run.run_id")
-    layout = Layout(facet=facet, sides=tuple(cell.side for cell in cells), blocks=(block,), left_out=())
-    return tuple(row for row in spec_rows(layout, chosen.facts) if row.differs)
+    layout = Layout(facet=facet, sides=tuple(side.name for side in sides), blocks=(block,), left_out=())
+    return tuple(row for row in spec_rows(layout, facts) if row.differs)
 
 
 def find_caveats(study: Study) -> tuple[Caveat, ...]:
     """Return every warning that applies."""
-    return tuple(caveat for check in CHECKS for caveat in check(study))
+    return tuple(_warn(study))
 
 
-def _other_work(study: Study) -> Iterator[Caveat]:
+def _warn(study: Study) -> Iterator[Caveat]:
     if study.differing_settings:
         yield Caveat(
             code="settings_differ",
             text=f"the two runs had different settings: {', '.join(study.differing_settings)}",
             remedy="compare runs of the same workload with the same parameters",
         )
-
-
-def _one_run(study: Study) -> Iterator[Caveat]:
     if len(study.sides) > 1:
         yield Caveat(
             code="one_run",
@@ -255,40 +230,26 @@ def _one_run(study: Study) -> Iterator[Caveat]:
             "than chance",
             remedy="repeat both, and compare the repeats (docs/comparing.md)",
         )
-
-
-def _one_sided(study: Study) -> Iterator[Caveat]:
-    titles = [table.lane.title for table in study.tables if None in table.totals]
+    titles = [lane.lane.title for lane in study.lanes if None in lane.totals]
     if titles:
         yield Caveat(
             code="one_sided",
             text=f"only one side has: {'; '.join(titles)}",
             remedy="run both with `--profile`, or both without, on GPUs or both on CPUs",
         )
-
-
-def _others(study: Study) -> Iterator[Caveat]:
-    if any(row.unsure and row.only_on is not None for table in study.tables for row in table.rows):
+    if any(row.unsure and row.only_on is not None for lane in study.lanes for row in lane.rows):
         yield Caveat(
             code="not_listed",
             text="a run lists the 100 longest operations of each kind; one that is missing on a side may be "
             "among the rest",
             remedy="check its time on the other side: on this one it is shorter than all that are listed",
         )
-
-
-def _more_settings(study: Study) -> Iterator[Caveat]:
     if study.other_settings:
-        sets = f"{counted(study.other_settings, 'other set')} of settings"
         yield Caveat(
             code="other_settings",
-            text=f"traced runs with {sets} are not shown",
+            text=f"traced runs with {counted(study.other_settings, 'other set')} of settings are not shown",
             remedy="narrow with --workload and --experiment, or name the runs themselves",
         )
-
-
-# Every check, in the order in which warnings are shown.
-CHECKS: tuple[Callable[[Study], Iterator[Caveat]], ...] = (_other_work, _one_run, _one_sided, _others, _more_settings)
 
 
 # The tables have the other operations.
@@ -296,61 +257,50 @@ _SPOKEN = 3
 # One run a side cannot separate smaller differences, as shares of the time, from chance.
 _ALIKE_SHARE = 0.01
 
-# Full name of an operation → its short name.
-Names = Mapping[str, str]
+_write_time = in_unit("seconds")
 
 
 def answer(study: Study) -> str:
     """Return the difference between two steps and its parts, or the longest operations of one."""
-    spoken = _spoken(study)
-    names = short_names(row.name for table in spoken for row in table.rows)
-    rows = sorted((row for table in spoken for row in table.rows), key=lambda row: -abs(row.seconds))[:_SPOKEN]
-    totals = [sum(table.totals[side] or 0.0 for table in spoken) for side in range(len(study.sides))]
-    where = "on the GPU" if spoken[0].lane in (KERNELS, COPIES) else "in operators"
-    if len(study.sides) == 1:
-        return " ".join([_longest(rows, sum(totals), where, names), *_steps(study)])
-    return " ".join([_difference(study, rows, totals, where, names), *_alone(study), *_steps(study)])
+    # The GPU's lanes with all sides, else any with all sides, else any.
+    shared = [lane for lane in study.lanes if None not in lane.totals]
+    lanes = [lane for lane in shared if lane.lane in (KERNELS, COPIES)] or shared[:1] or study.lanes[:1]
+    rows = sorted((row for lane in lanes for row in lane.rows), key=lambda row: -abs(row.seconds))[:_SPOKEN]
+    totals = [sum(lane.totals[side] or 0.0 for lane in lanes) for side in range(len(study.sides))]
+    where = "on the GPU" if lanes[0].lane in (KERNELS, COPIES) else "in operators"
+    if len(study.sides) > 1:
+        sentences = [_say_difference(study, rows, totals, where), *_say_exclusive(study)]
+    else:
+        sentences = [_say_longest(rows, totals[0], where)]
+    return " ".join([*sentences, *_say_steps(study)])
 
 
-def exclusive(table: LaneTimes) -> list[Row]:
-    """Return the operations that only one of two sides has; none where a side has no data."""
-    if None in table.totals:
-        return []
-    return [row for row in table.rows if row.only_on is not None and row.name != OTHERS]
+def _say_longest(rows: Sequence[Row], total: float, where: str) -> str:
+    listed = []
+    for row in rows:
+        share = significant(100 * row.seconds / total)
+        listed.append(f"{_write_time(row.seconds)} ({share} %) in {_spoken_name(row)}")
+    return f"A step takes {_write_time(total)} {where}: {'; '.join(listed)}."
 
 
-def _spoken(study: Study) -> list[LaneTimes]:
-    """Return the GPU's tables with all sides, else any table with all sides, else any."""
-    shared = [table for table in study.tables if None not in table.totals]
-    on_gpu = [table for table in shared if table.lane in (KERNELS, COPIES)]
-    return on_gpu or shared[:1] or list(study.tables[:1])
-
-
-def _longest(rows: Sequence[Row], total: float, where: str, names: Names) -> str:
-    listed = "; ".join(
-        f"{_time(row.seconds)} ({significant(100 * row.seconds / total)} %) in {_name_of(row, names)}" for row in rows
-    )
-    return f"A step takes {_time(total)} {where}: {listed}."
-
-
-def _difference(study: Study, rows: Sequence[Row], totals: Sequence[float], where: str, names: Names) -> str:
+def _say_difference(study: Study, rows: Sequence[Row], totals: Sequence[float], where: str) -> str:
     first, second = (side.name for side in study.sides)
     if not all(totals):
-        absent = first if not totals[0] else second
-        return f"{absent} has no data {where}, so there is nothing to compare."
-    difference = totals[1] - totals[0]
+        return f"{second if totals[0] else first} has no data {where}, so there is nothing to compare."
+    difference, least = totals[1] - totals[0], _ALIKE_SHARE * max(totals)
     scale = notation(totals, "seconds")
-    both = f"{scale.write_bare(totals[1])} and {scale.write(totals[0])}"
-    if abs(difference) < _ALIKE_SHARE * max(totals):
-        how = f"as long {where} as one of {first}, to within {significant(100 * _ALIKE_SHARE)} % ({both})"
+    both = f"({scale.write_bare(totals[1])} and {scale.write(totals[0])})"
+    if abs(difference) < least:
+        how = f"as long {where} as one of {first}, to within {significant(100 * _ALIKE_SHARE)} % {both}"
     else:
-        how = f"{_time(abs(difference))} {'longer' if difference > 0 else 'less'} {where} than one of {first} ({both})"
-    parts = [_contribution(row, study, names) for row in rows if abs(row.seconds) >= _ALIKE_SHARE * max(totals)]
+        longer = "longer" if difference > 0 else "less"
+        how = f"{_write_time(abs(difference))} {longer} {where} than one of {first} {both}"
+    parts = [_say_contribution(row, study) for row in rows if abs(row.seconds) >= least]
     return f"A step of {second} takes {how}{': ' if parts else ''}{'; '.join(parts)}."
 
 
-def _contribution(row: Row, study: Study, names: Names) -> str:
-    text = f"{_time(abs(row.seconds))} {'more' if row.seconds > 0 else 'less'} in {_name_of(row, names)}"
+def _say_contribution(row: Row, study: Study) -> str:
+    text = f"{_write_time(abs(row.seconds))} {'more' if row.seconds > 0 else 'less'} in {_spoken_name(row)}"
     if row.only_on is None or row.name == OTHERS:
         return text
     other = study.sides[1 - row.only_on].name
@@ -359,25 +309,26 @@ def _contribution(row: Row, study: Study, names: Names) -> str:
     return f"{text}, which {other} does not {'launch' if row.kind == 'kernel' else 'have'}"
 
 
-def _alone(study: Study) -> Iterator[str]:
-    """Yield the number of kernels that only one side launched."""
-    kernels = next((table for table in study.tables if table.lane is KERNELS and None not in table.totals), None)
-    if kernels is None:
-        return
-    alone = exclusive(kernels)
-    if not alone:
-        yield "Both launch the same kernels."
-        return
-    of_sides = ((side.name, [row for row in alone if row.only_on == index]) for index, side in enumerate(study.sides))
-    listed = [
-        f"{len(rows)} launched by {name} alone ({_time(sum(abs(row.seconds) for row in rows))} a step)"
-        for name, rows in of_sides
-        if rows
-    ]
-    yield f"{'Listed kernels' if any(row.unsure for row in alone) else 'Kernels'}: {', '.join(listed)}."
+def _spoken_name(row: Row) -> str:
+    return f"{row.kind}s without a row of their own" if row.name == OTHERS else row.short_name
 
 
-def _steps(study: Study) -> Iterator[str]:
+def _say_exclusive(study: Study) -> Iterator[str]:
+    """Yield the number of kernels that only one of two sides launched."""
+    kernels = study.lanes[0]
+    if kernels.lane is not KERNELS or None in kernels.totals:
+        return
+    listed = []
+    for number, side in enumerate(study.sides):
+        rows = [row for row in kernels.exclusive if row.only_on == number]
+        if rows:
+            seconds = sum(abs(row.seconds) for row in rows)
+            listed.append(f"{len(rows)} launched by {side.name} alone ({_write_time(seconds)} a step)")
+    what = "Listed kernels" if any(row.unsure for row in kernels.exclusive) else "Kernels"
+    yield f"{what}: {', '.join(listed)}." if listed else "Both launch the same kernels."
+
+
+def _say_steps(study: Study) -> Iterator[str]:
     """Yield the busy and idle time of the GPU in a step of each side."""
     texts = []
     for side in study.sides:
@@ -385,20 +336,10 @@ def _steps(study: Study) -> Iterator[str]:
         gap = side.step_seconds.get("gpu_gap_seconds_per_step")
         if busy is not None and gap is not None:
             scale = notation([busy, gap], "seconds")
-            of_side = f" of {side.name}" if len(study.sides) > 1 else ""
-            texts.append(
-                f"busy for {scale.write_bare(busy)} and idle for {scale.write(gap)} of a measured step{of_side}"
-            )
+            whose = f" of {side.name}" if len(study.sides) > 1 else ""
+            texts.append(f"busy for {scale.write_bare(busy)} and idle for {scale.write(gap)} of a measured step{whose}")
     if texts:
         yield f"The GPU was {'; '.join(texts)}."
-
-
-def _name_of(row: Row, names: Names) -> str:
-    return f"{row.kind}s without a row of their own" if row.name == OTHERS else names[row.name]
-
-
-def _time(seconds: float) -> str:
-    return notation([seconds], "seconds").write(seconds)
 
 
 def answer_profile(ask: Ask, *, top: int, **asked: Any) -> Answer:
@@ -411,75 +352,35 @@ def answer_profile(ask: Ask, *, top: int, **asked: Any) -> Answer:
 def render(study: Study, *, top: int) -> Answer:
     """Return the answer; CSV has a line for each operation. A terminal shows at most `top` of them in each table."""
     names = [side.name if len(study.sides) > 1 else side.run.run_id for side in study.sides]
-    tables = [_data(lane) for lane in study.tables]
+    sides, sections, tables, facts = Table(_SIDES, study.sides), [], [], {}
+    if study.differing:
+        columns = [Column(None, "", "title", left=True)]
+        columns += [Column(None, side.name, f"values.{at}", left=True) for at, side in enumerate(study.sides)]
+        sections.append(Section("Differences that may explain different kernels", [Table(columns, study.differing)]))
+    if study.lanes[0].lane is KERNELS and study.lanes[0].exclusive:
+        sections.append(_only_on_one_side(study, top))
+    for lane in study.lanes:
+        scale = notation([amount.seconds for row in lane.rows for amount in row.amounts if amount], "seconds")
+        table = _operations(lane, study, scale, top)
+        sections.append(Section(f"{lane.lane.title}, {scale.symbol} a step", [table]))
+        tables.append(table)
+        totals = {"total_seconds": lane.totals, "difference_seconds": lane.difference}
+        facts[lane.lane.name] = {**totals, "operations": table}
     return Answer(
         heading=f"Profile: {' · '.join(names)}",
         text=answer(study),
-        parts=[Table(_SIDES, study.sides), _LEGEND],
-        sections=[
-            *_differences(study),
-            *_only_on_one_side(study, top),
-            *(_operations(lane, study, top) for lane in study.tables),
-            *(_part_section(times, study, top) for times in study.parts),
-        ],
+        parts=[sides, _LEGEND],
+        sections=[*sections, *(_part_section(times, study, top) for times in study.parts)],
         caveats=find_caveats(study),
         facts={
             "parts": study.parts,
-            "sides": [_side(side) for side in study.sides],
+            "sides": sides,
             "differing": {row.title: row.values for row in study.differing},
-            "tables": {
-                lane.lane.name: {
-                    "total_seconds": lane.totals,
-                    "difference_seconds": lane.difference,
-                    "operations": table,
-                }
-                for lane, table in zip(study.tables, tables, strict=True)
-            },
+            "tables": facts,
         },
         csv=tables,
         sides=names,
     )
-
-
-# The sides in names of columns.
-_LETTERS = "ab"
-
-
-def _data(lane: LaneTimes) -> Table:
-    """Return the table of all operations that JSON and CSV have."""
-    columns = [Column("kind"), Column("name")]
-    for at, letter in enumerate(_LETTERS[: len(lane.totals)]):
-        columns += [
-            Column(f"{letter}_{name}", value=f"amounts.{at}.{name}") for name in ("seconds", "share_percent", "calls")
-        ]
-    if len(lane.totals) > 1:
-        columns.append(Column("difference_seconds", value="seconds"))
-        columns.append(Column("only_on", value=lambda row: None if row.only_on is None else _LETTERS[row.only_on]))
-    return Table(columns, lane.rows, about={"table": lane.lane.name})
-
-
-def _part_section(times: PartTimes, study: Study, top: int) -> Section:
-    """Return the longest operations with their time and share on each part of a side."""
-    whose = f" of {times.side}" if len(study.sides) > 1 else ""
-    what = "Kernels and copies" if times.on_gpu else "Operators on the host"
-    if not times.seconds:
-        return Section(f"{what} by part{whose}", ["The trace does not tell the parts of this run apart."])
-    names = short_names(times.operations)
-    totals = {part: sum(seconds.values()) for part, seconds in times.seconds.items()}
-    scale = notation(list(totals.values()), "seconds")
-
-    def cell(part: str, row: Mapping[str, str]) -> str | None:
-        seconds = times.seconds[part].get(row["name"])
-        if seconds is None:
-            return None
-        return f"{scale.write_bare(seconds)} ({significant(100 * seconds / totals[part])} %)"
-
-    columns = [Column(None, "", lambda row: names[row["name"]], left=True)]
-    columns += [Column(None, part, partial(cell, part)) for part in totals]
-    rows = [{"name": name} for name in times.operations]
-    foot = ("all", *map(scale.write_bare, totals.values()))
-    heading = f"{what} by part{whose}, {scale.symbol} a step (share)"
-    return Section(heading, [Table(columns, rows, foot=[foot], keys=1, most=top)])
 
 
 _LEGEND = (
@@ -495,56 +396,48 @@ def _describe(side: Side) -> str:
     return f"{run.workload}{f': {place}' if place else ''}{median}"
 
 
+_PLACE = ("workload", "platform", "environment", "image", "interference", "limits", "nodes")
+_STEP_SECONDS = ("gpu_busy_seconds_per_step", "gpu_gap_seconds_per_step")
 _SIDES = (
-    Column(None, "", "name", left=True),
-    Column(None, "run", "run.run_id", left=True),
+    Column("name", "", left=True),
+    Column("run_id", "run", "run.run_id", left=True),
+    Column("median_of", value="runs"),
     Column(None, "what", _describe, left=True),
+    *(Column(name, value=f"run.{name}") for name in _PLACE),
+    Column("devices", value="run.device"),
     Column(None, "GPU", lambda side: side.run.device or "no GPU known", left=True),
+    Column("parameters", value=lambda side: json.loads(side.run.parameters)),
+    *(Column(name, value=f"step_seconds.{name}") for name in _STEP_SECONDS),
 )
 
 
-def _differences(study: Study) -> Iterator[Section]:
-    if study.differing:
-        columns = [Column(None, "", "title", left=True)]
-        columns += [Column(None, side.name, f"values.{at}", left=True) for at, side in enumerate(study.sides)]
-        yield Section("Differences that may explain different kernels", [Table(columns, study.differing)])
-
-
-def _only_on_one_side(study: Study, top: int) -> Iterator[Section]:
-    kernels = next((table for table in study.tables if table.lane is KERNELS), None)
-    alone = exclusive(kernels) if kernels else []
-    if not alone:
-        return
-    names = short_names(row.name for row in alone)
-    scale = notation([row.seconds for row in alone], "seconds")
+def _only_on_one_side(study: Study, top: int) -> Section:
+    rows = study.lanes[0].exclusive
+    scale = notation([row.seconds for row in rows], "seconds")
     columns = (
         Column(None, "launched by", lambda row: study.sides[row.only_on or 0].name, left=True),
-        Column(None, "kernel", lambda row: names[row.name], left=True),
-        Column(None, "calls", lambda row: _calls(row.amounts)),
+        Column(None, "kernel", "short_name", left=True),
+        Column(None, "calls", _calls),
         Column(None, "a step", lambda row: scale.write(abs(row.seconds))),
     )
-    yield Section("Kernels that only one side launched", [Table(columns, alone, most=top, more=partial(_more, scale))])
+    return Section("Kernels that only one side launched", [Table(columns, rows, most=top, more=partial(_more, scale))])
 
 
-def _operations(lane: LaneTimes, study: Study, top: int) -> Section:
-    names = short_names(row.name for row in lane.rows)
-    scale = notation([amount.seconds for row in lane.rows for amount in row.amounts if amount], "seconds")
-    columns = [Column(None, "", lambda row: _called_shown(row, names), left=True)]
-    for at, side in enumerate(study.sides):
-        columns.append(Column(None, side.name, f"amounts.{at}.seconds", show=scale.write_bare))
-    total = [ABSENT if seconds is None else scale.write_bare(seconds) for seconds in lane.totals]
+def _operations(lane: LaneTimes, study: Study, scale: Notation, top: int) -> Table:
+    """Return the operations of a lane; the sides are a and b in names of columns."""
+    columns = [Column("kind"), Column("name"), Column(None, "", "short_name", left=True)]
+    foot = [f"all {len(lane.rows)}", *(ABSENT if total is None else scale.write_bare(total) for total in lane.totals)]
+    for at, (letter, side) in enumerate(zip("ab", study.sides, strict=False)):
+        columns.append(Column(f"{letter}_seconds", side.name, f"amounts.{at}.seconds", show=scale.write_bare))
+        columns += [Column(f"{letter}_{name}", value=f"amounts.{at}.{name}") for name in ("share_percent", "calls")]
     if len(study.sides) > 1:
         title = f"{study.sides[1].name} − {study.sides[0].name}"
-        columns.append(Column(None, title, "seconds", show=scale.write_difference))
-        total.append(ABSENT if lane.difference is None else scale.write_difference(lane.difference))
-    columns += [Column(None, "share", _shares), Column(None, "calls", lambda row: _calls(row.amounts))]
-    foot = (f"all {len(lane.rows)}", *total)
-    table = Table(columns, lane.rows, foot=[foot], most=top, more=partial(_more, scale))
-    return Section(f"{lane.lane.title}, {scale.symbol} a step", [table])
-
-
-def _called_shown(row: Row, names: Mapping[str, str]) -> str:
-    return "(others: without a row of their own)" if row.name == OTHERS else names[row.name]
+        columns.append(Column("difference_seconds", title, "seconds", show=scale.write_difference))
+        columns.append(Column("only_on", value=lambda row: None if row.only_on is None else "ab"[row.only_on]))
+        foot.append(ABSENT if lane.difference is None else scale.write_difference(lane.difference))
+    columns += [Column(None, "share", _shares), Column(None, "calls", _calls)]
+    about = {"table": lane.lane.name}
+    return Table(columns, lane.rows, about=about, foot=[tuple(foot)], most=top, more=partial(_more, scale))
 
 
 def _shares(row: Row) -> str:
@@ -552,25 +445,31 @@ def _shares(row: Row) -> str:
     return f"{' / '.join(shares)} %"
 
 
-def _calls(amounts: Sequence[Amount | None]) -> str:
-    return " / ".join(significant(amount.calls) if amount else ABSENT for amount in amounts)
+def _calls(row: Row) -> str:
+    return " / ".join(significant(amount.calls) if amount else ABSENT for amount in row.amounts)
 
 
 def _more(scale: Notation, rest: Sequence[Row]) -> str:
-    """Return the number of rows that are not shown."""
     return f"{len(rest)} more, none above {scale.write(abs(rest[0].seconds))}; --top shows them."
 
 
-def _side(side: Side) -> dict[str, Any]:
-    run = side.run
-    names = ("workload", "platform", "environment", "image", "interference", "limits")
-    return {
-        "name": side.name,
-        "run_id": run.run_id,
-        "median_of": side.runs,
-        **{name: getattr(run, name) for name in names},
-        "nodes": run.nodes,
-        "devices": run.device,
-        "parameters": json.loads(run.parameters),
-        **side.step_seconds,
-    }
+def _part_section(times: PartTimes, study: Study, top: int) -> Section:
+    """Return the longest operations with their time and share on each part of a side."""
+    whose = f" of {times.side}" if len(study.sides) > 1 else ""
+    heading = f"{'Kernels and copies' if times.on_gpu else 'Operators on the host'} by part{whose}"
+    if not times.seconds:
+        return Section(heading, ["The trace does not tell the parts of this run apart."])
+    names = short_names(times.operations)
+    totals = {part: sum(seconds.values()) for part, seconds in times.seconds.items()}
+    scale = notation(list(totals.values()), "seconds")
+
+    def cell(part: str, name: str) -> str | None:
+        seconds = times.seconds[part].get(name)
+        if seconds is None:
+            return None
+        return f"{scale.write_bare(seconds)} ({significant(100 * seconds / totals[part])} %)"
+
+    rows = [(names[name], *(cell(part, name) or ABSENT for part in totals)) for name in times.operations]
+    columns = [Column(None, "", left=True), *(Column(None, part) for part in totals)]
+    foot = ("all", *map(scale.write_bare, totals.values()))
+    return Section(f"{heading}, {scale.symbol} a step (share)", [Table(columns, rows, foot=[foot], keys=1, most=top)])

@@ -5,37 +5,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from statistics import fmean
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.data import Facts, Run
+from gpuagent_collector.runs.data import Facts, Record, Run
 from gpuagent_collector.runs.parts import label_parts
 from gpuagent_common.text import harmless
 
 # The name of all operations without a row of their own.
 OTHERS = "(others)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
-    """All calls of one name, in the mean over traced steps and ranks. Times are None where they do not apply.
-
-    Attributes:
-        kind: operator, kernel, memcpy or memset.
-        name: in full.
-        calls: a step.
-        cpu_self_seconds: of an operator on the host, a step, without what it called.
-        gpu_seconds: of a kernel, copy or set on the GPU, a step.
-        gpu_self_seconds: on the GPU, a step, of what an operator launched itself.
-    """
-
-    kind: str
-    name: str
-    calls: float
-    cpu_self_seconds: float | None
-    gpu_seconds: float | None
-    gpu_self_seconds: float | None
 
 
 def traced_runs(ask: Ask) -> frozenset[str]:
@@ -49,15 +27,34 @@ def why_not_traced(ask: Ask, run_id: str) -> str | None:
     return rows[0]["value_text"] if rows else None
 
 
-def load_operations(ask: Ask, run_ids: Sequence[str]) -> Mapping[str, tuple[Operation, ...]]:
-    """Return the operations of each run."""
-    steps = {row["run_id"]: row["steps"] for row in ask(_STEPS, [run_ids])}
-    operations: dict[str, list[Operation]] = defaultdict(list)
+_FAILURE = "SELECT value_text FROM results WHERE run_id = ? AND name = 'trace_failed' ORDER BY time DESC LIMIT 1"
+
+
+def load_operations(ask: Ask, run_ids: Sequence[str]) -> Mapping[str, Sequence[Record]]:
+    """Return the operations of each run: all calls of a name, a step, in the mean over traced steps and ranks.
+
+    `cpu_self_seconds` is an operator's time on the host without what it called, `gpu_self_seconds` the GPU's for what
+    it launched itself, and `gpu_seconds` that of a kernel, copy or set. They are None where they do not apply.
+    """
+    operations: dict[str, list[Record]] = defaultdict(list)
     for row in ask(_OPERATIONS, [run_ids]):
-        number = steps.get(row["run_id"])
-        if number:
-            operations[row["run_id"]].append(_operation(row, number))
-    return {run_id: tuple(found) for run_id, found in operations.items()}
+        operations[row["run_id"]].append(row)
+    return operations
+
+
+_OPERATIONS = """
+WITH times AS (
+    SELECT * FROM op_times WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
+), traced AS (
+    SELECT run_id, CAST(sum(steps) AS DOUBLE) AS all_steps  -- of all ranks: one that never called it has no row
+    FROM (SELECT run_id, rank, max(steps) AS steps FROM times GROUP BY ALL) GROUP BY run_id
+)
+SELECT run_id, kind, name, coalesce(sum(calls), 0) / all_steps AS calls,
+       sum(cpu_self_seconds) / all_steps AS cpu_self_seconds, sum(gpu_seconds) / all_steps AS gpu_seconds,
+       sum(gpu_self_seconds) / all_steps AS gpu_self_seconds
+FROM times JOIN traced USING (run_id)
+WHERE kind IS NOT NULL AND name IS NOT NULL AND all_steps > 0
+GROUP BY run_id, kind, name, all_steps"""
 
 
 def load_step_seconds(ask: Ask, run_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
@@ -67,38 +64,6 @@ def load_step_seconds(ask: Ask, run_ids: Sequence[str]) -> Mapping[str, Mapping[
         found[row["run_id"]][row["name"]] = row["value"]
     return found
 
-
-def _operation(row: Mapping[str, object], steps: float) -> Operation:
-    def a_step(column: str) -> float | None:
-        value = row[column]
-        return None if value is None else float(str(value)) / steps
-
-    return Operation(
-        kind=str(row["kind"]),
-        name=str(row["name"]),
-        calls=a_step("calls") or 0.0,
-        cpu_self_seconds=a_step("cpu_self_seconds"),
-        gpu_seconds=a_step("gpu_seconds"),
-        gpu_self_seconds=a_step("gpu_self_seconds"),
-    )
-
-
-_FAILURE = "SELECT value_text FROM results WHERE run_id = ? AND name = 'trace_failed' ORDER BY time DESC LIMIT 1"
-
-_OPERATIONS = """
-SELECT run_id, kind, name, CAST(sum(calls) AS DOUBLE) AS calls, sum(cpu_self_seconds) AS cpu_self_seconds,
-       sum(gpu_seconds) AS gpu_seconds, sum(gpu_self_seconds) AS gpu_self_seconds
-FROM op_times
-WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) AND kind IS NOT NULL AND name IS NOT NULL
-GROUP BY ALL"""
-
-_STEPS = """
-SELECT run_id, CAST(sum(steps) AS DOUBLE) AS steps  -- of all ranks: one that never called it has no row
-FROM (
-    SELECT run_id, rank, max(steps) AS steps FROM op_times
-    WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) GROUP BY ALL
-)
-GROUP BY run_id"""
 
 _STEP_SECONDS = """
 SELECT run_id, name, avg(value) AS value
@@ -134,26 +99,20 @@ class PartTimes:
         for of_part in self.seconds.values():
             for name, seconds in of_part.items():
                 longest[name] = max(longest[name], seconds)
-        return sorted(longest, key=lambda name: -longest[name])
+        return sorted(longest, key=lambda name: (-longest[name], name))
 
 
 def load_part_times(ask: Ask, side: str, run: Run, facts: Facts, kind: PartKind) -> PartTimes:
     """Return the operations of each part of a traced run."""
     labels = label_parts(run, facts, kind)
-    of_rank: dict[tuple[str, int], dict[str, float]] = defaultdict(dict)
+    seconds: dict[str, dict[str, float]] = {label: {} for label in labels.values()}
     on_gpu = False
     for row in ask(_TIMES.format(part=_KEYS[kind]), [run.run_id, run.run_id]):
-        label = labels.get(row["part"])
-        if label is not None:
-            of_rank[label, row["rank"]][row["name"]] = row["seconds"]
+        if row["part"] in labels:
+            seconds[labels[row["part"]]][row["name"]] = row["seconds"]
             on_gpu = row["on_gpu"]
-    seconds: dict[str, dict[str, float]] = {}
-    for label in labels.values():
-        ranks = [times for (of_label, _), times in of_rank.items() if of_label == label]
-        names = dict.fromkeys(name for times in ranks for name in times)
-        if ranks:
-            seconds[label] = {name: fmean(times.get(name, 0.0) for times in ranks) for name in names}
-    return PartTimes(side=side, on_gpu=on_gpu, seconds=seconds)
+    known = {label: of_part for label, of_part in seconds.items() if of_part}
+    return PartTimes(side=side, on_gpu=on_gpu, seconds=known)
 
 
 # Kind of part → its key, as in label_parts.
@@ -168,10 +127,13 @@ WITH times AS (
 ), places AS (
     SELECT rank, any_value(device_id) AS device_id FROM run_devices
     WHERE run_id = ? AND device_id IS NOT NULL GROUP BY rank
+), of_ranks AS (
+    SELECT {part} AS part, rank, name, on_gpu, seconds FROM times LEFT JOIN places USING (rank)
+    WHERE seconds > 0 AND on_gpu = (SELECT bool_or(on_gpu) FROM times)
 )
-SELECT {part} AS part, rank, name, on_gpu, seconds
-FROM times LEFT JOIN places USING (rank)
-WHERE seconds > 0 AND on_gpu = (SELECT bool_or(on_gpu) FROM times)"""
+SELECT part, name, any_value(on_gpu) AS on_gpu, sum(seconds) / any_value(ranks) AS seconds
+FROM of_ranks JOIN (SELECT part, count(DISTINCT rank) AS ranks FROM of_ranks GROUP BY part) USING (part)
+GROUP BY part, name"""
 
 
 # Characters: two lines of a table's column on a narrow terminal.
@@ -250,7 +212,7 @@ class Lane:
         name: for programs.
         title: for people.
         kinds: of the operations.
-        time: attribute of the operation that holds its time.
+        time: their time that is meant.
     """
 
     name: str
@@ -274,9 +236,6 @@ HOST = Lane(
     time="cpu_self_seconds",
 )
 
-# Every lane, in the order in which they are shown.
-LANES = (KERNELS, COPIES, LAUNCHERS, HOST)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
@@ -289,10 +248,16 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """An operation on each side; None: missing there. `unsure`: it may be among the others of that side."""
+    """An operation on each side; None: missing there.
+
+    Attributes:
+        short_name: differs from those of the other rows.
+        unsure: whether it may be among the others of a side on which it is missing.
+    """
 
     kind: str
     name: str
+    short_name: str
     amounts: tuple[Amount | None, ...]
     unsure: bool
 
@@ -301,6 +266,11 @@ class Row:
         """The time on the last of two sides less that on the first; of one side, its time."""
         first, *rest = (amount.seconds if amount else 0.0 for amount in self.amounts)
         return rest[0] - first if rest else first
+
+    @property
+    def longest_seconds(self) -> float:
+        """The time on the side on which it takes longest."""
+        return max(amount.seconds for amount in self.amounts if amount)
 
     @property
     def only_on(self) -> int | None:
@@ -328,47 +298,40 @@ class LaneTimes:
             return None
         return self.totals[1] - self.totals[0]
 
+    @property
+    def exclusive(self) -> list[Row]:
+        """The operations that only one of two sides has; none where a side has no data."""
+        if None in self.totals:
+            return []
+        return [row for row in self.rows if row.only_on is not None and row.name != OTHERS]
 
-def make_tables(sides: Sequence[Sequence[Operation]]) -> tuple[LaneTimes, ...]:
+
+def add_up(sides: Sequence[Sequence[Record]]) -> tuple[LaneTimes, ...]:
     """Return the lanes in which some side has operations; `sides` are one or two."""
-    tables = (_table(lane, sides) for lane in LANES)
-    return tuple(table for table in tables if table.rows)
+    lanes = (_add_up_lane(lane, sides) for lane in (KERNELS, COPIES, LAUNCHERS, HOST))
+    return tuple(lane for lane in lanes if lane.rows)
 
 
-def _table(lane: Lane, sides: Sequence[Sequence[Operation]]) -> LaneTimes:
-    timed = [_time_operations(lane, operations) for operations in sides]
-    totals = [sum(seconds for _, seconds in side.values()) if side else None for side in timed]
-    names = dict.fromkeys(key for side in timed for key in side)
-    rows = [_row(key, timed, totals) for key in names]
-    rows.sort(key=lambda row: (-abs(row.seconds), -max(amount.seconds for amount in row.amounts if amount)))
-    return LaneTimes(lane=lane, rows=tuple(rows), totals=tuple(totals))
-
-
-# Kind and name.
-Key = tuple[str, str]
-# Operation → calls and seconds a step.
-Timed = Mapping[Key, tuple[float, float]]
-
-
-def _time_operations(lane: Lane, operations: Sequence[Operation]) -> Timed:
-    found = [(one, getattr(one, lane.time)) for one in operations if one.kind in lane.kinds]
-    timed = {(one.kind, one.name): (one.calls, seconds) for one, seconds in found if seconds is not None}
+def _add_up_lane(lane: Lane, sides: Sequence[Sequence[Record]]) -> LaneTimes:
     # Most operators launch nothing themselves: without time in a lane they are not in it.
-    return {key: value for key, value in timed.items() if value[1] > 0}
-
-
-def _row(key: Key, sides: Sequence[Timed], totals: Sequence[float | None]) -> Row:
-    kind, name = key
-    return Row(
-        kind=kind,
-        name=name,
-        amounts=tuple(_amount(side.get(key), total) for side, total in zip(sides, totals, strict=True)),
-        unsure=any(side and key not in side and (kind, OTHERS) in side for side in sides),
-    )
-
-
-def _amount(of_side: tuple[float, float] | None, total: float | None) -> Amount | None:
-    if of_side is None or not total:
-        return None
-    calls, seconds = of_side
-    return Amount(calls=calls, seconds=seconds, share_percent=100 * seconds / total)
+    timed = []
+    for operations in sides:
+        found = [one for one in operations if one["kind"] in lane.kinds and (one[lane.time] or 0) > 0]
+        timed.append({(one["kind"], one["name"]): one for one in found})
+    totals = [sum(one[lane.time] for one in side.values()) if side else None for side in timed]
+    keys = dict.fromkeys(key for side in timed for key in side)
+    short, rows = {**short_names(name for _, name in keys), OTHERS: "(others: without a row of their own)"}, []
+    for kind, name in keys:
+        amounts: list[Amount | None] = []
+        for side, total in zip(timed, totals, strict=True):
+            one = side.get((kind, name))
+            seconds = one[lane.time] if one else 0.0
+            amounts.append(
+                Amount(calls=one["calls"], seconds=seconds, share_percent=100 * seconds / total)
+                if one and total
+                else None
+            )
+        unsure = any(side and (kind, name) not in side and (kind, OTHERS) in side for side in timed)
+        rows.append(Row(kind=kind, name=name, short_name=short[name], amounts=tuple(amounts), unsure=unsure))
+    rows.sort(key=lambda row: (-abs(row.seconds), -row.longest_seconds, row.name))
+    return LaneTimes(lane=lane, rows=tuple(rows), totals=tuple(totals))

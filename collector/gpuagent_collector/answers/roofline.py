@@ -1,130 +1,330 @@
 """`collector roofline`: what bounds a run, beside the limits of its device."""
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from math import ceil, floor, log10
+from itertools import chain, repeat
+from string import ascii_letters
 from typing import Any
 
-import plotext
-
-from gpuagent_collector.answers.roofline_points import Flops, Point, Roofs, RoofShares, Traffic
-from gpuagent_collector.answers.roofline_study import (
+from gpuagent_collector.answers.roofline_chart import draw_roofline
+from gpuagent_collector.answers.roofline_points import (
     NEARNESS,
-    Placed,
+    NO_ROOFS,
+    Ceilings,
+    Flops,
+    Nearness,
+    Point,
     Roofline,
-    Study,
-    arithmetic_of,
-    find_caveats,
-    find_errors,
-    intensity_of,
-    label,
-    marked,
-    roofs_of,
-    study_roofline,
-    used_arithmetics,
+    Roofs,
+    Traffic,
+    Trial,
+    datasheet_roofs,
+    divide_trials,
+    exceeds,
+    find_ceilings,
+    load_trials,
+    locate,
+    make_points,
 )
-from gpuagent_collector.present.answer import Answer, Section, caveat_sections, in_short, read_warnings
+from gpuagent_collector.choices import PartKind
+from gpuagent_collector.present.answer import Answer, Caveat, Part, Section, caveat_sections, in_short, read_warnings
 from gpuagent_collector.present.chart import Chart
-from gpuagent_collector.present.human import in_unit, notation, significant
+from gpuagent_collector.present.human import in_unit, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask
-
-_MARKS = "━ measured roofs  · datasheet  a point  ←a at most so far right (bytes ≥ …)"
-
-_HEIGHT_ROWS = 20
-_MEASURED, _STATED = "braille", "·"
-_MARGIN_DECADES = 0.25
-
-# Logarithms of FLOP/byte and of FLOP/s, the letter, and the source of the bytes.
-Mark = tuple[float, float, str, Traffic | None]
-
-# Points (FLOP/byte, FLOP/s) that are joined.
-Line = Sequence[tuple[float, float]]
+from gpuagent_collector.runs.cells import CANCELLED, cancelled_caveat
+from gpuagent_collector.runs.data import Run, load_facts, load_runs
+from gpuagent_collector.runs.facets import CONDITIONS, Facet, find_facet
+from gpuagent_collector.runs.find import ROOFS, find_runs, only_with
+from gpuagent_collector.runs.words import distinguishing, reasons, telling
+from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.text import counted
 
 
-def ridges(roofs: Roofs, roofline: Roofline) -> list[tuple[float, float]]:
-    """Return the points where each arithmetic's roof meets the memory's: (FLOP/byte, FLOP/s)."""
-    if roofs.bytes_per_second is None:
-        return []
-    peaks = [roofs.flops_per_second[name] for name in used_arithmetics(roofline) if name in roofs.flops_per_second]
-    return [(peak / roofs.bytes_per_second, peak) for peak in peaks]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """A roofline with everything that is shown of it.
+
+    Attributes:
+        facet: separates points beside their settings.
+        rooflines: at least one; those of one device with the same roofs together.
+        without_figures: succeeded runs that report no FLOPs, or no time of a step.
+        unsuccessful: runs that ended otherwise, or have not ended.
+        cancelled: runs that the user stopped.
+    """
+
+    facet: Facet
+    rooflines: tuple[Roofline, ...]
+    without_figures: tuple[Run, ...]
+    unsuccessful: tuple[Run, ...]
+    cancelled: tuple[Run, ...]
 
 
-def lines(roofs: Roofs, roofline: Roofline, left: float, right: float) -> Iterable[Line]:
-    """Yield the memory's roof up to the highest ridge, and the peak from each ridge on."""
-    corners = ridges(roofs, roofline)
-    if not corners or roofs.bytes_per_second is None:
-        return
-    yield [(left, left * roofs.bytes_per_second), max(corners)]
-    for intensity, peak in corners:
-        yield [(intensity, peak), (right, peak)]
+def study_roofline(
+    ask: Ask, *, workloads: Sequence[str], by: str, platform: str | None, experiment: str | None
+) -> Study:
+    """Return the roofline of some workloads; empty: all. None: any platform, any experiment.
+
+    Raises:
+        MisuseError: a workload, facet, platform or experiment is unknown.
+        GpuAgentError: no run reports the figures of a roofline.
+    """
+    facet = find_facet(by)
+    runs = find_runs(ask, facet, workload=None, experiment=experiment)
+    chosen = only_with(only_with(runs, "platform", [platform] if platform else []), "workload", workloads)
+    return study_runs(ask, facet, chosen)
 
 
-def draw_roofline(roofline: Roofline, width: int) -> str | None:
-    """Return lines of text with ANSI colours, `width` columns wide; None: there is no roof or no point to draw."""
-    points = [
-        (log10(placed.point.intensity), log10(placed.point.flops_per_second), mark, placed.point.traffic_by)
-        for mark, placed in marked(roofline)
-        if placed.point.intensity is not None
-    ]
-    corners = [*ridges(roofline.measured, roofline), *ridges(roofline.datasheet, roofline)]
-    if not points or not corners:
-        return None
-    figure = plotext.figure
-    figure.clear()
-    figure.theme("colorless")
-    figure.plot_size(width, _HEIGHT_ROWS)
-    left, right = _limits("x", [*(x for x, *_ in points), *(log10(x) for x, _ in corners)])
-    low, high = _limits("y", [*(y for _, y, *_ in points), *(log10(y) for _, y in corners)])
-    for roofs, marker, color in ((roofline.datasheet, _STATED, "gray"), (roofline.measured, _MEASURED, "cyan")):
-        for line in lines(roofs, roofline, 10**left, 10**right):
-            xs, ys = zip(*[(log10(x), log10(y)) for x, y in line], strict=True)
-            figure.draw(figure.segment(list(xs), list(ys), marker=plotext.marker(marker, pixel=color)))
-    # The name of each arithmetic on its peak, the measured one where there is one.
-    peaks = {**roofline.datasheet.flops_per_second, **roofline.measured.flops_per_second}
-    for name in used_arithmetics(roofline):
-        if name in peaks:
-            figure.draw(figure.text(right, log10(peaks[name]), f" {name.upper()} ", alignment="right"))
-    for x, y, text in _merge_marks(points, (right - left) / width, (high - low) / _HEIGHT_ROWS):
-        figure.draw(figure.text(x, y, text, alignment="right"))
-    figure.title("FLOP/s by FLOP/byte")
-    return str(figure.build())
+def study_runs(ask: Ask, facet: Facet, runs: Iterable[Run], each: PartKind | None = None) -> Study:
+    """Return the roofline of these runs, or of each rank of them, named by its rank or its GPU.
+
+    Raises:
+        GpuAgentError: none reports the figures of a roofline.
+    """
+    chosen = list(runs)
+    succeeded = [run for run in chosen if run.status == "succeeded" and run.workload != ROOFS]
+    measured = [run for run in load_runs(ask, facet, workload=ROOFS, experiment=None) if run.status == "succeeded"]
+    together = [*succeeded, *measured]
+    facts = load_facts(ask, [run.run_id for run in together])
+    trials = load_trials(ask, together, facts)
+    drawn, ceilings = trials[: len(succeeded)], trials[len(succeeded) :]
+    points = make_points(divide_trials(ask, drawn, facts, each) if each else drawn)
+    if not points:
+        raise GpuAgentError(
+            "no roofline to draw: no run that succeeded reports the FLOPs and times of its steps; "
+            "built-in training workloads do, such as `gpuagent run mnist`"
+        )
+    placed = {trial.run.run_id for point in points for trial in point.trials}
+    return Study(
+        facet=facet,
+        rooflines=tuple(_make_rooflines(_label_points(points, facet), ceilings)),
+        without_figures=tuple(run for run in succeeded if run.run_id not in placed),
+        unsuccessful=tuple(run for run in chosen if run.status not in ("succeeded", CANCELLED)),
+        cancelled=tuple(run for run in chosen if run.status == CANCELLED),
+    )
 
 
-def _merge_marks(points: Iterable[Mark], column: float, row: float) -> Iterator[tuple[float, float, str]]:
-    """Yield the marks and their places; points that would hide one another share a mark."""
-    groups: list[list[Mark]] = []
+def _make_rooflines(points: Iterable[Point], measured: Sequence[Trial]) -> Iterator[Roofline]:
+    found: dict[tuple[str, str | None], list[tuple[Point, Ceilings | None]]] = defaultdict(list)
     for point in points:
-        near = (each for each in groups if abs(each[0][0] - point[0]) < 2 * column and abs(each[0][1] - point[1]) < row)
-        group = next(near, None)
-        if group is None:
-            groups.append([point])
+        ceilings = find_ceilings(point.trials, measured)
+        found[point.device, ceilings.run.run_id if ceilings else None].append((point, ceilings))
+    for (device, _), members in found.items():
+        # The worst of several nearnesses.
+        ceilings = min((each for _, each in members if each), key=lambda each: each.nearness, default=None)
+        reports = [one.figures for one in measured if one.device == device]
+        reports += [trial.figures for point, _ in members for trial in point.trials]
+        roofs, datasheet = ceilings.roofs if ceilings else NO_ROOFS, datasheet_roofs(reports)
+        placed = [
+            replace(point, measured=locate(point, roofs), datasheet=locate(point, datasheet)) for point, _ in members
+        ]
+        placed.sort(key=lambda point: not point.has_share)
+        marks = chain(ascii_letters, repeat(_NO_MARK))
+        marked = tuple(replace(point, mark=mark) for point, mark in zip(placed, marks, strict=False))
+        yield Roofline(device=device, ceilings=ceilings, datasheet=datasheet, points=marked)
+
+
+# Marks points for which no letter is left.
+_NO_MARK = "•"
+_NONE = "none"
+_PLACE = ("platform", "environment", "image", "interference", "limits")
+
+
+def _label_points(points: Sequence[Point], facet: Facet) -> Iterator[Point]:
+    """Yield the points with the settings that distinguish each from the others of its workload on such a device."""
+    settings = [(point.device, point.run.workload, _settings(point, facet)) for point in points]
+    for point, (device, workload, own) in zip(points, settings, strict=True):
+        alike = [other for *what, other in settings if what == [device, workload]]
+        label, brief_label = (_write_label(point, choose(own, alike)) for choose in (distinguishing, telling))
+        yield replace(point, label=label, brief_label=brief_label)
+
+
+def _settings(point: Point, facet: Facet) -> dict[str, str]:
+    """Return everything in which the runs of a point agree, by name, except workload and device."""
+    settings = {facet.name: point.run.side or _NONE}
+    settings |= {name: getattr(point.run, name) or _NONE for name in _PLACE}
+    return settings | {name: str(value) for name, value in point.parameters.items() if value is not None}
+
+
+def _write_label(point: Point, settings: Mapping[str, object]) -> str:
+    """Return a point in words; values of the usual conditions need no name."""
+    words = [point.run.workload]
+    for name, value in settings.items():
+        if name not in CONDITIONS:
+            words.append(f"{name}={value}")
         else:
-            group.append(point)
-    for members in groups:
-        x, y, *_ = members[0]
-        arrow = "←" if any(by is Traffic.LEAST for *_, by in members) else ""
-        yield x, y, arrow + "".join(mark for _, _, mark, _ in members)
+            words.append(f"no {name}" if value == _NONE else str(value))
+    return " ".join([*words, *([point.part] if point.part else [])])
 
 
-def _limits(axis: str, values: Sequence[float]) -> tuple[float, float]:
-    """Set an axis a bit wider than the values, which are logarithms, with a tick at each decade; return its ends."""
-    low, high = min(values) - _MARGIN_DECADES, max(values) + _MARGIN_DECADES
-    if high - low < 2:
-        middle = (low + high) / 2
-        low, high = middle - 1, middle + 1
-    ruler = plotext.figure.ruler(axis)
-    ruler.lim(low, high)
-    decades = range(ceil(low), floor(high) + 1)
-    ruler.ticks(list(decades), [_tick(axis, 10.0**decade) for decade in decades])
-    return low, high
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Check:
+    """A warning about the points for which `concerns` is true.
+
+    Attributes:
+        remedy: for workloads on a GPU.
+        processor_remedy: without a GPU; None: `remedy`.
+        own_remedy: for programs of the user's own, which have no options of workloads.
+    """
+
+    code: str
+    concerns: Callable[[Point, Roofline], bool]
+    text: str
+    remedy: str
+    processor_remedy: str | None = None
+    own_remedy: str
+
+    def __call__(self, roofline: Roofline) -> Iterator[Caveat]:
+        points = [point for point in roofline.points if self.concerns(point, roofline)]
+        if points:
+            remedy = self.remedy if roofline.is_gpu else self.processor_remedy or self.remedy
+            if all(trial.run.command for point in points for trial in point.trials):
+                remedy = self.own_remedy
+            yield Caveat(code=self.code, text=f"{_name_points(points, roofline)}: {self.text}", remedy=remedy)
 
 
-def _tick(axis: str, value: float) -> str:
-    if axis == "y":
-        return notation([value], "FLOP/s").write(value)
-    return significant(value) if value >= 1 else f"{value:g}"
+# All of more points than these need no letters.
+_MOST_LETTERS = 3
+
+
+def _name_points(points: Sequence[Point], roofline: Roofline) -> str:
+    """Return points in words: points a, c on NVIDIA H200."""
+    if len(points) == len(roofline.points) > _MOST_LETTERS:
+        return f"all {len(points)} points on {roofline.device}"
+    return f"point{'s' * (len(points) != 1)} {', '.join(point.mark for point in points)} on {roofline.device}"
+
+
+def find_errors(study: Study) -> tuple[Caveat, ...]:
+    """Return the impossible: FLOPs that were executed faster than the device's roof."""
+    return tuple(caveat for roofline in study.rooflines for caveat in _EXECUTED_ABOVE_ROOF(roofline))
+
+
+def find_caveats(study: Study) -> tuple[Caveat, ...]:
+    """Return every warning that applies."""
+    of_rooflines = (caveat for check in _CHECKS for roofline in study.rooflines for caveat in check(roofline))
+    return (*of_rooflines, *_of_runs(study))
+
+
+def _is_above_all(point: Point, roofline: Roofline) -> bool:
+    """Return whether it is faster than every known roof of its arithmetic, and there is one."""
+    known = [roofs for roofs in (roofline.measured, roofline.datasheet) if roofs.peak(point.mix)]
+    return bool(known) and all(exceeds(point.mix, point.seconds, roofs) for roofs in known)
+
+
+def _has_no_peak(point: Point, roofline: Roofline) -> bool:
+    roofs = [each for each in (roofline.measured, roofline.datasheet) if _describe_roofs(each, roofline)]
+    return bool(roofs) and not any(each.peak(point.mix) for each in roofs)
+
+
+def _no_ceilings(roofline: Roofline) -> Iterator[Caveat]:
+    if roofline.ceilings is None:
+        yield Caveat(
+            code="no_ceilings",
+            text=f"no roofs were measured of any {roofline.device}",
+            remedy="`gpuagent run ceilings` on its node measures them in a few minutes",
+        )
+
+
+def _other_device(roofline: Roofline) -> Iterator[Caveat]:
+    ceilings = roofline.ceilings
+    if ceilings and ceilings.nearness is not Nearness.SAME_DEVICE:
+        yield Caveat(
+            code="roofs_of_another_device",
+            text=f"the roofs of {roofline.device} were measured on {NEARNESS[ceilings.nearness]} "
+            f"({ceilings.run.nodes or 'unknown node'}): clocks, power limits and cooling may differ",
+            remedy="`gpuagent run ceilings` on the device of the runs",
+        )
+
+
+_NOT_COUNTED = "only a GPU's memory traffic can be counted or sampled"
+_REPORT_BYTES = (
+    "report the bytes, `dram_bytes_per_step`, or have them sampled (by GPM on Hopper and newer, else by DCGM)"
+)
+
+_EXECUTED_ABOVE_ROOF = _Check(
+    code="executed_above_roof",
+    concerns=lambda point, roofline: point.flops_by is Flops.EXECUTED and _is_above_all(point, roofline),
+    text="more FLOPs executed in a second than the device can execute: the count, the time or the roof is wrong",
+    remedy="measure the roofs while nothing else runs: `gpuagent run ceilings`; run it again with `--counters ncu`",
+    own_remedy="measure the roofs while nothing else runs: `gpuagent run ceilings`; check the FLOPs that it reports",
+)
+
+# Every check of a roofline, in the order in which warnings are shown.
+_CHECKS: tuple[Callable[[Roofline], Iterator[Caveat]], ...] = (
+    _Check(
+        code="model_above_roof",
+        concerns=lambda point, roofline: point.flops_by is Flops.MODEL and _is_above_all(point, roofline),
+        text="more model FLOPs in a second than the device can execute: an algorithm was chosen that needs fewer than "
+        "the model's formula (such as Winograd's convolutions)",
+        remedy="count what is executed, with `--counters ncu`",
+        own_remedy="report what is executed, `executed_flops_per_step` (docs/workloads.md)",
+    ),
+    _Check(
+        code="above_measured_roof",
+        concerns=lambda point, roofline: (
+            (point.measured.roof_percent or 0) > 100 and not _is_above_all(point, roofline)
+        ),
+        text="above the measured roof at that intensity: either the roof was measured too low (another clock, a "
+        "neighbour), or the bytes are too few because data stayed in a cache",
+        remedy="run `gpuagent run ceilings` while nothing else runs; count the bytes with `--counters ncu`",
+        own_remedy="run `gpuagent run ceilings` while nothing else runs; check the bytes that it reports",
+    ),
+    _no_ceilings,
+    _other_device,
+    _Check(
+        code="bytes_at_least",
+        concerns=lambda point, _: point.traffic_by is Traffic.LEAST,
+        text="the bytes are a lower bound (weights and batch, no activations), so the intensity is an upper bound",
+        remedy="count them with `--counters ncu`, or have it sampled (by GPM on Hopper and newer, by DCGM before)",
+        processor_remedy=_NOT_COUNTED,
+        own_remedy=_REPORT_BYTES,
+    ),
+    _Check(
+        code="no_bytes",
+        concerns=lambda point, _: point.traffic_by is None,
+        text="the bytes are unknown, so these are in the tables only",
+        remedy="count them with `--counters ncu`",
+        processor_remedy=_NOT_COUNTED,
+        own_remedy=_REPORT_BYTES,
+    ),
+    _Check(
+        code="no_peak",
+        concerns=_has_no_peak,
+        text="the roof of the arithmetic is unknown, or the arithmetic of the FLOPs",
+        remedy="run with `--precision fp32`, `tf32`, `fp16` or `bf16`, whichever `ceilings` measured",
+        own_remedy="report the FLOPs of each arithmetic, such as `model_flops_fp32_per_step` (docs/workloads.md)",
+    ),
+)
+
+
+def _of_runs(study: Study) -> Iterator[Caveat]:
+    trials = [trial for roofline in study.rooflines for point in roofline.points for trial in point.trials]
+    short = sum(trial.is_short for trial in trials)
+    if short:
+        yield Caveat(
+            code="measure_short",
+            text=f"{counted(short, 'run')} measured for less than 10 s: times and samples depend on chance",
+            remedy="measure longer",
+        )
+    if study.without_figures:
+        yield Caveat(
+            code="left_out",
+            text=f"{counted(len(study.without_figures), 'run')} left out, without FLOPs or without steps: "
+            f"{_count(run.workload for run in study.without_figures)}",
+            remedy="report `model_flops_per_step` and steps: see docs/run-directory.md",
+        )
+    if study.unsuccessful:
+        statuses = [run.status or "unknown" for run in study.unsuccessful]
+        text = f"runs that are in no point: {_count(status.replace('_', ' ') for status in statuses)}"
+        yield Caveat(code="unsuccessful", text=text, remedy=f"reasons: {reasons(statuses)}")
+    if study.cancelled:
+        yield cancelled_caveat(str(len(study.cancelled)))
+
+
+def _count(names: Iterable[str]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in sorted(Counter(names).items()))
 
 
 # The tables have the others.
@@ -136,41 +336,40 @@ _OFTEN_IDLE_PERCENT = 20
 
 def answer(study: Study, errors: int, warnings: int) -> str:
     """Return the performance of the first points, and a pointer to errors and warnings."""
-    points = [(mark, roofline.device, placed) for roofline in study.rooflines for mark, placed in marked(roofline)]
-    sentences = [_sentence(mark, device, placed, study) for mark, device, placed in points]
-    return " ".join([*in_short(sentences, most=_SPOKEN_POINTS), *read_warnings(warnings, errors)])
+    points = [point for roofline in study.rooflines for point in roofline.points]
+    sentences = in_short([_sentence(point) for point in points if point.has_share], most=_SPOKEN_POINTS)
+    unknown = [point for point in points if not point.has_share]
+    sentences += [_sentence(point) for point in unknown[:1]]
+    if unknown[1:]:
+        sentences.append(f"So is that of {counted(len(unknown) - 1, 'more point')}.")
+    return " ".join([*sentences, *read_warnings(warnings, errors)])
 
 
-def _sentence(mark: str, device: str, placed: Placed, study: Study) -> str:
-    point = placed.point
-    rate = notation([point.flops_per_second], "FLOP/s").write(point.flops_per_second)
-    intensity = intensity_of(point)
+def _sentence(point: Point) -> str:
+    intensity = _intensity(point)
     at = f" at {intensity} FLOP/byte" if intensity else ""
-    return f"{mark} {label(point, study)} on {device}: {rate}{at}{_describe_share(placed)}{_idle(point.busy_percent)}."
+    rate, idle = in_unit("FLOP/s")(point.flops_per_second), ""
+    if point.busy_percent is not None and 100 - point.busy_percent >= _OFTEN_IDLE_PERCENT:
+        share = significant(100 - point.busy_percent)
+        idle = f"; its GPU was idle for {share} % of a step, so launches or input limit it before any roof"
+    return f"{point.mark} {point.label} on {point.device}: {rate}{at}, {_describe_share(point)}{idle}."
 
 
-def _describe_share(placed: Placed) -> str:
+def _describe_share(point: Point) -> str:
     """Return the share of the measured roof, else of the datasheet's; without bytes that of the peak."""
-    for name, standing in (("measured", placed.measured), ("datasheet's", placed.datasheet)):
-        if standing.roof_percent is not None:
-            least = "at least " if placed.point.traffic_by is Traffic.LEAST else ""
-            side = f" on the {standing.side.value} side" if standing.side else ""
-            return f", {least}{significant(standing.roof_percent)} % of the {name} roof{side}"
-    for name, standing in (("measured", placed.measured), ("datasheet's", placed.datasheet)):
-        if standing.mfu_percent is not None:
-            return f", {significant(standing.mfu_percent)} % of the {name} peak of its arithmetic"
-    return ", its share of a roof is unknown"
+    sources = (("measured", point.measured), ("datasheet's", point.datasheet))
+    for name, shares in sources:
+        if shares.roof_percent is not None:
+            least = "at least " if point.traffic_by is Traffic.LEAST else ""
+            side = f" on the {shares.side.value} side" if shares.side else ""
+            return f"{least}{significant(shares.roof_percent)} % of the {name} roof{side}"
+    for name, shares in sources:
+        if shares.mfu_percent is not None:
+            return f"{significant(shares.mfu_percent)} % of the {name} peak of its arithmetic"
+    return "its share of a roof is unknown"
 
 
-def _idle(busy_percent: float | None) -> str:
-    if busy_percent is None or 100 - busy_percent < _OFTEN_IDLE_PERCENT:
-        return ""
-    idle = significant(100 - busy_percent)
-    return f"; its GPU was idle for {idle} % of a step, so launches or input limit it before any roof"
-
-
-# Wider ones are no easier to read.
-_WIDEST_CHART = 120
+_MARKS = "━ measured roofs  · datasheet  a point  ←a at most so far right (bytes ≥ …)"
 
 
 def answer_roofline(ask: Ask, **asked: Any) -> Answer:
@@ -181,14 +380,21 @@ def answer_roofline(ask: Ask, **asked: Any) -> Answer:
 def render(study: Study) -> Answer:
     """Return the answer; CSV has a line for each point, and only the terminal has these charts."""
     errors, caveats = find_errors(study), find_caveats(study)
-    sections = []
-    for roofline in study.rooflines:
-        rows = _rows(roofline)
-        legend = [_LEGEND] if roofline is study.rooflines[-1] else []
-        sections += [
-            Section(roofline.device, [_roofs(roofline), Chart(draw=partial(_draw, roofline), below=[_MARKS, ""])]),
-            Section(f"{roofline.device}: achieved by runs", [_points(rows, study), Table(_DETAILS, rows), *legend]),
-        ]
+    tables = [_tabulate(roofline) for roofline in study.rooflines]
+    sections = [_section(roofline, table) for roofline, table in zip(study.rooflines, tables, strict=True)]
+    last = sections[-1]
+    sections[-1] = Section(last.heading, [*last.parts, _legend(study)])
+    rooflines = [
+        {
+            "device": roofline.device,
+            "measured": roofline.measured,
+            **(table.about or {}),
+            "ceilings_of": roofline.ceilings.nearness.name.lower() if roofline.ceilings else None,
+            "datasheet": roofline.datasheet,
+            "points": table,
+        }
+        for roofline, table in zip(study.rooflines, tables, strict=True)
+    ]
     return Answer(
         heading=f"Roofline: {' · '.join(dict.fromkeys(roofline.device for roofline in study.rooflines))}",
         text=answer(study, len(errors), len(caveats)),
@@ -196,87 +402,118 @@ def render(study: Study) -> Answer:
         caveats=caveats,
         facts={
             "by": study.facet.name,
-            "rooflines": [
-                {
-                    "device": each.device,
-                    "measured": each.measured,
-                    "ceilings_run": each.ceilings.run.run_id if each.ceilings else None,
-                    "ceilings_of": each.ceilings.nearness.name.lower() if each.ceilings else None,
-                    "datasheet": each.datasheet,
-                    "points": Table((Column("mark"), *_DATA, _RUNS), _rows(each)),
-                }
-                for each in study.rooflines
-            ],
+            "rooflines": rooflines,
             "left_out": [run.run_id for run in study.without_figures],
             "unsuccessful": [run.run_id for run in study.unsuccessful],
             "cancelled": [run.run_id for run in study.cancelled],
             "errors": errors,
         },
         failed=bool(errors),
-        csv=[Table((*_DATA, _CEILINGS), _rows(each)) for each in study.rooflines],
+        csv=tables,
     )
 
 
-def _rows(roofline: Roofline) -> list[dict[str, Any]]:
-    return [{"mark": mark, "placed": placed, "roofline": roofline} for mark, placed in marked(roofline)]
+def _tabulate(roofline: Roofline) -> Table:
+    """Return the points; a terminal shows those whose share of a roof is known."""
+    known, ceilings = sum(point.has_share for point in roofline.points), roofline.ceilings
+    about = {"ceilings_run": ceilings.run.run_id if ceilings else None}
+    return Table(_POINTS, roofline.points, about=about, most=known, more=_name_unknown)
 
 
-def _draw(roofline: Roofline, width: int) -> list[str]:
-    drawing = draw_roofline(roofline, min(width, _WIDEST_CHART))
-    return [drawing] if drawing else []
+def _section(roofline: Roofline, table: Table) -> Section:
+    parts: list[Part] = [_describe(roofline)]
+    if roofline.is_drawn:
+        parts.append(Chart(draw=partial(draw_roofline, roofline), below=(_MARKS, "")))
+    details = replace(table, columns=_DETAILS, more=None)
+    return Section(f"What runs reach on {roofline.device}", [*parts, table, details])
 
 
-def _roofs(roofline: Roofline) -> str:
+def _describe(roofline: Roofline) -> str:
     """Return the roofs of a device and their sources."""
-    arithmetics = used_arithmetics(roofline)
-    measured = roofs_of(roofline.measured, arithmetics) or "none"
-    stated = roofs_of(roofline.datasheet, arithmetics) or "not known"
-    return f"Roofs measured{_describe_origin(roofline)}: {measured}. Datasheet: {stated}."
+    ceilings = roofline.ceilings
+    measured = _describe_roofs(roofline.measured, roofline) or "none"
+    datasheet = _describe_roofs(roofline.datasheet, roofline) or "not known"
+    origin = ""
+    if ceilings:
+        node = ceilings.run.nodes or "an unknown node"
+        origin = f" by run {ceilings.run.run_id} on {node} ({NEARNESS[ceilings.nearness]})"
+    return f"Roofs measured{origin}: {measured}. Datasheet: {datasheet}."
 
 
-_LEGEND = (
-    "Medians over runs; FLOP/s are FLOPs by the mean time of a measured step, idle time of the device included. "
-    "% of roof: of the lesser of peak and bandwidth × FLOP/byte, measured and as the datasheet has it. MFU: model "
-    "FLOPs by time, of the peak of their arithmetic alone. Side: of the measured ridge, else of the datasheet's. "
-    "FLOPs: of the model by formula, or executed as ncu counted them in one step. Bytes: counted by ncu in one step; "
-    "≈ sampled by GPM or DCGM, as a share of the datasheet's bandwidth; ≥ at least so many, by formula."
+def _describe_roofs(roofs: Roofs, roofline: Roofline) -> str:
+    """Return roofs in words: TF32 401 TFLOP/s, FP32 53.5 TFLOP/s, memory 4.35 TB/s; '' for no roofs."""
+    peaks, write = roofs.flops_per_second, in_unit("FLOP/s")
+    listed = [f"{name.upper()} {write(peaks[name])}" for name in roofline.arithmetics if name in peaks]
+    if roofs.bytes_per_second is not None:
+        listed.append(f"memory {in_unit('bytes/s')(roofs.bytes_per_second)}")
+    return ", ".join(listed)
+
+
+_MOST_UNKNOWN = 3
+
+
+def _name_unknown(points: Sequence[Point]) -> str:
+    """Return in one line the points that have no place below a roof."""
+    named = [f"{point.label} {in_unit('FLOP/s')(point.flops_per_second)}" for point in points[:_MOST_UNKNOWN]]
+    rest = len(points) - len(named)
+    others = f" and {rest} more; --format markdown has all" if rest else ""
+    return f"Their share of a roof is unknown: {', '.join(named)}{others}."
+
+
+def _intensity(point: Point) -> str | None:
+    """Return FLOPs by byte, as a bound where only that is known; None: unknown."""
+    if point.intensity is None:
+        return None
+    return f"{'≤ ' if point.traffic_by is Traffic.LEAST else ''}{significant(point.intensity)}"
+
+
+def _of_roof(point: Point, source: str) -> str | None:
+    percent = getattr(point, source).roof_percent
+    if percent is None:
+        return None
+    return f"{'≥ ' if point.traffic_by is Traffic.LEAST else ''}{significant(percent)} %"
+
+
+def _of_source(source: str) -> Iterator[Column]:
+    for name in ("roof_percent", "mfu_percent", "side"):
+        yield Column(f"{source}_{name}", value=f"{source}.{name}")
+
+
+# A row for each point, for people and for programs.
+_POINTS = (
+    Column("mark", "", left=True),
+    Column(None, "runs of", "label", left=True),
+    *(Column(name, value=f"run.{name}") for name in ("workload", "side", *_PLACE)),
+    *map(Column, ("device", "parameters", "part")),
+    Column("n", "n", lambda point: len(point.trials)),
+    Column("step_seconds", value="seconds"),
+    *map(Column, ("flops", "flops_by", "model_flops")),
+    Column("arithmetic", value="mix"),
+    Column("bytes", value="traffic_bytes"),
+    Column("bytes_by", value="traffic_by"),
+    Column("flops_per_byte", value="intensity"),
+    Column(None, "FLOP/byte", _intensity),
+    Column("flops_per_second", "achieved", show=in_unit("FLOP/s")),
+    Column("gpu_busy_percent", value="busy_percent"),
+    *_of_source("measured"),
+    *_of_source("datasheet"),
+    Column(None, "% of roof", partial(_of_roof, source="measured")),
+    Column(None, "datasheet", partial(_of_roof, source="datasheet")),
+    Column(None, "side", lambda point: point.measured.side or point.datasheet.side),
+    Column("runs", value=lambda point: [trial.run.run_id for trial in point.trials]),
 )
 
 
-def _describe_origin(roofline: Roofline) -> str:
-    ceilings = roofline.ceilings
-    if ceilings is None:
-        return ""
-    return f" by run {ceilings.run.run_id} on {ceilings.run.nodes or 'an unknown node'} ({NEARNESS[ceilings.nearness]})"
+def _arithmetic(point: Point) -> str | None:
+    """Return the arithmetic of FLOPs: TF32 90 %, FP32 10 %; None: unknown."""
+    total = sum(point.mix.values())
+    named = sorted(point.mix.items(), key=lambda each: -each[1])
+    if len(named) == 1:
+        return named[0][0].upper()
+    return ", ".join(f"{name.upper()} {significant(100 * flops / total)} %" for name, flops in named) or None
 
 
-def _points(rows: Sequence[dict[str, Any]], study: Study) -> Table:
-    columns = (
-        Column(None, "", "mark", left=True),
-        Column(None, "runs of", lambda row: label(row["placed"].point, study), left=True),
-        Column(None, "n", lambda row: len(row["placed"].point.trials)),
-        Column(None, "FLOP/byte", lambda row: intensity_of(row["placed"].point) or None),
-        Column(None, "achieved", "placed.point.flops_per_second", show=in_unit("FLOP/s")),
-        Column(None, "% of roof", lambda row: _of_roof(row["placed"], row["placed"].measured)),
-        Column(None, "datasheet", lambda row: _of_roof(row["placed"], row["placed"].datasheet)),
-        Column(None, "side", lambda row: row["placed"].measured.side or row["placed"].datasheet.side),
-    )
-    return Table(columns, rows)
-
-
-def _of_roof(placed: Placed, standing: RoofShares) -> str | None:
-    if standing.roof_percent is None:
-        return None
-    return f"{'≥ ' if placed.point.traffic_by is Traffic.LEAST else ''}{significant(standing.roof_percent)} %"
-
-
-def _flops(row: dict[str, Any]) -> str:
-    point: Point = row["placed"].point
-    return f"{in_unit('FLOP')(point.flops)} {_FLOPS_BY[point.flops_by]}"
-
-
-def _bytes(row: dict[str, Any]) -> str | None:
-    point: Point = row["placed"].point
+def _bytes(point: Point) -> str | None:
     if point.traffic_bytes is None or point.traffic_by is None:
         return None
     return f"{_BYTES_BY[point.traffic_by]}{in_unit('bytes')(point.traffic_bytes)}"
@@ -284,43 +521,32 @@ def _bytes(row: dict[str, Any]) -> str | None:
 
 _FLOPS_BY = {Flops.EXECUTED: "ncu", Flops.MODEL: "model"}
 _BYTES_BY = {Traffic.COUNTED: "", Traffic.SAMPLED: "≈ ", Traffic.LEAST: "≥ "}
-_PERCENT = in_unit("percent")
+
+# What the points are made of.
 _DETAILS = (
     Column(None, "", "mark", left=True),
-    Column(None, "arithmetic", lambda row: arithmetic_of(row["placed"].point.mix) or None, left=True),
-    Column(None, "FLOPs", _flops, left=True),
+    Column(None, "arithmetic", _arithmetic, left=True),
+    Column(None, "FLOPs", lambda point: f"{in_unit('FLOP')(point.flops)} {_FLOPS_BY[point.flops_by]}", left=True),
     Column(None, "bytes", _bytes, left=True),
-    Column(None, "step", "placed.point.seconds", show=in_unit("seconds")),
-    Column(None, "busy", "placed.point.busy_percent", show=_PERCENT),
-    Column(None, "MFU", "placed.measured.mfu_percent", show=_PERCENT),
-    Column(None, "datasheet", "placed.datasheet.mfu_percent", show=_PERCENT),
+    Column(None, "step", "seconds", show=in_unit("seconds")),
+    Column(None, "busy", "busy_percent", show=in_unit("percent")),
+    Column(None, "MFU", "measured.mfu_percent", show=in_unit("percent")),
+    Column(None, "datasheet", "datasheet.mfu_percent", show=in_unit("percent")),
 )
 
-_GROUP = ("workload", "side", "platform", "environment", "image", "interference", "limits", "device")
-# Key → path in the point.
-_POINT = {
-    "step_seconds": "seconds",
-    "flops": "flops",
-    "flops_by": "flops_by",
-    "model_flops": "model_flops",
-    "arithmetic": "mix",
-    "bytes": "traffic_bytes",
-    "bytes_by": "traffic_by",
-    "flops_per_byte": "intensity",
-    "flops_per_second": "flops_per_second",
-    "gpu_busy_percent": "busy_percent",
-}
-_DATA = (
-    *(Column(name, value=f"placed.point.group.{name}") for name in _GROUP),
-    Column("parameters", value=lambda row: json.loads(row["placed"].point.group.parameters)),
-    Column("part", value="placed.point.group.part"),
-    Column("n", value=lambda row: len(row["placed"].point.trials)),
-    *(Column(key, value=f"placed.point.{path}") for key, path in _POINT.items()),
-    *(
-        Column(f"{source}_{name}", value=f"placed.{source}.{name}")
-        for source in ("measured", "datasheet")
-        for name in ("roof_percent", "mfu_percent", "side")
-    ),
-)
-_RUNS = Column("runs", value=lambda row: [trial.run.run_id for trial in row["placed"].point.trials])
-_CEILINGS = Column("ceilings_run", value="roofline.ceilings.run.run_id")
+
+def _legend(study: Study) -> str:
+    """Return what the columns mean, as far as they have figures."""
+    points = [point for roofline in study.rooflines for point in roofline.points]
+    sentences = [
+        "Medians over runs; FLOP/s are FLOPs by the mean time of a measured step, idle time of the device included."
+    ]
+    if any(point.has_share for point in points):
+        sentences.append(
+            "% of roof: of the lesser of peak and bandwidth × FLOP/byte, measured and as the datasheet has it. MFU: "
+            "model FLOPs by time, of the peak of their arithmetic alone. Side: of the measured ridge, else of the "
+            "datasheet's. FLOPs: of the model by formula, or executed as ncu counted them in one step. Bytes: counted "
+            "by ncu in one step; ≈ sampled by GPM or DCGM, as a share of the datasheet's bandwidth; ≥ at least so "
+            "many, by formula."
+        )
+    return " ".join(sentences)

@@ -5,13 +5,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
-from math import isfinite
+from math import isfinite, log10
 from statistics import median
-from typing import Any
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.data import Facts, Run
+from gpuagent_collector.runs.data import Facts, Record, Run
 from gpuagent_collector.runs.parts import label_parts, load_parts
 
 # Name → figure of a run, mean over its ranks; above 0.
@@ -47,11 +46,27 @@ class Trial:
 def load_trials(ask: Ask, runs: Iterable[Run], facts: Facts) -> list[Trial]:
     """Return the runs with their reports on steps and on their devices' roofs."""
     runs = list(runs)
-    figures = load_figures(ask, [run.run_id for run in runs], rank="NULL")
-    return [_trial(run, facts, figures[run.run_id, None]) for run in runs]
+    figures = _load_figures(ask, [run.run_id for run in runs], rank="NULL")
+    trials = []
+    for run in runs:
+        run_id, texts = run.run_id, facts.texts.get(run.run_id, {})
+        sessions, devices = facts.sessions.get(run_id, []), facts.devices.get(run_id, [])
+        trials.append(
+            Trial(
+                run=run,
+                device=_name_device(texts, sessions, devices),
+                device_ids=frozenset(device["device_id"] for device in devices),
+                node_ids=frozenset(session["node_id"] for session in sessions),
+                figures=figures[run_id, None],
+                metrics=facts.metrics.get(run_id, {}),
+                texts=texts,
+                is_short=run_id in facts.short,
+            )
+        )
+    return trials
 
 
-def load_figures(ask: Ask, run_ids: Sequence[str], rank: str) -> Mapping[tuple[str, int | None], Figures]:
+def _load_figures(ask: Ask, run_ids: Sequence[str], rank: str) -> Mapping[tuple[str, int | None], Figures]:
     """Return results and steps by run and by this expression of the rank; NULL: means over the ranks."""
     figures: dict[tuple[str, int | None], dict[str, float]] = defaultdict(dict)
     for query in (_RESULTS, _STEPS):
@@ -61,24 +76,7 @@ def load_figures(ask: Ask, run_ids: Sequence[str], rank: str) -> Mapping[tuple[s
     return figures
 
 
-def _trial(run: Run, facts: Facts, figures: Figures) -> Trial:
-    sessions, devices = facts.sessions.get(run.run_id, []), facts.devices.get(run.run_id, [])
-    texts = facts.texts.get(run.run_id, {})
-    return Trial(
-        run=run,
-        device=_device(texts, sessions, devices),
-        device_ids=frozenset(device["device_id"] for device in devices),
-        node_ids=frozenset(session["node_id"] for session in sessions),
-        figures=figures,
-        metrics=facts.metrics.get(run.run_id, {}),
-        texts=texts,
-        is_short=run.run_id in facts.short,
-    )
-
-
-def _device(
-    texts: Mapping[str, str], sessions: Iterable[Mapping[str, Any]], devices: Iterable[Mapping[str, Any]]
-) -> str:
+def _name_device(texts: Mapping[str, str], sessions: Iterable[Record], devices: Iterable[Record]) -> str:
     """Return the device as named by the workload, else by NVML; for a processor with the number of its threads."""
     named = texts.get("device") or ", ".join(sorted({device["name"] or "unknown GPU" for device in devices}))
     if named and named != "cpu":
@@ -155,6 +153,9 @@ class Roofs:
         return None if peak is None or self.bytes_per_second is None else peak / self.bytes_per_second
 
 
+NO_ROOFS = Roofs(flops_per_second={}, bytes_per_second=None)
+
+
 def measured_roofs(figures: Mapping[str, float]) -> Roofs:
     """Return the roofs from a run of `ceilings`: its best matrix products, and the better of copy and triad."""
     bandwidths = [figures.get(f"dram_{way}_bytes_per_second") for way in ("copy", "triad")]
@@ -186,6 +187,9 @@ class Nearness(IntEnum):
     SAME_DEVICE = 2
 
 
+NEARNESS = ("one of the same model on another node", "another of the same model on the node", "the same device")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceilings:
     """The roofs from a run of `ceilings`."""
@@ -203,13 +207,10 @@ def find_ceilings(trials: Sequence[Trial], measured: Iterable[Trial]) -> Ceiling
         measured: runs of `ceilings`, oldest first. Quick tests are left out.
     """
     alike = [one for one in measured if one.device == trials[0].device and "quick" not in one.figures]
-    ranked = sorted(
-        ((_nearness(one, trials), number, one) for number, one in enumerate(alike)), key=lambda one: one[:2]
-    )
-    if not ranked:
+    if not alike:
         return None
-    nearness, _, nearest = ranked[-1]
-    return Ceilings(run=nearest.run, roofs=measured_roofs(nearest.figures), nearness=nearness)
+    nearest = max(reversed(alike), key=lambda one: _nearness(one, trials))
+    return Ceilings(run=nearest.run, roofs=measured_roofs(nearest.figures), nearness=_nearness(nearest, trials))
 
 
 def _nearness(measured: Trial, trials: Sequence[Trial]) -> Nearness:
@@ -226,7 +227,7 @@ def divide_trials(ask: Ask, trials: Sequence[Trial], facts: Facts, kind: PartKin
     """Yield a trial for each rank: its own steps and results, and the samples of its GPU, by which it can be named."""
     runs = [trial.run for trial in trials]
     run_ids = [run.run_id for run in runs]
-    figures = load_figures(ask, run_ids, rank="coalesce(rank, 0)")
+    figures = _load_figures(ask, run_ids, rank="coalesce(rank, 0)")
     of_ranks, of_gpus = (load_parts(ask, runs, facts, each) for each in (PartKind.RANK, PartKind.GPU))
     devices: dict[tuple[str, int], list[int]] = defaultdict(list)
     for row in ask(_DEVICES, [run_ids]):
@@ -284,25 +285,18 @@ class Side(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """The settings in which repeats agree.
+class RoofShares:
+    """The place of a point below the roofs of one source. None: unknown.
 
     Attributes:
-        side: value of the facet that separates points; None: no value.
-        parameters: canonical JSON.
-        part: the rank or GPU of each run; None: the run.
+        roof_percent: achieved share of the roof at its intensity; a lower bound where the intensity is a bound.
+        mfu_percent: model FLOPs utilisation: model FLOPs by time, of the peak of their arithmetic.
+        side: of the ridge. With a bound of the intensity only the memory's side can be known.
     """
 
-    workload: str
-    side: str | None
-    platform: str | None
-    environment: str | None
-    image: str | None
-    interference: str | None
-    limits: str | None
-    device: str
-    parameters: str
-    part: str | None
+    roof_percent: float | None = None
+    mfu_percent: float | None = None
+    side: Side | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,17 +304,21 @@ class Point:
     """Repeats of one thing: medians over them, of a step of one rank on its device.
 
     Attributes:
-        trials: at least one.
+        trials: at least one; all agree in workload, place, device, part and parameters.
         seconds: time of a step, idle time of the device included.
         flops: above 0; their source is `flops_by`.
         mix: `flops` by arithmetic; empty: unknown.
         model_flops, model_mix: by the model's formula; None and empty: not reported.
         traffic_bytes: to and from the device's memory; None: unknown. Their source is `traffic_by`.
         busy_percent: share of a step in which the GPU had work; None: there is no trace.
+        mark: its letter in chart and tables.
+        label: its workload, and the settings that distinguish it from the others on such a device.
+        brief_label: the same without settings that distinguish it from no further point than those before.
+        measured, datasheet: its place below the roofs that were measured, and below the maker's.
     """
 
-    group: Group
     trials: tuple[Trial, ...]
+    parameters: Mapping[str, object]
     seconds: float
     flops: float
     flops_by: Flops
@@ -330,6 +328,26 @@ class Point:
     traffic_bytes: float | None
     traffic_by: Traffic | None
     busy_percent: float | None
+    mark: str = ""
+    label: str = ""
+    brief_label: str = ""
+    measured: RoofShares = RoofShares()
+    datasheet: RoofShares = RoofShares()
+
+    @property
+    def run(self) -> Run:
+        """The run that stands for all in what they agree."""
+        return self.trials[0].run
+
+    @property
+    def device(self) -> str:
+        """The model of its device."""
+        return self.trials[0].device
+
+    @property
+    def part(self) -> str | None:
+        """The rank or GPU of each run; None: the run."""
+        return self.trials[0].part
 
     @property
     def flops_per_second(self) -> float:
@@ -341,40 +359,47 @@ class Point:
         """FLOPs by byte; an upper bound where the bytes are a lower one."""
         return None if self.traffic_bytes is None else self.flops / self.traffic_bytes
 
+    @property
+    def has_share(self) -> bool:
+        """Return whether its share of any roof is known."""
+        shares = (self.measured, self.datasheet)
+        return any(each.roof_percent is not None or each.mfu_percent is not None for each in shares)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoofShares:
-    """The place of a point below the roofs of one source. None: unknown.
 
-    Attributes:
-        roof_percent: achieved share of the roof at its intensity; a lower bound where the intensity is a bound.
-        mfu_percent: model FLOPs utilisation: model FLOPs by time, of the peak of their arithmetic.
-        side: of the ridge. With a bound of the intensity only the memory's side can be known.
-    """
-
-    roof_percent: float | None
-    mfu_percent: float | None
-    side: Side | None
+# Traces and counters beside or after the measured steps do not change them.
+_APART = frozenset({"trace", "profile", "counters"})
 
 
 def make_points(trials: Iterable[Trial]) -> list[Point]:
     """Return a point for each group of repeats that report FLOPs and time of a step."""
-    groups: dict[Group, list[Trial]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[Trial]] = defaultdict(list)
     for trial in trials:
-        groups[_group(trial)].append(trial)
-    points = [_point(group, members) for group, members in groups.items()]
-    names = ("device", "workload", "side", "platform", "parameters", "part")
-    return sorted(filter(None, points), key=lambda point: [getattr(point.group, name) or "" for name in names])
+        run, parameters = trial.run, json.dumps(_parameters(trial.run), sort_keys=True)
+        what = (trial.device, run.workload, run.side, run.platform, parameters, trial.part)
+        how = (run.environment, run.image, run.interference, run.limits)
+        groups[tuple(each or "" for each in (*what, *how))].append(trial)
+    points = [_make_point(groups[key]) for key in sorted(groups)]
+    return [point for point in points if point]
+
+
+def _parameters(run: Run) -> dict[str, object]:
+    return {name: value for name, value in json.loads(run.parameters).items() if name not in _APART}
 
 
 def locate(point: Point, roofs: Roofs) -> RoofShares:
     """Return the place of a point below roofs."""
-    roof = None if point.intensity is None else roofs.at(point.mix, point.intensity)
+    roof, ridge, side = None, roofs.ridge(point.mix), None
+    if point.intensity is not None and ridge is not None:
+        roof = roofs.at(point.mix, point.intensity)
+        if point.intensity < ridge:
+            side = Side.MEMORY
+        elif point.traffic_by is not Traffic.LEAST:
+            side = Side.COMPUTE
     peak = roofs.peak(point.model_mix)
     return RoofShares(
         roof_percent=100 * point.flops_per_second / roof if roof else None,
         mfu_percent=100 * point.model_flops / point.seconds / peak if point.model_flops and peak else None,
-        side=_side(point, roofs),
+        side=side,
     )
 
 
@@ -383,32 +408,7 @@ def exceeds(mix: Mix, seconds: float, roofs: Roofs) -> bool:
     return any(flops / seconds > roofs.flops_per_second.get(name, float("inf")) for name, flops in mix.items())
 
 
-def _side(point: Point, roofs: Roofs) -> Side | None:
-    ridge = roofs.ridge(point.mix)
-    if ridge is None or point.intensity is None:
-        return None
-    if point.intensity < ridge:
-        return Side.MEMORY
-    return None if point.traffic_by is Traffic.LEAST else Side.COMPUTE
-
-
-# Traces and counters beside or after the measured steps do not change them.
-_APART = frozenset({"trace", "profile", "counters"})
-
-
-def _group(trial: Trial) -> Group:
-    names = ("side", "platform", "environment", "image", "interference", "limits")
-    parameters = {name: value for name, value in json.loads(trial.run.parameters).items() if name not in _APART}
-    return Group(
-        workload=trial.run.workload,
-        device=trial.device,
-        parameters=json.dumps(parameters, sort_keys=True),
-        part=trial.part,
-        **{name: getattr(trial.run, name) for name in names},
-    )
-
-
-def _point(group: Group, trials: Sequence[Trial]) -> Point | None:
+def _make_point(trials: Sequence[Trial]) -> Point | None:
     figures = medians_of([_step(trial) for trial in trials])
     model = figures.get("model_flops_per_step")
     executed = figures.get("executed_flops_per_step")
@@ -418,8 +418,8 @@ def _point(group: Group, trials: Sequence[Trial]) -> Point | None:
     model_mix = _model_mix(figures, trials[0].texts) if model else {}
     traffic_by = next((way for way in Traffic if way.value in figures), None)
     return Point(
-        group=group,
         trials=tuple(trials),
+        parameters=_parameters(trials[0].run),
         seconds=seconds,
         flops=flops,
         flops_by=Flops.EXECUTED if executed else Flops.MODEL,
@@ -445,8 +445,10 @@ def _step(trial: Trial) -> dict[str, float]:
         Traffic.SAMPLED: _sampled_bytes(trial),
         Traffic.LEAST: trial.figures.get("minimum_bytes_per_step"),
     }
-    busy = {name: trial.metrics[name] for name in ("gpu_busy_percent",) if name in trial.metrics}
-    return {**trial.figures, **busy, **{way.value: value for way, value in ways.items() if value}}
+    figures = {**trial.figures, **{way.value: value for way, value in ways.items() if value}}
+    if "gpu_busy_percent" in trial.metrics:
+        figures["gpu_busy_percent"] = trial.metrics["gpu_busy_percent"]
+    return figures
 
 
 # With a smaller share of steps in the measured phase, its samples are not those of steps.
@@ -480,3 +482,95 @@ def _executed_mix(executed: float, figures: Mapping[str, float], model_mix: Mix)
         return {}
     mix = {CUDA_CORES: executed - in_tensor_cores, **({narrow[0]: in_tensor_cores} if in_tensor_cores else {})}
     return {name: flops for name, flops in mix.items() if flops}
+
+
+# Points (FLOP/byte, FLOP/s) that are joined.
+Line = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """The roofs of a device, and the points that belong below them.
+
+    Attributes:
+        device: its model.
+        ceilings: the measured roofs; None: no run measured them.
+        datasheet: the maker's roofs; empty where no run reported them.
+        points: at least one; those whose share of a roof is known are the first.
+    """
+
+    device: str
+    ceilings: Ceilings | None
+    datasheet: Roofs
+    points: tuple[Point, ...]
+
+    @property
+    def measured(self) -> Roofs:
+        """The measured roofs; empty without any."""
+        return self.ceilings.roofs if self.ceilings else NO_ROOFS
+
+    @property
+    def is_gpu(self) -> bool:
+        """Return whether the device is a GPU."""
+        return any(trial.device_ids for point in self.points for trial in point.trials)
+
+    @property
+    def arithmetics(self) -> list[str]:
+        """The arithmetics that some point used, in their usual order."""
+        used = {name for point in self.points for name in (*point.mix, *point.model_mix)}
+        return [name for name in ARITHMETICS if name in used]
+
+    @property
+    def peaks(self) -> dict[str, float]:
+        """The known peaks of these in FLOP/s, the measured one where there is one."""
+        known = {**self.datasheet.flops_per_second, **self.measured.flops_per_second}
+        return {name: known[name] for name in self.arithmetics if name in known}
+
+    @property
+    def corners(self) -> list[tuple[float, float]]:
+        """The ridges of the measured roofs and of the datasheet's."""
+        return [*self.ridges(self.measured), *self.ridges(self.datasheet)]
+
+    @property
+    def is_drawn(self) -> bool:
+        """Return whether there are a roof and a point to draw."""
+        return bool(self.corners) and any(point.intensity is not None for point in self.points)
+
+    def ridges(self, roofs: Roofs) -> list[tuple[float, float]]:
+        """Return the points where each arithmetic's roof meets the memory's: (FLOP/byte, FLOP/s)."""
+        if roofs.bytes_per_second is None:
+            return []
+        peaks = [roofs.flops_per_second[name] for name in self.arithmetics if name in roofs.flops_per_second]
+        return [(peak / roofs.bytes_per_second, peak) for peak in peaks]
+
+    def lines(self, roofs: Roofs, left: float, right: float) -> Iterator[Line]:
+        """Yield the memory's roof up to the highest ridge, and the peak from each ridge on."""
+        corners = self.ridges(roofs)
+        if not corners or roofs.bytes_per_second is None:
+            return
+        yield [(left, left * roofs.bytes_per_second), max(corners)]
+        for intensity, peak in corners:
+            yield [(intensity, peak), (right, peak)]
+
+
+def merge_marks(
+    points: Iterable[Point], across: float, upwards: float, unknown: float | None = None
+) -> Iterator[tuple[float, float, str]]:
+    """Yield letters and their places (FLOP/byte, FLOP/s); points within so many decades would hide one another.
+
+    Points whose traffic is unknown are at `unknown` FLOP/byte; None: they have no place.
+    """
+    groups: list[tuple[float, float, list[Point]]] = []
+    for point in points:
+        x, y = point.intensity or unknown, point.flops_per_second
+        if x is None:
+            continue
+        for other_x, other_y, members in groups:
+            if abs(log10(x / other_x)) < across and abs(log10(y / other_y)) < upwards:
+                members.append(point)
+                break
+        else:
+            groups.append((x, y, [point]))
+    for x, y, members in groups:
+        arrow = "←" if any(point.traffic_by is Traffic.LEAST for point in members) else ""
+        yield x, y, arrow + "".join(point.mark for point in members)

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from gpuagent_collector.answers import profile as profiling
-from gpuagent_collector.answers.profile import Chosen, study_chosen
+from gpuagent_collector.answers.profile import Side, study_sides
 from gpuagent_collector.answers.profile import Study as Profile
 from gpuagent_collector.answers.profile_data import traced_runs
 from gpuagent_collector.compare import export as comparing
@@ -444,7 +444,7 @@ def _profile(ask: Ask, comparison: Comparison) -> Profile | None:
         return None
     run = median_run(runs, comparison.facts, comparison.figures.primary.name)
     try:
-        return study_chosen(ask, Chosen(runs=((cell.side, run, len(runs)),), facts=comparison.facts), each)
+        return study_sides(ask, [Side(name=cell.side, run=run, runs=len(runs))], comparison.facts, each)
     except GpuAgentError:  # a trace without any operation
         return None
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
-from gpuagent_collector.answers import roofline_study as roofline
+from gpuagent_collector.answers import roofline
 from gpuagent_collector.answers import scaling_curves as scaling
 from gpuagent_collector.answers.scaling_curves import By
 from gpuagent_collector.answers.serving import study_serving

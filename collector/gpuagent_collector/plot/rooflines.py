@@ -1,25 +1,16 @@
 """Rooflines: both axes logarithmic, measured roofs drawn through, stated ones broken, points as letters."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import log
+from collections.abc import Mapping, Sequence
+from math import log10
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
-from gpuagent_collector.answers.roofline import lines, ridges
-from gpuagent_collector.answers.roofline_points import Point, Traffic
-from gpuagent_collector.answers.roofline_study import (
-    Placed,
-    Roofline,
-    Study,
-    find_errors,
-    label,
-    marked,
-    used_arithmetics,
-)
+from gpuagent_collector.answers.roofline import Study, find_errors
+from gpuagent_collector.answers.roofline_points import Point, Roofline, Traffic, merge_marks
 from gpuagent_collector.plot.picture import QUIET, Picture, color, marker
-from gpuagent_collector.present.human import notation, significant
+from gpuagent_collector.present.human import in_unit, significant
 from gpuagent_collector.report.figures.rooflines import limits
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import counted, harmless
@@ -35,44 +26,39 @@ def draw_rooflines(study: Study, width_mm: float) -> Picture:
     Raises:
         GpuAgentError: there is no roof.
     """
-    known = [roofline for roofline in study.rooflines if _corners(roofline)]
+    known = [roofline for roofline in study.rooflines if roofline.corners]
     if not known:
         raise GpuAgentError(
             "no roofline to draw: run `gpuagent run ceilings` on the device; `collector roofline` has more"
         )
     errors = " ".join(f"Wrong: {caveat.text}." for caveat in find_errors(study))
-    drawn = [placed for roofline in known for placed in roofline.placed]
+    drawn = [point for roofline in known for point in roofline.points]
     picture = Picture(width_mm=width_mm, note=f"{_note(known, drawn)} {errors}".strip())
-    hidden = sum(len(roofline.placed) for roofline in study.rooflines) - len(drawn)
-    if any(placed.point.intensity is None for placed in drawn):
+    hidden = sum(len(roofline.points) for roofline in study.rooflines) - len(drawn)
+    if any(point.intensity is None for point in drawn):
         picture.note += " Dotted: the traffic is unknown, and so the place from left to right."
     if hidden:
         picture.note += f" Not drawn: {counted(hidden, 'point')} of devices without roofs."
-    sides = list(dict.fromkeys(placed.point.group.side for placed in drawn))
+    sides = list(dict.fromkeys(point.run.side for point in drawn))
     # Of one side, the points differ.
-    series = {id(one): sides.index(one.point.group.side) if sides[1:] else number for number, one in enumerate(drawn)}
-    several = len(known) > 1
-    picture.legend = [
-        (
-            Line2D([], [], ls="none", marker=marker(index), color=color(index)),
-            f"{mark}{f' ({roofline.device})' if several else ''} {_name(placed, study)}",
-        )
-        for roofline in known
-        for mark, placed in marked(roofline)
-        for index in (series[id(placed)],)
-    ]
+    series = {id(one): sides.index(one.run.side) if sides[1:] else number for number, one in enumerate(drawn)}
+    picture.legend = []
+    for point in drawn:
+        index, device = series[id(point)], f" ({point.device})" if known[1:] else ""
+        name = f"{point.mark}{device} {point.brief_label} (n = {len(point.trials)})"
+        picture.legend.append((Line2D([], [], ls="none", marker=marker(index), color=color(index)), name))
     panels = picture.panels([_PANEL_MM[picture.is_wide]] * len(known))
     for axes, roofline in zip(panels, known, strict=True):
         _draw(axes, roofline, series, picture)
     return picture
 
 
-def _note(known: Sequence[Roofline], drawn: Sequence[Placed]) -> str:
+def _note(known: Sequence[Roofline], drawn: Sequence[Point]) -> str:
     """Return what the lines, arrows and points mean that are there."""
-    is_measured = any(ridges(roofline.measured, roofline) for roofline in known)
-    is_of_maker = any(ridges(roofline.datasheet, roofline) for roofline in known)
+    is_measured = any(roofline.ridges(roofline.measured) for roofline in known)
+    is_of_maker = any(roofline.ridges(roofline.datasheet) for roofline in known)
     notes = ["Points are medians over runs."]
-    if any(placed.point.traffic_by is Traffic.LEAST for placed in drawn):
+    if any(point.traffic_by is Traffic.LEAST for point in drawn):
         notes.insert(0, "←: at most so far right, as only the least traffic is known.")
     if is_of_maker:
         notes.insert(
@@ -83,71 +69,43 @@ def _note(known: Sequence[Roofline], drawn: Sequence[Placed]) -> str:
     return " ".join(notes)
 
 
-def _name(placed: Placed, study: Study) -> str:
-    return f"{label(placed.point, study, briefly=True)} (n = {len(placed.point.trials)})"
-
-
-def _corners(roofline: Roofline) -> list[tuple[float, float]]:
-    return [*ridges(roofline.measured, roofline), *ridges(roofline.datasheet, roofline)]
-
-
 def _draw(axes: Axes, roofline: Roofline, series: Mapping[int, int], picture: Picture) -> None:
     size = picture.size
-    points, corners = [*marked(roofline)], _corners(roofline)
-    known = [placed.point.intensity for _, placed in points if placed.point.intensity is not None]
+    points, corners = roofline.points, roofline.corners
+    known = [point.intensity for point in points if point.intensity is not None]
     left, right = limits([*known, *(x for x, _ in corners)])
-    low, high = limits([*(placed.point.flops_per_second for _, placed in points), *(y for _, y in corners)])
+    low, high = limits([*(point.flops_per_second for point in points), *(y for _, y in corners)])
     for roofs, pattern, shade in ((roofline.datasheet, (0, (4, 2)), QUIET), (roofline.measured, "-", "black")):
-        for line in lines(roofs, roofline, left, right):
+        for line in roofline.lines(roofs, left, right):
             axes.plot(*zip(*line, strict=True), color=shade, ls=pattern, lw=1.0, zorder=1)
-    peaks = {**roofline.datasheet.flops_per_second, **roofline.measured.flops_per_second}
-    for name in used_arithmetics(roofline):
-        if name in peaks:
-            rate = notation([peaks[name]], "FLOP/s").write(peaks[name])
-            axes.annotate(
-                f"{name.upper()} {rate}",
-                (right, peaks[name]),
-                # Above: points are below.
-                (-2, 1),
-                textcoords="offset points",
-                ha="right",
-                va="bottom",
-                fontsize=size - 1.5,
-            )
-    for _, placed in points:
-        index, point = series[id(placed)], placed.point
+    for name, peak in roofline.peaks.items():
+        axes.annotate(
+            f"{name.upper()} {in_unit('FLOP/s')(peak)}",
+            (right, peak),
+            # Above: points are below.
+            (-2, 1),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            fontsize=size - 1.5,
+        )
+    for point in points:
+        index = series[id(point)]
         if point.intensity is None:
             axes.axhline(point.flops_per_second, color=color(index), ls=(0, (1, 2)), lw=1.0)
         else:
             axes.plot(point.intensity, point.flops_per_second, marker=marker(index), color=color(index), ms=5)
-    for x, y, text in _labels(points, left, right, high / low, _NEAR_MM / picture.width_mm):
+    across, upwards = log10(right / left), log10(high / low)
+    beside = left * (right / left) ** 0.05
+    for x, y, text in merge_marks(points, across * _NEAR_MM / picture.width_mm, upwards * _NEAR, unknown=beside):
         axes.annotate(text, (x, y), (0, 4), textcoords="offset points", ha="center", va="bottom", fontsize=size)
     axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(low, high))
     axes.set_title(harmless(roofline.device))
     axes.set_xlabel("FLOP/byte of device memory traffic")
     axes.set_ylabel("FLOP/s")
     axes.yaxis.set_major_locator(LogLocator())
-    axes.yaxis.set_major_formatter(lambda value, _: notation([value], "FLOP/s").write(value).removesuffix("FLOP/s"))
+    axes.yaxis.set_major_formatter(lambda value, _: in_unit("FLOP/s")(value).removesuffix("FLOP/s"))
     axes.xaxis.set_major_formatter(lambda value, _: significant(value) if value >= 1 else f"{value:g}")
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_minor_locator(NullLocator())
     axes.grid(color="#eeeeee")
-
-
-def _labels(
-    points: Iterable[tuple[str, Placed]], left: float, right: float, upwards: float, near: float
-) -> Iterator[tuple[float, float, str]]:
-    """Yield labels and their places; points that are near one another share one, near the left where it is unknown."""
-    margin = (right / left) ** 0.05
-    groups: list[tuple[float, float, list[tuple[str, Point]]]] = []
-    for mark, placed in points:
-        x, y = placed.point.intensity or left * margin, placed.point.flops_per_second
-        for other_x, other_y, members in groups:
-            if abs(log(x / other_x)) < near * log(right / left) and abs(log(y / other_y)) < _NEAR * log(upwards):
-                members.append((mark, placed.point))
-                break
-        else:
-            groups.append((x, y, [(mark, placed.point)]))
-    for x, y, members in groups:
-        arrow = "←" if any(point.traffic_by is Traffic.LEAST for _, point in members) else ""
-        yield x, y, arrow + ",".join(mark for mark, _ in members)

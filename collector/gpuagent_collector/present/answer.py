@@ -164,7 +164,8 @@ def _written(parts: Sequence[Part], *, wide: bool, whole: bool) -> Iterator[Part
         if not isinstance(part, Table):
             yield part
             continue
-        yield part.grid(wide=wide, whole=whole)
+        if whole or part.most != 0:
+            yield part.grid(wide=wide, whole=whole)
         rest = () if whole or part.most is None else part.rows[part.most :]
         if rest and part.more:
             yield part.more(rest)

@@ -154,7 +154,7 @@ def _kernels_of(study: profile.Study, sides: Sequence[str]) -> Iterator[Markup]:
     first, *rest = profile.render(study, top=_TOP).document(brief=True)
     yield heading(first.heading, 4)
     yield piece(first.parts[0], first.heading)
-    yield charts(kernels_figure(table, study, sides) for table in study.tables[:_MOST_CHARTS])
+    yield charts(kernels_figure(lane, study, sides) for lane in study.lanes[:_MOST_CHARTS])
     for part in first.parts[1:]:
         yield piece(part, "The runs that were traced")
     for section in rest:
@@ -421,7 +421,8 @@ def write_roofline(report: Report) -> Iterator[Markup]:
     if isinstance(study, Missing):
         return
     sides = report.comparison.layout.sides
-    yield from answer_pieces(roofline.render(study), [roofline_figure(one, study, sides) for one in study.rooflines])
+    figures = [roofline_figure(one, sides) for one in study.rooflines if one.is_drawn]
+    yield from answer_pieces(roofline.render(study), figures)
 
 
 _LINES = 200

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
-from gpuagent_collector.answers.profile import HOW_TO_TRACE, Chosen, study_chosen
+from gpuagent_collector.answers.profile import HOW_TO_TRACE, Side, study_sides
 from gpuagent_collector.answers.profile import Study as Profile
 from gpuagent_collector.answers.profile_data import traced_runs
-from gpuagent_collector.answers.roofline_study import Study as Roofline
-from gpuagent_collector.answers.roofline_study import study_runs as study_roofline
+from gpuagent_collector.answers.roofline import Study as Roofline
+from gpuagent_collector.answers.roofline import study_runs as study_roofline
 from gpuagent_collector.answers.scaling_curves import Study as Scaling
 from gpuagent_collector.answers.scaling_curves import study_runs as study_scaling
 from gpuagent_collector.answers.serving import MEASURE, study_serving
@@ -238,14 +238,12 @@ def _profiles_of(ask: Ask, comparison: Comparison, block: Block, traced: Collect
     for cell in block.cells:
         runs = [run for run in cell.runs if run.run_id in traced]
         if runs:
-            sides.append((cell.side, median_run(runs, facts, primary), len(runs)))
+            sides.append(Side(name=cell.side, run=median_run(runs, facts, primary), runs=len(runs)))
     if not sides:
         return ()
     first, *others = sides[:MOST_SIDES]
-    pairs: list[tuple[tuple[str, Run, int], ...]] = [(first, other) for other in others]
-    return tuple(
-        study_chosen(ask, Chosen(runs=pair, facts=facts), comparison.request.each) for pair in pairs or [(first,)]
-    )
+    pairs = [[first, other] for other in others] or [[first]]
+    return tuple(study_sides(ask, pair, facts, comparison.request.each) for pair in pairs)
 
 
 def _scaling(ask: Ask, comparison: Comparison) -> Scaling:

@@ -202,6 +202,25 @@ def test_json_of_a_roofline_holds_the_roofs_the_points_their_runs_and_the_warnin
     assert found["errors"] == found["warnings"] == []
 
 
+def test_points_without_a_roof_fill_no_more_than_a_screen_and_are_in_all_data(call: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "processor.duckdb"
+    with made_up(path) as store:
+        node = store.node("elm", "laptop")
+        for workload in ("gcn", "gpt", "mnist", "resnet18"):
+            for environment in ("bare", "docker", "podman"):
+                figures = {**fp32(1e9), "minimum_bytes_per_step": 1e7}
+                add_trial(store, node, figures, workload=workload, environment=environment)
+        store.rows["results"] = [row for row in store.rows["results"] if not row["name"].startswith("datasheet_")]
+    _, out, _ = call("roofline", store=path)
+    assert len(out.splitlines()) < 24
+    assert "gcn bare 1 GFLOP/s, gcn docker 1 GFLOP/s, gcn podman 1 GFLOP/s and 9 more" in " ".join(out.split())
+    _, out, _ = call("roofline", "--format", "json", store=path)
+    (one,) = json.loads(out)["rooflines"]
+    assert [point["mark"] for point in one["points"]] == list("abcdefghijkl")
+    _, out, _ = call("roofline", "--format", "markdown", store=path)
+    assert "| l | resnet18 podman |" in out
+
+
 def test_an_impossible_figure_is_printed_and_ends_with_one(call: Collector, tmp_path: Path) -> None:
     path = tmp_path / "impossible.duckdb"
     with made_up(path) as store:

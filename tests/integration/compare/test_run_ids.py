@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpuagent_collector.answers.profile import study_profile
-from gpuagent_collector.answers.roofline_study import study_roofline
+from gpuagent_collector.answers.roofline import study_roofline
 from gpuagent_collector.cli.printing import asking
 from gpuagent_collector.launching.progress import PROGRESS_SQL
 from gpuagent_collector.prices.price import parse_prices
@@ -77,7 +77,7 @@ def test_profile_and_roofline_show_runs_with_commas_in_their_ids(ask: Ask) -> No
     (side,) = study_profile(ask, values=[NAMES["run-2"]], by=None, workload=None, experiment=None).sides
     assert side.step_seconds == {"gpu_busy_seconds_per_step": 0.5}
     (roofline,) = study_roofline(ask, workloads=(), by="platform", platform=None, experiment=None).rooflines
-    assert [trial.run.run_id for placed in roofline.placed for trial in placed.point.trials] == list(NAMES.values())
+    assert [trial.run.run_id for point in roofline.points for trial in point.trials] == list(NAMES.values())
 
 
 def test_lists_are_shown_as_sql_that_can_be_run_again(ask: Ask) -> None:

@@ -20,7 +20,7 @@ def study(store: SyntheticStore, *values: str, by: str | None = None, workload: 
 
 
 def table(found: Study, name: str) -> LaneTimes:
-    return next(each for each in found.tables if each.lane.name == name)
+    return next(each for each in found.lanes if each.lane.name == name)
 
 
 def differences(found: LaneTimes) -> list[tuple[str, float]]:
@@ -95,7 +95,7 @@ def test_operators_of_a_cpu_are_compared_by_their_own_time_on_the_host(store: Sy
     for milliseconds in (3.21, 5.55):
         add_traced(store, node, [operator("aten::mm", milliseconds), operator("aten::add", 1.11)])
     found = study(store, "run-0", "run-1")
-    assert [each.lane.name for each in found.tables] == ["operators_host"]
+    assert [each.lane.name for each in found.lanes] == ["operators_host"]
     assert answer(found) == (
         "A step of B takes 2.34 ms longer in operators than one of A (6.66 and 4.32 ms): 2.34 ms more in aten::mm."
     )
@@ -104,7 +104,7 @@ def test_operators_of_a_cpu_are_compared_by_their_own_time_on_the_host(store: Sy
 def test_operators_on_a_gpu_have_a_table_of_what_they_launched_themselves(store: SyntheticStore, node: Node) -> None:
     add_traced(store, node, [kernel("add", 1.0), operator("aten::add", 0.1, 1.0), operator("aten::view", 0.2, 0.0)])
     found = study(store, "run-0")
-    assert [each.lane.name for each in found.tables] == ["kernels", "operators_gpu", "operators_host"]
+    assert [each.lane.name for each in found.lanes] == ["kernels", "operators_gpu", "operators_host"]
     assert differences(table(found, "operators_gpu")) == [("aten::add", 1.0)]
     assert differences(table(found, "operators_host")) == [("aten::view", 0.2), ("aten::add", 0.1)]
 

@@ -5,17 +5,14 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from gpuagent_collector.answers.roofline import draw_roofline
-from gpuagent_collector.answers.roofline_points import Flops, Nearness, Side, Traffic
-from gpuagent_collector.answers.roofline_study import (
-    Placed,
-    Roofline,
+from gpuagent_collector.answers.roofline import (
     Study,
     find_caveats,
     find_errors,
-    label,
     study_roofline,
 )
+from gpuagent_collector.answers.roofline_chart import draw_roofline
+from gpuagent_collector.answers.roofline_points import Flops, Nearness, Point, Roofline, Side, Traffic
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.synthetic import Node, SyntheticStore
 from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32
@@ -36,9 +33,9 @@ def only_roofline(found: Study) -> Roofline:
     return roofline
 
 
-def only_point(found: Study) -> Placed:
-    (placed,) = only_roofline(found).placed
-    return placed
+def only_point(found: Study) -> Point:
+    (point,) = only_roofline(found).points
+    return point
 
 
 def codes(found: Study) -> list[str]:
@@ -59,30 +56,29 @@ def measured(store: SyntheticStore, node: Node) -> Node:
 
 def test_sampled_bytes_are_the_share_of_the_stated_bandwidth_in_a_step(store: SyntheticStore, measured: Node) -> None:
     add_trial(store, measured, fp32(2e12), dram_active_percent=25.0, busy_percent=97.0)
-    placed = only_point(study(store))
+    point = only_point(study(store))
     # 25 % of 2 TB/s for 1 s.
-    point = placed.point
     assert (point.traffic_by, point.busy_percent) == (Traffic.SAMPLED, 97)
     assert (point.traffic_bytes, point.intensity, point.flops_per_second) == pytest.approx((5e11, 4, 2e12))
     # 4 FLOP/byte × 1 TB/s measured, × 2 TB/s stated; peaks 10 and 20 TFLOP/s.
-    assert (placed.measured.roof_percent, placed.datasheet.roof_percent) == pytest.approx((50, 25))
-    assert (placed.measured.mfu_percent, placed.datasheet.mfu_percent) == pytest.approx((20, 10))
-    assert placed.measured.side is Side.MEMORY
+    assert (point.measured.roof_percent, point.datasheet.roof_percent) == pytest.approx((50, 25))
+    assert (point.measured.mfu_percent, point.datasheet.mfu_percent) == pytest.approx((20, 10))
+    assert point.measured.side is Side.MEMORY
 
 
 def test_executed_flops_and_counted_bytes_go_before_all_others(store: SyntheticStore, measured: Node) -> None:
     executed = {"executed_flops_per_step": 30e12, "executed_tensor_flops_per_step": 27e12, "dram_bytes_per_step": 5e11}
     results = {**MIXED, **executed, "minimum_bytes_per_step": 1e9}
     add_trial(store, measured, results, dram_active_percent=50.0)
-    placed = only_point(study(store))
-    assert (placed.point.flops_by, placed.point.traffic_by) == (Flops.EXECUTED, Traffic.COUNTED)
-    assert placed.point.mix == {"fp32": pytest.approx(3e12), "tf32": pytest.approx(27e12)}
-    assert placed.point.intensity == pytest.approx(60)
+    point = only_point(study(store))
+    assert (point.flops_by, point.traffic_by) == (Flops.EXECUTED, Traffic.COUNTED)
+    assert point.mix == {"fp32": pytest.approx(3e12), "tf32": pytest.approx(27e12)}
+    assert point.intensity == pytest.approx(60)
     # 27 at 100 and 3 at 10 TFLOP/s take 0.27 and 0.3 s; the ridge of that lies at 52.6 FLOP/byte.
-    assert placed.measured.roof_percent == pytest.approx(57)
-    assert placed.measured.side is Side.COMPUTE
+    assert point.measured.roof_percent == pytest.approx(57)
+    assert point.measured.side is Side.COMPUTE
     # MFU is of model FLOPs: 36 at 100 and 4 at 10 take 0.36 and 0.4 s of the second.
-    assert placed.measured.mfu_percent == pytest.approx(76)
+    assert point.measured.mfu_percent == pytest.approx(76)
     assert codes(study(store)) == []
 
 
@@ -92,8 +88,8 @@ def test_a_lower_bound_of_the_bytes_bounds_the_intensity_and_hides_the_computing
     add_trial(store, measured, {**fp32(5e11), "minimum_bytes_per_step": 1e9}, workload="a")
     add_trial(store, measured, {**fp32(5e11), "minimum_bytes_per_step": 1e11}, workload="b")
     found = study(store)
-    right, left = only_roofline(found).placed
-    assert right.point.traffic_by is left.point.traffic_by is Traffic.LEAST
+    right, left = only_roofline(found).points
+    assert right.traffic_by is left.traffic_by is Traffic.LEAST
     assert (right.measured.side, left.measured.side) == (None, Side.MEMORY)
     assert codes(found) == ["bytes_at_least"]
 
@@ -104,19 +100,19 @@ def test_without_bytes_a_point_has_no_intensity_but_its_mfu(
 ) -> None:
     add_trial(store, measured, fp32(1e12), **sampled)
     found = study(store)
-    placed = only_point(found)
-    assert placed.point.traffic_by is None
-    assert (placed.point.intensity, placed.measured.roof_percent, placed.measured.side) == (None, None, None)
-    assert placed.measured.mfu_percent == pytest.approx(10)
+    point = only_point(found)
+    assert point.traffic_by is None
+    assert (point.intensity, point.measured.roof_percent, point.measured.side) == (None, None, None)
+    assert point.measured.mfu_percent == pytest.approx(10)
     assert codes(found) == ["no_bytes"]
 
 
 def test_repeats_are_one_point_at_their_medians(store: SyntheticStore, measured: Node) -> None:
     for repeat, (flops, seconds) in enumerate(((1e12, 1.0), (1e12, 1.01), (1e12, 5.0)), 1):
         add_trial(store, measured, fp32(flops), step_seconds=seconds, repeat=repeat)
-    placed = only_point(study(store))
-    assert len(placed.point.trials) == 3
-    assert placed.point.seconds == pytest.approx(1.01)
+    point = only_point(study(store))
+    assert len(point.trials) == 3
+    assert point.seconds == pytest.approx(1.01)
 
 
 def test_a_counted_run_and_its_repeats_without_counters_are_one_point(store: SyntheticStore, measured: Node) -> None:
@@ -124,14 +120,14 @@ def test_a_counted_run_and_its_repeats_without_counters_are_one_point(store: Syn
     for counters, results in (("none", {}), ("ncu", counted)):
         parameters = {"counters": counters, "batch-size": 64}
         add_trial(store, measured, {**fp32(2e12), **results}, parameters=parameters)
-    placed = only_point(study(store))
-    assert (placed.point.flops, placed.point.intensity) == pytest.approx((1e12, 1))
+    point = only_point(study(store))
+    assert (point.flops, point.intensity) == pytest.approx((1e12, 1))
 
 
 def test_a_step_s_time_on_a_gpu_is_the_gpu_s_and_on_a_cpu_the_wall_s(store: SyntheticStore) -> None:
     for hostname, gpus in (("oak", [GPU]), ("elm", [])):
         add_trial(store, store.node(hostname, hostname, gpus=gpus), fp32(1e12), step_seconds=1.0)
-    assert [each.placed[0].point.seconds for each in study(store).rooflines] == [pytest.approx(1)] * 2
+    assert [each.points[0].seconds for each in study(store).rooflines] == [pytest.approx(1)] * 2
 
 
 def test_ranks_are_averaged_since_each_has_a_device_of_its_own(store: SyntheticStore, measured: Node) -> None:
@@ -139,7 +135,7 @@ def test_ranks_are_averaged_since_each_has_a_device_of_its_own(store: SyntheticS
     for table, other in (("results", {}), ("steps", {"gpu_seconds": 3.0})):
         of_run = [row for row in store.rows[table] if row["run_id"] == run_id]
         store.rows[table] += [{**row, "rank": 1, **other} for row in of_run]
-    assert only_point(study(store)).point.flops_per_second == pytest.approx(1e12 / 2)
+    assert only_point(study(store)).flops_per_second == pytest.approx(1e12 / 2)
 
 
 @pytest.mark.parametrize(("precision", "peak_known"), [("tf32", True), ("default", False)])
@@ -240,8 +236,8 @@ def test_runs_that_are_in_no_point_make_warnings(store: SyntheticStore, measured
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
 def test_figures_that_are_none_are_absent(store: SyntheticStore, measured: Node, value: float) -> None:
     add_trial(store, measured, {**fp32(1e12), "executed_flops_per_step": value, "dram_bytes_per_step": value})
-    placed = only_point(study(store))
-    assert (placed.point.flops_by, placed.point.traffic_by) == (Flops.MODEL, None)
+    point = only_point(study(store))
+    assert (point.flops_by, point.traffic_by) == (Flops.MODEL, None)
 
 
 def test_labels_of_points_have_the_settings_that_differ_on_their_device(store: SyntheticStore, measured: Node) -> None:
@@ -250,23 +246,23 @@ def test_labels_of_points_have_the_settings_that_differ_on_their_device(store: S
     add_trial(store, measured, fp32(1e12), parameters={"precision": "fp32"})
     add_trial(store, other, fp32(1e12), texts={"device": "NVIDIA L4"})
     found = study(store)
-    labels = [label(placed.point, found) for roofline in found.rooflines for placed in roofline.placed]
+    labels = [point.label for roofline in found.rooflines for point in roofline.points]
     assert labels == ["mnist docker precision=bf16", "mnist bare precision=fp32", "mnist"]
 
 
 def test_another_facet_divides_points(store: SyntheticStore, measured: Node) -> None:
     for driver in ("a", "b", "b"):
         add_trial(store, measured, fp32(1e12), labels=f'{{"driver": "{driver}"}}')
-    assert len(only_roofline(study(store)).placed) == 1
+    assert len(only_roofline(study(store)).points) == 1
     found = study(store, by="label:driver")
-    labels = [label(placed.point, found) for placed in only_roofline(found).placed]
+    labels = [point.label for point in only_roofline(found).points]
     assert labels == ["mnist label:driver=a", "mnist label:driver=b"]
 
 
 def test_only_what_was_asked_for_is_shown(store: SyntheticStore, measured: Node) -> None:
     for workload in ("mnist", "gpt", "gcn"):
         add_trial(store, measured, fp32(1e12), workload=workload)
-    assert [each.point.group.workload for each in only_roofline(study(store, "gpt", "gcn")).placed] == ["gcn", "gpt"]
+    assert [each.run.workload for each in only_roofline(study(store, "gpt", "gcn")).points] == ["gcn", "gpt"]
 
 
 def test_runs_without_flops_make_no_roofline(store: SyntheticStore, measured: Node) -> None:
@@ -278,8 +274,7 @@ def test_runs_without_flops_make_no_roofline(store: SyntheticStore, measured: No
 def test_points_that_would_hide_one_another_share_a_mark(store: SyntheticStore, measured: Node) -> None:
     for workload, flops in (("a", 1e12), ("b", 1.01e12), ("c", 9e12)):
         add_trial(store, measured, {**fp32(flops), "dram_bytes_per_step": 1e12}, workload=workload)
-    chart = draw_roofline(only_roofline(study(store)), 80)
-    assert chart
+    (chart,) = draw_roofline(only_roofline(study(store)), 80)
     assert "ab" in chart
     assert len(chart.splitlines()) == 20
     assert max(map(len, Text.from_ansi(chart).plain.splitlines())) <= 80
@@ -291,6 +286,6 @@ def test_without_roofs_there_is_nothing_to_draw(store: SyntheticStore) -> None:
     for row in store.rows["results"]:
         row["name"] = row["name"].removeprefix("datasheet_")
     found = study(store)
-    assert draw_roofline(only_roofline(found), 80) is None
+    assert draw_roofline(only_roofline(found), 80) == []
     assert codes(found) == ["no_ceilings", "bytes_at_least"]
     assert find_caveats(found)[1].remedy == "only a GPU's memory traffic can be counted or sampled"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gpuagent_collector.answers.profile import Study
-from gpuagent_collector.answers.profile_data import OTHERS, Amount, LaneTimes, short_names
+from gpuagent_collector.answers.profile_data import OTHERS, Amount, LaneTimes
 from gpuagent_collector.present.human import Notation, notation, significant
 from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.report.figures.base import Data, Figure, color, safe, short
@@ -14,12 +14,11 @@ _LONGEST_NAME = 34
 _PATTERNS = ("", "/", "x", ".")
 
 
-def kernels_figure(table: LaneTimes, study: Study, sides: Sequence[str]) -> Figure:
-    """Return the operations of a table that take longest on any side, a bar a side."""
-    rows = sorted(table.rows, key=lambda row: -max(amount.seconds for amount in row.amounts if amount))[:_MOST]
+def kernels_figure(lane: LaneTimes, study: Study, sides: Sequence[str]) -> Figure:
+    """Return the operations of a lane that take longest on any side, a bar a side."""
+    rows = sorted(lane.rows, key=lambda row: -row.longest_seconds)[:_MOST]
     scale = notation([amount.seconds for row in rows for amount in row.amounts if amount], "seconds")
-    names = short_names(row.name for row in rows)
-    called = shorten(["others" if row.name == OTHERS else names[row.name] for row in rows], _LONGEST_NAME)
+    called = shorten(["others" if row.name == OTHERS else row.short_name for row in rows], _LONGEST_NAME)
     data: list[Data] = []
     for number, side in enumerate(study.sides):
         amounts = [row.amounts[number] for row in rows]
@@ -37,7 +36,7 @@ def kernels_figure(table: LaneTimes, study: Study, sides: Sequence[str]) -> Figu
             }
         )
     return Figure(
-        title=f"{table.lane.title}, {scale.symbol} a step",
+        title=f"{lane.lane.title}, {scale.symbol} a step",
         description=f"The operations that take longest: {', '.join(called[:3])}; the table below has all",
         data=data,
         layout={

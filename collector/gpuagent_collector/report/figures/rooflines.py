@@ -3,10 +3,8 @@
 from collections.abc import Iterator, Sequence
 from math import log10
 
-from gpuagent_collector.answers.roofline import lines, ridges
-from gpuagent_collector.answers.roofline_points import Roofs, Traffic
-from gpuagent_collector.answers.roofline_study import Placed, Roofline, Study, label, marked, used_arithmetics
-from gpuagent_collector.present.human import notation, significant
+from gpuagent_collector.answers.roofline_points import Point, Roofline, Roofs, Traffic
+from gpuagent_collector.present.human import in_unit, significant
 from gpuagent_collector.report.figures.base import Data, Figure, color, safe, short, symbol
 from gpuagent_common.text import counted
 
@@ -14,14 +12,14 @@ _MARGIN = 10**0.4
 _LEAST_SPAN = 10**2
 
 
-def roofline_figure(roofline: Roofline, study: Study, sides: Sequence[str]) -> Figure | None:
+def roofline_figure(roofline: Roofline, sides: Sequence[str]) -> Figure | None:
     """Return the points below the roofs of a device; None: no roof or no point can be drawn."""
-    points = [(mark, placed) for mark, placed in marked(roofline) if placed.point.intensity is not None]
-    corners = [*ridges(roofline.measured, roofline), *ridges(roofline.datasheet, roofline)]
-    if not points or not corners:
+    if not roofline.is_drawn:
         return None
-    intensities = [*(placed.point.intensity or 0.0 for _, placed in points), *(x for x, _ in corners)]
-    rates = [*(placed.point.flops_per_second for _, placed in points), *(y for _, y in corners)]
+    points = [point for point in roofline.points if point.intensity is not None]
+    xs, ys = zip(*roofline.corners, strict=True)
+    intensities = [*xs, *(point.intensity or 0.0 for point in points)]
+    rates = [*ys, *(point.flops_per_second for point in points)]
     left, right = limits(intensities)
     sources = (("measured", roofline.measured, "solid"), ("datasheet", roofline.datasheet, "dot"))
     roofs = [trace for name, known, dash in sources for trace in _roofs(name, known, roofline, left, right, dash)]
@@ -31,11 +29,11 @@ def roofline_figure(roofline: Roofline, study: Study, sides: Sequence[str]) -> F
         "yaxis": {**_axis("FLOP/s", limits(rates)), "exponentformat": "SI"},
         "annotations": list(_peaks(roofline, right)),
     }
-    description = "; ".join(f"{mark}: {_hover(placed, study)}" for mark, placed in points)
+    description = "; ".join(f"{point.mark}: {_hover(point)}" for point in points)
     return Figure(
         title=f"FLOP/s by FLOP/byte, {roofline.device}",
         description=description,
-        data=[*roofs, *(_point(mark, placed, study, sides) for mark, placed in points)],
+        data=[*roofs, *(_point(point, sides) for point in points)],
         layout=layout,
         height=420,
     )
@@ -53,7 +51,7 @@ def _axis(title: str, limits: tuple[float, float]) -> Data:
 
 
 def _roofs(name: str, roofs: Roofs, roofline: Roofline, left: float, right: float, dash: str) -> Iterator[Data]:
-    for number, line in enumerate(lines(roofs, roofline, left, right)):
+    for number, line in enumerate(roofline.lines(roofs, left, right)):
         xs, ys = zip(*line, strict=True)
         yield {
             "type": "scatter",
@@ -70,35 +68,31 @@ def _roofs(name: str, roofs: Roofs, roofline: Roofline, left: float, right: floa
 
 def _peaks(roofline: Roofline, right: float) -> Iterator[Data]:
     """Yield the name of each arithmetic below its peak, the measured one where there is one."""
-    peaks = {**roofline.datasheet.flops_per_second, **roofline.measured.flops_per_second}
-    for name in used_arithmetics(roofline):
-        if name in peaks:
-            rate = notation([peaks[name]], "FLOP/s").write(peaks[name])
-            place = {"x": log10(right), "y": log10(peaks[name]), "xanchor": "right", "yanchor": "top"}
-            yield {**place, "text": f"{name.upper()} {rate}", "showarrow": False, "font": {"color": "--quiet"}}
+    for name, peak in roofline.peaks.items():
+        place = {"x": log10(right), "y": log10(peak), "xanchor": "right", "yanchor": "top"}
+        text = f"{name.upper()} {in_unit('FLOP/s')(peak)}"
+        yield {**place, "text": text, "showarrow": False, "font": {"color": "--quiet"}}
 
 
-def _point(mark: str, placed: Placed, study: Study, sides: Sequence[str]) -> Data:
-    index = sides.index(placed.point.group.side or "")
-    at_most = placed.point.traffic_by is Traffic.LEAST
+def _point(point: Point, sides: Sequence[str]) -> Data:
+    index = sides.index(point.run.side or "")
+    at_most = point.traffic_by is Traffic.LEAST
     return {
         "type": "scatter",
         "mode": "markers+text",
-        "name": f"{mark} {safe(label(placed.point, study))}",
-        "x": [short(placed.point.intensity or 0.0)],
-        "y": [short(placed.point.flops_per_second)],
-        "text": [f"← {mark}" if at_most else mark],
+        "name": f"{point.mark} {safe(point.label)}",
+        "x": [short(point.intensity or 0.0)],
+        "y": [short(point.flops_per_second)],
+        "text": [f"← {point.mark}" if at_most else point.mark],
         "textposition": "middle left" if at_most else "top center",
         "textfont": {"size": 13, "color": "--text"},
         "marker": {"color": color(index), "symbol": symbol(index), "size": 10},
-        "hovertext": [safe(_hover(placed, study))],
+        "hovertext": [safe(_hover(point))],
         "hoverinfo": "text",
     }
 
 
-def _hover(placed: Placed, study: Study) -> str:
-    point = placed.point
-    rate = notation([point.flops_per_second], "FLOP/s").write(point.flops_per_second)
+def _hover(point: Point) -> str:
     most = "at most " if point.traffic_by is Traffic.LEAST else ""
     at = "" if point.intensity is None else f" at {most}{significant(point.intensity)} FLOP/byte"
-    return f"{label(point, study)}: {rate}{at}, {counted(len(point.trials), 'run')}"
+    return f"{point.label}: {in_unit('FLOP/s')(point.flops_per_second)}{at}, {counted(len(point.trials), 'run')}"
