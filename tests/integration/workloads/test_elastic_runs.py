@@ -49,7 +49,7 @@ def wait_until(condition: Callable[[Sequence[Attempt]], bool], log: Path) -> Non
 
 def test_a_run_survives_a_rank_that_is_killed_and_says_what_that_cost(tmp_path: Path, digits: Path) -> None:
     log = tmp_path / "checkpoint" / "steps.log"
-    with nodes(tmp_path, digits, "--ranks", "2", "--elastic", "1:1", "--steps", "150") as start:
+    with nodes(tmp_path, digits, "--ranks", "2", "--elastic", "1:1", "--steps", "60") as start:
         node = start()
         wait_until(lambda attempts: any(attempt.last >= 25 for attempt in attempts), log)
         psutil.Process(node.pid).children()[1].kill()
@@ -61,19 +61,19 @@ def test_a_run_survives_a_rank_that_is_killed_and_says_what_that_cost(tmp_path: 
     before, after = (read_events(tmp_path / f"events.0.{restart}.jsonl") for restart in range(2))
     assert phases_of(before)[:4] == ["prepare", "setup", "warmup", "measure"]
     assert phases_of(after) == ["prepare", "setup", "measure", "teardown", "end"]
-    assert [event["step"] for event in of_kind(after, "step")] == list(range(last.first, 150))
+    assert [event["step"] for event in of_kind(after, "step")] == list(range(last.first, 60))
     (recovery,) = of_kind(after, "recovery")
     assert (recovery["last_step"], recovery["resumed_step"]) == (first.last, last.first)
     results = results_of(after)
-    assert (results["steps"], results["restarts"], results["ranks"]) == (150, 1, 2)
+    assert (results["steps"], results["restarts"], results["ranks"]) == (60, 1, 2)
     assert results["work_lost_steps"] == first.last - last.first
     assert results["throughput_during"] < results["throughput"] < results["throughput_before"]
     assert (results["ranks_before"], results["ranks_after"]) == (2, 2)
     # Each rank reports its share of the same net throughput.
     other = results_of(read_events(tmp_path / "events.1.1.jsonl"))
     assert other["throughput"] == results["throughput"]
-    seconds = (last.done[150] - first.began_unix_nano) / 1e9
-    assert results["throughput"] == pytest.approx(150 * 4 / seconds)
+    seconds = (last.done[60] - first.began_unix_nano) / 1e9
+    assert results["throughput"] == pytest.approx(60 * 4 / seconds)
 
 
 def test_a_node_that_joins_in_mid_run_makes_the_world_larger(tmp_path: Path, digits: Path) -> None:
