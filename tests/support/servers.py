@@ -110,7 +110,7 @@ class Node:
             patch.setattr(sys, "argv", ["collector", *words])
             with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
                 collector()
-        printed, said = (each.buffer.getvalue().decode() for each in (out, err))  # type: ignore[attr-defined]
+        printed, said = (each.buffer.getvalue().decode() for each in (out, err))
         assert int(ended.value.code or 0) == code, f"{words} gave {ended.value.code}:\n{printed}\n{said}"
         return subprocess.CompletedProcess(words, code, printed, said)
 
