@@ -19,7 +19,7 @@ settings.load_profile("gpuagent")
 
 # Threads of torch wait for each other busily; several tests at a time, each with a thread for every core, take longer.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# DuckDB takes the number of its threads from here; a second one takes a third more of a processor, and no less time.
+# DuckDB takes the number of its threads from here. With a second one, tests took a third more of a processor.
 os.environ["SLURM_CPUS_ON_NODE"] = "1"
 
 
