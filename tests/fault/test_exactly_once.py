@@ -49,10 +49,9 @@ def start_agent(node: Node) -> "subprocess.Popen[str]":
     return agent
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_either_side_can_be_killed_again_and_again(node: Node, seed: int) -> None:
+def test_either_side_can_be_killed_again_and_again(node: Node) -> None:
     fill_spool(node, first=0)
-    moments = random.Random(seed)
+    moments = random.Random(1)
     collector, agent = node.serve(), start_agent(node)
     address = node.environment["GPUAGENT_COLLECTOR"]
     for _ in range(KILLS):

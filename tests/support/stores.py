@@ -55,7 +55,7 @@ def open_store(store: str, *, exact: bool = False) -> Store:
 def _make(kind: str, filled: Callable[[Store], None] | None) -> "tempfile.TemporaryDirectory[str]":
     """Make a store of a kind in a folder, which is removed when this process ends."""
     folder = tempfile.TemporaryDirectory()
-    with Store.open(f"{kind}{folder.name}/store") as store:
+    with Store.open(f"{kind}{folder.name}/store", exact=filled is not None) as store:
         if filled:
             filled(store)
     return folder

@@ -4,6 +4,7 @@ import ast
 import builtins
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import click
@@ -30,10 +31,15 @@ MOST_OPTION_WORDS = 12
 MOST_ERROR_CHARACTERS = 160
 
 
+@cache
+def walk(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def find_docstrings() -> Iterator[tuple[str, str]]:
     """Yield the place and text of each docstring."""
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in walk(path):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 text = ast.get_docstring(node)
                 if text:
@@ -43,7 +49,7 @@ def find_docstrings() -> Iterator[tuple[str, str]]:
 def find_error_texts() -> Iterator[tuple[str, str]]:
     """Yield the place and constant text of each error of ours that is raised."""
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in walk(path):
             if not (isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args):
                 continue
             function = node.exc.func

@@ -70,14 +70,14 @@ def test_without_a_terminal_there_is_no_line_of_progress(node: Node) -> None:
     assert "steps/s" not in done.stderr
     (run,) = node.ask("SELECT workload, starts_with(run_id, 'walk-') AS is_named FROM runs")
     assert run == {"workload": "walk", "is_named": True}
-    described = node.run("collector", "runs", "walk-").stdout
+    described = node.collector("runs", "walk-").stdout
     assert "succeeded in" in described
     assert "40 measured steps" in described
-    assert json.loads(node.run("collector", "runs", "walk-", "--json").stdout)[0]["workload"] == "walk"
+    assert json.loads(node.collector("runs", "walk-", "--json").stdout)[0]["workload"] == "walk"
     failed = node.run("gpuagent", "run", "--name", "walk", "--", "false", code=1)
     assert "failed" in failed.stderr
     (last,) = node.ask("SELECT run_id FROM runs WHERE status = 'failed'")
-    assert f"collector logs {last['run_id']}" in node.run("collector", "runs", last["run_id"]).stdout
+    assert f"collector logs {last['run_id']}" in node.collector("runs", last["run_id"]).stdout
 
 
 def test_a_result_without_a_phase_is_a_metric_and_malformed_events_are_reported(node: Node) -> None:
@@ -349,7 +349,7 @@ def ended(node: Node, process: "subprocess.Popen[str]") -> int:
 
 
 def ask(node: Node, *command: str) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = json.loads(node.run("collector", *command, "--json").stdout)
+    rows: list[dict[str, object]] = json.loads(node.collector(*command, "--json").stdout)
     return rows
 
 

@@ -93,7 +93,7 @@ def test_a_gpu_that_stays_lost_leaves_a_gap_of_which_a_comparison_warns_and_fail
         {"status": "succeeded", "exit_code": 0},
     ]
     site.node.run("gpuagent", "run", "--platform", "sound", "--", *site.program())
-    compared = json.loads(site.node.run("collector", "compare", "--by", "platform", "--json").stdout)
+    compared = json.loads(site.node.collector("compare", "--by", "platform", "--json").stdout)
     (caveat,) = [caveat for caveat in compared["warnings"] if caveat["code"] == "gaps"]
     assert "samples are missing in 1 of 1 here" in caveat["text"]
     (gap,) = site.ask("SELECT min(from_time) AS began FROM gaps WHERE source = 'nvml'")
@@ -127,7 +127,7 @@ def test_a_run_on_an_instance_has_that_instances_figures_and_no_power_of_the_who
     assert not {"gpu_power_watts", "gpu_energy_joules", "gpu_utilization_percent"} & set(figures)
     (device,) = site.ask(f"SELECT name, parent_device_id, gpu_slices FROM devices WHERE device_id = {key(SMALL)}")
     assert device == {"name": "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "parent_device_id": key(GPU), "gpu_slices": 1}
-    (node,) = json.loads(site.node.run("collector", "nodes", "--json").stdout)
+    (node,) = json.loads(site.node.collector("nodes", "--json").stdout)
     assert (node["gpu_names"], node["mig_instances"]) == (["NVIDIA H100 80GB HBM3"], 2)
 
 

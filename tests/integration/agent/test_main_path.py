@@ -39,9 +39,9 @@ def test_runs_of_two_sides_become_a_report_and_a_figure_also_on_a_lake(node: Nod
     node.serve(options=("--store", f"ducklake:{node.store}"))
     for side in ("left", "right"):
         node.run("gpuagent", "run", "--repeat", "2", "--label", f"side={side}", "--", "true")
-    node.run("collector", "report", "report.html", "--by", "label:side")
+    node.collector("report", "report.html", "--by", "label:side")
     page = (node.folder / "report.html").read_text()
     assert page.count("<h2") > 1
     assert all(side in page for side in ("left", "right"))
-    node.run("collector", "plot", "run_seconds", "--by", "label:side", "-o", "figure.svg")
+    node.collector("plot", "run_seconds", "--by", "label:side", "-o", "figure.svg")
     assert "</svg>" in (node.folder / "figure.svg").read_text()

@@ -33,7 +33,7 @@ def test_what_a_program_prints_becomes_its_throughput_and_its_loss(tmp_path: Pat
         assert node.ask("SELECT name FROM run_events WHERE event = 'found'") == [{"name": "pattern nanogpt"}]
         assert node.ask("SELECT value FROM metrics WHERE metric = 'loss'") == [{"value": 2.71}]
         (run,) = node.ask("SELECT run_id FROM runs")
-        paragraph = node.run("collector", "runs", run["run_id"]).stdout
+        paragraph = node.collector("runs", run["run_id"]).stdout
         assert " (pattern nanogpt), " in " ".join(paragraph.split())
         done = node.run("gpuagent", "run", "--pattern", "step {step}", "--", "echo", "iteration 1")
         assert "no steps: fewer than three lines" in done.stderr
@@ -60,5 +60,5 @@ def test_the_log_of_a_run_becomes_its_steps(tmp_path: Path) -> None:
         unknown = node.run(*command, "no-run", "history.csv", code=2)
         assert "has no run 'no-run'" in unknown.stderr
         sql = "SELECT round(value) AS value FROM metrics WHERE metric = 'throughput'"
-        found = node.run("collector", "query", "sql", sql, "--store", str(node.store), "--format", "csv")
+        found = node.collector("query", "sql", sql, "--store", str(node.store), "--format", "csv")
         assert float(found.stdout.split()[1]) == 200

@@ -26,20 +26,21 @@ WITH_PRICES = f"--prices {shlex.quote(str(PRICES))}"
 
 
 @pytest.mark.parametrize(
-    ("line", "widths"),
+    ("line", "widest"),
     [
-        ("compare --by interference", (60, 80, 100, 160)),
-        ("compare --by interference --all", (60, 80, 100, 160)),
-        ("plan", (60, 80, 160)),
-        ("scaling", (60, 80, 120, 160)),
-        ("profile run-0", (60, 80, 120, 200)),
-        ("profile run-0 run-1", (60, 80, 120, 200)),
-        ("roofline", (60, 80, 120, 200)),
-        (f"recommend mnist {WITH_PRICES}", (60, 80, 160)),
+        ("compare --by interference", 160),
+        ("compare --by interference --all", 160),
+        ("plan", 160),
+        ("scaling", 160),
+        ("profile run-0", 200),
+        ("profile run-0 run-1", 200),
+        ("roofline", 200),
+        (f"recommend mnist {WITH_PRICES}", 160),
     ],
 )
-def test_no_line_is_wider_than_the_terminal(call: Collector, line: str, widths: tuple[int, ...]) -> None:
-    for columns in widths:
+def test_no_line_is_wider_than_the_terminal(call: Collector, line: str, widest: int) -> None:
+    # Goldens have 80 and 120 columns.
+    for columns in (60, widest):
         code, out, _ = call(*shlex.split(line), columns=columns)
         assert code == 0
         assert max(map(len, out.splitlines())) <= columns
@@ -116,74 +117,57 @@ def test_nothing_slow_to_import_is_needed_beside_the_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "code", "message"),
+    ("line", "code", "named"),
     [
-        ("compare satori openshift", 2, "no run has the platform satori; there are: laptop\n"),
-        ("compare --by label:rack", 1, "nothing to compare: no run has a value of label:rack; try another --by\n"),
-        ("compare --metric mfu_percent", 1, "no run has the metric mfu_percent; they have: "),
-        ("compare --by interference --where 'repeat = 1; SELECT 1'", 2, "--where: the text is more than one condition"),
-        ("""compare --by interference --where "color = 'red'" """, 2, "--where: there is no column color"),
-        (
-            """compare --by interference --where "getenv('HOME') = ''" """,
-            2,
-            "--where: a query cannot call the function getenv",
-        ),
-        (
-            "compare --where '(SELECT true FROM duckdb_settings())'",
-            2,
-            "--where: a query cannot call the table function duckdb_",
-        ),
-        ("compare --by interference --metric sm_active_percent", 1, "no side and its baseline both have the metric "),
-        ("compare --workload bert", 2, "no run has the workload bert; there are: mnist\n"),
-        ("plan gcn", 1, "the spread of throughput is unknown: it takes two or more"),
-        ("plan vgg16", 2, "no run has the workload vgg16; there are: gcn, mnist"),
-        ("plan --metric gpu_idle_percent", 1, "the spread of gpu_idle_percent is unknown"),
-        ("plan --where 'repeat = '", 2, "--where: syntax error"),
-        ("scaling bert", 2, "no run has the workload bert; there are: mnist, vgg16\n"),
-        ("scaling --platform satori", 2, "none of these runs has the platform satori; there are: lab, laptop\n"),
-        ("scaling --experiment e", 2, "no run has the experiment e; "),
-        ("scaling mnist", 1, "no scaling to show: all runs had 2 ranks; run another number, such as "),
-        ("profile bert-1", 2, "no run has the id bert-1; list runs with `collector runs`"),
-        ("profile run-0 --workload mnist", 2, "--workload and --experiment need --by"),
-        ("profile podman --by environment", 2, "no run has the environment podman; there are: bare, docker\n"),
-        ("profile run-0 run-0", 2, "name one run, or two different ones"),
-        ("profile run-0 run-1 run-2", 2, "name one run, or two different ones"),
-        ("profile lab satori --by platform", 2, "no run has the platform satori; there are: lab"),
-        ("profile lab --by platform --workload bert", 2, "no run has the workload bert"),
-        ("roofline --experiment e", 2, "no run has the experiment e"),
-        (
-            "roofline bert",
-            2,
-            "none of these runs has the workload bert; there are: ceilings, gcn, gpt, mnist, resnet18\n",
-        ),
-        ("roofline --platform satori", 2, "none of these runs has the platform satori; there are: lab\n"),
-        ("roofline ceilings", 1, "no roofline to draw: "),
-        ("recommend bert", 2, "no run has the workload bert; there are: ceilings, mnist"),
-        ("recommend mnist --by label:rack", 1, "nothing to compare: no run has a value of label:rack"),
-        ("recommend mnist --weigh time,cost", 1, "no two sides with like runs both have time and cost"),
+        ("compare satori openshift", 2, "satori; laptop"),
+        ("compare --by label:rack", 1, "label:rack; --by"),
+        ("compare --metric mfu_percent", 1, "mfu_percent; throughput"),
+        ("compare --by interference --where 'repeat = 1; SELECT 1'", 2, "--where:"),
+        ("""compare --by interference --where "color = 'red'" """, 2, "--where: color"),
+        ("""compare --by interference --where "getenv('HOME') = ''" """, 2, "--where: getenv"),
+        ("compare --where '(SELECT true FROM duckdb_settings())'", 2, "--where: duckdb_"),
+        ("compare --by interference --metric sm_active_percent", 1, "sm_active_percent"),
+        ("compare --workload bert", 2, "bert; mnist"),
+        ("plan gcn", 1, "throughput two"),
+        ("plan vgg16", 2, "vgg16; gcn, mnist"),
+        ("plan --metric gpu_idle_percent", 1, "gpu_idle_percent"),
+        ("plan --where 'repeat = '", 2, "--where: syntax"),
+        ("scaling bert", 2, "bert; mnist, vgg16"),
+        ("scaling --platform satori", 2, "satori; lab, laptop"),
+        ("scaling --experiment e", 2, "experiment e;"),
+        ("scaling mnist", 1, "2 ranks;"),
+        ("profile bert-1", 2, "bert-1; collector runs"),
+        ("profile run-0 --workload mnist", 2, "--workload --by"),
+        ("profile podman --by environment", 2, "podman; bare, docker"),
+        ("profile run-0 run-0", 2, "two different"),
+        ("profile run-0 run-1 run-2", 2, "two different"),
+        ("profile lab satori --by platform", 2, "satori; lab"),
+        ("profile lab --by platform --workload bert", 2, "bert"),
+        ("roofline --experiment e", 2, "experiment e"),
+        ("roofline bert", 2, "bert; ceilings, gcn, gpt, mnist, resnet18"),
+        ("roofline --platform satori", 2, "satori; lab"),
+        ("roofline ceilings", 1, "roofline"),
+        ("recommend bert", 2, "bert; ceilings, mnist"),
+        ("recommend mnist --by label:rack", 1, "label:rack"),
+        ("recommend mnist --weigh time,cost", 1, "time cost"),
     ],
 )
-def test_misuse_ends_with_one_line_and_its_exit_code(call: Collector, line: str, code: int, message: str) -> None:
-    assert_refused(call(*shlex.split(line)), code, f"collector: {message}")
+def test_misuse_ends_with_one_line_and_its_exit_code(call: Collector, line: str, code: int, named: str) -> None:
+    assert_refused(call(*shlex.split(line)), code, named)
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "named"),
     [
-        (
-            "compare --by interference --metric speed",
-            "--metric speed is unknown; `collector schema --metrics` lists all",
-        ),
-        ("plan --metric througput", "--metric througput is unknown; did you mean throughput?"),
-        ("profile lab --by colour", "--by colour is unknown; there are platform"),
-        ("roofline --by platfrom", "--by platfrom is unknown; did you mean platform?"),
+        ("compare --by interference --metric speed", "speed collector schema --metrics"),
+        ("plan --metric througput", "througput throughput?"),
+        ("profile lab --by colour", "colour platform"),
+        ("roofline --by platfrom", "platfrom platform?"),
     ],
 )
-def test_unknown_names_are_refused_before_anything_is_read(call: Collector, line: str, message: str) -> None:
+def test_unknown_names_are_refused_before_anything_is_read(call: Collector, line: str, named: str) -> None:
     code, out, err = call(*shlex.split(line))
-    assert (code, out) == (2, "")
-    assert err.startswith(f"collector: {message}")
-    assert err.count("\n") == 1
+    assert_refused((code, out, f"reading nothing\n{err}"), 2, named)
 
 
 @pytest.mark.parametrize(
@@ -191,12 +175,12 @@ def test_unknown_names_are_refused_before_anything_is_read(call: Collector, line
     [
         *(("compare", "--delta", value, "--delta") for value in ("0", "-1", "many")),
         *(("plan", "--effect", value, "--effect") for value in ("nan", "0", "-1", "many")),
-        ("recommend", "--weigh", "speed", "'speed' is no criterion; use time, energy or cost"),
-        ("recommend", "--weigh", "time=0", "a weight must be a number above 0, not '0'"),
-        ("recommend", "--weigh", "time=nan", "a weight must be a number above 0, not 'nan'"),
-        ("recommend", "--weigh", "time=", "a weight must be a number above 0, not ''"),
-        ("recommend", "--weigh", "time,time=2", "time is given twice"),
-        ("recommend", "--weigh", "", "'' is no criterion"),
+        ("recommend", "--weigh", "speed", "speed"),
+        ("recommend", "--weigh", "time=0", "'0'"),
+        ("recommend", "--weigh", "time=nan", "'nan'"),
+        ("recommend", "--weigh", "time=", "''"),
+        ("recommend", "--weigh", "time,time=2", "time"),
+        ("recommend", "--weigh", "", "''"),
         ("recommend", "--delta", "nan", "--delta"),
     ],
 )

@@ -1,7 +1,6 @@
 """Comparisons of programs of the user's own: their name is what they have in common."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,23 +57,18 @@ def test_runs_of_one_name_are_compared_whatever_their_commands(store: SyntheticS
     assert row.values == (("--dtype bfloat16",), ("--dtype float32",))
 
 
-@pytest.mark.parametrize(
-    ("by", "sides"),
-    [
-        ("command", ("--dtype bfloat16", "--dtype float32")),
-        ("argument:--dtype", ("bfloat16", "float32")),
-        ("argument:dtype", ("bfloat16", "float32")),
-        ("argument:dtype,platform", ("bfloat16 · alder", "float32 · birch")),
-        ("platform,command", ("alder · --dtype bfloat16", "birch · --dtype float32")),
-    ],
-)
-def test_commands_and_arguments_are_facets_that_declare_the_difference(
-    any_store: SyntheticStore, by: str, sides: Sequence[str]
-) -> None:
+def test_commands_and_arguments_are_facets_that_declare_the_difference(any_store: SyntheticStore) -> None:
     alternate(any_store, first=precision("bfloat16"), second=precision("float32"))
-    comparison = compared(any_store, by=by)
-    assert comparison.layout.sides == tuple(sides)
-    assert "different_commands" not in codes(comparison)
+    for by, sides in {
+        "command": ("--dtype bfloat16", "--dtype float32"),
+        "argument:--dtype": ("bfloat16", "float32"),
+        "argument:dtype": ("bfloat16", "float32"),
+        "argument:dtype,platform": ("bfloat16 · alder", "float32 · birch"),
+        "platform,command": ("alder · --dtype bfloat16", "birch · --dtype float32"),
+    }.items():
+        comparison = compared(any_store, by=by)
+        assert comparison.layout.sides == sides
+        assert "different_commands" not in codes(comparison)
 
 
 def test_a_switch_is_compared_with_its_absence_and_interpreters_elsewhere_are_alike(store: SyntheticStore) -> None:

@@ -24,13 +24,13 @@ def test_the_file_of_a_ladder_into_a_container_runs_and_divides_the_ratio(node: 
     for environment in ("bare", runtime.environment):
         node.run("gpuagent", "run", "--repeat", "2", "--environment", environment, *program)
     why = ("--why", "bare", kind, "--by", "environment")
-    node.run("collector", "plan", "own", *why, "-o", "why.yaml")
+    node.collector("plan", "own", *why, "-o", "why.yaml")
     made = node.run("gpuagent", "experiment", "run", "why.yaml", "--repeats", "2", "--name", "ladder")
     assert "unexplained rest" in made.stdout
     runs = node.ask("SELECT labels->>'rung' AS rung, environment, status FROM runs WHERE experiment = 'ladder'")
     assert {run["status"] for run in runs} == {"succeeded"}
     rungs = {run["rung"]: run["environment"] for run in runs}
     assert rungs == {"0 bare": "bare"} | {f"{number} {fact}": kind for number, fact in enumerate(FACTS[kind], 1)}
-    divided = json.loads(node.run("collector", "plan", "own", *why, "--experiment", "ladder", "--json").stdout)
+    divided = json.loads(node.collector("plan", "own", *why, "--experiment", "ladder", "--json").stdout)
     assert [part["part"] for part in divided["parts"][:-3]] == FACTS[kind]
     assert (Path(node.folder) / "ladder-answer" / "answer.md").exists()

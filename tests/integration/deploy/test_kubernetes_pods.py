@@ -26,7 +26,7 @@ def container(name: str) -> Mapping[str, Any]:
 @pytest.fixture
 def collector(node: Node) -> Pod:
     pod = Pod(spec=container("collector"), folder=node.folder / "collector", replacements=LOOPBACK)
-    node.run("collector", "certs", "init", "--dir", str(pod.folder / "secrets"), *(f"--host={host}" for host in HOSTS))
+    node.collector("certs", "init", "--dir", str(pod.folder / "secrets"), *(f"--host={host}" for host in HOSTS))
     started = pod.start(node, "collector", log="collector.log")
     until(lambda: "token file" in said(node) or started.poll() is not None, "the collector's first lines")
     assert started.poll() is None, said(node)
@@ -46,7 +46,7 @@ def test_an_agents_pod_delivers_to_the_collectors_pod_and_both_are_well(node: No
     agent = Pod(spec=container("agent"), folder=node.folder / "agent", replacements=known)
     node.environment["GPUAGENT_COLLECTOR"] = address
     # As deploy/kubernetes/credentials.py has the collector make it.
-    made = node.run("collector", "tokens", "create", "agent", "--any-node", "--name=gpuagent-token").stdout
+    made = node.collector("tokens", "create", "agent", "--any-node", "--name=gpuagent-token").stdout
     secrets = agent.folder / "secrets"
     secrets.mkdir(parents=True)
     (secrets / "token").write_text(made)
@@ -68,7 +68,7 @@ def test_an_agents_pod_delivers_to_the_collectors_pod_and_both_are_well(node: No
 
 def nodes(node: Node) -> list[dict[str, str]]:
     sql = "SELECT hostname, platform, labels FROM sessions WHERE EXISTS (FROM host_samples)"
-    found: list[dict[str, str]] = json.loads(node.run("collector", "query", "sql", "--json", sql).stdout)
+    found: list[dict[str, str]] = json.loads(node.collector("query", "sql", "--json", sql).stdout)
     return found
 
 

@@ -74,7 +74,7 @@ class Cluster:
         labels = ", ".join(f"labels->>'slurm_{column}' AS {column}" for column in columns.split())
         sampled = "session_id IN (SELECT session_id FROM host_samples)"
         sql = f"SELECT {labels} FROM sessions WHERE {sampled} ORDER BY started_at"
-        rows: list[dict[str, str]] = json.loads(self.node.run("collector", "query", "sql", sql, "--json").stdout)
+        rows: list[dict[str, str]] = json.loads(self.node.collector("query", "sql", sql, "--json").stdout)
         return rows
 
 
@@ -131,7 +131,7 @@ def test_a_step_on_two_nodes_is_one_run_and_the_next_step_another(cluster: Clust
     assert code == "0:0", said
     sql = f"""SELECT runs.status, runs.nodes FROM runs JOIN sessions USING (session_id)
         WHERE runs.workload = 'exit' AND (sessions.labels->>'slurm_job_id') = '{number}'"""
-    told = cluster.node.run("collector", "query", "sql", sql, "--json")
+    told = cluster.node.collector("query", "sql", sql, "--json")
     assert json.loads(told.stdout) == [{"status": "succeeded", "nodes": 2}] * 2
 
 
@@ -146,7 +146,7 @@ def test_a_cancelled_job_leaves_no_agent_and_what_its_agent_measured_and_ran_is_
     assert code in ("0:15", "143:0")
     assert "STEP" not in said
     sql = "SELECT s.labels->>'slurm_job_id' AS job_id FROM runs r JOIN sessions s USING (session_id)"
-    told = cluster.node.run("collector", "query", "sql", f"{sql} WHERE r.labels->>'of' = 'job'", "--json")
+    told = cluster.node.collector("query", "sql", f"{sql} WHERE r.labels->>'of' = 'job'", "--json")
     assert json.loads(told.stdout) == [{"job_id": number}]
     assert leftovers(cluster) == []
 

@@ -1,6 +1,5 @@
 """Sites of both kinds of store."""
 
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,22 +35,9 @@ def two_nodes(store: SyntheticStore) -> None:
     store.run("openshift-first", openshift, start_seconds=0, experiment="other")
 
 
-@pytest.fixture(scope="session")
-def file_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of `two_nodes` in a file, made once: a copy of it takes a hundredth of the time."""
-    path = tmp_path_factory.mktemp("site") / "site.store"
-    write_site(str(path), two_nodes)
-    return path
-
-
 @pytest.fixture
-def site(name_store: NameStore, file_site: Path) -> str:
-    name = name_store("site")
-    if ":" in name:
-        write_site(name, two_nodes)
-    else:
-        shutil.copy(file_site, name)
-    return name
+def site(name_store: NameStore) -> str:
+    return write_site(name_store("site"), two_nodes)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from gpuagent_collector.exchange.tables import exchanged_tables, newest_version
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.store import Store, StoreSpec
 from tests.integration.compare.synthetic import SyntheticStore
-from tests.support.stores import open_store
+from tests.support.stores import open_store, put_store
 
 # How often each row is in each table.
 Content = Mapping[str, "Counter[tuple[Any, ...]]"]
@@ -43,11 +44,20 @@ def union(*contents: Content) -> Content:
     return merged
 
 
-def write_site(store_name: str, fill: Callable[[SyntheticStore], None]) -> None:
-    with open_store(store_name, exact=True) as store, closing(store.connect()) as connection:
-        synthetic = SyntheticStore(connection)
-        fill(synthetic)
-        synthetic.write()
+def write_site(store_name: str, fill: Callable[[SyntheticStore], None]) -> str:
+    """Make a store that a function fills, and return its name; to make the same again takes no time."""
+    return put_store(store_name, _filling(fill))
+
+
+@cache
+def _filling(fill: Callable[[SyntheticStore], None]) -> Callable[[Store], None]:
+    def write(store: Store) -> None:
+        with closing(store.connect()) as connection:
+            synthetic = SyntheticStore(connection)
+            fill(synthetic)
+            synthetic.write()
+
+    return write
 
 
 def export_store(store_name: str, folder: Path, chosen: RunFilter | None = None) -> Manifest:

@@ -53,30 +53,28 @@ def filled(node: Node) -> Node:
 
 def test_a_backup_of_a_running_collector_is_its_store_with_marks_and_can_be_served(filled: Node) -> None:
     collector = filled.serve()
-    done = filled.run("collector", "backup", "monday.duckdb")
+    done = filled.collector("backup", "monday.duckdb")
     assert f"monday.duckdb: {ROWS + 3 + len(load_migrations()):,} rows" in done.stdout
-    assert "is sound" in filled.run("collector", "check").stdout
+    assert "is sound" in filled.collector("check").stdout
     filled.stop(collector)
     assert content(filled.folder / "monday.duckdb") == content(filled.store)
     assert [path.name for path in filled.folder.glob(".monday*")] == []
     filled.store = filled.folder / "monday.duckdb"
     filled.serve()
-    (count,) = filled.run("collector", "query", "sql", "SELECT count(*) FROM marks", "--format", "csv").stdout.split()[
-        1:
-    ]
+    (count,) = filled.collector("query", "sql", "SELECT count(*) FROM marks", "--format", "csv").stdout.split()[1:]
     assert count == "1"
 
 
 def test_a_backup_overwrites_nothing(filled: Node) -> None:
     (filled.folder / "old.duckdb").write_text("precious")
-    done = filled.run("collector", "backup", "old.duckdb", "--store", str(filled.store), code=2)
+    done = filled.collector("backup", "old.duckdb", "--store", str(filled.store), code=2)
     assert "old.duckdb exists already" in done.stderr
     assert (filled.folder / "old.duckdb").read_text() == "precious"
 
 
 def test_a_backup_without_space_fails_and_leaves_nothing(filled: Node, small_disk: Path) -> None:
     file = small_disk / "copy.duckdb"
-    done = filled.run("collector", "backup", str(file), "--store", str(filled.store), code=1)
+    done = filled.collector("backup", str(file), "--store", str(filled.store), code=1)
     assert done.stderr.splitlines()[-1].startswith(f"collector: cannot write {file}: no space left")
     assert "has rows that" not in done.stderr
     assert list(small_disk.iterdir()) == []
@@ -95,7 +93,7 @@ def test_a_backup_that_lacks_rows_is_not_kept(tmp_path: Path, monkeypatch: pytes
 
 def test_a_lake_s_backup_is_a_file(tmp_path: Path, node: Node) -> None:
     fill(f"ducklake:{tmp_path / 'lake'}")
-    node.run("collector", "backup", "copy.duckdb", "--store", f"ducklake:{tmp_path / 'lake'}")
+    node.collector("backup", "copy.duckdb", "--store", f"ducklake:{tmp_path / 'lake'}")
     assert content(node.folder / "copy.duckdb")["core_samples"] == content_of_filled(tmp_path)
 
 
@@ -106,11 +104,11 @@ def content_of_filled(folder: Path) -> object:
 
 def test_a_viewers_token_makes_no_backup(filled: Node) -> None:
     filled.serve()
-    made = filled.run("collector", "tokens", "create", "viewer", "--name", "reader")
+    made = filled.collector("tokens", "create", "viewer", "--name", "reader")
     token = filled.folder / "viewer-token"
     token.write_text(made.stdout)
     token.chmod(0o600)
-    done = filled.run("collector", "backup", "stolen.duckdb", "--token-file", str(token), code=1)
+    done = filled.collector("backup", "stolen.duckdb", "--token-file", str(token), code=1)
     assert "refused" in done.stderr
     assert not (filled.folder / "stolen.duckdb").exists()
 
@@ -195,6 +193,6 @@ def is_told(store: Path) -> bool:
 
 def test_a_check_of_a_damaged_file_says_so_in_one_line_and_exits_with_1(filled: Node) -> None:
     filled.store.write_bytes(filled.store.read_bytes()[:100_000])
-    done = filled.run("collector", "check", "--store", str(filled.store), code=1)
+    done = filled.collector("check", "--store", str(filled.store), code=1)
     assert "cannot open the store" in done.stderr
     assert "Traceback" not in done.stderr

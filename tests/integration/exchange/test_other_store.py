@@ -1,6 +1,5 @@
 """Stores of other machines that are merged as files."""
 
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,14 +25,13 @@ def another_node(store: SyntheticStore) -> None:
 
 
 @pytest.fixture
-def other(file_site: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copy(file_site, tmp_path / "other.duckdb"))
+def other(tmp_path: Path) -> Path:
+    return Path(write_site(str(tmp_path / "other.duckdb"), two_nodes))
 
 
 @BOTH_KINDS
 def test_another_store_is_merged_once(other: Path, name_store: NameStore, run: Run) -> None:
-    mine = name_store("mine")
-    write_site(mine, another_node)
+    mine = write_site(name_store("mine"), another_node)
     both = union(content(mine), content(str(other)))
     code, said = run("import", str(other), "--store", mine)
     assert (code, "added from other.duckdb" in said) == (0, True), said
@@ -44,10 +42,9 @@ def test_another_store_is_merged_once(other: Path, name_store: NameStore, run: R
 
 
 def test_what_is_described_in_both_stores_keeps_the_first_description(
-    file_site: Path, other: Path, name_store: NameStore, run: Run
+    other: Path, name_store: NameStore, run: Run
 ) -> None:
-    mine = name_store("mine")
-    shutil.copy(file_site, mine)
+    mine = write_site(name_store("mine"), two_nodes)
     execute(str(other), "UPDATE sessions SET platform = 'elsewhere'")
     execute(str(other), "UPDATE run_requests SET workload = 'another'")
     before = content(mine)
@@ -72,10 +69,10 @@ def test_another_store_is_not_changed_and_need_not_be_writable(other: Path, name
     assert content(name_store("mine")) == content(str(other))
 
 
-def test_a_folder_of_stores_is_merged_without_the_store_itself(file_site: Path, tmp_path: Path, run: Run) -> None:
+def test_a_folder_of_stores_is_merged_without_the_store_itself(tmp_path: Path, run: Run) -> None:
     folder = tmp_path / "machines"
     folder.mkdir()
-    shutil.copy(file_site, folder / "a.duckdb")
+    write_site(str(folder / "a.duckdb"), two_nodes)
     write_site(str(folder / "b.store"), another_node)
     (folder / "notes.txt").write_text("two machines\n")
     all_of_them = union(content(str(folder / "a.duckdb")), content(str(folder / "b.store")))
@@ -131,11 +128,11 @@ def make_short(path: Path) -> None:
     ],
 )
 def test_what_is_no_sound_store_stores_nothing_of_its_folder(
-    make: object, words: str, file_site: Path, tmp_path: Path, run: Run
+    make: object, words: str, tmp_path: Path, run: Run
 ) -> None:
     folder = tmp_path / "machines"
     folder.mkdir()
-    shutil.copy(file_site, folder / "a.duckdb")
+    write_site(str(folder / "a.duckdb"), two_nodes)
     assert callable(make)
     make(folder / "b.duckdb")
     code, said = run("import", str(folder), "--store", str(tmp_path / "mine"))
@@ -164,7 +161,7 @@ def test_a_damaged_store_is_merged_whole_or_not_at_all(other: Path, tmp_path: Pa
 
 def test_a_store_that_its_collector_writes_is_refused_with_the_way_to_do_it(node: Node, tmp_path: Path) -> None:
     node.serve()
-    said = node.run("collector", "import", str(node.store), "--store", str(tmp_path / "mine"), code=1).stderr
+    said = node.collector("import", str(node.store), "--store", str(tmp_path / "mine"), code=1).stderr
     assert "collector export --parquet" in said
     assert not (tmp_path / "mine").exists()
 

@@ -56,12 +56,12 @@ def test_a_collector_makes_backups_and_one_is_restored(node: Node, site: str) ->
     Path(site).replace(node.store)
     collector = node.serve(options=("--backup", "backups", "--backup-every", "1h"))
     copy = until(lambda: next(iter((node.folder / "backups").glob("runs-*.duckdb")), None), "a backup")
-    node.run("collector", "delete", "--experiment", "gan", "--yes")
-    said = node.run("collector", "restore", str(copy), "--store", str(node.store), code=1).stderr
+    node.collector("delete", "--experiment", "gan", "--yes")
+    said = node.collector("restore", str(copy), "--store", str(node.store), code=1).stderr
     assert "is in use by process" in said
     assert "rows" not in said
     node.stop(collector)
-    done = node.run("collector", "restore", str(copy), "--store", str(node.store))
+    done = node.collector("restore", str(copy), "--store", str(node.store))
     assert done.stdout == f"{node.store}: restored from {copy}\n"
     assert "the store that was there is now " in done.stderr
     assert node.store.stat().st_mode & 0o777 == 0o600

@@ -137,7 +137,7 @@ def test_a_backup_has_what_users_made_or_names_it(site: str, name_store: NameSto
 def test_a_backup_of_a_running_collector_has_what_users_made(node: Node, tmp_path: Path) -> None:
     add(str(node.store), PLAIN + MACRO)
     node.serve()
-    said = node.run("collector", "backup", "monday.duckdb").stderr
+    said = node.collector("backup", "monday.duckdb").stderr
     assert "macro doubled" in said
     copy = str(node.folder / "monday.duckdb")
     assert sorted(objects(copy)) == sorted(KEPT)

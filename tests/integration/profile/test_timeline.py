@@ -15,8 +15,6 @@ from gpuagent_collector.timeline.write import write_trace
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.synthetic import SyntheticStore
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def recorded(store: SyntheticStore) -> SyntheticStore:

@@ -163,4 +163,4 @@ async def ending(call: Call) -> tuple[grpc.StatusCode, str]:
 async def until(condition: Callable[[], bool]) -> None:
     """Let the event loop run until it is so; the test's time limit ends a wait in vain."""
     while not condition():
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)

@@ -30,8 +30,6 @@ from tests.integration.server.agents import TOKEN, ending
 from tests.integration.trust.conftest import Guarded, guarded
 from tests.support.http import fetch
 
-pytestmark = pytest.mark.slow
-
 LEAVERS = 24
 LONG = "SELECT a.range FROM range(10000) AS a, range(10000) AS b"
 

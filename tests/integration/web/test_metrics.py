@@ -31,8 +31,6 @@ from tests.support.http import fetch
 from tests.support.recent import HOSTILE, Site
 from tests.support.servers import Node
 
-pytestmark = pytest.mark.slow
-
 _GRAFANA = Path(__file__).resolve().parents[3] / "deploy/grafana"
 DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in _GRAFANA.glob("*.json")}
 

@@ -20,8 +20,6 @@ from tests.support.http import fetch, served_store
 from tests.support.pages import parse
 from tests.support.stores import open_store
 
-pytestmark = pytest.mark.slow
-
 
 def test_the_page_shows_nodes_gpus_and_runs_and_is_loaded_again_only_on_request(site: Address) -> None:
     answer = fetch(site, "/")

@@ -189,7 +189,7 @@ def prometheus(configuration: Path) -> Iterator[Callable[[str], Any]]:
 
 def test_prometheus_scrapes_with_token_and_tls_and_raises_an_alert_for_a_rejected_message_alone(node: Node) -> None:
     tls = node.folder / "tls"
-    node.run("collector", "certs", "init", "--dir", str(tls), "--host", "127.0.0.1")
+    node.collector("certs", "init", "--dir", str(tls), "--host", "127.0.0.1")
     ca = tls / "ca.crt"
     options = [f"--tls-cert={tls}/tls.crt", f"--tls-key={tls}/tls.key", "--http", "127.0.0.1:0"]
     node.serve(options=options)
@@ -197,7 +197,7 @@ def test_prometheus_scrapes_with_token_and_tls_and_raises_an_alert_for_a_rejecte
     said = (node.folder / "collector.log").read_text()
     page = re.search(r"metrics and pages: https://(127.0.0.1:\d+)", said)
     assert page, said
-    made = node.run("collector", "tokens", "create", "viewer", "--name=prometheus")
+    made = node.collector("tokens", "create", "viewer", "--name=prometheus")
     viewer = made.stdout.split()[0]
     with prometheus(write_configuration(node.folder, page[1], viewer, ca)) as ask:
 

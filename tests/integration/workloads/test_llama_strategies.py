@@ -1,13 +1,11 @@
 """Ways to divide a Llama model between two ranks, over gloo: all train as one rank does on the same global batch."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.unit.workloads.runs import environment_with, of_kind, read_events, results_of, run_config, start_workloads
+from tests.unit.workloads.runs import of_kind, read_events, results_of, run_config, run_torchrun, run_workloads
 
 pytestmark = pytest.mark.slow
 
@@ -85,10 +83,7 @@ def losses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
     folder = tmp_path_factory.mktemp("strategies")
     script = folder / "train.py"
     script.write_text(TRAIN)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*torchrun, str(script), str(folder), json.dumps(OPTIONS)]
-    done = subprocess.run(command, env=environment_with(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_torchrun(script, folder, json.dumps(OPTIONS))
     both = [json.loads((folder / rank).read_text()) for rank in "01"]
     for name, first in both[0].items():
         assert both[1][name] == pytest.approx(first, rel=1e-6)
@@ -117,7 +112,7 @@ def test_a_tensor_parallel_run_reports_its_share_and_the_loss_of_one_rank(tmp_pa
     small = {"model": "tiny", "context": 16, "device": "cpu", "threads": 1, "warmup": 1, "steps": 3}
     arguments = [f"--{name}={value}" for name, value in small.items()]
     more = ("--batch-size", "2", "--ranks", "2", "--strategy", "tp")
-    done = start_workloads("run", "llama", *arguments, *more, GPUAGENT_RUN_DIR=str(tmp_path))
+    done = run_workloads("run", "llama", *arguments, *more, GPUAGENT_RUN_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
     both = [read_events(tmp_path / f"events.{rank}.0.jsonl") for rank in range(2)]
     (tmp_path / "alone").mkdir()

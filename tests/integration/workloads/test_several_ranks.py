@@ -2,7 +2,6 @@
 
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,13 +13,13 @@ import pytest
 from gpuagent_workloads.data.cifar import IMAGE_BYTES
 from gpuagent_workloads.suite.mnist.synthetic import make_digits
 from tests.unit.workloads.runs import (
-    environment_with,
     measuring,
     of_kind,
     phases_of,
     read_events,
     results_of,
-    start_workloads,
+    run_torchrun,
+    run_workloads,
     write_mnist,
 )
 
@@ -29,7 +28,9 @@ pytestmark = pytest.mark.slow
 SMALL = ("--device", "cpu", "--threads", "1", "--warmup", "1")
 
 
-def test_two_ranks_train_as_one_does_on_batches_of_twice_the_size(tmp_path: Path) -> None:
+def test_two_ranks_train_as_one_does_on_batches_of_twice_the_size(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     alone, together = tmp_path / "alone", tmp_path / "together"
     records = np.random.default_rng(1).integers(0, 256, (200, 1 + IMAGE_BYTES), dtype=np.uint8)
     records[:, 0] %= 10
@@ -38,11 +39,12 @@ def test_two_ranks_train_as_one_does_on_batches_of_twice_the_size(tmp_path: Path
     for directory, more in ((alone, ("--batch-size", "8")), (together, ("--batch-size", "4", "--ranks", "2"))):
         directory.mkdir()
         some = (*SMALL, *more, "--steps", "21", "--data", str(tmp_path))
-        done = start_workloads("run", "cifar10", *some, GPUAGENT_RUN_DIR=str(directory))
+        done = run_workloads("run", "cifar10", *some, GPUAGENT_RUN_DIR=str(directory))
         assert done.returncode == 0, done.stderr
-        # Only rank 0 says what happens.
-        assert done.stderr.splitlines().count("cifar10: measure") == 1
-        assert len([line for line in done.stdout.splitlines() if line.startswith("throughput ")]) == 1
+    # Of the ranks, which are processes, only the first says what happens.
+    said = capfd.readouterr()
+    assert said.err.splitlines().count("cifar10: measure") == 1
+    assert len([line for line in said.out.splitlines() if line.startswith("throughput ")]) == 1
     one = read_events(alone / "events.0.0.jsonl")
     both = [read_events(together / f"events.{rank}.0.jsonl") for rank in range(2)]
     for events in both:
@@ -77,9 +79,7 @@ ranks.leave()
 def test_ranks_that_torchrun_started_end_after_the_same_step_by_rank_0s_clock(tmp_path: Path) -> None:
     script = tmp_path / "agree.py"
     script.write_text(AGREE)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run([*torchrun, str(script), str(tmp_path)], env=environment_with(), check=False)
-    assert done.returncode == 0
+    run_torchrun(script, tmp_path)
     assert [(tmp_path / rank).read_text() for rank in "01"] == ["100", "100"]
 
 
@@ -127,11 +127,14 @@ def test_ranks_end_when_what_started_them_is_killed(tmp_path: Path, digits: Path
         ("nowhere", 1, "nowhere has neither train-images-idx3-ubyte nor"),
     ],
 )
-def test_what_ranks_complain_of_is_said_once(data: str, code: int, complaint: str, tmp_path: Path) -> None:
+def test_what_ranks_complain_of_is_said_once(
+    data: str, code: int, complaint: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "digits").mkdir()
     write_mnist(tmp_path / "digits", *make_digits(20, np.random.default_rng(1)))
-    done = start_workloads("run", "mnist", *SMALL, "--ranks", "2", "--batch-size", "15", "--data", str(tmp_path / data))
-    (error,) = (line for line in done.stderr.splitlines() if "mnist: " not in line)
+    done = run_workloads("run", "mnist", *SMALL, "--ranks", "2", "--batch-size", "15", "--data", str(tmp_path / data))
+    said = (done.stderr + capfd.readouterr().err).splitlines()
+    (error,) = (line for line in said if "mnist: " not in line)
     assert error.startswith("error: ")
     assert complaint in error
     assert done.returncode == code

@@ -9,6 +9,14 @@ from gpuagent_collector.store import Store
 from tests.support.stores import KINDS, fill, put_store
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _all_threads() -> Iterator[None]:
+    """Let DuckDB have as many threads as it takes for a user: all of them have to obey interrupts and limits."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SLURM_CPUS_ON_NODE")
+        yield
+
+
 def open_filled(kind: str, folder: Path) -> Store:
     return Store.open(put_store(f"{kind}{folder}/runs.duckdb", fill))
 

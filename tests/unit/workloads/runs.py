@@ -129,12 +129,23 @@ def environment_with(**more: str) -> dict[str, str]:
 
 
 def run_workloads(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in this process, where torch is imported already; keywords are environment variables."""
+    """Run the command line in this process, where torch is imported already; keywords are environment variables.
+
+    Ranks are processes, whose output is not in the answer.
+    """
     output, errors = io.StringIO(), io.StringIO()
     patched = mock.patch.dict(os.environ, environment_with(**environment), clear=True)
     with patched, redirect_stdout(output), redirect_stderr(errors):
         code = main(arguments)
     return subprocess.CompletedProcess(arguments, code, output.getvalue(), errors.getvalue())
+
+
+def run_torchrun(script: Path, *arguments: object) -> None:
+    """Run a script in two ranks; torchrun is in this process."""
+    from torch.distributed.run import main as torchrun
+
+    with mock.patch.dict(os.environ, environment_with(), clear=True):
+        torchrun(["--standalone", "--nproc-per-node", "2", str(script), *map(str, arguments)])
 
 
 def start_workloads(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -1,5 +1,4 @@
 import math
-import subprocess
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
@@ -45,12 +44,9 @@ from tests.unit.workloads.runs import (
     results_of,
     run_config,
     run_workloads,
-    start_workloads,
 )
 
 pytestmark = pytest.mark.slow
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="module")
@@ -66,19 +62,18 @@ def image_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "run_it", "more", "autocast"),
-    [
-        (1, run_workloads, ["--precision", "bf16", "--channels-last", "--ema"], "bfloat16"),
-        (2, start_workloads, [], "none"),
-    ],
+    ("ranks", "more", "autocast"),
+    [(1, ["--precision", "bf16", "--channels-last", "--ema"], "bfloat16"), (2, [], "none")],
     ids=["mixed precision", "two ranks"],
 )
 def test_it_trains_on_image_files_and_reports_everything(
-    ranks: int, run_it: Run, more: list[str], autocast: str, image_files: Path, tmp_path: Path
+    ranks: int, more: list[str], autocast: str, image_files: Path, tmp_path: Path
 ) -> None:
     small = ["--ch", "8", "--classes", "3", "--batch-size", "2", "--warmup", "0", "--steps", "1", "--threads", "1"]
     small += ["--data", str(image_files), "--workers", "0", *more]
-    done = run_it("run", "biggan", "--device", "cpu", "--ranks", str(ranks), *small, GPUAGENT_RUN_DIR=str(tmp_path))
+    done = run_workloads(
+        "run", "biggan", "--device", "cpu", "--ranks", str(ranks), *small, GPUAGENT_RUN_DIR=str(tmp_path)
+    )
     assert done.returncode == 0, done.stderr
     events = read_events(tmp_path / f"events.{ranks - 1}.0.jsonl")
     results = results_of(events)

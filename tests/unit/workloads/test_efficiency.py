@@ -230,6 +230,8 @@ def test_compiled_programs_are_kept_where_no_other_user_can_leave_some(tmp_path:
 @pytest.mark.filterwarnings("ignore")  # of torch's compiler about itself
 def test_a_compiled_model_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")  # restored afterwards
+    # By this process: others would import torch first.
+    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
     model, inputs = nn.Linear(3, 2), torch.ones(4, 3)
     with torch.inference_mode():
         torch.testing.assert_close(compiled(model, True, CPU)(inputs), model(inputs))

@@ -1,6 +1,7 @@
 """Llama in FP8: torchao converts the blocks' layers alone, and emulates their products on a CPU."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +99,11 @@ def test_activations_that_are_computed_again_give_equal_losses() -> None:
     assert losses_of("fp8", recompute=True) == losses_of("fp8")
 
 
-@pytest.mark.needs("g++")
 @pytest.mark.filterwarnings("ignore")  # of torch's compiler about itself
-def test_compiled_blocks_have_the_losses_of_others_within_a_percent() -> None:
-    assert losses_of("fp8", compiled=True, recompute=True) == pytest.approx(losses_of("fp8"), rel=0.01)
+def test_compiled_blocks_have_the_losses_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Traced as for any device. To compile C++ from that takes a minute, and is torch's own.
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    assert losses_of("fp8", compiled=True, recompute=True) == pytest.approx(losses_of("fp8"), rel=1e-6)
 
 
 def test_flops_in_fp8_are_those_of_the_converted_layers_by_hand() -> None:

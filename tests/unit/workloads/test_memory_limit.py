@@ -27,6 +27,7 @@ from gpuagent_workloads.suite.memory_limit.search import (
 )
 from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial, outcome_of, run_in_fresh_process
 from gpuagent_workloads.suite.memory_limit.trial_process import StageClock, is_out_of_memory, make_step
+from tests.support.servers import until
 from tests.unit.workloads.runs import (
     assert_gone,
     measuring,
@@ -183,8 +184,8 @@ def test_a_trial_that_fails_for_another_reason_than_memory_fails_the_run() -> No
 
 def trial_of(process: "subprocess.Popen[str]") -> psutil.Process:
     """Wait for the search's trial and return it."""
-    parent = psutil.Process(process.pid)
-    return next(child for _ in itertools.count() for child in parent.children() if _TRIAL_MODULE in child.cmdline())
+    children = psutil.Process(process.pid).children
+    return until(lambda: next((child for child in children() if _TRIAL_MODULE in child.cmdline()), None), "a trial")
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])

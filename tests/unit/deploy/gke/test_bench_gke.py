@@ -16,8 +16,6 @@ from deploy.gke import bench_gke
 from deploy.kubernetes.cluster import Cluster, Context
 from tests.unit.deploy.gke.google_cloud import GoogleCloud, cluster_stock_out, offers, out, quotas, refuse, regions
 
-pytestmark = pytest.mark.slow
-
 # Found before the stand-in takes its place.
 KUSTOMIZE = shutil.which("kubectl")
 KUBECTL = "kubectl --context=gke_p-1_us-central1-a_gke-gpu-nvidia-{}-1-cluster --namespace=gpuagent"

@@ -27,8 +27,6 @@ from tests.unit.deploy.gke.google_cloud import (
     regions,
 )
 
-pytestmark = pytest.mark.slow
-
 NAME = "gke-gpu-nvidia-l4-1-cluster"
 ROOT = Path(__file__).resolve().parents[4]
 SCRIPT = (str(ROOT / "deploy/gke/launch_cluster.py"), "--accelerator_type", "nvidia-l4")
