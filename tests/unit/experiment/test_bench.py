@@ -82,7 +82,7 @@ def test_a_workload_is_compared_by_its_parameters_and_circumstances() -> None:
     made = experiment(*words, workload=True, environments=["{bare,apptainer:image.sif}"], beside=["none", "cpu-burn"])
     cells = plan.cells(made)
     assert len(cells) == 8
-    assert {cell.workload for cell in cells} == {"mnist"}
+    assert {cell.name for cell in cells} == {"mnist"}
     assert {cell.environment for cell in cells} == {"bare", "apptainer:image.sif"}
     assert made.answers == ("compare --by parameter:precision,environment,interference",)
     varied = experiment("mnist", workload=True, vary=["precision=fp32,bf16", "environment=bare,docker:x"])

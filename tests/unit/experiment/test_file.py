@@ -59,7 +59,7 @@ def test_a_file_defines_the_runs_and_omitted_fields_have_defaults() -> None:
 
 def test_an_entry_says_only_what_a_request_has_or_what_varies() -> None:
     said = json.loads(SCHEMA.read_text())["properties"]["workloads"]["items"]["properties"].keys()
-    varies = {"serve", "environments", "with", "limits", "once"}
+    varies = {"arguments", "serve", "environments", "with", "limits", "once"}
     assert said - varies <= {field.name for field in RunSpec.DESCRIPTOR.fields}
 
 
