@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.classification import ClassificationConfig, Vgg16Config, VitConfig, with_steps
+from gpuagent_workloads.suite.classification import ClassificationConfig, Vgg16Config, VitConfig
 from gpuagent_workloads.suite.classification.networks import alexnet, resnet18, resnet50, vgg16
 from gpuagent_workloads.suite.classification.sources import open_source
 from gpuagent_workloads.suite.classification.vit import Vit
@@ -89,7 +89,7 @@ def train_classifier(
     """
     source = open_source(config, reporter)
     session = Session(
-        with_steps(config),
+        config,
         reporter,
         build,
         lambda model, ranks: make_optimizer(
