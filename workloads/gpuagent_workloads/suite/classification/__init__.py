@@ -108,8 +108,8 @@ WORKLOADS = tuple(
         f"tiny-imagenet-200's folders (prepare {name} fetches 248 MB)",
         memory=f"on the device about {memory}",
         config=_CONFIGS.get(name, ClassificationConfig),
-        entry=f"gpuagent_workloads.suite.classification.train:train_{name}",
-        layers=f"gpuagent_workloads.suite.classification.layers:{name}",
+        entry=f"gpuagent_workloads.suite.classification.train:{name}.train",
+        layers=f"gpuagent_workloads.suite.classification.train:{name}.layers",
         preparation=PREPARATION,
         dataset=DATASET,
     )
