@@ -1,6 +1,6 @@
 """The CPU time of each reading by hand and with psutil: `python -m benchmarks.psutil_cost` prints a Markdown table.
 
-The table of docs/architecture.md, section "psutil", comes from it. Each figure is the best of five means, in µs of the
+What docs/architecture.md says of psutil comes from it. Each figure is the best of five means, in µs of the
 calling thread, the kernel's part included. The readings are of this machine and of this process.
 """
 

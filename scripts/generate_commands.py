@@ -1,4 +1,4 @@
-"""Write docs/commands.md, or with `-` stdout: the help of every command, as `--help` prints it."""
+"""Write docs/commands.md, or with `-` stdout: the help of every command and all workloads, as they print it."""
 
 import sys
 from collections.abc import Iterator
@@ -8,6 +8,8 @@ import click
 
 from gpuagent.cli import cli as gpuagent_cli
 from gpuagent_collector.cli import cli as collector_cli
+from gpuagent_workloads.listing import as_text
+from gpuagent_workloads.registry import WORKLOADS
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 WIDTH = 100
@@ -39,6 +41,7 @@ def document() -> str:
             level = "##" if path == name else "###"
             lines = "\n".join(line.rstrip() for line in text.splitlines())
             parts.append(f"{level} {path}\n\n```text\n{lines}\n```\n")
+    parts.append(f"## Workloads\n\nAs `gpuagent workloads` prints them.\n\n```text\n{as_text(WORKLOADS)}\n```\n")
     return "\n".join(parts)
 
 

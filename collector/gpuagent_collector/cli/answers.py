@@ -280,11 +280,10 @@ ANSWERS: Mapping[str, AnswerCommand] = {
     ),
     "plot": AnswerCommand(
         details="""
-        Of METRICs, dots are medians over runs with 95 % intervals, bars have values, a matrix has a row for
-        each workload, time draws the median runs' curves, and steps what runs report by step, such as the loss.
-        KIND is roofline, scaling, serving, frontier (time against energy and cost), split (of memory-limit) or
-        collectives. Sides and runs are chosen as in `collector compare`. Limits of latency are for serving;
-        without them, those of the runs count.
+        Of METRICs, dots are medians over runs with 95 % intervals, bars have values, time draws the median runs'
+        curves, and steps what runs report by step, such as the loss. KIND is roofline, scaling, serving, frontier
+        (time against energy and cost), split (of memory-limit) or collectives. Sides and runs are chosen as in
+        `collector compare`. Limits of latency are for serving; without them, those of the runs count.
         """,
         examples=(
             "throughput satori openshift -o throughput.pdf",
@@ -313,7 +312,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             ),
             click.option(
                 "--kind",
-                type=click.Choice(["dots", "bars", "matrix", "time", "steps"]),
+                type=click.Choice(["dots", "bars", "time", "steps"]),
                 help="Kind of a figure of metrics.  [default: by what there is]",
             ),
             WORKLOAD,

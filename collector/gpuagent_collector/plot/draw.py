@@ -11,7 +11,7 @@ from gpuagent_collector.answers.scaling_curves import By
 from gpuagent_collector.answers.serving import study_serving
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.comparison import Request
-from gpuagent_collector.compare.matrix import Matrix, Selection, choose_runs, stats_in, tabulate_runs
+from gpuagent_collector.compare.matrix import Selection, choose_runs, stats_in, tabulate_runs
 from gpuagent_collector.metrics import BY_NAME, hint_at
 from gpuagent_collector.plot.by_step import draw_by_step, names_by_step
 from gpuagent_collector.plot.frontier import draw_frontier
@@ -20,7 +20,7 @@ from gpuagent_collector.plot.links import draw_links
 from gpuagent_collector.plot.over_time import CURVES, MOST_LINES, draw_over_time, find_charts
 from gpuagent_collector.plot.picture import Picture, in_style
 from gpuagent_collector.plot.rooflines import draw_rooflines
-from gpuagent_collector.plot.rows import draw_bars, draw_dots, draw_matrix
+from gpuagent_collector.plot.rows import draw_bars, draw_dots
 from gpuagent_collector.plot.scaling import draw_scaling
 from gpuagent_collector.plot.serving import draw_serving
 from gpuagent_collector.plot.split import WORKLOAD as MEMORY_LIMIT
@@ -38,13 +38,8 @@ class Kind(Enum):
 
     DOTS = "dots"
     BARS = "bars"
-    MATRIX = "matrix"
     TIME = "time"
     STEPS = "steps"
-
-
-# Beyond this, marks of sides are hard to follow, and a shaded table is not.
-_MOST_MARKS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,16 +90,14 @@ def _draw_metrics(ask: Ask, asked: PlotRequest) -> Picture:
     if kind is Kind.STEPS:
         return draw_by_step(ask, chosen, asked.names, asked.width_mm)
     matrix = tabulate_runs(ask, chosen, request, asked.names)
-    if kind is None:
-        kind = Kind.MATRIX if _count_marks(matrix) > _MOST_MARKS else Kind.DOTS
-    draw = {Kind.DOTS: draw_dots, Kind.BARS: draw_bars, Kind.MATRIX: draw_matrix}[kind]
+    draw = draw_bars if kind is Kind.BARS else draw_dots
     picture = draw(matrix, asked.width_mm)
     picture.missing = matrix.missing
     return picture
 
 
 def _choose_kind(ask: Ask, names: Sequence[str], chosen: Selection) -> Kind | None:
-    """Return the kind that is clear from the names and the number of runs; None: dots, or a matrix for many."""
+    """Return the kind that is clear from the names and the number of runs; None: dots."""
     known = [metric.name for metric in chosen.facts.known]
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -117,13 +110,6 @@ def _choose_kind(ask: Ask, names: Sequence[str], chosen: Selection) -> Kind | No
     is_few = len(cells) <= MOST_LINES and all(len(cell.runs) == 1 for cell in cells)
     is_sampled = all(name in CURVES and BY_NAME[name].quantity for name in names)
     return Kind.TIME if is_few and is_sampled else None
-
-
-def _count_marks(matrix: Matrix) -> int:
-    return max(
-        sum(len(line.figures) for line in matrix.lines if line.metric is metric)
-        for metric in {line.metric for line in matrix.lines}
-    )
 
 
 def _runs(ask: Ask, request: Request) -> list[Run]:

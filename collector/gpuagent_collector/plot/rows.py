@@ -1,18 +1,18 @@
-"""Figures of a run's metrics by row and side: dots with intervals, bars with values, and a shaded table."""
+"""Figures of a run's metrics by row and side: dots with intervals, and bars with values."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from gpuagent_collector.compare.figures import Figure
-from gpuagent_collector.compare.matrix import Line, Matrix
+from gpuagent_collector.compare.matrix import Matrix
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.plot.picture import (
     QUIET,
@@ -32,9 +32,6 @@ from gpuagent_collector.statistics.summaries import median_interval
 
 # Height of a side's line of dots, and of its bar with a value.
 _DOTS_MM, _BAR_MM = 2.4, 2.9
-_CELL_MM = 4.6
-# Of cells: black text can be read on it.
-_DARKEST = (0.55, 0.74, 0.90)
 # A panel with values this far apart has a logarithmic axis.
 _LOGARITHMIC = 30
 # Of a figure's width: names of rows at most.
@@ -227,74 +224,5 @@ def _runs_note(matrix: Matrix) -> str:
     return f"n = {numbers[0]} to {numbers[-1]} runs{where}."
 
 
-def draw_matrix(matrix: Matrix, width_mm: float) -> Picture:
-    """Return a table of medians with a row for each workload, shaded from the lowest to the highest of its row."""
-    metrics = list(dict.fromkeys(line.metric for line in matrix.lines))
-    picture = Picture(
-        width_mm=width_mm,
-        note=f"Medians over runs; the darkest of a row is its highest, white is 0. {_runs_note(matrix)}",
-    )
-    counts = [sum(line.metric is metric for line in matrix.lines) for metric in metrics]
-    header_mm = _header_mm(matrix, picture)
-    most = _row_characters(picture)
-    is_long = any(len(name) > most for name in map(_row_name, matrix.lines))
-    cell_mm = max(_CELL_MM, 2.1 * picture.line_mm) if is_long else _CELL_MM
-    axes = picture.panels([count * cell_mm + header_mm for count in counts])
-    for one, metric in zip(axes, metrics, strict=True):
-        _shade(one, [line for line in matrix.lines if line.metric is metric], matrix, picture)
-    return picture
-
-
-def _row_name(line: Line) -> str:
-    return ", ".join(filter(None, (line.row, line.part)))
-
-
 def _row_characters(picture: Picture) -> int:
     return characters(picture.width_mm * _NAMES_SHARE, picture.size - 1)
-
-
-def _column_mm(matrix: Matrix, picture: Picture) -> float:
-    return picture.width_mm * (1 - _NAMES_SHARE) / len(matrix.sides)
-
-
-def _is_upright(matrix: Matrix, picture: Picture) -> bool:
-    return max(map(len, matrix.sides)) > characters(_column_mm(matrix, picture), picture.size - 1)
-
-
-def _header_mm(matrix: Matrix, picture: Picture) -> float:
-    longest = min(24, max(map(len, matrix.sides)))
-    return 2 + longest * 0.6 * (picture.size - 1) * 0.353 if _is_upright(matrix, picture) else 4.0
-
-
-def _shade(axes: Axes, lines: Sequence[Line], matrix: Matrix, picture: Picture) -> None:
-    """Draw the cells of a metric, each row in its own unit where units differ."""
-    scales = [notation([figure.median for figure in line.figures.values()], line.unit) for line in lines]
-    symbols = {scale.symbol for scale in scales}
-    common = symbols.pop() if len(symbols) == 1 else None
-    texts: dict[tuple[int, int], str] = {}
-    for row, (line, scale) in enumerate(zip(lines, scales, strict=True)):
-        medians = [figure.median for figure in line.figures.values()]
-        highest = max(map(abs, medians))
-        for column, side in enumerate(matrix.sides):
-            figure = line.figures.get(side)
-            share = abs(figure.median) / highest if figure and highest else 0.0
-            shade = tuple(1 - share * (1 - end) for end in _DARKEST)
-            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=shade, edgecolor="white", lw=0.8))
-            if figure:
-                texts[column, row] = (scale.write_bare if common is not None else scale.write)(figure.median)
-    longest = max(map(len, texts.values()))
-    size = min(picture.size - 1, _column_mm(matrix, picture) / (longest * 0.6 * 0.353))
-    for (column, row), text in texts.items():
-        axes.text(column, row, text, ha="center", va="center", fontsize=size)
-    axes.set_xlim(-0.5, len(matrix.sides) - 0.5)
-    axes.set_ylim(len(lines) - 0.5, -0.5)
-    upright = _is_upright(matrix, picture)
-    names = shorten_names(matrix.sides, 24)
-    axes.set_xticks(range(len(names)), names, rotation=90 if upright else 0)
-    axes.xaxis.tick_top()
-    axes.set_yticks(range(len(lines)), fold([_row_name(line) for line in lines], _row_characters(picture)))
-    axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    metric = lines[0].metric.titled(matrix.stat)
-    axes.set_title(f"{metric} ({common})" if common else metric)

@@ -1,4 +1,4 @@
-"""Files of data sets: IDX, CIFAR-10 in both forms, Cora, reviews, images, archives; the first byte says which."""
+"""Files of data sets: IDX, CIFAR-10, Cora, reviews, images, archives; the first byte says which."""
 
 import re
 import shutil
@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from gpuagent_workloads.data.cifar import parse_binary, parse_pickle
+from gpuagent_workloads.data.cifar import parse_binary
 from gpuagent_workloads.data.cora import figures, read_cora
 from gpuagent_workloads.data.idx import read_idx
 from gpuagent_workloads.data.reviews import convert_archive, read_reviews
@@ -18,8 +18,7 @@ from tests.fuzz.tally import Attempt
 
 TOKENS = (
     b"\x00\x00\x08\x03|\x00\x00\x00\x1c|\x1f\x8b\x08|\t|0\t1\t|pos\t|neg\t|\r\n|\x89PNG\r\n\x1a\n|IHDR|IDAT|"
-    b"\xff\xd8\xff\xe0|\xff\xc0|aclImdb/train/pos/0_9.txt|ustar|PK\x03\x04|PK\x01\x02|set/a.bin|"
-    b"numpy.core.multiarray|_reconstruct|data|labels|\x80\x02}q\x00(|c__builtin__\neval\n"
+    b"\xff\xd8\xff\xe0|\xff\xc0|aclImdb/train/pos/0_9.txt|ustar|PK\x03\x04|PK\x01\x02|set/a.bin"
 ).split(b"|")
 _FILE = "file"
 _CONTENTS = Contents(pattern=re.compile(r"set/([ab]\.bin)"), files=2, max_bytes=100)
@@ -52,12 +51,6 @@ def _cifar_binary(folder: Path, content: bytes) -> None:
     with suppress(ValueError):
         labels, images = parse_binary(content)
         assert len(labels) == len(images)
-
-
-def _cifar_pickle(folder: Path, content: bytes) -> None:
-    with suppress(ValueError):
-        labels, images = parse_pickle(content)
-        assert images.shape[1:] == (3072,) and labels.ndim == 1
 
 
 def _cora(folder: Path, content: bytes) -> None:
@@ -94,8 +87,8 @@ def _image(folder: Path, content: bytes) -> None:
     assert read_image(folder / _FILE, 8).shape == (8, 8, 3)
 
 
-# By the first byte modulo their number: `d` is the first, `e` the second.
+# By the first byte modulo their number: `c` is the first, `d` the second.
 _READERS: tuple[Callable[[Path, bytes], None], ...] = (
-    *(_archive, _idx_images, _idx_labels, _cifar_binary, _cifar_pickle, _cora, _reviews, _image),
+    *(_archive, _idx_images, _idx_labels, _cifar_binary, _cora, _reviews, _image),
     *(partial(_unpack, "set.zip"), partial(_unpack, "set.tar.gz")),
 )

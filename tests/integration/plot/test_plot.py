@@ -74,10 +74,6 @@ def ten(store: SyntheticStore) -> None:
     many(store, sides=10, workloads=3, repeats=6)
 
 
-def fifty(store: SyntheticStore) -> None:
-    many(store, sides=10, workloads=50)
-
-
 @pytest.mark.parametrize(
     ("fill", "names", "asked"),
     [
@@ -88,7 +84,6 @@ def fifty(store: SyntheticStore) -> None:
         (models, "loss", {"kind": "steps"}),
         (ten, "throughput,run_seconds", {}),
         (ten, "throughput", {"kind": "bars"}),
-        (fifty, "throughput", {}),
         (FILLS["roofline"], "roofline", {}),
         (everything, "roofline", {}),
         (ranks, "scaling", {}),
@@ -133,17 +128,6 @@ def test_bars_have_their_values_and_differ_without_colour(filled_with: Filled, p
     assert len({bar.get_hatch() for bar in bars}) == 2
     widths = [bar.get_width() for bar in bars]
     assert [float(text.get_text()) for text in axes.texts] == pytest.approx(widths, rel=0.01)
-
-
-def test_a_matrix_has_the_table_of_compare(filled_with: Filled, plot: Plot) -> None:
-    store = filled_with(models)
-    picture = plot(
-        store, "gpu_utilization_percent,gpu_utilization_percent:max", kind="matrix", rows="platform", by="workload"
-    )
-    first = axes_of(picture)[0]
-    assert [label.get_text() for label in first.get_xticklabels()] == ["alexnet", "resnet18", "resnet50"]
-    assert [label.get_text() for label in first.get_yticklabels()] == ["container", "vm"]
-    assert len(first.texts) == 6
 
 
 def test_over_time_there_is_a_line_for_each_workload_and_a_shade_where_they_measured(
@@ -200,7 +184,7 @@ def test_a_legend_names_the_parameter_of_its_values(filled_with: Filled, plot: P
     assert {name.split(" · ")[-1].split(" GPU")[0] for _, name in picture.legend} == {"ranks=1", "ranks=2"}
 
 
-@pytest.mark.parametrize("kind", ["dots", "bars", "matrix"])
+@pytest.mark.parametrize("kind", ["dots", "bars"])
 def test_long_names_of_rows_have_two_lines_in_one_column(filled_with: Filled, plot: Plot, kind: str) -> None:
     asked: dict[str, Any] = {"kind": kind, "by": "parameter:ranks", "each": PartKind.GPU, "width": 85.0}
     picture = plot(filled_with(_two_settings), "gpu_utilization_percent,gpu_power_watts", **asked)

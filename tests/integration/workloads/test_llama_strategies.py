@@ -21,7 +21,7 @@ from torch.distributed.tensor.parallel import loss_parallel
 
 from gpuagent_workloads.suite.llama import Config
 from gpuagent_workloads.suite.llama.train import build
-from gpuagent_workloads.training.adamw import make_adamw
+from gpuagent_workloads.training.model import make_adamw
 from gpuagent_workloads.training.precision import Precision
 from gpuagent_workloads.training.ranks import Ranks, parallel
 

@@ -9,7 +9,6 @@ from PIL import Image
 from torch import nn
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.suite.classification import ClassificationConfig, with_steps
 from gpuagent_workloads.suite.classification.networks import alexnet, resnet18, resnet50, vgg16
 from gpuagent_workloads.suite.classification.train import loss_on_meta_device
 from gpuagent_workloads.suite.classification.vit import Vit
@@ -46,7 +45,7 @@ def tiny_imagenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_trains_for_the_batches_that_were_asked_for(tmp_path: Path) -> None:
     small = ("--image-size", "64", "--batch-size", "2", "--warmup", "1", "--threads", "1")
-    events = run_reporting(tmp_path, "resnet18", "--batches", "3", "--device", "cpu", *small)
+    events = run_reporting(tmp_path, "resnet18", "--steps", "3", "--device", "cpu", *small)
     results = results_of(events)
     assert phases_of(events) == ["prepare", "setup", "warmup", "measure", "teardown", "end"]
     assert [event["phase"] for event in of_kind(events, "step")] == ["warmup"] + 3 * ["measure"]
@@ -60,7 +59,7 @@ def test_it_trains_for_the_batches_that_were_asked_for(tmp_path: Path) -> None:
     ("name", "parameters", "autocast"),
     [
         *(
-            (name, {"batches": 1, "channels_last": True, "precision": "bf16"}, "bfloat16")
+            (name, {"steps": 1, "channels_last": True, "precision": "bf16"}, "bfloat16")
             for name in ("resnet50", "alexnet")
         ),
         *(("vgg16", {"steps": 1, "order": order}, "none") for order in ("normal", "swapped")),
@@ -201,12 +200,3 @@ def test_an_image_that_cannot_be_decoded_fails_the_run_and_is_named(tmp_path: Pa
 def test_more_classes_than_the_network_tells_apart_are_misuse(tiny_imagenet: Path, tmp_path: Path) -> None:
     with pytest.raises(MisuseError, match="--classes 2 is less than the 3 classes"):
         train_small("resnet18", tmp_path, data=str(tiny_imagenet), classes=2)
-
-
-def test_batches_are_another_name_for_steps() -> None:
-    assert with_steps(ClassificationConfig(batches=15)).steps == 15
-    assert with_steps(ClassificationConfig(steps=7)).steps == 7
-    assert with_steps(ClassificationConfig(epochs=2)).steps is None
-    for other in ({"steps": 15}, {"epochs": 1}):
-        with pytest.raises(MisuseError, match="give one of them"):
-            ClassificationConfig(batches=15, **other)  # type: ignore[arg-type]

@@ -95,5 +95,5 @@ def test_training_and_test_report_top_1_and_top_5(imagenet: Path, tmp_path: Path
 
 def test_synthetic_images_held_back_are_tested(tmp_path: Path) -> None:
     small = {"device": "cpu", "image_size": 64, "batch_size": 2, "warmup": 0, "threads": 1, "classes": 10}
-    results = results_of(run_config("resnet18", tmp_path, batches=1, test_images=4, **small))
+    results = results_of(run_config("resnet18", tmp_path, steps=1, test_images=4, **small))
     assert results["accuracy"] in (0, 25, 50, 75, 100)

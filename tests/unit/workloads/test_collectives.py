@@ -14,8 +14,7 @@ import torch
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
-from gpuagent_workloads.measuring.bandwidth import bus_bandwidth, bus_factor
-from gpuagent_workloads.measuring.ranks import Member, run_ranks
+from gpuagent_workloads.measuring.ranks import Member, bus_bandwidth, bus_factor, run_ranks
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.collectives import OPERATIONS, Config, parse_sizes
 from gpuagent_workloads.suite.collectives.measure import measure

@@ -16,7 +16,7 @@ from gpuagent_workloads.llama.training import LanguageModel
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.llama import Config
 from gpuagent_workloads.suite.llama.train import build, palm_step_flops, report_size, step_flops
-from gpuagent_workloads.training.adamw import make_adamw
+from gpuagent_workloads.training.model import make_adamw
 from gpuagent_workloads.training.precision import Precision
 from gpuagent_workloads.training.ranks import Ranks
 from tests.unit.workloads.runs import reported, run_workloads

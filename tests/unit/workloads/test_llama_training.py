@@ -11,7 +11,7 @@ from gpuagent_workloads.llama.presets import PRESETS
 from gpuagent_workloads.llama.training import LanguageModel, materialise
 from gpuagent_workloads.suite.llama import Config
 from gpuagent_workloads.suite.llama.train import build, palm_step_flops, step_flops
-from gpuagent_workloads.training.adamw import make_adamw
+from gpuagent_workloads.training.model import make_adamw
 from gpuagent_workloads.training.ranks import Ranks
 from tests.unit.workloads.runs import of_kind, results_of, run_config
 

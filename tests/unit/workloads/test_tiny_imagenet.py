@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from gpuagent_workloads.data.frames import centre, random_part
+from gpuagent_workloads.data.images import centre, random_part
 from gpuagent_workloads.data.tiny_imagenet import list_test_images, list_training_images, read_image
 from gpuagent_workloads.errors import DataError
 from tests.unit.workloads.runs import refusal

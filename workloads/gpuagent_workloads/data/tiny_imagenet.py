@@ -15,7 +15,7 @@ from PIL import Image
 
 from gpuagent_workloads.data.dataset import Dataset
 from gpuagent_workloads.data.download import RemoteFile
-from gpuagent_workloads.data.frames import Frame, whole
+from gpuagent_workloads.data.images import Frame, whole
 from gpuagent_workloads.data.unpack import Contents
 from gpuagent_workloads.errors import DataError
 

@@ -116,3 +116,29 @@ def _run_rank(rank: int, ranks: int, device_type: str, folder: str, work: Work) 
     reporter.flush()
     # Only after success: NCCL waits here for all ranks of the node, and a failed one would hide its error.
     dist.destroy_process_group()
+
+
+def bus_factor(operation: str, ranks: int) -> float:
+    """Return the bus bandwidth's share of the algorithm's, for `ranks` from 2 on, as nccl-tests' PERFORMANCE.md has it.
+
+    A message's size is that of the larger of a rank's two buffers: of an all-gather its output, of a reduce-scatter its
+    input. The algorithm's bandwidth is size / time. The bus bandwidth is the rate at which each link has to work if the
+    algorithm is the best one.
+
+    Raises:
+        KeyError: the operation is unknown.
+    """
+    others = (ranks - 1) / ranks
+    return {
+        "all-reduce": 2 * others,
+        "all-gather": others,
+        "reduce-scatter": others,
+        "all-to-all": others,
+        "broadcast": 1.0,
+        "send-recv": 1.0,
+    }[operation]
+
+
+def bus_bandwidth(operation: str, ranks: int, size_bytes: int, seconds: float) -> float:
+    """Return the bytes a second that each link carries."""
+    return bus_factor(operation, ranks) * size_bytes / seconds

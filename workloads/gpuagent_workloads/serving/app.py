@@ -8,7 +8,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,10 +21,12 @@ from starlette.routing import Route
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.serving.engine import Engine, Request
-from gpuagent_workloads.serving.tokens import decode, encode
 
 # OpenAI's default of completions.
 _TOKENS = 16
+
+# A byte of text is a token; those without a printable character of their own are shown as one of these.
+_FIRST, _PRINTABLE = 32, 95
 
 
 class Server:
@@ -188,3 +190,13 @@ def _prompt_of(body: Mapping[str, Any], *, is_chat: bool) -> list[int]:
 
 def _error(message: str, status: int) -> JSONResponse:
     return JSONResponse({"error": {"message": message, "type": "invalid_request_error"}}, status_code=status)
+
+
+def encode(text: str) -> list[int]:
+    """Return the bytes of a text, each a token."""
+    return list(text.encode())
+
+
+def decode(tokens: Sequence[int]) -> str:
+    """Return a text with one printable character for each token, such as random weights choose."""
+    return "".join(chr(_FIRST + (token - _FIRST) % _PRINTABLE) for token in tokens)

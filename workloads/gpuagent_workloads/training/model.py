@@ -1,4 +1,4 @@
-"""Figures of a model that are the same on every device: parameters, FLOPs and bytes."""
+"""Figures of a model that are the same on every device, such as FLOPs, and the Transformers' optimizer."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -106,3 +106,16 @@ def count_flops(forward_loss: Callable[[], torch.Tensor], float8: Iterable[nn.Li
     convolutions = sum(count for operation, count in flops.items() if "convolution" in str(operation))
     products = int(counter.get_total_flops() - convolutions) - float8_flops
     return StepFlops(convolutions=int(convolutions), products=products, float8=float8_flops)
+
+
+def make_adamw(
+    model: nn.Module, learning_rate: float, betas: tuple[float, float], decay: float
+) -> torch.optim.Optimizer:
+    """Return AdamW of the weights that learn: matrices decay, and nothing else. On a GPU it is one kernel."""
+    parameters = [weights for weights in model.parameters() if weights.requires_grad]
+    groups = [
+        {"params": [weights for weights in parameters if weights.dim() >= 2], "weight_decay": decay},
+        {"params": [weights for weights in parameters if weights.dim() < 2], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, fused=parameters[0].is_cuda)

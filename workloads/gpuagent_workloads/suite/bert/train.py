@@ -13,9 +13,8 @@ import torch
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.bert import Config
 from gpuagent_workloads.suite.bert.model import Bert
-from gpuagent_workloads.training.adamw import make_adamw
 from gpuagent_workloads.training.device import upload
-from gpuagent_workloads.training.model import StepFlops, count_flops
+from gpuagent_workloads.training.model import StepFlops, count_flops, make_adamw
 from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.outline import LayerRow, outline
 from gpuagent_workloads.training.session import Session

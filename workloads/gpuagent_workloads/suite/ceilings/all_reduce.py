@@ -5,8 +5,7 @@ from functools import partial
 
 import torch
 
-from gpuagent_workloads.measuring.bandwidth import bus_bandwidth
-from gpuagent_workloads.measuring.ranks import BACKENDS, Member, run_ranks
+from gpuagent_workloads.measuring.ranks import BACKENDS, Member, bus_bandwidth, run_ranks
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.collectives.measure import time_call
 from gpuagent_workloads.suite.collectives.operations import prepare

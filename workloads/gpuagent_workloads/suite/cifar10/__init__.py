@@ -20,7 +20,7 @@ class Config(ImageTrainingConfig):
     """The shared parameters; the defaults are the tutorial's."""
 
     batch_size: int = parameter(4, help="images a step", minimum=1)
-    data: str = parameter(SYNTHETIC, help="directory with CIFAR-10's binary or Python files, or synthetic", path=True)
+    data: str = parameter(SYNTHETIC, help="directory with CIFAR-10's binary files, or synthetic", path=True)
 
 
 WORKLOAD = Workload(
@@ -28,7 +28,7 @@ WORKLOAD = Workload(
     summary="Trains and tests the CNN of PyTorch's CIFAR-10 tutorial (62,006 parameters, SGD with momentum).",
     kind="training",
     study="S0: GPUs of a cloud compared",
-    data="synthetic images made from the seed, or CIFAR-10's files, binary or Python (prepare cifar10 fetches 170 MB)",
+    data="synthetic images made from the seed, or CIFAR-10's binary files (prepare cifar10 fetches 170 MB)",
     memory="about 0.8 GB of the host's and, on a GPU, 0.1 GB beside the CUDA context",
     config=Config,
     entry="gpuagent_workloads.suite.cifar10.train:train_and_test",

@@ -1,11 +1,11 @@
 """Trains ResNet-18, ResNet-50, AlexNet, VGG-16 or ViT-B/16 on images of 224 pixels.
 
-    python -m gpuagent_workloads run resnet18 --batches 15 --precision bf16 --channels-last
+    python -m gpuagent_workloads run resnet18 --steps 15 --precision bf16 --channels-last
 
 With the images of tiny-imagenet-200 instead of synthetic ones:
 
     gpuagent prepare resnet18 --data ~/tiny-imagenet-200
-    python -m gpuagent_workloads run resnet18 --data ~/tiny-imagenet-200 --batches 15
+    python -m gpuagent_workloads run resnet18 --data ~/tiny-imagenet-200 --steps 15
 
 With ImageNet's own folders, its cropping and mirroring, and a test:
 
@@ -16,7 +16,6 @@ With ReLU and pooling swapped, on the batches of the study that compared both or
     python -m gpuagent_workloads run vgg16 --order swapped --batch-size 128 --warmup 5 --steps 10
 """
 
-import dataclasses
 from dataclasses import dataclass
 
 from gpuagent_common.errors import MisuseError
@@ -37,7 +36,6 @@ class ClassificationConfig(ImageTrainingConfig):
 
     batch_size: int = parameter(64, help="images a step", minimum=1)
     warmup: int = parameter(5, help="steps before the measured ones", minimum=0)
-    batches: int | None = parameter(None, help="measured steps: another name for --steps", minimum=1)
     classes: int = parameter(200, help="classes to distinguish", minimum=2, maximum=100_000)
     # AlexNet leaves nothing of images smaller than 63 pixels.
     image_size: int = parameter(224, help="pixels on each side of an image", minimum=64, maximum=1024)
@@ -52,25 +50,13 @@ class ClassificationConfig(ImageTrainingConfig):
     )
 
     def check_together(self) -> None:
-        """Check also the number of steps, and the changes of images."""
+        """Check also the changes of images."""
         # Named, since super() does not find the class that slots=True makes of this one.
         ImageTrainingConfig.check_together(self)
-        if self.batches is not None and (self.steps is not None or self.epochs is not None):
-            raise MisuseError("--batches is another name for --steps, and --epochs excludes both: give one of them")
         if self.data == SYNTHETIC and (self.crop or self.flip):
             raise MisuseError(
                 "--crop and --flip need --data DIRECTORY: synthetic images stay on the device as they are"
             )
-
-    @property
-    def has_fixed_work(self) -> bool:
-        """True if the amount of training is known beforehand."""
-        return self.measured_steps is not None or self.epochs is not None
-
-    @property
-    def measured_steps(self) -> int | None:
-        """The given one of --steps and --batches; None: neither."""
-        return self.batches if self.steps is None else self.steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +80,6 @@ class VitConfig(ClassificationConfig):
 
 
 _CONFIGS: dict[str, type[ClassificationConfig]] = {"vgg16": Vgg16Config, "vit": VitConfig}
-
-
-def with_steps(config: ClassificationConfig) -> ClassificationConfig:
-    """Return `config` with its batches as steps, for the training loop."""
-    return dataclasses.replace(config, steps=config.measured_steps, batches=None)
 
 
 # Title, parameters for 200 classes, study, and memory.
@@ -127,8 +108,8 @@ WORKLOADS = tuple(
         f"tiny-imagenet-200's folders (prepare {name} fetches 248 MB)",
         memory=f"on the device about {memory}",
         config=_CONFIGS.get(name, ClassificationConfig),
-        entry=f"gpuagent_workloads.suite.classification.train:train_{name}",
-        layers=f"gpuagent_workloads.suite.classification.layers:{name}",
+        entry=f"gpuagent_workloads.suite.classification.train:{name}.train",
+        layers=f"gpuagent_workloads.suite.classification.train:{name}.layers",
         preparation=PREPARATION,
         dataset=DATASET,
     )

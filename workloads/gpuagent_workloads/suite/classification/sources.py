@@ -11,8 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.data.frames import Frame, centre, random_part, whole
-from gpuagent_workloads.data.images import make_images
+from gpuagent_workloads.data.images import Frame, centre, make_images, random_part, whole
 from gpuagent_workloads.data.tiny_imagenet import ImageFiles, list_test_images, list_training_images, read_image
 from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.report import Reporter

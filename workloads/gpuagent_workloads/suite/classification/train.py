@@ -7,19 +7,20 @@ accuracy means nothing.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.classification import ClassificationConfig, Vgg16Config, VitConfig, with_steps
-from gpuagent_workloads.suite.classification.networks import alexnet, resnet18, resnet50, vgg16
+from gpuagent_workloads.suite.classification import ClassificationConfig, networks
 from gpuagent_workloads.suite.classification.sources import open_source
 from gpuagent_workloads.suite.classification.vit import Vit
-from gpuagent_workloads.training.adamw import make_adamw
 from gpuagent_workloads.training.images import Normalisation, accuracies_of, hits, named_accuracies
-from gpuagent_workloads.training.model import count_flops
+from gpuagent_workloads.training.model import count_flops, make_adamw
+from gpuagent_workloads.training.outline import LayerRow, outline
 from gpuagent_workloads.training.session import Session
 
 # Of ImageNet's channels, on a scale from 0 to 1.
@@ -30,93 +31,83 @@ MOMENTUM, WEIGHT_DECAY = 0.9, 1e-4
 # The batch size that learning rates are given for.
 LEARNING_RATE_BATCH_SIZE = 256
 
-Build = Callable[[], nn.Module]
-
-
-def train_resnet18(config: ClassificationConfig, reporter: Reporter) -> None:
-    """Train ResNet-18."""
-    train_classifier(lambda: resnet18(config.classes), 0.1, config, reporter)
-
-
-def train_resnet50(config: ClassificationConfig, reporter: Reporter) -> None:
-    """Train ResNet-50."""
-    train_classifier(lambda: resnet50(config.classes), 0.1, config, reporter)
-
-
-def train_alexnet(config: ClassificationConfig, reporter: Reporter) -> None:
-    """Train AlexNet."""
-    train_classifier(lambda: alexnet(config.classes), 0.01, config, reporter)
-
-
-def train_vgg16(config: Vgg16Config, reporter: Reporter) -> None:
-    """Train VGG-16."""
-    train_classifier(lambda: vgg16(config.classes, swapped=config.order == "swapped"), 0.01, config, reporter)
-
-
-def train_vit(config: VitConfig, reporter: Reporter) -> None:
-    """Train ViT-B/16."""
-    # 0.003 for batches of 4096.
-    rate = 0.003 * LEARNING_RATE_BATCH_SIZE / 4096
-    train_classifier(
-        lambda: Vit(config.classes, config.image_size),
-        rate,
-        config,
-        reporter,
-        lambda model, scaled: make_adamw(model, scaled, (0.9, 0.999), 0.3),
-    )
-
 
 def make_sgd(model: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
     """Return the optimizer of the convolutional networks."""
     return torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
 
 
-def train_classifier(
-    build: Build,
-    learning_rate: float,
-    config: ClassificationConfig,
-    reporter: Reporter,
-    make_optimizer: Callable[[nn.Module, float], torch.optim.Optimizer] = make_sgd,
-) -> None:
-    """Train a network, (batch, 3, side, side) to scores (batch, classes).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """A network for large images, (batch, 3, side, side) to scores (batch, classes).
 
-    Args:
+    Attributes:
         build: returns the network with new weights.
         learning_rate: for batches of 256.
-        config: how to train.
-        reporter: where to report.
         make_optimizer: returns the optimizer, given the scaled learning rate.
     """
-    source = open_source(config, reporter)
-    session = Session(
-        with_steps(config),
-        reporter,
-        build,
-        lambda model, ranks: make_optimizer(
-            model, learning_rate * config.batch_size * ranks / LEARNING_RATE_BATCH_SIZE
-        ),
-    )
-    normalise = Normalisation(MEAN, DEVIATION, session.device, channels_last=config.channels_last)
-    order = session.order(len(source))
 
-    latest: dict[str, torch.Tensor] = {}
+    build: Callable[[Any], nn.Module]
+    learning_rate: float
+    make_optimizer: Callable[[nn.Module, float], torch.optim.Optimizer] = make_sgd
 
-    def loss(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        scores = session.forward(normalise(images))
-        latest.update(scores=scores.detach(), labels=labels)
-        return cross_entropy(scores, labels)
+    def train(self, config: ClassificationConfig, reporter: Reporter) -> None:
+        """Train the network."""
 
-    def accuracies() -> dict[str, torch.Tensor]:
-        return named_accuracies(hits(**latest), len(latest["labels"]), prefix="train_")
+        def build() -> nn.Module:
+            return self.build(config)
 
-    session.learn(loss, order.steps_per_epoch, source.batches(order, session.device), accuracies)
-    session.report(count_flops(lambda: loss_on_meta_device(build, config.batch_size, config.image_size)))
-    if config.test_images and reporter.rank == 0:
-        for name, value in accuracies_of(session.model, source.test_batches(session.device), normalise).items():
-            reporter.result(name, value.item(), unit="%")
+        source = open_source(config, reporter)
+        session = Session(
+            config,
+            reporter,
+            build,
+            lambda model, ranks: self.make_optimizer(
+                model, self.learning_rate * config.batch_size * ranks / LEARNING_RATE_BATCH_SIZE
+            ),
+        )
+        normalise = Normalisation(MEAN, DEVIATION, session.device, channels_last=config.channels_last)
+        order = session.order(len(source))
+
+        latest: dict[str, torch.Tensor] = {}
+
+        def loss(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            scores = session.forward(normalise(images))
+            latest.update(scores=scores.detach(), labels=labels)
+            return cross_entropy(scores, labels)
+
+        def accuracies() -> dict[str, torch.Tensor]:
+            return named_accuracies(hits(**latest), len(latest["labels"]), prefix="train_")
+
+        session.learn(loss, order.steps_per_epoch, source.batches(order, session.device), accuracies)
+        session.report(count_flops(lambda: loss_on_meta_device(build, config.batch_size, config.image_size)))
+        if config.test_images and reporter.rank == 0:
+            for name, value in accuracies_of(session.model, source.test_batches(session.device), normalise).items():
+                reporter.result(name, value.item(), unit="%")
+
+    def layers(self, config: ClassificationConfig) -> list[LayerRow]:
+        """Return the layers of the network."""
+        with torch.device("meta"):
+            model = self.build(config)
+            images = torch.empty(config.batch_size, 3, config.image_size, config.image_size)
+        return outline({"": model}, lambda: model(images))
 
 
-def loss_on_meta_device(build: Build, batch_size: int, side: int) -> torch.Tensor:
+resnet18 = Network(build=lambda config: networks.resnet18(config.classes), learning_rate=0.1)
+resnet50 = Network(build=lambda config: networks.resnet50(config.classes), learning_rate=0.1)
+alexnet = Network(build=lambda config: networks.alexnet(config.classes), learning_rate=0.01)
+vgg16 = Network(
+    build=lambda config: networks.vgg16(config.classes, swapped=config.order == "swapped"), learning_rate=0.01
+)
+vit = Network(
+    build=lambda config: Vit(config.classes, config.image_size),
+    # 0.003 for batches of 4096.
+    learning_rate=0.003 * LEARNING_RATE_BATCH_SIZE / 4096,
+    make_optimizer=lambda model, rate: make_adamw(model, rate, (0.9, 0.999), 0.3),
+)
+
+
+def loss_on_meta_device(build: Callable[[], nn.Module], batch_size: int, side: int) -> torch.Tensor:
     """Return the loss of a step on the meta device, where tensors have shapes but no values, to count its FLOPs."""
     with torch.device("meta"):
         images = torch.empty(batch_size, 3, side, side)

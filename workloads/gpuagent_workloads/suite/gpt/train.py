@@ -10,7 +10,7 @@ from torch import nn
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.gpt import Config
 from gpuagent_workloads.suite.gpt.model import Gpt, step_flops
-from gpuagent_workloads.training.adamw import make_adamw
+from gpuagent_workloads.training.model import make_adamw
 from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.outline import LayerRow, outline
 from gpuagent_workloads.training.progress import Progress

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -9,14 +10,19 @@ from torch.autograd.graph import get_gradient_edge
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.measuring.setup import set_up_device, tf32_set, type_of, why_not
+from gpuagent_workloads.parameters import parse_size
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.layer import Config
-from gpuagent_workloads.suite.layer.cache import UNKNOWN_CACHE_BYTES, last_cache_bytes
 from gpuagent_workloads.suite.layer.layers import build_layer, step_flops, step_minimum_bytes
 from gpuagent_workloads.training.loop import MEASURE_SECONDS
 from gpuagent_workloads.training.mfu import report_arithmetic
 from gpuagent_workloads.training.model import StepFlops
 from gpuagent_workloads.training.timing import Call, Work, synchronize, time_calls
+
+# Taken where the size is unknown: more than the last cache of nearly all processors of today.
+UNKNOWN_CACHE_BYTES = 512 << 20
+
+_CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def measure(config: Config, reporter: Reporter) -> None:
@@ -171,3 +177,13 @@ def _report_figures(config: Config, calls: list[Call], reporter: Reporter) -> No
     reporter.result("minimum_bytes_per_step", minimum_bytes, unit="bytes")
     reporter.result("model_flops_per_second", flops / seconds, unit="FLOP/s", phase="measure")
     reporter.result("minimum_bytes_per_second", minimum_bytes / seconds, unit="bytes/s", phase="measure")
+
+
+def last_cache_bytes(device: torch.device, cpu_caches: Path = _CPU_CACHES) -> int | None:
+    """Return the size of a GPU's L2 cache, or of the largest cache in a folder of sysfs; None if it is unknown."""
+    if device.type == "cuda":
+        # Older versions of torch lack it.
+        size_bytes: int | None = getattr(torch.cuda.get_device_properties(device), "L2_cache_size", None)
+        return size_bytes
+    sizes = [parse_size(path.read_text(encoding="ascii")) for path in cpu_caches.glob("index*/size")]
+    return max((size for size in sizes if size is not None), default=None)

@@ -17,9 +17,8 @@ from gpuagent_workloads.llama.training import LanguageModel, materialise
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.llama import Config
 from gpuagent_workloads.suite.llama.sharding import shard
-from gpuagent_workloads.training.adamw import make_adamw
 from gpuagent_workloads.training.device import choose_device
-from gpuagent_workloads.training.model import StepFlops, count_flops, palm_flops
+from gpuagent_workloads.training.model import StepFlops, count_flops, make_adamw, palm_flops
 from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.outline import LayerRow, outline
 from gpuagent_workloads.training.precision import AUTOCAST
