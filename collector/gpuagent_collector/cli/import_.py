@@ -45,6 +45,7 @@ Examples:
     type=Number(0, 1e15, min_open=True),
     help="With --run: samples or tokens of a step.",
 )
+@click.option("--log-run", metavar="NAME", help="With --run: the run in a table or chart of several.")
 @click.option("--platform", type=NAME, metavar="NAME", help="Of a result: where it was measured.")
 @click.option("--node", type=NAME, metavar="NAME", help="Of a result: the node.")
 @click.option("--gpu", metavar="[N x ]NAME", multiple=True, help="Of a result: the GPUs, such as '8 x NVIDIA H200'.")
@@ -60,6 +61,7 @@ def command(
     store_name: str,
     run_id: str | None,
     items_per_step: float | None,
+    log_run: str | None,
     **place: Any,
 ) -> None:
     """Merge an export, another store, a spool, a log or a result.
@@ -75,13 +77,15 @@ def command(
 
     With --run, steps and metrics come from a log: the history of Weights & Biases or another table with a column of
     steps, as CSV or JSON lines; a run's folder of MLflow; event files of TensorBoard, for which it must be installed.
+    Of a chart or a table of several runs, --log-run names the one to take.
 
     Results of aiperf, guidellm, `vllm bench serve` and sglang.bench_serving become runs of serve-load. What a file
     does not state is absent, and conditions that it should state are asked for. A file's own node and GPUs count unless
     options name others.
     """
-    if items_per_step is not None and run_id is None:
-        raise MisuseError("--items-per-step is for the log of a run; name the run with --run")
+    for option, value in (("--items-per-step", items_per_step), ("--log-run", log_run)):
+        if value is not None and run_id is None:
+            raise MisuseError(f"{option} is for the log of a run; name the run with --run")
     with ended_by_ctrl_c():
         importer = None if run_id is not None else _importer(source)
         if run_id is None and importer is None:
@@ -90,7 +94,7 @@ def command(
         if any(place.values()):
             raise MisuseError(f"{source} is not taken as a result of another program: only --store fits it, or --run")
         if run_id is not None:
-            _import_log(source, store_name, run_id, items_per_step)
+            _import_log(source, store_name, run_id, items_per_step, log_run)
         elif importer is not None:
             importer(source, store_name)
 
@@ -175,12 +179,12 @@ _GPUS = re.compile(r"([1-9][0-9]{0,2}) x (\S.*)")
 _COUNTED = re.compile(r"\s*[0-9]+ x( |$)")
 
 
-def _import_log(source: Path, store_name: str, run_id: str, items_per_step: float | None) -> None:
+def _import_log(source: Path, store_name: str, run_id: str, items_per_step: float | None, log_run: str | None) -> None:
     from gpuagent_collector.exchange.logs import import_log
     from gpuagent_collector.store import Store
 
     with Store.open(store_name) as store:
-        click.echo(f"{store.spec}: {import_log(source, run_id, store, items_per_step)}")
+        click.echo(f"{store.spec}: {import_log(source, run_id, store, items_per_step, log_run)}")
 
 
 def _import_export(folder: Path, store_name: str) -> None:

@@ -1,14 +1,15 @@
 """Logs of experiment trackers, read as the steps of a run that this store has.
 
 Formats: the history of Weights & Biases as CSV or JSON lines (`_step`, `_timestamp`), any such file with a column of
-steps, a run's folder of MLflow (`metrics/NAME` with lines `milliseconds value step`), event files of TensorBoard.
+steps, a run's folder of MLflow (`metrics/NAME` with lines `milliseconds value step`), event files of TensorBoard. A
+chart of Weights & Biases has columns `RUN - METRIC`, each with `__MIN` and `__MAX` beside it, of one run or several.
 """
 
 import csv
 import json
 import math
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -25,6 +26,7 @@ from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.statuses import FINAL_STATUSES
+from gpuagent_common.text import counted
 
 # Names of the columns, the first that is there; without regard to case.
 _STEPS = ("_step", "step", "global_step", "trainer/global_step", "iteration", "iter")
@@ -33,6 +35,9 @@ _SURE_TIMES = ("_timestamp", "timestamp")
 
 # Names of the column with the run of a row, in tables of several runs.
 _RUNS = ("run", "run_id", "run id", "run_name", "run name")
+
+# The bounds of what a chart's point stands for; most are the point itself.
+_BOUNDS = ("__MIN", "__MAX")
 
 # The index that pandas writes before the first column.
 _INDEXES = ("", "unnamed: 0")
@@ -55,18 +60,18 @@ class LoggedStep:
     values: dict[str, float] = field(default_factory=dict)
 
 
-def read_log(path: Path) -> dict[int, LoggedStep]:
-    """Return the steps of a log by number, in order.
+def read_log(path: Path, chosen: str | None = None) -> dict[int, LoggedStep]:
+    """Return the steps of a log by number, in order; of a table of several runs, those of the run `chosen`.
 
     Raises:
-        MisuseError: the format is unknown, there are no steps in it, or it is of several runs.
+        MisuseError: the format is unknown, there are no steps in it, or it is of several runs and none is chosen.
     """
     if path.is_dir() and (path / "metrics").is_dir():
         records = _read_mlflow(path / "metrics")
     elif path.is_dir() or "tfevents" in path.name:
         records = _read_tensorboard(path)
     else:
-        records = _read_rows(path)
+        records = _read_rows(path, chosen)
     steps: dict[int, LoggedStep] = {}
     for number, unix_seconds, values in records:
         if not -_MOST_STEPS < number < _MOST_STEPS:
@@ -85,26 +90,31 @@ def read_log(path: Path) -> dict[int, LoggedStep]:
 Record = tuple[int, float | None, dict[str, float]]
 
 
-def _read_rows(path: Path) -> Iterator[Record]:
+def _read_rows(path: Path, chosen: str | None) -> Iterator[Record]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             if path.suffix.lower() == ".csv":
                 rows: Any = csv.DictReader(file)
+                header = rows.fieldnames or ()
+                if charted := {name for name in header if all(f"{name}{bound}" in header for bound in _BOUNDS)}:
+                    rows, chosen = _read_chart(path, rows, charted, chosen), None
             else:
                 rows = map(json.loads, filter(str.strip, file))
-            yield from _read_records(path, rows)
+            yield from _read_records(path, rows, chosen)
     except (OSError, ValueError, AttributeError, csv.Error) as error:
         raise MisuseError(f"{path} is neither CSV (*.csv) nor JSON lines: {error}") from error
 
 
-def _read_records(path: Path, rows: Iterator[Any]) -> Iterator[Record]:
+def _read_records(path: Path, rows: Iterator[Any], chosen: str | None) -> Iterator[Record]:
     found: set[str] = set()
     for row in rows:
         values = {str(name).lower(): value for name, value in row.items()}
         if run := next((str(values[name]) for name in _RUNS if values.get(name) not in (None, "")), None):
             found.add(run)
-            if len(found) > 1:
-                raise MisuseError(f"{path.name} is of several runs, such as {run!r:.60}; export one of them")
+            if chosen is not None and run != chosen:
+                continue
+            if len(found) > 1 and chosen is None:
+                raise MisuseError(_several(path, found))
         time = next(
             (_time(path, name, values.pop(name)) for name in _TIMES if values.get(name) not in (None, "")), None
         )
@@ -114,6 +124,30 @@ def _read_records(path: Path, rows: Iterator[Any]) -> Iterator[Record]:
         if step is not None:
             kept = {name: one for name, one in numbers.items() if not name.startswith("_") and name not in _RUNS}
             yield round(step), time, kept
+    if chosen is not None and chosen not in found:
+        raise MisuseError(f"{path.name} names no run {chosen!r:.60}; leave out --log-run if it is of one run")
+
+
+def _read_chart(
+    path: Path, rows: Iterator[Mapping[str, str]], charted: Collection[str], chosen: str | None
+) -> Iterator[dict[str, str]]:
+    """Yield the rows of a chart, with the columns of its only run or of the chosen one, by the names of the metrics."""
+    runs = {name: name.rpartition(" - ")[0] for name in charted}
+    found = set(runs.values())
+    run = chosen or next(iter(found))
+    if run not in found or (chosen is None and len(found) > 1):
+        raise MisuseError(_several(path, found))
+    left_out = {name for name, other in runs.items() if other != run}
+    left_out |= {f"{name}{bound}" for name in charted for bound in _BOUNDS}
+    for row in rows:
+        kept = {name: value for name, value in row.items() if name not in left_out}
+        yield {name.rpartition(" - ")[2] if name in charted else name: value for name, value in kept.items()}
+
+
+def _several(path: Path, runs: Collection[str]) -> str:
+    listed = ", ".join(sorted(runs)[:3])
+    more = ", …" if len(runs) > 3 else ""
+    return f"{path.name} is of {counted(len(runs), 'run')} ({listed}{more}); name one with --log-run"
 
 
 def _time(path: Path, name: str, value: Any) -> float | None:
@@ -170,7 +204,7 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def import_log(path: Path, run_id: str, store: Store, items_per_step: float | None) -> str:
+def import_log(path: Path, run_id: str, store: Store, items_per_step: float | None, chosen: str | None = None) -> str:
     """Store the steps of a log as those of a run, and compute its figures anew; return what was stored, in words.
 
     Raises:
@@ -178,7 +212,7 @@ def import_log(path: Path, run_id: str, store: Store, items_per_step: float | No
             or ran at another time.
         StoreError: the store cannot be written.
     """
-    steps = read_log(path)
+    steps = read_log(path, chosen)
     with closing(store.connect()) as connection:
         run_id = find_run(ask_within(connection), run_id).run_id
         found = connection.execute(_RUN, [run_id]).fetchone()

@@ -353,6 +353,20 @@ def test_a_model_in_a_folder_is_its_name(
     assert (code, "model" in printed) == (1, True), printed
 
 
+def test_a_run_takes_its_own_steps_from_a_chart_of_several(run: Run, site: str, tmp_path: Path) -> None:
+    execute(site, "DELETE FROM steps WHERE run_id = 'satori-first'")
+    chart = tmp_path / "chart.csv"
+    chart.write_text("Step,a - loss,a - loss__MIN,a - loss__MAX,b - loss,b - loss__MIN,b - loss__MAX\n0,1,1,1,2,2,2\n")
+    given = ("import", str(chart), "--store", site, "--run", "satori-first")
+    code, printed = run(*given)
+    assert (code, "2 runs (a, b)" in printed) == (2, True), printed
+    code, printed = run(*given, "--log-run", "b")
+    assert (code, "1 steps and 1 values of metrics stored" in printed) == (0, True), printed
+    stored = "SELECT name, json_extract(detail, '$.value') FROM run_events WHERE event = 'metric'"
+    assert execute(site, f"{stored} AND run_id = 'satori-first'") == [("loss", "2.0")]
+    assert run("import", str(chart), "--store", site, "--log-run", "b")[0] == 2
+
+
 def test_steps_without_a_time_are_in_no_figure_that_is_of_time(run: Run, site: str, tmp_path: Path) -> None:
     execute(site, "DELETE FROM steps WHERE run_id = 'satori-first'")
     execute(site, "DELETE FROM run_metrics WHERE run_id = 'satori-first'")

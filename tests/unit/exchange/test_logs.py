@@ -43,14 +43,38 @@ def test_what_is_no_log_is_refused(name: str, content: bytes, tmp_path: Path) ->
         read_log(tmp_path / name)
 
 
+CHART = (
+    '"Step","a - b - loss","a - b - loss__MIN","a - b - loss__MAX","calm-sea-4 - loss","calm-sea-4 - loss__MIN",'
+    '"calm-sea-4 - loss__MAX"\n"0","1.0","0.9","1.1","2.0","2.0","2.0"\n"1","0.5","0.4","0.6","",,\n'
+)
+
+
+def test_a_chart_of_several_runs_is_one_of_them_and_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "chart.csv"
+    file.write_text(CHART)
+    with pytest.raises(MisuseError, match=r"2 runs \(a - b, calm-sea-4\); name one with --log-run"):
+        read_log(file)
+    with pytest.raises(MisuseError, match="2 runs"):
+        read_log(file, "another")
+    assert read_log(file, "a - b") == {0: LoggedStep(values={"loss": 1.0}), 1: LoggedStep(values={"loss": 0.5})}
+    assert read_log(file, "calm-sea-4") == {0: LoggedStep(values={"loss": 2.0}), 1: LoggedStep()}
+
+
+def test_a_chart_of_one_run_has_its_metrics_without_their_bounds(tmp_path: Path) -> None:
+    file = tmp_path / "chart.csv"
+    file.write_text("Step,r - loss,r - loss__MIN,r - loss__MAX,r - lr,r - lr__MIN,r - lr__MAX\n3,1,0,2,4,4,4\n")
+    assert read_log(file) == {3: LoggedStep(values={"loss": 1.0, "lr": 4.0})}
+
+
 @pytest.mark.parametrize("name", ["Run", "run_id", "Run Name"])
 def test_rows_of_several_runs_are_not_mixed(name: str, tmp_path: Path) -> None:
     file = tmp_path / "metrics.csv"
     file.write_text(f"{name},step,value\n17,0,1\n17,1,2\n18,0,9\n")
-    with pytest.raises(MisuseError, match="several runs, such as '18'"):
+    with pytest.raises(MisuseError, match=r"2 runs \(17, 18\)"):
         read_log(file)
-    file.write_text(f"{name},step,value\n17,0,1\n17,1,2\n")
-    assert read_log(file) == {0: LoggedStep(values={"value": 1.0}), 1: LoggedStep(values={"value": 2.0})}
+    with pytest.raises(MisuseError, match="names no run '19'"):
+        read_log(file, "19")
+    assert read_log(file, "17") == {0: LoggedStep(values={"value": 1.0}), 1: LoggedStep(values={"value": 2.0})}
 
 
 @pytest.mark.parametrize(
