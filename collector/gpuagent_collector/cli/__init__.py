@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plot": (_ANSWERS, "Draw a figure for print into a file."),
     "report": (_ANSWERS, "Write a comparison as an HTML page that needs no network."),
     "recommend": (_ANSWERS, "Recommend where a workload should run."),
+    "prices": ("gpuagent_collector.cli.prices", "Convert a price catalogue to a price file."),
     "plan": (_ANSWERS, "Calculate the repeats that a new experiment needs."),
     "peers": (_ANSWERS, "Show where a run stands among its peers."),
     "outliers": (_ANSWERS, "Find nodes and GPUs that differ from their kind."),

@@ -1,0 +1,62 @@
+"""`collector prices`: convert a price catalogue to a price file."""
+
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from gpuagent_common.cli import NAME
+from gpuagent_common.errors import MisuseError
+
+_EXAMPLES = """\b
+Examples:
+  collector prices vms.csv --platform aws-h100 --region us-east-1 --date 2026-11-01 > prices.yaml
+  collector prices vms.csv --platform aws-l4 --region us-east-1 --date 2026-11-01 --instance-type g6.xlarge --spot
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("catalogue", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--platform", type=NAME, required=True, metavar="NAME", help="The nodes' name in `gpuagent start --platform`."
+)
+@click.option("--region", required=True, metavar="REGION", help="The region, as the catalogue names it.")
+@click.option("--date", "day", required=True, type=click.DateTime(["%Y-%m-%d"]), help="Day of the catalogue.")
+@click.option("--source", metavar="TEXT", help="Where the catalogue is from.  [default: its file name]")
+@click.option("--instance-type", "instance_types", multiple=True, metavar="TYPE", help="Only this machine; repeatable.")
+@click.option("--spot", is_flag=True, help="Spot prices instead of those on demand.")
+@click.option("--currency", default="USD", show_default=True, metavar="CODE", help="Currency of the catalogue.")
+def command(
+    catalogue: Path,
+    platform: str,
+    region: str,
+    day: datetime,
+    source: str | None,
+    instance_types: tuple[str, ...],
+    spot: bool,
+    currency: str,
+) -> None:
+    """Convert a price catalogue to a price file.
+
+    CATALOGUE is a CSV file with the columns of SkyPilot's catalogues: InstanceType, Region, Price, SpotPrice. gpuagent
+    ships no prices and fetches none: source and date are yours, and every entry names them.
+    """
+    from gpuagent_collector.prices.price import Chosen, convert, parse_prices
+
+    try:
+        text = catalogue.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MisuseError(f"cannot read {catalogue}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from error
+    chosen = Chosen(
+        platform=platform,
+        region=region,
+        instance_types=instance_types,
+        spot=spot,
+        currency=currency,
+        source=source or catalogue.name,
+        day=day.date(),
+    )
+    converted = convert(text, chosen)
+    # What it prints must be readable again.
+    parse_prices(converted.encode(), "the converted file")
+    click.echo(converted, nl=False)
