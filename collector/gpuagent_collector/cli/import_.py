@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from gpuagent_collector.store import Store
 
 # The formats of results; a test compares them with the registry, whose import takes a while.
-FORMATS = ("aiperf", "guidellm", "vllm-bench", "sglang-bench")
+FORMATS = (
+    *("aiperf", "aiperf-csv", "genai-perf", "guidellm", "vllm-bench", "sglang-bench"),
+    *("nccl-tests", "mlperf-training", "mlperf-inference"),
+)
 
 _EXAMPLES = """\b
 Examples:
@@ -79,9 +82,9 @@ def command(
     steps, as CSV or JSON lines; a run's folder of MLflow; event files of TensorBoard, for which it must be installed.
     Of a chart or a table of several runs, --log-run names the one to take.
 
-    Results of aiperf, guidellm, `vllm bench serve` and sglang.bench_serving become runs of serve-load. What a file
-    does not state is absent, and conditions that it should state are asked for. A file's own node and GPUs count unless
-    options name others.
+    Results of aiperf, GenAI-Perf, guidellm, `vllm bench serve`, sglang.bench_serving, nccl-tests and MLPerf become
+    runs. What a file does not state is absent, and conditions that it should state are asked for. A file's own
+    platform, node and GPUs count unless options name others.
     """
     for option, value in (("--items-per-step", items_per_step), ("--log-run", log_run)):
         if value is not None and run_id is None:

@@ -85,15 +85,31 @@ def test_counts_of_any_size_are_stored(put: Callable[..., str], name_store: Name
     assert execute(name_store("a"), requests) == [(float(2**54 - 2),)]
 
 
+def test_a_loss_that_is_no_number_is_stored_as_absent(
+    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
+) -> None:
+    log = tmp_path / "result_0.txt"
+    log.write_text((FILES / "mlperf-training.log").read_text().replace('"value": 0.924', '"value": NaN'))
+    put(log)
+    events = "SELECT detail FROM run_events WHERE event = 'metric' ORDER BY time"
+    assert [
+        json.loads(detail, parse_constant=pytest.fail)["value"] for (detail,) in execute(name_store("a"), events)
+    ] == [
+        0.941,
+        None,
+    ]
+    code, printed = run("show", "mlperf-llama2_70b_lora", "--store", name_store("a"))
+    assert (code, "Traceback" in printed) == (0, False), printed
+
+
 def test_a_run_that_was_removed_can_be_imported_again(put: Callable[..., str], run: Run, name_store: NameStore) -> None:
-    gpus = ("--gpu", "8 x NVIDIA H200")
-    put("vllm-rate4.json", "--platform", "wrong", *gpus)
+    put("nccl-all-reduce.txt", "--platform", "wrong")
     ((run_id,),) = execute(name_store("a"), "SELECT run_id FROM runs")
     assert run("delete", "--run", run_id, "--yes", "--store", name_store("a"))[0] == 0
-    put("vllm-rate4.json", "--platform", "right", *gpus)
+    put("nccl-all-reduce.txt", "--platform", "right")
     assert execute(name_store("a"), "SELECT platform, status FROM runs") == [("right", "succeeded")]
-    put("vllm-rate4.json", "--platform", "right", *gpus)
-    assert execute(name_store("a"), "SELECT count(*) FROM session_devices WHERE name = 'NVIDIA H200'") == [(16,)]
+    put("nccl-all-reduce.txt", "--platform", "right")
+    assert execute(name_store("a"), "SELECT count(*) FROM session_devices WHERE name = 'NVIDIA H200'") == [(8,)]
 
 
 def test_metrics_are_those_of_the_file_and_nothing_else(put: Callable[..., str], name_store: NameStore) -> None:
@@ -128,38 +144,45 @@ def test_metrics_are_those_of_the_file_and_nothing_else(put: Callable[..., str],
     assert execute(name_store("a"), "SELECT labels FROM runs") == [('{"rack": "7", "imported": "vllm bench serve"}',)]
 
 
-def test_without_a_time_a_run_has_no_duration(
-    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
-) -> None:
-    document = json.loads((FILES / "aiperf-poisson.json").read_text())
-    undated = tmp_path / "undated.json"
-    undated.write_text(json.dumps({**document, "start_time": None, "end_time": None}))
-    put(undated, "--platform", "a")
+def test_without_a_time_a_run_has_no_duration(put: Callable[..., str], run: Run, name_store: NameStore) -> None:
+    put("nccl-all-reduce.txt", "--platform", "a")
     found = dict(execute(name_store("a"), "SELECT metric, value FROM metrics"))
-    assert "throughput" in found
-    assert not {"run_seconds", "measure_seconds"} & found.keys()
-    code, printed = run("show", "serve-load", "--store", name_store("a"))
+    assert found.keys() == {"gpus", "ranks"}
+    code, printed = run("show", "collectives", "--store", name_store("a"))
     assert code == 0
     assert "last change of the file" in printed
     assert "Took" not in printed
 
 
-def write_two_nodes(folder: Path) -> Path:
-    """Return a file of aiperf that watched two GPUs on each of two nodes."""
-    document = json.loads((FILES / "aiperf-poisson.json").read_text())
-    gpus = {host: {index: {"gpu_name": "NVIDIA H200", "hostname": host} for index in "01"} for host in ("a", "b")}
-    document["telemetry_data"] = {"endpoints": {host: {"gpus": own} for host, own in gpus.items()}}
-    file = folder / "two-nodes.json"
-    file.write_text(json.dumps(document))
-    return file
-
-
-def test_a_result_of_two_nodes_is_one_run_on_both(
-    put: Callable[..., str], name_store: NameStore, tmp_path: Path
+def test_collectives_of_nccl_tests_are_tabled_and_drawn(
+    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
 ) -> None:
-    put(write_two_nodes(tmp_path), "--platform", "a")
-    assert execute(name_store("a"), "SELECT nodes, status FROM runs") == [(2, "succeeded")]
+    put("nccl-all-reduce.txt", "--platform", "a")
+    code, printed = run("show", "collectives", "--store", name_store("a"))
+    assert code == 0, printed
+    _, _, table = printed.partition("\nCollectives ")
+    (line,) = (line for line in table.splitlines() if "32 MiB" in line)
+    assert line.split()[:2] == ["all-reduce", "4"]
+    assert line.split()[-3:-1] == ["259", "GB/s"]
+    figure = tmp_path / "links.svg"
+    code, printed = run("plot", "collectives", "--store", name_store("a"), "-o", str(figure))
+    assert code == 0, printed
+    assert "<svg" in figure.read_text()
+
+
+def test_a_result_of_two_nodes_is_one_run_on_both(put: Callable[..., str], name_store: NameStore) -> None:
+    put("nccl-two-nodes.txt", "--platform", "a")
+    assert execute(name_store("a"), "SELECT nodes, status, reason FROM runs") == [(2, "failed", "3 wrong values")]
     assert execute(name_store("a"), "SELECT count(*), count(DISTINCT node_id) FROM run_devices") == [(4, 2)]
+
+
+def test_a_log_of_mlperf_brings_its_platform_and_its_time(put: Callable[..., str], name_store: NameStore) -> None:
+    put("mlperf-training.log")
+    assert execute(name_store("a"), "SELECT platform, workload FROM runs") == [("1xExample8", "mlperf-llama2_70b_lora")]
+    metrics = dict(execute(name_store("a"), "SELECT metric, value FROM metrics"))
+    assert (metrics["measure_seconds"], metrics["run_seconds"]) == (1201.0, 1261.5)
+    events = "SELECT json_extract(detail, '$.value') FROM run_events WHERE event = 'metric' ORDER BY time"
+    assert execute(name_store("a"), events) == [("0.941",), ("0.924",)]
 
 
 def test_two_imported_files_are_compared(
@@ -291,9 +314,9 @@ def test_misuse_is_reported_with_the_remedy(run: Run, name_store: NameStore, sit
     assert (code, "add --platform NAME" in printed) == (2, True)
     code, printed = run("import", file, "--run", "satori-first", "--platform", "a", "--store", site)
     assert (code, "is not taken as a result" in printed) == (2, True)
-    code, printed = run("import", file, "--platform", "a", "--format", "aiperf", "--store", name_store("none"))
-    assert (code, "is no result of aiperf" in printed) == (1, True)
-    two = ("import", str(write_two_nodes(tmp_path)), "--store", name_store("none"), "--platform", "a")
+    code, printed = run("import", file, "--platform", "a", "--format", "nccl-tests", "--store", name_store("none"))
+    assert (code, "is no result of nccl-tests" in printed) == (1, True)
+    two = ("import", str(FILES / "nccl-two-nodes.txt"), "--store", name_store("none"), "--platform", "a")
     for option in (("--node", "n"), ("--gpu", "2 x NVIDIA H200")):
         code, printed = run(*two, *option)
         assert (code, "names 2 nodes; leave out --node and --gpu" in printed) == (2, True)
@@ -330,14 +353,40 @@ def test_prompts_of_almost_the_same_length_are_one_setting(
     assert code == 0, printed
 
 
-def test_a_condition_that_a_file_lacks_is_asked_for(run: Run, name_store: NameStore, tmp_path: Path) -> None:
-    file = tmp_path / "unknown.json"
-    file.write_text(json.dumps({**json.loads((FILES / "vllm-rate4.json").read_text()), "model_id": None}))
-    given = ("import", str(file), "--platform", "a", "--store", name_store("a"))
-    code, printed = run(*given)
-    assert (code, "does not state the model; add --param model=" in printed) == (2, True), printed
+def test_loads_of_files_that_other_versions_wrote_are_told_apart(
+    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
+) -> None:
+    one = json.loads((FILES / "aiperf-1.0.json").read_text())
+    for users in (1, 64):
+        file = tmp_path / f"{users}.json"
+        config = {**one["input_config"], "loadgen": {"concurrency": users}}
+        file.write_text(json.dumps({**one, "input_config": config}))
+        put(file, "--platform", "a")
+    concurrency = "SELECT json_extract(CAST(parameters AS JSON), '$.concurrency') AS c FROM runs ORDER BY ALL"
+    assert execute(name_store("a"), concurrency) == [("1",), ("64",)]
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("aiperf-poisson.csv", ["model", "concurrency"]),
+        ("nccl-two-nodes.txt", ["collective"]),
+        ("mlperf_log_summary.txt", ["model"]),
+    ],
+)
+def test_a_condition_that_a_file_lacks_is_asked_for(
+    name: str, asked: list[str], run: Run, name_store: NameStore, tmp_path: Path
+) -> None:
+    file = tmp_path / name
+    content = (FILES / name).read_text().replace("values : 3 FAILED", "values : 0 OK")
+    file.write_text(content.replace("15.00      3 ", "15.00      0 "))
+    given: list[str] = []
+    for missing in asked:
+        code, printed = run("import", str(file), "--platform", "a", "--store", name_store("a"), *given)
+        assert (code, f"does not state the {missing}; add --param {missing}=" in printed) == (2, True), printed
+        given += ["--param", f"{missing}="]
     assert not Path(name_store("a")).exists()
-    assert run(*given, "--param", "model=")[0] == 0
+    assert run("import", str(file), "--platform", "a", "--store", name_store("a"), *given)[0] == 0
 
 
 def test_a_model_in_a_folder_is_its_name(

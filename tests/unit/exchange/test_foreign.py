@@ -36,7 +36,7 @@ def test_the_command_offers_each_format() -> None:
 
 def test_a_result_of_vllm_has_its_figures_in_seconds() -> None:
     (run,) = read("vllm-rate4.json")
-    assert (run.program, run.version) == ("vllm bench serve", None)
+    assert (run.program, run.version, run.workload) == ("vllm bench serve", None, "serve-load")
     assert run.parameters == {
         "model": "meta-llama/Llama-3.1-8B-Instruct",
         "rate": 4.0,
@@ -86,7 +86,7 @@ def test_what_a_result_of_vllm_lacks_is_absent() -> None:
 
 def test_a_profile_of_aiperf_has_its_load_and_its_figures() -> None:
     (run,) = read("aiperf-poisson.json")
-    assert (run.program, run.version) == ("aiperf", "0.13.0")
+    assert (run.program, run.version, run.workload) == ("aiperf", "0.13.0", "serve-load")
     assert run.parameters == {
         "model": "tiny",
         "rate": 4.0,
@@ -139,6 +139,17 @@ def test_a_closed_loop_of_aiperf_has_its_users_and_the_spread_of_its_lengths() -
     assert "goodput" not in figures(run)
 
 
+def test_the_csv_of_aiperf_has_the_figures_of_its_json_to_two_digits() -> None:
+    (run,) = read("aiperf-poisson.csv")
+    whole = {name: value for name, value in figures(read("aiperf-poisson.json")[0]).items() if name != "model"}
+    found = figures(run)
+    assert found.keys() == whole.keys()
+    for name, value in found.items():
+        exact = whole[name] * (1000 if name.endswith("_seconds") else 1)
+        assert value * (1000 if name.endswith("_seconds") else 1) == pytest.approx(exact, abs=0.0051), name
+    assert (run.version, run.parameters, run.ended_at) == (None, {"input": "≈32", "output": "≈16"}, None)
+
+
 def test_what_aiperf_saw_of_gpus_and_of_its_end_is_taken_over() -> None:
     document = json.loads((FILES / "aiperf-poisson.json").read_text())
     gpus = {str(index): {"gpu_name": "NVIDIA H200", "hostname": "gpu-a"} for index in range(2)}
@@ -189,7 +200,6 @@ def test_an_open_loop_of_guidellm_is_in_seconds() -> None:
         ("aiperf-poisson.json", ("schema_version",), "2.0", "it has schema 2.0; schema 1 of aiperf can be read"),
         ("guidellm-poisson.json", ("benchmarks",), [], "has no results"),
         ("guidellm-poisson.json", ("benchmarks",), [{}], "a benchmark lacks its requests or its strategy"),
-        ("aiperf-poisson.json", ("input_config",), {"loadgen": {}}, "files of aiperf 0.10 and later can be read"),
         ("aiperf-poisson.json", ("input_config",), {"phases": 7}, "damaged or of an unknown version of aiperf"),
         ("aiperf-poisson.json", ("end_time",), "2020-01-01T00:00:00", "end_time is before start_time"),
     ],
@@ -220,6 +230,131 @@ def test_a_load_that_no_request_survived_has_failed_without_figures() -> None:
     assert "ttft_p50_seconds" not in figures(run)
 
 
+def test_nccl_tests_have_a_point_for_each_size_and_their_devices() -> None:
+    (run,) = read("nccl-all-reduce.txt")
+    assert (run.program, run.version, run.workload) == ("nccl-tests", "2.17.6", "collectives")
+    assert run.nodes == [Node(hostname="gpu-a", gpus=("NVIDIA H200",) * 4)]
+    assert (run.started_at, run.ended_at, run.platform) == (None, None, None)
+    assert run.parameters == {
+        "collective": "all_reduce",
+        "dtype": "float",
+        "operation": "sum",
+        "min_bytes": 1048576,
+        "max_bytes": 1073741824,
+        "sizes": 3,
+        "graph": 0,
+        "threads": 1,
+        "iterations": 20,
+        "aggregated": 1,
+    }
+    found = figures(run)
+    assert found["all_reduce_33554432_bytes_bus_bytes_per_second"] == pytest.approx(258.8e9, rel=1e-12)
+    assert found["all_reduce_33554432_bytes_algorithm_bytes_per_second"] == pytest.approx(172.5e9, rel=1e-12)
+    assert found["all_reduce_1048576_bytes_seconds"] == pytest.approx(33.25e-6, rel=1e-12)
+    assert found["all_reduce_average_bus_bytes_per_second"] == pytest.approx(221.02e9, rel=1e-12)
+    assert found["all_reduce_bus_bytes_per_second"] == pytest.approx(356.96e9, rel=1e-12)
+    # Bus bandwidth is normalised by the ranks already: a rate of each GPU must not be derived from it.
+    assert "throughput" not in found
+    assert (found["ranks"], found["nccl_version"]) == (4, "2.28.7")
+
+
+@pytest.mark.parametrize(
+    ("program", "operation"),
+    [("alltoall", "all_to_all"), ("sendrecv", "send_recv"), ("reduce_scatter", "reduce_scatter")],
+)
+def test_nccl_tests_have_the_names_of_the_workload_collectives(program: str, operation: str) -> None:
+    content = (FILES / "nccl-all-reduce.txt").read_text().replace("all_reduce_perf", f"{program}_perf")
+    (run,) = read_results(Path("out.txt"), content.replace("library=22807", "library=2708").encode(), None)
+    assert run.parameters["collective"] == operation
+    found = figures(run)
+    assert {f"{operation}_1048576_bytes_seconds", f"{operation}_bus_bytes_per_second"} <= found.keys()
+    assert found["nccl_version"] == "2.7.8"
+
+
+def test_nccl_tests_that_measure_a_size_twice_are_refused() -> None:
+    content = (FILES / "nccl-all-reduce.txt").read_text()
+    with pytest.raises(ResultError, match="measures 1048576 bytes 2 times"):
+        read_results(Path("both.txt"), (content + content).encode(), None)
+
+
+def test_a_long_line_of_nccl_tests_is_read_at_once() -> None:
+    # With a regex that begins at each of the characters, these take hours.
+    content = (FILES / "nccl-all-reduce.txt").read_text()
+    long = f"{'#' * 1_000_000}\n{content}"
+    assert list(read_results(Path("long.txt"), long.encode(), None)) == read("nccl-all-reduce.txt")
+    cut = content.partition("# Avg")[0] + "# Avg bus bandwidth : " + "1" * 1_000_000
+    with pytest.raises(ResultError, match="no average bus bandwidth"):
+        read_results(Path("long.txt"), cut.encode(), None)
+
+
+def test_nccl_tests_with_wrong_values_have_failed_and_older_ones_have_no_version() -> None:
+    (run,) = read("nccl-two-nodes.txt")
+    assert run.reason == "3 wrong values"
+    assert run.version is None
+    assert run.parameters["collective"] is None
+    assert run.parameters["operation"] is None
+    assert [(node.hostname, len(node.gpus)) for node in run.nodes] == [("gpu-a", 2), ("gpu-b", 2)]
+
+
+@pytest.mark.parametrize("place", [("258.8       0", "258.8      17"), ("258.0       0", "258.0      17")])
+def test_nccl_tests_with_wrong_values_of_a_size_have_failed_whatever_the_sum_says(place: tuple[str, str]) -> None:
+    content = (FILES / "nccl-all-reduce.txt").read_text()
+    assert content.count(place[0]) == 1
+    (run,) = read_results(Path("out.txt"), content.replace(*place).encode(), None)
+    assert run.reason == "17 wrong values"
+    older = content.replace(*place).replace("#wrong", " error")
+    (run,) = read_results(Path("out.txt"), older.encode(), None)
+    assert run.reason is None
+
+
+@pytest.mark.parametrize("written", ["-nan", "nan", "inf", "-1.0", "12..5", ""])
+def test_a_size_of_nccl_tests_without_a_time_does_not_vanish(written: str) -> None:
+    content = (FILES / "nccl-all-reduce.txt").read_text()
+    changed = re.sub(r"(?m)194\.5 .*$", written, content) if not written else content.replace("194.5", written)
+    with pytest.raises(ResultError):
+        read_results(Path("out.txt"), changed.encode(), None)
+
+
+def test_a_log_of_mlperf_training_has_the_time_to_train_and_the_quality_over_time() -> None:
+    (run,) = read("mlperf-training.log")
+    assert (run.program, run.workload, run.platform) == ("mlperf-training", "mlperf-llama2_70b_lora", "1xExample8")
+    assert (run.started_at, run.ended_at) == (at(2025, 10, 9, 16, 43, 20), at(2025, 10, 9, 17, 4, 21, 500_000))
+    assert [name for name, _ in run.phases] == ["setup", "measure", "end"]
+    assert run.reason is None
+    found = figures(run)
+    assert found["time_to_train_seconds"] == 1201.0
+    assert found["eval_accuracy"] == 0.924
+    assert (found["global_batch_size"], found["seed"], found["submission_org"]) == (8, 1234, "Example")
+    assert [detail["value"] for _, _, detail in run.evaluations] == [0.941, 0.924]
+    assert [detail["step"] for _, _, detail in run.evaluations] == [1536, 3072]
+
+
+def test_an_aborted_training_has_failed() -> None:
+    content = (FILES / "mlperf-training.log").read_text().replace('"status": "success"', '"status": "aborted"')
+    (run,) = read_results(Path("result_0.txt"), content.encode(), None)
+    assert run.reason == "run_stop: aborted"
+
+
+@pytest.mark.parametrize("status", [', "status": ""', ', "status": null', ""])
+def test_a_training_without_a_status_has_failed(status: str) -> None:
+    content = (FILES / "mlperf-training.log").read_text().replace(', "status": "success"', status)
+    (run,) = read_results(Path("result_0.txt"), content.encode(), None)
+    assert run.reason == "run_stop: no status"
+
+
+@pytest.mark.parametrize("benchmark", ["null", '""'])
+def test_a_training_of_no_benchmark_is_refused(benchmark: str) -> None:
+    content = (FILES / "mlperf-training.log").read_text().replace('"llama2_70b_lora"', benchmark)
+    with pytest.raises(ResultError, match="submission_benchmark has no value"):
+        read_results(Path("result_0.txt"), content.encode(), None)
+
+
+def test_two_trainings_in_a_file_are_refused() -> None:
+    content = (FILES / "mlperf-training.log").read_text()
+    with pytest.raises(ResultError, match="it has 2 runs; import the result file of each run"):
+        read_results(Path("results.txt"), (content + content).encode(), None)
+
+
 @pytest.mark.parametrize(
     ("backend", "api"),
     [
@@ -243,8 +378,9 @@ def test_aiperf_cannot_have_more_successes_than_requests() -> None:
         read_results(Path("a.json"), json.dumps(document).encode(), None)
 
 
-def test_a_load_that_no_request_survived_has_failed_in_aiperf_too() -> None:
-    document = json.loads((FILES / "aiperf-poisson.json").read_text())
+@pytest.mark.parametrize("name", ["aiperf-poisson.json", "genai-perf-options.json"])
+def test_a_load_that_no_request_survived_has_failed_in_aiperf_too(name: str) -> None:
+    document = json.loads((FILES / name).read_text())
     document["request_count"] = {"unit": "requests", "avg": 0}
     (run,) = read_results(Path("a.json"), json.dumps(document).encode(), None)
     assert run.reason == "no request succeeded"
@@ -254,6 +390,7 @@ def test_a_load_that_no_request_survived_has_failed_in_aiperf_too() -> None:
 # Name of a file → a number that it states as it writes it.
 NUMBERS = {
     "aiperf-poisson.json": "output_token_throughput",
+    "genai-perf-options.json": "output_token_throughput",
     "vllm-rate4.json": "output_throughput",
     "sglang.jsonl": "output_throughput",
     "guidellm-poisson.json": "output_tokens_per_second",
@@ -274,15 +411,83 @@ def test_a_figure_that_is_no_number_is_refused_by_its_name(name: str, written: s
         read_results(Path(name), changed.encode(), None)
 
 
+def test_a_summary_of_mlperf_inference_is_in_seconds() -> None:
+    (run,) = read("mlperf_log_summary.txt")
+    assert (run.program, run.workload) == ("mlperf-inference", "mlperf-inference")
+    assert run.parameters == {"scenario": "Server", "mode": "PerformanceOnly", "rate": 104.0}
+    found = figures(run)
+    assert (found["throughput"], found["requests_per_second"]) == (29500.5, 103.5)
+    assert (found["ttft_p90_seconds"], found["tpot_p99_seconds"], found["e2e_p50_seconds"]) == (1.445, 0.165, 32.5)
+    assert run.reason is None
+
+
+def test_an_invalid_result_of_mlperf_inference_has_failed() -> None:
+    content = (FILES / "mlperf_log_summary.txt").read_text()
+    content = content.replace("Result is : VALID", "Result is : INVALID").replace(
+        "TTFT Early", "Recommendations:\n * TTFT constrain not met: Reduce target QPS to improve latency.\nTTFT Early"
+    )
+    (run,) = read_results(Path("summary.txt"), content.encode(), None)
+    assert run.reason == "loadgen: invalid; TTFT constrain not met: Reduce target QPS to improve latency."
+
+
+@pytest.mark.parametrize("written", ["NaN", "Infinity", "1e400", "1" + "0" * 400, '"high"', "true", "null"])
+def test_a_quality_that_is_no_number_is_absent(written: str) -> None:
+    content = (FILES / "mlperf-training.log").read_text().replace('"value": 0.9', f'"value": {written}, "was": 0.9')
+    (run,) = read_results(Path("result_0.txt"), content.encode(), None)
+    assert [detail["value"] for _, _, detail in run.evaluations] == [None, None]
+    assert "eval_accuracy" not in figures(run)
+
+
+def test_a_loss_may_be_negative() -> None:
+    content = (FILES / "mlperf-training.log").read_text().replace('"value": 0.9', '"value": -0.9')
+    (run,) = read_results(Path("result_0.txt"), content.encode(), None)
+    assert [detail["value"] for _, _, detail in run.evaluations] == [-0.941, -0.924]
+
+
+def test_a_long_line_of_a_summary_is_read_at_once() -> None:
+    # With a regex that goes back over the spaces, this takes hours.
+    spaces = " " * 100_000
+    content = (FILES / "mlperf_log_summary.txt").read_text() + f"{spaces}x{spaces}x\n"
+    assert list(read_results(Path("summary.txt"), content.encode(), None)) == read("mlperf_log_summary.txt")
+
+
+def _changed_summary(line: str, value: str) -> bytes:
+    content = (FILES / "mlperf_log_summary.txt").read_text()
+    return re.sub(rf"(?m)^({re.escape(line)} *): .*$", rf"\1: {value}", content).encode()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Completed samples per second",
+        "Completed tokens per second",
+        "90.00 percentile first token latency (ns)",
+    ],
+)
+def test_a_summary_has_no_figure_that_is_negative_or_no_number(line: str) -> None:
+    with pytest.raises(ResultError, match=r"is -5\.0, not a number from 0 up"):
+        read_results(Path("summary.txt"), _changed_summary(line, "-5"), None)
+    with pytest.raises(ResultError, match="is nan, not a number from 0 up"):
+        read_results(Path("summary.txt"), _changed_summary(line, "nan"), None)
+
+
 # Name of a file → its format.
 KINDS = {
     "aiperf-poisson.json": "aiperf",
+    "aiperf-1.0.json": "aiperf",
     "aiperf-1.3-public.json": "aiperf",
+    "genai-perf-options.json": "genai-perf",
+    "genai-perf-nested.json": "genai-perf",
     "vllm-2024.json": "vllm-bench",
     "sglang.jsonl": "sglang-bench",
     "sglang-2024.jsonl": "sglang-bench",
+    "nccl-tagged.txt": "nccl-tests",
+    "aiperf-poisson.csv": "aiperf-csv",
     "guidellm-poisson.json": "guidellm",
     "vllm-rate4.json": "vllm-bench",
+    "nccl-all-reduce.txt": "nccl-tests",
+    "mlperf-training.log": "mlperf-training",
+    "mlperf_log_summary.txt": "mlperf-inference",
 }
 
 
@@ -322,6 +527,7 @@ HOSTILE: Mapping[str, bytes] = {
     "list for a number": _damaged(lambda one: {**one, "completed": []}),
     "part of a request": _damaged(lambda one: {**one, "completed": 1.5}),
     "more requests than a double holds": _damaged(lambda one: {**one, "completed": 2**63}),
+    "long field": (FILES / "aiperf-poisson.csv").read_bytes() + b"x" * 131_073 + b",1\n",
     "year 0": _damaged(lambda one: {**one, "date": "00000101-000000"}),
     "before time": _damaged(lambda one: {**one, "duration": 1e200}),
     "long name": _damaged(lambda one: {**one, "model_id": "x" * 5000}),
@@ -353,7 +559,21 @@ def test_an_empty_a_large_and_no_file_are_refused(tmp_path: Path, monkeypatch: p
         load(large)
 
 
-def test_settings_of_aiperf_are_conditions() -> None:
+def test_settings_of_aiperf_are_conditions_whichever_version_wrote_them() -> None:
+    (old,) = read("aiperf-1.0.json")
+    assert (old.program, old.version) == ("aiperf", "0.5.0")
+    assert old.parameters == {
+        "model": "example/model-8b",
+        "rate": 4.0,
+        "concurrency": None,
+        "max_concurrency": 32,
+        "burstiness": "constant",
+        "load": '{"prefill_concurrency": 2}',
+        "api": "chat",
+        "input": "normal:256:16",
+        "output": "64",
+        "dataset": '{"prefix_prompt": {"length": 128, "pool_size": 4}}',
+    }
     (new,) = read("aiperf-1.3-public.json")
     # Phases without a kind, two models, and a dataset of which only the mean lengths are known.
     assert new.parameters == {
@@ -368,9 +588,28 @@ def test_settings_of_aiperf_are_conditions() -> None:
     }
 
 
-def test_figures_are_in_the_unit_that_is_written_or_refused() -> None:
-    document = json.loads((FILES / "aiperf-poisson.json").read_text())
-    expected = figures(read("aiperf-poisson.json")[0])
+def test_genai_perf_is_no_aiperf_and_has_its_own_settings() -> None:
+    for name, lengths in (
+        ("genai-perf-options.json", {"input": "normal:256:8", "output": "64"}),
+        ("genai-perf-nested.json", {"input": "256", "output": "≈67.2"}),
+    ):
+        (run,) = read(name)
+        assert (run.program, run.version) == ("genai-perf", None)
+        load = {"model": "example/model-8b", "rate": None, "concurrency": 8, "api": "chat"}
+        assert run.parameters == {**load, **lengths}
+
+
+def test_a_file_with_settings_of_aiperf_and_no_version_is_no_aiperf() -> None:
+    document = json.loads((FILES / "aiperf-1.0.json").read_text())
+    del document["schema_version"], document["aiperf_version"], document["input_config"]["cli_command"]
+    (run,) = read_results(Path("a.json"), json.dumps(document).encode(), None)
+    assert (run.program, run.parameters["max_concurrency"]) == ("genai-perf", 32)
+
+
+@pytest.mark.parametrize("name", ["aiperf-1.0.json", "genai-perf-options.json"])
+def test_figures_are_in_the_unit_that_is_written_or_refused(name: str) -> None:
+    document = json.loads((FILES / name).read_text())
+    expected = figures(read(name)[0])
     for unit, factor in (("s", 1e-3), ("us", 1e3), ("ns", 1e6)):
         latency = {key: value * factor for key, value in document["time_to_first_token"].items() if key != "unit"}
         other = {**document, "time_to_first_token": {**latency, "unit": unit}}
@@ -386,10 +625,11 @@ def test_figures_are_in_the_unit_that_is_written_or_refused() -> None:
 
 
 IMPOSSIBLE = [
-    ("aiperf-poisson.json", ("time_to_first_token",), {"p50": 70.0}),
-    ("aiperf-poisson.json", ("request_latency",), {"avg": 1e6}),
-    ("aiperf-poisson.json", ("inter_token_latency",), {"min": 7e4}),
-    ("aiperf-poisson.json", ("output_sequence_length",), {"max": 10.0}),
+    ("aiperf-1.0.json", ("time_to_first_token",), {"p50": 70.0}),
+    ("aiperf-1.0.json", ("request_latency",), {"avg": 1e6}),
+    ("aiperf-1.0.json", ("inter_token_latency",), {"min": 7.4}),
+    ("aiperf-1.0.json", ("output_sequence_length",), {"max": 10.0}),
+    ("genai-perf-options.json", ("time_to_first_token",), {"p99": 0.001}),
     ("guidellm-poisson.json", ("benchmarks", "0", "metrics", "request_latency", "successful"), {"max": 0.001}),
     ("vllm-rate4.json", (), {"p99_ttft_ms": 0.5}),
 ]
@@ -407,6 +647,14 @@ def test_statistics_that_contradict_each_other_are_refused(
     found.update(change)
     with pytest.raises(ResultError, match="more than its"):
         read_results(Path(name), json.dumps(document).encode(), None)
+
+
+def test_the_unit_of_a_line_of_the_csv_of_aiperf_counts() -> None:
+    content = (FILES / "aiperf-poisson.csv").read_text()
+    (run,) = read_results(Path("a.csv"), content.replace("First Token (ms)", "First Token (s)").encode(), None)
+    assert figures(run)["ttft_p50_seconds"] == pytest.approx(26.80)
+    with pytest.raises(ResultError, match="the unit of time_to_first_token is 'weeks'"):
+        read_results(Path("a.csv"), content.replace("First Token (ms)", "First Token (weeks)").encode(), None)
 
 
 def test_an_early_file_of_vllm_has_its_load_and_its_metadata_as_conditions() -> None:
@@ -452,6 +700,33 @@ def test_an_early_report_of_guidellm_is_refused_with_its_version() -> None:
         read_results(Path("a.json"), json.dumps(early).encode(), None)
 
 
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "[1,0]<stdout>:",
+        "[1,0]<stdout>: ",
+        "[prterun-node-7-4117@1,0]<stdout>: ",
+        "Thu Nov 26 10:41:40 2026[1,0]<stdout>:",
+        "0: ",
+        "12: ",
+        "[0] ",
+    ],
+)
+def test_tags_of_launchers_are_stripped_from_nccl_tests(tag: str) -> None:
+    content = (FILES / "nccl-all-reduce.txt").read_text()
+    tagged = "".join(f"{tag}{line}\n" for line in content.splitlines())
+    noise = f"{tag}node-7:22:22 [0] NCCL INFO Using network Socket\nWarning: Permanently added 'node-7'\n"
+    (run,) = read_results(Path("out.txt"), (noise + tagged).encode(), None)
+    assert run == read("nccl-all-reduce.txt")[0]
+
+
+def test_two_processes_that_each_measured_are_not_mixed() -> None:
+    content = (FILES / "nccl-all-reduce.txt").read_text()
+    both = "".join(f"{rank}: {line}\n" for line in content.splitlines() for rank in (0, 1))
+    with pytest.raises(ResultError, match="measures 1048576 bytes 2 times"):
+        read_results(Path("out.txt"), both.encode(), None)
+
+
 def test_lines_of_sglang_are_runs_with_the_settings_that_they_state() -> None:
     first, second = read("sglang.jsonl")
     assert first.parameters == {
@@ -486,3 +761,17 @@ def test_an_early_result_of_sglang_has_no_model_and_the_means_of_its_lengths() -
         "output": "≈198",
     }
     assert figures(run)["ttft_p50_seconds"] == 0.085
+
+
+def test_a_csv_of_genai_perf_is_no_aiperf() -> None:
+    content = (
+        "Metric,avg,min,max,p99\nTime To First Token (ms),1,1,1,1\n\nMetric,Value\nRequest Throughput (per sec),4\n"
+    )
+    with pytest.raises(ResultError, match="of no known format"):
+        read_results(Path("a.csv"), content.encode(), None)
+
+
+def test_nccl_tests_in_other_units_are_refused() -> None:
+    content = (FILES / "nccl-all-reduce.txt").read_text().replace("(us)", "(ms)")
+    with pytest.raises(ResultError, match="not in"):
+        read_results(Path("out.txt"), content.encode(), None)

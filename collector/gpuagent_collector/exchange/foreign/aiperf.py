@@ -1,12 +1,16 @@
-"""`profile_export_aiperf.json` of aiperf.
+"""`profile_export_aiperf.json` of aiperf, and the `.csv` beside it, which has neither the load nor the version.
 
-Fields are those of schemas 1.1 to 1.4, as of aiperf 0.10.0 to 0.13.0. Its inter-token latency is the mean over a
-request. Times have no zone: they are the clock of the machine on which aiperf ran.
+Fields are those of schemas 1.0 to 1.4, as of aiperf 0.5.0 to 0.13.0. Its inter-token latency is the mean over a
+request. Times have no zone: they are the clock of the machine on which aiperf ran. Files of GenAI-Perf, from which
+aiperf comes, have the same metrics, other settings and no version; those of aiperf before 0.3 have none either.
 """
 
+import csv
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpuagent_collector.exchange.foreign.aiperf_config import read_conditions
 from gpuagent_collector.exchange.foreign.result import (
     MILLISECONDS,
     REQUESTS,
@@ -19,16 +23,13 @@ from gpuagent_collector.exchange.foreign.result import (
     Node,
     ResultError,
     about,
-    as_condition,
-    constant,
     local,
-    number,
     part,
-    remainder,
     stated,
     text,
     whole,
 )
+from gpuagent_collector.metrics.result import SERVING
 
 _LENGTHS = {"input": "input_sequence_length", "output": "output_sequence_length"}
 
@@ -41,18 +42,39 @@ _RATES = (
     ("goodput", "goodput", "requests/s", REQUESTS_PER_SECOND),
 )
 
-_LIMITS = {"time_to_first_token": "ttft", "inter_token_latency": "tpot", "request_latency": "e2e"}
-
-# Settings that change nothing that is measured, or say when it ends.
-_OF_ENDPOINT = ("urls", "url", "type", "model_names", "api_key", "headers", "timeout", "timeout_seconds", "streaming")
-_OF_PHASE = ("name", "kind", "type", "rate", "concurrency", "smoothness", "exclude_from_results")
-_ENDS = ("requests", "duration", "sessions", "grace_period")
-_OF_DATASET = ("name", "entries", "random_seed", "prompts")
+# Begin of a line of the CSV, without the unit → the same in the JSON.
+_LINES = {
+    "Time to First Token": "time_to_first_token",
+    "Inter Token Latency": "inter_token_latency",
+    "Request Latency": "request_latency",
+    "Credit-to-Start Latency": "credit_to_start_latency",
+    "Input Sequence Length": "input_sequence_length",
+    "Output Sequence Length": "output_sequence_length",
+    "Output Token Throughput": "output_token_throughput",
+    "Input Token Throughput": "input_token_throughput",
+    "Request Throughput": "request_throughput",
+    "Goodput": "goodput",
+    "GoodRequestFraction": "good_request_fraction",
+    "Request Count": "request_count",
+    "Completed Requests (Success + Error)": "completed_request_count",
+}
+_TITLE = re.compile(r"(.+?)(?: \(([^()]+)\))?")
 
 
 def recognise(document: Any) -> bool:
     """Return whether it is JSON of aiperf."""
-    return isinstance(document, Mapping) and {"input_config", "request_throughput", "aiperf_version"} <= document.keys()
+    if not (isinstance(document, Mapping) and "input_config" in document and "request_throughput" in document):
+        return False
+    config = document["input_config"]
+    command = config.get("cli_command") if isinstance(config, Mapping) else None
+    return "schema_version" in document or "aiperf_version" in document or str(command).startswith("aiperf ")
+
+
+def recognise_csv(document: Any) -> bool:
+    """Return whether it is a CSV of aiperf. That of GenAI-Perf has other units, such as `per sec`."""
+    if not (isinstance(document, str) and document.startswith("Metric,avg,")):
+        return False
+    return "\nRequest Throughput (requests/" in document
 
 
 def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
@@ -60,9 +82,9 @@ def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
     schema = text(document.get("schema_version"), "schema_version")
     if schema is not None and not schema.startswith("1."):
         raise ResultError(f"it has schema {schema:.20}; schema 1 of aiperf can be read")
-    conditions = _read_conditions(document["input_config"])
+    conditions = read_conditions(document["input_config"])
     figures = Figures()
-    failure = _add_figures(figures, document)
+    failure = add_figures(figures, document)
     figures.add("model", conditions.get("model"))
     began, ended = (local(document.get(name), None, name) for name in ("start_time", "end_time"))
     if began and ended and ended < began:
@@ -73,7 +95,8 @@ def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
         ForeignRun(
             program="aiperf",
             version=text(document.get("aiperf_version"), "aiperf_version"),
-            parameters={**_measured_lengths(document), **conditions},
+            workload=SERVING,
+            parameters={**measured_lengths(document), **conditions},
             figures=figures.found,
             started_at=began if ended else None,
             ended_at=ended,
@@ -84,7 +107,43 @@ def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
     ]
 
 
-def _add_figures(figures: Figures, metrics: Mapping[str, Any]) -> str | None:
+def read_csv(document: str) -> Sequence[ForeignRun]:
+    """Return the run, without its load. Raises ResultError."""
+    header: list[str] = []
+    found: dict[str, Mapping[str, Any]] = {}
+    for row in csv.reader(document.splitlines()):
+        if row[:1] == ["Metric"]:
+            header = ["avg"] if row[1:] == ["Value"] else row[1:]
+        elif row and len(row) == 1 + len(header) and (line := _read_title(row[0])):
+            name, unit = line
+            values = {title: float(value) if value else None for title, value in zip(header, row[1:], strict=True)}
+            found[name] = {"unit": unit, **values}
+    # The lines are sorted: what comes after the last one says that it is whole.
+    if not ("request_throughput" in found and "\nTotal Token Throughput (" in document and document.endswith("\n")):
+        raise ResultError("it is cut off")
+    figures = Figures()
+    failure = add_figures(figures, found)
+    return [
+        ForeignRun(
+            program="aiperf",
+            version=None,
+            workload=SERVING,
+            parameters=measured_lengths(found),
+            figures=figures.found,
+            reason=failure,
+        )
+    ]
+
+
+def _read_title(title: str) -> tuple[str, str | None] | None:
+    """Return the metric and the unit of a line of the CSV; None: no import reads it."""
+    if title in _LINES:
+        return _LINES[title], None
+    matched = _TITLE.fullmatch(title)
+    return (_LINES[matched[1]], matched[2]) if matched and matched[1] in _LINES else None
+
+
+def add_figures(figures: Figures, metrics: Mapping[str, Any]) -> str | None:
     """Add the figures of metrics that each have their unit; return why the run failed, None: it did not.
 
     Raises:
@@ -113,7 +172,7 @@ def _add_figures(figures: Figures, metrics: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _measured_lengths(metrics: Mapping[str, Any]) -> dict[str, Any]:
+def measured_lengths(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return the mean lengths of requests, which stand for their distributions where these are not stated."""
     means = {name: about(stated(metrics, field, "avg", TOKENS)) for name, field in _LENGTHS.items()}
     return {name: mean for name, mean in means.items() if mean}
@@ -127,91 +186,3 @@ def _nodes(document: Mapping[str, Any]) -> list[Node]:
             host = text(part(gpu, "hostname"), "hostname")
             gpus.setdefault(host, []).append(text(part(gpu, "gpu_name"), "gpu_name") or "unknown GPU")
     return [Node(hostname=hostname, gpus=tuple(names)) for hostname, names in gpus.items()]
-
-
-def _read_conditions(config: Any) -> dict[str, Any]:
-    """Return the stated conditions under which results are alike, by the names of parameters of `serve-load`.
-
-    Raises:
-        ResultError: the settings are of an unknown version.
-    """
-    if not (isinstance(config, Mapping) and "phases" in config):
-        raise ResultError("its input_config has no phases; files of aiperf 0.10 and later can be read")
-    items = part(config, "models", "items")
-    names = [text(part(item, "name"), "model") or "" for item in items] if isinstance(items, list) else []
-    measured = [phase for phase in config.get("phases") or [] if _is_measured(phase)]
-    load: dict[str, Any] = {}
-    if len(measured) == 1:
-        (phase,) = measured
-        rate, users = number(part(phase, "rate"), "rate"), whole(part(phase, "concurrency"), "concurrency")
-        smoothness = number(part(phase, "smoothness"), "smoothness")
-        rest = remainder(phase, (*_OF_PHASE, *_ENDS))
-        load = _make_load(rate, users, text(part(phase, "type"), "type"), smoothness, rest)
-    limits = part(config, "slos") or {}
-    return {
-        **_model(names),
-        **load,
-        **_endpoint(config.get("endpoint")),
-        **_datasets(config.get("datasets")),
-        **{f"slo-{name}": number(limits.get(field), field) for field, name in _LIMITS.items() if limits.get(field)},
-    }
-
-
-def _make_load(
-    rate: float | None, users: int | None, kind: str | None, smoothness: float | None, rest: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the level of load; empty: it is unknown. `rest` has settings of it that have no parameter."""
-    shape = {"poisson": 1.0, "gamma": smoothness, "constant": "constant"}
-    load: dict[str, Any] = {}
-    if rate:
-        # A cap on an open loop is no level of load of its own.
-        load = {"rate": rate, "concurrency": None, "max_concurrency": users, "burstiness": shape.get(kind or "", kind)}
-    elif users:
-        load = {"rate": None, "concurrency": users}
-    elif kind:
-        load = {"rate": None, "concurrency": None, "profile": kind}
-    load["load"] = as_condition(rest)
-    return {name: value for name, value in load.items() if value is not None or name in ("rate", "concurrency")}
-
-
-def _is_measured(phase: Any) -> bool:
-    kind = part(phase, "kind")
-    return kind == "profiling" if kind is not None else not part(phase, "exclude_from_results")
-
-
-def _datasets(datasets: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    rest: list[Any] = []
-    for dataset in datasets if isinstance(datasets, list) else []:
-        prompts = part(dataset, "prompts")
-        found |= _lengths(prompts)
-        other = remainder(dataset, _OF_DATASET, {"type": "synthetic"})
-        rest += [{**other, **remainder(prompts, ("isl", "osl"))}]
-    if len(rest) > 1:
-        # Prompts of several kinds have no one distribution.
-        return {"dataset": as_condition({"datasets": datasets})}
-    condition = as_condition(rest[0]) if rest else None
-    return {**found, **({"dataset": condition} if condition else {})}
-
-
-def _model(names: Sequence[str]) -> dict[str, Any]:
-    joined = text(",".join(filter(None, names)), "model")
-    return {"model": joined} if joined else {}
-
-
-def _endpoint(endpoint: Any) -> dict[str, Any]:
-    kind = text(part(endpoint, "type"), "type")
-    extra = remainder(part(endpoint, "extra"), ("ignore_eos",))
-    rest = {**remainder(endpoint, (*_OF_ENDPOINT, "extra")), **({"extra": extra} if extra else {})}
-    if part(endpoint, "streaming") is False:
-        rest["streaming"] = False
-    condition = as_condition(rest)
-    return {**({"api": kind} if kind else {}), **({"request": condition} if condition else {})}
-
-
-def _lengths(prompts: Any) -> dict[str, Any]:
-    lengths = {}
-    for name, field in (("input", "isl"), ("output", "osl")):
-        mean, spread = (number(part(prompts, field, each), field) for each in ("mean", "stddev"))
-        lengths[name] = constant(mean, spread)
-    return {name: length for name, length in lengths.items() if length}

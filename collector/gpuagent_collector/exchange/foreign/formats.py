@@ -1,5 +1,6 @@
 """The registry of formats, and the choice of the one that a file's content has."""
 
+import csv
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -7,7 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuagent_collector.exchange.foreign import aiperf, guidellm, sglang_bench, vllm_bench
+from gpuagent_collector.exchange.foreign import (
+    aiperf,
+    genai_perf,
+    guidellm,
+    mlperf_inference,
+    mlperf_training,
+    nccl_tests,
+    sglang_bench,
+    vllm_bench,
+)
 from gpuagent_collector.exchange.foreign.result import ForeignRun, ResultError
 from gpuagent_common.errors import GpuAgentError
 
@@ -20,7 +30,7 @@ class Format:
     """A format of results.
 
     Attributes:
-        recognise: returns whether a file has it, of its parsed JSON; never fails.
+        recognise: returns whether a file has it, of its parsed JSON or of its text; never fails.
         read: returns the runs of such a file; raises ResultError.
     """
 
@@ -31,9 +41,14 @@ class Format:
 
 FORMATS: tuple[Format, ...] = (
     Format("aiperf", aiperf.recognise, aiperf.read),
+    Format("aiperf-csv", aiperf.recognise_csv, aiperf.read_csv),
+    Format("genai-perf", genai_perf.recognise, genai_perf.read),
     Format("guidellm", guidellm.recognise, guidellm.read),
     Format("vllm-bench", vllm_bench.recognise, vllm_bench.read),
     Format("sglang-bench", sglang_bench.recognise, sglang_bench.read),
+    Format("nccl-tests", nccl_tests.recognise, nccl_tests.read),
+    Format("mlperf-training", mlperf_training.recognise, mlperf_training.read),
+    Format("mlperf-inference", mlperf_inference.recognise, mlperf_inference.read),
 )
 
 NAMES = tuple(each.name for each in FORMATS)
@@ -77,7 +92,7 @@ def read_results(path: Path, content: bytes, name: str | None) -> Sequence[Forei
         raise ResultError(f"{path}: {error}") from error
     except GpuAgentError:
         raise
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, csv.Error) as error:
         raise ResultError(f"{path} is damaged or of an unknown version of {chosen.name}: {error!r:.80}") from error
     if not runs:
         raise ResultError(f"{path} has no results")
@@ -85,13 +100,13 @@ def read_results(path: Path, content: bytes, name: str | None) -> Sequence[Forei
 
 
 def _parse(path: Path, content: bytes) -> Any:
-    """Return the JSON of a file, of JSON lines as a list; None for another file."""
+    """Return the JSON of a file, of JSON lines as a list, and of another file its text."""
     try:
         written = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ResultError(f"{path} is no text: byte {error.start} is no UTF-8") from error
     if not written.lstrip().startswith("{"):
-        return None
+        return written
     try:
         try:
             return json.loads(written, parse_int=_integer)

@@ -22,6 +22,7 @@ from gpuagent_collector.exchange.foreign.result import (
     utc,
     whole,
 )
+from gpuagent_collector.metrics.result import SERVING
 
 _VERSION = 2
 
@@ -83,6 +84,7 @@ def _run(benchmark: Any, version: str | None, content: Mapping[str, str]) -> For
     return ForeignRun(
         program="guidellm",
         version=version,
+        workload=SERVING,
         parameters={**_parameters(config), **_measured_lengths(metrics), **content},
         figures=figures.found,
         started_at=began,

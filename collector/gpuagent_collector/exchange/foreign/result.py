@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from itertools import pairwise
@@ -11,6 +11,9 @@ from typing import Any
 
 from gpuagent_collector.choices import MEASURED_MARK
 from gpuagent_common.errors import GpuAgentError
+
+# The workloads under which results are compared: that of gpuagent's own runs, where it has one.
+COLLECTIVES = "collectives"
 
 _MOST_CHARACTERS = 1000
 
@@ -54,16 +57,20 @@ class ForeignRun:
         parameters: by the names of the workload's own, such as `rate`; one that is missing is unknown.
         started_at, ended_at: UTC; None: the file does not say.
         phases: name and UTC of the begin of each.
+        evaluations: UTC, name and detail of figures over time.
         reason: why it did not succeed; None: it did.
     """
 
     program: str
     version: str | None
+    workload: str
     parameters: Mapping[str, Any]
     figures: Sequence[Figure]
     started_at: datetime | None = None
     ended_at: datetime | None = None
     phases: Sequence[tuple[str, datetime]] = ()
+    evaluations: Sequence[tuple[datetime, str, Mapping[str, Any]]] = ()
+    platform: str | None = None
     nodes: Sequence[Node] = ()
     reason: str | None = None
 
@@ -261,3 +268,8 @@ def as_condition(settings: Mapping[str, Any]) -> str | None:
         return None
     written = json.dumps(settings, sort_keys=True, ensure_ascii=False)
     return written if len(written) <= _MOST_CHARACTERS else hashlib.blake2b(written.encode(), digest_size=8).hexdigest()
+
+
+def lines(content: str) -> Iterator[str]:
+    """Yield the lines that are not empty, without carriage returns."""
+    yield from (line.rstrip("\r") for line in content.split("\n") if line.strip())

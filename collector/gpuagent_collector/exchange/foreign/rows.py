@@ -10,7 +10,6 @@ from typing import Any
 
 from gpuagent_collector.choices import IMPORTED
 from gpuagent_collector.exchange.foreign.result import ForeignRun, Node
-from gpuagent_collector.metrics.result import SERVING
 from gpuagent_common.keys import key
 
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -36,9 +35,9 @@ class Place:
     parameters: Mapping[str, str]
 
 
-def run_id(digest: str, place: Place) -> str:
+def run_id(run: ForeignRun, digest: str, place: Place) -> str:
     """Return the identity of a run; `digest` is that of its file and of its number in it."""
-    return f"{place.workload or SERVING}-{digest[:10]}"
+    return f"{place.workload or run.workload}-{digest[:10]}"
 
 
 def make_rows(run: ForeignRun, digest: str, place: Place, file_name: str, file_time: datetime) -> Rows:
@@ -54,9 +53,9 @@ def make_rows(run: ForeignRun, digest: str, place: Place, file_name: str, file_t
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     ended = run.ended_at or file_time
     started = run.started_at or ended
-    names = {"platform": place.platform}
+    names = {"platform": place.platform or run.platform}
     hosts = _nodes(run, place)
-    identity = run_id(digest, place)
+    identity = run_id(run, digest, place)
     labels = json.dumps({**place.labels, IMPORTED: run.program})
     parameters = json.dumps(
         {name: _written(name, value) for name, value in {**run.parameters, **place.parameters}.items()}
@@ -70,7 +69,7 @@ def make_rows(run: ForeignRun, digest: str, place: Place, file_name: str, file_t
         facts = {"started_at": started, "gpu_count": len(node.gpus) or None, "instance_type": place.instance_type}
         rows["sessions"].append({**ids, **uuids, **names, **facts, "labels": "{}"})
         of_run = {**ids, "run_id": identity}
-        workload = {"workload": place.workload or SERVING, "parameters": parameters, "labels": labels}
+        workload = {"workload": place.workload or run.workload, "parameters": parameters, "labels": labels}
         nodes = len(hosts) if len(hosts) > 1 else None
         rows["run_requests"].append({**of_run, "time": started, **workload, "command": "[]", "nodes": nodes})
         status = {"status": "failed" if run.reason else "succeeded", "reason": run.reason}
@@ -120,6 +119,10 @@ def _nodes(run: ForeignRun, place: Place) -> Sequence[Node]:
 def _add_reported(rows: dict[str, list[dict[str, Any]]], run: ForeignRun, ended: datetime, file_name: str) -> None:
     """Add what the program reported, on the first node."""
     common = {name: rows["run_requests"][0][name] for name in ("session_id", "node_id", "run_id")}
+    for time, name, detail in run.evaluations:
+        rows["run_events"].append(
+            {**common, "time": time, "event": "metric", "name": name, "detail": json.dumps(detail)}
+        )
     source = {"source_program": run.program, "source_version": run.version, "source_file": file_name}
     if run.ended_at is None:
         source["source_time"] = "last change of the file"

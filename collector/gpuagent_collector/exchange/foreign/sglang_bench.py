@@ -20,6 +20,7 @@ from gpuagent_collector.exchange.foreign.result import (
     text,
     whole,
 )
+from gpuagent_collector.metrics.result import SERVING
 
 _REQUIRED = ("backend", "request_rate", "random_input_len", "total_output_tokens_retokenized", "completed", "duration")
 
@@ -69,6 +70,7 @@ def _run(result: Any) -> ForeignRun:
     return ForeignRun(
         program="sglang.bench_serving",
         version=None,
+        workload=SERVING,
         parameters=parameters,
         figures=figures.found,
         reason=None if completed else "no request succeeded",

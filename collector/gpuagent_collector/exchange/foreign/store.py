@@ -11,8 +11,10 @@ import duckdb
 import pyarrow as pa
 
 from gpuagent_collector.exchange.foreign.formats import load, read_results
-from gpuagent_collector.exchange.foreign.result import ForeignRun
+from gpuagent_collector.exchange.foreign.mlperf_inference import INFERENCE
+from gpuagent_collector.exchange.foreign.result import COLLECTIVES, ForeignRun
 from gpuagent_collector.exchange.foreign.rows import Place, Rows, make_rows, run_id, with_all_columns
+from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.metrics.summarize import summarize_runs
 from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
@@ -25,12 +27,12 @@ def read_file(path: Path, format_name: str | None, place: Place) -> tuple[Sequen
 
     Raises:
         ResultError: the file is damaged or of no known format.
-        MisuseError: the user does not say on which platform it was measured; neither the file nor the user says under
-            which conditions; or the user names one node of a file that states several.
+        MisuseError: neither the file nor the user says on which platform it was measured or under which conditions, or
+            the user names one node of a file that states several.
     """
     content = load(path)
     runs = read_results(path, content, format_name)
-    if not place.platform:
+    if not all(place.platform or run.platform for run in runs):
         raise MisuseError(f"{path} does not say where it was measured; add --platform NAME")
     if (nodes := max(len(run.nodes) for run in runs)) > 1 and (place.node or place.gpus):
         raise MisuseError(f"{path} names {nodes} nodes; leave out --node and --gpu")
@@ -39,15 +41,19 @@ def read_file(path: Path, format_name: str | None, place: Place) -> tuple[Sequen
     return runs, content
 
 
-# Parameters of which a run states one of each: without it, runs of different work would be repeats.
-_NEEDED = (("model",), ("concurrency", "rate", "profile", "trace"), ("input",), ("output",))
+# Parameters of which a run states one of each, by workload: without it, runs of different work would be repeats.
+_NEEDED = {
+    SERVING: (("model",), ("concurrency", "rate", "profile", "trace"), ("input",), ("output",)),
+    COLLECTIVES: (("collective",),),
+    INFERENCE: (("model",),),
+}
 
 
 def _check_conditions(path: Path, run: ForeignRun, place: Place) -> None:
     """Raise MisuseError where a run that succeeded lacks a condition. A failed one is compared with none."""
-    if run.reason is not None:
+    if run.reason is not None or (place.workload and run.workload == INFERENCE):
         return
-    for names in _NEEDED:
+    for names in _NEEDED.get(run.workload, ()):
         if not any(run.parameters.get(name) is not None or name in place.parameters for name in names):
             first = f"--param {names[0]}="
             raise MisuseError(f"{path} does not state the {names[0]}; add {first}VALUE, or {first} if it is unknown")
@@ -71,7 +77,7 @@ def import_results(path: Path, runs: Sequence[ForeignRun], content: bytes, place
                 known.append(found[0])
                 continue
             _insert(writing, make_rows(run, digest, place, path.name, file_time))
-            news.append(run_id(digest, place))
+            news.append(run_id(run, digest, place))
         if news:
             summarize_runs(writing, news, utc_now())
     words = f"{counted(len(news), 'run')} of {runs[0].program} stored, {len(known):,} were there already"

@@ -19,6 +19,7 @@ from gpuagent_collector.exchange.foreign.result import (
     text,
     whole,
 )
+from gpuagent_collector.metrics.result import SERVING
 
 _REQUIRED = ("date", "model_id", "request_rate", "request_throughput", "duration", "completed")
 
@@ -58,6 +59,7 @@ def _run(result: Any) -> ForeignRun:
     return ForeignRun(
         program="vllm bench serve",
         version=None,
+        workload=SERVING,
         parameters=_parameters(result),
         figures=figures.found,
         started_at=began,
