@@ -1,4 +1,4 @@
-"""Where the difference of two sides comes from: parts of a step, of a run or of a server's answer that add up.
+"""The parts of the difference between two sides: of a step, of a run or of a server's answer. They add up.
 
 Each run's time is split by its own figures, so that its parts sum to it. A side's parts are the median of its times,
 divided as the times of all its runs together. So the parts of both sides differ by what the medians differ by. Nothing
