@@ -151,7 +151,7 @@ def _ending_in(*endings: str) -> Callable[[click.Context, click.Parameter, Path]
 
     def check(_context: click.Context, _option: click.Parameter, path: Path) -> Path:
         if path.suffix.lower() not in endings:
-            raise MisuseError(f"{path} has no ending of such a file; end it with {', '.join(endings)}")
+            raise MisuseError(f"{path} is no name of such a file; end it with {' or '.join(endings)}")
         return path
 
     return check
