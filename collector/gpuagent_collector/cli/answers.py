@@ -76,12 +76,11 @@ class AnswerCommand:
                 each.change(given)
         return given
 
-    def call(self, ask: "Ask", source: str, asked: dict[str, Any]) -> "Answer | None":
-        """Return the answer; None: it is a file, which is written."""
+    def call(self, ask: "Ask", source: str, asked: dict[str, Any]) -> "Answer":
+        """Return the answer; of one that is a file, which it writes, nothing."""
         module, _, function = self.function.partition(":")
-        found: Answer | None = getattr(import_module(f"gpuagent_collector.{module}"), function)(
-            ask, **asked, **({"source": source} if self.is_file else {})
-        )
+        named = {"source": source} if self.is_file else {}
+        found: Answer = getattr(import_module(f"gpuagent_collector.{module}"), function)(ask, **asked, **named)
         return found
 
 
@@ -105,7 +104,7 @@ def command_of(name: str, summary: str) -> click.Command:
                 check_writable(asked[entry.output], force=force)
         with reader.open() as opened:
             answer = entry.call(asking(opened, show_sql=show_sql), opened.source, asked)
-            if answer is None:
+            if entry.is_file:
                 return 0
             print_answer(answer, output_format)
         for note in answer.notes:

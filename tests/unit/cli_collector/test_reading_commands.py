@@ -10,7 +10,7 @@ import click
 import pytest
 
 from gpuagent_collector.cli import COMMANDS, cli
-from gpuagent_collector.present.terminal import STATUSES
+from gpuagent_collector.present.statuses import STATUSES
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.spec import DEFAULT_STORE
 from tests.support.commands import made_up
