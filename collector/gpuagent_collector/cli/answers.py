@@ -466,12 +466,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         and link where these differ. RUN is a run's identity or a unique beginning of it; of a NODE its newest
         run counts.
         """,
-        examples=(
-            "",
-            "resnet50-1f2e3d4c5b",
-            "gpu-node-7 --workload resnet50",
-            "resnet50-1f2e3d4c5b --each gpu --json",
-        ),
+        examples=("", "resnet50-1f2e3d4c5b", "gpu-node-7 --workload resnet50", "resnet50-1f2e3d4c5b --each gpu --json"),
         function="answers.peers:answer_peers",
         options=(
             click.argument("name", required=False, metavar="[RUN|NODE]"),
@@ -488,11 +483,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         from nearly all others, such as the lanes of its link, and errors of its memory are listed beside. The
         built-in experiment `fleet-check` measures a node for it in three minutes.
         """,
-        examples=(
-            "",
-            "--experiment fleet-check",
-            "--workload resnet50 --last 1 --json",
-        ),
+        examples=("", "--experiment fleet-check", "--workload resnet50 --last 1 --json"),
         function="answers.outliers:answer_outliers",
         options=(
             WORKLOAD,
@@ -577,11 +568,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         per second. The roofs are those that `ceilings` measured on the same device, and those of its maker. The
         exit code is 1 if a point is above the device's limit, so that a measurement must be wrong.
         """,
-        examples=(
-            "",
-            "resnet18 gpt --platform gke-l4",
-            "mnist --by label:driver --format csv > roofline.csv",
-        ),
+        examples=("", "resnet18 gpt --platform gke-l4", "mnist --by label:driver --format csv > roofline.csv"),
         function="answers.roofline:answer_roofline",
         options=(
             click.argument("workloads", nargs=-1, metavar="[WORKLOAD ...]", shell_complete=stored_workloads),
