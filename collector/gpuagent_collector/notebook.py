@@ -130,10 +130,9 @@ class Connection:
             for value in given if isinstance(given, list | tuple) else [given]:
                 words += _words(f"--{option.rstrip('_').replace('_', '-')}", value)
         entry, asked = parse([*words, "--", *values])
-        found = entry.call(asking(self._reader, show_sql=False), self.source, asked)
-        if found is None:
+        if entry.is_file:
             raise MisuseError(f"{name} writes a file; run it as a command: collector {name}")
-        return found
+        return entry.call(asking(self._reader, show_sql=False), self.source, asked)
 
     def compare(self, *sides: str, **options: object) -> Answer:
         """Compare sides; `answer` describes the options."""

@@ -136,7 +136,7 @@ def _carry_out(answer: Answer, reader: "StreamingReader", folder: Path, stem: st
             asked[entry.output] = folder / path
             files.append(path.name)
     found = entry.call(asking(reader, show_sql=False, statements=statements), reader.source, asked)
-    if found:
+    if not entry.is_file:
         print_answer(found, OutputFormat.TABLE)
         for note in found.notes:
             print_error(note)

@@ -76,12 +76,11 @@ class AnswerCommand:
                 each.change(given)
         return given
 
-    def call(self, ask: "Ask", source: str, asked: dict[str, Any]) -> "Answer | None":
-        """Return the answer; None: it is a file, which is written."""
+    def call(self, ask: "Ask", source: str, asked: dict[str, Any]) -> "Answer":
+        """Return the answer; of one that is a file, which it writes, nothing."""
         module, _, function = self.function.partition(":")
-        found: Answer | None = getattr(import_module(f"gpuagent_collector.{module}"), function)(
-            ask, **asked, **({"source": source} if self.is_file else {})
-        )
+        named = {"source": source} if self.is_file else {}
+        found: Answer = getattr(import_module(f"gpuagent_collector.{module}"), function)(ask, **asked, **named)
         return found
 
 
@@ -105,7 +104,7 @@ def command_of(name: str, summary: str) -> click.Command:
                 check_writable(asked[entry.output], force=force)
         with reader.open() as opened:
             answer = entry.call(asking(opened, show_sql=show_sql), opened.source, asked)
-            if answer is None:
+            if entry.is_file:
                 return 0
             print_answer(answer, output_format)
         for note in answer.notes:
@@ -151,7 +150,7 @@ def _ending_in(*endings: str) -> Callable[[click.Context, click.Parameter, Path]
 
     def check(_context: click.Context, _option: click.Parameter, path: Path) -> Path:
         if path.suffix.lower() not in endings:
-            raise MisuseError(f"{path} has no ending of such a file; end it with {', '.join(endings)}")
+            raise MisuseError(f"{path} is no name of such a file; end it with {' or '.join(endings)}")
         return path
 
     return check
@@ -467,12 +466,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         and link where these differ. RUN is a run's identity or a unique beginning of it; of a NODE its newest
         run counts.
         """,
-        examples=(
-            "",
-            "resnet50-1f2e3d4c5b",
-            "gpu-node-7 --workload resnet50",
-            "resnet50-1f2e3d4c5b --each gpu --json",
-        ),
+        examples=("", "resnet50-1f2e3d4c5b", "gpu-node-7 --workload resnet50", "resnet50-1f2e3d4c5b --each gpu --json"),
         function="answers.peers:answer_peers",
         options=(
             click.argument("name", required=False, metavar="[RUN|NODE]"),
@@ -489,11 +483,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         from nearly all others, such as the lanes of its link, and errors of its memory are listed beside. The
         built-in experiment `fleet-check` measures a node for it in three minutes.
         """,
-        examples=(
-            "",
-            "--experiment fleet-check",
-            "--workload resnet50 --last 1 --json",
-        ),
+        examples=("", "--experiment fleet-check", "--workload resnet50 --last 1 --json"),
         function="answers.outliers:answer_outliers",
         options=(
             WORKLOAD,
@@ -578,11 +568,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         per second. The roofs are those that `ceilings` measured on the same device, and those of its maker. The
         exit code is 1 if a point is above the device's limit, so that a measurement must be wrong.
         """,
-        examples=(
-            "",
-            "resnet18 gpt --platform gke-l4",
-            "mnist --by label:driver --format csv > roofline.csv",
-        ),
+        examples=("", "resnet18 gpt --platform gke-l4", "mnist --by label:driver --format csv > roofline.csv"),
         function="answers.roofline:answer_roofline",
         options=(
             click.argument("workloads", nargs=-1, metavar="[WORKLOAD ...]", shell_complete=stored_workloads),

@@ -13,7 +13,7 @@ from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices_option
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.present.formats import OutputFormat
-from gpuagent_collector.present.terminal import STATUSES
+from gpuagent_collector.present.statuses import STATUSES
 from gpuagent_common.cli import MOST, NAME
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import harmless

@@ -271,8 +271,7 @@ def _blocks(comparison: Comparison) -> Table:
         Column("runs", value=lambda one: {cell.side: [run.run_id for run in cell.runs] for cell in one.block.cells}),
         Column("unsuccessful", value=lambda one: unsuccessful(one.block)),
         Column(
-            "counts",
-            value=lambda one: {cell.side: count(cell, comparison.facts, primary) for cell in one.block.cells},
+            "counts", value=lambda one: {cell.side: count(cell, comparison.facts, primary) for cell in one.block.cells}
         ),
         Column("metrics", value=metrics),
         Column("parts", value=parts),

@@ -10,7 +10,8 @@ from rich.text import Text
 from gpuagent_collector.launching.follow import Work
 from gpuagent_collector.launching.progress import RunProgress
 from gpuagent_collector.present.human import duration
-from gpuagent_collector.present.terminal import STATUSES, ListColumn, list_table
+from gpuagent_collector.present.statuses import STATUSES
+from gpuagent_collector.present.terminal import ListColumn, list_table
 from gpuagent_common.text import harmless
 
 # The order of runs where the terminal has no room for all.

@@ -21,17 +21,6 @@ from gpuagent_collector.present.table import Grid
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_common.text import harmless
 
-# Status of a run → its rich style.
-STATUSES = {
-    "queued": "dim",
-    "running": "cyan",
-    "succeeded": "green",
-    "failed": "red",
-    "cancelled": "yellow",
-    "timed_out": "red",
-    "lost": "magenta",
-}
-
 # Blanks between two columns of a table.
 GAP = 2
 

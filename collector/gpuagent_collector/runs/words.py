@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.present.human import Notation, ratio, significant
-from gpuagent_collector.present.terminal import STATUSES
+from gpuagent_collector.present.statuses import STATUSES
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.statistics.shift import Scale, Shift
 

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from gpuagent_collector.metrics.throttling import held_back_by
 from gpuagent_collector.present.human import SYMBOLS, age, duration, notation, significant
-from gpuagent_collector.present.terminal import GAP, STATUSES
+from gpuagent_collector.present.statuses import STATUSES
+from gpuagent_collector.present.terminal import GAP
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.watch.snapshot import Figures, GpuNow, NodeNow, RunNow
 from gpuagent_common.clocks import describe_offset

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from gpuagent_collector.json_cells import read_object
 from gpuagent_collector.present.human import ago, duration, notation
-from gpuagent_collector.present.terminal import STATUSES
+from gpuagent_collector.present.statuses import STATUSES
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.present import PRESENT_SQL

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuagent_collector.answers.show import Details, results_section
-from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.table import Table
 from tests.integration.compare.filled import add_recordings
 from tests.integration.profile.traced import add_traced, kernel
 from tests.support.commands import HOSTILE, Collector, assert_inert, csv_rows, made_up, statements_shown
@@ -62,7 +62,7 @@ def test_a_result_that_is_no_number_is_shown_as_reported() -> None:
     section = results_section(Details(row={}, outputs={}, results=results))
     assert section is not None
     (grid,) = section.parts
-    assert isinstance(grid, Grid)
+    assert isinstance(grid, Table)
     assert [value for _, value in grid.rows] == ["nan", "inf", "-inf", "2"]
 
 

@@ -464,7 +464,7 @@ def test_a_file_is_only_replaced_on_request_and_needs_a_known_ending(command: Co
     assert path.read_text() == "mine"
     assert command("throughput", "-o", str(path), "--force")[0] == 0
     code, _, err = command("throughput", "-o", str(tmp_path / "figure.jpg"))
-    assert (code, "end it with .png, .svg, .pdf" in err) == (2, True)
+    assert (code, "end it with .png or .svg or .pdf" in err) == (2, True)
 
 
 def test_without_matplotlib_one_line_says_how_to_install_it(

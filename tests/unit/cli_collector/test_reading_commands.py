@@ -10,7 +10,7 @@ import click
 import pytest
 
 from gpuagent_collector.cli import COMMANDS, cli
-from gpuagent_collector.present.terminal import STATUSES
+from gpuagent_collector.present.statuses import STATUSES
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.spec import DEFAULT_STORE
 from tests.support.commands import made_up
@@ -35,7 +35,7 @@ def test_every_command_has_help_with_examples(collector: Collector, path: tuple[
 
 
 def test_every_command_is_listed_and_the_help_imports_nothing_heavy() -> None:
-    names = ["query", "schema", "nodes", "runs", "export", "import_", "delete", "plot"]
+    names = ["query", "schema", "nodes", "runs", "export", "import_", "delete", "answers", "writing"]
     script = (
         "import importlib, sys; sys.argv = ['collector', '--help']\n"
         "from gpuagent_collector.cli import main\n"
@@ -119,7 +119,7 @@ def test_a_query_needs_no_subcommand_and_takes_parameters_by_options(collector: 
         (("delete", "--node", "a", "--node", "b"), 2, "--node: give it once"),
         (("tokens", "create", "agent", "--node", "a", "--node", "b"), 2, "--node: give it once"),
         (("roofline", "--by", "colour"), 2, "--by colour is unknown; there are platform,"),
-        (("report", "page.png"), 2, "page.png would hold a page: give it a name that ends in .html"),
+        (("report", "page.png"), 2, "page.png is no name of such a file; end it with .html or .htm"),
         (("schema", "run"), 2, "did you mean runs?"),
         (("runs", "--store", "/nowhere/x"), 1, "there is no store /nowhere/x"),
         (("runs", "--store", "/etc/passwd"), 1, "/etc/passwd is not a DuckDB file"),

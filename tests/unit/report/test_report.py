@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuagent_collector.present import html
 from gpuagent_collector.present.answer import Bullets
 from gpuagent_collector.present.table import Grid
 from gpuagent_collector.report import pieces
@@ -85,7 +86,7 @@ texts = st.lists(st.sampled_from(_AWKWARD) | st.text(max_size=4), max_size=6).ma
 
 @given(st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=4), texts)
 def test_cells_of_a_table_are_the_texts_that_were_put_in(rows: list[tuple[str, str, str]], caption: str) -> None:
-    page = parse(pieces.table(Grid(header=("a", "b", "c"), rows=tuple(rows), left=(True, False, False)), caption))
+    page = parse(html.table(Grid(header=("a", "b", "c"), rows=tuple(rows), left=(True, False, False)), caption))
     table = page.all("table")[0]
     assert cells(table)[1:] == [[harmless(cell.strip()) for cell in row] for row in rows]
     assert table.all("caption")[0].text == harmless(caption)
@@ -94,16 +95,16 @@ def test_cells_of_a_table_are_the_texts_that_were_put_in(rows: list[tuple[str, s
 
 @given(texts, texts)
 def test_prose_warnings_and_code_read_as_they_were_written(text: str, remedy: str) -> None:
-    told = parse(pieces.prose(text)).text
+    told = parse(html.prose(text)).text
     # Backticks become elements around what they hold.
     assert told.replace("`", "") == harmless(text).replace("`", "")
-    warning = parse(pieces.warnings(Bullets(points=((text, remedy),)))).text.replace("`", "")
+    warning = parse(html.warnings(Bullets(points=((text, remedy),)))).text.replace("`", "")
     assert warning == f"{harmless(text)}What to do: {harmless(remedy)}".replace("`", "")
-    assert parse(pieces.code(text, "SQL")).text == "\n".join(map(harmless, text.split("\n")))
+    assert parse(html.code(text, "SQL")).text == "\n".join(map(harmless, text.split("\n")))
 
 
 def test_backticks_enclose_code_and_markup_stays_text() -> None:
-    assert pieces.prose("give `--by <x>`, <b>") == "<p>give <code>--by &lt;x&gt;</code>, &lt;b&gt;</p>"
+    assert html.prose("give `--by <x>`, <b>") == "<p>give <code>--by &lt;x&gt;</code>, &lt;b&gt;</p>"
 
 
 @given(texts)
@@ -120,7 +121,7 @@ def test_a_chart_is_given_the_texts_without_a_meaning(text: str) -> None:
 
 def test_headings_within_a_table_span_it_and_rows_are_named() -> None:
     grid = Grid(header=("", "a", "b"), rows=(("Time",), (" step", "1", "2")), left=(True, False, False))
-    page = parse(pieces.table(grid, "Figures"))
+    page = parse(html.table(grid, "Figures"))
     heading, name = page.all("tbody")[0].all("th")
     assert (heading.text, heading.attributes["colspan"]) == ("Time", "3")
     assert (name.text, name.attributes["scope"]) == ("step", "row")
