@@ -49,6 +49,10 @@ _EXACT_PAIRS = 200
 # Differences of independent runs that are made at once; of more, only those near the wanted ranks.
 _MOST_DIFFERENCES = 250_000
 
+# The same where few more counts lead to so few; and the runs of each side by which their place is first guessed.
+_FEW_DIFFERENCES = 20_000
+_GUESSED_BY = 64
+
 
 class Scale(Enum):
     """The arithmetic by which two sides are compared."""
@@ -116,7 +120,8 @@ def estimate_shift(
         signs = int(np.count_nonzero(shifts <= 0)), int(np.count_nonzero(shifts >= 0))
     else:
         before, after = map(np.sort, scaled)
-        at = [_select_difference(before, after, rank) for rank in ranks]
+        found = {rank: _select_difference(before, after, rank) for rank in set(ranks)}
+        at = [found[rank] for rank in ranks]
         signs = (
             int(np.sum(before.size - np.searchsorted(before, after, "left"))),
             int(np.sum(np.searchsorted(before, after, "right"))),
@@ -159,21 +164,41 @@ def _select_difference(baseline: Floats, other: Floats, rank: int) -> float:
     low, high = other[0] - baseline[-1], other[-1] - baseline[0]
     # Of each other run the baseline's runs from `first` to before `last` remain, those from `last` on are below.
     first, last = np.zeros(other.size, np.int64), np.full(other.size, baseline.size)
-    while (last - first).sum() > _MOST_DIFFERENCES:
+    below, remaining = 0, baseline.size * other.size
+    pivots = _guess_bracket(baseline, other, rank / remaining)
+    narrows = True
+    while remaining > _MOST_DIFFERENCES or (narrows and remaining > _FEW_DIFFERENCES):
+        for pivot in pivots:
+            if low < pivot < high:
+                start = np.clip(np.searchsorted(baseline, other - pivot, "left"), first, last)
+                if (baseline.size - start).sum() > rank:
+                    high, first = pivot, start
+                else:
+                    low, last = pivot, start
+        before, remaining = remaining, int((last - first).sum())
+        below = int((baseline.size - last).sum())
+        narrows = 2 * remaining < before
         middle = low + (high - low) / 2
         if not low < middle < high:  # all that remain are equal
             place = int(np.argmax(last > first))
             return float(other[place] - baseline[first[place]])
-        start = np.clip(np.searchsorted(baseline, other - middle, "left"), first, last)
-        if (baseline.size - start).sum() > rank:
-            high, first = middle, start
-        else:
-            low, last = middle, start
+        pivots = [middle]
+        if narrows:  # between its ends differences are about evenly spread, unless many are equal
+            share, reach = (rank - below) / remaining, _FEW_DIFFERENCES / 3 / remaining
+            pivots = [low + (high - low) * (share - reach), low + (high - low) * (share + reach)]
     lengths = last - first
     ends = np.cumsum(lengths)
     at = np.arange(ends[-1]) + np.repeat(first - ends + lengths, lengths)
-    left = rank - int((baseline.size - last).sum())
+    left = rank - below
     return float(np.partition(np.repeat(other, lengths) - baseline[at], left)[left])
+
+
+def _guess_bracket(baseline: Floats, other: Floats, share: float) -> list[float]:
+    """Return two values between which this quantile of the differences probably is, by some of the runs."""
+    few = [side[np.linspace(0, side.size - 1, min(side.size, _GUESSED_BY)).astype(np.intp)] for side in (baseline, other)]
+    differences = np.sort(_differences(*few))
+    place, reach = share * differences.size, 0.01 * differences.size
+    return [float(differences[int(np.clip(at, 0, differences.size - 1))]) for at in (place - reach, place + reach)]
 
 
 def _walsh_averages(baseline: Floats, other: Floats) -> Floats:
