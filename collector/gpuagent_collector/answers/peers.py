@@ -126,13 +126,7 @@ def find_peers(ask: Ask, request: Request) -> Peers:
     like = [other for other in runs if _kind(other) == _kind(run)]
     facts = load_facts(ask, [other.run_id for other in like])
     reported = load_reported(ask, like, facts)
-    facts = replace(
-        facts,
-        metrics={
-            run_id: {**facts.metrics.get(run_id, {}), **by_run(reported).get(run_id, {})}
-            for run_id in (other.run_id for other in like)
-        },
-    )
+    facts = replace(facts, metrics=facts.columns.joined(by_run(reported)))
     others = [other for other in like if other.nodes != run.nodes]
     newest = list({other.nodes: other for other in others}.values())
     own = [other for other in like if other.nodes == run.nodes and other is not run]

@@ -2,15 +2,17 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cache, cached_property
-from itertools import chain
-from operator import attrgetter
+from math import isnan
 from typing import Any
 
+import numpy as np
+
 from gpuagent_collector.choices import Stat
+from gpuagent_collector.cohort.columns import Columns, Floats, Rows
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.metrics import ITEMS, METRICS, Metric, by_group, further
 from gpuagent_collector.query.ask import Ask
@@ -105,7 +107,8 @@ class Facts:
 
     def value(self, run: Run, metric: str) -> float | None:
         """Return a figure of a run; None: absent."""
-        return self.by_metric.get(metric, {}).get(run.run_id)
+        figure = self.columns.of(metric).item(self.columns.rows.get(run.run_id, -1))
+        return None if isnan(figure) else figure
 
     @property
     def known(self) -> tuple[Metric, ...]:
@@ -118,53 +121,42 @@ class Facts:
         units = {self.units.get(run.run_id) for run in runs} if metric.unit == ITEMS else set()
         return units.pop() or metric.unit if len(units) == 1 else metric.unit
 
-    def values(self, runs: Iterable[Run], metric: str) -> list[float]:
+    def column(self, runs: Sequence[Run], metric: str) -> Floats:
+        """Return the figure of each run; NaN: absent."""
+        return self.columns.of(metric)[self._find_rows(runs)]
+
+    def array(self, runs: Sequence[Run], metric: str) -> Floats:
         """Return the figure of each run that has it."""
-        figures = map(self.by_metric.get(metric, {}).get, map(_RUN_ID, runs))
-        return [figure for figure in figures if figure is not None]
+        figures = self.column(runs, metric)
+        return figures[~np.isnan(figures)]
+
+    def values(self, runs: Sequence[Run], metric: str) -> list[float]:
+        """Return the figure of each run that has it, as a list."""
+        values: list[float] = self.array(runs, metric).tolist()
+        return values
+
+    def has(self, runs: Sequence[Run], metric: str) -> bool:
+        """Return whether any of these runs has the figure."""
+        return metric in self.columns.by_metric and not np.isnan(self.column(runs, metric)).all()
 
     @cached_property
-    def by_metric(self) -> Mapping[str, Mapping[str, float]]:
-        """The figures of each metric that some run has, by run."""
-        if isinstance(self.metrics, FiguresByRun):
-            return self.metrics.by_metric
-        turned: dict[str, dict[str, float]] = defaultdict(dict)
-        for run_id, figures in self.metrics.items():
-            for name, value in figures.items():
-                turned[name][run_id] = value
-        return turned
+    def columns(self) -> Columns:
+        """The figures by metric."""
+        return self.metrics if isinstance(self.metrics, Columns) else Columns.of_runs(self.metrics)
 
-    def has(self, runs: Iterable[Run], metric: str) -> bool:
-        """Return whether any of these runs has the figure."""
-        figures = self.by_metric.get(metric, {})
-        return bool(figures) and any(run.run_id in figures for run in runs)
+    def _find_rows(self, runs: Sequence[Run]) -> Rows:
+        """Return the rows of runs in the columns; those of a tuple, which cannot change, are found once."""
+        if not isinstance(runs, tuple):
+            return self.columns.find_rows(run.run_id for run in runs)
+        known = self._known_rows.get(id(runs))
+        if known is None:
+            # With the tuple, or another one could get its id.
+            known = self._known_rows[id(runs)] = runs, self.columns.find_rows(run.run_id for run in runs)
+        return known[1]
 
-
-class FiguresByRun(Mapping[str, Mapping[str, float]]):
-    """The figures of each run, made of those of each metric when a run is first asked for.
-
-    Comparing thousands of runs asks by metric alone.
-    """
-
-    def __init__(self, by_metric: Mapping[str, Mapping[str, float]]) -> None:
-        self.by_metric = by_metric
-        self._made: dict[str, Mapping[str, float] | None] = dict.fromkeys(chain.from_iterable(by_metric.values()))
-
-    def __getitem__(self, run_id: str) -> Mapping[str, float]:
-        figures = self._made[run_id]
-        if figures is None:
-            figures = {name: of_runs[run_id] for name, of_runs in self.by_metric.items() if run_id in of_runs}
-            self._made[run_id] = figures
-        return figures
-
-    def __contains__(self, run_id: object) -> bool:
-        return run_id in self._made
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._made)
-
-    def __len__(self) -> int:
-        return len(self._made)
+    @cached_property
+    def _known_rows(self) -> dict[int, tuple[tuple[Run, ...], Rows]]:
+        return {}
 
 
 def load_runs(
@@ -221,14 +213,14 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
     """
     # As one parameter: thousands of runs would make the statement too long; in order: equal questions are alike.
     chosen, stats = sorted(run_ids), tuple(stats)
+    statistics = {"": f"coalesce({stat.value}_value, value)" if stat else "value"}
+    statistics |= {f":{each.value}": f"{each.value}_value" for each in stats}
     parts = {
         "chosen": _CHOSEN,
         "takers": takers(),
-        "values": ", ".join(
-            [
-                f"{{'suffix': '', 'value': {f'coalesce({stat.value}_value, value)' if stat else 'value'}}}",
-                *(f"{{'suffix': ':{each.value}', 'value': {each.value}_value}}" for each in stats),
-            ]
+        "values": " UNION ALL ".join(
+            f"SELECT place, metric, '{suffix}' AS suffix, {value} AS value FROM metrics JOIN chosen USING (run_id)"  # noqa: S608 - of ours
+            for suffix, value in statistics.items()
         ),
     }
     answers = {name: ask(query.format(**parts), [chosen]) for name, query in _FACTS.items()}
@@ -242,12 +234,7 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
     for row in answers["impossible"]:
         impossible[row["run_id"]].append(row)
     return Facts(
-        metrics=FiguresByRun(
-            {
-                row["name"]: dict(zip([chosen[place - 1] for place in row["places"]], row["values"], strict=True))
-                for row in answers["metrics"]
-            }
-        ),
+        metrics=Columns(chosen, {row["name"]: (row["places"], row["values"]) for row in answers["metrics"]}),
         sessions=_by_run(answers["sessions"]),
         devices=_by_run(answers["devices"]),
         texts=texts,
@@ -306,7 +293,6 @@ def _without_place(name: str, value: Any) -> Any:
     return value.rstrip("/").rpartition("/")[2] if name == "model" else _PATH
 
 
-_RUN_ID = attrgetter("run_id")
 _AS_STORED = tuple(one.name for one in fields(Run) if one.name not in {"side", "workload", "command", "parameters"})
 
 # Replaces the value of every parameter that is a path.
@@ -357,10 +343,13 @@ _CHOSEN = "(SELECT unnest(CAST(? AS VARCHAR[])))"
 # Name → query of the facts about the runs in {chosen}.
 _FACTS = {
     "metrics": """
-WITH chosen AS (FROM unnest(CAST(? AS VARCHAR[])) WITH ORDINALITY AS each(run_id, place))
-SELECT metric || each.suffix AS name, list(place) AS places, list(each.value) AS values
-FROM (SELECT place, metric, unnest([{values}]) AS each FROM metrics JOIN chosen USING (run_id))
-WHERE each.value IS NOT NULL
+WITH chosen AS (
+    SELECT run_id, CAST(place AS INTEGER) - 1 AS place
+    FROM unnest(CAST(? AS VARCHAR[])) WITH ORDINALITY AS each(run_id, place)
+)
+SELECT metric || suffix AS name, list(place) AS places, list(value) AS values
+FROM ({values})
+WHERE value IS NOT NULL
 GROUP BY name ORDER BY name""",
     "sessions": """
 WITH {takers}

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Values = Sequence[float] | Floats
 
 
 class Sides(NamedTuple):
@@ -32,8 +33,8 @@ class Sides(NamedTuple):
         matched: whether the runs at the same index are a pair, made one after the other; else all are independent.
     """
 
-    baseline: Sequence[float]
-    other: Sequence[float]
+    baseline: Values
+    other: Values
     matched: bool = False
 
 
@@ -95,19 +96,16 @@ class Shift:
 
 
 def estimate_shift(
-    baseline: Sequence[float],
-    other: Sequence[float],
-    matched: bool = False,
-    *,
-    alpha: float = 0.05,
-    scale: Scale | None = None,
+    baseline: Values, other: Values, matched: bool = False, *, alpha: float = 0.05, scale: Scale | None = None
 ) -> Shift:
     """Return the distance of `other` from `baseline`, with its 1 - alpha interval; for `matched`, see Sides.
 
     `scale` None: a ratio where all values are positive, else a difference.
     """
-    scale = scale or (Scale.RATIO if min(*baseline, *other) > 0 else Scale.DIFFERENCE)
-    scaled = _on_scale(scale, baseline, other)
+    sides = [np.asarray(side, dtype=np.float64) for side in (baseline, other)]
+    if scale is None:
+        scale = Scale.RATIO if min(side.min() for side in sides) > 0 else Scale.DIFFERENCE
+    scaled = [np.log(side) for side in sides] if scale is Scale.RATIO else sides
     lower_tail = _signed_rank_lower_tail(len(other)) if matched else _lower_tail(len(baseline), len(other))
     bound = _bound(lower_tail, alpha)
     size = len(other) * (len(other) + 1) // 2 if matched else len(baseline) * len(other)
@@ -143,11 +141,6 @@ def estimate_shift(
         p_value=min(1.0, 2 * float(lower_tail[extreme])),
         matched=matched,
     )
-
-
-def _on_scale(scale: Scale, *sides: Sequence[float]) -> list[Floats]:
-    arrays = [np.asarray(side, dtype=np.float64) for side in sides]
-    return [np.log(array) for array in arrays] if scale is Scale.RATIO else arrays
 
 
 def _differences(baseline: Floats, other: Floats) -> Floats:
@@ -195,7 +188,9 @@ def _select_difference(baseline: Floats, other: Floats, rank: int) -> float:
 
 def _guess_bracket(baseline: Floats, other: Floats, share: float) -> list[float]:
     """Return two values between which this quantile of the differences probably is, by some of the runs."""
-    few = [side[np.linspace(0, side.size - 1, min(side.size, _GUESSED_BY)).astype(np.intp)] for side in (baseline, other)]
+    few = [
+        side[np.linspace(0, side.size - 1, min(side.size, _GUESSED_BY)).astype(np.intp)] for side in (baseline, other)
+    ]
     differences = np.sort(_differences(*few))
     place, reach = share * differences.size, 0.01 * differences.size
     return [float(differences[int(np.clip(at, 0, differences.size - 1))]) for at in (place - reach, place + reach)]

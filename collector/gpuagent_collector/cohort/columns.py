@@ -1,0 +1,83 @@
+"""The figures of many runs: a column for each metric, a row for each run."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.integer[Any]]
+
+
+class Columns(Mapping[str, Mapping[str, float]]):
+    """Figures by metric, and as a mapping by run.
+
+    Attributes:
+        rows: the row of each run.
+        by_metric: a column for each metric that some run has; NaN: absent. A further, last row is of no run.
+    """
+
+    def __init__(
+        self, run_ids: Sequence[str], figures: Mapping[str, tuple[Sequence[int] | Rows, Sequence[float] | Floats]]
+    ) -> None:
+        """Take the runs, and of each metric the rows that have it and their figures."""
+        self.rows = {run_id: row for row, run_id in enumerate(run_ids)}
+        self._absent = np.full(len(self.rows) + 1, np.nan)
+        self.by_metric: dict[str, Floats] = {}
+        has_any = np.zeros(len(self.rows) + 1, np.bool_)
+        for metric, (rows, values) in figures.items():
+            column = self._absent.copy()
+            column[rows] = values
+            self.by_metric[metric] = column
+            has_any[rows] = True
+        # The runs with figures.
+        self._run_ids = dict.fromkeys(run_id for run_id, row in self.rows.items() if has_any[row])
+
+    @classmethod
+    def of_runs(cls, metrics: Mapping[str, Mapping[str, float]]) -> "Columns":
+        """Return columns of the figures of each run."""
+        figures: dict[str, tuple[list[int], list[float]]] = {}
+        for row, of_run in enumerate(metrics.values()):
+            for metric, value in of_run.items():
+                rows, values = figures.setdefault(metric, ([], []))
+                rows.append(row)
+                values.append(value)
+        return cls(list(metrics), figures)
+
+    def joined(self, metrics: Mapping[str, Mapping[str, float]]) -> "Columns":
+        """Return these columns with further figures of runs, which replace those of the same metric."""
+        more = Columns.of_runs(metrics)
+        run_ids = list(dict.fromkeys([*self.rows, *more.rows]))
+        own, others = self.find_rows(run_ids), more.find_rows(run_ids)
+        figures = {}
+        for metric in dict.fromkeys([*self.by_metric, *more.by_metric]):
+            column, further = self.of(metric)[own], more.of(metric)[others]
+            column = np.where(np.isnan(further), column, further)
+            rows = np.flatnonzero(~np.isnan(column))
+            figures[metric] = rows, column[rows]
+        return Columns(run_ids, figures)
+
+    def of(self, metric: str) -> Floats:
+        """Return the column of a metric; all NaN where no run has it."""
+        return self.by_metric.get(metric, self._absent)
+
+    def find_rows(self, run_ids: Iterable[str]) -> Rows:
+        """Return the rows of runs; -1, the last one, for an unknown run."""
+        return np.fromiter((self.rows.get(run_id, -1) for run_id in run_ids), np.int32)
+
+    def __getitem__(self, run_id: str) -> dict[str, float]:
+        if run_id not in self._run_ids:
+            raise KeyError(run_id)
+        row = self.rows[run_id]
+        figures = {metric: column.item(row) for metric, column in self.by_metric.items()}
+        return {metric: figure for metric, figure in figures.items() if figure == figure}
+
+    def __contains__(self, run_id: object) -> bool:
+        return run_id in self._run_ids
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._run_ids)
+
+    def __len__(self) -> int:
+        return len(self._run_ids)
