@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Rows = NDArray[np.integer[Any]]
 
+# A metric, the rows that have it, and their figures.
+Piece = tuple[str, Sequence[int] | Rows, Sequence[float] | Floats]
+
 
 class Columns(Mapping[str, Mapping[str, float]]):
     """Figures by metric, and as a mapping by run.
@@ -18,18 +21,16 @@ class Columns(Mapping[str, Mapping[str, float]]):
         by_metric: a column for each metric that some run has; NaN: absent. A further, last row is of no run.
     """
 
-    def __init__(
-        self, run_ids: Sequence[str], figures: Mapping[str, tuple[Sequence[int] | Rows, Sequence[float] | Floats]]
-    ) -> None:
-        """Take the runs, and of each metric the rows that have it and their figures."""
+    def __init__(self, run_ids: Sequence[str], figures: Iterable[Piece]) -> None:
+        """Take the runs, and figures in pieces of one metric each."""
         self.rows = {run_id: row for row, run_id in enumerate(run_ids)}
         self._absent = np.full(len(self.rows) + 1, np.nan)
         self.by_metric: dict[str, Floats] = {}
         has_any = np.zeros(len(self.rows) + 1, np.bool_)
-        for metric, (rows, values) in figures.items():
-            column = self._absent.copy()
-            column[rows] = values
-            self.by_metric[metric] = column
+        for metric, rows, values in figures:
+            if metric not in self.by_metric:
+                self.by_metric[metric] = self._absent.copy()
+            self.by_metric[metric][rows] = values
             has_any[rows] = True
         # The runs with figures.
         self._run_ids = dict.fromkeys(run_id for run_id, row in self.rows.items() if has_any[row])
@@ -37,25 +38,19 @@ class Columns(Mapping[str, Mapping[str, float]]):
     @classmethod
     def of_runs(cls, metrics: Mapping[str, Mapping[str, float]]) -> "Columns":
         """Return columns of the figures of each run."""
-        figures: dict[str, tuple[list[int], list[float]]] = {}
-        for row, of_run in enumerate(metrics.values()):
-            for metric, value in of_run.items():
-                rows, values = figures.setdefault(metric, ([], []))
-                rows.append(row)
-                values.append(value)
-        return cls(list(metrics), figures)
+        rows = enumerate(metrics.values())
+        return cls(list(metrics), ((metric, [row], [each]) for row, of_run in rows for metric, each in of_run.items()))
 
     def joined(self, metrics: Mapping[str, Mapping[str, float]]) -> "Columns":
         """Return these columns with further figures of runs, which replace those of the same metric."""
         more = Columns.of_runs(metrics)
         run_ids = list(dict.fromkeys([*self.rows, *more.rows]))
-        own, others = self.find_rows(run_ids), more.find_rows(run_ids)
-        figures = {}
-        for metric in dict.fromkeys([*self.by_metric, *more.by_metric]):
-            column, further = self.of(metric)[own], more.of(metric)[others]
-            column = np.where(np.isnan(further), column, further)
-            rows = np.flatnonzero(~np.isnan(column))
-            figures[metric] = rows, column[rows]
+        figures = []
+        for each in (self, more):
+            places = each.find_rows(run_ids)
+            for metric, column in each.by_metric.items():
+                rows = np.flatnonzero(~np.isnan(column[places]))
+                figures.append((metric, rows, column[places][rows]))
         return Columns(run_ids, figures)
 
     def of(self, metric: str) -> Floats:

@@ -3,7 +3,7 @@
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import compress
 from math import isnan, log, log1p
@@ -15,7 +15,7 @@ from gpuagent_collector.runs.arguments import identify_command
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, match_runs
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.specs import SpecRow
-from gpuagent_collector.statistics.shift import Scale, Shift, Sides, estimate_shift, least_pairs
+from gpuagent_collector.statistics.shift import Floats, Scale, Shift, Sides, Values, estimate_shift, least_pairs
 from gpuagent_collector.statistics.summaries import GeometricMean, geometric_mean
 from gpuagent_collector.statistics.verdicts import Judgement, Verdict, judge
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -37,7 +37,7 @@ class Figure:
     median: float
     lowest: float
     highest: float
-    values: tuple[float, ...]
+    values: Floats = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,13 +334,14 @@ def _unit(block: Block, facts: Facts, metric: Metric) -> str:
 
 
 def _figure(block: Block, side: str, facts: Facts, metric: Metric) -> Figure:
-    return make_figure(side, facts.values(block.cell(side).runs, metric.name))
+    return make_figure(side, facts.array(block.cell(side).runs, metric.name))
 
 
-def make_figure(side: str, values: Sequence[float]) -> Figure:
+def make_figure(side: str, values: Values) -> Figure:
     """Return the median and range of at least one value."""
-    bounds = {"lowest": min(values), "highest": max(values)}
-    return Figure(side=side, runs=len(values), median=float(np.median(values)), **bounds, values=tuple(values))
+    array = np.asarray(values, dtype=np.float64)
+    median, lowest, highest = float(np.median(array)), float(array.min()), float(array.max())
+    return Figure(side=side, runs=array.size, median=median, lowest=lowest, highest=highest, values=array)
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, for the cached property

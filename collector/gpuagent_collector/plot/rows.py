@@ -79,7 +79,7 @@ def draw_dots(matrix: Matrix, width_mm: float) -> Picture:
         divisor = panel.scale.divisor
         for mark in panel.marks:
             own, figure = color(mark.series), mark.figure
-            values, ends = [value / divisor for value in figure.values], median_interval(figure.values)
+            values, ends = figure.values / divisor, median_interval(figure.values.tolist())
             dots: dict[str, Any] = {"ls": "none", "marker": "o", "ms": 2.2, "mfc": "none", "mec": QUIET, "mew": 0.4}
             panel.axes.plot(values, [mark.y] * figure.runs, zorder=2, **dots)
             if ends:

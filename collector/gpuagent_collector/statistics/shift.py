@@ -118,8 +118,7 @@ def estimate_shift(
         signs = int(np.count_nonzero(shifts <= 0)), int(np.count_nonzero(shifts >= 0))
     else:
         before, after = map(np.sort, scaled)
-        found = {rank: _select_difference(before, after, rank) for rank in set(ranks)}
-        at = [found[rank] for rank in ranks]
+        at = _select_differences(before, after, ranks)
         signs = (
             int(np.sum(before.size - np.searchsorted(before, after, "left"))),
             int(np.sum(np.searchsorted(before, after, "right"))),
@@ -149,16 +148,31 @@ def _differences(baseline: Floats, other: Floats) -> Floats:
     return differences
 
 
-def _select_difference(baseline: Floats, other: Floats, rank: int) -> float:
-    """Return the difference of this rank, from 0, of every two runs of sorted sides, to the last bits.
+def _select_differences(baseline: Floats, other: Floats, ranks: Sequence[int]) -> list[float]:
+    """Return the differences of these ranks, from 0, of every two runs of sorted sides, to the last bits."""
+    few = [side[np.linspace(0, side.size - 1, _GUESSED_BY).astype(np.intp)] for side in (baseline, other)]
+    guesses = np.sort(_differences(*few))
+    found: dict[int, float] = {}
+    below, near = 0, np.empty(0)
+    for rank in sorted(ranks):
+        if not below <= rank < below + near.size:
+            below, near = _find_differences_near(rank, baseline, other, guesses)
+        found[rank] = float(np.partition(near, rank - below)[rank - below])
+    return [found[rank] for rank in ranks]
 
-    The value is bracketed by counting: the differences of two times 5,000 runs would take 200 MB.
+
+def _find_differences_near(rank: int, baseline: Floats, other: Floats, guesses: Floats) -> tuple[int, Floats]:
+    """Return some differences, that of this rank among them, and how many of all are below these.
+
+    They are bracketed by counting: the differences of two times 5,000 runs would take 200 MB. `guesses` are an even
+    choice of all differences, sorted.
     """
     low, high = other[0] - baseline[-1], other[-1] - baseline[0]
     # Of each other run the baseline's runs from `first` to before `last` remain, those from `last` on are below.
     first, last = np.zeros(other.size, np.int64), np.full(other.size, baseline.size)
     below, remaining = 0, baseline.size * other.size
-    pivots = _guess_bracket(baseline, other, rank / remaining)
+    place, reach = rank / remaining * guesses.size, 0.01 * guesses.size
+    pivots = guesses[np.clip([place - reach, place + reach], 0, guesses.size - 1).astype(np.intp)].tolist()
     narrows = True
     while remaining > _MOST_DIFFERENCES or (narrows and remaining > _FEW_DIFFERENCES):
         for pivot in pivots:
@@ -173,8 +187,8 @@ def _select_difference(baseline: Floats, other: Floats, rank: int) -> float:
         narrows = 2 * remaining < before
         middle = low + (high - low) / 2
         if not low < middle < high:  # all that remain are equal
-            place = int(np.argmax(last > first))
-            return float(other[place] - baseline[first[place]])
+            at = int(np.argmax(last > first))
+            return rank, other[at : at + 1] - baseline[first[at]]
         pivots = [middle]
         if narrows:  # between its ends differences are about evenly spread, unless many are equal
             share, reach = (rank - below) / remaining, _FEW_DIFFERENCES / 3 / remaining
@@ -182,18 +196,7 @@ def _select_difference(baseline: Floats, other: Floats, rank: int) -> float:
     lengths = last - first
     ends = np.cumsum(lengths)
     at = np.arange(ends[-1]) + np.repeat(first - ends + lengths, lengths)
-    left = rank - below
-    return float(np.partition(np.repeat(other, lengths) - baseline[at], left)[left])
-
-
-def _guess_bracket(baseline: Floats, other: Floats, share: float) -> list[float]:
-    """Return two values between which this quantile of the differences probably is, by some of the runs."""
-    few = [
-        side[np.linspace(0, side.size - 1, min(side.size, _GUESSED_BY)).astype(np.intp)] for side in (baseline, other)
-    ]
-    differences = np.sort(_differences(*few))
-    place, reach = share * differences.size, 0.01 * differences.size
-    return [float(differences[int(np.clip(at, 0, differences.size - 1))]) for at in (place - reach, place + reach)]
+    return below, np.repeat(other, lengths) - baseline[at]
 
 
 def _walsh_averages(baseline: Floats, other: Floats) -> Floats:

@@ -25,13 +25,13 @@ def test_lists_of_numbers_become_what_arrow_makes_of_them() -> None:
 
 
 def test_figures_by_metric_are_the_same_by_run() -> None:
-    figures = Columns(["one", "two", "three"], {"power": ([0, 1], [1.0, 2.0]), "loss": ([1], [0.5])})
+    figures = Columns(["one", "two", "three"], [("power", [0, 1], [1.0, 2.0]), ("loss", [1], [0.5])])
     assert dict(figures) == {"one": {"power": 1.0}, "two": {"power": 2.0, "loss": 0.5}}
     assert ("one" in figures, "three" in figures, figures.get("three")) == (True, False, None)
     assert figures.of("loss")[figures.find_rows(["two", "unknown"])].tolist()[:1] == [0.5]
 
 
 def test_joined_figures_replace_those_of_the_same_metric() -> None:
-    figures = Columns(["one", "two"], {"power": ([0, 1], [1.0, 2.0])})
+    figures = Columns(["one", "two"], [("power", [0, 1], [1.0, 2.0])])
     joined = figures.joined({"two": {"power": 3.0, "loss": 0.5}, "three": {"loss": 1.5}})
     assert dict(joined) == {"one": {"power": 1.0}, "two": {"power": 3.0, "loss": 0.5}, "three": {"loss": 1.5}}
