@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from gpuagent_collector.choices import Stat
-from gpuagent_collector.cohort.columns import Columns, Floats, Piece, Rows
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.metrics import ITEMS, METRICS, Metric, by_group, further
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.run_sessions import are_rivals, on_other_machine, spans, takers
 from gpuagent_collector.runs.arguments import Command, find_argument, is_path, name_commands
+from gpuagent_collector.runs.columns import Columns, Floats, Piece, Rows
 from gpuagent_collector.runs.facets import JOINT, Facet
 
 Record = Mapping[str, Any]
@@ -220,7 +220,7 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
     for first in range(0, len(chosen), _RUNS_AT_ONCE):
         rows = ask(_METRICS.format(values=values), [chosen[first : first + _RUNS_AT_ONCE]])
         figures += [(row["name"], np.asarray(row["places"]) + first, row["values"]) for row in rows]
-    answers: dict[str, list[Record]] = defaultdict(list)
+    answers: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in ask(_ALL_FACTS, [chosen]):
         answers |= {name: rows or [] for name, rows in row.items()}
     gpu_events: dict[str, list[Record]] = defaultdict(list)

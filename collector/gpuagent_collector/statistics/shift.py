@@ -187,8 +187,8 @@ def _find_differences_near(rank: int, baseline: Floats, other: Floats, guesses: 
         narrows = 2 * remaining < before
         middle = low + (high - low) / 2
         if not low < middle < high:  # all that remain are equal
-            at = int(np.argmax(last > first))
-            return rank, other[at : at + 1] - baseline[first[at]]
+            one = int(np.argmax(last > first))
+            return rank, other[one : one + 1] - baseline[first[one]]
         pivots = [middle]
         if narrows:  # between its ends differences are about evenly spread, unless many are equal
             share, reach = (rank - below) / remaining, _FEW_DIFFERENCES / 3 / remaining

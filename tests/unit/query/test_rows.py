@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from gpuagent_collector.cohort.columns import Columns
 from gpuagent_collector.query.rows import rows_of
+from gpuagent_collector.runs.columns import Columns
 
 
 def test_lists_of_numbers_become_what_arrow_makes_of_them() -> None:

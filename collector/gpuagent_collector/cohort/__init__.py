@@ -1,1 +1,0 @@
-"""Runs that belong together: which are alike, their figures, their groups and their pairs."""
