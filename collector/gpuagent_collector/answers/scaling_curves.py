@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
 from math import inf
 from statistics import median
 from typing import Any
@@ -159,8 +160,13 @@ _GROWING = ("identity", "device", "node_count")
 _APART = frozenset({"ranks", "nodes", "batch-size", "steps", "elastic", "trace", "profile", "counters"})
 
 
-def _parameters(run: Run) -> dict[str, Any]:
-    values = json.loads(run.parameters).items()
+def _parameters(run: Run) -> Mapping[str, Any]:
+    return _read_parameters(run.parameters)
+
+
+@lru_cache(maxsize=4096)  # thousands of runs have the same
+def _read_parameters(text: str) -> Mapping[str, Any]:
+    values = json.loads(text).items()
     return {name.replace("_", "-"): value for name, value in values if value is not None}
 
 

@@ -1,6 +1,7 @@
 """The figures of many runs: a column for each metric, a row for each run."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -61,12 +62,10 @@ class Columns(Mapping[str, Mapping[str, float]]):
         """Return the rows of runs; -1, the last one, for an unknown run."""
         return np.fromiter((self.rows.get(run_id, -1) for run_id in run_ids), np.int32)
 
-    def __getitem__(self, run_id: str) -> dict[str, float]:
+    def __getitem__(self, run_id: str) -> Mapping[str, float]:
         if run_id not in self._run_ids:
             raise KeyError(run_id)
-        row = self.rows[run_id]
-        figures = {metric: column.item(row) for metric, column in self.by_metric.items()}
-        return {metric: figure for metric, figure in figures.items() if figure == figure}
+        return _OfRun(self.by_metric, self.rows[run_id])
 
     def __contains__(self, run_id: object) -> bool:
         return run_id in self._run_ids
@@ -76,3 +75,23 @@ class Columns(Mapping[str, Mapping[str, float]]):
 
     def __len__(self) -> int:
         return len(self._run_ids)
+
+
+class _OfRun(Mapping[str, float]):
+    """The figures of one run, which are looked up in the columns."""
+
+    def __init__(self, by_metric: Mapping[str, Floats], row: int) -> None:
+        self._by_metric = by_metric
+        self._row = row
+
+    def __getitem__(self, metric: str) -> float:
+        figure = self._by_metric[metric].item(self._row)
+        if isnan(figure):
+            raise KeyError(metric)
+        return figure
+
+    def __iter__(self) -> Iterator[str]:
+        return (metric for metric, column in self._by_metric.items() if not isnan(column.item(self._row)))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -136,6 +136,11 @@ class Facts:
         values: list[float] = self.array(runs, metric).tolist()
         return values
 
+    def medians(self, runs: Sequence[Run]) -> dict[str, float]:
+        """Return the median of each figure over the runs that have it."""
+        arrays = {metric: self.array(runs, metric) for metric in self.columns.by_metric}
+        return {metric: float(np.median(array)) for metric, array in arrays.items() if array.size}
+
     def has(self, runs: Sequence[Run], metric: str) -> bool:
         """Return whether any of these runs has the figure."""
         return metric in self.columns.by_metric and not np.isnan(self.column(runs, metric)).all()
