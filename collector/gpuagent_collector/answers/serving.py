@@ -282,6 +282,7 @@ def _point(
     level: float, block: Block, side: str, baseline: str, failed: int, limits: Limits, facts: Facts, alpha: float
 ) -> Point:
     runs = block.cell(side).runs
+    figures = facts.medians(runs)
     low, high = median_interval(facts.values(runs, limits.metric)) or (None, None)
     has_baseline = side != baseline == block.baseline and facts.has(block.cell(baseline).runs, limits.metric)
     sides = values_of_sides(facts, least_pairs(1, alpha), block, side, BY_NAME[limits.metric])
@@ -289,7 +290,7 @@ def _point(
         load=level,
         runs=len(runs),
         failed=failed,
-        figures=facts.medians(runs),
+        figures=figures,
         low=low,
         high=high,
         shift=estimate_shift(*sides, alpha=alpha) if has_baseline else None,

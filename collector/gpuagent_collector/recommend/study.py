@@ -44,19 +44,16 @@ def find_reasons(ask: Ask, facet: Facet, blocks: Sequence[Block], facts: Facts) 
     measured = [run for run in load_runs(ask, facet, workload=ROOFS, experiment=None) if run.status == "succeeded"]
     ceilings = load_trials(ask, measured, load_facts(ask, [run.run_id for run in measured])) if measured else []
     # Without measured roofs no run has a share of them.
-    runs = [run for block in blocks for cell in block.cells for run in cell.runs if ceilings]
+    runs = [run for block in blocks for cell in block.cells for run in cell.runs] if ceilings else []
     trials = {trial.run.run_id: trial for trial in load_trials(ask, runs, facts)}
-    return [
-        tuple(
-            Reasons(
-                side=cell.side,
-                bounds=_bounds(cell, [trials[run.run_id] for run in cell.runs if ceilings], facts, ceilings),
-            )
-            for cell in block.cells
-            if cell.runs
-        )
-        for block in blocks
-    ]
+    found = []
+    for block in blocks:
+        reasons = []
+        for cell in (cell for cell in block.cells if cell.runs):
+            of_cell = [trials[run.run_id] for run in cell.runs if run.run_id in trials]
+            reasons.append(Reasons(side=cell.side, bounds=_bounds(cell, of_cell, facts, ceilings)))
+        found.append(tuple(reasons))
+    return found
 
 
 def _bounds(cell: Cell, trials: Sequence[Trial], facts: Facts, ceilings: Iterable[Trial]) -> tuple[Bound, ...]:
