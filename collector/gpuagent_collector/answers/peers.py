@@ -125,12 +125,13 @@ def find_peers(ask: Ask, request: Request) -> Peers:
     run = _choose(runs, request.name)
     # Peers may be on any platform.
     like = group_like(runs, "platform")[like_key(run, "platform")]
-    facts = load_facts(ask, [other.run_id for other in like])
-    reported = load_reported(ask, like, facts)
-    facts = replace(facts, metrics=facts.columns.joined(by_run(reported)))
     others = [other for other in like if other.nodes != run.nodes]
     newest = list({other.nodes: other for other in others}.values())
     own = [other for other in like if other.nodes == run.nodes and other is not run]
+    like = [run, *newest, *own]
+    facts = load_facts(ask, [other.run_id for other in like])
+    reported = load_reported(ask, like, facts)
+    facts = replace(facts, metrics=facts.columns.joined(by_run(reported)))
     metrics = {one.metric.name: one.metric for one in reported}
     metrics |= {metric.name: metric for metric in facts.known if request.everything or metric.name in _USUAL}
     places = (

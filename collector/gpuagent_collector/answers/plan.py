@@ -21,7 +21,7 @@ from gpuagent_collector.present.answer import Answer, Section
 from gpuagent_collector.present.table import Column, Table, data_table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Block, Cell, match_runs, tell_apart
-from gpuagent_collector.runs.data import Facts, Run, load_facts
+from gpuagent_collector.runs.data import Facts, Run, load_figures
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
 from gpuagent_collector.runs.like import group_like
@@ -259,11 +259,12 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
         where=question.where,
     )
     succeeded = [run for run in runs if run.status == "succeeded"]
-    facts = load_facts(ask, [run.run_id for run in succeeded], question.stat)
     blocks = _blocks(succeeded)
     if question.metric is not None and question.metric not in BY_NAME:
         raise MisuseError(f"--metric {question.metric} is unknown; there are: {', '.join(BY_NAME)}")
     metrics = [BY_NAME[name] for name in ([question.metric] if question.metric else DEFAULT_PRIMARIES)]
+    wanted = [*(metric.name for metric in metrics), *(metric.name for metric in SERVING_METRICS)]
+    facts = Facts(metrics=load_figures(ask, [run.run_id for run in succeeded], question.stat, metrics=wanted))
     if blocks and all(_is_asked(block, metric) for block in blocks for metric in metrics):
         raise GpuAgentError(_load_was_asked(succeeded, facts))
     for metric in metrics:

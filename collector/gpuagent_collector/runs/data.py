@@ -17,6 +17,7 @@ from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.metrics import ITEMS, METRICS, Metric, by_group, further
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.execute import Parameter
+from gpuagent_collector.query.literal import literal
 from gpuagent_collector.run_sessions import are_rivals, on_other_machine, spans, takers
 from gpuagent_collector.runs.arguments import Command, find_argument, is_path, name_commands
 from gpuagent_collector.runs.columns import Columns, Floats, Piece, Rows
@@ -90,15 +91,15 @@ class Facts:
     """
 
     metrics: Mapping[str, Mapping[str, float]]
-    sessions: Mapping[str, list[Record]]
-    devices: Mapping[str, list[Record]]
-    texts: Mapping[str, Mapping[str, str]]
-    short: frozenset[str]
-    gap_seconds: Mapping[str, float]
-    impossible: Mapping[str, list[Record]]
-    neighbours: Mapping[str, list[str]]
-    gpu_events: Mapping[str, list[Record]]
-    units: Mapping[str, str]
+    sessions: Mapping[str, list[Record]] = field(default_factory=dict)
+    devices: Mapping[str, list[Record]] = field(default_factory=dict)
+    texts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    short: frozenset[str] = frozenset()
+    gap_seconds: Mapping[str, float] = field(default_factory=dict)
+    impossible: Mapping[str, list[Record]] = field(default_factory=dict)
+    neighbours: Mapping[str, list[str]] = field(default_factory=dict)
+    gpu_events: Mapping[str, list[Record]] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
     left: Mapping[str, int] = field(default_factory=dict)
     thinned: Mapping[str, int] = field(default_factory=dict)
     twins: Mapping[str, list[str]] = field(default_factory=dict)
@@ -204,27 +205,42 @@ def load_runs(
     return list({run.run_id: run for _, run in found}.values())
 
 
-def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats: Iterable[Stat] = ()) -> Facts:
-    """Return the facts about the runs.
+def load_figures(
+    ask: Ask,
+    run_ids: Iterable[str],
+    stat: Stat | None = None,
+    stats: Iterable[Stat] = (),
+    metrics: Sequence[str] | None = None,
+) -> Columns:
+    """Return the figures of the runs.
 
     Args:
         ask: runs a query on the store.
         run_ids: the runs.
         stat: the statistic of sampled quantities; None: the usual one.
         stats: further statistics, as metrics of their own.
+        metrics: the wanted ones; None: all.
     """
-    # As one parameter: thousands of runs would make the statement too long; in order: equal questions are alike.
-    chosen, stats = sorted(set(run_ids)), tuple(stats)
+    # In order: equal questions are alike.
+    chosen = sorted(set(run_ids))
     statistics = {"": f"coalesce({stat.value}_value, value)" if stat else "value"}
     statistics |= {f":{each.value}": f"{each.value}_value" for each in stats}
+    among = "" if metrics is None else f"WHERE metric IN ({', '.join(map(literal, metrics))})"
     values = " UNION ALL ".join(
-        f"SELECT place, metric, '{suffix}' AS suffix, {value} AS value FROM metrics JOIN chosen USING (run_id)"  # noqa: S608
+        f"SELECT place, metric, '{suffix}' AS suffix, {value} AS value FROM metrics JOIN chosen USING (run_id) {among}"  # noqa: S608
         for suffix, value in statistics.items()
     )
     figures: list[Piece] = []
+    # As one parameter: thousands of runs would make the statement too long.
     for first in range(0, len(chosen), _RUNS_AT_ONCE):
         rows = ask(_METRICS.format(values=values), [chosen[first : first + _RUNS_AT_ONCE]])
         figures += [(row["name"], np.asarray(row["places"]) + first, row["values"]) for row in rows]
+    return Columns(chosen, sorted(figures, key=itemgetter(0)))
+
+
+def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats: Iterable[Stat] = ()) -> Facts:
+    """Return the facts about the runs; the arguments are those of `load_figures`."""
+    chosen, stats = sorted(set(run_ids)), tuple(stats)
     answers: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in ask(_ALL_FACTS, [chosen]):
         answers |= {name: rows or [] for name, rows in row.items()}
@@ -235,7 +251,7 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
     for row in answers["impossible"]:
         impossible[row["run_id"]].append(row)
     return Facts(
-        metrics=Columns(chosen, sorted(figures, key=itemgetter(0))),
+        metrics=load_figures(ask, chosen, stat, stats),
         sessions=_by_run(answers["sessions"], chosen),
         devices=_by_run(answers["devices"], chosen),
         texts=_texts(answers["texts"], chosen),
