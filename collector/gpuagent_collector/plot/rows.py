@@ -97,7 +97,9 @@ _ENDS: tuple[tuple[Callable[[Iterable[float]], float], str], ...] = ((min, "lowe
 
 
 def _note_dots(matrix: Matrix) -> str:
-    has_lines = any(median_interval(figure.values) for line in matrix.lines for figure in line.figures.values())
+    has_lines = any(
+        median_interval(figure.values.tolist()) for line in matrix.lines for figure in line.figures.values()
+    )
     lines = ", the line its 95 % interval (sign test, from 6 runs on)" if has_lines else ""
     return f"Each run is a small circle; the large mark is the median over runs{lines}."
 

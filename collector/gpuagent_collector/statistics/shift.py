@@ -167,12 +167,13 @@ def _find_differences_near(rank: int, baseline: Floats, other: Floats, guesses: 
     They are bracketed by counting: the differences of two times 5,000 runs would take 200 MB. `guesses` are an even
     choice of all differences, sorted.
     """
-    low, high = other[0] - baseline[-1], other[-1] - baseline[0]
+    low, high = other[0] - baseline[-1] - 1, other[-1] - baseline[0] + 1
     # Of each other run the baseline's runs from `first` to before `last` remain, those from `last` on are below.
     first, last = np.zeros(other.size, np.int64), np.full(other.size, baseline.size)
     below, remaining = 0, baseline.size * other.size
     place, reach = rank / remaining * guesses.size, 0.01 * guesses.size
     pivots = guesses[np.clip([place - reach, place + reach], 0, guesses.size - 1).astype(np.intp)].tolist()
+    bits = 4 * float(np.spacing(max(np.abs(baseline).max(), np.abs(other).max())))
     narrows = True
     while remaining > _MOST_DIFFERENCES or (narrows and remaining > _FEW_DIFFERENCES):
         for pivot in pivots:
@@ -185,14 +186,18 @@ def _find_differences_near(rank: int, baseline: Floats, other: Floats, guesses: 
         before, remaining = remaining, int((last - first).sum())
         below = int((baseline.size - last).sum())
         narrows = 2 * remaining < before
-        middle = low + (high - low) / 2
-        if not low < middle < high:  # all that remain are equal
-            one = int(np.argmax(last > first))
-            return rank, other[one : one + 1] - baseline[first[one]]
-        pivots = [middle]
+        rows = np.flatnonzero(last > first)
+        middles = other[rows] - baseline[(first + last)[rows] // 2]
+        if high - low <= 2 * bits:  # all that remain are equal
+            return rank, middles[:1]
         if narrows:  # between its ends differences are about evenly spread, unless many are equal
             share, reach = (rank - below) / remaining, _FEW_DIFFERENCES / 3 / remaining
             pivots = [low + (high - low) * (share - reach), low + (high - low) * (share + reach)]
+        else:  # a quarter of the differences is on each side of the rows' middle one, or equal to it
+            order = np.argsort(middles)
+            weights = np.cumsum((last - first)[rows[order]])
+            middle = float(middles[order[np.searchsorted(weights, remaining / 2)]])
+            pivots = [middle - bits, middle + bits]
     lengths = last - first
     ends = np.cumsum(lengths)
     at = np.arange(ends[-1]) + np.repeat(first - ends + lengths, lengths)

@@ -1,6 +1,7 @@
 """Like runs agree in every facet that is not left out."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -44,8 +45,9 @@ RUN = Run(
         ("node_count", 2),
     ],
 )
-def test_runs_that_differ_in_a_facet_are_alike_only_without_it(facet: str, value: object) -> None:
-    other = replace(RUN, **{facet: value})
+def test_runs_that_differ_in_a_facet_are_alike_only_without_it(facet: str, value: Any) -> None:
+    changed: dict[str, Any] = {facet: value}
+    other = replace(RUN, **changed)
     assert like_key(other) != like_key(RUN)
     left_out = "identity" if facet == "command" else facet
     assert like_key(other, left_out) == like_key(RUN, left_out)
