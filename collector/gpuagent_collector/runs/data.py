@@ -244,12 +244,6 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
     answers: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in ask(_ALL_FACTS, [chosen]):
         answers |= {name: rows or [] for name, rows in row.items()}
-    gpu_events: dict[str, list[Record]] = defaultdict(list)
-    for row in answers["gpu_events"]:
-        gpu_events[row["run_id"]].append(row)
-    impossible: dict[str, list[Record]] = defaultdict(list)
-    for row in answers["impossible"]:
-        impossible[row["run_id"]].append(row)
     return Facts(
         metrics=load_figures(ask, chosen, stat, stats),
         sessions=_by_run(answers["sessions"], chosen),
@@ -257,10 +251,10 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
         texts=_texts(answers["texts"], chosen),
         short=frozenset(row["run_id"] for row in answers["short"]),
         gap_seconds={row["run_id"]: row["value"] for row in answers["gaps"]},
-        impossible=impossible,
+        impossible=_by_run(answers["impossible"], chosen),
+        gpu_events=_by_run(answers["gpu_events"], chosen),
         neighbours={row["run_id"]: row["value"] for row in answers["neighbours"]},
         twins={row["run_id"]: sorted(row["value"]) for row in answers["twins"]},
-        gpu_events=gpu_events,
         units={row["run_id"]: row["value"] for row in answers["units"]},
         left={row["run_id"]: row["processes"] for row in answers["notes"] if row["processes"]},
         thinned={row["run_id"]: row["every"] for row in answers["notes"] if row["every"]},
@@ -448,10 +442,10 @@ FROM (  -- the part of each that no earlier one covers: several sources can be s
 )
 GROUP BY run_id""",
     "impossible": """
-SELECT run_id, dropped.source, quantity, sum(readings)::BIGINT AS readings
+SELECT [place] AS places, dropped.source, quantity, sum(readings)::BIGINT AS readings
 FROM own JOIN impossible_readings AS dropped USING (session_id)
 WHERE coalesce(dropped.from_time, dropped.time) <= ended_at AND dropped.time >= started_at
-GROUP BY run_id, dropped.source, quantity ORDER BY readings DESC, quantity""",
+GROUP BY place, dropped.source, quantity ORDER BY readings DESC, quantity""",
     "neighbours": f"""
 SELECT stay.run_id, list(DISTINCT other.run_id) AS value
 FROM stays AS stay SEMI JOIN chosen USING (run_id) JOIN stays AS other
@@ -464,17 +458,17 @@ FROM own JOIN spans AS mine USING (session_id) JOIN spans AS other ON {are_rival
 WHERE other.since <= ended_at AND other.until >= started_at
 GROUP BY run_id""",  # noqa: S608 - names of the schema
     "gpu_events": """
-SELECT DISTINCT run_id, number, words
+SELECT list(DISTINCT place) AS places, number, words
 FROM (  -- the health of a MIG instance is that of its GPU
-    SELECT DISTINCT run_id, run_devices.node_id, coalesce(parent_device_id, device_id) AS device_id
-    FROM run_devices SEMI JOIN chosen USING (run_id) LEFT JOIN session_devices USING (session_id, device_id)
+    SELECT DISTINCT run_id, place, run_devices.node_id, coalesce(parent_device_id, device_id) AS device_id
+    FROM run_devices JOIN chosen USING (run_id) LEFT JOIN session_devices USING (session_id, device_id)
 ) AS boards
 JOIN lives USING (run_id) JOIN gpu_events AS happened
     ON happened.node_id = boards.node_id AND happened.device_id = boards.device_id
     -- The agent polls once a second.
     AND happened.time BETWEEN started_at AND ended_at + INTERVAL 2 SECONDS
 WHERE event = 'xid'
-ORDER BY run_id, number""",
+GROUP BY number, words ORDER BY number""",
 }
 
 _ALL_FACTS = f"""
