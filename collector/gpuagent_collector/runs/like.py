@@ -1,4 +1,4 @@
-"""What makes runs alike: what ran, and the circumstances in which it ran."""
+"""Likeness of runs: what ran, and the circumstances in which it ran."""
 
 from collections import defaultdict
 from collections.abc import Iterable
