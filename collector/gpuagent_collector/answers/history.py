@@ -18,10 +18,11 @@ from gpuagent_collector.present.answer import Answer, Section
 from gpuagent_collector.present.human import change, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import Command, identify_command
+from gpuagent_collector.runs.arguments import Command
 from gpuagent_collector.runs.data import Facts, Run, load_facts
-from gpuagent_collector.runs.facets import CONDITIONS, find_facet
+from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.like import like_key
 from gpuagent_collector.runs.releases import Release, States, find_releases, load_states
 from gpuagent_collector.runs.words import percent, spoken
 from gpuagent_collector.statistics.changes import LEAST_PART, find_changes
@@ -144,16 +145,11 @@ def study_history(ask: Ask, request: Request) -> History:
     )
 
 
-# The image may change in the course of a history.
-_HELD = tuple(name for name in CONDITIONS if name != "image")
-
-
 def _group(runs: Sequence[Run]) -> list[list[Run]]:
-    """Return like runs of each node, oldest first."""
+    """Return like runs of each node, oldest first; their image may change in the course of time."""
     groups: dict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: (run.started_at, run.run_id)):
-        circumstances = tuple(getattr(run, name) for name in _HELD)
-        groups[run.workload, run.parameters, run.nodes, identify_command(run.command), circumstances].append(run)
+        groups[like_key(run, "image"), run.nodes].append(run)
     return list(groups.values())
 
 
@@ -204,13 +200,12 @@ def _make_series(
                 releases=tuple(there),
             )
         )
-    held = (getattr(runs[-1], name) for name in _HELD)
     beside = {release for one in levels for release in one.releases}
     return Series(
         workload=runs[-1].workload,
         parameters=runs[-1].parameters,
         command=runs[-1].command,
-        circumstances=", ".join(each for each in held if each and each != "none"),
+        circumstances=", ".join(each for each in like_key(runs[-1], "image").circumstances if each != "none"),
         node=runs[-1].nodes or "unknown node",
         levels=tuple(levels),
         quiet=tuple(release for _, release in releases if release not in beside),

@@ -4,7 +4,7 @@ import json
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import expm1, log
 from statistics import median
@@ -17,10 +17,10 @@ from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import Command, Identity, identify_command
 from gpuagent_collector.runs.data import Facts, Record, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.like import LikeKey, group_like
 from gpuagent_collector.runs.parts import name_nodes
 from gpuagent_collector.runs.reported import is_of_node, load_reported
 from gpuagent_collector.runs.words import percent
@@ -56,26 +56,6 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """A kind of run: what ran and in which circumstances, equal for like runs on different nodes.
-
-    Attributes:
-        parameters: canonical JSON.
-        identity: of the command of a program of the user's own; `command` is that of one of the runs.
-    """
-
-    workload: str
-    parameters: str
-    device: str | None
-    environment: str | None
-    image: str | None
-    interference: str | None
-    limits: str | None
-    identity: Identity
-    command: Command = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """One figure of all units in like runs.
 
@@ -84,25 +64,10 @@ class Group:
         runs: of each unit their number.
     """
 
-    kind: Kind
+    kind: LikeKey
     metric: Metric
     values: Mapping[Unit, float]
     runs: Mapping[Unit, int]
-
-
-def kind_of(run: Run) -> Kind:
-    """Return the kind of a run."""
-    return Kind(
-        workload=run.workload,
-        parameters=run.parameters,
-        device=run.device,
-        environment=run.environment,
-        image=run.image,
-        interference=run.interference,
-        limits=run.limits,
-        identity=identify_command(run.command),
-        command=run.command,
-    )
 
 
 def load_groups(ask: Ask, runs: Sequence[Run], facts: Facts, last: int) -> list[Group]:
@@ -114,13 +79,13 @@ def load_groups(ask: Ask, runs: Sequence[Run], facts: Facts, last: int) -> list[
         facts: about these runs.
         last: how many of a unit's runs of a kind count, the newest ones.
     """
-    gathered: dict[tuple[Kind, bool, str], dict[Unit, list[float]]] = defaultdict(lambda: defaultdict(list))
+    gathered: dict[tuple[LikeKey, bool, str], dict[Unit, list[float]]] = defaultdict(lambda: defaultdict(list))
     metrics: dict[str, Metric] = dict(BY_NAME)
-    by_id = {run.run_id: run for run in runs}
+    kinds = {run.run_id: key for key, members in group_like(runs, "platform", "node_count").items() for run in members}
     order = {run.run_id: number for number, run in enumerate(runs)}
     readings = sorted(_read(ask, runs, facts, metrics), key=lambda reading: order[reading[0]])
     for run_id, name, unit, value in readings:
-        gathered[kind_of(by_id[run_id]), unit.is_gpu, name][unit].append(value)
+        gathered[kinds[run_id], unit.is_gpu, name][unit].append(value)
     return [
         Group(
             kind=kind,
@@ -369,7 +334,7 @@ class Finding:
     """
 
     unit: Unit
-    kind: Kind
+    kind: LikeKey
     metric: Metric
     value: float
     usual: float
@@ -585,7 +550,7 @@ def _legend(outliers: Outliers) -> str:
     )
 
 
-def name_kind(kind: Kind) -> str:
+def name_kind(kind: LikeKey) -> str:
     """Return what ran, in one line."""
     if kind.command:
         return f"{kind.workload}: {shlex.join(kind.command)}"

@@ -13,10 +13,10 @@ from gpuagent_collector.present.answer import Answer, Section
 from gpuagent_collector.present.human import Notation, change, notation, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import identify_command
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.like import group_like, like_key
 from gpuagent_collector.runs.parts import Parts, label_parts, load_parts
 from gpuagent_collector.runs.reported import by_run, load_reported
 from gpuagent_collector.runs.specs import properties_of
@@ -123,19 +123,15 @@ def find_peers(ask: Ask, request: Request) -> Peers:
     asked = {"workload": request.workload, "experiment": request.experiment, "where": request.where}
     runs = [run for run in find_runs(ask, find_facet("node"), **asked) if run.status == "succeeded"]
     run = _choose(runs, request.name)
-    like = [other for other in runs if _kind(other) == _kind(run)]
-    facts = load_facts(ask, [other.run_id for other in like])
-    reported = load_reported(ask, like, facts)
-    facts = replace(
-        facts,
-        metrics={
-            run_id: {**facts.metrics.get(run_id, {}), **by_run(reported).get(run_id, {})}
-            for run_id in (other.run_id for other in like)
-        },
-    )
+    # Peers may be on any platform.
+    like = group_like(runs, "platform")[like_key(run, "platform")]
     others = [other for other in like if other.nodes != run.nodes]
     newest = list({other.nodes: other for other in others}.values())
     own = [other for other in like if other.nodes == run.nodes and other is not run]
+    like = [run, *newest, *own]
+    facts = load_facts(ask, [other.run_id for other in like])
+    reported = load_reported(ask, like, facts)
+    facts = replace(facts, metrics=facts.columns.joined(by_run(reported)))
     metrics = {one.metric.name: one.metric for one in reported}
     metrics |= {metric.name: metric for metric in facts.known if request.everything or metric.name in _USUAL}
     places = (
@@ -177,12 +173,6 @@ def _choose(runs: Sequence[Run], name: str | None) -> Run:
         problem = f"{len(found)} runs begin with {name}" if found else f"no run that succeeded, and no node, is {name}"
         raise MisuseError(f"{problem}; `collector runs` lists the runs")
     return found[0]
-
-
-def _kind(run: Run) -> tuple[object, ...]:
-    """Return what runs must have in common to be peers."""
-    circumstances = (run.device, run.node_count, run.environment, run.image, run.interference, run.limits)
-    return (run.workload, run.parameters, identify_command(run.command), *circumstances)
 
 
 def _make_place(

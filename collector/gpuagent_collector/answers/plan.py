@@ -20,11 +20,11 @@ from gpuagent_collector.metrics.result import SERVING, SERVING_METRICS
 from gpuagent_collector.present.answer import Answer, Section
 from gpuagent_collector.present.table import Column, Table, data_table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import identify_command
 from gpuagent_collector.runs.cells import Block, Cell, match_runs, tell_apart
-from gpuagent_collector.runs.data import Facts, Run, load_facts
-from gpuagent_collector.runs.facets import CONDITIONS, find_facet
+from gpuagent_collector.runs.data import Facts, Run, load_figures
+from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.like import group_like
 from gpuagent_collector.runs.words import percent, spoken
 from gpuagent_collector.statistics.shift import matched_rejection_bound, rejection_bound
 from gpuagent_collector.statistics.tolerance import chi_squared_quantile
@@ -259,11 +259,12 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
         where=question.where,
     )
     succeeded = [run for run in runs if run.status == "succeeded"]
-    facts = load_facts(ask, [run.run_id for run in succeeded], question.stat)
     blocks = _blocks(succeeded)
     if question.metric is not None and question.metric not in BY_NAME:
         raise MisuseError(f"--metric {question.metric} is unknown; there are: {', '.join(BY_NAME)}")
     metrics = [BY_NAME[name] for name in ([question.metric] if question.metric else DEFAULT_PRIMARIES)]
+    wanted = [*(metric.name for metric in metrics), *(metric.name for metric in SERVING_METRICS)]
+    facts = Facts(metrics=load_figures(ask, [run.run_id for run in succeeded], question.stat, metrics=wanted))
     if blocks and all(_is_asked(block, metric) for block in blocks for metric in metrics):
         raise GpuAgentError(_load_was_asked(succeeded, facts))
     for metric in metrics:
@@ -298,22 +299,14 @@ def _load_was_asked(runs: Sequence[Run], facts: Facts) -> str:
 
 def _blocks(runs: Sequence[Run]) -> list[Block]:
     """Return a block for each workload with its parameters, with a cell for each circumstance."""
-    groups: dict[tuple[str, str], dict[tuple[Any, ...], list[Run]]] = defaultdict(lambda: defaultdict(list))
-    for run in runs:
-        # Of one program, runs with other arguments are no repeats.
-        circumstances = (*(getattr(run, name) for name in CONDITIONS), identify_command(run.command))
-        groups[run.workload, run.parameters][circumstances].append(run)
+    cells: dict[tuple[str, str], list[Cell]] = defaultdict(list)
+    # Of one program, runs with other arguments are no repeats.
+    for key, members in group_like(runs, "node_count").items():
+        cell = Cell(side=", ".join(key.circumstances), runs=tuple(members), others={})
+        cells[key.workload, key.parameters].append(cell)
     return [
-        Block(
-            workload=workload,
-            parameters=json.loads(parameters),
-            held={},
-            cells=tuple(
-                Cell(side=", ".join(filter(None, circumstances[:-1])), runs=tuple(members), others={})
-                for circumstances, members in cells.items()
-            ),
-        )
-        for (workload, parameters), cells in groups.items()
+        Block(workload=workload, parameters=json.loads(parameters), held={}, cells=tuple(of_block))
+        for (workload, parameters), of_block in cells.items()
     ]
 
 
@@ -336,13 +329,16 @@ def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> Blo
 
 def _tables(block: Block, facts: Facts, metric: Metric) -> list[list[list[float]]]:
     """Return for each experiment and node the values of the repeats that have all of its cells."""
-    places = dict.fromkeys((run.experiment, run.nodes) for cell in block.cells for run in cell.runs)
+    places: dict[tuple[str | None, str | None], list[list[Run]]] = defaultdict(lambda: [[] for _ in block.cells])
+    for number, cell in enumerate(block.cells):
+        for run in cell.runs:
+            places[run.experiment, run.nodes][number].append(run)
     tables = []
-    for place in places:
-        members = (tuple(run for run in cell.runs if (run.experiment, run.nodes) == place) for cell in block.cells)
-        repeats = match_runs(*(Cell(side="", runs=runs, others={}) for runs in members if runs))
-        values = (facts.values(runs, metric.name) for runs in repeats)
-        tables.append([known for known in values if len(known) == len(repeats[0])])
+    for members in places.values():
+        repeats = match_runs(*(Cell(side="", runs=tuple(runs), others={}) for runs in members if runs))
+        together = [run for repeat in repeats for run in repeat]
+        values = facts.column(together, metric.name).reshape(-1, sum(map(bool, members)))
+        tables.append(values[~np.isnan(values).any(axis=1)].tolist())
     return tables
 
 

@@ -77,6 +77,11 @@ def study_roofline(
     return study_runs(ask, facet, chosen)
 
 
+_WITH_FLOPS = """
+SELECT DISTINCT run_id FROM results
+WHERE name IN ('model_flops_per_step', 'executed_flops_per_step') AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))"""
+
+
 def study_runs(ask: Ask, facet: Facet, runs: Iterable[Run], each: PartKind | None = None) -> Study:
     """Return the roofline of these runs, or of each rank of them, named by its rank or its GPU.
 
@@ -86,10 +91,14 @@ def study_runs(ask: Ask, facet: Facet, runs: Iterable[Run], each: PartKind | Non
     chosen = list(runs)
     succeeded = [run for run in chosen if run.status == "succeeded" and run.workload != ROOFS]
     measured = [run for run in load_runs(ask, facet, workload=ROOFS, experiment=None) if run.status == "succeeded"]
-    together = [*succeeded, *measured]
+    # Most programs report no FLOPs, and a point is of one workload.
+    reporting = {row["run_id"] for row in ask(_WITH_FLOPS, [[run.run_id for run in succeeded]])}
+    workloads = {run.workload for run in succeeded if run.run_id in reporting}
+    could_be_drawn = [run for run in succeeded if run.workload in workloads]
+    together = [*could_be_drawn, *measured]
     facts = load_facts(ask, [run.run_id for run in together])
     trials = load_trials(ask, together, facts)
-    drawn, ceilings = trials[: len(succeeded)], trials[len(succeeded) :]
+    drawn, ceilings = trials[: len(could_be_drawn)], trials[len(could_be_drawn) :]
     points = make_points(divide_trials(ask, drawn, facts, each) if each else drawn)
     if not points:
         raise GpuAgentError(

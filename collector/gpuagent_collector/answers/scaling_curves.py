@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
 from math import inf
 from statistics import median
 from typing import Any
@@ -17,6 +18,7 @@ from gpuagent_collector.runs.cells import CANCELLED
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs, only_with
+from gpuagent_collector.runs.like import LikeKey, like_key
 from gpuagent_collector.runs.words import distinguishing, reasons
 from gpuagent_collector.statistics.shift import Shift, estimate_shift
 from gpuagent_collector.statistics.summaries import median_interval
@@ -46,7 +48,7 @@ class By(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(LikeKey):
     """The settings in which all runs of a curve agree.
 
     Attributes:
@@ -54,13 +56,6 @@ class Settings:
         amounts: the sizes that are held while the ranks grow, by name.
     """
 
-    workload: str
-    platform: str | None
-    environment: str | None
-    image: str | None
-    interference: str | None
-    limits: str | None
-    parameters: str
     held: Held
     amounts: tuple[tuple[str, int], ...]
 
@@ -117,17 +112,8 @@ class RankedRun:
 
     def _settings(self, held: Held, amounts: Mapping[str, int]) -> Settings:
         others = {name: value for name, value in self.parameters.items() if name not in _APART}
-        return Settings(
-            workload=self.run.workload,
-            platform=self.run.platform,
-            environment=self.run.environment,
-            image=self.run.image,
-            interference=self.run.interference,
-            limits=self.run.limits,
-            parameters=json.dumps(others, sort_keys=True),
-            held=held,
-            amounts=tuple(amounts.items()),
-        )
+        key = replace(like_key(self.run, *_GROWING), parameters=json.dumps(others, sort_keys=True))
+        return Settings(**key.facets, held=held, amounts=tuple(amounts.items()))
 
 
 def make_trials(runs: Iterable[Run], facts: Facts) -> tuple[RankedRun, ...]:
@@ -167,12 +153,20 @@ def whole(value: object) -> int | None:
     return None
 
 
+# The number of ranks is an argument of a program of the user's own, and they are on more GPUs and nodes.
+_GROWING = ("identity", "device", "node_count")
+
 # Traces and counters are taken after the measured phase, so they do not change a point.
 _APART = frozenset({"ranks", "nodes", "batch-size", "steps", "elastic", "trace", "profile", "counters"})
 
 
-def _parameters(run: Run) -> dict[str, Any]:
-    values = json.loads(run.parameters).items()
+def _parameters(run: Run) -> Mapping[str, Any]:
+    return _read_parameters(run.parameters)
+
+
+@lru_cache(maxsize=4096)  # thousands of runs have the same
+def _read_parameters(text: str) -> Mapping[str, Any]:
+    values = json.loads(text).items()
     return {name.replace("_", "-"): value for name, value in values if value is not None}
 
 

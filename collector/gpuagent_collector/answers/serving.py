@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from math import log
-from statistics import median
 from typing import Any
 
 from gpuagent_collector.compare.caveats.figures import client_limited_caveat, programs_caveat
@@ -283,8 +282,7 @@ def _point(
     level: float, block: Block, side: str, baseline: str, failed: int, limits: Limits, facts: Facts, alpha: float
 ) -> Point:
     runs = block.cell(side).runs
-    names = {name for run in runs for name in facts.metrics.get(run.run_id, {})}
-    figures = {name: median(facts.values(runs, name)) for name in names}
+    figures = facts.medians(runs)
     low, high = median_interval(facts.values(runs, limits.metric)) or (None, None)
     has_baseline = side != baseline == block.baseline and facts.has(block.cell(baseline).runs, limits.metric)
     sides = values_of_sides(facts, least_pairs(1, alpha), block, side, BY_NAME[limits.metric])

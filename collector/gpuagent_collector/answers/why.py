@@ -425,7 +425,7 @@ def _number(rung: str) -> tuple[int, str]:
 def _sides_of(layout: Layout, facts: Facts, metric: Metric) -> Sides:
     block = layout.blocks[0]
     found = values_of_sides(facts, _PAIRS, block, block.cells[-1].side, metric)
-    if not found.baseline or not found.other:
+    if not len(found.baseline) or not len(found.other):
         raise GpuAgentError(f"the first or last rung has no run with the metric {metric.name}")
     return found
 

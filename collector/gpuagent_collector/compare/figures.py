@@ -2,18 +2,20 @@
 
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from math import log, log1p
-from statistics import median
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import compress
+from math import isnan, log, log1p
+
+import numpy as np
 
 from gpuagent_collector.metrics import ITEMS, Metric
 from gpuagent_collector.runs.arguments import identify_command
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, match_runs
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.specs import SpecRow
-from gpuagent_collector.statistics.shift import Scale, Shift, Sides, estimate_shift, least_pairs
+from gpuagent_collector.statistics.shift import Floats, Scale, Shift, Sides, Values, estimate_shift, least_pairs
 from gpuagent_collector.statistics.summaries import GeometricMean, geometric_mean
 from gpuagent_collector.statistics.verdicts import Judgement, Verdict, judge
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -35,7 +37,7 @@ class Figure:
     median: float
     lowest: float
     highest: float
-    values: tuple[float, ...]
+    values: Floats = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +170,7 @@ def compute_figures(
     """
     # Each look could have been the last: errors at all of them together are at most alpha (Bonferroni).
     alpha /= layout.looks
-    units = throughput_units(layout.run_ids, facts)
+    units = throughput_units([run for side in layout.sides for run in layout.runs_of(side)], facts)
     unit = units.pop() if len(units) == 1 else ITEMS
     known = tuple(replace(each, unit=unit) if each.name == "throughput" else each for each in facts.known)
     primary = _choose_primary(layout, facts, {each.name: each for each in known}, metric)
@@ -176,7 +178,8 @@ def compute_figures(
     contests = [(block, side) for block in tested for side in _contestants(block, facts, primary)]
     # With fewer pairs the signed-rank test can show nothing at all in so many comparisons.
     pairs_needed = None if unpaired else least_pairs(max(1, len(contests)), alpha)
-    of_block = partial(values_of_sides, facts, pairs_needed)
+    pairs = Pairs()
+    of_block = partial(values_of_sides, facts, pairs_needed, pairs=pairs)
     families = [of_block(block, side, primary) for block, side in contests]
     tests = tuple(
         Test(
@@ -185,7 +188,7 @@ def compute_figures(
             baseline=_figure(block, block.baseline, facts, primary),
             other=_figure(block, side, facts, primary),
             pairs=len(sides.other) if sides.matched else None,
-            judgement=_settle(judgement, block, side, facts.by_metric.get(primary.name, {}), delta),
+            judgement=_settle(judgement, pairs.of(block, side), facts, primary, delta),
         )
         for (block, side), sides, judgement in zip(
             contests, families, judge(families, delta=delta, alpha=alpha), strict=True
@@ -206,25 +209,43 @@ def compute_figures(
     )
 
 
-def _settle(judgement: Judgement, block: Block, side: str, figures: Mapping[str, float], delta: float) -> Judgement:
+class Pairs:
+    """The runs of a block's baseline and of another of its sides that were made together, found once."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, str], tuple[tuple[Run, ...], ...]] = {}
+
+    def of(self, block: Block, side: str) -> tuple[tuple[Run, ...], ...]:
+        """Return the baseline's runs and in the same order those of the side; twice nothing: they are independent."""
+        found = self._found.get((id(block), side))
+        if found is None:
+            matched = match_runs(block.cell(block.baseline), block.cell(side))
+            found = self._found[id(block), side] = tuple(zip(*matched, strict=True)) or ((), ())
+        return found
+
+
+def _settle(
+    judgement: Judgement, pairs: Sequence[Sequence[Run]], facts: Facts, primary: Metric, delta: float
+) -> Judgement:
     """Take equality back where one command's own pairs are further apart, which the middle of all commands hides."""
     if judgement.verdict is not Verdict.EQUAL:
         return judgement
     by_command: dict[object, tuple[list[float], list[float]]] = {}
-    for one, two in match_runs(block.cell(block.baseline), block.cell(side)):
-        if one.run_id in figures and two.run_id in figures:
-            of_command = by_command.setdefault(identify_command(one.command), ([], []))
-            of_command[0].append(figures[one.run_id])
-            of_command[1].append(figures[two.run_id])
+    figures = (facts.column(runs, primary.name).tolist() for runs in pairs)
+    for run, one, two in zip(pairs[0], *figures, strict=True):
+        if not isnan(one + two):
+            of_command = by_command.setdefault(identify_command(run.command), ([], []))
+            of_command[0].append(one)
+            of_command[1].append(two)
     middles = [estimate_shift(*pairs, matched=True) for pairs in by_command.values()] if len(by_command) > 1 else []
     apart = any(abs(log(each.estimate)) > log1p(delta) for each in middles if each.scale is Scale.RATIO)
     return replace(judgement, verdict=Verdict.NOT_SHOWN) if apart else judgement
 
 
-def throughput_units(run_ids: Iterable[str], facts: Facts) -> set[str]:
+def throughput_units(runs: Sequence[Run], facts: Facts) -> set[str]:
     """Return the different units of the runs' throughputs, such as items/s and steps/s."""
-    figures = facts.by_metric.get("throughput", {})
-    return {facts.units.get(run_id) or ITEMS for run_id in run_ids if run_id in figures}
+    has_any = ~np.isnan(facts.column(runs, "throughput"))
+    return {facts.units.get(run.run_id) or ITEMS for run in compress(runs, has_any)}
 
 
 def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], name: str | None) -> Metric:
@@ -254,19 +275,17 @@ def _contestants(block: Block, facts: Facts, metric: Metric) -> list[str]:
     return [side for side in sides if side != block.baseline] if block.baseline in sides else []
 
 
-def values_of_sides(facts: Facts, pairs_needed: int | None, block: Block, side: str, metric: Metric) -> Sides:
+def values_of_sides(
+    facts: Facts, pairs_needed: int | None, block: Block, side: str, metric: Metric, *, pairs: Pairs | None = None
+) -> Sides:
     """Return the values of the baseline and of a side: matched where enough pairs have the metric."""
-    baseline, other = block.cell(block.baseline), block.cell(side)
     if pairs_needed is not None:
-        figures = facts.by_metric.get(metric.name, {})
-        pairs = [
-            (figures[one.run_id], figures[two.run_id])
-            for one, two in match_runs(baseline, other)
-            if one.run_id in figures and two.run_id in figures
-        ]
-        if len(pairs) >= pairs_needed:
-            return Sides([before for before, _ in pairs], [after for _, after in pairs], matched=True)
-    return Sides(facts.values(baseline.runs, metric.name), facts.values(other.runs, metric.name))
+        before, after = (facts.column(runs, metric.name) for runs in (pairs or Pairs()).of(block, side))
+        known = ~np.isnan(before + after)
+        if np.count_nonzero(known) >= pairs_needed:
+            return Sides(before[known], after[known], matched=True)
+    baseline, other = block.cell(block.baseline), block.cell(side)
+    return Sides(facts.array(baseline.runs, metric.name), facts.array(other.runs, metric.name))
 
 
 def _overall(tests: Sequence[Test], families: Sequence[Sides], alpha: float) -> tuple[Overall, ...]:
@@ -315,16 +334,17 @@ def _unit(block: Block, facts: Facts, metric: Metric) -> str:
 
 
 def _figure(block: Block, side: str, facts: Facts, metric: Metric) -> Figure:
-    return make_figure(side, facts.values(block.cell(side).runs, metric.name))
+    return make_figure(side, facts.array(block.cell(side).runs, metric.name))
 
 
-def make_figure(side: str, values: Sequence[float]) -> Figure:
+def make_figure(side: str, values: Values) -> Figure:
     """Return the median and range of at least one value."""
-    bounds = {"lowest": min(values), "highest": max(values)}
-    return Figure(side=side, runs=len(values), median=median(values), **bounds, values=tuple(values))
+    array = np.asarray(values, dtype=np.float64)
+    median, lowest, highest = float(np.median(array)), float(array.min()), float(array.max())
+    return Figure(side=side, runs=array.size, median=median, lowest=lowest, highest=highest, values=array)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, for the cached property
 class Evidence:
     """The data that checks read.
 
@@ -360,20 +380,28 @@ class Evidence:
         """Return whether the sides are values of a facet, so that another --by can be asked for."""
         return not self.layout.facet.in_time
 
-    @property
-    def sides(self) -> Mapping[str, list[Run]]:
+    @cached_property
+    def sides(self) -> Mapping[str, tuple[Run, ...]]:
         """The succeeded runs of each side."""
         return {side: self.layout.runs_of(side) for side in self.layout.sides}
 
     def sides_where(self, concerns: Callable[[Run], bool]) -> str:
         """Return the number of runs of each side for which `concerns` is true, in words; '' for none."""
-        counts = {side: (sum(map(concerns, runs)), len(runs)) for side, runs in self.sides.items()}
-        return ", ".join(f"{number:,} of {runs:,} {side}" for side, (number, runs) in counts.items() if number)
+        return self._count({side: sum(map(concerns, runs)) for side, runs in self.sides.items()})
+
+    def sides_among(self, run_ids: Collection[str]) -> str:
+        """Return the number of runs of each side that are among these, in words; '' for none."""
+        return self.sides_where(lambda run: run.run_id in run_ids) if run_ids else ""
 
     def sides_above(self, metric: str, bound: float) -> str:
         """Return the number of runs of each side whose figure is above a bound, in words; '' for none."""
-        return self.sides_where(lambda run: (self.facts.value(run, metric) or 0) > bound)
+        columns = {side: self.facts.column(runs, metric) for side, runs in self.sides.items()}
+        return self._count({side: int(np.count_nonzero(column > bound)) for side, column in columns.items()})
 
     def highest(self, metric: str) -> float:
         """Return the highest figure of all runs; 0 when no run has it."""
         return max((value for runs in self.sides.values() for value in self.facts.values(runs, metric)), default=0.0)
+
+    def _count(self, numbers: Mapping[str, int]) -> str:
+        known = {side: (number, len(self.sides[side])) for side, number in numbers.items() if number}
+        return ", ".join(f"{number:,} of {runs:,} {side}" for side, (number, runs) in known.items())

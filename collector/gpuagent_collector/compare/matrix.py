@@ -197,7 +197,7 @@ def _metrics(names: Sequence[str], facts: Facts, stats: Sequence[Stat]) -> list[
             raise MisuseError(f"the metric {name} is unknown; {hint_at(name, known)}")
     wanted = [name for base in names for name in (base, *(f"{base}:{stat.value}" for stat in stats)) if name in known]
     metrics = [known[name] for name in dict.fromkeys(wanted)]
-    if not any(metric.name in figures for figures in facts.metrics.values() for metric in metrics):
+    if not any(metric.name in facts.columns.by_metric for metric in metrics):
         raise GpuAgentError(f"no run that succeeded has {' or '.join(names)}")
     return metrics
 

@@ -79,7 +79,7 @@ def draw_dots(matrix: Matrix, width_mm: float) -> Picture:
         divisor = panel.scale.divisor
         for mark in panel.marks:
             own, figure = color(mark.series), mark.figure
-            values, ends = [value / divisor for value in figure.values], median_interval(figure.values)
+            values, ends = figure.values / divisor, median_interval(figure.values.tolist())
             dots: dict[str, Any] = {"ls": "none", "marker": "o", "ms": 2.2, "mfc": "none", "mec": QUIET, "mew": 0.4}
             panel.axes.plot(values, [mark.y] * figure.runs, zorder=2, **dots)
             if ends:
@@ -97,7 +97,9 @@ _ENDS: tuple[tuple[Callable[[Iterable[float]], float], str], ...] = ((min, "lowe
 
 
 def _note_dots(matrix: Matrix) -> str:
-    has_lines = any(median_interval(figure.values) for line in matrix.lines for figure in line.figures.values())
+    has_lines = any(
+        median_interval(figure.values.tolist()) for line in matrix.lines for figure in line.figures.values()
+    )
     lines = ", the line its 95 % interval (sign test, from 6 runs on)" if has_lines else ""
     return f"Each run is a small circle; the large mark is the median over runs{lines}."
 

@@ -138,7 +138,7 @@ def with_costs(ask: Ask, facts: Facts, prices: Prices | None) -> Facts:
     named = {run_id: {metric.name: cost for metric, cost in of_run.items()} for run_id, of_run in costs.items()}
     return replace(
         facts,
-        metrics={run_id: {**facts.metrics[run_id], **of_run} for run_id, of_run in named.items()},
+        metrics=facts.columns.joined(named),
         derived=_in_order(costs),
         prices=prices.source,
     )

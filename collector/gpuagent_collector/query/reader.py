@@ -4,18 +4,16 @@ import socket
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from gpuagent_collector.query.answer import Answer
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.query.local import FileReader
-from gpuagent_collector.query.remote import RemoteReader
 from gpuagent_collector.query.snapshot import TableRows
 from gpuagent_collector.store import StoreSpec
 from gpuagent_collector.store.spec import DEFAULT_STORE
-from gpuagent_common.channel import find_local_tls
 from gpuagent_common.connection import (
     DEFAULT_ADDRESS,
     TlsError,
@@ -26,6 +24,9 @@ from gpuagent_common.connection import (
     read_token,
 )
 from gpuagent_common.errors import GpuAgentError, MisuseError
+
+if TYPE_CHECKING:
+    from gpuagent_collector.query.remote import RemoteReader
 
 _PROBE_SECONDS = 2.0
 
@@ -109,7 +110,7 @@ def find_collector(address: str | None) -> str | None:
     return None
 
 
-def open_collector(*, address: str | None, token_file: Path | None, tls: TlsFiles | None = None) -> RemoteReader:
+def open_collector(*, address: str | None, token_file: Path | None, tls: TlsFiles | None = None) -> "RemoteReader":
     """Open the collector at `address`, or at its default place.
 
     Raises:
@@ -122,7 +123,11 @@ def open_collector(*, address: str | None, token_file: Path | None, tls: TlsFile
     return _open_remote(place, token_file or default_token_file(), tls)
 
 
-def _open_remote(address: str, token_file: Path, tls: TlsFiles | None) -> RemoteReader:
+def _open_remote(address: str, token_file: Path, tls: TlsFiles | None) -> "RemoteReader":
+    # Reading a file needs no gRPC, which takes a tenth of a second to import.
+    from gpuagent_collector.query.remote import RemoteReader
+    from gpuagent_common.channel import find_local_tls
+
     try:
         return RemoteReader(address, read_token(token_file), tls or find_local_tls(address))
     except FileNotFoundError:

@@ -7,14 +7,17 @@ import pyarrow as pa
 
 
 def rows_of(table: pa.Table) -> list[dict[str, Any]]:
-    """Return the rows as dictionaries, as `to_pylist` does; a million numbers in lists in a tenth of its time."""
+    """Return the rows as dictionaries, as `to_pylist` does.
+
+    Lists of DOUBLE or INTEGER without NULL are arrays: a million numbers would be a million objects.
+    """
     columns = map(_values, table.columns)
     return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _values(column: "pa.ChunkedArray[Any]") -> list[Any]:
     kind = column.type
-    if not pa.types.is_list(kind) or not (pa.types.is_float64(kind.value_type) or pa.types.is_int64(kind.value_type)):
+    if not pa.types.is_list(kind) or not (pa.types.is_float64(kind.value_type) or pa.types.is_int32(kind.value_type)):
         return column.to_pylist()
     values: list[Any] = []
     for chunk in cast("list[pa.ListArray[Any]]", column.chunks):
@@ -23,6 +26,5 @@ def _values(column: "pa.ChunkedArray[Any]") -> list[Any]:
             values += chunk.to_pylist()
         else:
             ends = (chunk.offsets.to_numpy() - chunk.offsets[0].as_py()).tolist()
-            whole = numbers.to_numpy().tolist()
-            values += [whole[start:end] for start, end in pairwise(ends)]
+            values += [numbers.to_numpy()[start:end] for start, end in pairwise(ends)]
     return values

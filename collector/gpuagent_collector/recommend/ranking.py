@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations
 from math import exp, log
 from statistics import median
@@ -52,7 +51,8 @@ def _draw_runs(runs: Runs, chance: np.random.Generator) -> Floats:
 
 def _draw_once(nodes: Sequence[Floats], chance: np.random.Generator) -> float:
     chosen = (nodes[number] for number in chance.integers(len(nodes), size=len(nodes)))
-    return float(np.median(np.concatenate([chance.choice(values, values.size) for values in chosen])))
+    drawn = [values[chance.integers(values.size, size=values.size)] for values in chosen]
+    return float(np.median(np.concatenate(drawn)))
 
 
 def share_best(medians: Mapping[str, Floats]) -> Mapping[str, float]:
@@ -213,7 +213,7 @@ def rank(
     contests = [contest for block in blocks if (contest := _contest(block, facts, weights))]
     by_score = _judge([(contest.block, contest.scores) for contest in contests], delta, alpha)
     return tuple(
-        _ranking(contest, judged, _find_pareto_set(contest, delta, alpha), _draw(contest, facts, weights))
+        _ranking(contest, judged, _find_pareto_set(contest, delta, alpha), _draw(contest))
         for contest, judged in zip(contests, by_score, strict=True)
     )
 
@@ -300,22 +300,13 @@ def _find_pareto_set(contest: _Contest, delta: float, alpha: float) -> Mapping[s
 Drawn = Mapping[str, Mapping[str, Floats]]
 
 
-def _draw(contest: _Contest, facts: Facts, weights: Weights) -> Drawn:
+def _draw(contest: _Contest) -> Drawn:
     """Return drawn medians of the score, and of each criterion that all ranked sides have."""
-    weighed = [criterion for criterion in contest.criteria if criterion.name in weights]
-    readers: dict[str, Callable[[Metrics], float | None]] = {
-        criterion.name: criterion.of for criterion in contest.criteria
-    }
-    readers["score"] = partial(_score, weighed=weighed, weights=weights)
+    nodes = {run.run_id: run.nodes for side in contest.scores for run in contest.block.cell(side).runs}
     drawn = {}
-    for name, of in readers.items():
+    for name, values in {**contest.taken, "score": contest.scores}.items():
         sides = {
-            side: [
-                (run.nodes, value)
-                for run in contest.block.cell(side).runs
-                if (value := of(facts.metrics.get(run.run_id, {}))) is not None
-            ]
-            for side in contest.scores
+            side: [(nodes[run_id], value) for run_id, value in values.get(side, {}).items()] for side in contest.scores
         }
         if medians := draw_medians(sides):
             drawn[name] = medians

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 
-from gpuagent_collector.answers.roofline_points import Trial, find_ceilings, load_trials, make_points, medians_of
+from gpuagent_collector.answers.roofline_points import Trial, find_ceilings, load_trials, make_points
 from gpuagent_collector.compare.caveats import OF_TESTS
 from gpuagent_collector.compare.caveats import find_caveats as find_caveats_of_comparison
 from gpuagent_collector.compare.figures import Evidence, compute_figures
@@ -43,16 +43,17 @@ def find_reasons(ask: Ask, facet: Facet, blocks: Sequence[Block], facts: Facts) 
     """Return the bounds of each side that has runs, block by block."""
     measured = [run for run in load_runs(ask, facet, workload=ROOFS, experiment=None) if run.status == "succeeded"]
     ceilings = load_trials(ask, measured, load_facts(ask, [run.run_id for run in measured])) if measured else []
-    runs = [run for block in blocks for cell in block.cells for run in cell.runs]
+    # Without measured roofs no run has a share of them.
+    runs = [run for block in blocks for cell in block.cells for run in cell.runs] if ceilings else []
     trials = {trial.run.run_id: trial for trial in load_trials(ask, runs, facts)}
-    return [
-        tuple(
-            Reasons(side=cell.side, bounds=_bounds(cell, [trials[run.run_id] for run in cell.runs], facts, ceilings))
-            for cell in block.cells
-            if cell.runs
-        )
-        for block in blocks
-    ]
+    found = []
+    for block in blocks:
+        reasons = []
+        for cell in (cell for cell in block.cells if cell.runs):
+            of_cell = [trials[run.run_id] for run in cell.runs if run.run_id in trials]
+            reasons.append(Reasons(side=cell.side, bounds=_bounds(cell, of_cell, facts, ceilings)))
+        found.append(tuple(reasons))
+    return found
 
 
 def _bounds(cell: Cell, trials: Sequence[Trial], facts: Facts, ceilings: Iterable[Trial]) -> tuple[Bound, ...]:
@@ -61,7 +62,7 @@ def _bounds(cell: Cell, trials: Sequence[Trial], facts: Facts, ceilings: Iterabl
     surroundings = Surroundings(
         cpu_limit_cores=_cores(sessions), compute_roof_percent=compute, memory_roof_percent=memory
     )
-    return find_bounds(medians_of([facts.metrics.get(run.run_id, {}) for run in cell.runs]), surroundings)
+    return find_bounds(facts.medians(cell.runs), surroundings)
 
 
 def _cores(runs: Iterable[Sequence[Record]]) -> float | None:

@@ -204,7 +204,7 @@ def _load_courses(ask: Ask, comparison: Comparison, block: Block) -> tuple[Cours
 
 def _matrix(ask: Ask, comparison: Comparison) -> Matrix:
     """Return the usual metrics of all runs of the sides, also where only one side ran something."""
-    present = {name for figures in comparison.facts.metrics.values() for name in figures}
+    present = comparison.facts.columns.by_metric
     names = [name for name in dict.fromkeys((comparison.figures.primary.name, *USUAL_METRICS)) if name in present]
     request = replace(comparison.request, values=comparison.layout.sides)
     return tabulate(ask, request, names, "workload")

@@ -4,6 +4,7 @@ import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from gpuagent_collector.present.shortening import shorten
 
@@ -83,6 +84,7 @@ def name_commands(commands: Iterable[Command]) -> Mapping[Command, str]:
     return {command: names[identity] for command, identity in identities.items()}
 
 
+@lru_cache(maxsize=4096)  # thousands of runs have few commands
 def identify_command(command: Command) -> Identity:
     """Return what is equal for commands with equal arguments, the named ones in any order, and with all paths alike."""
     values: dict[str, list[str]] = defaultdict(list)

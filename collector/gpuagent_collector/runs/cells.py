@@ -119,7 +119,7 @@ class LeftOut:
     what: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, for the cached property
 class Layout:
     """All blocks of a comparison, the largest first, and the runs that fit in none.
 
@@ -145,12 +145,20 @@ class Layout:
     @property
     def looks(self) -> int:
         """The number of looks after which an experiment of these runs could stop; 1: it could not stop early."""
-        rules = {run.until for side in self.sides for run in self.runs_of(side) if run.until}
+        rules = {run.until for block in self.blocks for cell in block.cells for run in cell.runs if run.until}
         return max((rule.rpartition(" ")[2].count(",") + 1 for rule in rules), default=1)
 
-    def runs_of(self, side: str) -> list[Run]:
+    def runs_of(self, side: str) -> tuple[Run, ...]:
         """Return the succeeded runs of a side over all blocks."""
-        return [run for block in self.blocks for cell in block.cells if cell.side == side for run in cell.runs]
+        return self._by_side.get(side, ())
+
+    @cached_property
+    def _by_side(self) -> Mapping[str, tuple[Run, ...]]:
+        found: dict[str, tuple[Run, ...]] = {}
+        for cell in (cell for block in self.blocks for cell in block.cells):
+            # The same tuple where there is one cell: the rows of its runs are known then.
+            found[cell.side] = found[cell.side] + cell.runs if cell.side in found else cell.runs
+        return found
 
 
 def match_runs(*cells: Cell) -> list[tuple[Run, ...]]:

@@ -2,21 +2,25 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import datetime
-from functools import cache, cached_property
-from itertools import chain
-from operator import attrgetter
+from datetime import datetime, timedelta
+from functools import cached_property
+from math import isnan
+from operator import itemgetter
 from typing import Any
+
+import numpy as np
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.metrics import ITEMS, METRICS, Metric, by_group, further
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.execute import Parameter
+from gpuagent_collector.query.literal import literal
 from gpuagent_collector.run_sessions import are_rivals, on_other_machine, spans, takers
 from gpuagent_collector.runs.arguments import Command, find_argument, is_path, name_commands
+from gpuagent_collector.runs.columns import Columns, Floats, Piece, Rows
 from gpuagent_collector.runs.facets import JOINT, Facet
 
 Record = Mapping[str, Any]
@@ -87,15 +91,15 @@ class Facts:
     """
 
     metrics: Mapping[str, Mapping[str, float]]
-    sessions: Mapping[str, list[Record]]
-    devices: Mapping[str, list[Record]]
-    texts: Mapping[str, Mapping[str, str]]
-    short: frozenset[str]
-    gap_seconds: Mapping[str, float]
-    impossible: Mapping[str, list[Record]]
-    neighbours: Mapping[str, list[str]]
-    gpu_events: Mapping[str, list[Record]]
-    units: Mapping[str, str]
+    sessions: Mapping[str, list[Record]] = field(default_factory=dict)
+    devices: Mapping[str, list[Record]] = field(default_factory=dict)
+    texts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    short: frozenset[str] = frozenset()
+    gap_seconds: Mapping[str, float] = field(default_factory=dict)
+    impossible: Mapping[str, list[Record]] = field(default_factory=dict)
+    neighbours: Mapping[str, list[str]] = field(default_factory=dict)
+    gpu_events: Mapping[str, list[Record]] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
     left: Mapping[str, int] = field(default_factory=dict)
     thinned: Mapping[str, int] = field(default_factory=dict)
     twins: Mapping[str, list[str]] = field(default_factory=dict)
@@ -105,7 +109,8 @@ class Facts:
 
     def value(self, run: Run, metric: str) -> float | None:
         """Return a figure of a run; None: absent."""
-        return self.by_metric.get(metric, {}).get(run.run_id)
+        figure = self.columns.of(metric).item(self.columns.rows.get(run.run_id, -1))
+        return None if isnan(figure) else figure
 
     @property
     def known(self) -> tuple[Metric, ...]:
@@ -118,53 +123,47 @@ class Facts:
         units = {self.units.get(run.run_id) for run in runs} if metric.unit == ITEMS else set()
         return units.pop() or metric.unit if len(units) == 1 else metric.unit
 
-    def values(self, runs: Iterable[Run], metric: str) -> list[float]:
+    def column(self, runs: Sequence[Run], metric: str) -> Floats:
+        """Return the figure of each run; NaN: absent."""
+        return self.columns.of(metric)[self._find_rows(runs)]
+
+    def array(self, runs: Sequence[Run], metric: str) -> Floats:
         """Return the figure of each run that has it."""
-        figures = map(self.by_metric.get(metric, {}).get, map(_RUN_ID, runs))
-        return [figure for figure in figures if figure is not None]
+        figures = self.column(runs, metric)
+        return figures[~np.isnan(figures)]
+
+    def values(self, runs: Sequence[Run], metric: str) -> list[float]:
+        """Return the figure of each run that has it, as a list."""
+        values: list[float] = self.array(runs, metric).tolist()
+        return values
+
+    def medians(self, runs: Sequence[Run]) -> dict[str, float]:
+        """Return the median of each figure over the runs that have it."""
+        arrays = {metric: self.array(runs, metric) for metric in self.columns.by_metric}
+        return {metric: float(np.median(array)) for metric, array in arrays.items() if array.size}
+
+    def has(self, runs: Sequence[Run], metric: str) -> bool:
+        """Return whether any of these runs has the figure."""
+        return metric in self.columns.by_metric and not np.isnan(self.column(runs, metric)).all()
 
     @cached_property
-    def by_metric(self) -> Mapping[str, Mapping[str, float]]:
-        """The figures of each metric that some run has, by run."""
-        if isinstance(self.metrics, FiguresByRun):
-            return self.metrics.by_metric
-        turned: dict[str, dict[str, float]] = defaultdict(dict)
-        for run_id, figures in self.metrics.items():
-            for name, value in figures.items():
-                turned[name][run_id] = value
-        return turned
+    def columns(self) -> Columns:
+        """The figures by metric."""
+        return self.metrics if isinstance(self.metrics, Columns) else Columns.of_runs(self.metrics)
 
-    def has(self, runs: Iterable[Run], metric: str) -> bool:
-        """Return whether any of these runs has the figure."""
-        figures = self.by_metric.get(metric, {})
-        return bool(figures) and any(run.run_id in figures for run in runs)
+    def _find_rows(self, runs: Sequence[Run]) -> Rows:
+        """Return the rows of runs in the columns; those of a tuple, which cannot change, are found once."""
+        if not isinstance(runs, tuple):
+            return self.columns.find_rows(run.run_id for run in runs)
+        known = self._known_rows.get(id(runs))
+        if known is None:
+            # With the tuple, or another one could get its id.
+            known = self._known_rows[id(runs)] = runs, self.columns.find_rows(run.run_id for run in runs)
+        return known[1]
 
-
-class FiguresByRun(Mapping[str, Mapping[str, float]]):
-    """The figures of each run, made of those of each metric when a run is first asked for.
-
-    Comparing thousands of runs asks by metric alone.
-    """
-
-    def __init__(self, by_metric: Mapping[str, Mapping[str, float]]) -> None:
-        self.by_metric = by_metric
-        self._made: dict[str, Mapping[str, float] | None] = dict.fromkeys(chain.from_iterable(by_metric.values()))
-
-    def __getitem__(self, run_id: str) -> Mapping[str, float]:
-        figures = self._made[run_id]
-        if figures is None:
-            figures = {name: of_runs[run_id] for name, of_runs in self.by_metric.items() if run_id in of_runs}
-            self._made[run_id] = figures
-        return figures
-
-    def __contains__(self, run_id: object) -> bool:
-        return run_id in self._made
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._made)
-
-    def __len__(self) -> int:
-        return len(self._made)
+    @cached_property
+    def _known_rows(self) -> dict[int, tuple[tuple[Run, ...], Rows]]:
+        return {}
 
 
 def load_runs(
@@ -181,82 +180,81 @@ def load_runs(
     conditions = " AND ".join(f"run.{column} = ?" for column in given) or "true"
     values: list[Parameter] = list(given.values())
     if run_ids is not None:
-        conditions += f" AND run.run_id IN {_CHOSEN}"
+        conditions += " AND run.run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))"
         values.append(list(run_ids))
     sides = f"[{', '.join(part.expression for part in facet.parts)}]"
-    found = ask(_RUNS.format(takers=takers(), sides=sides, where=conditions), values)
-    # A hostile agent can describe a run or its session twice.
-    rows = list({row["run_id"]: row for row in found}.values())
-
-    @cache  # thousands of runs have the same
-    def program(parameters: str | None, command: str | None, node_count: int) -> tuple[Command, str]:
-        return _program(parameters, command, node_count, facet)
-
-    programs = [program(row["parameters"], row["command"], row["node_count"]) for row in rows]
-    workloads = [row["workload"] or "unknown workload" for row in rows]
+    groups = ask(_RUNS.format(takers=takers(), sides=sides, where=conditions), values)
+    # Thousands of runs have few different programs.
+    programs = [_program(row["parameters"], row["command"], row["node_count"], facet) for row in groups]
+    workloads = [row["workload"] or "unknown workload" for row in groups]
     commands: dict[str, set[Command]] = defaultdict(set)
     for workload, (command, _) in zip(workloads, programs, strict=True):
         commands[workload].add(command)
     names = {workload: name_commands(sorted(of_one)) for workload, of_one in commands.items()}
-    return [
-        Run(
-            **{name: row[name] for name in _AS_STORED},
-            workload=workload,
-            command=command,
-            parameters=parameters,
-            side=_side(row["sides"], facet, command, names[workload]),
-        )
-        for row, workload, (command, parameters) in zip(rows, workloads, programs, strict=True)
-    ]
+    found: list[tuple[int, Run]] = []
+    for row, workload, (command, parameters) in zip(groups, workloads, programs, strict=True):
+        shared = {name: row[name] for name in _SHARED}
+        shared |= {"workload": workload, "command": command, "parameters": parameters}
+        shared["side"] = _side(row["sides"], facet, command, names[workload])
+        own = zip(row["numbers"], row["run_ids"], row["repeats"], row["starts"], row["ends"], strict=True)
+        for number, run_id, repeat, start, end in own:
+            run = Run(run_id=run_id, repeat=repeat, started_at=_time(start), ended_at=_time(end), **shared)
+            found.append((number, run))
+    found.sort(key=itemgetter(0))
+    # A hostile agent can describe a run or its session twice.
+    return list({run.run_id: run for _, run in found}.values())
 
 
-def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats: Iterable[Stat] = ()) -> Facts:
-    """Return the facts about the runs.
+def load_figures(
+    ask: Ask,
+    run_ids: Iterable[str],
+    stat: Stat | None = None,
+    stats: Iterable[Stat] = (),
+    metrics: Sequence[str] | None = None,
+) -> Columns:
+    """Return the figures of the runs.
 
     Args:
         ask: runs a query on the store.
         run_ids: the runs.
         stat: the statistic of sampled quantities; None: the usual one.
         stats: further statistics, as metrics of their own.
+        metrics: the wanted ones; None: all.
     """
-    # As one parameter: thousands of runs would make the statement too long; in order: equal questions are alike.
-    chosen, stats = sorted(run_ids), tuple(stats)
-    parts = {
-        "chosen": _CHOSEN,
-        "takers": takers(),
-        "values": ", ".join(
-            [
-                f"{{'suffix': '', 'value': {f'coalesce({stat.value}_value, value)' if stat else 'value'}}}",
-                *(f"{{'suffix': ':{each.value}', 'value': {each.value}_value}}" for each in stats),
-            ]
-        ),
-    }
-    answers = {name: ask(query.format(**parts), [chosen]) for name, query in _FACTS.items()}
-    texts: dict[str, dict[str, str]] = defaultdict(dict)
-    for row in (*answers["texts"], *answers["energy_methods"]):
-        texts[row["run_id"]][row["name"]] = row["value"]
-    gpu_events: dict[str, list[Record]] = defaultdict(list)
-    for row in answers["gpu_events"]:
-        gpu_events[row["run_id"]].append(row)
-    impossible: dict[str, list[Record]] = defaultdict(list)
-    for row in answers["impossible"]:
-        impossible[row["run_id"]].append(row)
+    # In order: equal questions are alike.
+    chosen = sorted(set(run_ids))
+    statistics = {"": f"coalesce({stat.value}_value, value)" if stat else "value"}
+    statistics |= {f":{each.value}": f"{each.value}_value" for each in stats}
+    among = "" if metrics is None else f"WHERE metric IN ({', '.join(map(literal, metrics))})"
+    values = " UNION ALL ".join(
+        f"SELECT place, metric, '{suffix}' AS suffix, {value} AS value FROM metrics JOIN chosen USING (run_id) {among}"  # noqa: S608
+        for suffix, value in statistics.items()
+    )
+    figures: list[Piece] = []
+    # As one parameter: thousands of runs would make the statement too long.
+    for first in range(0, len(chosen), _RUNS_AT_ONCE):
+        rows = ask(_METRICS.format(values=values), [chosen[first : first + _RUNS_AT_ONCE]])
+        figures += [(row["name"], np.asarray(row["places"]) + first, row["values"]) for row in rows]
+    return Columns(chosen, sorted(figures, key=itemgetter(0)))
+
+
+def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats: Iterable[Stat] = ()) -> Facts:
+    """Return the facts about the runs; the arguments are those of `load_figures`."""
+    chosen, stats = sorted(set(run_ids)), tuple(stats)
+    answers: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in ask(_ALL_FACTS, [chosen]):
+        answers |= {name: rows or [] for name, rows in row.items()}
     return Facts(
-        metrics=FiguresByRun(
-            {
-                row["name"]: dict(zip([chosen[place - 1] for place in row["places"]], row["values"], strict=True))
-                for row in answers["metrics"]
-            }
-        ),
-        sessions=_by_run(answers["sessions"]),
-        devices=_by_run(answers["devices"]),
-        texts=texts,
+        metrics=load_figures(ask, chosen, stat, stats),
+        sessions=_by_run(answers["sessions"], chosen),
+        devices=_by_run(answers["devices"], chosen),
+        texts=_texts(answers["texts"], chosen),
         short=frozenset(row["run_id"] for row in answers["short"]),
         gap_seconds={row["run_id"]: row["value"] for row in answers["gaps"]},
-        impossible=impossible,
+        impossible=_by_run(answers["impossible"], chosen),
+        gpu_events=_by_run(answers["gpu_events"], chosen),
         neighbours={row["run_id"]: row["value"] for row in answers["neighbours"]},
         twins={row["run_id"]: sorted(row["value"]) for row in answers["twins"]},
-        gpu_events=gpu_events,
         units={row["run_id"]: row["value"] for row in answers["units"]},
         left={row["run_id"]: row["processes"] for row in answers["notes"] if row["processes"]},
         thinned={row["run_id"]: row["every"] for row in answers["notes"] if row["every"]},
@@ -306,20 +304,44 @@ def _without_place(name: str, value: Any) -> Any:
     return value.rstrip("/").rpartition("/")[2] if name == "model" else _PATH
 
 
-_RUN_ID = attrgetter("run_id")
-_AS_STORED = tuple(one.name for one in fields(Run) if one.name not in {"side", "workload", "command", "parameters"})
+def _texts(rows: Iterable[Record], run_ids: Sequence[str]) -> dict[str, Mapping[str, str]]:
+    """Return the texts of each run by name, several of one name with commas; runs with the same texts share them."""
+    named: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for row in rows:
+        for place in row["places"]:
+            named[place].append((row["name"], row["text"]))
+    shared: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
+    for pairs in set(map(tuple, named.values())):
+        texts: dict[str, str] = {}
+        for name, text in pairs:
+            texts[name] = f"{texts[name]}, {text}" if name in texts else text
+        shared[pairs] = texts
+    return {run_ids[place]: shared[tuple(pairs)] for place, pairs in named.items()}
+
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - as the store holds times
+
+
+def _time(microseconds: int | None) -> datetime | None:
+    """Return a time since 1970; thousands of times take DuckDB and Arrow ten times as long."""
+    return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
+
+
+# What each run has of its own, and what runs of one group have as it is stored.
+_OWN = ("run_id", "repeat", "started_at", "ended_at")
+_SHARED = tuple(one.name for one in fields(Run) if one.name not in {*_OWN, "side", "workload", "command", "parameters"})
 
 # Replaces the value of every parameter that is a path.
 _PATH = "(path)"
 
 
-def _by_run(rows: Iterable[Record]) -> dict[str, list[Record]]:
+def _by_run(rows: Iterable[Record], run_ids: Sequence[str]) -> dict[str, list[Record]]:
     """Return rows by each of the runs that have them; runs share a row, which thousands of them would have again."""
     groups: dict[str, list[Record]] = defaultdict(list)
     for row in rows:
-        of_each = {name: value for name, value in row.items() if name != "run_ids"}
-        for run_id in row["run_ids"]:
-            groups[run_id].append(of_each)
+        of_each = {name: value for name, value in row.items() if name != "places"}
+        for place in row["places"]:
+            groups[run_ids[place]].append(of_each)
     return groups
 
 
@@ -338,123 +360,129 @@ gpus AS (
     SELECT run_id, left(string_agg(if(number > 1, number || ' × ', '') || name, ', ' ORDER BY name), 1000) AS devices
     FROM gpu_kinds GROUP BY run_id
 )
-SELECT run.run_id, {sides} AS sides, run.platform, run.workload, run.environment, run.image, run.interference,
-       nullif(run.limits, 'none') AS limits,
-       gpus.devices AS device, run.nodes AS node_count, places.nodes, run.experiment, run.repeat,
-       if(run.is_excluded, 'excluded', run.status) AS status, run.reason, run.started_at, run.ended_at,
-       CAST(run.parameters AS VARCHAR) AS parameters, CAST(run.command AS VARCHAR) AS command,
-       json_extract_string(run.labels, '$.until') AS until,
-       json_extract_string(run.labels, '$.imported') AS imported
-FROM runs AS run
-LEFT JOIN sessions AS session USING (session_id)
-LEFT JOIN places USING (run_id)
-LEFT JOIN gpus USING (run_id)
-WHERE run.run_id IS NOT NULL AND {where}
-ORDER BY run.queued_at, run.run_id"""
+SELECT list(number) AS numbers, list(run_id) AS run_ids, list(repeat) AS repeats, list(epoch_us(started_at)) AS starts,
+       list(epoch_us(ended_at)) AS ends, * EXCLUDE (number, run_id, repeat, started_at, ended_at)
+FROM (
+    SELECT run.run_id, {sides} AS sides, run.platform, run.workload, run.environment, run.image, run.interference,
+           nullif(run.limits, 'none') AS limits,
+           gpus.devices AS device, run.nodes AS node_count, places.nodes, run.experiment, run.repeat,
+           if(run.is_excluded, 'excluded', run.status) AS status, run.reason, run.started_at, run.ended_at,
+           CAST(run.parameters AS VARCHAR) AS parameters, CAST(run.command AS VARCHAR) AS command,
+           json_extract_string(run.labels, '$.until') AS until,
+           json_extract_string(run.labels, '$.imported') AS imported,
+           row_number() OVER (ORDER BY run.queued_at, run.run_id) AS number
+    FROM runs AS run
+    LEFT JOIN sessions AS session USING (session_id)
+    LEFT JOIN places USING (run_id)
+    LEFT JOIN gpus USING (run_id)
+    WHERE run.run_id IS NOT NULL AND {where}
+)
+GROUP BY ALL"""
 
-_CHOSEN = "(SELECT unnest(CAST(? AS VARCHAR[])))"
+# DuckDB keeps several copies of the lists that it makes.
+_RUNS_AT_ONCE = 2500
 
-# Name → query of the facts about the runs in {chosen}.
+_METRICS = """
+WITH chosen AS (
+    SELECT run_id, CAST(place AS INTEGER) - 1 AS place
+    FROM unnest(CAST(? AS VARCHAR[])) WITH ORDINALITY AS each(run_id, place)
+)
+SELECT metric || suffix AS name, list(place) AS places, list(value) AS values
+FROM ({values})
+WHERE value IS NOT NULL
+GROUP BY name ORDER BY name"""
+
+# Name → query of the facts about the runs that are `chosen`, with their places in that list; `own` are their agents.
 _FACTS = {
-    "metrics": """
-WITH chosen AS (FROM unnest(CAST(? AS VARCHAR[])) WITH ORDINALITY AS each(run_id, place))
-SELECT metric || each.suffix AS name, list(place) AS places, list(each.value) AS values
-FROM (SELECT place, metric, unnest([{values}]) AS each FROM metrics JOIN chosen USING (run_id))
-WHERE each.value IS NOT NULL
-GROUP BY name ORDER BY name""",
-    "sessions": """
-WITH {takers}
-SELECT list(takers.run_id) AS run_ids, sessions.*
-FROM takers JOIN sessions USING (session_id)
-WHERE takers.run_id IN {chosen}
-GROUP BY ALL ORDER BY hostname""",
+    "sessions": "SELECT list(place) AS places, sessions.* FROM own JOIN sessions USING (session_id) "
+    "GROUP BY ALL ORDER BY hostname",
     "devices": """
-SELECT list(DISTINCT run_devices.run_id) AS run_ids, session_devices.*
-FROM run_devices JOIN session_devices USING (session_id, device_id)
-WHERE run_devices.run_id IN {chosen}
+SELECT list(DISTINCT place) AS places, session_devices.*
+FROM chosen JOIN run_devices USING (run_id) JOIN session_devices USING (session_id, device_id)
 GROUP BY ALL""",
     "texts": """
-SELECT run_id, name, string_agg(DISTINCT text, ', ' ORDER BY text) AS value
+SELECT name, text, list(place) AS places
 FROM (
-    SELECT run_id, name,
+    SELECT DISTINCT place, name,
            if(name IN ('threads', 'tf32_matmul', 'tf32_cudnn'), value::BIGINT::VARCHAR, value_text) AS text
     -- The place of a run's trace or result, or the reason for a missing one, is no property of what it ran on.
-    FROM results WHERE run_id IN {chosen}
-        AND name NOT IN ('trace_file', 'trace_failed', 'counters_failed', 'source_file', 'source_time')
+    FROM chosen JOIN results USING (run_id)
+    WHERE name NOT IN ('trace_file', 'trace_failed', 'counters_failed', 'source_file', 'source_time')
+    UNION ALL
+    SELECT DISTINCT place, 'energy_method', method
+    FROM (
+        SELECT *, bool_or(phase = 'measure') OVER (PARTITION BY run_id) AS measured
+        FROM run_energy JOIN chosen USING (run_id) WHERE step IS NULL
+        QUALIFY computed_at = max(computed_at) OVER (PARTITION BY run_id)
+    )
+    WHERE phase IS NOT DISTINCT FROM CASE WHEN measured THEN 'measure' END
 )
 WHERE text IS NOT NULL
-GROUP BY run_id, name""",
-    "energy_methods": """
-SELECT run_id, 'energy_method' AS name, string_agg(DISTINCT method, ', ' ORDER BY method) AS value
-FROM (
-    SELECT *, bool_or(phase = 'measure') OVER (PARTITION BY run_id) AS measured
-    FROM run_energy WHERE run_id IN {chosen} AND step IS NULL
-    QUALIFY computed_at = max(computed_at) OVER (PARTITION BY run_id)
-)
-WHERE phase IS NOT DISTINCT FROM CASE WHEN measured THEN 'measure' END
-GROUP BY run_id""",
-    "units": "SELECT run_id, any_value(unit) AS value FROM results "
-    "WHERE name = 'throughput' AND unit IS NOT NULL AND run_id IN {chosen} GROUP BY run_id",
+GROUP BY name, text ORDER BY name, text""",
+    "units": "SELECT run_id, any_value(unit) AS value FROM results SEMI JOIN chosen USING (run_id) "
+    "WHERE name = 'throughput' AND unit IS NOT NULL GROUP BY run_id",
     "notes": """
 SELECT run_id,  -- a program's own events can have these names too
        sum(TRY_CAST(detail->>'processes' AS BIGINT)) FILTER (event = 'left' AND rank IS NULL) AS processes,
        max(TRY_CAST(detail->>'every' AS BIGINT)) FILTER (event = 'thinned' AND name = 'metrics') AS every
-FROM run_events WHERE event IN ('left', 'thinned') AND run_id IN {chosen} GROUP BY run_id""",
-    "short": "SELECT DISTINCT run_id FROM results WHERE name = 'measure_short' AND run_id IN {chosen}",
+FROM run_events SEMI JOIN chosen USING (run_id) WHERE event IN ('left', 'thinned') GROUP BY run_id""",
+    "short": "SELECT DISTINCT run_id FROM results SEMI JOIN chosen USING (run_id) WHERE name = 'measure_short'",
     "gaps": """
-WITH {takers},
-within AS (  -- the gaps of a run's own agents, cut to the run; one without bounds is where it was noticed
-    SELECT run_id, greatest(coalesce(from_time, time), started_at) AS from_time,
-           least(coalesce(to_time, time), ended_at) AS to_time
-    FROM takers JOIN runs USING (run_id) JOIN gaps ON gaps.session_id = takers.session_id
-    WHERE run_id IN {chosen} AND coalesce(from_time, time) <= ended_at AND coalesce(to_time, time) >= started_at
-),
-fresh AS (  -- the part of each that no earlier one covers: several sources can be silent at once
+SELECT run_id, sum(greatest(epoch(to_time - from_time), 0)) AS value
+FROM (  -- the part of each that no earlier one covers: several sources can be silent at once
     SELECT run_id, to_time, greatest(from_time, max(to_time) OVER (
         PARTITION BY run_id ORDER BY from_time, to_time ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     )) AS from_time
-    FROM within
+    FROM (  -- the gaps of a run's own agents, cut to the run; one without bounds is where it was noticed
+        SELECT run_id, greatest(coalesce(from_time, time), started_at) AS from_time,
+               least(coalesce(to_time, time), ended_at) AS to_time
+        FROM own JOIN gaps USING (session_id)
+        WHERE coalesce(from_time, time) <= ended_at AND coalesce(to_time, time) >= started_at
+    )
 )
-SELECT run_id, sum(greatest(epoch(to_time - from_time), 0)) AS value FROM fresh GROUP BY run_id""",
+GROUP BY run_id""",
     "impossible": """
-WITH {takers}
-SELECT run_id, dropped.source, quantity, sum(readings)::BIGINT AS readings
-FROM takers JOIN runs USING (run_id) JOIN impossible_readings AS dropped ON dropped.session_id = takers.session_id
-WHERE run_id IN {chosen} AND coalesce(dropped.from_time, dropped.time) <= ended_at AND dropped.time >= started_at
-GROUP BY run_id, dropped.source, quantity ORDER BY readings DESC, quantity""",
+SELECT [place] AS places, dropped.source, quantity, sum(readings)::BIGINT AS readings
+FROM own JOIN impossible_readings AS dropped USING (session_id)
+WHERE coalesce(dropped.from_time, dropped.time) <= ended_at AND dropped.time >= started_at
+GROUP BY place, dropped.source, quantity ORDER BY readings DESC, quantity""",
     "neighbours": f"""
-WITH {{takers}},
-stays AS (  -- the time of each run on each of its machines
-    SELECT DISTINCT run_id, takers.node_id, hostname, boot_id, container, runs.started_at,
-           coalesce(runs.ended_at, now() AT TIME ZONE 'UTC') AS ended_at
-    FROM runs JOIN takers USING (run_id) LEFT JOIN sessions ON sessions.session_id = takers.session_id
-    WHERE runs.started_at IS NOT NULL
-)
 SELECT stay.run_id, list(DISTINCT other.run_id) AS value
-FROM stays AS stay JOIN stays AS other
+FROM stays AS stay SEMI JOIN chosen USING (run_id) JOIN stays AS other
     ON other.node_id = stay.node_id AND NOT {on_other_machine("stay", "other")}
 WHERE stay.run_id <> other.run_id AND stay.started_at < other.ended_at AND other.started_at < stay.ended_at
-    AND stay.run_id IN {{chosen}}
 GROUP BY stay.run_id""",  # noqa: S608 - names of the schema
     "twins": f"""
-WITH {{takers}}, {spans()}
 SELECT run_id, list(DISTINCT coalesce(other.hostname, 'unnamed')) AS value
-FROM takers JOIN runs USING (run_id)
-JOIN spans AS own ON own.session_id = takers.session_id
-JOIN spans AS other ON {are_rivals("own", "other")}
-WHERE run_id IN {{chosen}} AND other.since <= runs.ended_at AND other.until >= runs.started_at
+FROM own JOIN spans AS mine USING (session_id) JOIN spans AS other ON {are_rivals("mine", "other")}
+WHERE other.since <= ended_at AND other.until >= started_at
 GROUP BY run_id""",  # noqa: S608 - names of the schema
     "gpu_events": """
-WITH boards AS (  -- the health of a MIG instance is that of its GPU
-    SELECT DISTINCT run_id, run_devices.node_id, coalesce(parent_device_id, device_id) AS device_id
-    FROM run_devices LEFT JOIN session_devices USING (session_id, device_id)
-    WHERE run_id IN {chosen}
-)
-SELECT DISTINCT run_id, number, words
-FROM boards JOIN runs USING (run_id) JOIN gpu_events AS happened
+SELECT list(DISTINCT place) AS places, number, words
+FROM (  -- the health of a MIG instance is that of its GPU
+    SELECT DISTINCT run_id, place, run_devices.node_id, coalesce(parent_device_id, device_id) AS device_id
+    FROM run_devices JOIN chosen USING (run_id) LEFT JOIN session_devices USING (session_id, device_id)
+) AS boards
+JOIN lives USING (run_id) JOIN gpu_events AS happened
     ON happened.node_id = boards.node_id AND happened.device_id = boards.device_id
     -- The agent polls once a second.
     AND happened.time BETWEEN started_at AND ended_at + INTERVAL 2 SECONDS
 WHERE event = 'xid'
-ORDER BY run_id, number""",
+GROUP BY number, words ORDER BY number""",
 }
+
+_ALL_FACTS = f"""
+WITH {takers()}, {spans()}, lives AS (
+    SELECT run_id, started_at, ended_at FROM runs
+), stays AS (  -- the time of each run on each of its machines
+    SELECT DISTINCT run_id, takers.node_id, hostname, boot_id, container, lives.started_at,
+           coalesce(lives.ended_at, now() AT TIME ZONE 'UTC') AS ended_at
+    FROM lives JOIN takers USING (run_id) LEFT JOIN sessions USING (session_id)
+    WHERE lives.started_at IS NOT NULL
+), chosen AS (
+    SELECT run_id, place - 1 AS place FROM unnest(CAST(? AS VARCHAR[])) WITH ORDINALITY AS each(run_id, place)
+), own AS (
+    SELECT * FROM takers JOIN chosen USING (run_id) JOIN lives USING (run_id)
+)
+SELECT
+    {", ".join(f"(SELECT list(fact) FROM ({query}) AS fact) AS {name}" for name, query in _FACTS.items())}"""  # noqa: S608

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Values = Sequence[float] | Floats
 
 
 class Sides(NamedTuple):
@@ -32,8 +33,8 @@ class Sides(NamedTuple):
         matched: whether the runs at the same index are a pair, made one after the other; else all are independent.
     """
 
-    baseline: Sequence[float]
-    other: Sequence[float]
+    baseline: Values
+    other: Values
     matched: bool = False
 
 
@@ -48,6 +49,10 @@ _EXACT_PAIRS = 200
 
 # Differences of independent runs that are made at once; of more, only those near the wanted ranks.
 _MOST_DIFFERENCES = 250_000
+
+# The same where few more counts lead to so few; and the runs of each side by which their place is first guessed.
+_FEW_DIFFERENCES = 20_000
+_GUESSED_BY = 64
 
 
 class Scale(Enum):
@@ -91,19 +96,16 @@ class Shift:
 
 
 def estimate_shift(
-    baseline: Sequence[float],
-    other: Sequence[float],
-    matched: bool = False,
-    *,
-    alpha: float = 0.05,
-    scale: Scale | None = None,
+    baseline: Values, other: Values, matched: bool = False, *, alpha: float = 0.05, scale: Scale | None = None
 ) -> Shift:
     """Return the distance of `other` from `baseline`, with its 1 - alpha interval; for `matched`, see Sides.
 
     `scale` None: a ratio where all values are positive, else a difference.
     """
-    scale = scale or (Scale.RATIO if min(*baseline, *other) > 0 else Scale.DIFFERENCE)
-    scaled = _on_scale(scale, baseline, other)
+    sides = [np.asarray(side, dtype=np.float64) for side in (baseline, other)]
+    if scale is None:
+        scale = Scale.RATIO if min(side.min() for side in sides) > 0 else Scale.DIFFERENCE
+    scaled = [np.log(side) for side in sides] if scale is Scale.RATIO else sides
     lower_tail = _signed_rank_lower_tail(len(other)) if matched else _lower_tail(len(baseline), len(other))
     bound = _bound(lower_tail, alpha)
     size = len(other) * (len(other) + 1) // 2 if matched else len(baseline) * len(other)
@@ -116,7 +118,7 @@ def estimate_shift(
         signs = int(np.count_nonzero(shifts <= 0)), int(np.count_nonzero(shifts >= 0))
     else:
         before, after = map(np.sort, scaled)
-        at = [_select_difference(before, after, rank) for rank in ranks]
+        at = _select_differences(before, after, ranks)
         signs = (
             int(np.sum(before.size - np.searchsorted(before, after, "left"))),
             int(np.sum(np.searchsorted(before, after, "right"))),
@@ -140,40 +142,66 @@ def estimate_shift(
     )
 
 
-def _on_scale(scale: Scale, *sides: Sequence[float]) -> list[Floats]:
-    arrays = [np.asarray(side, dtype=np.float64) for side in sides]
-    return [np.log(array) for array in arrays] if scale is Scale.RATIO else arrays
-
-
 def _differences(baseline: Floats, other: Floats) -> Floats:
     """Return the difference of every two runs, one of each side."""
     differences: Floats = np.subtract.outer(other, baseline).ravel()
     return differences
 
 
-def _select_difference(baseline: Floats, other: Floats, rank: int) -> float:
-    """Return the difference of this rank, from 0, of every two runs of sorted sides, to the last bits.
+def _select_differences(baseline: Floats, other: Floats, ranks: Sequence[int]) -> list[float]:
+    """Return the differences of these ranks, from 0, of every two runs of sorted sides, to the last bits."""
+    few = [side[np.linspace(0, side.size - 1, _GUESSED_BY).astype(np.intp)] for side in (baseline, other)]
+    guesses = np.sort(_differences(*few))
+    found: dict[int, float] = {}
+    below, near = 0, np.empty(0)
+    for rank in sorted(ranks):
+        if not below <= rank < below + near.size:
+            below, near = _find_differences_near(rank, baseline, other, guesses)
+        found[rank] = float(np.partition(near, rank - below)[rank - below])
+    return [found[rank] for rank in ranks]
 
-    The value is bracketed by counting: the differences of two times 5,000 runs would take 200 MB.
+
+def _find_differences_near(rank: int, baseline: Floats, other: Floats, guesses: Floats) -> tuple[int, Floats]:
+    """Return some differences, that of this rank among them, and how many of all are below these.
+
+    They are bracketed by counting: the differences of two times 5,000 runs would take 200 MB. `guesses` are an even
+    choice of all differences, sorted.
     """
-    low, high = other[0] - baseline[-1], other[-1] - baseline[0]
+    low, high = other[0] - baseline[-1] - 1, other[-1] - baseline[0] + 1
     # Of each other run the baseline's runs from `first` to before `last` remain, those from `last` on are below.
     first, last = np.zeros(other.size, np.int64), np.full(other.size, baseline.size)
-    while (last - first).sum() > _MOST_DIFFERENCES:
-        middle = low + (high - low) / 2
-        if not low < middle < high:  # all that remain are equal
-            place = int(np.argmax(last > first))
-            return float(other[place] - baseline[first[place]])
-        start = np.clip(np.searchsorted(baseline, other - middle, "left"), first, last)
-        if (baseline.size - start).sum() > rank:
-            high, first = middle, start
-        else:
-            low, last = middle, start
+    below, remaining = 0, baseline.size * other.size
+    place, reach = rank / remaining * guesses.size, 0.01 * guesses.size
+    pivots = guesses[np.clip([place - reach, place + reach], 0, guesses.size - 1).astype(np.intp)].tolist()
+    bits = 4 * float(np.spacing(max(np.abs(baseline).max(), np.abs(other).max())))
+    narrows = True
+    while remaining > _MOST_DIFFERENCES or (narrows and remaining > _FEW_DIFFERENCES):
+        for pivot in pivots:
+            if low < pivot < high:
+                start = np.clip(np.searchsorted(baseline, other - pivot, "left"), first, last)
+                if (baseline.size - start).sum() > rank:
+                    high, first = pivot, start
+                else:
+                    low, last = pivot, start
+        before, remaining = remaining, int((last - first).sum())
+        below = int((baseline.size - last).sum())
+        narrows = 2 * remaining < before
+        rows = np.flatnonzero(last > first)
+        middles = other[rows] - baseline[(first + last)[rows] // 2]
+        if high - low <= 2 * bits:  # all that remain are equal
+            return rank, middles[:1]
+        if narrows:  # between its ends differences are about evenly spread, unless many are equal
+            share, reach = (rank - below) / remaining, _FEW_DIFFERENCES / 3 / remaining
+            pivots = [low + (high - low) * (share - reach), low + (high - low) * (share + reach)]
+        else:  # a quarter of the differences is on each side of the rows' middle one, or equal to it
+            order = np.argsort(middles)
+            weights = np.cumsum((last - first)[rows[order]])
+            middle = float(middles[order[np.searchsorted(weights, remaining / 2)]])
+            pivots = [middle - bits, middle + bits]
     lengths = last - first
     ends = np.cumsum(lengths)
     at = np.arange(ends[-1]) + np.repeat(first - ends + lengths, lengths)
-    left = rank - int((baseline.size - last).sum())
-    return float(np.partition(np.repeat(other, lengths) - baseline[at], left)[left])
+    return below, np.repeat(other, lengths) - baseline[at]
 
 
 def _walsh_averages(baseline: Floats, other: Floats) -> Floats:

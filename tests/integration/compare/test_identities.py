@@ -7,12 +7,12 @@ from pathlib import Path
 from gpuagent_collector.answers import history
 from gpuagent_collector.answers.history import Request as HistoryRequest
 from gpuagent_collector.answers.history import study_history
-from gpuagent_collector.answers.outliers import kind_of
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.compare.matrix import tabulate
 from gpuagent_collector.runs.data import load_facts, load_runs
 from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.runs.like import like_key
 from gpuagent_collector.runs.parts import load_parts
 from tests.integration.compare.comparing import compared
 from tests.integration.compare.synthetic import SyntheticStore
@@ -62,7 +62,7 @@ def test_commands_are_kinds_of_their_own_where_units_are_compared(store: Synthet
     lines = add_commands(store)
     store.write()
     runs = load_runs(store.ask, find_facet("node"))
-    assert len({kind_of(run) for run in runs}) == len(lines)
+    assert len({like_key(run) for run in runs}) == len(lines)
 
 
 def test_nodes_of_one_hostname_are_parts_of_their_own(store: SyntheticStore) -> None:

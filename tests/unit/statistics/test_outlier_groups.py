@@ -2,14 +2,17 @@
 
 import pytest
 
-from gpuagent_collector.answers.outliers import Group, Kind, Unit, _is_material, _test, is_either, is_worse
+from gpuagent_collector.answers.outliers import Group, Unit, _is_material, _test, is_either, is_worse
 from gpuagent_collector.metrics import BY_NAME
 from gpuagent_collector.runs.arguments import identify_command
+from gpuagent_collector.runs.like import LikeKey
 
-KIND = Kind(
+KIND = LikeKey(
     workload="mnist",
     parameters="{}",
+    platform=None,
     device=None,
+    node_count=None,
     environment="bare",
     image=None,
     interference=None,

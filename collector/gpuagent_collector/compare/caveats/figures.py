@@ -92,7 +92,7 @@ def mixed_units(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where throughputs of several units are compared: a workload's are, those of two workloads are not."""
     units: set[str] = set()
     for block in evidence.layout.blocks:
-        found = throughput_units([run.run_id for cell in block.cells for run in cell.runs], evidence.facts)
+        found = throughput_units([run for cell in block.cells for run in cell.runs], evidence.facts)
         units.update(found if len(found) > 1 else ())
     if units and evidence.layout.is_compared:
         is_known = evidence.has_everywhere("run_seconds")
@@ -173,8 +173,9 @@ def client_limited_caveat(where: str) -> Caveat:
 def unpriced(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where only some runs, or none, have the requested prices."""
     facts = evidence.facts
-    where = evidence.sides_where(lambda run: all(facts.value(run, metric.name) is None for metric in facts.derived))
-    if facts.prices and where:
+    if not facts.prices:
+        return
+    if where := evidence.sides_where(lambda run: all(facts.value(run, each.name) is None for each in facts.derived)):
         yield Caveat(
             code="unpriced",
             text=f"no price applies to {where}: their cost is unknown",

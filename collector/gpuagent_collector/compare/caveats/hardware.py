@@ -49,7 +49,7 @@ def foreign_load(evidence: Evidence) -> Iterator[Caveat]:
 def shared_identity(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where another machine had the identity of a run's node at the same time."""
     twins = evidence.facts.twins
-    where = evidence.sides_where(lambda run: run.run_id in twins)
+    where = evidence.sides_among(twins)
     if where:
         names = sorted({name for runs in evidence.sides.values() for run in runs for name in twins.get(run.run_id, [])})
         yield Caveat(

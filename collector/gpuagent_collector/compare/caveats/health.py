@@ -34,7 +34,7 @@ _MEMORY_ERRORS: Mapping[str, tuple[str, str]] = {
 def impossible_readings(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where readings beyond physical limits were dropped, with their sources."""
     dropped = evidence.facts.impossible
-    where = evidence.sides_where(lambda run: run.run_id in dropped)
+    where = evidence.sides_among(dropped)
     if where:
         counts: Counter[str] = Counter()
         for row in (row for run_id in evidence.layout.run_ids for row in dropped.get(run_id, [])):
@@ -85,12 +85,10 @@ def different_clocks(evidence: Evidence) -> Iterator[Caveat]:
 
 def set_clocks(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where clocks were low without throttling, except where they were so on all sides."""
-
-    def concerns(run: Run) -> bool:
-        return (evidence.facts.value(run, "gpu_clock_unexplained_percent") or 0) > _UNEXPLAINED_PERCENT
-
-    where = evidence.sides_where(concerns)
-    if where and not all(concerns(run) for runs in evidence.sides.values() for run in runs):
+    name = "gpu_clock_unexplained_percent"
+    where = evidence.sides_above(name, _UNEXPLAINED_PERCENT)
+    columns = [evidence.facts.column(runs, name) for runs in evidence.sides.values()]
+    if where and not all((column > _UNEXPLAINED_PERCENT).all() for column in columns):
         yield Caveat(
             code="set_clocks",
             text=f"the SM clock stayed below {100 * _SAME_CLOCK:.0f} % of its maximum, while busy and not throttled, "
@@ -127,7 +125,7 @@ def memory_errors(evidence: Evidence) -> Iterator[Caveat]:
 def xid_errors(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where the driver reported errors of a GPU."""
     happened = evidence.facts.gpu_events
-    where = evidence.sides_where(lambda run: run.run_id in happened)
+    where = evidence.sides_among(happened)
     if where:
         rows = (row for run_id in evidence.layout.run_ids for row in happened.get(run_id, []))
         errors = {row["number"]: row["words"] for row in rows}

@@ -36,7 +36,7 @@ _SHOWN_ARGUMENTS = 3
 
 def gaps(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where samples are missing."""
-    where = evidence.sides_where(lambda run: run.run_id in evidence.facts.gap_seconds)
+    where = evidence.sides_among(evidence.facts.gap_seconds)
     if where:
         longest = max(evidence.facts.gap_seconds.values())
         yield Caveat(
@@ -48,7 +48,7 @@ def gaps(evidence: Evidence) -> Iterator[Caveat]:
 
 def left_processes(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where a program ended before the processes that it had started, which may have had the work to do."""
-    where = evidence.sides_where(lambda run: run.run_id in evidence.facts.left)
+    where = evidence.sides_among(evidence.facts.left)
     if where:
         yield Caveat(
             code="left_processes",
@@ -59,7 +59,7 @@ def left_processes(evidence: Evidence) -> Iterator[Caveat]:
 
 def thinned(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where more metrics were printed than are stored."""
-    where = evidence.sides_where(lambda run: run.run_id in evidence.facts.thinned)
+    where = evidence.sides_among(evidence.facts.thinned)
     if where:
         yield Caveat(
             code="thinned",
@@ -70,7 +70,7 @@ def thinned(evidence: Evidence) -> Iterator[Caveat]:
 
 def short(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where sensors are slower than the measured phase was long."""
-    where = evidence.sides_where(lambda run: run.run_id in evidence.facts.short)
+    where = evidence.sides_among(evidence.facts.short)
     if where:
         yield Caveat(
             code="measure_short",
@@ -351,7 +351,7 @@ def different_commands(evidence: Evidence) -> Iterator[Caveat]:
 
 def overlapping(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where runs shared their node with other runs."""
-    where = evidence.sides_where(lambda run: run.run_id in evidence.facts.neighbours)
+    where = evidence.sides_among(evidence.facts.neighbours)
     if where:
         yield Caveat(
             code="overlapping",

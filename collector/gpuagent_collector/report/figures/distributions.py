@@ -52,7 +52,7 @@ def runs_figure(block: Block, comparison: Comparison) -> Figure | None:
 
 def _values(cell: Cell, facts: Facts, metric: Metric) -> list[tuple[Run, float]]:
     """Return the runs that have the metric, as they ran."""
-    found = [(run, facts.metrics.get(run.run_id, {}).get(metric.name)) for run in cell.runs]
+    found = [(run, facts.value(run, metric.name)) for run in cell.runs]
     known = [(run, value) for run, value in found if value is not None]
     return sorted(known, key=lambda each: str(each[0].started_at))
 

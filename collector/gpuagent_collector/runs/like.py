@@ -1,0 +1,73 @@
+"""Likeness of runs: what ran, and the circumstances in which it ran."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from gpuagent_collector.runs.arguments import Command, Identity, identify_command
+from gpuagent_collector.runs.data import Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LikeKey:
+    """The facets in which runs must agree to be alike; equal for like runs. None: no value, or left out.
+
+    Attributes:
+        parameters: canonical JSON.
+        identity: of the command of a program of the user's own; `command` is that of one of the runs.
+        node_count: number of nodes that ran it together.
+    """
+
+    workload: str
+    parameters: str
+    identity: Identity | None
+    platform: str | None
+    environment: str | None
+    image: str | None
+    interference: str | None
+    limits: str | None
+    device: str | None
+    node_count: int | None
+    command: Command = field(compare=False)
+
+    @property
+    def facets(self) -> dict[str, Any]:
+        """The facets by name, and the command."""
+        return {name: getattr(self, name) for name in _NAMES}
+
+    @property
+    def circumstances(self) -> tuple[str, ...]:
+        """The known values of what was around the program."""
+        values = (self.platform, self.environment, self.image, self.interference, self.limits, self.device)
+        return tuple(value for value in values if value)
+
+
+_NAMES = tuple(each.name for each in fields(LikeKey))
+
+
+def like_key(run: Run, *left_out: str) -> LikeKey:
+    """Return what makes a run alike to others, without the facets that are left out."""
+    key = LikeKey(
+        workload=run.workload,
+        parameters=run.parameters,
+        identity=identify_command(run.command),
+        platform=run.platform,
+        environment=run.environment,
+        image=run.image,
+        interference=run.interference,
+        limits=run.limits,
+        device=run.device,
+        node_count=run.node_count,
+        command=run.command,
+    )
+    absent: dict[str, Any] = dict.fromkeys(left_out)
+    return replace(key, **absent) if absent else key
+
+
+def group_like(runs: Iterable[Run], *left_out: str) -> dict[LikeKey, list[Run]]:
+    """Return like runs together, in their order."""
+    groups: dict[LikeKey, list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[like_key(run, *left_out)].append(run)
+    return groups
