@@ -158,6 +158,11 @@ class Execution:
         """Stop as soon as possible."""
         self._cancelled.set()
 
+    @property
+    def is_evicted(self) -> bool:
+        """Return whether it must stop to free memory."""
+        return self._evicted
+
     def evict(self) -> None:
         """Stop as soon as possible, to free memory for the store."""
         self._evicted = True

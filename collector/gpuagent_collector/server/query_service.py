@@ -236,14 +236,16 @@ class QueryService(pb_grpc.QueryServiceServicer):
         Any thread may call it.
         """
         executions = self._executions.copy()
+        largest = self.turns.largest()
         with self._freeing:
             now = time.monotonic()
-            if now < self._freeing_until or not executions:
+            # A large one that nobody has stopped yet takes more in that time than there is.
+            is_growing = largest is not None and not largest.is_evicted
+            if not executions or (now < self._freeing_until and not is_growing):
                 return
             self._freeing_until = now + _FREEING_SECONDS
         count = Counter(executions.values())
         most = max(count, key=lambda holder: count[holder])
-        largest = self.turns.largest()
         if largest in executions:
             most = executions[largest]
         for execution, holder in executions.items():

@@ -251,6 +251,22 @@ def test_memory_that_is_short_is_freed_by_the_token_with_most_queries(
     modest.cancel()
 
 
+def test_a_large_statement_that_grows_is_stopped_while_the_memory_of_others_gets_free(
+    serving: Serving, stub: pb_grpc.QueryServiceStub
+) -> None:
+    serving.service.turns = Turns(memory_bytes=64 * 2**20)
+    before = connections(serving)
+    for sql in (ENDLESS, "SELECT median(a.range) FROM range(1000000) a, range(1000000) b"):
+        until(lambda: connections(serving) == before, "the end of the query before")
+        ask_as(serving, sql)
+        call = stub.Query(pb.QueryRequest(sql=sql))
+        until(lambda: connections(serving) >= before + 2, "the query")
+        serving.loop.call_soon_threadsafe(serving.service.free_memory)
+        with pytest.raises(grpc.RpcError) as stopped:
+            list(call)
+        assert stopped.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
 @on_both_kinds("serving")
 def test_queries_make_room_when_the_store_needs_their_memory(serving: Serving, reader: RemoteReader) -> None:
     before = connections(serving)
