@@ -18,6 +18,7 @@ SIMULATIONS: Mapping[str, Callable[[], Table]] = {
     "equality": comparing.equality,
     "families": comparing.families,
     "equal families": comparing.equal_families,
+    "together": comparing.workloads_together,
     "intervals": comparing.other_intervals,
     "plans": comparing.plans,
     "nodes": comparing.nodes_as_runs,

@@ -9,6 +9,7 @@ from benchmarks.statistics.tables import NOISE, Floats, Table, share
 from gpuagent_collector.answers.plan import repeats_to_differ, repeats_to_equal
 from gpuagent_collector.recommend.ranking import draw_medians, share_best
 from gpuagent_collector.statistics.shift import Sides, estimate_shift
+from gpuagent_collector.statistics.strata import stratified_shift
 from gpuagent_collector.statistics.summaries import geometric_mean, median_interval
 from gpuagent_collector.statistics.verdicts import Verdict, judge
 
@@ -200,6 +201,42 @@ def other_intervals() -> Table:
         covered = sum(bool(mean and mean.low and mean.high and mean.low <= 1 <= mean.high) for mean in means)
         rows.append([kind, share(held, _TRIALS), share(covered, _TRIALS // 4)])
     return Table(header=["noise", "median of 9, %", "geometric mean of 4 ratios, 9 runs each, %"], rows=rows)
+
+
+# Pairs or not, the runs of both sides in each workload, and what a repeat's runs have in common, times the noise.
+_STRATA: tuple[tuple[str, bool, tuple[tuple[int, int], ...], float], ...] = (
+    ("3 of 4 and 4 runs", False, ((4, 4),) * 3, 0.0),
+    ("3 of 7 pairs, drift of 2 × noise", True, ((7, 7),) * 3, 2.0),
+    ("4 and 4, 9 and 9, 3 and 12 runs", False, ((4, 4), (9, 9), (3, 12)), 0.0),
+    ("7 and 7, and 5 cells with a run a side", False, ((7, 7), *((1, 1),) * 5), 0.0),
+    ("60 and 60, 7 and 7 runs", False, ((60, 60), (7, 7)), 0.0),
+)
+
+
+def workloads_together() -> Table:
+    """Workloads of different scales and a noise of 1 %: the test of all together, and what each alone shows."""
+    trials, rows = 1000, []
+    for label, matched, sizes, drift in _STRATA:
+        chance = np.random.default_rng(9)
+        false = covered = found = alone = 0
+        for _ in range(trials):
+            equal, slower = (
+                [_stratum(chance, runs, ratio, drift, matched=matched) for runs in sizes] for ratio in (1.0, 0.99)
+            )
+            shift, other = stratified_shift(equal), stratified_shift(slower)
+            false += bool(shift and shift.is_shown)
+            covered += bool(other and (other.low or 0.0) <= 0.99 <= (other.high or np.inf))
+            found += bool(other and other.is_shown)
+            alone += any(one.verdict is Verdict.DIFFERS for one in judge(slower, delta=_TINY))
+        rows.append([label, *(share(number, trials) for number in (false, covered, found, alone))])
+    header = ["workloads", "A/A called different, %", "coverage, %", "1 % found together, %", "in any one, by Holm, %"]
+    return Table(header=header, rows=rows)
+
+
+def _stratum(chance: np.random.Generator, runs: tuple[int, int], ratio: float, drift: float, *, matched: bool) -> Sides:
+    scale, common = chance.normal(0, 2), chance.normal(0, drift * 0.01, max(runs))
+    before, after = (np.exp(scale + common[:number] + chance.normal(0, 0.01, number)) for number in runs)
+    return Sides(before, ratio * after, matched)
 
 
 def plans() -> Table:

@@ -220,7 +220,7 @@ def answer(comparison: Comparison) -> str:
 
 def _results(comparison: Comparison, *, most: int) -> list[str]:
     tests, overall = comparison.figures.tests, comparison.figures.overall
-    if overall and len(tests) > _SPOKEN_TESTS:
+    if overall and (len(tests) > _SPOKEN_TESTS or all(one.shift for one in overall)):
         sentences = [_overall_sentence(comparison, one) for one in overall]
     else:
         sentences = [_sentence(comparison, test) for test in tests]
@@ -246,28 +246,40 @@ def _sentence(comparison: Comparison, test: Test) -> str:
 def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
     """Return a geometric mean with its interval, and the number of each verdict on its tests."""
     metric, mean = comparison.figures.primary, overall.mean
-    verdicts = Counter(
-        test.judgement.verdict
-        for test in comparison.figures.tests
-        if (test.other.side, test.baseline.side) == (overall.side, overall.baseline)
-    )
+    sides = overall.side, overall.baseline
+    tests = [test for test in comparison.figures.tests if (test.other.side, test.baseline.side) == sides]
+    verdicts = Counter(test.judgement.verdict for test in tests)
+    shown = [test.judgement.shift for test in tests if test.judgement.verdict is Verdict.DIFFERS]
+    directions = {shift.estimate > shift.neutral for shift in shown}
     counts = ", ".join(f"{number} {verdict.value}" for verdict, number in verdicts.items())
+    if len(directions) > 1:
+        counts += ", in both directions"
     where, title = comparison.layout.facet.preposition, spoken(metric, comparison.request.stat)
     this, that = (f"{where} {side}".lstrip() for side in (overall.side, overall.baseline))
-    if mean.low is None or mean.high is None:
-        is_shown, bounds = Verdict.DIFFERS in verdicts, ""
+    # Workloads that differ both ways have no ratio in common.
+    shift = overall.shift if len(directions) < 2 else None
+    if shift:
+        runs = f"{overall.runs[0]:,} and {overall.runs[1]:,} runs"
+        is_shown, evidence = (
+            shift.is_shown,
+            f"ratio {ratio(shift.estimate)}, {interval(shift)}, {_p_value(shift)}, {runs}",
+        )
     else:
-        is_shown = not mean.low <= 1 <= mean.high
-        bounds = f", {percent(1 - mean.alpha)} interval {ratio(mean.low)} to {ratio(mean.high)}"
+        is_shown, evidence = Verdict.DIFFERS in verdicts, f"geometric mean of the ratios {ratio(mean.ratio)}"
+        if mean.low is not None and mean.high is not None:
+            is_shown = not mean.low <= 1 <= mean.high
+            evidence += f", {percent(1 - mean.alpha)} interval {ratio(mean.low)} to {ratio(mean.high)}"
     statement = (
-        f"{title} is {_by_ratio(mean.ratio, metric)} {this} than {that}"
+        f"{title} is {_by_ratio(shift.estimate if shift else mean.ratio, metric)} {this} than {that}"
         if is_shown
         else f"no difference in {title} is shown between {overall.side} and {overall.baseline}"
     )
-    return (
-        f"Over {mean.pairs} workloads or settings, {statement} "
-        f"(geometric mean of the ratios {ratio(mean.ratio)}{bounds}; verdicts: {counts})."
-    )
+    return f"Over {mean.pairs} workloads or settings, {statement} ({evidence}; verdicts: {counts})."
+
+
+def _p_value(shift: Shift) -> str:
+    """Return the p-value with two digits."""
+    return f"p = {shift.p_value:.2g}" if shift.p_value >= 1e-4 else f"p = {shift.p_value:.0e}".replace("e-0", "e-")
 
 
 def _how_much(test: Test, metric: Metric) -> str:

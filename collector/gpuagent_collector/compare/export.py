@@ -113,6 +113,11 @@ def render(comparison: Comparison) -> Answer:
             "geometric_means": [
                 {"side": one.side, "baseline": one.baseline, **plain(one.mean)} for one in figures.overall
             ],
+            "together": [
+                {"side": one.side, "baseline": one.baseline, "runs": one.runs, **plain(one.shift)}
+                for one in figures.overall
+                if one.shift
+            ],
             "blocks": _blocks(comparison),
             "specs": [
                 {

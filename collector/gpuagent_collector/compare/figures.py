@@ -16,6 +16,7 @@ from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.specs import SpecRow
 from gpuagent_collector.statistics.shift import Floats, Scale, Shift, Sides, Values, estimate_shift, least_pairs
+from gpuagent_collector.statistics.strata import stratified_shift
 from gpuagent_collector.statistics.summaries import GeometricMean, geometric_mean
 from gpuagent_collector.statistics.verdicts import Judgement, Verdict, judge
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -74,11 +75,19 @@ class Test:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overall:
-    """The geometric mean of the primary metric's ratios of `side` to `baseline` over several blocks."""
+    """The primary metric's ratios of `side` to `baseline` over several blocks.
+
+    Attributes:
+        mean: their geometric mean, which is not tested.
+        shift: the ratio that they have in common, with the test of all of them together; None: too many runs for it.
+        runs: of the side and of the baseline, over all blocks.
+    """
 
     side: str
     baseline: str
     mean: GeometricMean
+    shift: Shift | None
+    runs: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,8 +301,17 @@ def _overall(tests: Sequence[Test], families: Sequence[Sides], alpha: float) -> 
     blocks: dict[tuple[str, str], list[Sides]] = defaultdict(list)
     for test, sides in zip(tests, families, strict=True):
         blocks[test.other.side, test.baseline.side].append(sides)
-    means = {names: geometric_mean(of_names, alpha=alpha) for names, of_names in blocks.items() if len(of_names) > 1}
-    return tuple(Overall(side=side, baseline=base, mean=mean) for (side, base), mean in means.items() if mean)
+    several = {names: of_names for names, of_names in blocks.items() if len(of_names) > 1}
+    found = []
+    for (side, baseline), strata in several.items():
+        mean = geometric_mean(strata, alpha=alpha)
+        if mean is None:
+            continue
+        # All sides that are compared with a baseline are one family (Bonferroni).
+        shift = stratified_shift(strata, alpha=alpha / len(several))
+        runs = sum(len(sides.other) for sides in strata), sum(len(sides.baseline) for sides in strata)
+        found.append(Overall(side=side, baseline=baseline, mean=mean, shift=shift, runs=runs))
+    return tuple(found)
 
 
 def _block_figures(

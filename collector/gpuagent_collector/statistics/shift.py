@@ -128,8 +128,7 @@ def estimate_shift(
     extreme = min(*signs, len(lower_tail) - 1)
 
     def back(value: float) -> float:
-        # A workload may report figures whose ratio is more than a float can hold.
-        return exp(max(-_MAX_LOG_RATIO, min(value, _MAX_LOG_RATIO))) if scale is Scale.RATIO else float(value)
+        return to_ratio(value) if scale is Scale.RATIO else float(value)
 
     return Shift(
         scale=scale,
@@ -209,6 +208,38 @@ def _walsh_averages(baseline: Floats, other: Floats) -> Floats:
     differences = other - baseline
     averages: Floats = np.add.outer(differences, differences)[np.triu_indices(differences.size)] / 2
     return averages
+
+
+def shifts_of(sides: Sides) -> Floats:
+    """Return what the estimate is the median of, of positive values, as logarithms of ratios."""
+    baseline, other = (np.log(np.asarray(side, dtype=np.float64)) for side in sides[:2])
+    return _walsh_averages(baseline, other) if sides.matched else _differences(baseline, other)
+
+
+def to_ratio(logarithm: float) -> float:
+    """Return the ratio of a logarithm; a workload may report figures whose ratio is more than a float can hold."""
+    return exp(max(-_MAX_LOG_RATIO, min(logarithm, _MAX_LOG_RATIO)))
+
+
+def null_distribution(sides: Sides) -> Floats | None:
+    """Return the probability of each number of shifts below 0 when the sides are equal; None: too many runs for it."""
+    runs = len(sides.baseline), len(sides.other)
+    if sides.matched:
+        most, tail = runs[1] * (runs[1] + 1) // 2, _signed_rank_lower_tail(runs[1])
+    else:
+        most, tail = runs[0] * runs[1], _lower_tail(*runs)
+    if isinstance(tail, _NormalLowerTail):
+        return None
+    lower = np.diff(tail, prepend=0.0)
+    return np.concatenate([lower, lower[: most + 1 - lower.size][::-1]])
+
+
+def null_variance(sides: Sides) -> float:
+    """Return the variance of the number of shifts below 0 when the sides are equal."""
+    before, after = len(sides.baseline), len(sides.other)
+    if sides.matched:
+        return after * (after + 1) * (2 * after + 1) / 24
+    return before * after * (before + after + 1) / 12
 
 
 def rejection_bound(baseline_runs: int, other_runs: int, alpha: float = 0.05) -> int:
