@@ -65,7 +65,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "gpu": Kind("GPU busy", "the GPU is busy for longer", "the GPU is busy for less time", _GPU_FACTS),
     "computing": Kind("CPU at work", "its CPU works longer", "its CPU works less", _HOST_FACTS),
-    "waiting": Kind("CPU waiting", "it waits longer, its CPU without work", "it waits less, its CPU without work"),
+    "waiting": Kind("CPU waiting", "its CPU waits longer", "its CPU waits less"),
     "start": Kind("start-up", "it takes longer to start", "it starts sooner", ("Image", "Environment", "Python")),
     "first_token": Kind("first token", "the first token takes longer", "the first token comes sooner"),
     "tokens": Kind("further tokens", "further tokens take longer", "further tokens take less time"),

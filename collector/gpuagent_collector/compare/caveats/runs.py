@@ -217,6 +217,9 @@ def one_node(evidence: Evidence) -> Iterator[Caveat]:
     if "node" in evidence.layout.facet.names or not single:
         return
     if len(set().union(*nodes.values())) == 1:
+        # Programs and their settings are compared on a node; that it is one is no news.
+        if all(part.argument is not None or part.parameters for part in evidence.layout.facet.parts):
+            return
         text = f"all runs are from one node ({next(iter(nodes[single[0]]))}): they say nothing about other nodes"
     else:
         text = f"one node only for {', '.join(single)}: the difference may be this node's and not the side's"
