@@ -15,7 +15,7 @@ import click
 from gpuagent.agent_config import AgentConfig, find_place
 from gpuagent.cli.collector_command import connection_words, find_collector_command
 from gpuagent.cli.conducting import Making
-from gpuagent.cli.experiment_answer import await_figures
+from gpuagent.cli.experiment_answer import await_figures, has_throughput
 from gpuagent.cli.own_collector import is_reachable, own_collector
 from gpuagent.cli.run_lines import RunLines
 from gpuagent.experiment import plan
@@ -210,15 +210,15 @@ class Bench:
             lines.note(f"{reason}, run: collector {shlex.join([*answer, *self._store_words])}")
             return
         await_figures(program, experiment.name, connection)
-        if lines.has_throughput is False:
-            answer += ["--metric", "run_seconds"]
+        metric = "throughput" if has_throughput(program, experiment.name, connection) else "run_seconds"
+        if metric == "run_seconds":
+            answer += ["--metric", metric]
             lines.note("no throughput is reported, so the figures are durations")
         _ask([program, *answer, *connection], None)
         for file in self.files:
             if file.suffix == ".html":
                 _ask([program, "report", str(file), "--force", *by, *connection], None)
             elif file.suffix in _FIGURES:
-                metric = "run_seconds" if lines.has_throughput is False else "throughput"
                 _ask([program, "plot", metric, *by, "-o", str(file), "--force", *connection], None)
             else:
                 _ask([program, *answer, "--format", _TABLES[file.suffix], *connection], file)

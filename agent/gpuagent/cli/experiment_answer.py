@@ -97,6 +97,20 @@ def await_figures(program: str, experiment: str, connection: Sequence[str], *, m
                 return is_complete if made else not asked.returncode
 
 
+# Of the runs that are compared.
+_WITHOUT_THROUGHPUT = """
+SELECT count(*) FROM runs WHERE experiment = '{}' AND status = 'succeeded'
+AND run_id NOT IN (SELECT run_id FROM metrics WHERE metric = 'throughput')"""
+
+
+def has_throughput(program: str, experiment: str, connection: Sequence[str]) -> bool:
+    """Return whether every run that succeeded has a throughput."""
+    sql = _WITHOUT_THROUGHPUT.format(experiment.replace("'", "''"))
+    words = [program, "query", "sql", sql, "--format", "csv", *connection]
+    asked = subprocess.run(words, capture_output=True, text=True, check=False)
+    return asked.returncode == 0 and asked.stdout.split()[-1] == "0"
+
+
 def await_delivery(is_waiting: Callable[[], object]) -> None:
     """Wait a while for the collector to have what `is_waiting` says that it lacks."""
     deadline = time.monotonic() + _DELIVERED_SECONDS

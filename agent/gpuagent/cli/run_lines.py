@@ -34,8 +34,6 @@ class RunLines:
     def __init__(self, journal: Journal, every: Sequence[Trial]) -> None:
         self._journal, self._every = journal, every
         self.read_gpus: ReadGpus = lambda _run_id: []
-        # Whether every run reported a throughput; None: no run has ended here.
-        self.has_throughput: bool | None = None
         cells = list({trial.cell.key: trial.cell for trial in every}.values())
         self._labels = {key: harmless(words) for key, words in describe_apart(cells).items()} if cells else {}
         room = shutil.get_terminal_size().columns - _FIGURES_CHARACTERS
@@ -83,8 +81,6 @@ class RunLines:
         parts = [took] if update.status == "succeeded" else [f"{update.status.replace('_', ' ')} after {took}"]
         speed = self._read_throughput(update)
         parts += [speed] if speed else []
-        if update.status == "succeeded":
-            self.has_throughput = bool(speed) and self.has_throughput is not False
         if cool_down_seconds >= _COOL_DOWN_SECONDS:
             parts.append(f"after {cool_down_seconds:.1f} s of cool-down")
         parts += self.explain(update)
