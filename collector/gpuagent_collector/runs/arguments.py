@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from gpuagent_collector.present.shortening import shorten
@@ -95,6 +95,12 @@ def identify_command(command: Command) -> Identity:
         else:
             values[_alike(name, "")].append("" if value is None else _alike(value, _PATH))
     return frozenset((name, tuple(given)) for name, given in values.items()), tuple(words)
+
+
+def without_arguments(identity: Identity, names: Collection[str]) -> Identity:
+    """Return the identity of a command without arguments of these names, which have no hyphens."""
+    named, words = identity
+    return frozenset((name, values) for name, values in named if name.lstrip("-") not in names), words
 
 
 def differing_arguments(sides: Sequence[Iterable[Command]]) -> list[tuple[str, tuple[tuple[str, ...], ...]]]:

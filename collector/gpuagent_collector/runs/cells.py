@@ -16,6 +16,7 @@ from gpuagent_collector.runs.arguments import (
     find_argument,
     identify_command,
     parse_arguments,
+    without_arguments,
     write_argument,
 )
 from gpuagent_collector.runs.data import Run
@@ -55,11 +56,13 @@ class Cell:
     Attributes:
         runs: those that succeeded; only these are compared.
         others: number of the other runs, by status.
+        compared: names of the arguments that are compared.
     """
 
     side: str
     runs: tuple[Run, ...]
     others: Mapping[str, int]
+    compared: frozenset[str] = frozenset()
 
     @cached_property
     def by_repeat(self) -> Mapping[Place, Run]:
@@ -68,8 +71,8 @@ class Cell:
 
     @cached_property
     def by_command(self) -> Mapping[Place, Run]:
-        """The runs by repeat and command; empty where a run belongs to none, or two to one."""
-        return self._index(lambda run: identify_command(run.command))
+        """The runs by repeat and the rest of the command; empty where a run belongs to none, or two to one."""
+        return self._index(lambda run: without_arguments(identify_command(run.command), self.compared))
 
     def _index(self, identify: Callable[[Run], object]) -> Mapping[Place, Run]:
         runs = {(run.experiment, run.nodes, run.repeat, identify(run)): run for run in self.runs}
@@ -164,9 +167,9 @@ class Layout:
 def match_runs(*cells: Cell) -> list[tuple[Run, ...]]:
     """Return the runs of the cells that were made together, one of each cell; empty: they were not.
 
-    An experiment makes every cell once in each repeat, so that two such runs on one node are a pair. Where all
-    cells have the same commands, so has a pair. The design decides that, and not the values. Other runs are
-    independent.
+    An experiment makes every cell once in each repeat, so that two such runs on one node are a pair. Where all cells
+    have the same commands but for the arguments that are compared, so has a pair. The design decides that, and not the
+    values. Other runs are independent.
     """
     first, *others = (cell.by_command for cell in cells)
     if len({frozenset(command for *_, command in index) for index in (first, *others)}) > 1:
@@ -288,7 +291,7 @@ def _divide(
             workload=runs[0].workload,
             parameters=json.loads(runs[0].parameters),
             held=dict(held),
-            cells=_cells(members, sides, every_status=every_status),
+            cells=_cells(members, sides, facet, every_status=every_status),
         )
 
     blocks = [make_block(held, members) for held, members in _by_condition(runs, facet, across).items()]
@@ -388,7 +391,7 @@ def _by_condition(runs: Sequence[Run], facet: Facet, across: Facet | None) -> di
     return groups
 
 
-def _cells(runs: Sequence[Run], sides: Sequence[str], *, every_status: bool) -> tuple[Cell, ...]:
+def _cells(runs: Sequence[Run], sides: Sequence[str], facet: Facet, *, every_status: bool) -> tuple[Cell, ...]:
     members: dict[str, list[Run]] = {side: [] for side in sides}
     for run in runs:
         members[run.side or ""].append(run)
@@ -397,6 +400,7 @@ def _cells(runs: Sequence[Run], sides: Sequence[str], *, every_status: bool) -> 
             side=side,
             runs=tuple(run for run in of_side if every_status or run.status == "succeeded"),
             others=Counter(run.status or "unknown" for run in of_side if run.status != "succeeded"),
+            compared=facet.arguments,
         )
         for side, of_side in members.items()
         if of_side

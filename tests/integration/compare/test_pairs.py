@@ -154,6 +154,17 @@ def test_runs_of_several_commands_are_paired_by_repeat_and_command(store: Synthe
     assert warning.remedy.startswith("pairs have one command each")
 
 
+def test_runs_of_a_factorial_experiment_are_paired_by_all_that_is_not_compared(store: SyntheticStore) -> None:
+    several_commands(store, COST[:4], fast=1.0, slow=1.0)
+    for row in store.rows["run_requests"]:
+        workers = {"bare": 0, "docker": 4}[row["environment"]]
+        row |= {"command": json.dumps([*json.loads(row["command"]), f"--workers={workers}"]), "environment": "bare"}
+    comparison = compared(store, by="argument:workers", delta=0.001)
+    assert verdict(comparison) == (Verdict.DIFFERS, 8)
+    unpaired = compared(store, by="argument:workers", delta=0.001, unpaired=True)
+    assert verdict(unpaired) == (Verdict.NOT_SHOWN, None)
+
+
 def test_sides_are_not_equal_if_a_command_is_faster_and_another_slower(store: SyntheticStore) -> None:
     several_commands(store, [1 + repeat / 10_000 for repeat in range(14)], fast=1.03, slow=0.97, usual=1.0)
     comparison = by_environment(store, delta=0.02)
