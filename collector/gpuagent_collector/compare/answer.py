@@ -220,7 +220,10 @@ def answer(comparison: Comparison) -> str:
 
 def _results(comparison: Comparison, *, most: int) -> list[str]:
     tests, overall = comparison.figures.tests, comparison.figures.overall
-    if overall and (len(tests) > _SPOKEN_TESTS or all(one.shift for one in overall)):
+    differs = any(test.judgement.verdict is Verdict.DIFFERS for test in tests)
+    # A difference that one workload shows is said, and not that all together show none.
+    is_together = all(one.shift and (one.shift.is_shown or not differs) for one in overall)
+    if overall and (len(tests) > _SPOKEN_TESTS or is_together):
         sentences = [_overall_sentence(comparison, one) for one in overall]
     else:
         sentences = [_sentence(comparison, test) for test in tests]

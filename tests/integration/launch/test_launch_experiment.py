@@ -83,7 +83,7 @@ def test_every_chosen_agent_runs_it_and_json_has_its_state(lab: Lab, tmp_path: P
         ("name: bad\nworkloads: [}\n", ".yaml:2:13: "),
         (
             "name: bad\nworkloads: [{workload: mnits}]\n",
-            "mnits · bare: unknown workload 'mnits'; did you mean 'mnist'?",
+            "mnits: unknown workload 'mnits'; did you mean 'mnist'?",
         ),
         ("name: bad\nworkloads: [{command: ['true']}]\n", "this agent does not accept commands"),
         (
