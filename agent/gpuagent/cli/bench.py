@@ -92,14 +92,17 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> in
         check_output(file)
     given = {name: options.pop(name) for name in ("timeout", "observe", "pattern", "items_per_step")}
     settings = {"timeout_seconds" if name == "timeout" else name: value for name, value in given.items() if value}
-    if given_input := _input_file():
+    is_workload = bool(words) and _is_workload(words[0], words[1:])
+    given_input = None if is_workload else _input_file()
+    if given_input:
         settings["input"] = str(given_input)
+        click.echo(f"gpuagent: each run gets {given_input} as standard input", err=True)
     top = {"repeats": options.pop("rounds"), "warm_up": options.pop("warm_up"), "until": options.pop("until")}
     top["budget"] = {"hours": hours} if (hours := options.pop("hours")) else None
     content = bench_file(
         words,
         program,
-        is_workload=bool(words) and _is_workload(words[0], words[1:]),
+        is_workload=is_workload,
         settings=settings,
         top={name: value for name, value in top.items() if value is not None},
         **{name: options.pop(name) for name in ("vary", "environments", "beside", "name")},

@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG = 1
 def is_reachable(addresses: str) -> bool:
     """Return whether something listens at one of these addresses, separated by commas."""
     for address in addresses.split(","):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, UnicodeError):
             socket.create_connection(host_and_port(address) or ("", 0), timeout=_CONNECT_SECONDS).close()
             return True
     return False

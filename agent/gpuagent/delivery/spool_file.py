@@ -8,6 +8,7 @@ from pathlib import Path
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.keys import SPOOL_VERSION
 
+# Whatever is changed here, comments too, needs another SPOOL_VERSION: a spool is compared with this text.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS sessions (
     session_id INTEGER PRIMARY KEY, session_uuid TEXT NOT NULL, node_uuid TEXT NOT NULL

@@ -14,6 +14,7 @@ from typing import Any
 from gpuagent.experiment.file import parse_width
 from gpuagent_common.cli import parse_pairs, word_parameters
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.naming import MAX_NAME_CHARACTERS
 from gpuagent_common.program_name import check_program_name, name_program
 
 # Cells of one command line: more would be a mistake, such as a brace of the program's own.
@@ -32,6 +33,9 @@ _QUOTED = re.compile(r"""'[^']*'|\\.|"((?:\\.|[^"\\])*)\"""", re.DOTALL)
 _OF_SHELLS = re.compile(r"[|&;<>()$`*?\[\]#~!\n]|^\s*\w+=")
 
 # At the end of a name in a store.
+# Of runs of commands that differ in paths alone.
+_LABEL = "command"
+
 _NAME_CHARACTERS = 40
 
 
@@ -127,6 +131,10 @@ def bench_file(
         called = check_program_name(name) if name is not None else _program_name(commands)
         entries = [{"name": called, "command": command} for command in commands]
         facets = ["command"] if len(commands) > 1 else []
+        if len({tuple(map(_without_path, command)) for command in commands}) < len(commands):
+            # Comparisons take paths for the same, which are elsewhere on each node.
+            entries = [{**entry, "labels": {_LABEL: _label(entry["command"])}} for entry in entries]
+            facets = [f"label:{_LABEL}"]
     places += [one for text in environments for one in expand_braces(text)]
     neighbours = [one for text in beside for one in expand_braces(text)]
     facets += ["environment"] if len(places) > 1 else []
@@ -143,6 +151,22 @@ def bench_file(
         "workloads": [{**entry, **settings} for entry in entries],
         "answer": [f"compare --by {by}"],
     }
+
+
+def _without_path(word: str) -> str:
+    """Return a word of a command with paths alike, that of `NAME=PATH` too."""
+    name, equals, value = word.rpartition("=")
+    return f"{name}{equals}(path)" if "/" in value else word
+
+
+def _label(command: Sequence[str]) -> str:
+    """Return a command as the name of a side."""
+    text = shlex.join(command)
+    if len(text) > MAX_NAME_CHARACTERS or not text.isprintable():
+        raise MisuseError(
+            f"commands that differ in paths take up to {MAX_NAME_CHARACTERS} characters; not {text:.60} …"
+        )
+    return text
 
 
 def name_bench(content: Mapping[str, Any]) -> str:
@@ -171,12 +195,19 @@ def _parameters(words: Sequence[str], vary: Mapping[str, Sequence[str]]) -> dict
             hint = "quote braces, '{a,b}', or give --vary NAME=A,B"
             raise MisuseError(f"unexpected {word!r}; a shell makes words of braces: {hint}")
     given = parse_pairs(word_parameters(words), "a parameter")
-    found = {name: expand_braces(value) for name, value in given.items()}
+    found = {_parameter_name(name): expand_braces(value) for name, value in given.items()}
     for name, values in vary.items():
-        if name.lstrip("-") in found:
+        if _parameter_name(name) in found:
             raise MisuseError(f"{name} is given twice; omit one")
-        found[name.lstrip("-")] = list(values)
+        found[_parameter_name(name)] = list(values)
+    for name, values in found.items():
+        if len(set(values)) < len(values):
+            raise MisuseError(f"{name} has a value twice; omit one")
     return found
+
+
+def _parameter_name(name: str) -> str:
+    return name.lstrip("-").replace("_", "-")
 
 
 def _commands(lines: Sequence[str], program: Sequence[str], vary: Mapping[str, Sequence[str]]) -> list[list[str]]:

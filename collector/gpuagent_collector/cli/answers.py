@@ -136,6 +136,10 @@ def parse(words: Sequence[str]) -> tuple[AnswerCommand, dict[str, Any]]:
         given = command.make_context(name, list(words[1:])).params
     except click.UsageError as error:
         raise MisuseError(describe_misuse(error)) from error
+    except click.exceptions.Exit as error:
+        raise MisuseError(f"`{shlex.join(words)}` prints help, and answers nothing") from error
+    if given.get("junit"):
+        raise MisuseError("--junit writes a file outside the answer's folder; give it to `collector compare`")
     if entry.output:
         del given["force"]
     return entry, entry.change(given)

@@ -1,8 +1,8 @@
 """The parts of the difference between two sides: of a step, of a run or of a server's answer. They add up.
 
 Each run's time is split by its own figures, so that its parts sum to it. A side's parts are the median of its times,
-divided as the times of all its runs together. So the parts of both sides differ by what the medians differ by. Nothing
-is guessed: without the figures of a split there is none.
+divided by the medians of their shares in each run. So the parts of both sides differ by what the medians differ by.
+Nothing is guessed: without the figures of a split there is none.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +15,7 @@ from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.runs.cells import Block, Cell, match_runs
 from gpuagent_collector.runs.data import Facts
 from gpuagent_collector.runs.specs import SpecRow
+from gpuagent_collector.runs.words import percent
 from gpuagent_collector.statistics.shift import Scale, Shift, estimate_shift, least_pairs
 
 # The figures of a run, by the names of metrics.
@@ -113,9 +114,11 @@ class Because:
 
     @property
     def lead(self) -> Part | None:
-        """The largest part that differs the same way as the whole, if its interval excludes no difference."""
+        """The largest part that differs as the whole does, if its interval is on that side of no difference."""
         first = max(self.parts, key=lambda part: part.difference_seconds * _sign(self.difference_seconds))
-        agrees = first.difference_seconds * self.difference_seconds > 0
+        agrees = (
+            first.difference_seconds * self.difference_seconds > 0 < first.shift.estimate * first.difference_seconds
+        )
         return first if agrees and first.shift.is_shown else None
 
 
@@ -123,7 +126,21 @@ def _sign(value: float) -> int:
     return 1 if value >= 0 else -1
 
 
-def find_because(block: Block, side: str, facts: Facts, *, whole_runs: bool, alpha: float) -> Because | None:
+# Figures that decide which parts there are. Those that not all runs have are left out: both sides have the same parts.
+_DECIDING = frozenset(
+    {
+        *("gpu_busy_percent", "gpu_utilization_percent", "gpus", "data_wait_percent", "exposed_communication_percent"),
+        *("process_cpu_cores", "time_to_first_step_seconds", "first_report_seconds", "process_start_seconds"),
+        *("ttft_p50_seconds", "throughput"),
+    }
+)
+# What others and the clock cost, where each side has runs that tell it.
+_COSTS = frozenset({"gpu_other_utilization_percent", "gpu_throttled_percent", "sm_clock_busy_percent"})
+
+
+def find_because(
+    block: Block, side: str, facts: Facts, *, whole_runs: bool, alpha: float, unpaired: bool = False
+) -> Because | None:
     """Return where a side's difference from the block's baseline comes from; None: no split is known for both.
 
     Args:
@@ -132,22 +149,42 @@ def find_because(block: Block, side: str, facts: Facts, *, whole_runs: bool, alp
         facts: of their runs.
         whole_runs: whether the duration of runs is compared, and not their speed.
         alpha: 1 less the confidence of the intervals.
+        unpaired: whether runs that were made together count as independent ones.
     """
     cells = block.cell(block.baseline), block.cell(side)
-    for of, split in (_RUN,) if whole_runs else (_ANSWER, _STEP, _RUN):
-        times = [_split_all(cell, split, facts) for cell in cells]
+    for of, base, split in (_RUN,) if whole_runs else (_ANSWER, _STEP):
+        figures = _common_figures(cells, base, facts)
+        times = [_split_all(of_side, split) for of_side in figures]
         if all(times):
-            by_item = of == "step" and _differ_in_items(times, facts)
-            divided = [_divide_by_items(each, facts) for each in times] if by_item else times
-            parts = _compare(divided, cells, alpha=alpha)
-            return Because(block=block, side=side, baseline=block.baseline, of="item" if by_item else of, parts=parts)
+            by_item = of == "step" and _differ_in_items(figures)
+            if by_item:
+                times = [_divide_by_items(*each) for each in zip(times, figures, strict=True)]
+            compared = _compare(times, cells, alpha=alpha, unpaired=unpaired)
+            what = "item" if by_item else of
+            return Because(block=block, side=side, baseline=block.baseline, of=what, parts=compared)
     return None
 
 
-def _split_all(cell: Cell, split: "Split", facts: Facts) -> Times:
-    """Return the parts of each run that has the figures."""
-    parts = {run.run_id: split(facts.metrics.get(run.run_id, {})) for run in cell.runs}
+def _split_all(figures: Mapping[str, Metrics], split: "Split") -> Times:
+    parts = {run_id: split(each) for run_id, each in figures.items()}
     return {run_id: each for run_id, each in parts.items() if each}
+
+
+def _common_figures(cells: Sequence[Cell], base: str, facts: Facts) -> list[dict[str, Metrics]]:
+    """Return the figures of each side's runs that have the base, as far as they are of the same kind on both sides."""
+    sides: list[dict[str, Metrics]] = []
+    for cell in cells:
+        every = {run.run_id: facts.metrics.get(run.run_id, {}) for run in cell.runs}
+        sides.append({run_id: figures for run_id, figures in every.items() if base in figures})
+    runs = [figures for of_side in sides for figures in of_side.values()]
+    known = {base} | {name for name in _DECIDING if all(name in figures for figures in runs)}
+    for name in _COSTS:
+        if all(any(name in figures for figures in of_side.values()) for of_side in sides):
+            known.add(name)
+    return [
+        {run_id: {name: figures[name] for name in known if name in figures} for run_id, figures in of_side.items()}
+        for of_side in sides
+    ]
 
 
 def _split_step(figures: Metrics) -> Parts | None:
@@ -215,43 +252,41 @@ def _split_answer(figures: Metrics) -> Parts | None:
 
 
 Split = Callable[[Metrics], Parts | None]
-_ANSWER: tuple[str, Split] = ("answer", _split_answer)
-_STEP: tuple[str, Split] = ("step", _split_step)
-_RUN: tuple[str, Split] = ("run", _split_run)
+_ANSWER: tuple[str, str, Split] = ("answer", "e2e_p50_seconds", _split_answer)
+_STEP: tuple[str, str, Split] = ("step", "step_seconds", _split_step)
+_RUN: tuple[str, str, Split] = ("run", "run_seconds", _split_run)
 
 
-def _differ_in_items(times: Sequence[Times], facts: Facts) -> bool:
+def _differ_in_items(figures: Sequence[Mapping[str, Metrics]]) -> bool:
     """Return whether the steps of the sides have different numbers of items, which all runs must have reported."""
     middles = []
-    for of_side in times:
-        items = [_items(run_id, facts) for run_id in of_side]
-        if None in items:
+    for of_side in figures:
+        items = [_items(each) for each in of_side.values()]
+        if not all(items):
             return False
-        middles.append(median(each for each in items if each))
+        middles.append(median(items))
     return abs(middles[1] / middles[0] - 1) > _SAME_ITEMS
 
 
-def _items(run_id: str, facts: Facts) -> float | None:
-    """Return the number of items in a step; None: unknown, or none."""
-    figures = facts.metrics[run_id]
-    return figures.get("throughput", 0.0) * figures["step_seconds"] or None
+def _items(figures: Metrics) -> float:
+    """Return the number of items in a step; 0: unknown."""
+    return figures.get("throughput", 0.0) * figures["step_seconds"]
 
 
-def _divide_by_items(times: Times, facts: Facts) -> Times:
+def _divide_by_items(times: Times, figures: Mapping[str, Metrics]) -> Times:
     divided = {}
     for run_id, parts in times.items():
-        items = _items(run_id, facts) or 1.0
-        divided[run_id] = {name: seconds / items for name, seconds in parts.items()}
+        divided[run_id] = {name: seconds / _items(figures[run_id]) for name, seconds in parts.items()}
     return divided
 
 
-def _compare(times: Sequence[Times], cells: Sequence[Cell], *, alpha: float) -> tuple[Part, ...]:
+def _compare(times: Sequence[Times], cells: Sequence[Cell], *, alpha: float, unpaired: bool) -> tuple[Part, ...]:
     """Return the parts of both sides, those that are nothing on both left out."""
     before, after = map(_shares, times)
     pairs = [
         (one.run_id, two.run_id) for one, two in match_runs(*cells) if one.run_id in times[0] and two.run_id in times[1]
     ]
-    is_matched = len(pairs) >= least_pairs(1, alpha)
+    is_matched = not unpaired and len(pairs) >= least_pairs(1, alpha)
     parts = []
     for name in KINDS:
         if not before.get(name) and not after.get(name):
@@ -267,14 +302,14 @@ def _compare(times: Sequence[Times], cells: Sequence[Cell], *, alpha: float) -> 
 
 
 def _shares(times: Times) -> Parts:
-    """Return the median of the times, divided as all times together."""
+    """Return the median of the times, divided by the medians of the shares: one odd run does not count for all."""
     middle = median(sum(parts.values()) for parts in times.values())
-    sums: Parts = {}
-    for parts in times.values():
-        for name, seconds in parts.items():
-            sums[name] = sums.get(name, 0.0) + seconds
-    whole = sum(sums.values())
-    return {name: middle * seconds / whole for name, seconds in sums.items()}
+    names = dict.fromkeys(name for parts in times.values() for name in parts)
+    shares = {}
+    for name in names:
+        shares[name] = median(parts.get(name, 0.0) / sum(parts.values()) for parts in times.values())
+    whole = sum(shares.values())
+    return {name: middle * share / whole for name, share in shares.items()}
 
 
 _MOST_SPOKEN = 3
@@ -299,7 +334,7 @@ def say(because: Because, preposition: str, specs: Sequence[SpecRow], sides: Seq
     def write(seconds: float) -> str:
         return f"{_signed(seconds, scale, digits=3)} {scale.symbol}"
 
-    shown = [part for part in because.parts if abs(part.difference_seconds) >= abs(because.difference_seconds) / 100]
+    shown = [part for part in because.parts if part.shift.is_shown]
     others = [f"{write(part.difference_seconds)} {part.title}" for part in shown if part is not lead][
         : _MOST_SPOKEN - 1
     ]
@@ -331,7 +366,9 @@ def because_table(because: Because) -> Table:
         Column("baseline_seconds", because.baseline, show=scale.write),
         Column("side_seconds", because.side, "other_seconds", show=scale.write),
         Column("difference_seconds"),
-        Column(None, "difference [95 %]", lambda part: _with_interval(part, scale)),
+        Column(
+            None, f"difference [{percent(1 - because.parts[0].shift.alpha)}]", lambda part: _with_interval(part, scale)
+        ),
         Column("low_seconds", value="shift.low"),
         Column("high_seconds", value="shift.high"),
     )

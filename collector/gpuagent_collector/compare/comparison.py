@@ -183,11 +183,19 @@ def find_reasons(figures: Figures, facts: Facts) -> Iterator[Because]:
     if figures.primary.name not in DEFAULT_PRIMARIES:
         return
     for test in figures.tests:
-        if test.judgement.shift.is_shown:
-            whole_runs = figures.primary.name == "run_seconds"
-            because = find_because(test.block, test.other.side, facts, whole_runs=whole_runs, alpha=figures.alpha)
-            if because:
-                yield because
+        shift, whole_runs = test.judgement.shift, figures.primary.name == "run_seconds"
+        if not shift.is_shown:
+            continue
+        because = find_because(
+            *(test.block, test.other.side, facts),
+            whole_runs=whole_runs,
+            alpha=figures.alpha,
+            unpaired=figures.unpaired,
+        )
+        # More throughput takes less time; what goes the other way does not explain it.
+        is_longer = (shift.estimate > shift.neutral) is whole_runs
+        if because and (because.difference_seconds > 0) is is_longer:
+            yield because
 
 
 def compare(ask: Ask, request: Request) -> Comparison:

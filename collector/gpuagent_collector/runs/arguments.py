@@ -185,5 +185,5 @@ def _alike(text: str, path: str) -> str:
 
 
 def is_path(value: object) -> bool:
-    """Return whether a value is an absolute or explicitly relative path."""
-    return isinstance(value, str) and value.startswith(("/", "~", "./", "../"))
+    """Return whether a value is an absolute or explicitly relative path; a text with blanks is a command line."""
+    return isinstance(value, str) and value.startswith(("/", "~", "./", "../")) and " " not in value

@@ -58,6 +58,7 @@ class Turns:
                 while not self._may_start(execution, needed):
                     self._changed.wait(_LOOK_SECONDS)
                     execution.check()
+                execution.check()  # one that has ended meanwhile would keep its turn
                 self._taken[execution] = (holder, needed)
                 if not self._is_small(needed):
                     self._last.pop(holder, None)

@@ -48,9 +48,8 @@ def make_run(chance: random.Random, *, traced: bool, **changed: float) -> Figure
     }
     if traced:
         figures["gpu_busy_percent"] = 100 * own / step
-    if times["held_back"]:
-        figures["gpu_throttled_percent"] = 100.0
-        figures["sm_clock_busy_percent"] = 100 * (1 - times["held_back"] / own)
+    figures["gpu_throttled_percent"] = 100.0 if times["held_back"] else 0.0
+    figures["sm_clock_busy_percent"] = 100 * (1 - times["held_back"] / own)
     return figures
 
 
@@ -143,7 +142,7 @@ def test_runs_and_answers_are_split_by_what_is_known(figures: Figures, changed: 
     def repeated(run: Mapping[str, float]) -> list[Figures]:
         return [{name: value * (1 + number / 500) for name, value in run.items()} for number in range(RUNS)]
 
-    because = explain(repeated(figures), repeated(changed))
+    because = explain(repeated(figures), repeated(changed), whole_runs="run_seconds" in figures)
     assert because is not None
     assert because.lead is not None
     assert because.lead.name == cause
@@ -157,3 +156,19 @@ def test_nothing_is_guessed_where_a_figure_is_missing(drop: str) -> None:
     for run in lacking:
         del run[drop], run["data_wait_percent"]
     assert explain(whole, lacking) is None
+
+
+def test_one_odd_run_is_no_cause() -> None:
+    before = [{"step_seconds": 1.0 + number / 1000, "gpu_busy_percent": 80.0} for number in range(RUNS)]
+    after = [{"step_seconds": 1.15 + number / 1000, "gpu_busy_percent": 87.0} for number in range(RUNS - 1)]
+    because = explain(before, [*after, {"step_seconds": 6.0, "gpu_busy_percent": 17.0}])
+    assert because is not None
+    assert because.lead is not None
+    assert because.lead.name == "kernels"
+
+
+def test_sides_with_other_kinds_of_figures_are_split_by_what_they_have_in_common() -> None:
+    traced, sampled = ([make_run(random.Random(seed), traced=seed == 1) for _ in range(RUNS)] for seed in (1, 2))
+    because = explain(traced, sampled)
+    assert because is not None
+    assert "kernels" not in {part.name for part in because.parts}
