@@ -1,7 +1,7 @@
 """The rows of a run that the agent itself records: the request, the states and what the program left."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from gpuagent.clock import Clock
@@ -15,6 +15,9 @@ from gpuagent.runs.redaction import redact_arguments, redact_text
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent.sources.source import Value
 from gpuagent_common.own_module import shown_command
+
+# Collectors take texts of 256 KiB; as JSON each quote and backslash has another byte, and others up to six.
+_MOST_COMMAND_BYTES = 32 * 1024
 
 
 class RunRecorder:
@@ -33,7 +36,7 @@ class RunRecorder:
             "run_id": plan.run_id,
             "experiment": plan.experiment,
             "workload": plan.workload,
-            "command": _json(redact_arguments(shown_command(plan.program))),
+            "command": _json(shorten_command(redact_arguments(shown_command(plan.program)))),
             "parameters": _json(_redact_values(plan.parameters)),
             "environment": plan.environment.name,
             "image": plan.image.name if plan.image else None,
@@ -132,3 +135,15 @@ def _redact_values(values: Mapping[str, object]) -> dict[str, object]:
 def _json(value: object) -> str:
     """Return `value` as JSON that every store takes, with invalid Unicode (such as of a file's name) replaced."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False).encode("utf-8", "replace").decode()
+
+
+def shorten_command(words: Sequence[str]) -> list[str]:
+    """Return a command's words as far as a collector takes them, and the number of the others."""
+    kept: list[str] = []
+    size = 0
+    for at, word in enumerate(words):
+        size += len(word.encode(errors="replace"))
+        if size > _MOST_COMMAND_BYTES:
+            return [*kept, f"… {len(words) - at} more words"]
+        kept.append(word)
+    return kept
