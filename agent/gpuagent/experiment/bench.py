@@ -119,6 +119,8 @@ def bench_file(
     varied = {key: _values(key, text) for key, text in parse_pairs(vary, "--vary").items()}
     if words and program:
         raise MisuseError(f"unexpected {words[0]!r} before `--`; give commands in quotes, or one behind `--`")
+    if not all(word.strip() for word in words):
+        raise MisuseError("a command is empty")
     if not words and not program:
         raise MisuseError("give commands in quotes, a workload, or one command behind `--`; see: gpuagent bench --help")
     if is_workload:

@@ -88,6 +88,14 @@ class Part:
         return self.other_seconds - self.baseline_seconds
 
     @property
+    def interval_seconds(self) -> tuple[float, float] | None:
+        """The interval of the difference, which has the difference in it; None: too few runs."""
+        low, high = self.shift.low, self.shift.high
+        if low is None or high is None:
+            return None
+        return min(low, self.difference_seconds), max(high, self.difference_seconds)
+
+    @property
     def title(self) -> str:
         """Its name for people."""
         return KINDS[self.name].title
@@ -369,16 +377,16 @@ def because_table(because: Because) -> Table:
         Column(
             None, f"difference [{percent(1 - because.parts[0].shift.alpha)}]", lambda part: _with_interval(part, scale)
         ),
-        Column("low_seconds", value="shift.low"),
-        Column("high_seconds", value="shift.high"),
+        Column("low_seconds", value=lambda part: part.interval_seconds and part.interval_seconds[0]),
+        Column("high_seconds", value=lambda part: part.interval_seconds and part.interval_seconds[1]),
     )
     return Table(columns, because.parts, about={"side": because.side, "baseline": because.baseline, "of": because.of})
 
 
 def _with_interval(part: Part, scale: Notation) -> str:
     """Return the difference of a part, and its interval where there is one."""
-    low, high = part.shift.low, part.shift.high
-    bounds = ABSENT if low is None or high is None else f"{_signed(low, scale)}, {_signed(high, scale)}"
+    interval = part.interval_seconds
+    bounds = ", ".join(_signed(each, scale) for each in interval) if interval else ABSENT
     return f"{_signed(part.difference_seconds, scale)} [{bounds}]"
 
 

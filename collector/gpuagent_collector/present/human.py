@@ -53,7 +53,8 @@ def notation(values: Sequence[float], unit: str) -> Notation:
     if steps is None:
         return Notation(divisor=1.0, symbol=SYMBOLS.get(unit, unit))
     largest = max(map(abs, values), default=0.0)
-    divisor, symbol = next((step for step in steps if largest >= step[0]), steps[-1] if largest else steps[0])
+    plain = next(step for step in steps if step[0] == 1.0)
+    divisor, symbol = next((step for step in steps if largest >= step[0]), steps[-1] if largest else plain)
     return Notation(divisor=divisor, symbol=symbol)
 
 
