@@ -30,7 +30,7 @@ _LEAST_GROWTH_BYTES = 8 * 2**20
 OBEY_SECONDS = 1.0
 
 # The same where memory is short: a step of a viewer's statement at its bound takes longer on a busy machine.
-_RELEASE_SECONDS = 3.0
+_RELEASE_SECONDS = 10.0
 
 # All that DuckDB counts, and the same without the cache of the store's files: DuckDB keeps it until other work needs
 # the memory, so it always fills.
