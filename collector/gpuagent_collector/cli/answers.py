@@ -149,6 +149,19 @@ _PATH = click.Path(path_type=Path, dir_okay=False)
 _STORED_WORKLOAD = click.argument("workload", required=False, shell_complete=stored_workloads)
 
 
+def _by(words: str) -> Callable[[Any], Any]:
+    """Return the option --by, whose help is `words`."""
+    return click.option(
+        "--by",
+        default="platform",
+        show_default=True,
+        metavar="FACET",
+        callback=check_facet,
+        shell_complete=facets,
+        help=words,
+    )
+
+
 def _ending_in(*endings: str) -> Callable[[click.Context, click.Parameter, Path], Path]:
     """Return a check of the name of a file to write."""
 
@@ -389,15 +402,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         function="recommend.export:answer_recommend",
         options=(
             click.argument("workload", shell_complete=stored_workloads),
-            click.option(
-                "--by",
-                default="platform",
-                show_default=True,
-                metavar="FACET",
-                callback=check_facet,
-                shell_complete=facets,
-                help="Facets to choose between, such as device; comma-separated for combinations.",
-            ),
+            _by("Facets to choose between, such as device; comma-separated for combinations."),
             click.option(
                 "--weigh",
                 "weights",
@@ -576,15 +581,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         function="answers.roofline:answer_roofline",
         options=(
             click.argument("workloads", nargs=-1, metavar="[WORKLOAD ...]", shell_complete=stored_workloads),
-            click.option(
-                "--by",
-                default="platform",
-                show_default=True,
-                metavar="FACET",
-                callback=check_facet,
-                shell_complete=facets,
-                help="Facet that separates points, such as platform or label:KEY.",
-            ),
+            _by("Facet that separates points, such as platform or label:KEY."),
             PLATFORM,
             EXPERIMENT,
         ),
