@@ -28,7 +28,7 @@ def counted(count: int, noun: str) -> str:
 
 def write_duration(seconds: float) -> str:
     """Return a duration in its two largest units: 1.23 ms, 840 ms, 12.3 s, 4 min 05 s, 2 h 07 min."""
-    if seconds < 1:
+    if seconds < 0.9995:  # from there on three digits make it a second
         return f"{seconds * 1e3:.3g} ms"
     if seconds < 60:
         return f"{seconds:.1f} s"
