@@ -53,8 +53,8 @@ _PURGE_ALL_ARENAS = b"arena.4096.purge"
 # Of glibc's mallopt: larger blocks go back to the system as soon as they are free.
 _M_MMAP_THRESHOLD = -3
 
-# DuckDB's message after an interrupt. It can also come instead of a reason, where one of its threads fails while
-# another makes rows.
+# DuckDB's message after an interrupt. It or none at all can also come instead of a reason, where one of its threads
+# fails while another makes rows.
 _INTERRUPTED = "INTERRUPT Error"
 _FAILED_MIDWAY = (
     "the statement failed in mid-answer, and DuckDB does not say at which value; where a cast can fail, use TRY_CAST"
@@ -211,9 +211,6 @@ class Execution:
                 yield
             except (duckdb.Error, OSError) as error:
                 self.check()
-                if _INTERRUPTED in str(error):
-                    # Nobody has interrupted it: DuckDB says so of some failures in mid-answer.
-                    raise MisuseError(_FAILED_MIDWAY) from error
                 raise _to_error(str(error)) from error
             except UnicodeDecodeError as error:  # of DuckDB's message, which cuts a text in the middle of a character
                 self.check()
@@ -301,7 +298,9 @@ def return_memory() -> None:
 def _to_error(message: str) -> GpuAgentError:
     """Return the error for DuckDB's message: its first paragraph, which can hold a `Did you mean`, in our words."""
     words = " ".join(message.split("\n\n")[0].split())
-    kind, _, reason = words.partition(" Error: ") if _KIND.match(words) else ("", "", words)
+    kind, _, reason = words.partition(" Error: ") if _KIND.match(f"{words} ") else ("", "", words)
+    if not reason or _INTERRUPTED in words:
+        return MisuseError(_FAILED_MIDWAY)
     if kind == "Out of Memory":
         return QueryMemoryError(f"the query needs more memory than the store may use; {reason}")
     if match := _NO_COLUMN.fullmatch(reason):

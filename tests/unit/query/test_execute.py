@@ -92,9 +92,10 @@ def test_a_statement_that_goes_on_after_its_limit_is_reported_once(
     assert reported == [False]
 
 
-def test_an_interrupt_of_nobody_is_a_mistake_in_the_statement(execute: Execute) -> None:
+@pytest.mark.parametrize("message", ["INTERRUPT Error: Interrupted!", "", "Invalid Input Error: "])
+def test_a_failure_without_a_reason_is_a_mistake_in_the_statement(execute: Execute, message: str) -> None:
     def fail(*_: object) -> None:
-        raise OSError("INTERRUPT Error: Interrupted!")
+        raise OSError(message)
 
     with pytest.raises(MisuseError, match="TRY_CAST"):
         list(execute()._batches(iter(fail, None)))  # type: ignore[arg-type] # as Arrow's reader fails
