@@ -52,6 +52,10 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _PURGE_ALL_ARENAS = b"arena.4096.purge"
 # Of glibc's mallopt: larger blocks go back to the system as soon as they are free.
 _M_MMAP_THRESHOLD = -3
+# The same: an arena for each thread. Of fewer, the writer would share one with a statement that frees millions of
+# blocks, and wait for seconds until they are returned.
+_M_ARENA_MAX = -8
+_ARENAS = 256
 
 # DuckDB's message after an interrupt. It or none at all can also come instead of a reason, where one of its threads
 # fails while another makes rows.
@@ -115,7 +119,8 @@ class Execution:
         """Keep `connect`, which opens a new connection to the store.
 
         Both are called in another thread. `on_short`: whenever memory is short, instead of ending this statement.
-        `on_stuck`: once, if it does not obey interrupts for a second after its limit; True: memory is short then.
+        `on_stuck`: with False, if it does not obey interrupts for a second after its limit; with True, if it does not
+        for ten seconds, and memory is short then.
         """
         self._connect = connect
         self._limits = limits
@@ -230,17 +235,23 @@ class Execution:
         with self._connect() as watch:
             self._wait_until_due(watch)
             # A caller who cancels waits for nothing, so the time limit goes on.
-            stuck_at: float | None = self._ends_at + OBEY_SECONDS
-            if self._evicted:
-                stuck_at = time.monotonic() + _RELEASE_SECONDS
+            obeys_until = math.inf if self._evicted else self._ends_at + OBEY_SECONDS
+            releases_until = time.monotonic() + _RELEASE_SECONDS
             while not self._finished.is_set():
                 with suppress(duckdb.Error):  # closed meanwhile
                     cursor.interrupt()
                 self._finished.wait(_INTERRUPT_EVERY_SECONDS)
                 # Between two reads of rows nothing runs that could obey.
-                if stuck_at is not None and time.monotonic() > stuck_at and self._in_use.locked():
-                    stuck_at = None
-                    self._on_stuck(self._is_memory_short(watch))
+                if not self._in_use.locked():
+                    continue
+                now = time.monotonic()
+                if now > obeys_until:
+                    obeys_until = math.inf
+                    self._on_stuck(False)
+                if now > releases_until:
+                    releases_until = math.inf
+                    if self._is_memory_short(watch):
+                        self._on_stuck(True)
 
     def _wait_until_due(self, watch: duckdb.DuckDBPyConnection) -> None:
         measured_at, most_bytes = 0.0, math.inf
@@ -283,6 +294,7 @@ def keep_little_memory() -> None:
     adjust = getattr(ctypes.CDLL(None), "mallopt", None)
     if adjust is not None:
         adjust(_M_MMAP_THRESHOLD, 4 * 2**20)
+        adjust(_M_ARENA_MAX, _ARENAS)
 
 
 def return_memory() -> None:
