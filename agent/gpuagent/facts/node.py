@@ -1,11 +1,7 @@
 """The facts of a node, detected once, when a session starts."""
 
-import warnings
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import psutil
 
 from gpuagent.facts.cpu import collect_cpu_facts
 from gpuagent.facts.gpus import collect_driver_facts
@@ -17,8 +13,9 @@ from gpuagent.facts.layers import (
     detect_virtualization,
 )
 from gpuagent.facts.surroundings import Surroundings
+from gpuagent.sources.host import find_gpu_nodes, parse_meminfo, subtract_nodes
 from gpuagent.sources.support.cgroups import find_group, open_cpu, open_memory, parse_memberships, parse_mounts
-from gpuagent.sources.support.files import PSUTIL_ERRORS
+from gpuagent.sources.support.files import read_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +49,7 @@ def collect_node_facts(surroundings: Surroundings) -> NodeFacts:
     cpu = collect_cpu_facts(surroundings)
     cpu_limit_cores, memory_limit_bytes = _collect_limits(surroundings, cpu.threads)
     driver = collect_driver_facts(surroundings)
+    memory = _read_memory(surroundings)
     return NodeFacts(
         virtualization=detect_virtualization(surroundings),
         container=detect_container(surroundings),
@@ -65,9 +63,9 @@ def collect_node_facts(surroundings: Surroundings) -> NodeFacts:
         cpu_cores=cpu.cores,
         cpu_threads=cpu.threads,
         cpu_limit_cores=cpu_limit_cores,
-        memory_total_bytes=_read_total(psutil.virtual_memory),
+        memory_total_bytes=memory.get("MemTotal"),
         memory_limit_bytes=memory_limit_bytes,
-        swap_total_bytes=_read_total(psutil.swap_memory),
+        swap_total_bytes=memory.get("SwapTotal"),
         gpu_count=driver.gpu_count,
         driver_version=driver.driver_version,
         cuda_driver_version=driver.cuda_driver_version,
@@ -109,12 +107,14 @@ def os_name(os_release: str) -> str | None:
     return name.strip("\"'") or None
 
 
-def _read_total(read: Callable[[], Any]) -> int | None:
-    """Return the `total` that psutil reads, in bytes, or None where the kernel does not show it."""
+def _read_memory(surroundings: Surroundings) -> Mapping[str, int]:
+    """Return the numbers of /proc/meminfo without the GPUs' memory, in bytes; none where the kernel does not show it.
+
+    psutil.virtual_memory() would count the GPUs' memory.
+    """
     try:
-        with warnings.catch_warnings():
-            # psutil warns where a kernel lacks other fields than the total.
-            warnings.simplefilter("ignore", RuntimeWarning)
-            return int(read().total)
-    except PSUTIL_ERRORS:
-        return None
+        meminfo = parse_meminfo(surroundings.proc_text("meminfo"))
+    except ValueError:
+        return {}
+    nodes = find_gpu_nodes(surroundings.proc, surroundings.sys)
+    return subtract_nodes(meminfo, (read_text(node) or "" for node in nodes))

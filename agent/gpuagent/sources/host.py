@@ -180,20 +180,50 @@ class HostFrequency:
 
 
 _WANTED = re.compile(
-    r"^(MemTotal|MemAvailable|AnonPages|Cached|SwapTotal|SwapFree): +([0-9]{1,18}) kB$", flags=re.MULTILINE
+    r"^(?:Node +[0-9]+ )?(MemTotal|MemAvailable|MemFree|AnonPages|Cached|FilePages|SwapTotal|SwapFree"
+    r"|Active\(file\)|Inactive\(file\)): +([0-9]{1,18}) kB$",
+    flags=re.MULTILINE,
 )
 
 
 def parse_meminfo(text: str) -> dict[str, int]:
-    """Return the sampled lines, in bytes; those that an old kernel lacks are left out.
+    """Return the lines that are used, in bytes; those that an old kernel lacks are left out.
 
     Raises:
         ValueError: this is not a /proc/meminfo.
     """
-    numbers = {name: int(kibibytes) * 1024 for name, kibibytes in _WANTED.findall(text)}
+    numbers = _read_lines(text)
     if "MemTotal" not in numbers:
         raise ValueError("it has no MemTotal")
     return numbers
+
+
+def _read_lines(text: str) -> dict[str, int]:
+    return {name: int(kibibytes) * 1024 for name, kibibytes in _WANTED.findall(text)}
+
+
+def find_gpu_nodes(proc: Path, sys: Path) -> list[Path]:
+    """Return the meminfo of each NUMA node that is the memory of a GPU, as on POWER9 and Grace.
+
+    The kernel counts it as the node's once the driver has brought it online. hwloc finds these nodes in the same way.
+    """
+    texts = (read_text(file) or "" for file in sorted((proc / "driver/nvidia/gpus").glob("*/numa_status")))
+    numbers = (match[1] for text in texts if (match := re.match(r"Node: +([0-9]+)\n", text)))
+    nodes = (sys / "devices/system/node" / f"node{number}" for number in dict.fromkeys(numbers))
+    # A node with processors is theirs, whatever the driver names.
+    return [node / "meminfo" for node in nodes if read_text(node / "cpulist") == "\n"]
+
+
+def subtract_nodes(meminfo: Mapping[str, int], nodes: Iterable[str]) -> dict[str, int]:
+    """Return the numbers of /proc/meminfo without those of NUMA nodes, given as the texts of their meminfo."""
+    rest = dict(meminfo)
+    for part in map(_read_lines, nodes):
+        # A NUMA node has no MemAvailable; the kernel computes it from these.
+        part["MemAvailable"] = sum(part.get(name, 0) for name in ("MemFree", "Active(file)", "Inactive(file)"))
+        part["Cached"] = part.get("FilePages", 0)
+        for name in rest.keys() & part.keys():
+            rest[name] -= part[name]
+    return rest
 
 
 def memory_values(meminfo: Mapping[str, int]) -> dict[str, Value]:
@@ -214,9 +244,10 @@ def memory_values(meminfo: Mapping[str, int]) -> dict[str, Value]:
 
 
 class HostMemory(FileSource):
-    """Memory and swap of the whole node.
+    """Memory and swap of the whole node, without its GPUs' memory.
 
-    The node's memory and swap, from /proc/meminfo. `free` shows the same.
+    The node's memory and swap, from /proc/meminfo. `free` shows the same, but counts the memory of a GPU that is a NUMA
+    node.
 
     psutil.virtual_memory() has no anonymous memory, and counts reclaimable slabs as cache.
     """
@@ -226,9 +257,21 @@ class HostMemory(FileSource):
     max_rate_hz = 2.0
     file = "meminfo"
 
+    def __init__(self, context: SourceContext) -> None:
+        super().__init__(context)
+        self._gpus = [OptionalFile(path) for path in find_gpu_nodes(context.proc, context.sys)]
+
     def read(self, now: Instant) -> Iterable[Reading]:
         """Return the memory in use and the rest."""
-        yield Reading(table="host_samples", values=memory_values(read_parsed(self._file, parse_meminfo)))
+        meminfo = read_parsed(self._file, parse_meminfo)
+        gpus = [text for file in self._gpus if (text := file.read())]
+        yield Reading(table="host_samples", values=memory_values(subtract_nodes(meminfo, gpus)))
+
+    def close(self) -> None:
+        """Close the files."""
+        super().close()
+        for file in self._gpus:
+            file.close()
 
 
 def is_whole_disk(name: str, sys: Path) -> bool:

@@ -54,7 +54,14 @@ EXPECTED = {
     "gce": facts(virtualization="kvm", cloud_provider="gcp", instance_type=None),
     "ec2": facts(virtualization="kvm", cloud_provider="aws", instance_type="g5.xlarge", cpu_model="AMD EPYC 7R32"),
     "power9": facts(
-        architecture="ppc64le", cpu_model="POWER9, altivec supported", cpu_sockets=2, cpu_cores=2, cpu_threads=8
+        architecture="ppc64le",
+        cpu_model="POWER9, altivec supported",
+        cpu_sockets=2,
+        cpu_cores=2,
+        cpu_threads=8,
+        # Without NUMA nodes 252 to 255, the memory of the GPUs.
+        memory_total_bytes=(263_931_968 + 268_031_040) * 1024,
+        swap_total_bytes=4_194_240 * 1024,
     ),
     "aarch64": facts(architecture="aarch64", cpu_model="Arm Neoverse-N1", cpu_sockets=1, cpu_cores=4),
 }

@@ -24,7 +24,7 @@ from gpuagent.sources.source import Source, SourceContext, Value
 from gpuagent.sources.support.files import exists
 from gpuagent_common.ranges import find_impossible
 from tests.support.sources import OpenSource
-from tests.support.trees import instant, plant
+from tests.support.trees import NODES, instant, plant
 
 STAT = "cpu  100 10 50 800 40 0 0 0 20 0\ncpu0 60 0 20 400 20 0 0 0 0 0\ncpu2 40 10 30 400 20 0 0 0 0 0\nintr 5 6\n"
 LATER = "cpu  150 10 60 820 50 5 5 10 25 0\ncpu0 110 0 20 400 20 0 0 0 0 0\ncpu2 40 10 30 450 20 0 0 0 0 0\nintr 7 8\n"
@@ -119,6 +119,30 @@ def test_memory_in_use_is_what_programs_cannot_get_or_absent() -> None:
     assert {"memory_used_bytes", "swap_used_bytes"} <= {each.column for each in find_impossible("host_samples", mixed)}
     # Kernels without MemAvailable.
     assert memory_values(parse_meminfo("MemTotal: 1000 kB\nMemFree: 10 kB\n"))["memory_used_bytes"] is None
+
+
+def test_the_memory_of_gpus_is_no_memory_of_the_host(open_source: OpenSource) -> None:
+    power9 = NODES / "power9"
+    found = values(open_source(HostMemory, proc=power9 / "proc", sys=power9 / "sys"), 0)
+    # Of the GPUs' four nodes: all, the free and the cached memory, and the anonymous memory.
+    total, available, anonymous = 4 * 16_515_072, 4 * 15_755_824 + 1_000_000, 500_000
+    assert found["memory_total_bytes"] == (598_023_296 - total) * 1024
+    assert found["memory_available_bytes"] == (556_023_296 - available) * 1024
+    assert found["memory_anonymous_bytes"] == (20_000_000 - anonymous) * 1024
+    assert found["memory_cached_bytes"] == (12_000_000 - 1_000_000) * 1024
+
+
+def test_a_node_with_processors_or_that_vanished_is_not_subtracted(tmp_path: Path, open_source: OpenSource) -> None:
+    for number, cpulist in ((0, "0-71\n"), (2, "\n")):
+        status = f"Node:      {number}\nStatus:    online\n"
+        plant(tmp_path, {f"proc/driver/nvidia/gpus/000{number}:01:00.0/numa_status": status})
+        plant(tmp_path, {f"sys/devices/system/node/node{number}/cpulist": cpulist})
+    # On other machines the driver names none.
+    plant(tmp_path, {"proc/driver/nvidia/gpus/0009:01:00.0/numa_status": "Node:      -1\nStatus:    disabled\n"})
+    plant(tmp_path, {"sys/devices/system/node/node0/meminfo": "Node 0 MemTotal: 400 kB\n"})
+    plant(tmp_path, {"proc/meminfo": "MemTotal: 1000 kB\n"})
+    source = open_source(HostMemory, proc=tmp_path / "proc", sys=tmp_path / "sys")
+    assert values(source, 0)["memory_total_bytes"] == 1_024_000
 
 
 DISKSTATS = """\
