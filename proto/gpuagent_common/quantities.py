@@ -95,7 +95,7 @@ QUANTITIES: Mapping[str, Sequence[Quantity]] = {
         Quantity("cpu_user_percent", "Node CPU in programs", "cpu_user_percent"),
         Quantity("cpu_system_percent", "Node CPU in the kernel", "cpu_system_percent"),
         Quantity("cpu_iowait_percent", "Node CPU waiting for disks", "cpu_iowait_percent"),
-        Quantity("cpu_power_watts", series="Power of all processors, where RAPL can be read"),
+        Quantity("cpu_power_watts", series="Power of all processors, where the node shows it"),
         Quantity("load_1m", live=Live("load", 11, 6), series="Load average over a minute", series_name="load1"),
         Quantity("memory_used_bytes", "Node memory used", "memory_used_bytes", _BRIEF, Live("memory", 6, 12),
                  "Memory in use: total less available", part_of="memory_total_bytes"),

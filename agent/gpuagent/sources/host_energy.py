@@ -1,9 +1,14 @@
-"""The power of the processors, from RAPL's energy counters in /sys/class/powercap; AMD uses Intel's name.
+"""The power of the processors and of their memory, from the sensors that the kernel shows.
 
-`perf stat -e power/energy-pkg/` shows the same.
+- x86: RAPL's energy counters in /sys/class/powercap; AMD uses Intel's name. `perf stat -e power/energy-pkg/` shows the
+  same.
+- POWER9: the sensors of the on-chip controller (OCC). Old firmware and kernels show power alone. `sensors` shows the
+  same.
+- NVIDIA Grace: the firmware's power meters. `sensors` shows the same.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,21 +22,24 @@ from gpuagent.sources.support.rates import Rates, total
 # Not intel-rapl-mmio:*, another way to the same counters.
 _ZONES = "class/powercap/intel-rapl:*"
 
-_JOULES_PER_MICROJOULE = 1e-6
+# Sensors count microjoules and show microwatts.
+_MICRO = 1e-6
 
-_NO_RAPL = "the kernel has no RAPL energy counters (/sys/class/powercap), as usual in virtual machines"
-# Only root may read them since fine power readings reveal what others compute (CVE-2020-8694).
+# The names of what adds up to a column. What they leave out is a part of another, or the whole machine, which contains
+# the others: RAPL's core, uncore and psys; the OCC's Vdd, Vdn, System and GPU; Grace's own total and the module's.
+_COLUMNS = (
+    ("cpu_power_watts", re.compile(r"package-.*|Chip [0-9]+|(CPU|SysIO) Power Socket [0-9]+")),
+    ("dram_power_watts", re.compile(r"dram|Chip [0-9]+ Memory")),
+)
+
+_NO_SENSORS = "the kernel shows no power of the processors (no RAPL, OCC or power meter), as usual in virtual machines"
+# Only root may read RAPL since fine power readings reveal what others compute (CVE-2020-8694).
 _ROOT_ONLY = "run the agent as root, or let its user read /sys/class/powercap/*/energy_uj (chmod in a udev rule)"
 
 
-def column_of(zone: str) -> str | None:
-    """Return the column to which a RAPL zone of this name counts.
-
-    None: it is a part of another (core, uncore), or the whole machine (psys), which contains the others.
-    """
-    if zone.startswith("package-"):
-        return "cpu_power_watts"
-    return "dram_power_watts" if zone == "dram" else None
+def column_of(name: str) -> str | None:
+    """Return the column to which a sensor of this name counts; None: to none."""
+    return next((column for column, names in _COLUMNS if names.fullmatch(name)), None)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,58 +67,92 @@ class Unwrapped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Zone:
+class _Sensor:
+    """An open sensor; without `counter` it shows power, not energy."""
+
     column: str
     file: OpenFile
-    counter: Unwrapped
+    counter: Unwrapped | None
 
-    def read_joules(self) -> float:
-        """Return the energy since some moment. Raises SourceError."""
-        return self.counter.follow(read_parsed(self.file, int)) * _JOULES_PER_MICROJOULE
+    def read(self) -> float:
+        """Return the watts, or the joules since some moment. Raises SourceError."""
+        number = read_parsed(self.file, int)
+        return (self.counter.follow(number) if self.counter else number) * _MICRO
 
 
 class HostEnergy:
-    """Mean power of the processors and of their memory since the reading before, over all sockets of the node."""
+    """Mean power of the processors and of their memory since the reading before, over all sockets of the node.
+
+    Where the kernel shows no energy, it is the power at the time of the reading.
+    """
 
     name = "host_energy"
     lane = Lane.FAST
-    # The counters restart after 65 kJ at the earliest, which takes minutes.
+    # RAPL's counters restart after 65 kJ at the earliest, which takes minutes.
     max_rate_hz = 1.0
 
     def __init__(self, context: SourceContext) -> None:
-        self._zones = _open_zones(context.sys)
-        self._rates: Rates[_Zone] = Rates()
+        self._sensors = _open_sensors(context.sys)
+        self._rates: Rates[_Sensor] = Rates()
 
     def read(self, now: Instant) -> Iterable[Reading]:
-        """Return the mean power since the last call; nothing the first time."""
-        watts = self._rates.per_second({zone: zone.read_joules() for zone in self._zones}, now)
-        columns = dict.fromkeys(zone.column for zone in watts)
+        """Return the power; of counters, nothing the first time."""
+        counters = {sensor: sensor.read() for sensor in self._sensors if sensor.counter}
+        meters = {sensor: sensor.read() for sensor in self._sensors if not sensor.counter}
+        watts = {**self._rates.per_second(counters, now), **meters}
+        columns = dict.fromkeys(sensor.column for sensor in watts)
         if columns:
-            values = {name: total({zone: watts[zone] for zone in watts if zone.column == name}) for name in columns}
+            values = {name: total({each: watts[each] for each in watts if each.column == name}) for name in columns}
             yield Reading(table="host_samples", values=values)
 
     def close(self) -> None:
-        """Close the zones' files."""
-        for zone in self._zones:
-            zone.file.close()
+        """Close the sensors' files."""
+        for sensor in self._sensors:
+            sensor.file.close()
 
 
-def _open_zones(sys: Path) -> list[_Zone]:
-    """Open the zones that count.
+def _open_sensors(sys: Path) -> list[_Sensor]:
+    """Open the sensors that count.
 
     Raises:
-        SourceUnavailableError: no zone exists, or one cannot be read.
+        SourceUnavailableError: no sensor exists, or one cannot be read.
     """
-    zones: list[_Zone] = []
+    sensors: list[_Sensor] = []
     with ExitStack() as undo:
-        for folder in sorted(sys.glob(_ZONES)):
-            column = column_of((read_text(folder / "name") or "").strip())
-            if column is not None:
-                highest = parse_number(read_text(folder / "max_energy_range_uj")) or 0
-                file = open_needed(folder / "energy_uj", _ROOT_ONLY)
-                undo.callback(file.close)
-                zones.append(_Zone(column=column, file=file, counter=Unwrapped(highest=highest)))
+        for column, path, counter in list(_find_counters(sys)) or _find_meters(sys):
+            file = open_needed(path, _ROOT_ONLY)
+            undo.callback(file.close)
+            sensors.append(_Sensor(column=column, file=file, counter=counter))
         undo.pop_all()
-    if not zones:
-        raise SourceUnavailableError(_NO_RAPL)
-    return zones
+    if not sensors:
+        raise SourceUnavailableError(_NO_SENSORS)
+    return sensors
+
+
+def _find_counters(sys: Path) -> Iterator[tuple[str, Path, Unwrapped]]:
+    """Yield the column, the file and the counter of each sensor that shows energy."""
+    for folder in sorted(sys.glob(_ZONES)):
+        if column := column_of(_read_name(folder / "name")):
+            highest = parse_number(read_text(folder / "max_energy_range_uj")) or 0
+            yield column, folder / "energy_uj", Unwrapped(highest=highest)
+    for column, path in _find_sensors(sys, "energy*_label", "input"):
+        yield column, path, Unwrapped(highest=0)
+
+
+def _find_meters(sys: Path) -> Iterator[tuple[str, Path, None]]:
+    """Yield the column and the file of each sensor that shows power."""
+    # Older kernels have the firmware's meters in the second place.
+    places = (("power*_label", "input"), ("power*_oem_info", "average"), ("device/power*_oem_info", "average"))
+    for names, value in places:
+        for column, path in _find_sensors(sys, names, value):
+            yield column, path, None
+
+
+def _find_sensors(sys: Path, names: str, value: str) -> Iterator[tuple[str, Path]]:
+    for file in sorted(sys.glob(f"class/hwmon/hwmon*/{names}")):
+        if column := column_of(_read_name(file)):
+            yield column, file.with_name(f"{file.name.partition('_')[0]}_{value}")
+
+
+def _read_name(file: Path) -> str:
+    return (read_text(file) or "").strip()

@@ -198,8 +198,8 @@ CREATE TABLE host_samples (
     cpu_system_percent DOUBLE,            -- % of all logical CPUs | in the kernel, interrupts included | /proc/stat
     cpu_iowait_percent DOUBLE,            -- % of all logical CPUs | idle while a disk was waited for | /proc/stat
     cpu_steal_percent DOUBLE,             -- % of all logical CPUs | taken by the hypervisor for others | /proc/stat
-    cpu_power_watts DOUBLE,               -- W | mean power of all processors since the last sample; NULL where not readable | RAPL, zones package-*
-    dram_power_watts DOUBLE,              -- W | mean power of the memory since the last sample, not in cpu_power_watts; NULL where not readable | RAPL, zones dram
+    cpu_power_watts DOUBLE,               -- W | mean power of all processors since the last sample; NULL where not readable | RAPL (zones package-*), or hwmon
+    dram_power_watts DOUBLE,              -- W | mean power of the memory since the last sample, not in cpu_power_watts; NULL where not readable | RAPL (zones dram), or hwmon
     cpu_frequency_mhz DOUBLE,             -- MHz | mean over the CPUs; NULL where it cannot be read | sysfs cpufreq
     load_1m DOUBLE,                       -- tasks | load average over a minute | /proc/loadavg
     memory_total_bytes BIGINT,            -- bytes | the node's memory | /proc/meminfo MemTotal

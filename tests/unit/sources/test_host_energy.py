@@ -90,6 +90,48 @@ def test_an_unwrapped_counter_rises_by_the_energy_spent_up_to_half_its_range(hig
         assert counter.follow(total % highest) == total
 
 
+# Names as open-power/skiboot makes them (hw/occ-sensor.c), a chip's with a space at its end; watts as in "Hwmon sensors in
+# P9" by the authors of those sensors, except for the memory's.
+OCC = {"Chip 0 ": 157, "Chip 0 Vdd": 113, "Chip 0 Memory": 40, "Chip 8 ": 99, "Chip 8 Memory": 41, "System": 426}
+
+
+def plant_occ(sys: Path, kind: str, amounts: Mapping[str, float]) -> Path:
+    """Write the sensors of one kind, energy or power, in joules or watts."""
+    for number, (label, amount) in enumerate(amounts.items(), 1):
+        files = {f"{kind}{number}_label": f"{label}\n", f"{kind}{number}_input": f"{round(amount * 1e6)}\n"}
+        plant(sys / "class/hwmon/hwmon0", {"name": "ibmpowernv\n", **files})
+    return sys
+
+
+def test_power9_counts_the_energy_of_each_chip_and_of_its_memory(tmp_path: Path, open_source: OpenSource) -> None:
+    plant_occ(tmp_path, "power", OCC)
+    source = open_source(HostEnergy, sys=plant_occ(tmp_path, "energy", dict.fromkeys(OCC, 7.51e6)))
+    assert list(source.read(instant(0))) == []
+    plant_occ(tmp_path, "energy", {label: 7.51e6 + 2 * watts for label, watts in OCC.items()})
+    assert read(source, 2) == {"cpu_power_watts": pytest.approx(256), "dram_power_watts": pytest.approx(81)}
+
+
+def test_power9_with_old_firmware_shows_power_alone(tmp_path: Path, open_source: OpenSource) -> None:
+    source = open_source(HostEnergy, sys=plant_occ(tmp_path, "power", OCC))
+    assert read(source, 0) == {"cpu_power_watts": 256, "dram_power_watts": 81}
+    plant_occ(tmp_path, "power", dict.fromkeys(OCC, 100))
+    assert read(source, 1) == {"cpu_power_watts": 200, "dram_power_watts": 200}
+
+
+@pytest.mark.parametrize("place", ["", "device"])
+def test_grace_shows_the_power_of_cores_and_fabric(tmp_path: Path, place: str, open_source: OpenSource) -> None:
+    sensors = {
+        "Grace Power Socket 0": 180,
+        "CPU Power Socket 0": 120,
+        "SysIO Power Socket 0": 30,
+        "Module Power Socket 0": 500,
+    }
+    for number, (name, watts) in enumerate(sensors.items()):
+        files = {"name": "power_meter\n", "power1_oem_info": f"{name}\n", "power1_average": f"{watts}000000\n"}
+        plant(tmp_path / f"class/hwmon/hwmon{number}" / place, files)
+    assert read(open_source(HostEnergy, sys=tmp_path), 0) == {"cpu_power_watts": 150}
+
+
 def test_only_packages_and_their_memory_count() -> None:
     assert column_of("package-1") == column_of("package-0-die-1") == "cpu_power_watts"
     assert column_of("dram") == "dram_power_watts"
