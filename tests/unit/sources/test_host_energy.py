@@ -90,8 +90,8 @@ def test_an_unwrapped_counter_rises_by_the_energy_spent_up_to_half_its_range(hig
         assert counter.follow(total % highest) == total
 
 
-# Names as open-power/skiboot makes them (hw/occ-sensor.c), a chip's with a space at its end; watts as in "Hwmon sensors in
-# P9" by the authors of those sensors, except for the memory's.
+# Names as open-power/skiboot makes them (hw/occ-sensor.c), a chip's with a space at its end; watts as in "Hwmon sensors
+# in P9" by the authors of those sensors, except for the memory's.
 OCC = {"Chip 0 ": 157, "Chip 0 Vdd": 113, "Chip 0 Memory": 40, "Chip 8 ": 99, "Chip 8 Memory": 41, "System": 426}
 
 
