@@ -42,6 +42,7 @@ _COUNTS = (
     "_multiprocessors",
     "_nodes",
     "_nvlinks",
+    "_nvlinks_to_cpus",
     "_nvlinks_to_gpus",
     "_nvlinks_to_switches",
     "_pages",

@@ -12,9 +12,12 @@ from gpuagent.facts.surroundings import Surroundings
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError
 from gpuagent_common.keys import key
 
-# NVML_NVLINK_MAX_LINKS of nvml.h, and its types of remote devices.
+# NVML_NVLINK_MAX_LINKS of nvml.h, and its types of remote devices; POWER9 is the only processor with NVLinks.
 _MOST_NVLINKS = 36
-_GPU, _SWITCH, _UNKNOWN = 0, 2, 0xFF
+_GPU, _CPU, _SWITCH, _UNKNOWN = 0, 1, 2, 0xFF
+
+# Of PCI devices.
+_IBM, _NVIDIA, _CLASS_BRIDGE = "0x1014", "0x10de", "0x0680"
 
 # The other end of an NVLink, its type and PCI address; None where the driver does not answer.
 _End = tuple[int | None, str | None]
@@ -31,6 +34,7 @@ class Link:
     pci_bus_id: str | None
     numa_node: int | None
     nvlinks_to_gpus: int | None = None
+    nvlinks_to_cpus: int | None = None
     nvlinks_to_switches: int | None = None
     network_bits_per_second: int | None = None
     pcie_transfers_per_second: float | None = None
@@ -70,14 +74,15 @@ def _read_gpu(surroundings: Surroundings, nvml: Nvml, uuid: str) -> tuple[Link, 
     with contextlib.suppress(NvmlError):
         bus_id = _sysfs_address(str(nvml.ask("nvmlDeviceGetPciInfo", uuid)["busId"]))
     link = Link(device_id=key(uuid), name=None, pci_bus_id=bus_id, numa_node=_numa_node(surroundings, bus_id))
-    ends = _read_nvlinks(nvml, uuid)
+    ends = _read_nvlinks(surroundings, nvml, uuid)
     kinds = Counter(kind for kind, _ in ends or ())
     if ends is not None and not kinds[None]:
-        link = replace(link, nvlinks_to_gpus=kinds[_GPU], nvlinks_to_switches=kinds[_SWITCH])
+        to_gpus, to_cpus, to_switches = kinds[_GPU], kinds[_CPU], kinds[_SWITCH]
+        link = replace(link, nvlinks_to_gpus=to_gpus, nvlinks_to_cpus=to_cpus, nvlinks_to_switches=to_switches)
     return link, ends
 
 
-def _read_nvlinks(nvml: Nvml, uuid: str) -> Sequence[_End] | None:
+def _read_nvlinks(surroundings: Surroundings, nvml: Nvml, uuid: str) -> Sequence[_End] | None:
     """Return the other end of each active NVLink; None: the GPU has no NVLink."""
     ends: list[_End] = []
     for number in range(_MOST_NVLINKS):
@@ -95,8 +100,16 @@ def _read_nvlinks(nvml: Nvml, uuid: str) -> Sequence[_End] | None:
             kind = None if answer == _UNKNOWN else answer
         with contextlib.suppress(NvmlError):
             address = _sysfs_address(str(nvml.ask("nvmlDeviceGetNvLinkRemotePciInfo", uuid, number)["busId"]))
-        ends.append((kind, address))
+        ends.append((_find_kind(surroundings, address) if kind is None else kind, address))
     return ends
+
+
+def _find_kind(surroundings: Surroundings, address: str | None) -> int | None:
+    """Return the type of an NVLink's other end by its PCI device, since drivers such as 440 do not report it."""
+    vendor, kind = (surroundings.sys_text(f"bus/pci/devices/{address}/{name}") for name in ("vendor", "class"))
+    if vendor == _NVIDIA:
+        return _SWITCH if kind.startswith(_CLASS_BRIDGE) else _GPU
+    return _CPU if vendor == _IBM else None
 
 
 def _count_towards(ends: Sequence[_End] | None, peer: str | None) -> int | None:

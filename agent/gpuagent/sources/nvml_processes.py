@@ -3,6 +3,7 @@
 `nvidia-smi pmon` shows how busy each of them keeps it.
 """
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -27,11 +28,12 @@ def running_processes(nvml: Nvml, uuid: str) -> Sequence[Mapping[str, Any]]:
         NvmlError: the driver does not list them.
     """
     processes: Sequence[Mapping[str, Any]]
-    try:
-        processes = nvml.ask("nvmlDeviceGetComputeRunningProcesses_v3", uuid)
-    except NvmlUnsupportedError:
-        # Drivers before 510.
-        processes = nvml.ask("nvmlDeviceGetComputeRunningProcesses_v2", uuid)
+    # Drivers before 510 lack the third, those before 450 the second.
+    for version in ("v3", "v2"):
+        with contextlib.suppress(NvmlUnsupportedError):
+            processes = nvml.ask(f"nvmlDeviceGetComputeRunningProcesses_{version}", uuid)
+            return processes
+    processes = nvml.ask("nvmlDeviceGetComputeRunningProcesses_v1", uuid)
     return processes
 
 

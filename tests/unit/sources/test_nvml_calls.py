@@ -9,6 +9,7 @@ import pynvml
 import pytest
 
 from gpuagent.sources import nvml as gpu
+from gpuagent.sources.nvml_processes import running_processes
 from gpuagent.sources.support.gpus import Question
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError, NvmlLostError, open_nvml
 from gpuagent.sources.support.nvml_calls import SampleBuffer
@@ -54,7 +55,11 @@ class Library:
             return self.codes.get(name, 0)
 
         arguments = [ctypes.c_void_p, *[ctypes.c_uint] * numbers, ctypes.c_void_p]
-        self._functions[name] = ctypes.CFUNCTYPE(ctypes.c_int, *arguments)(answer)
+        self.add(name, ctypes.CFUNCTYPE(ctypes.c_int, *arguments)(answer))
+
+    def add(self, name: str, function: Any) -> None:
+        """Add a C function."""
+        self._functions[name] = function
 
     def __getattr__(self, name: str) -> Any:
         if name not in self._functions:
@@ -172,3 +177,22 @@ def test_held_samples_are_fetched_by_one_call_once_their_number_is_known(
     driver.held = []
     with pytest.raises(pynvml.NVMLError_NotFound):
         buffer.read(0)
+
+
+@pytest.mark.parametrize("running", [0, 2, 9])
+def test_processes_as_old_drivers_list_them(nvml: Nvml, library: Library, running: int) -> None:
+    def list_all(_device: int, count: Any, places: int) -> int:
+        fits = count[0] >= running
+        count[0] = running
+        if not fits:
+            return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+        # A driver without permission writes the largest number instead of the memory.
+        rows = [struct.pack("=I4xQ", 4711 + number, 400 if number else 2**64 - 1) for number in range(running)]
+        ctypes.memmove(places, b"".join(rows), 16 * running)
+        return 0
+
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint), ctypes.c_void_p)
+    library.add("nvmlDeviceGetComputeRunningProcesses", kind(list_all))
+    assert running_processes(nvml, FIRST) == [
+        {"pid": 4711 + number, "usedGpuMemory": 400 if number else None} for number in range(running)
+    ]

@@ -177,6 +177,23 @@ def test_events_before_a_loss_are_kept(nvml: Nvml, queue: EventQueue) -> None:
     assert len(queue.registered) == 2
 
 
+def test_events_of_drivers_that_report_them_in_the_old_way(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = [(8, 79)]
+
+    def wait(event_set: object, event: Any, timeout_millis: int) -> int:
+        assert (event_set, timeout_millis) == ("a set", 0)
+        if waiting:
+            # This way ends before the two last members.
+            event._obj.eventType, event._obj.eventData = waiting.pop()
+            return 0
+        return int(pynvml.NVML_ERROR_TIMEOUT)
+
+    monkeypatch.setattr(pynvml, "nvmlEventSetWait_v2", fails(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND))
+    monkeypatch.setattr(pynvml, "nvmlLib", SimpleNamespace(nvmlEventSetWait=wait))
+    assert nvml.events(FIRST, XID) == [(8, 79)]
+    assert nvml.events(FIRST, XID) == []
+
+
 def test_a_gpu_without_events_is_unsupported(nvml: Nvml, monkeypatch: pytest.MonkeyPatch, queue: EventQueue) -> None:
     monkeypatch.setattr(pynvml, "nvmlDeviceRegisterEvents", fails(pynvml.NVML_ERROR_NOT_SUPPORTED))
     with pytest.raises(NvmlUnsupportedError):

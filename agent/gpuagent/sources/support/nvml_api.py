@@ -12,7 +12,14 @@ from typing import Any, Protocol
 
 from gpuagent.errors import SourceUnavailableError
 from gpuagent.sources.support.gpm import Counters
-from gpuagent.sources.support.nvml_calls import VALUE_MEMBERS, Batch, Call, SampleBuffer
+from gpuagent.sources.support.nvml_calls import (
+    VALUE_MEMBERS,
+    Batch,
+    Call,
+    SampleBuffer,
+    list_processes_v1,
+    wait_event_v1,
+)
 
 _LIBRARY_NOT_FOUND = 12
 GPU_IS_LOST = 15
@@ -240,6 +247,8 @@ class _Driver:
     def _function(self, name: str) -> Callable[..., Any]:
         if name == "nvmlDeviceGetFieldValues":
             return self._field_value
+        if name == "nvmlDeviceGetComputeRunningProcesses_v1":
+            return partial(list_processes_v1, self._pynvml)
         function: Callable[..., Any] | None = getattr(self._pynvml, name, None)
         if function is None:
             raise NvmlUnsupportedError(self._pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, f"this pynvml has no {name}")
@@ -340,7 +349,7 @@ class DriverEvents:
         happened: list[tuple[int, int]] = []
         while len(happened) < _MOST_EVENTS:
             try:
-                event = self._pynvml.nvmlEventSetWait_v2(self._set, 0)
+                event = self._wait()
             except self._pynvml.NVMLError as error:
                 # A GPU that fell off the bus reports that before it is lost; the next reading raises the loss itself.
                 if happened or error.value == self._pynvml.NVML_ERROR_TIMEOUT:
@@ -348,6 +357,14 @@ class DriverEvents:
                 raise
             happened.append((event.eventType, event.eventData))
         return happened
+
+    def _wait(self) -> Any:
+        try:
+            return self._pynvml.nvmlEventSetWait_v2(self._set, 0)
+        except self._pynvml.NVMLError as error:
+            if error.value != self._pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+                raise
+            return wait_event_v1(self._pynvml, self._set)
 
     def release(self) -> None:
         """Stop listening; the object cannot be used afterwards."""

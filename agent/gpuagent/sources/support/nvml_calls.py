@@ -126,3 +126,37 @@ class SampleBuffer:
     def _check(self, code: int) -> None:
         if code:
             raise self._pynvml.NVMLError(code)
+
+
+class ProcessInfoV1(ctypes.Structure):
+    """nvmlProcessInfo_v1_t of nvml.h."""
+
+    _fields_ = (("pid", ctypes.c_uint), ("usedGpuMemory", ctypes.c_ulonglong))
+
+
+def list_processes_v1(pynvml: Any, handle: Any) -> list[Any]:
+    """Return the compute processes on a GPU as old drivers such as 440 list them; pynvml knows later ways alone."""
+    count = ctypes.c_uint()
+    processes: Any = None
+    code = pynvml.NVML_ERROR_INSUFFICIENT_SIZE
+    while code == pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+        # Some more, in case that others start until the next call.
+        count.value = 2 * count.value + 8
+        processes = (ProcessInfoV1 * count.value)()
+        code = pynvml.nvmlLib.nvmlDeviceGetComputeRunningProcesses(handle, ctypes.byref(count), processes)
+    if code:
+        raise pynvml.NVMLError(code)
+    found = [pynvml.nvmlStructToFriendlyObject(process) for process in processes[: count.value]]
+    for process in found:
+        if process.usedGpuMemory == pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value:
+            process.usedGpuMemory = None
+    return found
+
+
+def wait_event_v1(pynvml: Any, event_set: Any) -> Any:
+    """Return a waiting event as old drivers such as 440 report it; pynvml knows later ways alone."""
+    # The structure of later versions begins as that of the first.
+    event = pynvml.c_nvmlEventData_t()
+    if code := pynvml.nvmlLib.nvmlEventSetWait(event_set, ctypes.byref(event), 0):
+        raise pynvml.NVMLError(code)
+    return event
