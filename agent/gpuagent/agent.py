@@ -295,7 +295,7 @@ class Agent:
             "node_uuid": self.node_uuid,
             "hostname": self.config.node_name,
             "platform": self.config.platform,
-            "labels": json.dumps({**facts.slurm_labels(surroundings), **self.config.labels}, sort_keys=True),
+            "labels": json.dumps({**facts.job_labels(surroundings), **self.config.labels}, sort_keys=True),
             "started_at": now,
             "agent_version": __version__,
             "python_version": host.python_version(),

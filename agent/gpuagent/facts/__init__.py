@@ -3,7 +3,7 @@
 from gpuagent.facts.firmware import Firmware, collect_firmware
 from gpuagent.facts.gpus import DeviceFacts, collect_device_facts
 from gpuagent.facts.identity import Machine, find_machine, node_uuid
-from gpuagent.facts.layers import slurm_labels
+from gpuagent.facts.layers import job_labels
 from gpuagent.facts.node import NodeFacts, collect_node_facts
 from gpuagent.facts.surroundings import Surroundings
 from gpuagent.facts.topology import DevicePath, Link, collect_topology
@@ -21,6 +21,6 @@ __all__ = [
     "collect_node_facts",
     "collect_topology",
     "find_machine",
+    "job_labels",
     "node_uuid",
-    "slurm_labels",
 ]

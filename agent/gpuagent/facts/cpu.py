@@ -15,8 +15,14 @@ _ARM_PARTS = {
     ("0x41", "0xd08"): "Arm Cortex-A72",
     ("0x41", "0xd0c"): "Arm Neoverse-N1",
     ("0x41", "0xd40"): "Arm Neoverse-V1",
+    ("0x41", "0xd42"): "Arm Cortex-A78AE",
     ("0x41", "0xd49"): "Arm Neoverse-N2",
     ("0x41", "0xd4f"): "Arm Neoverse-V2",
+    ("0x41", "0xd83"): "Arm Neoverse-V3AE",
+    ("0x41", "0xd84"): "Arm Neoverse-V3",
+    ("0x41", "0xd85"): "Arm Cortex-X925",
+    ("0x41", "0xd87"): "Arm Cortex-A725",
+    ("0x41", "0xd8e"): "Arm Neoverse-N3",
     ("0x43", "0x0af"): "Cavium ThunderX2",
     ("0x46", "0x001"): "Fujitsu A64FX",
     ("0x4e", "0x004"): "NVIDIA Carmel",
@@ -70,11 +76,12 @@ def parse_cpuinfo(text: str) -> list[dict[str, str]]:
 
 
 def cpu_model(processors: Sequence[Mapping[str, str]]) -> str | None:
-    """Return the processor's name, from x86's `model name`, POWER's `cpu`, or Arm's numbers."""
+    """Return the processors' name, from x86's `model name`, POWER's `cpu`, or Arm's numbers; both of two kinds."""
+    names: dict[str, None] = {}
     for processor in processors:
-        if name := processor.get("model name") or processor.get("cpu"):
-            return name
         implementer, part = processor.get("CPU implementer"), processor.get("CPU part")
-        if implementer is not None and part is not None:
-            return _ARM_PARTS.get((implementer, part), f"Arm implementer {implementer} part {part}")
-    return None
+        if name := processor.get("model name") or processor.get("cpu"):
+            names[name] = None
+        elif implementer is not None and part is not None:
+            names[_ARM_PARTS.get((implementer, part), f"Arm implementer {implementer} part {part}")] = None
+    return ", ".join(names) or None

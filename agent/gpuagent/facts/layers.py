@@ -68,14 +68,22 @@ _MOUNTED_BY_RUNTIMES = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
 
 _SERVICE_ACCOUNTS = ("run/secrets/kubernetes.io/serviceaccount", "var/run/secrets/kubernetes.io/serviceaccount")
 
-_SLURM_VARIABLES = (
-    "SLURM_CLUSTER_NAME",
-    "SLURM_JOB_ID",
-    "SLURM_ARRAY_JOB_ID",
-    "SLURM_ARRAY_TASK_ID",
-    "SLURM_JOB_NODELIST",
-    "SLURM_JOB_USER",
-)
+# Of each batch system, the variable that every job has, and others that identify it.
+_JOB_VARIABLES = {
+    "slurm": (
+        "SLURM_JOB_ID",
+        "SLURM_CLUSTER_NAME",
+        "SLURM_ARRAY_JOB_ID",
+        "SLURM_ARRAY_TASK_ID",
+        "SLURM_JOB_NODELIST",
+        "SLURM_JOB_USER",
+    ),
+    # Not LSB_HOSTS, which names a host once for each slot of the job there.
+    "lsf": ("LSB_JOBID", "LSB_JOBNAME", "LSB_JOBINDEX", "LSB_QUEUE", "LSB_MCPU_HOSTS", "LSFUSER"),
+}
+_JOB_GROUPS = (("/slurm", "slurm"), ("/lsf/", "lsf"))
+# LSF's value for a job that is no array; its indices begin at 1.
+_NO_ARRAY = ("LSB_JOBINDEX", "0")
 
 
 def _find(names: Iterable[tuple[str, str]], text: str) -> str | None:
@@ -159,10 +167,14 @@ def detect_container(surroundings: Surroundings) -> str:
 
 
 def detect_orchestrator(surroundings: Surroundings) -> str:
-    """Return slurm, openshift, kubernetes or none. Slurm comes first: in a pod, too, it is Slurm that gave the job."""
+    """Return slurm, lsf, openshift, kubernetes or none.
+
+    Batch systems come first: in a pod, too, it is Slurm that gave the job.
+    """
     environment, cgroup = surroundings.environment, surroundings.proc_text("self/cgroup")
-    if "SLURM_JOB_ID" in environment or "/slurm" in cgroup:
-        return "slurm"
+    systems = (system for system, names in _JOB_VARIABLES.items() if names[0] in environment)
+    if system := next(systems, None) or _find(_JOB_GROUPS, cgroup):
+        return system
     is_in_pod = (
         "KUBERNETES_SERVICE_HOST" in environment
         or any(surroundings.has(folder) for folder in _SERVICE_ACCOUNTS)
@@ -179,9 +191,9 @@ def detect_orchestrator(surroundings: Surroundings) -> str:
     return "openshift" if is_openshift else "kubernetes"
 
 
-def slurm_labels(surroundings: Surroundings) -> dict[str, str]:
-    """Return labels that identify the agent's Slurm job, by Slurm's names in lower case; none outside of a job."""
+def job_labels(surroundings: Surroundings) -> dict[str, str]:
+    """Return labels that identify the agent's batch job, by its system's names in lower case; none outside of a job."""
     environment = surroundings.environment
-    if "SLURM_JOB_ID" not in environment:
-        return {}
-    return {name.lower(): environment[name] for name in _SLURM_VARIABLES if environment.get(name)}
+    names = [name for names in _JOB_VARIABLES.values() if names[0] in environment for name in names]
+    values = ((name, environment.get(name)) for name in names)
+    return {name.lower(): value for name, value in values if value and (name, value) != _NO_ARRAY}

@@ -18,7 +18,7 @@ CREATE TABLE sessions (
     rate_hz DOUBLE,                       -- Hz | how often cheap readings were asked for | --rate
     virtualization VARCHAR,               -- | none, kvm, vmware, …; NULL where it cannot be told | DMI, CPU flags
     container VARCHAR,                    -- | none, docker, podman, apptainer, charliecloud, … around the agent | marker files, cgroup
-    orchestrator VARCHAR,                 -- | none, kubernetes, openshift, slurm around the agent | environment, mounts
+    orchestrator VARCHAR,                 -- | none, kubernetes, openshift, slurm, lsf around the agent | environment, mounts
     os VARCHAR,                           -- | distribution and version | /etc/os-release
     kernel VARCHAR,                       -- | kernel release | uname
     architecture VARCHAR,                 -- | x86_64, aarch64, ppc64le, … | uname

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuagent.facts import Surroundings, collect_node_facts, slurm_labels
+from gpuagent.facts import Surroundings, collect_node_facts, job_labels
 from gpuagent.facts.cpu import CpuFacts, collect_cpu_facts, cpu_model, parse_cpuinfo
 from tests.support.nvml_replay import NO_DRIVER
 from tests.support.trees import node, plant
@@ -187,6 +187,8 @@ SERVICE_CA = "run/secrets/kubernetes.io/serviceaccount/service-ca.crt"
         ({"proc/self/cgroup": "0::/machine.slice/libpod-4f.scope\n"}, {"SLURM_JOB_ID": "7"}, ("podman", "slurm")),
         ({".dockerenv": "", "proc/self/cgroup": "0::/\n"}, {}, ("docker", "none")),
         ({"proc/self/cgroup": "4:cpu:/slurm/uid_1/job_7/step_0\n"}, {}, ("none", "slurm")),
+        ({"proc/self/cgroup": "4:memory:/lsf/satori/job.4711.31.1574\n"}, {}, ("none", "lsf")),
+        ({"proc/self/cgroup": "0::/system.slice/lsfd.service\n"}, {}, ("none", "none")),
     ],
 )
 def test_each_layer_around_an_agent_in_a_virtual_machine_is_recognised(
@@ -227,6 +229,21 @@ def test_an_unknown_arm_processor_keeps_its_numbers() -> None:
     assert cpu_model(processors) == "Arm implementer 0x99 part 0x123"
 
 
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        # Graviton2 to 4 and Grace, and DGX Spark with two kinds of core.
+        (["0xd0c"], "Arm Neoverse-N1"),
+        (["0xd40"], "Arm Neoverse-V1"),
+        (["0xd4f", "0xd4f"], "Arm Neoverse-V2"),
+        (["0xd85", "0xd87", "0xd85"], "Arm Cortex-X925, Arm Cortex-A725"),
+    ],
+)
+def test_arm_processors_have_the_names_of_their_cores(parts: list[str], expected: str) -> None:
+    cpuinfo = "\n".join(f"processor : {n}\nCPU implementer : 0x41\nCPU part : {part}\n" for n, part in enumerate(parts))
+    assert cpu_model(parse_cpuinfo(cpuinfo)) == expected
+
+
 ARRAY_TASK = {
     "SLURM_CLUSTER_NAME": "satori",
     "SLURM_JOB_ID": "43",
@@ -237,8 +254,27 @@ ARRAY_TASK = {
 
 
 def test_an_agent_in_a_job_has_its_labels_none_empty_and_leftover_variables_make_no_job(tmp_path: Path) -> None:
-    assert slurm_labels(node("slurm_job", tmp_path)) == {"slurm_job_id": "42", "slurm_job_nodelist": "n1"}
+    assert job_labels(node("slurm_job", tmp_path)) == {"slurm_job_id": "42", "slurm_job_nodelist": "n1"}
     task = node("bare", tmp_path, environment={**ARRAY_TASK, "SLURM_JOB_USER": "", "SLURM_JOB_GPUS": "0,1"})
-    assert slurm_labels(task) == {name.lower(): value for name, value in ARRAY_TASK.items()}
+    assert job_labels(task) == {name.lower(): value for name, value in ARRAY_TASK.items()}
     leftover = {"SLURM_CLUSTER_NAME": "satori", "SLURM_JOB_NODELIST": "n1"}
-    assert slurm_labels(replace(task, environment=leftover)) == {}
+    assert job_labels(replace(task, environment=leftover)) == {}
+
+
+LSF_JOB = {
+    "LSB_JOBID": "4711",
+    "LSB_JOBNAME": "train[3]",
+    "LSB_JOBINDEX": "3",
+    "LSB_QUEUE": "gpu",
+    "LSB_MCPU_HOSTS": "node0012 40 node0013 40",
+    "LSFUSER": "user1",
+}
+
+
+def test_an_agent_in_a_job_of_lsf_has_its_labels(tmp_path: Path) -> None:
+    task = node("power9", tmp_path, environment={**LSF_JOB, "LSB_HOSTS": "node0012 " * 40})
+    assert job_labels(task) == {name.lower(): value for name, value in LSF_JOB.items()}
+    assert collect_node_facts(task).orchestrator == "lsf"
+    # A job that is no array.
+    assert job_labels(replace(task, environment={"LSB_JOBID": "1", "LSB_JOBINDEX": "0"})) == {"lsb_jobid": "1"}
+    assert job_labels(replace(task, environment={"LSB_QUEUE": "gpu"})) == {}
