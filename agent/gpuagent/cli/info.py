@@ -187,13 +187,14 @@ def _memory(node: _Values) -> str | None:
 
 def _device(device: _Values) -> dict[str, str | None]:
     memory, power = device["memory_total_bytes"], device["power_limit_watts"]
+    shared = ", shared with the node" if device["memory_kind"] else ""
     slices, multiprocessors = device["gpu_slices"], device["multiprocessors"]
     is_instance = device["parent_device_id"] is not None
     share = {"slices": slices and str(slices), "SMs": multiprocessors and str(multiprocessors)}
     return {
         "name": device["name"],
         "identity": device["uuid"],
-        "memory": memory and f"{memory / _GB:.1f} GB",
+        "memory": memory and f"{memory / _GB:.1f} GB{shared}",
         "capability": _join_known(device["compute_capability"], device["architecture"]),
         **(share if is_instance else {"power limit": power and f"{power:.0f} W"}),
     }

@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gpuagent.facts.surroundings import Surroundings
+from gpuagent.sources.host import read_memory
+from gpuagent.sources.nvml import shares_memory
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError
 from gpuagent_common.keys import key
 from gpuagent_common.ranges import find_impossible
@@ -41,7 +43,11 @@ class DriverFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
-    """One GPU or MIG instance, as in the table session_devices; None where the driver does not report the value."""
+    """One GPU or MIG instance, as in the table session_devices; None where the driver does not report the value.
+
+    Attributes:
+        memory_kind: system: it shares the node's memory; None: it has its own, or none is known.
+    """
 
     device_id: int
     uuid: str
@@ -51,6 +57,7 @@ class DeviceFacts:
     architecture: str | None
     compute_capability: str | None
     memory_total_bytes: int | None
+    memory_kind: str | None = None
     power_limit_watts: float | None
     sm_clock_max_mhz: float | None
     memory_clock_max_mhz: float | None
@@ -88,6 +95,9 @@ def collect_device_facts(surroundings: Surroundings) -> list[DeviceFacts]:
     with contextlib.suppress(NvmlError), contextlib.closing(surroundings.open_nvml()) as nvml:
         for uuid in nvml.devices():
             gpu = _read_gpu(nvml, uuid)
+            if shares_memory(nvml, uuid, surroundings.machine):
+                memory = read_memory(surroundings.proc, surroundings.sys)
+                gpu = replace(gpu, memory_total_bytes=memory.get("MemTotal"), memory_kind="system")
             instances = _answer(lambda: nvml.instances(uuid)) or ()  # noqa: B023 - called at once
             devices += [gpu, *(_read_instance(nvml, instance, gpu) for instance in instances)]
     return [_drop_impossible(device) for device in devices]
@@ -153,6 +163,7 @@ def _read_instance(nvml: Nvml, uuid: str, gpu: DeviceFacts) -> DeviceFacts:
         device_index=ask("nvmlDeviceGetIndex", int),
         name=ask("nvmlDeviceGetName", str),
         memory_total_bytes=ask("nvmlDeviceGetMemoryInfo", _total_bytes),
+        memory_kind=None,
         power_limit_watts=None,
         cuda_cores=None,
         mig_mode=None,

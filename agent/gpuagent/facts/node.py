@@ -1,6 +1,5 @@
 """The facts of a node, detected once, when a session starts."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuagent.facts.cpu import collect_cpu_facts
@@ -13,9 +12,8 @@ from gpuagent.facts.layers import (
     detect_virtualization,
 )
 from gpuagent.facts.surroundings import Surroundings
-from gpuagent.sources.host import find_gpu_nodes, parse_meminfo, subtract_nodes
+from gpuagent.sources.host import read_memory
 from gpuagent.sources.support.cgroups import find_group, open_cpu, open_memory, parse_memberships, parse_mounts
-from gpuagent.sources.support.files import read_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +47,8 @@ def collect_node_facts(surroundings: Surroundings) -> NodeFacts:
     cpu = collect_cpu_facts(surroundings)
     cpu_limit_cores, memory_limit_bytes = _collect_limits(surroundings, cpu.threads)
     driver = collect_driver_facts(surroundings)
-    memory = _read_memory(surroundings)
+    # psutil.virtual_memory() would count the GPUs' memory.
+    memory = read_memory(surroundings.proc, surroundings.sys)
     return NodeFacts(
         virtualization=detect_virtualization(surroundings),
         container=detect_container(surroundings),
@@ -105,16 +104,3 @@ def os_name(os_release: str) -> str | None:
     fields = dict(line.split("=", 1) for line in os_release.splitlines() if "=" in line)
     name = fields.get("PRETTY_NAME") or fields.get("NAME") or ""
     return name.strip("\"'") or None
-
-
-def _read_memory(surroundings: Surroundings) -> Mapping[str, int]:
-    """Return the numbers of /proc/meminfo without the GPUs' memory, in bytes; none where the kernel does not show it.
-
-    psutil.virtual_memory() would count the GPUs' memory.
-    """
-    try:
-        meminfo = parse_meminfo(surroundings.proc_text("meminfo"))
-    except ValueError:
-        return {}
-    nodes = find_gpu_nodes(surroundings.proc, surroundings.sys)
-    return subtract_nodes(meminfo, (read_text(node) or "" for node in nodes))

@@ -226,6 +226,15 @@ def subtract_nodes(meminfo: Mapping[str, int], nodes: Iterable[str]) -> dict[str
     return rest
 
 
+def read_memory(proc: Path, sys: Path) -> Mapping[str, int]:
+    """Return the numbers of /proc/meminfo without the GPUs' memory; none where the kernel does not show them."""
+    try:
+        meminfo = parse_meminfo(read_text(proc / "meminfo") or "")
+    except ValueError:
+        return {}
+    return subtract_nodes(meminfo, (read_text(node) or "" for node in find_gpu_nodes(proc, sys)))
+
+
 def memory_values(meminfo: Mapping[str, int]) -> dict[str, Value]:
     """Return the columns of host_samples, in bytes; where more is free than there is, the rest is negative, not 0."""
 
@@ -233,7 +242,7 @@ def memory_values(meminfo: Mapping[str, int]) -> dict[str, Value]:
         return meminfo[whole] - meminfo[part] if {whole, part} <= meminfo.keys() else None
 
     return {
-        "memory_total_bytes": meminfo["MemTotal"],
+        "memory_total_bytes": meminfo.get("MemTotal"),
         "memory_used_bytes": difference("MemTotal", "MemAvailable"),
         "memory_available_bytes": meminfo.get("MemAvailable"),
         "memory_anonymous_bytes": meminfo.get("AnonPages"),

@@ -3,10 +3,12 @@
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from gpuagent.clock import Instant
 from gpuagent.errors import SourceError
+from gpuagent.sources.host import memory_values, read_memory
 from gpuagent.sources.source import ActiveRuns, Lane, Reading, SourceContext, Value
 from gpuagent.sources.support.gpus import (
     Chains,
@@ -18,7 +20,7 @@ from gpuagent.sources.support.gpus import (
     device_rows,
     gpus_and_instances,
 )
-from gpuagent.sources.support.nvml_api import GPU_IS_LOST, Nvml, NvmlError, NvmlLostError, is_instance
+from gpuagent.sources.support.nvml_api import GPU_IS_LOST, NOT_SUPPORTED, Nvml, NvmlError, NvmlLostError, is_instance
 from gpuagent_common.keys import key
 
 _MEMORY_INFO_V2 = 0x02000028
@@ -94,6 +96,28 @@ QUESTIONS: Chains = (
 INSTANCE_QUESTIONS: Chains = (_MEMORY,)
 
 
+def shares_memory(nvml: Nvml, uuid: str, machine: str) -> bool:
+    """Return whether a GPU has the node's memory instead of its own, as in GB10 (DGX Spark), Thor and Orin.
+
+    NVML then reports no memory, and only Arm processors are known to share theirs.
+    """
+    if machine != "aarch64":
+        return False
+    try:
+        nvml.ask("nvmlDeviceGetMemoryInfo", uuid)
+    except NvmlError as error:
+        return error.code == NOT_SUPPORTED
+    return False
+
+
+def _shared_memory(context: SourceContext, nvml: Nvml, uuid: str) -> Values:
+    """Return the memory of the node where the GPU shares it."""
+    if not shares_memory(nvml, uuid, context.machine):
+        return {}
+    memory = memory_values(read_memory(context.proc, context.sys))
+    return {column: memory[column] for column in ("memory_used_bytes", "memory_total_bytes")}
+
+
 class NvmlGpu(GpuSource):
     """Utilisation, memory, power, temperature, clocks and ECC errors of each GPU, and the memory of MIG instances.
 
@@ -111,6 +135,8 @@ class NvmlGpu(GpuSource):
     def __init__(self, context: SourceContext) -> None:
         super().__init__(context)
         self._questions = Questions()
+        memory = (*_MEMORY, partial(_shared_memory, context))
+        self._chains = tuple(memory if chain is _MEMORY else chain for chain in QUESTIONS)
         self._answered: set[str] = set()
         self._losses = Losses(context.runs)
         self._runs, self._activity = context.runs, context.activity
@@ -140,7 +166,7 @@ class NvmlGpu(GpuSource):
         is_look = self._activity.is_look_due(uuid, now)
         if not is_look and self._activity.is_idle(uuid):
             return ()
-        readings = self._questions.read(nvml, uuid, INSTANCE_QUESTIONS if is_instance(uuid) else QUESTIONS)
+        readings = self._questions.read(nvml, uuid, INSTANCE_QUESTIONS if is_instance(uuid) else self._chains)
         if readings:
             self._answered.add(uuid)
             if is_look:

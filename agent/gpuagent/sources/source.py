@@ -1,5 +1,6 @@
 """The contract of a source: one thing that can be sampled."""
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -102,6 +103,7 @@ class SourceContext:
 
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
+    machine: str = field(default_factory=lambda: os.uname().machine)
     open_nvml: OpenNvml = open_nvml
     runs: ActiveRuns = field(default_factory=NoRuns)
     per_core: bool = False

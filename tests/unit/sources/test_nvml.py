@@ -1,10 +1,12 @@
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuagent.errors import SourceUnavailableError
+from gpuagent.facts import Surroundings, collect_device_facts
 from gpuagent.sources import SOURCES, SourceType
 from gpuagent.sources.nvml import XID, Losses, NvmlEnergy, NvmlEvents, NvmlGpu, NvmlPower
 from gpuagent.sources.nvml_gpm import METRICS, NvmlGpm
@@ -12,7 +14,7 @@ from gpuagent.sources.source import Reading, Source, SourceContext
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import ANY, FIRST, FOLDER, NO_DRIVER, NOT_SUPPORTED, SECOND, NvmlRecording
 from tests.support.sources import Runs, read_all, replay
-from tests.support.trees import instant
+from tests.support.trees import instant, plant
 
 LOST = "GPU is lost"
 UNKNOWN_ERROR = {"error": 999, "words": "Unknown Error"}
@@ -279,3 +281,39 @@ def test_a_lost_gpu_has_no_rows_until_it_is_found(source_type: SourceType) -> No
     assert after >= before
     source.close()
     assert recording.open_sessions == 0
+
+
+# DGX Spark, as its owners report it of driver 580; other answers are of no interest here.
+GB10: dict[str, list[dict[str, Any]]] = {
+    f"nvmlDeviceGetName({FIRST})": [{"answer": "NVIDIA GB10"}],
+    f"nvmlDeviceGetTemperature({FIRST}, 0)": [{"answer": 35}],
+    ANY: [NOT_SUPPORTED],
+}
+MEMINFO = "MemTotal: 127600748 kB\nMemAvailable: 118566368 kB\n"
+
+
+@pytest.mark.parametrize(
+    ("machine", "answer", "total", "used"),
+    [
+        ("aarch64", NOT_SUPPORTED, 127_600_748 * 1024, 9_034_380 * 1024),
+        ("x86_64", NOT_SUPPORTED, None, None),
+        ("aarch64", {"error": 4, "words": "No Permission"}, None, None),
+        ("aarch64", {"answer": {"total": 10, "free": 4, "used": 6}}, 10, 6),
+    ],
+)
+def test_a_gpu_that_shares_the_node_s_memory_has_the_node_s_figures(
+    tmp_path: Path, machine: str, answer: dict[str, Any], total: int | None, used: int | None
+) -> None:
+    plant(tmp_path, {"meminfo": MEMINFO})
+    outcomes = {**GB10, f"nvmlDeviceGetMemoryInfo({FIRST})": [answer]}
+    source, recording = replay(NvmlGpu, outcomes, proc=tmp_path, sys=tmp_path, machine=machine)
+    for second in range(3):
+        (reading,) = source.read(instant(second))
+        values = reading.values
+        assert (values.get("memory_total_bytes"), values.get("memory_used_bytes")) == (total, used)
+        assert values["temperature_celsius"] == 35
+    source.close()
+    given = Surroundings(root=tmp_path, proc=tmp_path, sys=tmp_path, machine=machine, open_nvml=recording.open)
+    (device,) = collect_device_facts(given)
+    is_shared = machine == "aarch64" and answer is NOT_SUPPORTED
+    assert (device.memory_total_bytes, device.memory_kind) == (total, "system" if is_shared else None)

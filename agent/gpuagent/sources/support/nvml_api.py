@@ -21,12 +21,13 @@ from gpuagent.sources.support.nvml_calls import (
     wait_event_v1,
 )
 
+NOT_SUPPORTED = 3
 _LIBRARY_NOT_FOUND = 12
 GPU_IS_LOST = 15
 
 # Invalid argument (to an older driver), not supported, no permission, function not found, no ECC, version mismatch,
 # deprecated: another attempt gets the same answer.
-_UNSUPPORTED = frozenset({2, 3, 4, 13, 22, 25, 26, 30})
+_UNSUPPORTED = frozenset({2, NOT_SUPPORTED, 4, 13, 22, 25, 26, 30})
 
 # Not initialised, no driver, no library, lost, needs a reset, other driver version, GPU not found: nothing of this
 # GPU is readable.
