@@ -1,6 +1,7 @@
 """Programs under the supervisor, of which nothing outlives the run or the agent."""
 
 import json
+import logging
 import os
 import re
 import subprocess
@@ -8,17 +9,26 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from gpuagent.environments.environment import GRACE_SECONDS
 from gpuagent.environments.support.run_files import read_run_file
 from gpuagent.runs import supervisor
 
+_LOG = logging.getLogger(__name__)
+
 # Set where this Python was carried into another image: the loader that starts it, with its options.
 LOADER_VARIABLE = "GPUAGENT_LOADER"
 
 # Helpers of a program, such as its data loaders, may end this much later than it does.
 _PATIENCE_SECONDS = 1.0
+
+# Of the kernel, by its number: the name, and what can happen without it.
+_OPTIONS = {
+    supervisor.PR_SET_CHILD_SUBREAPER: ("PR_SET_CHILD_SUBREAPER", "daemons that programs start may outlive their runs"),
+    supervisor.PR_SET_PDEATHSIG: ("PR_SET_PDEATHSIG", "programs may outlive a supervisor that is killed"),
+}
 
 # More than all news of one program that no agent read.
 _NEWS_BYTES = 4096
@@ -117,8 +127,16 @@ class SupervisedProcess:
             self.started_unix_nano = int(number)
         elif what == "ended":
             self.ended_unix_nano = int(number)
+        elif what == "refused":
+            _warn_of_refusal(int(number), int(names[0]))
         else:
             self.left = (int(number), names)
+
+
+@cache  # once an agent
+def _warn_of_refusal(errno: int, option: int) -> None:
+    name, effect = _OPTIONS[option]
+    _LOG.warning("%s: this kernel refuses %s: %s", effect, name, os.strerror(errno))
 
 
 def read_unread_end(run_directory: Path) -> int | None:

@@ -8,7 +8,7 @@ children of this process (a Linux "child subreaper"), so that none escapes.
 
 NEWS_FD is another pipe, in which the agent reads `started NANOSECONDS` and `ended NANOSECONDS` of the program, in Unix
 time, and `left NUMBER NAME …` if processes that it started are still there PATIENCE_SECONDS after its end; 0: these are
-of no interest.
+of no interest. `refused ERRNO OPTION` means that the kernel does not keep processes together in one of two ways.
 
 WHO gets SIGTERM is `all`, or `program` alone if the program passes it on: a program that receives SIGTERM twice may
 treat the second as a request to exit at once. AFTERWARDS is a JSON array of commands that end processes of others, such
@@ -27,8 +27,8 @@ import subprocess
 import sys
 import time
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
 _POLL_SECONDS = 0.05
 _ENDED = os.WEXITED | os.WNOHANG
 # A process that survives SIGKILL this long hangs in the kernel.
@@ -56,12 +56,13 @@ def main(arguments: list[str]) -> int:
     """Run the program; return its exit code, or end by the same signal."""
     lifeline, news, (grace_seconds, patience_seconds) = int(arguments[0]), int(arguments[1]), map(float, arguments[2:4])
     afterwards, program = arguments[4], arguments[7:]
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _ask_kernel(news, PR_SET_CHILD_SUBREAPER, 1)
     wakeup = _wake_on_child_exit()
     began, begins = os.pipe()
 
     def prepare() -> None:
-        _die_with_parent()
+        # The kernel kills the program if this process is killed.
+        _ask_kernel(news, PR_SET_PDEATHSIG, signal.SIGKILL)
         # Right before it becomes the program: a short one may have ended when Popen returns.
         os.write(begins, str(time.time_ns()).encode())
 
@@ -112,9 +113,11 @@ def _open_to_append(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW, 0o644)
 
 
-def _die_with_parent() -> None:
-    """Have the kernel kill the program if this process is killed."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+def _ask_kernel(news: int, option: int, value: int) -> None:
+    """Set an option of this process; report it if the kernel refuses, as one that is emulated does."""
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.prctl(option, value, 0, 0, 0):
+        _report(news, f"refused {ctypes.get_errno()} {option}")
 
 
 def _wake_on_child_exit() -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gpuagent.runs import processes, supervisor
 from gpuagent.runs.processes import SupervisedProcess, read_unread_end
 from gpuagent.runs.supervisor import CANNOT_START, STOPPED_BY_AGENT, UNREAD_NEWS, _report
 from tests.support.servers import until
@@ -150,6 +151,25 @@ def test_nothing_of_the_program_outlives_it_not_even_a_daemon(tmp_path: Path) ->
     process = started([*PYTHON, DAEMON], tmp_path)
     assert process.wait() == 0
     assert is_gone(int(wait_for_line(tmp_path / "stdout")))
+
+
+@pytest.mark.parametrize(("name", "number"), [("PR_SET_CHILD_SUBREAPER", 36), ("PR_SET_PDEATHSIG", 1)])
+def test_a_kernel_that_lets_processes_escape_is_a_warning_once(
+    name: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    processes._warn_of_refusal.cache_clear()
+    # No kernel knows this option; the news has the number of the real one.
+    unknown = Path(supervisor.__file__).read_text().replace(f"{name} = {number}", f"{name} = 10**6 + {number}")
+    copy = tmp_path / "supervisor.py"
+    copy.write_text(unknown.replace("{option}", "{option % 10**6}"))
+    monkeypatch.setattr(supervisor, "__file__", str(copy))
+    for _ in range(2):
+        process = started([*PYTHON, "print('fine')"], tmp_path)
+        assert process.wait() == 0
+        assert process.started_unix_nano is not None
+    (record,) = caplog.records
+    assert (record.levelname, name in record.getMessage()) == ("WARNING", True)
+    assert len(record.getMessage()) <= 160
 
 
 def test_when_the_supervisor_is_killed_the_program_ends_too(tmp_path: Path) -> None:
