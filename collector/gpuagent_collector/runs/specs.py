@@ -149,6 +149,7 @@ _TITLES = {
     "limits": "Limits",
     "device": "GPU used",
 }
+ARCHITECTURE = "Architecture"
 # Title → reader of a row of sessions.
 SESSION_PROPERTIES: Mapping[str, Read] = {
     "Node": _plain("hostname"),
@@ -163,7 +164,7 @@ SESSION_PROPERTIES: Mapping[str, Read] = {
     "Orchestrator": _plain("orchestrator"),
     "System": _plain("os"),
     "Kernel": _plain("kernel"),
-    "Architecture": _plain("architecture"),
+    ARCHITECTURE: _plain("architecture"),
     "GPUs on the node": _plain("gpu_count"),
     "GPU driver": _plain("driver_version"),
     "CUDA of driver": _plain("cuda_driver_version"),

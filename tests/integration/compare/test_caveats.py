@@ -27,6 +27,42 @@ def test_different_hardware_gpu_counts_and_software_on_one_node_a_side_are_warne
         assert text in said
 
 
+@pytest.mark.parametrize(
+    ("power9", "x86", "expected"),
+    [
+        ({"architecture": "ppc64le"}, {"architecture": "x86_64"}, ["satori ppc64le", "openshift x86_64"]),
+        ({"architecture": "x86_64"}, {"architecture": "x86_64"}, None),
+        # Of a store from before, or of a report that says nothing of it.
+        ({"architecture": None}, {"architecture": "x86_64"}, None),
+    ],
+)
+def test_sides_of_different_architectures_are_named_among_the_first_warnings(
+    store: SyntheticStore, power9: dict[str, Any], x86: dict[str, Any], expected: list[str] | None
+) -> None:
+    nodes = [store.node("node0012", "satori", **power9), store.node("worker-3", "openshift", **x86)]
+    for _ in range(5):
+        for node in nodes:
+            store.next_run(node)
+    found = compared(store).caveats
+    of_architectures = [(rank, each) for rank, each in enumerate(found) if each.code == "different_architectures"]
+    if expected is None:
+        assert of_architectures == []
+        return
+    ((rank, caveat),) = of_architectures
+    assert rank < 3
+    assert all(side in caveat.text for side in expected)
+    assert "PyTorch" in caveat.remedy
+
+
+def test_a_gpu_that_shares_the_node_s_memory_is_said_to(store: SyntheticStore) -> None:
+    nodes = [store.node(f"{name}-node", name, gpus=["NVIDIA GB10"]) for name in ("alder", "birch")]
+    store.rows["session_devices"][0]["memory_kind"] = "system"
+    for node in nodes * 5:
+        store.next_run(node)
+    (row,) = [row for row in compared(store).specs if row.title == "GPU memory"]
+    assert [("shared" in text) for (text,) in row.values] == [True, False]
+
+
 def test_workloads_may_count_other_items(store: SyntheticStore) -> None:
     nodes = [store.node(f"{name}-node", name) for name in ("alder", "birch")]
     for workload in ("mnist", "gcn"):

@@ -22,6 +22,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     figures.untested,
     figures.fell_back,
     # Other causes of a difference.
+    hardware.different_architectures,
     runs.confounded,
     runs.not_interleaved,
     runs.joined,
@@ -70,6 +71,7 @@ OF_COMPARISONS = OF_TESTS | {
     "different_clocks",
     "set_clocks",
     "gpu_counts",
+    "different_architectures",
     "different_specs",
     "energy_methods",
     "left_out",

@@ -8,6 +8,7 @@ from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import notation, significant
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.settings import settings_of
+from gpuagent_collector.runs.specs import ARCHITECTURE
 from gpuagent_common.text import harmless
 
 # Others that use less than this share of a node's cores are no reason for a warning.
@@ -73,6 +74,20 @@ def gpu_counts(evidence: Evidence) -> Iterator[Caveat]:
             text=f"the sides used different numbers of GPUs: {numbers}",
             remedy="compare equal numbers, or read the throughput as that of all GPUs of a side",
         )
+
+
+def different_architectures(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where the sides ran on processors of different architectures."""
+    row = next((row for row in evidence.specs if row.title == ARCHITECTURE), None)
+    if row is None or not row.differs or not all(row.values):
+        return
+    names = [f"{side} {'/'.join(values)}" for side, values in zip(evidence.layout.sides, row.values, strict=True)]
+    yield Caveat(
+        code="different_architectures",
+        text=f"the sides' CPUs have different architectures: {', '.join(names)}",
+        remedy="builds, vector libraries and PyTorch versions differ with them: the difference is of the whole stack, "
+        "not of one part",
+    )
 
 
 def different_specs(evidence: Evidence) -> Iterator[Caveat]:
