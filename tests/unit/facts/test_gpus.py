@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from gpuagent.facts import DeviceFacts, Surroundings, collect_device_facts, collect_node_facts
@@ -5,7 +7,7 @@ from gpuagent.facts.gpus import cuda_version
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import FIRST, SECOND, NvmlRecording
 
-PCIE = {"pcie_generation_max": 5, "pcie_width_max": 16, "pcie_generation": 5, "pcie_width": 16}
+PCIE: dict[str, Any] = {"pcie_generation_max": 5, "pcie_width_max": 16, "pcie_generation": 5, "pcie_width": 16}
 SMALL = "MIG-66666666-cccc-5ccc-8ccc-666666666666"
 
 
