@@ -211,7 +211,7 @@ def test_self_attention_starts_without_effect_and_is_then_that_of_torch() -> Non
 
 def test_batch_normalisation_takes_its_gain_and_bias_from_the_condition() -> None:
     torch.manual_seed(1)
-    norm, x, condition = ConditionalBatchNorm(4, 5), torch.randn(3, 4, 8, 8), torch.randn(3, 5)
+    norm, x, condition = ConditionalBatchNorm(4), torch.randn(3, 4, 8, 8), torch.randn(3, 148)
     # Without the power method these two compute the same each time.
     gain, bias = (layer.eval()(condition)[:, :, None, None] for layer in (norm.gain, norm.bias))
     expected = (1 + gain) * batch_norm(x, None, None, training=True) + bias

@@ -1,14 +1,11 @@
-"""BigGAN's accumulation, learning rates, deep networks, saves and tests."""
+"""BigGAN's accumulation, learning rates, saves and tests."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 from gpuagent_workloads.suite.biggan import Config, gan
-from gpuagent_workloads.suite.biggan.deep import build_networks
 from gpuagent_workloads.training.precision import Precision
 from gpuagent_workloads.training.ranks import Ranks
 from tests.unit.workloads.runs import of_kind, results_of, run_config
@@ -49,25 +46,10 @@ def test_each_network_learns_at_its_own_rate() -> None:
     assert networks.discriminator_optimizer.param_groups[0]["lr"] == 4e-4
 
 
-def convolutions(network: nn.Module) -> Iterator[nn.Conv2d]:
-    return (module for module in network.modules() if isinstance(module, nn.Conv2d))
-
-
-def test_the_deep_networks_have_the_layers_and_parameters_of_the_published_ones() -> None:
-    with torch.device("meta"):
-        generator, discriminator = build_networks(Config(deep=True))
-    # Ten blocks of four, four of attention, the last; and in the discriminator the first and four shortcuts.
-    assert [len(list(convolutions(network))) for network in (generator, discriminator)] == [45, 49]
-    sizes = [sum(weights.numel() for weights in network.parameters()) for network in (generator, discriminator)]
-    # The paper gives 50.4 M and 34.6 M. Its generator's last layer has 128 outputs, of which three are used.
-    unused_outputs = 125 * (128 * 3 * 3 + 1)
-    assert sizes == [50_388_609 - unused_outputs, 34_590_210]
-
-
-def test_a_deep_network_saves_and_tests_within_the_training(tmp_path: Path) -> None:
+def test_a_network_saves_and_tests_within_the_training(tmp_path: Path) -> None:
     small = {"ch": 8, "classes": 3, "batch_size": 1, "d_steps": 1, "threads": 1}
     often = {"warmup": 0, "steps": 1, "save_every": 1, "test_every": 1, "test_images": 1}
-    events = run_config("biggan", tmp_path, device="cpu", deep=True, **small, **often)
+    events = run_config("biggan", tmp_path, device="cpu", **small, **often)
     results, gaps, steps = results_of(events), of_kind(events, "gap"), of_kind(events, "step")
     assert [(gap["name"], gap["step"]) for gap in gaps] == [("save", 0), ("test", 0)]
     assert (results["saves"], results["tests"]) == (1, 1)

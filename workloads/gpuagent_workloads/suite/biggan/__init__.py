@@ -7,9 +7,9 @@ On other images, such as those of tiny-imagenet-200, which are scaled to 128 × 
     gpuagent prepare biggan --data ~/tiny-imagenet-200
     python -m gpuagent_workloads run biggan --data ~/tiny-imagenet-200 --classes 200
 
-BigGAN-deep with the settings of its published script, which saves and tests within the training:
+With saves and tests within the training, as in published scripts:
 
-    python -m gpuagent_workloads run biggan --deep --d-steps 1 --accumulate 8 --lr-g 1e-4 --lr-d 4e-4 \
+    python -m gpuagent_workloads run biggan --d-steps 1 --accumulate 8 --lr-g 1e-4 --lr-d 4e-4 \
         --save-every 500 --test-every 2000 --steps 2000
 """
 
@@ -25,9 +25,6 @@ from gpuagent_workloads.workload import Workload
 # Self-attention compares eighths of the channels.
 CH_MULTIPLE = 8
 
-# Channels at full size, of the paper's two networks.
-CH, DEEP_CH = 96, 128
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(ImageTrainingConfig):
@@ -35,10 +32,7 @@ class Config(ImageTrainingConfig):
 
     item: ClassVar[str] = "images"
 
-    deep: bool = parameter(False, help="train BigGAN-deep: four times the blocks, with bottlenecks")
-    ch: int | None = parameter(
-        None, help="channels at full size, a multiple of 8; by default 96, with --deep 128", minimum=8
-    )
+    ch: int = parameter(96, help="channels at full size, a multiple of 8", minimum=8)
     classes: int = parameter(1000, help="classes of images", minimum=2, maximum=100_000)
     d_steps: int = parameter(2, help="updates of the discriminator per update of the generator", minimum=1)
     accumulate: int = parameter(1, help="batches whose gradients an update adds up", minimum=1)
@@ -59,13 +53,8 @@ class Config(ImageTrainingConfig):
         """Check also the number of channels."""
         # Named, since super() does not find the class that slots=True makes of this one.
         ImageTrainingConfig.check_together(self)
-        if self.channels % CH_MULTIPLE:
+        if self.ch % CH_MULTIPLE:
             raise MisuseError(f"--ch must be a multiple of {CH_MULTIPLE}, for self-attention, not {self.ch}")
-
-    @property
-    def channels(self) -> int:
-        """Channels of the layers at full size."""
-        return self.ch or (DEEP_CH if self.deep else CH)
 
     @property
     def items_per_step(self) -> int:

@@ -13,7 +13,6 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from gpuagent_workloads.suite.biggan import Config
-from gpuagent_workloads.suite.biggan.deep import build_networks
 from gpuagent_workloads.suite.biggan.losses import (
     add_penalty_gradients,
     discriminator_loss,
@@ -21,7 +20,7 @@ from gpuagent_workloads.suite.biggan.losses import (
     generator_loss,
     regularised,
 )
-from gpuagent_workloads.suite.biggan.networks import draw
+from gpuagent_workloads.suite.biggan.networks import build_networks, draw
 from gpuagent_workloads.training.compiling import compiled
 from gpuagent_workloads.training.images import Batch, Normalisation, placed
 from gpuagent_workloads.training.precision import Precision

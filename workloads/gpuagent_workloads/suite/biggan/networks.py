@@ -31,9 +31,6 @@ CHUNK = 20
 
 NOISE = CHUNK * (1 + len(BLOCKS))
 
-# Of BigGAN-deep, whose blocks all get all of it.
-DEEP_NOISE = 128
-
 # Channels out of the discriminator's blocks, in units of `ch`; each but the last halves the size.
 CHANNELS = (1, 2, 4, 8, 16, 16)
 
@@ -63,11 +60,11 @@ def convolution(channels_in: int, channels_out: int, kernel: int, *, bias: bool 
 class ConditionalBatchNorm(nn.Module):
     """Batch normalisation whose gain and bias depend on the condition."""
 
-    def __init__(self, channels: int, condition: int) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__()
         self.norm = nn.BatchNorm2d(channels, affine=False)
-        self.gain = normalised(nn.Linear(condition, channels, bias=False))
-        self.bias = normalised(nn.Linear(condition, channels, bias=False))
+        self.gain = normalised(nn.Linear(CLASS_FEATURES + CHUNK, channels, bias=False))
+        self.bias = normalised(nn.Linear(CLASS_FEATURES + CHUNK, channels, bias=False))
 
     def forward(self, x_BCHW: torch.Tensor, condition_BD: torch.Tensor) -> torch.Tensor:
         """Return images of the same shape."""
@@ -138,9 +135,9 @@ class GeneratorBlock(nn.Module):
 
     def __init__(self, channels_in: int, channels_out: int) -> None:
         super().__init__()
-        self.norm1 = ConditionalBatchNorm(channels_in, CLASS_FEATURES + CHUNK)
+        self.norm1 = ConditionalBatchNorm(channels_in)
         self.conv1 = convolution(channels_in, channels_out, 3)
-        self.norm2 = ConditionalBatchNorm(channels_out, CLASS_FEATURES + CHUNK)
+        self.norm2 = ConditionalBatchNorm(channels_out)
         self.conv2 = convolution(channels_out, channels_out, 3)
         self.shortcut = convolution(channels_in, channels_out, 1)
 
@@ -153,9 +150,14 @@ class GeneratorBlock(nn.Module):
         return doubled_BCHW
 
 
+def build_networks(config: Config) -> tuple["Generator", "Discriminator"]:
+    """Return the generator, noise (B, N) and labels (B,) to images, and the discriminator, both to scores (B,)."""
+    return Generator(config.ch, config.classes), Discriminator(config.ch, config.classes)
+
+
 def draw(config: Config, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Return noise (B, N) for a batch, and classes (B,) to make images of."""
-    noise_BN = torch.randn(config.batch_size, DEEP_NOISE if config.deep else NOISE, device=device)
+    noise_BN = torch.randn(config.batch_size, NOISE, device=device)
     return noise_BN, torch.randint(config.classes, (config.batch_size,), device=device)
 
 

@@ -9,7 +9,6 @@ from torch import nn
 
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.biggan import Config
-from gpuagent_workloads.suite.biggan.deep import build_networks
 from gpuagent_workloads.suite.biggan.gan import Gan
 from gpuagent_workloads.suite.biggan.losses import (
     discriminator_loss,
@@ -18,7 +17,7 @@ from gpuagent_workloads.suite.biggan.losses import (
     penalty_gradient,
     regularised,
 )
-from gpuagent_workloads.suite.biggan.networks import SIDE, draw
+from gpuagent_workloads.suite.biggan.networks import SIDE, build_networks, draw
 from gpuagent_workloads.suite.classification import ClassificationConfig
 from gpuagent_workloads.suite.classification.sources import open_source
 from gpuagent_workloads.training.elastic.checkpoint import save
