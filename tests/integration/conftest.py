@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuagent_workloads.suite.mnist.synthetic import make_digits
+from gpuagent_workloads.suite.mnist.data import make_digits
 from tests.support.servers import Node
 from tests.unit.workloads.runs import write_mnist
 

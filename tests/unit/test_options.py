@@ -9,7 +9,7 @@ from gpuagent.cli import cli as agent
 from gpuagent_collector.cli import cli as collector
 from gpuagent_common.cli import NAME, Number, describe_misuse
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.serving.command import command as serving
+from gpuagent_workloads.cli import serve as serving
 
 
 def options(command: click.Command, path: str) -> Iterator[tuple[str, click.Parameter]]:

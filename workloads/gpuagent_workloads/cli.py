@@ -5,28 +5,146 @@ import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import click
 
-from gpuagent_common.cli import use_utf8
+from gpuagent_common.cli import MOST, use_utf8
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.folders import user_folder
 from gpuagent_common.unexpected import DEBUG, is_debugging, name_error
 from gpuagent_workloads import listing
-from gpuagent_workloads.command import WorkloadGroup
-from gpuagent_workloads.counters.ncu import counting
+from gpuagent_workloads.counters import counting
 from gpuagent_workloads.errors import Terminated, WorkloadError
+from gpuagent_workloads.llama.presets import PRESETS
+from gpuagent_workloads.parameters import Parameter, parameters_of
 from gpuagent_workloads.registry import WORKLOADS, find
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.serving.command import command as serve
 from gpuagent_workloads.summary import FORMATS, summarise
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.workload import Workload
+
+_TYPES: dict[str, click.ParamType[Any] | type] = {"int": int, "float": float, "str": str, "bool": bool, "path": str}
+
+
+class WorkloadGroup(click.Group):
+    """A group whose commands are the workloads; each calls `execute(workload, config)`."""
+
+    def __init__(self, execute: Callable[[Workload[Any], Any], None], **attributes: Any) -> None:
+        super().__init__(
+            commands=[WorkloadCommand(workload, execute) for workload in WORKLOADS],
+            invoke_without_command=True,
+            callback=_require_name,
+            **attributes,
+        )
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return a workload's command.
+
+        Raises:
+            MisuseError: the workload is unknown.
+        """
+        name, *others = args
+        return super().resolve_command(ctx, [find(name).name, *others])
+
+
+class WorkloadCommand(click.Command):
+    """A command that parses a workload's parameters into its Config and calls `execute(workload, config)`."""
+
+    def __init__(self, workload: Workload[Any], execute: Callable[[Workload[Any], Any], None]) -> None:
+        def run(**given: Any) -> None:
+            execute(workload, workload.config(**given))
+
+        super().__init__(
+            workload.name,
+            callback=run,
+            params=[_option(parameter) for parameter in parameters_of(workload.config)],
+            help=workload.summary,
+            epilog="Each can also be given as --param KEY=VALUE.",
+            context_settings={"token_normalize_func": lambda token: token.replace("_", "-")},
+        )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments into `ctx`."""
+        return super().parse_args(ctx, list(_without_param(iter(args))))
+
+
+def _require_name(**_options: Any) -> None:
+    if click.get_current_context().invoked_subcommand is None:
+        raise MisuseError(f"missing workload: choose from {', '.join(workload.name for workload in WORKLOADS)}")
+
+
+def _option(parameter: Parameter) -> click.Option:
+    # A truth value can be given bare (--compile) as well as with its value (--compile false, --param compile=false).
+    flag: dict[str, Any] = {"is_flag": False, "flag_value": True} if parameter.type == "bool" else {}
+    return click.Option(
+        [f"--{parameter.name}"],
+        type=click.Choice(parameter.choices) if parameter.choices else _TYPES[parameter.type],
+        default=parameter.default,
+        show_default=True,
+        help=parameter.help,
+        **flag,
+    )
+
+
+def _without_param(arguments: Iterator[str]) -> Iterator[str]:
+    """Turn `--param key=value` into `--key=value`, so that both forms are parsed alike."""
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if name != "--param":
+            yield argument
+            continue
+        pair = value if equals else next(arguments, "")
+        if "=" not in pair:
+            raise MisuseError(f"--param needs KEY=VALUE, not {pair!r}")
+        yield f"--{pair}"
+
+
+_COUNT = click.IntRange(1, MOST)
+
+
+@click.command("serve")
+@click.option("--model", type=click.Choice([*PRESETS]), default="tiny", show_default=True, help="Size of the model.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port to listen on.")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True, help="Device.")
+@click.option("--dtype", type=click.Choice(["auto", "fp32", "bf16"]), default="auto", help="Of weights and cache.")
+@click.option("--slots", type=_COUNT, default=16, show_default=True, help="Most requests in one batch.")
+@click.option("--context", type=_COUNT, default=4096, show_default=True, help="Most tokens of a request.")
+@click.option("--prefill", type=_COUNT, default=2048, show_default=True, help="Tokens of prompts between two steps.")
+@click.option("--threads", type=_COUNT, help="CPU threads; by default torch's.")
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=1, show_default=True, help="Seed of the weights.")
+def serve(
+    model: str, host: str, port: int, device: str, dtype: str, context: int, threads: int | None, **limits: Any
+) -> None:
+    """Serve a Llama model with random weights, by OpenAI's API.
+
+    A byte is a token. Nothing is downloaded, and every answer has as many tokens as were asked for.
+    """
+    import torch
+    import uvicorn
+
+    from gpuagent_workloads.serving.app import Server
+    from gpuagent_workloads.serving.engine import Engine
+    from gpuagent_workloads.training.device import choose_device
+
+    if threads:
+        torch.set_num_threads(threads)
+    place = choose_device(device)
+    types = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    kind = types.get(dtype) or (torch.bfloat16 if place.type == "cuda" else torch.float32)
+    size = PRESETS[model]
+    make = partial(Engine, size, context=context, device=place, dtype=kind, **limits)
+    server = Server(model, context=context, vocabulary=size.vocabulary, load=make)
+    config = uvicorn.Config(server.app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=1)
+    server.run(uvicorn.Server(config))
 
 
 @click.group(help="Deep-learning workloads that report their phases, steps and results through a run directory.")
@@ -52,7 +170,7 @@ def list_workloads(names: tuple[str, ...], as_json: bool) -> None:
 def prepare(name: str, data: Path | None, mirrors: tuple[str, ...]) -> None:
     """Fetch a workload's data.
 
-    No other command uses the network. Run it again to continue an interrupted download.
+    No other command uses the network.
     """
     workload = find(name)
     if workload.preparation is None:

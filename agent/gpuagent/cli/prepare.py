@@ -25,8 +25,7 @@ def command(workload: str, data: str | None, mirrors: tuple[str, ...], python: s
     """Download the real data of a workload.
 
     The workload then runs with --data DIR, without a network; without real data it trains on synthetic data.
-    `gpuagent workloads` lists the sizes. Every file is verified, existing files are kept, and an interrupted download
-    resumes.
+    `gpuagent workloads` lists the sizes. Every file is verified, and existing files are kept.
     """
     catalogue = Catalogue(python)
     program = catalogue.preparation(catalogue.find(workload), data, mirrors)

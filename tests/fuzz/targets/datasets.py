@@ -9,11 +9,11 @@ from pathlib import Path
 
 from gpuagent_workloads.data.cifar import parse_binary
 from gpuagent_workloads.data.cora import figures, read_cora
-from gpuagent_workloads.data.idx import read_idx
-from gpuagent_workloads.data.reviews import convert_archive, read_reviews
+from gpuagent_workloads.data.download import Contents, unpack
 from gpuagent_workloads.data.tiny_imagenet import read_image
-from gpuagent_workloads.data.unpack import Contents, unpack
 from gpuagent_workloads.errors import DataError
+from gpuagent_workloads.suite.mnist.data import read_idx
+from gpuagent_workloads.suite.sentiment.data import convert_archive, read_reviews
 from tests.fuzz.tally import Attempt
 
 TOKENS = (

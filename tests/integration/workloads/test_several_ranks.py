@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from gpuagent_workloads.data.cifar import IMAGE_BYTES
-from gpuagent_workloads.suite.mnist.synthetic import make_digits
+from gpuagent_workloads.suite.mnist.data import make_digits
 from tests.unit.workloads.runs import (
     measuring,
     of_kind,

@@ -15,8 +15,9 @@ from torch.nn.functional import batch_norm, max_pool2d, scaled_dot_product_atten
 
 from gpuagent_workloads.data.images import make_images
 from gpuagent_workloads.suite.biggan import Config
-from gpuagent_workloads.suite.biggan.gan import EMA_DECAY, Gan
-from gpuagent_workloads.suite.biggan.losses import (
+from gpuagent_workloads.suite.biggan.gan import (
+    EMA_DECAY,
+    Gan,
     discriminator_loss,
     frozen,
     generator_loss,

@@ -9,9 +9,8 @@ from PIL import Image
 from torch import nn
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.suite.classification.networks import alexnet, resnet18, resnet50, vgg16
+from gpuagent_workloads.suite.classification.networks import Vit, alexnet, resnet18, resnet50, vgg16
 from gpuagent_workloads.suite.classification.train import loss_on_meta_device
-from gpuagent_workloads.suite.classification.vit import Vit
 from gpuagent_workloads.training.model import StepFlops, count_flops
 from tests.unit.workloads.runs import Event, of_kind, phases_of, refusal, results_of, run_config, run_reporting
 from tests.unit.workloads.runs import convolution_by_hand as convolution

@@ -17,8 +17,7 @@ from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.measuring.ranks import Member, bus_bandwidth, bus_factor, run_ranks
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.collectives import OPERATIONS, Config, parse_sizes
-from gpuagent_workloads.suite.collectives.measure import measure
-from gpuagent_workloads.suite.collectives.operations import exchange, prepare
+from gpuagent_workloads.suite.collectives.measure import exchange, measure, prepare
 from tests.unit.workloads.runs import (
     assert_gone,
     of_kind,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.counters import ncu
-from gpuagent_workloads.counters.metrics import PRECISIONS, core_flops, dram_bytes, flops_metrics, parse, tensor_flops
+from gpuagent_workloads import counters
+from gpuagent_workloads.counters import PRECISIONS, core_flops, dram_bytes, flops_metrics, parse, tensor_flops
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
@@ -94,7 +94,7 @@ def test_bytes_of_one_direction_are_not_taken_for_all() -> None:
 def test_without_ncu_the_user_is_told_where_it_is_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(MisuseError, match="Nsight Compute"):
-        ncu.find_ncu()
+        counters.find_ncu()
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def install_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
 
 def report_mnist(**parameters: int) -> dict[str, Any]:
     workload, reporter = find("mnist"), Reporter(None)
-    ncu.report_counters(workload, workload.config(**parameters, counters="ncu"), reporter)
+    counters.report_counters(workload, workload.config(**parameters, counters="ncu"), reporter)
     return reported(reporter)
 
 
@@ -162,7 +162,7 @@ def test_what_is_watched_ends_when_ncu_takes_too_long(
     install_ncu(f"#!/bin/sh\nsleep 1000 3>{shlex.quote(str(pipe))} &\nwait\n")
     os.mkfifo(pipe)
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    monkeypatch.setattr(ncu, "_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(counters, "_TIMEOUT_SECONDS", 0.5)
     with pytest.raises(WorkloadError, match="ncu took more than"):
         report_mnist()
     os.set_blocking(reading, True)
@@ -183,7 +183,7 @@ def test_what_is_counted_is_of_the_run_that_has_ended_before(replayed: Path, tmp
     events = tmp_path / "events.0.0.jsonl"
     with (
         Reporter(events, now_unix_nano=lambda: next(times)) as reporter,
-        ncu.counting(workload, config, reporter),
+        counters.counting(workload, config, reporter),
     ):
         reporter.result("throughput", 1.0)
     written = [json.loads(line) for line in events.read_text().splitlines()]

@@ -13,10 +13,8 @@ from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import NonFiniteError, WorkloadError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
-from gpuagent_workloads.training.elastic.checkpoint import restore, save
-from gpuagent_workloads.training.elastic.log import Attempt, StepLog, read_log
-from gpuagent_workloads.training.elastic.progress import CHECKPOINT, LOG, resume
-from gpuagent_workloads.training.elastic.recovery import report_account, settle
+from gpuagent_workloads.training.elastic.log import Attempt, StepLog, read_log, report_account, settle
+from gpuagent_workloads.training.elastic.progress import CHECKPOINT, LOG, restore, resume, save
 from gpuagent_workloads.training.launch import launch
 from gpuagent_workloads.training.loop import train
 from gpuagent_workloads.training.order import Order

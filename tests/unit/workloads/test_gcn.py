@@ -9,9 +9,19 @@ from torch.nn.functional import log_softmax, nll_loss
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.data.cora import CitationGraph, read_cora
 from gpuagent_workloads.suite.gcn import Config
-from gpuagent_workloads.suite.gcn.sparse import adjacency, features, multiply
-from gpuagent_workloads.suite.gcn.synthetic import CITATIONS, PAPERS, WORDS, make_graph
-from gpuagent_workloads.suite.gcn.train import HIDDEN, Gcn, split, step_flops
+from gpuagent_workloads.suite.gcn.train import (
+    CITATIONS,
+    HIDDEN,
+    PAPERS,
+    WORDS,
+    Gcn,
+    adjacency,
+    features,
+    make_graph,
+    multiply,
+    split,
+    step_flops,
+)
 from gpuagent_workloads.training.model import count_flops
 from tests.unit.workloads.runs import of_kind, phases_of, results_of, run_config, run_reporting
 

@@ -9,7 +9,7 @@ import torch
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.suite.gpt import Config
-from gpuagent_workloads.suite.gpt.model import Gpt, step_flops
+from gpuagent_workloads.suite.gpt.train import Gpt, step_flops
 from gpuagent_workloads.training.model import count_flops
 from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.progress import Progress

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from gpuagent_workloads.data.idx import read_idx
 from gpuagent_workloads.errors import DataError
+from gpuagent_workloads.suite.mnist.data import read_idx
 from tests.unit.workloads.runs import idx_bytes, refusal
 
 VALID = idx_bytes(np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4))

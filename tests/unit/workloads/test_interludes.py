@@ -6,8 +6,7 @@ import torch
 
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
-from gpuagent_workloads.training.interludes import Interlude, Interludes
-from gpuagent_workloads.training.loop import train
+from gpuagent_workloads.training.loop import Interlude, Interludes, train
 from tests.unit.workloads.runs import of_kind, read_events, results_of
 
 CPU = torch.device("cpu")

@@ -7,8 +7,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.suite.layer import LAYERS as NAMES
 from gpuagent_workloads.suite.layer import Config
-from gpuagent_workloads.suite.layer.layers import build_layer, step_flops, step_minimum_bytes
-from gpuagent_workloads.suite.layer.measure import backward_step, forward_step, last_cache_bytes
+from gpuagent_workloads.suite.layer.measure import (
+    backward_step,
+    build_layer,
+    forward_step,
+    last_cache_bytes,
+    step_flops,
+    step_minimum_bytes,
+)
 from tests.unit.workloads.runs import Event, of_kind, phases_of, results_of, run_config
 
 CPU = torch.device("cpu")

@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.llama.float8 import convert_blocks
 from gpuagent_workloads.llama.presets import FLOAT8_MULTIPLE, PRESETS, Size
-from gpuagent_workloads.llama.training import LanguageModel
+from gpuagent_workloads.llama.training import LanguageModel, convert_blocks
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.llama import Config
 from gpuagent_workloads.suite.llama.train import build, palm_step_flops, report_size, step_flops

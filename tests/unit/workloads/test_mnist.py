@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from gpuagent_workloads.suite.mnist import data
-from gpuagent_workloads.suite.mnist.data import TEST_FILES, TRAIN_FILES, read_digits
-from gpuagent_workloads.suite.mnist.synthetic import make_digits
+from gpuagent_workloads.suite.mnist.data import TEST_FILES, TRAIN_FILES, make_digits, read_digits
 from gpuagent_workloads.suite.mnist.train import build_network, loss_on_meta_device
 from gpuagent_workloads.training.model import count_flops
 from tests.unit.workloads.runs import (

@@ -5,7 +5,6 @@ import io
 import os
 import pty
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,13 +19,11 @@ from PIL import Image
 from gpuagent_workloads.data import cifar, cora, tiny_imagenet
 from gpuagent_workloads.data.cifar import CIFAR10, ORIGINAL_FILES, read_cifar10
 from gpuagent_workloads.data.cora import ORIGINAL_FIGURES, CitationGraph, figures, read_cora
-from gpuagent_workloads.data.dataset import Dataset
-from gpuagent_workloads.data.download import RemoteFile
+from gpuagent_workloads.data.download import Contents, Dataset, RemoteFile
 from gpuagent_workloads.data.tiny_imagenet import TINY_IMAGENET, list_training_images, read_image
-from gpuagent_workloads.data.unpack import Contents
 from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.registry import WORKLOADS, find
-from gpuagent_workloads.suite.gcn.synthetic import make_graph
+from gpuagent_workloads.suite.gcn.train import make_graph
 from gpuagent_workloads.suite.sentiment import data as sentiment
 from tests.unit.workloads.archives import Named, gzipped_tar, served, zipped
 from tests.unit.workloads.runs import environment_with, run_workloads
@@ -49,7 +46,6 @@ TWO = Dataset(
     archive=remote("two.tar.gz", ARCHIVE),
     mirrors=("http://127.0.0.1:1",),
     contents=Contents(pattern=re.compile("two/(one|two)"), files=2, max_bytes=2),
-    disk_bytes=8192,
     check=check_two,
 )
 
@@ -98,17 +94,9 @@ def test_a_folder_in_the_way_is_refused_before_anything_is_fetched(tmp_path: Pat
         dataclasses.replace(TWO, folder="train").prepare(tmp_path, [])
 
 
-def test_a_disk_without_room_is_refused_before_anything_is_fetched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _path: shutil._ntuple_diskusage(10**9, 10**9 - 8000, 8000))
-    with pytest.raises(DataError, match=r"has 0\.0 MB free, and 0\.0 MB are needed: free some space"):
-        TWO.prepare(tmp_path, [])
-
-
 def test_a_directory_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match="cannot write to"):
+    with pytest.raises(DataError, match="cannot write"):
         TWO.prepare(tmp_path / "file" / "new", [])
 
 
@@ -205,7 +193,6 @@ def test_tiny_imagenet_is_prepared_and_read(tmp_path: Path, monkeypatch: pytest.
         TINY_IMAGENET,
         archive=remote("tiny-imagenet-200.zip", archive),
         contents=dataclasses.replace(TINY_IMAGENET.contents, files=4),
-        disk_bytes=4 * 4096,
     )
     monkeypatch.setattr(tiny_imagenet, "TINY_IMAGENET", small)
     monkeypatch.setattr(tiny_imagenet, "ORIGINAL_CLASSES", 2)

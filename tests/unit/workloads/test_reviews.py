@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_workloads.data import reviews
-from gpuagent_workloads.data.reviews import Review, convert_archive, read_reviews
 from gpuagent_workloads.errors import DataError
+from gpuagent_workloads.suite.sentiment import data
+from gpuagent_workloads.suite.sentiment.data import Review, convert_archive, read_reviews
 from tests.unit.workloads.archives import gzipped_tar
 from tests.unit.workloads.runs import refusal
 
@@ -85,15 +85,15 @@ def test_hostile_files_in_folders_are_refused_or_passed_over(tmp_path: Path, mon
     assert read_reviews(tmp_path, "train") == [BAD, GOOD]
     (folder / "bytes.txt").write_bytes(b"\x80")
     assert "bytes.txt is not UTF-8" in refusal(read_reviews, tmp_path, "train")
-    monkeypatch.setattr(reviews, "MAX_REVIEW_BYTES", 5)
+    monkeypatch.setattr(data, "MAX_REVIEW_BYTES", 5)
     assert "more than the 5 bytes" in refusal(read_reviews, tmp_path, "train")
 
 
 def test_tables_and_reviews_that_are_too_large_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.tsv").write_bytes(b"pos\tfine\nneg\tdull\n")
-    monkeypatch.setattr(reviews, "MAX_REVIEW_BYTES", 5)
+    monkeypatch.setattr(data, "MAX_REVIEW_BYTES", 5)
     assert "line 1 has more than the 5 bytes that are accepted of a review" in refusal(read_reviews, tmp_path, "train")
-    monkeypatch.setattr(reviews, "MAX_TABLE_BYTES", 17)
+    monkeypatch.setattr(data, "MAX_TABLE_BYTES", 17)
     assert "train.tsv has more than the 17 bytes" in refusal(read_reviews, tmp_path, "train")
 
 

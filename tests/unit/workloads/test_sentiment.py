@@ -11,7 +11,7 @@ from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.registry import find
 from gpuagent_workloads.suite.sentiment import MODELS, data
 from gpuagent_workloads.suite.sentiment.data import PADDING, VOCABULARY, encode, make_reviews, number_words, words_of
-from gpuagent_workloads.suite.sentiment.model import build_network, step_flops
+from gpuagent_workloads.suite.sentiment.train import build_network, step_flops
 from gpuagent_workloads.training.model import count_flops
 from tests.unit.workloads.runs import (
     of_kind,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_workloads.data.tokens import read_tokens
+from gpuagent_workloads.training.tokens import read_tokens
 from tests.unit.workloads.runs import refusal
 
 
@@ -41,7 +41,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_large_file_is_checked_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuagent_workloads.data.tokens._CHUNK_TOKENS", 7)
+    monkeypatch.setattr("gpuagent_workloads.training.tokens._CHUNK_TOKENS", 7)
     path = tmp_path / "train.bin"
     path.write_bytes(bytes(2 * 50) + b"\x64\x00")
     assert "a token 100" in refused(path)

@@ -20,10 +20,9 @@ from gpuagent_workloads.errors import NonFiniteError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.loop import train
-from gpuagent_workloads.training.trace import report, take
-from gpuagent_workloads.training.trace.activity import Activity, join_cycles
-from gpuagent_workloads.training.trace.operations import MAX_NAME_CHARACTERS
-from gpuagent_workloads.training.trace.take import SHORT, TraceError
+from gpuagent_workloads.training.trace import report
+from gpuagent_workloads.training.trace.activity import MAX_NAME_CHARACTERS, Activity, join_cycles
+from gpuagent_workloads.training.trace.report import SHORT, TraceError, take
 from tests.support.stores import make_store
 from tests.unit.workloads.runs import environment_with, of_kind, phases_of, read_events, results_of
 
@@ -211,7 +210,7 @@ def test_a_trace_that_cannot_be_kept_says_why(tmp_path: Path, monkeypatch: pytes
 
 def test_a_gpu_trace_that_holds_nothing_of_the_gpu_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     on_cpu = replace(SHORT, operators=True)
-    monkeypatch.setattr(report, "take", lambda step, _plan, _device, export: take.take(step, on_cpu, CPU, export))
+    monkeypatch.setattr(report, "take", lambda step, _plan, _device, export: take(step, on_cpu, CPU, export))
     with pytest.raises(TraceError, match="CUPTI"):
         report.trace_steps(Steps(), SHORT, GPU, Reporter(None))
 

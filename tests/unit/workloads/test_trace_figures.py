@@ -11,7 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_workloads.training.trace.activity import Activity, parse_activities, read_activities
+from gpuagent_workloads.training.trace.activity import (
+    LISTED,
+    MAX_NAME_CHARACTERS,
+    OTHERS,
+    Activity,
+    Operation,
+    device_operations,
+    longest,
+    parse_activities,
+    read_activities,
+)
 from gpuagent_workloads.training.trace.figures import (
     Collective,
     collectives,
@@ -22,14 +32,6 @@ from gpuagent_workloads.training.trace.figures import (
     merge,
     span_nano,
     wait_nano,
-)
-from gpuagent_workloads.training.trace.operations import (
-    LISTED,
-    MAX_NAME_CHARACTERS,
-    OTHERS,
-    Operation,
-    device_operations,
-    longest,
 )
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "traces" / "overlapping_all_reduce.json"

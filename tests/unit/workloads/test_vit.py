@@ -5,7 +5,7 @@ import torch
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.suite.classification import VitConfig
-from gpuagent_workloads.suite.classification.vit import Vit
+from gpuagent_workloads.suite.classification.networks import Vit
 from gpuagent_workloads.training.model import count_flops
 
 

@@ -4,7 +4,7 @@ import click
 import pytest
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.command import WorkloadCommand
+from gpuagent_workloads.cli import WorkloadCommand
 from gpuagent_workloads.parameters import arguments_of, check, parameter, parameters_of, parse_size
 from gpuagent_workloads.workload import Workload
 

@@ -12,10 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuagent_workloads.data import read_file
-from gpuagent_workloads.data.dataset import Dataset
-from gpuagent_workloads.data.download import RemoteFile
+from gpuagent_workloads.data.download import Contents, Dataset, RemoteFile
 from gpuagent_workloads.data.images import LabelledImages
-from gpuagent_workloads.data.unpack import Contents
 from gpuagent_workloads.errors import DataError
 
 SIDE, CHANNELS, CLASSES = 32, 3, 10
@@ -77,7 +75,6 @@ CIFAR10 = Dataset(
         files=len(ORIGINAL_FILES),
         max_bytes=len(ORIGINAL_FILES) * ORIGINAL_FILE_BYTES,
     ),
-    disk_bytes=len(ORIGINAL_FILES) * ORIGINAL_FILE_BYTES,
     check=check_original,
 )
 

@@ -13,9 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuagent_workloads.data import read_file
-from gpuagent_workloads.data.dataset import Dataset
-from gpuagent_workloads.data.download import RemoteFile
-from gpuagent_workloads.data.unpack import Contents
+from gpuagent_workloads.data.download import Contents, Dataset, RemoteFile
 from gpuagent_workloads.errors import DataError
 
 # Larger files are refused before they are read; Cora's have 7.8 MB and 68 KB.
@@ -92,7 +90,6 @@ CORA = Dataset(
     archive=RemoteFile(name="cora.tgz", size_bytes=None, sha256=None),
     mirrors=("https://linqs-data.soe.ucsc.edu/public/lbc", "http://www.cs.umd.edu/~sen/lbc-proj/data"),
     contents=Contents(pattern=re.compile(r"(?:\./)?cora/(cora\.(?:content|cites))"), files=2, max_bytes=1 << 24),
-    disk_bytes=1 << 24,
     check=check_original,
 )
 

@@ -1,17 +1,22 @@
-"""Downloads over HTTP: an interrupted one continues where it stopped, and no damaged file is ever left."""
+"""Datasets as their authors publish them: fetched over HTTP, unpacked and checked; nothing damaged is ever left."""
 
+import errno
 import hashlib
-import ssl
+import re
 import sys
+import tarfile
+import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http import HTTPStatus
-from http.client import HTTPException, HTTPResponse, responses
+from functools import partial
+from http.client import HTTPException, responses
 from pathlib import Path
+from typing import IO
 
 import click
 
@@ -24,24 +29,82 @@ MAX_UNPUBLISHED_BYTES = 1 << 24
 _CHUNK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 30
 
-# Redraws of a bar at most: an archive may hold 100,000 files.
-_REDRAWS = 500
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteFile:
-    """A file with its published size and checksum."""
+    """A file with its published size and checksum; None: unpublished, so the caller has to check the content."""
 
     name: str
-    # None: unpublished, so an interrupted download begins anew.
     size_bytes: int | None
-    # None: unpublished, so the caller has to check the content.
     sha256: str | None
 
-    @property
-    def max_bytes(self) -> int:
-        """The most that is fetched of it."""
-        return MAX_UNPUBLISHED_BYTES if self.size_bytes is None else self.size_bytes
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """The files to extract from an archive; all others stay in it."""
+
+    # Matches the names of the members to extract. Its first group is their new path, so that no name leads elsewhere.
+    pattern: re.Pattern[str]
+    # Their number.
+    files: int
+    # Their size at most, all together.
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """An archive, and the used part of it."""
+
+    archive: RemoteFile
+    # URLs of folders that hold the archive, the authors' first.
+    mirrors: Sequence[str]
+    contents: Contents
+    # Raises DataError unless a directory holds all of it.
+    check: Callable[[Path], None]
+    # The folder that it consists of; None: it consists of files.
+    folder: str | None = None
+
+    def prepare(self, directory: Path, mirrors: Sequence[str]) -> None:
+        """Fetch and unpack the dataset into `directory`, unless it is there.
+
+        Args:
+            directory: created when it does not exist.
+            mirrors: URLs of folders to fetch the archive from; empty: the dataset's own.
+
+        Raises:
+            MisuseError: a mirror is not an http or https URL.
+            DataError: the dataset cannot be fetched intact, or the disk is full.
+        """
+        try:
+            self.check(directory)
+        except DataError as error:
+            if self.folder and (directory / self.folder).exists():
+                raise DataError(
+                    f"{directory / self.folder} is in the way ({error}): remove it, or name another --data"
+                ) from error
+        else:
+            notify(f"{directory} holds it already")
+            return
+        fetch(self.archive, mirrors or self.mirrors, directory)
+        try:
+            self._unpack(directory)
+        except OSError as error:
+            raise DataError(f"cannot write to {directory}: {error.strerror or error}") from error
+
+    def _unpack(self, directory: Path) -> None:
+        """Unpack beside, check, and only then move into place: a killed attempt leaves nothing that looks complete."""
+        archive = directory / self.archive.name
+        with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=directory) as scratch:
+            try:
+                unpack(archive, self.contents, Path(scratch))
+                self.check(Path(scratch))
+            except DataError as error:
+                # Useless, and a later attempt must not take it for complete.
+                archive.unlink()
+                raise DataError(f"{self.archive.name} is damaged or another file: {error}") from error
+            for path in Path(scratch).iterdir():
+                path.replace(directory / path.name)
+        archive.unlink()
 
 
 def fetch(file: RemoteFile, mirrors: Sequence[str], directory: Path) -> bool:
@@ -50,103 +113,139 @@ def fetch(file: RemoteFile, mirrors: Sequence[str], directory: Path) -> bool:
     Args:
         file: what to fetch.
         mirrors: URLs of folders that hold it.
-        directory: created when it does not exist. The remains of an earlier attempt are used.
+        directory: created when it does not exist.
 
     Raises:
         MisuseError: a mirror is not an http or https URL.
         DataError: no mirror has the file intact, or it cannot be written.
     """
-    _check_mirrors(mirrors)
+    for mirror in mirrors:
+        _check_mirror(mirror)
     target = directory / file.name
+    part = target.with_name(f"{target.name}.part")
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        if target.is_file() and _fault(target, file) is None:
+        if target.is_file() and file.sha256 in (None, _digest(target)):
             return False
-        _fetch_from_any(file, mirrors, target)
+        failures = []
+        for mirror in mirrors:
+            url = f"{mirror.rstrip('/')}/{file.name}"
+            failure = _download(url, part, file)
+            if failure is None:
+                part.replace(target)
+                return True
+            part.unlink(missing_ok=True)
+            failures.append(f"{url}: {failure}")
     except OSError as error:
         raise DataError(f"cannot write {target}: {error.strerror or error}") from error
-    return True
-
-
-def _check_mirrors(mirrors: Sequence[str]) -> None:
-    for mirror in mirrors:
-        try:
-            parts = urllib.parse.urlsplit(mirror)
-        except ValueError as error:
-            raise MisuseError(f"--mirror {mirror} is not a URL: {error}") from error
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise MisuseError(f"--mirror needs an http or https URL, not {mirror}")
-
-
-def _fetch_from_any(file: RemoteFile, mirrors: Sequence[str], target: Path) -> None:
-    part = target.with_name(target.name + ".part")
-    failures = []
-    for mirror in mirrors:
-        url = f"{mirror.rstrip('/')}/{file.name}"
-        failure = _download(url, part, file) or _fault(part, file)
-        if failure is None:
-            part.replace(target)
-            return
-        failures.append(f"{url}: {failure}")
-        if part.is_file() and part.stat().st_size >= file.max_bytes:
-            # Complete and wrong: useless for the next mirror.
-            part.unlink()
     raise DataError(f"cannot fetch {file.name}: {'; '.join(failures)}. give another source with --mirror URL")
 
 
-def _download(url: str, part: Path, file: RemoteFile) -> str | None:
-    """Complete `part` from `url`, up to the file's size; return an error message, None without an error."""
-    have_bytes = part.stat().st_size if part.is_file() and file.size_bytes is not None else 0
-    if have_bytes >= file.max_bytes:
-        return None
-    headers = {"User-Agent": "gpuagent", "Range": f"bytes={have_bytes}-"}
-    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - its scheme was checked
+def _check_mirror(mirror: str) -> None:
     try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310 - as above
-            resumed = have_bytes > 0 and response.status == HTTPStatus.PARTIAL_CONTENT
-            _append(response, part, file, url, have_bytes if resumed else 0)
+        parts = urllib.parse.urlsplit(mirror)
+    except ValueError as error:
+        raise MisuseError(f"--mirror {mirror} is not a URL: {error}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise MisuseError(f"--mirror needs an http or https URL, not {mirror}")
+
+
+def _download(url: str, part: Path, file: RemoteFile) -> str | None:
+    """Write `part` from `url`, up to the file's size; return its fault or that of the connection, None without any."""
+    request = urllib.request.Request(url, headers={"User-Agent": "gpuagent"})  # noqa: S310 - its scheme was checked
+    left_bytes = MAX_UNPUBLISHED_BYTES if file.size_bytes is None else file.size_bytes
+    size = "" if file.size_bytes is None else f" ({file.size_bytes / 1e6:,.1f} MB)"
+    try:
+        with (
+            urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response,  # noqa: S310 - as above
+            part.open("wb") as stream,
+            progress(f"fetching {url}{size}", response.length or left_bytes) as advance,
+        ):
+            while left_bytes > 0 and (chunk := response.read(min(left_bytes, _CHUNK_BYTES))):
+                left_bytes -= stream.write(chunk)
+                advance(len(chunk))
+            # http.client does not report a body that ends before its Content-Length.
+            if left_bytes > 0 and response.length:
+                return f"{response.length} bytes are missing"
     except urllib.error.HTTPError as error:
         # Not the server's own words, which may hold control characters for the terminal.
         return f"{error.code} {responses.get(error.code, '')}".rstrip()
     except urllib.error.URLError as error:
         return str(error.reason)
-    except (HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
+    except (HTTPException, ConnectionError, TimeoutError) as error:
         return f"the connection broke ({str(error)!r})"
     except ValueError as error:
         # A name that DNS cannot hold or an invalid address, also in a redirection.
         return f"it is not a valid URL ({str(error)!r})"
-    return None
+    if file.size_bytes is not None and left_bytes:
+        return f"{file.size_bytes - left_bytes} bytes instead of {file.size_bytes}"
+    return None if file.sha256 in (None, _digest(part)) else "its SHA-256 is wrong"
 
 
-def _append(response: HTTPResponse, part: Path, file: RemoteFile, url: str, have_bytes: int) -> None:
-    """Write the response after the first `have_bytes` of `part`, up to the file's size."""
-    size = "" if file.size_bytes is None else f" ({megabytes(file.size_bytes)})"
-    length = have_bytes + response.length if response.length else file.max_bytes
-    left_bytes = file.max_bytes - have_bytes
-    with (
-        part.open("ab" if have_bytes else "wb") as stream,
-        progress(f"fetching {url}{size}", length, have_bytes) as advance,
-    ):
-        while left_bytes > 0 and (chunk := response.read(min(left_bytes, _CHUNK_BYTES))):
-            left_bytes -= stream.write(chunk)
-            advance(len(chunk))
-    # http.client does not report a body that ends before its Content-Length.
-    if left_bytes > 0 and response.length:
-        raise ConnectionError(f"{response.length} bytes are missing")
-
-
-def _fault(path: Path, file: RemoteFile) -> str | None:
-    """Return the fault of the file at `path`, None if it has none."""
-    size_bytes = path.stat().st_size
-    if file.size_bytes is not None and size_bytes != file.size_bytes:
-        return f"{size_bytes} bytes instead of {file.size_bytes}"
-    if file.sha256 is None:
-        return None
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        digest = hashlib.sha256()
-        for chunk in iter(lambda: stream.read(_CHUNK_BYTES), b""):
+        while chunk := stream.read(_CHUNK_BYTES):
             digest.update(chunk)
-    return None if digest.hexdigest() == file.sha256 else "its SHA-256 is wrong"
+    return digest.hexdigest()
+
+
+def unpack(archive: Path, contents: Contents, directory: Path) -> None:
+    """Extract the files of a .zip or a gzipped tar archive, damaged or hostile, into `directory`, which must be empty.
+
+    Raises:
+        DataError: the archive is damaged, or does not hold exactly the expected files.
+        OSError: a file cannot be read or written.
+    """
+    taken: set[str] = set()
+    left_bytes = contents.max_bytes
+    with damage_reported(archive), progress(f"unpacking {archive.name}", contents.files) as advance:
+        for name, open_member in _members(archive):
+            place = contents.pattern.fullmatch(name)
+            source = open_member() if place else None
+            if place is None or source is None:
+                continue
+            with source:
+                # The archive's own figure may be wrong.
+                content = source.read(left_bytes + 1)
+            left_bytes -= len(content)
+            if left_bytes < 0:
+                raise DataError(f"{archive} is refused: {name} makes the files larger than expected")
+            target = directory / place[1]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+            taken.add(place[1])
+            advance(1)
+    if len(taken) != contents.files:
+        raise DataError(f"{archive} holds {len(taken)} of the {contents.files} expected files")
+
+
+@contextmanager
+def damage_reported(archive: Path) -> Iterator[None]:
+    """Turn what tarfile and zipfile raise for damaged archives, which is nearly anything, into a DataError."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        # For damage, gzip and bz2 raise an OSError without number, and zipfile EINVAL when it seeks out of the file.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise
+        raise DataError(f"{archive} is a damaged archive ({error or type(error).__name__}): fetch it again") from error
+
+
+def _members(archive: Path) -> Iterator[tuple[str, Callable[[], IO[bytes] | None]]]:
+    """Yield the name of each regular file in an archive, and a function that opens it."""
+    if archive.suffix == ".zip":
+        with zipfile.ZipFile(archive) as packed:
+            for entry in packed.infolist():
+                if not entry.is_dir():
+                    yield entry.filename, partial(packed.open, entry)
+    else:
+        with tarfile.open(archive, "r:gz") as packed_tar:
+            for info in packed_tar:
+                if info.isreg():
+                    yield info.name, partial(packed_tar.extractfile, info)
 
 
 def notify(text: str) -> None:
@@ -154,21 +253,16 @@ def notify(text: str) -> None:
     click.echo(text, err=True)
 
 
-def megabytes(size_bytes: int) -> str:
-    """Return a number of bytes as text."""
-    return f"{size_bytes / 1e6:,.1f} MB"
-
-
 @contextmanager
-def progress(label: str, length: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+def progress(label: str, length: int) -> Iterator[Callable[[int], object]]:
     """Show progress on stderr: a bar on a terminal, elsewhere only the label.
 
-    Yields a function to call with each further amount of `length`; `done` is the amount at the beginning.
+    Yields a function to call with each further amount of `length`.
     """
     notify(label)
     if not sys.stderr.isatty():
         yield lambda _more: None
         return
-    with click.progressbar(length=length, file=sys.stderr, update_min_steps=max(1, length // _REDRAWS)) as bar:
-        bar.update(done)
+    # An archive may hold 100,000 files.
+    with click.progressbar(length=length, file=sys.stderr, update_min_steps=max(1, length // 500)) as bar:
         yield bar.update

@@ -13,10 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from gpuagent_workloads.data.dataset import Dataset
-from gpuagent_workloads.data.download import RemoteFile
+from gpuagent_workloads.data.download import Contents, Dataset, RemoteFile
 from gpuagent_workloads.data.images import Frame, whole
-from gpuagent_workloads.data.unpack import Contents
 from gpuagent_workloads.errors import DataError
 
 SUFFIXES = (".jpeg", ".jpg", ".png")
@@ -113,8 +111,6 @@ TINY_IMAGENET = Dataset(
         files=ORIGINAL_IMAGES,
         max_bytes=1 << 29,
     ),
-    # Most take one block of 4 KiB.
-    disk_bytes=ORIGINAL_IMAGES * 4096,
     check=check_original,
     folder="train",
 )

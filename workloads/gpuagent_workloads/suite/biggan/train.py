@@ -9,8 +9,8 @@ from torch import nn
 
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.biggan import Config
-from gpuagent_workloads.suite.biggan.gan import Gan
-from gpuagent_workloads.suite.biggan.losses import (
+from gpuagent_workloads.suite.biggan.gan import (
+    Gan,
     discriminator_loss,
     frozen,
     generator_loss,
@@ -20,10 +20,8 @@ from gpuagent_workloads.suite.biggan.losses import (
 from gpuagent_workloads.suite.biggan.networks import SIDE, build_networks, draw
 from gpuagent_workloads.suite.classification import ClassificationConfig
 from gpuagent_workloads.suite.classification.sources import open_source
-from gpuagent_workloads.training.elastic.checkpoint import save
-from gpuagent_workloads.training.elastic.progress import resume
-from gpuagent_workloads.training.interludes import Interlude, Interludes
-from gpuagent_workloads.training.loop import Feed, train
+from gpuagent_workloads.training.elastic.progress import resume, save
+from gpuagent_workloads.training.loop import Feed, Interlude, Interludes, train
 from gpuagent_workloads.training.mfu import report_mfu
 from gpuagent_workloads.training.model import count_flops, minimum_bytes, report_counts
 from gpuagent_workloads.training.order import Order

@@ -16,8 +16,8 @@ from torch.nn.functional import cross_entropy
 
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.classification import ClassificationConfig, networks
+from gpuagent_workloads.suite.classification.networks import Vit
 from gpuagent_workloads.suite.classification.sources import open_source
-from gpuagent_workloads.suite.classification.vit import Vit
 from gpuagent_workloads.training.images import Normalisation, accuracies_of, hits, named_accuracies
 from gpuagent_workloads.training.model import count_flops, make_adamw
 from gpuagent_workloads.training.outline import LayerRow, outline

@@ -12,23 +12,12 @@ from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.measuring.setup import set_up_device
 from gpuagent_workloads.report import Reporter, Result
-from gpuagent_workloads.suite.memory_limit import Config
-from gpuagent_workloads.suite.memory_limit.search import (
-    Layers,
-    Ratio,
-    largest_that_fits,
-    parse_points,
-    parse_ratios,
-    plan_stages,
-)
+from gpuagent_workloads.suite.memory_limit import Config, Layers
 from gpuagent_workloads.suite.memory_limit.trial import Outcome, Shape, Stage, Trial, run_in_fresh_process
 from gpuagent_workloads.training.device import gpu_uuid
 
 # After one of warm-up, each trial of the search takes one more: only the second has everything in memory.
 _SEARCH_STEPS = 1
-
-# Puts a stack onto devices.
-Place = Callable[[Layers], tuple[Stage, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,76 +45,58 @@ def find_frontier(config: Config, reporter: Reporter) -> None:
     if config.split > len(devices.names):
         raise MisuseError(f"--split {config.split} is more than the {len(devices.uuids)} GPUs that torch finds")
     _report_settings(config, devices, reporter)
-    search = Search(config, reporter)
+    search = Search(config, devices.names, reporter)
     reporter.phase("measure")
-    used, points = devices.names[: config.split], parse_points(config.points or "")
-    is_planned = len(used) > 1 and not (points and all(len(stages) > 1 for stages in points))
-    place = _plan(used, search) if is_planned else _on(used[0])
-    for stages in points:
-        search.report_stated(stages, _place(used, stages) if len(stages) > 1 else place(stages[0]))
-    if not points:
-        for ratio in parse_ratios(config.ratios):
-            search.report_point(f"frontier_{ratio.name}", ratio, place)
+    for stack in config.stacks:
+        search.report_stated(stack)
+    if not config.stacks:
+        for (ratio,) in config.directions:
+            search.report_point(ratio)
     reporter.phase("teardown")
     reporter.result("trials", search.trials)
-
-
-def _plan(gpus: Sequence[str], search: "Search") -> Place:
-    """Find the stacks that each GPU holds alone, and return the division of others among them."""
-    frontiers = [
-        Layers(
-            conv=search.report_point(f"gpu{index}_conv1_fc0", Ratio(conv=1, fc=0), _on(gpu)).count,
-            fc=search.report_point(f"gpu{index}_conv0_fc1", Ratio(conv=0, fc=1), _on(gpu)).count,
-        )
-        for index, gpu in enumerate(gpus)
-    ]
-    return lambda layers: _place(gpus, plan_stages(layers, frontiers))
 
 
 class Search:
     """The search for one point after the other."""
 
     def __init__(
-        self, config: Config, reporter: Reporter, run_trial: Callable[[Trial], Outcome] = run_in_fresh_process
+        self,
+        config: Config,
+        devices: Sequence[str],
+        reporter: Reporter,
+        run_trial: Callable[[Trial], Outcome] = run_in_fresh_process,
     ) -> None:
         self.trials = 0
-        self._config = config
+        self._config, self._devices, self._reporter = config, devices, reporter
         self._shape = Shape(
             batch_size=config.batch_size, channels=config.channels, side=config.side, kernel=config.kernel
         )
-        self._reporter = reporter
         self._run_trial = run_trial
 
-    def report_point(self, name: str, ratio: Ratio, place: Place) -> Layers:
-        """Find the largest stack in the direction of `ratio`, report it under `name` and return it.
+    def report_point(self, ratio: Layers) -> Layers:
+        """Find the largest stack in the direction of `ratio`, report it and return it.
 
         Raises:
             WorkloadError: not even one layer fits.
         """
-        guess = self._guess(self._try(place(ratio.layers(1)), 1, _SEARCH_STEPS))
-        count = largest_that_fits(lambda number: self._try(place(ratio.layers(number)), 1, _SEARCH_STEPS).fits, guess)
+        guess = self._guess(self._try([ratio.scaled(1)], 1, _SEARCH_STEPS))
+        count = largest_that_fits(lambda number: self._try([ratio.scaled(number)], 1, _SEARCH_STEPS).fits, guess)
         while count:
-            stages = place(ratio.layers(count))
-            outcome = self._try(stages, self._config.warmup, self._config.steps)
+            layers = ratio.scaled(count)
+            outcome = self._try([layers], self._config.warmup, self._config.steps)
             if outcome.fits:
-                self._report(name, ratio.layers(count), stages, outcome)
-                return ratio.layers(count)
+                self._report(f"frontier_{ratio.name}", [layers], outcome)
+                return layers
             # More steps than in the search can need a little more: fragments, or another process on the GPU.
             count -= 1
         raise WorkloadError(f"not even one layer fits, {ratio.conv}:{ratio.fc}: give a smaller --batch-size or --side")
 
-    def report_stated(self, layers: Sequence[Layers], stages: tuple[Stage, ...]) -> None:
-        """Try a stack, and report whether it fits and the time of its step.
-
-        Args:
-            layers: the stack as it was given, in one part or one for each device.
-            stages: its place.
-        """
-        name = "_".join(["point", *(f"conv{part.conv}_fc{part.fc}" for part in layers)])
-        outcome = self._try(stages, self._config.warmup, self._config.steps)
+    def report_stated(self, parts: Sequence[Layers]) -> None:
+        """Try a stack, in one part or one for each device, and report whether it fits and the time of its step."""
+        name = "_".join(["point", *(part.name for part in parts)])
+        outcome = self._try(parts, self._config.warmup, self._config.steps)
         self._reporter.result(f"{name}_fits", int(outcome.fits))
-        whole = Layers(conv=sum(part.conv for part in layers), fc=sum(part.fc for part in layers))
-        self._report(name, whole, stages, outcome)
+        self._report(name, parts, outcome)
 
     def _guess(self, of_one: Outcome) -> int:
         """Return the number of activations in the allowed memory, a little more than the layers that fit.
@@ -138,43 +109,67 @@ class Search:
         allowed = [free if limit_bytes is None else min(free, limit_bytes) for free in of_one.free_bytes]
         return sum(allowed) // activation_bytes
 
-    def _try(self, stages: tuple[Stage, ...], warmup: int, steps: int) -> Outcome:
+    def _try(self, parts: Sequence[Layers], warmup: int, steps: int) -> Outcome:
+        stages = tuple(
+            Stage(device=device, conv=part.conv, fc=part.fc) for device, part in zip(self._devices, parts, strict=False)
+        )
         limit_bytes = self._config.limit_bytes
         outcome = self._run_trial(
             Trial(stages=stages, shape=self._shape, warmup=warmup, steps=steps, limit_bytes=limit_bytes)
         )
-        self._reporter.metric("trial_conv_layers", sum(stage.conv for stage in stages), step=self.trials)
-        self._reporter.metric("trial_fc_layers", sum(stage.fc for stage in stages), step=self.trials)
+        self._reporter.metric("trial_conv_layers", sum(part.conv for part in parts), step=self.trials)
+        self._reporter.metric("trial_fc_layers", sum(part.fc for part in parts), step=self.trials)
         self._reporter.metric("trial_fits", int(outcome.fits), step=self.trials)
         # Between trials nothing is timed, and a search takes minutes.
         self._reporter.flush()
         self.trials += 1
         return outcome
 
-    def _report(self, name: str, layers: Layers, stages: Sequence[Stage], outcome: Outcome) -> None:
+    def _report(self, name: str, parts: Sequence[Layers], outcome: Outcome) -> None:
         report = self._reporter.result
-        report(f"{name}_conv_layers", layers.conv, unit="layers")
-        report(f"{name}_fc_layers", layers.fc, unit="layers")
+        report(f"{name}_conv_layers", sum(part.conv for part in parts), unit="layers")
+        report(f"{name}_fc_layers", sum(part.fc for part in parts), unit="layers")
         if outcome.step_seconds is not None:
             report(f"{name}_step_seconds", outcome.step_seconds, unit="s")
-        if len(stages) > 1:
-            for index, stage in enumerate(stages):
-                report(f"{name}_gpu{index}_conv_layers", stage.conv, unit="layers")
-                report(f"{name}_gpu{index}_fc_layers", stage.fc, unit="layers")
+        if len(parts) > 1:
+            for index, part in enumerate(parts):
+                report(f"{name}_gpu{index}_conv_layers", part.conv, unit="layers")
+                report(f"{name}_gpu{index}_fc_layers", part.fc, unit="layers")
             for index, seconds in enumerate(outcome.stage_seconds):
                 report(f"{name}_gpu{index}_step_seconds", seconds, unit="s")
         for field in ("free_bytes", "peak_allocated_bytes", "peak_reserved_bytes"):
             for index, value in enumerate(getattr(outcome, field)):
-                part = f"_gpu{index}" if len(stages) > 1 else ""
-                report(f"{name}{part}_{field}", value, unit="bytes")
+                gpu = f"_gpu{index}" if len(parts) > 1 else ""
+                report(f"{name}{gpu}_{field}", value, unit="bytes")
 
 
-def _on(device: str) -> Place:
-    return lambda layers: _place([device], [layers])
+def largest_that_fits(fits: Callable[[int], bool], guess: int) -> int:
+    """Return the largest count that fits, 0 if not even 1 does.
 
+    It steps away from the guess, twice as far each time, until it has one count that fits and one that does not; then
+    it bisects. A good guess therefore saves most of the trials.
 
-def _place(devices: Sequence[str], parts: Sequence[Layers]) -> tuple[Stage, ...]:
-    return tuple(Stage(device=device, conv=p.conv, fc=p.fc) for device, p in zip(devices, parts, strict=True))
+    Args:
+        fits: returns whether that many fit; whenever a count fits, all smaller ones are assumed to fit.
+        guess: the first count.
+    """
+    fitting = failing = guess = max(guess, 1)
+    stride = max(guess // 16, 1)
+    if fits(guess):
+        while fits(failing := fitting + stride):
+            fitting = failing
+            stride *= 2
+    else:
+        while (fitting := max(failing - stride, 0)) and not fits(fitting):
+            failing = fitting
+            stride *= 2
+    while failing - fitting > 1:
+        middle = (fitting + failing) // 2
+        if fits(middle):
+            fitting = middle
+        else:
+            failing = middle
+    return fitting
 
 
 def _report_settings(config: Config, devices: Devices, reporter: Reporter) -> None:
@@ -193,7 +188,6 @@ def _report_settings(config: Config, devices: Devices, reporter: Reporter) -> No
     for name, layer, count in zip(("conv_layer", "fc_layer"), (conv, fc), parameters, strict=True):
         reporter.result(name, f"{layer}: {shape} to {shape}, {count:,} parameters")
     reporter.result("mode", "training without optimizer: forward and backward, all activations kept")
-    reporter.result("split", config.split)
     if config.limit_bytes is not None:
         reporter.result("limit_bytes", config.limit_bytes, unit="bytes")
 

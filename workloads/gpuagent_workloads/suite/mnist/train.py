@@ -9,8 +9,7 @@ from torch import nn
 from torch.nn.functional import nll_loss
 
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.suite.mnist.data import CLASSES, load_digits
-from gpuagent_workloads.suite.mnist.synthetic import SIDE
+from gpuagent_workloads.suite.mnist.data import CLASSES, SIDE, load_digits
 from gpuagent_workloads.training.config import ImageTrainingConfig
 from gpuagent_workloads.training.images import accuracy_percent, endless_batches
 from gpuagent_workloads.training.model import count_flops

@@ -1,20 +1,123 @@
 """Reviews for the sentiment workload as numbers: real ones, or synthetic ones of the same shape."""
 
 import re
+import tarfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuagent_workloads.data.dataset import check_space
-from gpuagent_workloads.data.download import RemoteFile, fetch, notify
-from gpuagent_workloads.data.reviews import PARTS, Review, convert_archive, read_reviews
+from gpuagent_workloads.data import read_file
+from gpuagent_workloads.data.download import RemoteFile, damage_reported, fetch, notify
 from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import SYNTHETIC
+
+Part = Literal["train", "test"]
+
+PARTS: tuple[Part, ...] = ("train", "test")
+
+# Longer reviews are refused; the longest of aclImdb has 14 KB.
+MAX_REVIEW_BYTES = 1 << 20
+
+# Larger files are refused; aclImdb's 25,000 training reviews have 33 MB.
+MAX_TABLE_BYTES = 1 << 30
+
+_LABELS = {"neg": 0, "0": 0, "pos": 1, "1": 1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """A text and its author's opinion of the film."""
+
+    text: str
+    # 0: bad; 1: good.
+    label: int
+
+
+def read_reviews(directory: Path, part: Part) -> list[Review]:
+    """Return the reviews to train on or to test on; some are bad and some are good.
+
+    Raises:
+        DataError: they are missing, too large, or in another format.
+    """
+    table = directory / f"{part}.tsv"
+    if table.is_file():
+        reviews = list(_read_table(table))
+    elif (directory / part).is_dir():
+        reviews = [review for name in ("neg", "pos") for review in _read_folder(directory / part / name)]
+    else:
+        raise DataError(
+            f"{directory} has neither {part}.tsv nor a folder {part}: "
+            f"`gpuagent prepare sentiment --data {directory}` fetches it"
+        )
+    if {review.label for review in reviews} != {0, 1}:
+        raise DataError(f"{directory} needs both bad and good reviews to {part} on")
+    return reviews
+
+
+def convert_archive(archive: Path, directory: Path) -> None:
+    """Write `train.tsv` and `test.tsv` into `directory` from aclImdb_v1.tar.gz, which holds 50,000 small files.
+
+    The archive's paths are never written to, so they cannot do harm.
+
+    Raises:
+        DataError: the archive is damaged or holds no such reviews.
+        OSError: a file cannot be read or written.
+    """
+    lines: dict[str, list[str]] = {part: [] for part in PARTS}
+    with damage_reported(archive), tarfile.open(archive, "r|gz") as members:
+        for member in members:
+            place = re.fullmatch(r"(?:\./)?aclImdb/(train|test)/(pos|neg)/[^/]+\.txt", member.name)
+            content = members.extractfile(member) if place and member.isreg() else None
+            if place and content:
+                text = _decode(content.read(MAX_REVIEW_BYTES + 1), f"{member.name} in {archive}")
+                lines[place[1]].append(f"{place[2]}\t{' '.join(text.split())}\n")
+    if not all(lines.values()):
+        raise DataError(f"{archive} holds no reviews in aclImdb's folders")
+    for part, texts in lines.items():
+        unfinished = directory / f"{part}.tsv.part"
+        unfinished.write_text("".join(texts), encoding="utf-8", newline="\n")
+        unfinished.replace(directory / f"{part}.tsv")
+
+
+def _read_table(path: Path) -> Iterator[Review]:
+    content = read_file(path, MAX_TABLE_BYTES)
+    if not content.endswith(b"\n"):
+        raise DataError(f"{path} is {'truncated: its last line has no end' if content else 'empty'}")
+    # Not splitlines(): that would also split at control characters and at Unicode's separators, which reviews contain.
+    for number, line in enumerate(content[:-1].split(b"\n"), start=1):
+        where = f"{path} line {number}"
+        label, tab, text = _decode(line.removesuffix(b"\r"), where).partition("\t")
+        if not tab or label not in _LABELS:
+            raise DataError(f"{where} does not begin with pos, neg, 1 or 0 and a tab")
+        yield Review(text=text, label=_LABELS[label])
+
+
+def _read_folder(folder: Path) -> Iterator[Review]:
+    label = _LABELS[folder.name]
+    try:
+        # Only regular files: reading from a named pipe would wait for ever.
+        paths = sorted(path for path in folder.iterdir() if path.suffix == ".txt" and path.is_file())
+    except OSError as error:
+        raise DataError(f"cannot read {folder}: {error.strerror or error}") from error
+    for path in paths:
+        yield Review(text=_decode(read_file(path, MAX_REVIEW_BYTES), str(path)), label=label)
+
+
+def _decode(content: bytes, where: str) -> str:
+    """Return the text of one review."""
+    if len(content) > MAX_REVIEW_BYTES:
+        raise DataError(f"{where} has more than the {MAX_REVIEW_BYTES} bytes that are accepted of a review")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where} is not UTF-8: {error.reason} at byte {error.start}") from error
+
 
 SYNTHETIC_TRAIN, SYNTHETIC_TEST = 10_000, 1_000
 
@@ -26,9 +129,6 @@ ARCHIVE = RemoteFile(
     size_bytes=84_125_825,
     sha256="c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
 )
-
-# The disk space of the tables made of it, rounded up.
-TABLES_BYTES = 70_000_000
 
 # Rows of the embedding: the 25,000 most frequent words, and two for padding and unknown words.
 VOCABULARY = 25_002
@@ -92,10 +192,8 @@ def fetch_reviews(directory: Path, mirrors: Sequence[str]) -> None:
     if all((directory / f"{part}.tsv").is_file() for part in PARTS):
         notify(f"{directory} holds it already")
         return
+    fetch(ARCHIVE, mirrors or MIRRORS, directory)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        check_space(ARCHIVE, TABLES_BYTES, directory)
-        fetch(ARCHIVE, mirrors or MIRRORS, directory)
         notify(f"converting {ARCHIVE.name}")
         convert_archive(directory / ARCHIVE.name, directory)
         (directory / ARCHIVE.name).unlink()

@@ -3,6 +3,7 @@
 Vocabulary, embedding, hidden size and loss are those of the sentiment RNN that the studies used.
 """
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -12,12 +13,100 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.sentiment import Config
-from gpuagent_workloads.suite.sentiment.data import EncodedReviews, load_reviews
-from gpuagent_workloads.suite.sentiment.model import build_network, step_flops
+from gpuagent_workloads.suite.sentiment.data import PADDING, VOCABULARY, EncodedReviews, load_reviews
 from gpuagent_workloads.training.device import choose_device, upload
+from gpuagent_workloads.training.model import StepFlops
 from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.outline import LayerRow, outline
 from gpuagent_workloads.training.session import Session
+
+EMBEDDING, HIDDEN = 100, 256
+
+# Of the Transformer; the others have one layer.
+LAYERS, HEADS, FEED_FORWARD = 2, 4, 1024
+
+# Products with the word, and with the hidden state, for each word.
+GATES = {"rnn": 1, "lstm": 4, "gru": 3}
+
+# For each review: a product with a row of weights, and its two gradients.
+_OUTPUT_FLOPS = 3 * 2 * HIDDEN
+
+_RECURRENT = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+
+
+def build_network(name: str) -> nn.Module:
+    """Return the network called `name`: words (B, L) to logits (B,), positive for good reviews."""
+    return Transformer() if name == "transformer" else Recurrent(name)
+
+
+class Recurrent(nn.Module):
+    """A recurrent network; its last hidden state decides."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, EMBEDDING, padding_idx=PADDING)
+        self.recurrent = _RECURRENT[name](EMBEDDING, HIDDEN, batch_first=True)
+        self.output = nn.Linear(HIDDEN, 1)
+
+    def forward(self, words_BL: torch.Tensor) -> torch.Tensor:
+        """Return the logits, shape (B,)."""
+        hidden_BLH, _ = self.recurrent(self.embedding(words_BL))
+        logits_B1: torch.Tensor = self.output(hidden_BLH[:, -1])
+        return logits_B1.squeeze(1)
+
+
+class Transformer(nn.Module):
+    """A Transformer; its mean over the words decides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, EMBEDDING, padding_idx=PADDING)
+        self.widen = nn.Linear(EMBEDDING, HIDDEN)
+        layer = nn.TransformerEncoderLayer(HIDDEN, HEADS, FEED_FORWARD, batch_first=True, norm_first=True)
+        self.encoder = nn.TransformerEncoder(layer, LAYERS, norm=nn.LayerNorm(HIDDEN), enable_nested_tensor=False)
+        self.output = nn.Linear(HIDDEN, 1)
+
+    def forward(self, words_BL: torch.Tensor) -> torch.Tensor:
+        """Return the logits, shape (B,)."""
+        padded_BL = words_BL == PADDING
+        hidden_BLH = self.widen(self.embedding(words_BL))
+        hidden_BLH = hidden_BLH + _positions(hidden_BLH)
+        hidden_BLH = self.encoder(hidden_BLH, src_key_padding_mask=padded_BL)
+        read_BL1 = (~padded_BL).unsqueeze(2)
+        mean_BH = (hidden_BLH * read_BL1).sum(dim=1) / read_BL1.sum(dim=1)
+        logits_B1: torch.Tensor = self.output(mean_BH)
+        return logits_B1.squeeze(1)
+
+
+def step_flops(name: str, batch_size: int, length: int) -> StepFlops:
+    """Return the floating-point operations of the matrix products of a step, forward and backward.
+
+    They are the same on every device. torch counts none where a library has a function for a whole recurrent layer.
+    Recurrent layers count among the convolutions, since cuDNN computes them, by its flag for TF32.
+    """
+    if name == "transformer":
+        return StepFlops(convolutions=0, products=batch_size * (_transformer_flops(length) + _OUTPUT_FLOPS))
+    word, state = GATES[name] * 2 * EMBEDDING * HIDDEN, GATES[name] * 2 * HIDDEN * HIDDEN
+    # Forward, gradients of the weights, gradients of what goes in; the first hidden state is zero and needs none.
+    recurrent = 3 * length * (word + state) - state
+    return StepFlops(convolutions=batch_size * recurrent, products=batch_size * _OUTPUT_FLOPS)
+
+
+def _transformer_flops(length: int) -> int:
+    projections = 2 * (4 * HIDDEN * HIDDEN + 2 * HIDDEN * FEED_FORWARD)
+    # Queries with keys, and their weights with values; padding is computed as well.
+    attention = 2 * (2 * length * HIDDEN)
+    return 3 * length * (2 * EMBEDDING * HIDDEN + LAYERS * (projections + attention))
+
+
+def _positions(hidden_BLH: torch.Tensor) -> torch.Tensor:
+    """Return sines and cosines of the positions, shape (L, H), as in Vaswani et al. 2017."""
+    _, length, width = hidden_BLH.shape
+    places_L = torch.arange(length, device=hidden_BLH.device)
+    powers = torch.arange(0, width, 2, device=hidden_BLH.device) * (-math.log(10_000) / width)
+    angles = torch.outer(places_L, powers.exp())
+    return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1).to(hidden_BLH.dtype)
+
 
 LEARNING_RATE = 1e-3
 

@@ -9,10 +9,13 @@ import re
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import torch
+
+from gpuagent_workloads.report import Reporter
 
 # Not anchored to the begin of a line: the first line of an attempt may follow one that a full disk truncated.
 _LINE = re.compile(r"(start|step|checkpoint) (\d+) (\d+) ([\d.]+)\n")
@@ -109,3 +112,135 @@ def read_log(path: Path) -> Sequence[Attempt]:
                 attempts[-1].saved[step] = unix_nano
                 attempts[-1].checkpoint_seconds += value
     return attempts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """The time from the last step of an attempt until the next one had done as many steps."""
+
+    # Steps that were done when the attempt before ended.
+    last_step: int
+    # Steps in the checkpoint.
+    resumed_step: int
+    # From the last step before to the first step after.
+    recovery_seconds: float
+    # Done, but not in the checkpoint.
+    lost_steps: int
+    # From when the steps of the checkpoint were done, and it was written, to the last step before.
+    lost_seconds: float
+    # From the last step before until as many steps were done as ever before.
+    during_seconds: float
+    # Work of the ranks in that time, in batches of a rank.
+    during_batches: int
+    ranks_before: int
+    ranks_after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """The work of a training and its recoveries."""
+
+    steps: int
+    # Of ranks; lost ones do not count.
+    batches: int
+    # From the begin of the first attempt to the last step.
+    seconds: float
+    restarts: int
+    recoveries: Sequence[Recovery]
+    checkpoint_seconds: float
+    # Until the first restart; None: no step was done before it.
+    batches_per_second_before: float | None
+    # None: there was no restart.
+    batches_per_second_during: float | None
+    # From the end of the last recovery; None: nothing was left to do then.
+    batches_per_second_after: float | None
+    ranks_before: int
+    ranks_after: int
+
+
+def settle(attempts: Sequence[Attempt]) -> Account:
+    """Return the account of a training's attempts; the last of them did at least one step."""
+    ends = [*(attempt.first for attempt in attempts[1:]), attempts[-1].last]
+    working = [attempt for attempt in attempts if attempt.done]
+    recoveries, highest, rate_after = [], 0, None
+    for before, after in pairwise(working):
+        highest = max(highest, before.last)
+        recoveries.append(_recovery(before, after, highest))
+        back = _back(after, highest)
+        rate_after = _rate((after.last - back) * after.ranks, _seconds(after.done[back], after.done[after.last]))
+    first, last = attempts[0], attempts[-1]
+    return Account(
+        steps=last.last,
+        batches=sum((end - attempt.first) * attempt.ranks for attempt, end in zip(attempts, ends, strict=True)),
+        seconds=_seconds(first.began_unix_nano, last.done[last.last]),
+        restarts=len(attempts) - 1,
+        recoveries=recoveries,
+        checkpoint_seconds=sum(attempt.checkpoint_seconds for attempt in attempts),
+        batches_per_second_before=_rate(
+            (first.last - first.first) * first.ranks,
+            _seconds(first.began_unix_nano, first.done.get(first.last, first.began_unix_nano)),
+        ),
+        batches_per_second_during=_rate(
+            sum(recovery.during_batches for recovery in recoveries),
+            sum(recovery.during_seconds for recovery in recoveries),
+        ),
+        batches_per_second_after=rate_after,
+        ranks_before=first.ranks,
+        ranks_after=last.ranks,
+    )
+
+
+def report_account(account: Account, items_per_batch: int, unit: str, reporter: Reporter) -> None:
+    """Report the cost of restarts, and each recovery as an event.
+
+    Args:
+        account: the result of `settle`.
+        items_per_batch: items of a rank's batch.
+        unit: of throughput.
+        reporter: rank 0's.
+    """
+    for recovery in account.recoveries:
+        reporter.event("recovery", asdict(recovery))
+    reporter.result("restarts", account.restarts)
+    reporter.result("checkpoint_seconds", account.checkpoint_seconds, unit="s", phase="measure")
+    if not account.recoveries:
+        return
+    reporter.result("recovery_seconds", sum(r.recovery_seconds for r in account.recoveries), unit="s")
+    reporter.result("work_lost_steps", sum(r.lost_steps for r in account.recoveries))
+    reporter.result("work_lost_seconds", sum(r.lost_seconds for r in account.recoveries), unit="s")
+    reporter.result("ranks_before", account.ranks_before)
+    reporter.result("ranks_after", account.ranks_after)
+    for part in ("before", "during", "after"):
+        rate = getattr(account, f"batches_per_second_{part}")
+        if rate is not None:
+            reporter.result(f"throughput_{part}", rate * items_per_batch, unit=unit, phase="measure")
+
+
+def _recovery(before: Attempt, after: Attempt, highest: int) -> Recovery:
+    ended_unix_nano = before.done[before.last]
+    back = _back(after, highest)
+    return Recovery(
+        last_step=before.last,
+        resumed_step=after.first,
+        recovery_seconds=_seconds(ended_unix_nano, after.done[after.first + 1]),
+        lost_steps=before.last - after.first,
+        # A checkpoint of the last step was written after it.
+        lost_seconds=max(0.0, _seconds(before.left_unix_nano(after.first), ended_unix_nano)),
+        during_seconds=_seconds(ended_unix_nano, after.done[back]),
+        during_batches=(back - after.first) * after.ranks,
+        ranks_before=before.ranks,
+        ranks_after=after.ranks,
+    )
+
+
+def _back(after: Attempt, highest: int) -> int:
+    """Return the first step of an attempt that was as far as any before, or its last if it never was."""
+    return min(max(highest, after.first + 1), after.last)
+
+
+def _rate(batches: int, seconds: float) -> float | None:
+    return batches / seconds if batches and seconds > 0 else None
+
+
+def _seconds(began_unix_nano: int, ended_unix_nano: int) -> float:
+    return (ended_unix_nano - began_unix_nano) / 1e9
