@@ -173,8 +173,6 @@ class Reporter:
         Args:
             kind: operator, kernel, memcpy or memset.
             name: of the operator or kernel; at most some thousand characters.
-            calls: their number.
-            steps: the number of traced steps.
             cpu_seconds: its time on the host, with its callees; None: does not apply, as for the following.
             cpu_self_seconds: the same without its callees.
             gpu_seconds: its time on the GPU, with its callees.

@@ -82,7 +82,6 @@ class Follower:
         """Begin to follow.
 
         Args:
-            runs: their number.
             quiet_stdout: whether the programs' output goes to stderr.
             no_steps: the words on a run without steps, if some were asked for; empty: none were.
         """

@@ -37,7 +37,6 @@ class ProgressLine:
     """A line with the time, the steps, the rest and the GPUs of one run; empty until the run has been on for 1 s.
 
     Args:
-        run_id: the run.
         directory: the run's, where it reports its steps.
         read_gpus: returns the GPUs that a run uses, with their readings.
         usual_seconds: the duration of earlier repeats; None: unknown.

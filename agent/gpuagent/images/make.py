@@ -40,8 +40,6 @@ class Maker:
     """A maker of images for one environment.
 
     Args:
-        builder: of the environment's images.
-        records: the store of durations.
         report: receives each line of the tools' output.
     """
 

@@ -164,8 +164,6 @@ def ask_layers(python: str, name: str, parameters: Sequence[str], wanted: str) -
     """Return the table of the layers of a workload's network, in the format `wanted`.
 
     Args:
-        python: which has the workloads.
-        name: of the workload.
         parameters: each KEY=VALUE.
         wanted: table, json, csv or markdown.
 

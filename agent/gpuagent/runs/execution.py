@@ -48,7 +48,6 @@ class Changes:
     Args:
         changes: in the order of their times.
         command: returns the command that gives the run so many CPUs.
-        ended: is set once the run has ended.
     """
 
     def __init__(

@@ -191,7 +191,6 @@ class Planner:
         """Return the runs that `spec` asks for.
 
         Args:
-            spec: the request.
             from_owner: whether the agent's own user asks. With --allow-commands others may ask for as much, else only
                 for what can start no program of theirs.
             variables: the caller's environment variables; None: the agent's own.

@@ -68,7 +68,6 @@ class Dataset:
         """Fetch and unpack the dataset into `directory`, unless it is there.
 
         Args:
-            directory: created when it does not exist.
             mirrors: URLs of folders to fetch the archive from; empty: the dataset's own.
 
         Raises:
@@ -111,9 +110,7 @@ def fetch(file: RemoteFile, mirrors: Sequence[str], directory: Path) -> bool:
     """Fetch `file` into `directory` from the first mirror that has it; return False when it was there already.
 
     Args:
-        file: what to fetch.
         mirrors: URLs of folders that hold it.
-        directory: created when it does not exist.
 
     Raises:
         MisuseError: a mirror is not an http or https URL.

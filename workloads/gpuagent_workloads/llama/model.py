@@ -32,11 +32,8 @@ class Cache:
         """Store keys and values of new tokens, and return all up to `end`, each of shape (B, G, end, K).
 
         Args:
-            layer: its number.
             first: the first of the B sequences, which follow one another.
             positions_BL: places of the new tokens.
-            k_BGLK: keys.
-            v_BGLK: values.
             end: one more than the largest place.
         """
         count, length = positions_BL.shape
@@ -73,7 +70,6 @@ class Llama(nn.Module):
         """Return the features of each token before the output layer, shape (B, L, D).
 
         Args:
-            tokens_BL: the tokens.
             positions_BL: their places in their sequences; None: from 0 on.
             cache: of the tokens before; None: there are none.
             first: the first of the B sequences in the cache.

@@ -28,7 +28,6 @@ class LanguageModel(nn.Module):
         """Make the network; `materialise` gives it its weights.
 
         Args:
-            size: its shape.
             context: the most tokens of a sequence.
             lora: rank of adapters, which learn instead of the weights; None: all weights learn.
             recompute: keep only the input of each block, and compute the others again in the backward pass.
@@ -104,9 +103,6 @@ def materialise(model: LanguageModel, device: torch.device, seed: int, frozen: t
     Matrices get normal ones and norms ones; adapters begin without effect.
 
     Args:
-        model: the model.
-        device: where it trains.
-        seed: of the weights.
         frozen: type of weights that do not learn; None: float32.
     """
     if frozen is not None:

@@ -58,7 +58,6 @@ def run_ranks(what: str, ranks: int, device: torch.device, work: Work, reporter:
         ranks: number of processes, a GPU each.
         device: its type is that of all ranks' devices.
         work: can be pickled.
-        reporter: of this process.
 
     Raises:
         WorkloadError: a rank failed.

@@ -63,13 +63,9 @@ class Engine:
         """Make the model with random weights.
 
         Args:
-            size: of the model.
             context: most tokens of a request, prompt and answer together.
             slots: most requests at once.
             prefill: once that many tokens of prompts were read, running requests go on first.
-            device: where it runs.
-            dtype: of weights and cache.
-            seed: of the weights and of the choice of tokens.
         """
         torch.manual_seed(seed)
         before = torch.get_default_dtype()

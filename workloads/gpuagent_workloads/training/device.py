@@ -139,7 +139,6 @@ def is_built_for(built: Iterable[str], capability: tuple[int, int]) -> bool:
 
     Args:
         built: from `torch.cuda.get_arch_list()`.
-        capability: major and minor version.
     """
     return any(_runs_on(target, capability) for target in built)
 

@@ -152,11 +152,8 @@ def train(
     all must call this; they have parted when it returns.
 
     Args:
-        step: takes one step.
         config: the number of steps, and of items in a step.
         steps_per_epoch: steps of all ranks in a pass over the data.
-        device: where the steps run.
-        reporter: where to report.
         feed: the source of their batches, to report the time of waiting for it; None: not reported.
         progress: from `elastic.progress.resume`; None: one rank, from the beginning.
         interludes: what interrupts the measured steps; None: nothing.

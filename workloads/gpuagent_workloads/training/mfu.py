@@ -37,11 +37,6 @@ def report_mfu(
     With `palm` also `palm_flops_per_step` and, by these, `mfu_palm`.
 
     Args:
-        flops: model FLOPs of a step.
-        measured: the measured steps.
-        precision: of the steps.
-        device: of the steps.
-        reporter: where to report.
         palm: FLOPs of a step by PaLM's formula; None: it is not for this model.
     """
     if palm:
@@ -68,10 +63,7 @@ def report_arithmetic(
     """Report a step's model FLOPs in each arithmetic, such as `model_flops_tf32_per_step`.
 
     Args:
-        flops: model FLOPs of a step.
         narrow: their type of 16 bits; None: float32, or TF32 by the flags.
-        device: where they run.
-        reporter: where to report.
     """
     capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
     arithmetic = arithmetic_in_force(narrow, capability)

@@ -52,7 +52,6 @@ def minimum_bytes(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Ite
     holds where weights do not stay in a cache from one step to the next.
 
     Args:
-        model: the network.
         optimizer: after its first step, so that it has its state.
         batch: the tensors of a batch, as they arrive on the device.
     """

@@ -24,10 +24,6 @@ class Precision:
     def __init__(self, name: str, device: torch.device) -> None:
         """Set the flags.
 
-        Args:
-            name: the precision.
-            device: where the training runs.
-
         Raises:
             MisuseError: the device lacks it.
         """

@@ -43,8 +43,6 @@ class Session:
         """Begin the phase `setup`, meet the other ranks, and build the model or restore it from a checkpoint.
 
         Args:
-            config: how to train.
-            reporter: where to report.
             build: returns the model with new weights.
             make_optimizer: returns the optimizer of a model, given the number of ranks.
             make_schedule: returns the schedule of its learning rate, which advances after each epoch.
@@ -107,7 +105,6 @@ class Session:
         """Report the model's size, its FLOPs a step and, with batches, MFU and the least bytes a step.
 
         Args:
-            flops: of a step.
             palm: the same by PaLM's formula; None: it is not for this model.
         """
         report_counts(self.model, flops, self._reporter)

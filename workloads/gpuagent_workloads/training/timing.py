@@ -36,8 +36,6 @@ def time_calls(
     """Call `work` until `is_enough(calls made, seconds since the first)`, with an idle device at the start and the end.
 
     Args:
-        work: the timed function.
-        device: where it runs.
         is_enough: asked before each call.
         between: called before each call, and not timed.
     """
@@ -73,9 +71,6 @@ def median_seconds(work: Work, device: torch.device, repeats: int, budget_second
     """Return the median of the device's time for `work`, after a warm-up.
 
     Args:
-        work: the timed function.
-        device: where it runs.
-        repeats: the most calls.
         budget_seconds: limits the calls to what fits into it, but to no fewer than three; None: no limit.
     """
     time_calls(work, device, lambda count, _seconds: count == 2)

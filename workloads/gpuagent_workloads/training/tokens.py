@@ -28,7 +28,6 @@ def read_tokens(path: Path, vocabulary: int, at_least: int) -> npt.NDArray[np.ui
     It is read once in full, since a token outside the vocabulary would crash a GPU's kernel in mid-run.
 
     Args:
-        path: the file.
         vocabulary: the number of different tokens; the greatest is one less.
         at_least: the least number of tokens in the file.
 
@@ -82,8 +81,6 @@ def load_tokens(data: str, *, vocabulary: int, context: int, count: int, seed: i
         vocabulary: number of different tokens.
         context: tokens of a sequence; each stream has at least one more.
         count: synthetic tokens of each stream.
-        seed: of the synthetic ones.
-        reporter: where to report.
 
     Raises:
         DataError: a file is missing, damaged, too short or of another vocabulary.
@@ -112,10 +109,8 @@ def batches_of(
     """Yield tokens and their successors, both of shape (B, L), for each step of this rank.
 
     Args:
-        tokens: shape (count,).
         context: the length L of a sequence.
         order: of the first positions of sequences.
-        device: where the training runs.
     """
     window = np.arange(context + 1)
     for starts in order:

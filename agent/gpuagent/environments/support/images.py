@@ -50,7 +50,6 @@ def check_machine(image: Image, machine: str | None = None) -> Image:
     """Return the image, if this node can run its programs.
 
     Args:
-        image: the image.
         machine: the node's machine; by default the kernel's answer.
 
     Raises:

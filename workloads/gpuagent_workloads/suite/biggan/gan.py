@@ -98,14 +98,7 @@ class Gan:
     discriminator_loss: torch.Tensor
 
     def __init__(self, config: Config, device: torch.device, precision: Precision, ranks: Ranks) -> None:
-        """Build the networks on the device.
-
-        Args:
-            config: how to train.
-            device: where to train.
-            precision: of the training.
-            ranks: which train together.
-        """
+        """Build the networks on the device."""
         self._config, self._device, self._precision = config, device, precision
         self._normalise = Normalisation(MEAN, DEVIATION, device, channels_last=config.channels_last)
         # Not moved there: a CPU takes half a minute to make orthogonal matrices of this size.

@@ -107,7 +107,6 @@ class Generator(nn.Module):
 
         Args:
             ch: channels of the last block.
-            classes: their number.
         """
         super().__init__()
         self.class_embedding = nn.Embedding(classes, CLASS_FEATURES)
@@ -174,7 +173,6 @@ class Discriminator(nn.Module):
 
         Args:
             ch: channels of the first block.
-            classes: their number.
         """
         super().__init__()
         channels = [3, *(ch * factor for factor in CHANNELS)]

@@ -121,7 +121,6 @@ def minimum_bytes_per_step(gan: Gan, d_steps: int, batch: Iterable[torch.Tensor]
     Args:
         gan: after its first step.
         d_steps: updates of the discriminator.
-        batch: all tensors of one of them.
     """
     of_discriminator = minimum_bytes(gan.discriminator, gan.discriminator_optimizer, batch)
     of_generator = minimum_bytes(gan.generator, gan.generator_optimizer, ())

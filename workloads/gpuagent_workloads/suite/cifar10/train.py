@@ -85,8 +85,6 @@ def load_images(source: str, seed: int, reporter: Reporter) -> tuple[LabelledIma
 
     Args:
         source: directory with CIFAR-10's files, or `synthetic`.
-        seed: of synthetic images.
-        reporter: where to report.
 
     Raises:
         DataError: a file is missing or damaged.

@@ -342,8 +342,6 @@ def time_call(
     round goes an untimed call.
 
     Args:
-        prepared: the operation.
-        member: this process.
         calls: the most of them in a row; on slow links fewer, but two.
         rounds: how often they are made.
         among: the ranks whose time counts; None: all.

@@ -99,8 +99,6 @@ def step_minimum_bytes(layer: Layer, batch_size: int, backward: bool, value_byte
     the weights' are written, and where there are weights, they and the input are read again.
 
     Args:
-        layer: the layer.
-        batch_size: samples.
         backward: count the backward pass, too.
         value_bytes: of one value of any of the tensors.
     """
@@ -192,13 +190,7 @@ def forward_step(module: nn.Module, values: torch.Tensor) -> tuple[Work, Work]:
 
 
 def backward_step(module: nn.Module, values: torch.Tensor, output_shape: Sequence[int]) -> tuple[Work, Work]:
-    """Return the untimed work before each step, and the step: the output, then the gradients of input and weights.
-
-    Args:
-        module: the layer.
-        values: its input.
-        output_shape: of the whole batch.
-    """
+    """Return the untimed work before each step, and the step: the output, then the gradients of input and weights."""
     parameters = list(module.parameters())
     output_gradient = torch.randn(*output_shape, device=values.device, dtype=values.dtype)
     nothing = torch.zeros((), device=values.device, dtype=values.dtype, requires_grad=True)

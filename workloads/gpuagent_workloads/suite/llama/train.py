@@ -54,10 +54,7 @@ def shard(model: LanguageModel, strategy: str, ranks: int, device: torch.device,
     """Divide a model among all ranks, which have met; it may be on the meta device.
 
     Args:
-        model: the model.
         strategy: fsdp2 or tp.
-        ranks: their number.
-        device: where they train.
         narrow: type of 16 bits of autocast, in which FSDP2 then gathers weights; None: float32.
     """
     mesh = init_device_mesh(device.type, (ranks,))

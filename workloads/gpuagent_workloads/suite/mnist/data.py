@@ -164,8 +164,6 @@ def load_digits(source: str, seed: int, reporter: Reporter) -> tuple[LabelledIma
 
     Args:
         source: directory with the four IDX files, or `synthetic`.
-        seed: of synthetic digits.
-        reporter: where to report.
 
     Raises:
         DataError: a file is missing or damaged, or two differ in length.

@@ -163,8 +163,6 @@ def load_reviews(source: str, length: int, seed: int, reporter: Reporter) -> tup
     Args:
         source: directory with the reviews, or `synthetic`.
         length: words of each review.
-        seed: of synthetic reviews.
-        reporter: where to report.
 
     Raises:
         DataError: the reviews are missing or damaged.

@@ -245,9 +245,6 @@ def drive(
     """Put the load on the server by that many processes, and return what they measured, put together.
 
     Args:
-        config: the load.
-        target: the server.
-        clients: number of processes.
         on_begin: called when all processes are ready, with the times of the load; it may wait.
         start_seconds: the pause between that and the load.
 

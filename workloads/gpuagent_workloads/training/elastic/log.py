@@ -54,9 +54,6 @@ class StepLog:
         """Open the log.
 
         Args:
-            path: of the file.
-            device: where the steps run.
-            ranks: the number of ranks.
             goes_on: whether it continues earlier attempts; if not, the file is of another training.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if goes_on else os.O_TRUNC)
@@ -194,10 +191,7 @@ def report_account(account: Account, items_per_batch: int, unit: str, reporter: 
     """Report the cost of restarts, and each recovery as an event.
 
     Args:
-        account: the result of `settle`.
         items_per_batch: items of a rank's batch.
-        unit: of throughput.
-        reporter: rank 0's.
     """
     for recovery in account.recoveries:
         reporter.event("recovery", asdict(recovery))

@@ -80,7 +80,6 @@ def resume(config: TrainingConfig, ranks: Ranks, device: torch.device, parts: Ma
     Args:
         config: how to train; with --elastic, where checkpoints are.
         ranks: which train together, and have met.
-        device: where they train.
         parts: the content of a checkpoint, by name: networks (not their parallel or compiled forms), optimizers,
             schedules and the precision. Their state is restored.
 
