@@ -61,10 +61,13 @@ class Checked:
 
     def __post_init__(self) -> None:
         check(self)
-        self.check_together()
+        # Not by super(), which does not find the class that slots=True makes.
+        for kind in reversed(type(self).__mro__):
+            if "check_together" in vars(kind):
+                kind.check_together(self)
 
     def check_together(self) -> None:
-        """Check parameters that depend on one another.
+        """Check parameters of this class that depend on one another; those of the classes above are checked before.
 
         Raises:
             MisuseError: they contradict one another.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.measuring.host_memory import available_bytes
-from gpuagent_workloads.suite.gpu_burn.burn import PERIOD_SECONDS, alternate, period_seconds, products_per_period
+from gpuagent_workloads.suite.gpu_burn.burn import PERIOD_SECONDS, alternate, pace
 from gpuagent_workloads.suite.memory_burn import BLOCK_BYTES, hold
 from tests.unit.workloads.runs import (
     assert_gone,
@@ -121,8 +121,7 @@ def test_gpu_burn_reaches_its_load(load: int, tmp_path: Path) -> None:
 
 @given(share=st.floats(0.01, 1), product_seconds=st.floats(1e-6, 1))
 def test_work_makes_up_its_share_of_every_period(share: float, product_seconds: float) -> None:
-    products = products_per_period(share, product_seconds)
-    period = period_seconds(share, products, product_seconds)
+    products, period = pace(share, product_seconds)
     assert products * product_seconds / period == pytest.approx(share)
     # The period is the usual one, but for half a product more or less, and long enough for one.
     assert abs(period - PERIOD_SECONDS) <= product_seconds / share

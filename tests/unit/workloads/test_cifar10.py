@@ -6,8 +6,8 @@ import pytest
 from gpuagent_workloads.data.cifar import IMAGE_BYTES
 from gpuagent_workloads.data.images import make_images
 from gpuagent_workloads.suite.cifar10 import train
-from gpuagent_workloads.suite.cifar10.train import build_network, loss_on_meta_device
-from gpuagent_workloads.training.model import StepFlops, count_flops
+from gpuagent_workloads.suite.cifar10.train import build_network
+from gpuagent_workloads.training.model import StepFlops, count_network_flops
 from tests.unit.workloads.runs import convolution_by_hand, phases_of, results_of, run_config
 
 
@@ -49,7 +49,7 @@ def test_model_flops_are_those_counted_by_hand() -> None:
     # Four images, a multiplication and an addition each. Forward, gradients of the weights, gradients of the input; the
     # images need none.
     expected = StepFlops(convolutions=4 * 2 * (2 * first + 3 * second), products=4 * 2 * 3 * linear_layers)
-    assert count_flops(lambda: loss_on_meta_device(4)) == expected
+    assert count_network_flops(build_network, 4, 3, 32, 32) == expected
 
 
 @pytest.mark.parametrize(("side", "classes"), [(32, 10), (50, 3)])

@@ -51,8 +51,8 @@ def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes, complaint: st
 
 @given(content=st.binary(max_size=300))
 def test_arbitrary_bytes_are_refused(content: bytes) -> None:
-    with pytest.raises(ValueError, match=r"not consist of records"):
-        parse_binary(content)
+    with pytest.raises(DataError, match=r"not consist of records"):
+        parse_binary(content, Path("file"))
 
 
 def test_a_directory_without_the_files_is_refused_with_a_remedy(tmp_path: Path) -> None:

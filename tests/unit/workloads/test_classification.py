@@ -10,8 +10,7 @@ from torch import nn
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.suite.classification.networks import Vit, alexnet, resnet18, resnet50, vgg16
-from gpuagent_workloads.suite.classification.train import loss_on_meta_device
-from gpuagent_workloads.training.model import StepFlops, count_flops
+from gpuagent_workloads.training.model import StepFlops, count_network_flops
 from tests.unit.workloads.runs import Event, of_kind, phases_of, refusal, results_of, run_config, run_reporting
 from tests.unit.workloads.runs import convolution_by_hand as convolution
 
@@ -148,7 +147,7 @@ def test_model_flops_are_those_counted_by_hand(name: str) -> None:
     first, others, linear = BY_HAND[name]
     # Forward, gradients of the weights, gradients of the input; the images need none.
     expected = StepFlops(convolutions=2 * (2 * first + 3 * others), products=2 * 3 * linear)
-    assert count_flops(lambda: loss_on_meta_device(lambda: BUILDERS[name](1000), 1, 224)) == expected
+    assert count_network_flops(lambda: BUILDERS[name](1000), 1, 3, 224, 224) == expected
 
 
 def test_swapping_relu_and_pooling_changes_no_output() -> None:

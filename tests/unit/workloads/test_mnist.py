@@ -6,8 +6,8 @@ import torch
 
 from gpuagent_workloads.suite.mnist import data
 from gpuagent_workloads.suite.mnist.data import TEST_FILES, TRAIN_FILES, make_digits, read_digits
-from gpuagent_workloads.suite.mnist.train import build_network, loss_on_meta_device
-from gpuagent_workloads.training.model import count_flops
+from gpuagent_workloads.suite.mnist.train import build_network
+from gpuagent_workloads.training.model import count_network_flops
 from tests.unit.workloads.runs import (
     Event,
     of_kind,
@@ -107,7 +107,7 @@ def test_model_flops_are_those_counted_by_hand() -> None:
     linear_layers = 2 * (9216 * 128 + 128 * 10)
     # Forward, gradients of the weights, gradients of the input; the images need none.
     per_image = 2 * first_convolution + 3 * second_convolution + 3 * linear_layers
-    assert count_flops(lambda: loss_on_meta_device(64)).total == 64 * per_image
+    assert count_network_flops(build_network, 64, 1, 28, 28).total == 64 * per_image
 
 
 def test_synthetic_digits_depend_on_the_seed_alone_and_all_ten_occur() -> None:
@@ -134,7 +134,7 @@ def test_labels_and_images_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     for refused_images, refused_labels, complaint in (
         (images, labels[:4], "4 labels for the 5 images"),
         (images, np.array([0, 1, 2, 3, 10], dtype=np.uint8), "a label 10"),
-        (np.zeros((2, 27, 28), dtype=np.uint8), np.zeros(2, dtype=np.uint8), "2 × 27 × 28 values, not N × 28 × 28"),
+        (np.zeros((2, 27, 28), dtype=np.uint8), np.zeros(2, dtype=np.uint8), "in items of shape (28, 28)"),
     ):
         write_mnist(tmp_path, refused_images, refused_labels)
         assert complaint in refusal(read_digits, tmp_path, TRAIN_FILES)

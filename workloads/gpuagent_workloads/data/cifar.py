@@ -28,8 +28,6 @@ ORIGINAL_FILE_BYTES = 10_000 * (1 + IMAGE_BYTES)
 
 _TRAINING = re.compile(r"data_batch_\d+\.bin")
 
-_Fields = tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]
-
 
 def read_cifar10(directory: Path) -> tuple[LabelledImages, LabelledImages]:
     """Return the images to train on and those to test on, in shape (count, 32, 32, 3).
@@ -79,30 +77,21 @@ CIFAR10 = Dataset(
 )
 
 
-def parse_binary(content: bytes) -> _Fields:
-    """Return labels (count,) and images (count, 3072) of a binary file.
+def parse_binary(content: bytes, path: Path) -> npt.NDArray[np.uint8]:
+    """Return the records of a binary file, shape (count, 3073): a label, and an image.
 
     Raises:
-        ValueError: it is damaged; the message continues the file's name.
+        DataError: it is damaged.
     """
     if not content or len(content) % (1 + IMAGE_BYTES):
-        raise ValueError(f"does not consist of records of {1 + IMAGE_BYTES} bytes: it has {len(content)} bytes")
+        raise DataError(f"{path} does not consist of records of {1 + IMAGE_BYTES} bytes: it has {len(content)} bytes")
     records = np.frombuffer(content, np.uint8).reshape(-1, 1 + IMAGE_BYTES)
-    return records[:, 0], records[:, 1:]
+    if records[:, 0].max() >= CLASSES:
+        raise DataError(f"{path} has a label {records[:, 0].max()}; CIFAR-10's end at {CLASSES - 1}")
+    return records
 
 
 def _read_all(paths: Sequence[Path]) -> LabelledImages:
-    labels, images = zip(*(_read(path) for path in paths), strict=True)
-    planes = np.concatenate(images).reshape(-1, CHANNELS, SIDE, SIDE)
-    return LabelledImages(images=np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels=np.concatenate(labels))
-
-
-def _read(path: Path) -> _Fields:
-    content = read_file(path, MAX_BYTES)
-    try:
-        labels, images = parse_binary(content)
-    except ValueError as error:
-        raise DataError(f"{path} {error}") from error
-    if labels.max() >= CLASSES:
-        raise DataError(f"{path} has a label {labels.max()}; CIFAR-10's end at {CLASSES - 1}")
-    return labels, images
+    records = np.concatenate([parse_binary(read_file(path, MAX_BYTES), path) for path in paths])
+    planes = records[:, 1:].reshape(-1, CHANNELS, SIDE, SIDE)
+    return LabelledImages(images=np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels=records[:, 0])

@@ -57,7 +57,7 @@ class TrainingConfig(Checked):
     counters: str = parameter("none", help="count a step's executed FLOPs and bytes in an extra run", choices=COUNTERS)
 
     def check_together(self) -> None:
-        """Check what depends on several parameters; subclasses extend it."""
+        """Check what depends on several parameters."""
         if self.steps is not None and self.epochs is not None:
             raise MisuseError("--steps and --epochs exclude each other: give one of them")
         if self.counters != "none" and self.wants_torchrun:

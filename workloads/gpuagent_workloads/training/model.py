@@ -107,6 +107,13 @@ def count_flops(forward_loss: Callable[[], torch.Tensor], float8: Iterable[nn.Li
     return StepFlops(convolutions=int(convolutions), products=products, float8=float8_flops)
 
 
+def count_network_flops(build: Callable[[], nn.Module], *shape: int) -> StepFlops:
+    """Return the same of a network's step on a batch of that shape; a loss has no matrix products."""
+    with torch.device("meta"):
+        model, batch = build(), torch.empty(shape)
+    return count_flops(lambda: model(batch).sum())
+
+
 def make_adamw(
     model: nn.Module, learning_rate: float, betas: tuple[float, float], decay: float
 ) -> torch.optim.Optimizer:

@@ -80,6 +80,13 @@ def outline(networks: Mapping[str, nn.Module], forward: Callable[[], object]) ->
     return [row for row in rows if row]
 
 
+def outline_network(build: Callable[[], nn.Module], *shape: int, dtype: torch.dtype | None = None) -> list[LayerRow]:
+    """Return the layers of a network for a batch of that shape."""
+    with torch.device("meta"):
+        model, batch = build(), torch.empty(shape, dtype=dtype)
+    return outline({"": model}, lambda: model(batch))
+
+
 def _row(
     name: str, module: nn.Module, flops: int, weights: list[nn.Parameter], inputs: Any, output: Any, *, is_leaf: bool
 ) -> LayerRow:

@@ -50,9 +50,7 @@ class Config(ImageTrainingConfig):
     )
 
     def check_together(self) -> None:
-        """Check also the number of channels."""
-        # Named, since super() does not find the class that slots=True makes of this one.
-        ImageTrainingConfig.check_together(self)
+        """Check the number of channels."""
         if self.ch % CH_MULTIPLE:
             raise MisuseError(f"--ch must be a multiple of {CH_MULTIPLE}, for self-attention, not {self.ch}")
 

@@ -15,8 +15,8 @@ from gpuagent_workloads.data.images import LabelledImages, make_images
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import SYNTHETIC, ImageTrainingConfig
 from gpuagent_workloads.training.images import Normalisation, accuracy_percent, endless_batches
-from gpuagent_workloads.training.model import count_flops
-from gpuagent_workloads.training.outline import LayerRow, outline
+from gpuagent_workloads.training.model import count_network_flops
+from gpuagent_workloads.training.outline import LayerRow, outline_network
 from gpuagent_workloads.training.session import Session
 
 MEAN = DEVIATION = (0.5, 0.5, 0.5)
@@ -42,7 +42,7 @@ def train_and_test(config: ImageTrainingConfig, reporter: Reporter) -> None:
         return cross_entropy(session.forward(normalise(images)), labels)
 
     session.learn(loss, order.steps_per_epoch, endless_batches(train_images, order, session.device))
-    session.report(count_flops(lambda: loss_on_meta_device(config.batch_size)))
+    session.report(count_network_flops(build_network, config.batch_size, CHANNELS, SIDE, SIDE))
     reporter.result("accuracy", accuracy_percent(session.model, test_images, normalise, session.device), unit="%")
 
 
@@ -66,18 +66,7 @@ def build_network() -> nn.Module:
 
 def layers(config: ImageTrainingConfig) -> list[LayerRow]:
     """Return the layers of the network."""
-    with torch.device("meta"):
-        model = build_network()
-        images = torch.empty(config.batch_size, CHANNELS, SIDE, SIDE)
-    return outline({"": model}, lambda: model(images))
-
-
-def loss_on_meta_device(batch_size: int) -> torch.Tensor:
-    """Return the loss of a step on the meta device, where tensors have shapes but no values, to count its FLOPs."""
-    with torch.device("meta"):
-        images = torch.empty(batch_size, CHANNELS, SIDE, SIDE)
-        labels = torch.empty(batch_size, dtype=torch.long)
-        return cross_entropy(build_network()(images), labels)
+    return outline_network(build_network, config.batch_size, CHANNELS, SIDE, SIDE)
 
 
 def load_images(source: str, seed: int, reporter: Reporter) -> tuple[LabelledImages, LabelledImages]:

@@ -50,9 +50,7 @@ class ClassificationConfig(ImageTrainingConfig):
     )
 
     def check_together(self) -> None:
-        """Check also the changes of images."""
-        # Named, since super() does not find the class that slots=True makes of this one.
-        ImageTrainingConfig.check_together(self)
+        """Check the changes of images."""
         if self.data == SYNTHETIC and (self.crop or self.flip):
             raise MisuseError(
                 "--crop and --flip need --data DIRECTORY: synthetic images stay on the device as they are"
@@ -73,8 +71,7 @@ class VitConfig(ClassificationConfig):
     """The shared parameters, with images of whole patches."""
 
     def check_together(self) -> None:
-        """Check also the size of images."""
-        ClassificationConfig.check_together(self)
+        """Check the size of images."""
         if self.image_size % VIT_PATCH:
             raise MisuseError(f"--image-size {self.image_size} must be a multiple of {VIT_PATCH}, a patch's side")
 

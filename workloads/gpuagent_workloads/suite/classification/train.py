@@ -19,8 +19,8 @@ from gpuagent_workloads.suite.classification import ClassificationConfig, networ
 from gpuagent_workloads.suite.classification.networks import Vit
 from gpuagent_workloads.suite.classification.sources import open_source
 from gpuagent_workloads.training.images import Normalisation, accuracies_of, hits, named_accuracies
-from gpuagent_workloads.training.model import count_flops, make_adamw
-from gpuagent_workloads.training.outline import LayerRow, outline
+from gpuagent_workloads.training.model import count_network_flops, make_adamw
+from gpuagent_workloads.training.outline import LayerRow, outline_network
 from gpuagent_workloads.training.session import Session
 
 # Of ImageNet's channels, on a scale from 0 to 1.
@@ -80,17 +80,14 @@ class Network:
             return named_accuracies(hits(**latest), len(latest["labels"]), prefix="train_")
 
         session.learn(loss, order.steps_per_epoch, source.batches(order, session.device), accuracies)
-        session.report(count_flops(lambda: loss_on_meta_device(build, config.batch_size, config.image_size)))
+        session.report(count_network_flops(build, config.batch_size, 3, config.image_size, config.image_size))
         if config.test_images and reporter.rank == 0:
             for name, value in accuracies_of(session.model, source.test_batches(session.device), normalise).items():
                 reporter.result(name, value.item(), unit="%")
 
     def layers(self, config: ClassificationConfig) -> list[LayerRow]:
         """Return the layers of the network."""
-        with torch.device("meta"):
-            model = self.build(config)
-            images = torch.empty(config.batch_size, 3, config.image_size, config.image_size)
-        return outline({"": model}, lambda: model(images))
+        return outline_network(lambda: self.build(config), config.batch_size, 3, config.image_size, config.image_size)
 
 
 resnet18 = Network(build=lambda config: networks.resnet18(config.classes), learning_rate=0.1)
@@ -105,11 +102,3 @@ vit = Network(
     learning_rate=0.003 * LEARNING_RATE_BATCH_SIZE / 4096,
     make_optimizer=lambda model, rate: make_adamw(model, rate, (0.9, 0.999), 0.3),
 )
-
-
-def loss_on_meta_device(build: Callable[[], nn.Module], batch_size: int, side: int) -> torch.Tensor:
-    """Return the loss of a step on the meta device, where tensors have shapes but no values, to count its FLOPs."""
-    with torch.device("meta"):
-        images = torch.empty(batch_size, 3, side, side)
-        labels = torch.empty(batch_size, dtype=torch.long)
-        return cross_entropy(build()(images), labels)

@@ -29,9 +29,7 @@ class Config(TrainingConfig):
     data: str = parameter(SYNTHETIC, help="directory with cora.content and cora.cites, or synthetic", path=True)
 
     def check_together(self) -> None:
-        """Check also the number of ranks."""
-        # Named, since super() does not find the class that slots=True makes of this one.
-        TrainingConfig.check_together(self)
+        """Check the number of ranks."""
         if self.ranks > 1 or self.node_range != (1, 1):
             raise MisuseError(ONE_RANK)
 

@@ -32,9 +32,7 @@ class Config(TrainingConfig):
     data: str = parameter(SYNTHETIC, help="directory with train.bin and val.bin, or synthetic", path=True)
 
     def check_together(self) -> None:
-        """Check also the width."""
-        # Named, since super() does not find the class that slots=True makes of this one.
-        TrainingConfig.check_together(self)
+        """Check the width."""
         if self.width % self.heads:
             raise MisuseError(f"--width {self.width} must be a multiple of --heads, which is {self.heads}")
 

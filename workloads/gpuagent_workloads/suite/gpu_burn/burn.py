@@ -83,8 +83,7 @@ class Burner:
 
     def go_on(self, share: float, duration_seconds: float | None) -> None:
         """Multiply for `share` of the time until it is up; None: for ever."""
-        products = products_per_period(share, self._product_seconds)
-        period = period_seconds(share, products, self._product_seconds)
+        products, period = pace(share, self._product_seconds)
         self._products, self._began_seconds = 0, time.perf_counter()
         until_seconds = self._began_seconds + duration_seconds if duration_seconds else float("inf")
         alternate(lambda: self._multiply(products), period, lambda: time.perf_counter() >= until_seconds)
@@ -123,19 +122,17 @@ def _choose_precision(wanted: str, device: torch.device) -> str:
     return wanted
 
 
-def products_per_period(share: float, product_seconds: float) -> int:
-    """Return the number of matrix products in `share` of a period, at least one.
+def pace(share: float, product_seconds: float) -> tuple[int, float]:
+    """Return the number of products, at least one, and the period in which they take `share`.
+
+    The period is `PERIOD_SECONDS`, but for rounding to whole products.
 
     Args:
         share: from 0 to 1.
         product_seconds: the time of one on the idle GPU.
     """
-    return max(1, round(share * PERIOD_SECONDS / product_seconds))
-
-
-def period_seconds(share: float, products: int, product_seconds: float) -> float:
-    """Return the period in which the products take `share`: `PERIOD_SECONDS`, but for rounding."""
-    return products * product_seconds / share
+    products = max(1, round(share * PERIOD_SECONDS / product_seconds))
+    return products, products * product_seconds / share
 
 
 def alternate(

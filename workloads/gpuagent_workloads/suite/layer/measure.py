@@ -18,7 +18,7 @@ from gpuagent_workloads.suite.layer import Config
 from gpuagent_workloads.training.loop import MEASURE_SECONDS
 from gpuagent_workloads.training.mfu import report_arithmetic
 from gpuagent_workloads.training.model import StepFlops
-from gpuagent_workloads.training.outline import LayerRow, outline
+from gpuagent_workloads.training.outline import LayerRow, outline_network
 from gpuagent_workloads.training.timing import Call, Work, synchronize, time_calls
 
 
@@ -80,10 +80,7 @@ def build_layer(config: Config) -> Layer:
 def outline_layer(config: Config) -> list[LayerRow]:
     """Return the layer as the only one of a network."""
     layer = build_layer(config)
-    with torch.device("meta"):
-        module = layer.build()
-        values = torch.empty(config.batch_size, *layer.input_shape)
-    return outline({config.layer: module}, lambda: module(values))
+    return outline_network(layer.build, config.batch_size, *layer.input_shape)
 
 
 def step_flops(layer: Layer, batch_size: int, backward: bool) -> int:

@@ -55,9 +55,7 @@ class Config(TrainingConfig):
     data: str = parameter(SYNTHETIC, help="directory with train.bin and val.bin, or synthetic", path=True)
 
     def check_together(self) -> None:
-        """Check also what FP8 and the strategy need."""
-        # Named, since super() does not find the class that slots=True makes of this one.
-        TrainingConfig.check_together(self)
+        """Check what FP8 and the strategy need."""
         if self.precision == "fp8" and self.items_per_step % FLOAT8_MULTIPLE:
             raise MisuseError(
                 f"--precision fp8 needs a multiple of {FLOAT8_MULTIPLE} tokens a step, not --batch-size "

@@ -11,7 +11,6 @@ import struct
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -35,57 +34,33 @@ def read_idx(path: Path, item_shape: Sequence[int]) -> npt.NDArray[np.uint8]:
     Raises:
         DataError: the file cannot be read, or has another format.
     """
+    dimensions = 1 + len(item_shape)
     try:
         with path.open("rb") as raw:
-            compressed = raw.read(2) == _GZIP_MAGIC
-            raw.seek(0)
-            if not compressed:
-                return _read(raw, tuple(item_shape))
-            with gzip.GzipFile(fileobj=raw) as unpacked:
-                return _read(unpacked, tuple(item_shape))
+            is_packed = raw.read(2) == _GZIP_MAGIC
+        with gzip.open(path) if is_packed else path.open("rb") as stream:
+            head = stream.read(4 + 4 * dimensions)
+            expected = (_UNSIGNED_BYTES + bytes([dimensions]), struct.pack(f">{len(item_shape)}I", *item_shape))
+            if (head[:4], head[8:]) != expected or len(head) < 8:
+                raise DataError(
+                    f"{path} is not an IDX file of unsigned bytes in items of shape {tuple(item_shape)}: "
+                    f"it begins with {head.hex(' ') or 'nothing'}"
+                )
+            shape = (int.from_bytes(head[4:8], "big"), *item_shape)
+            size_bytes = math.prod(shape)
+            if not 0 < size_bytes <= MAX_BYTES:
+                raise DataError(f"{path} claims to hold {size_bytes} bytes; from 1 to {MAX_BYTES} are accepted")
+            # One byte more than expected, to notice trailing bytes.
+            values = stream.read(size_bytes + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path} is a damaged gzip file ({error}): fetch it again") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    except _NotIdxError as error:
-        raise DataError(f"{path} {error}") from error
-
-
-class _NotIdxError(Exception):
-    """A damaged IDX file; the message continues its name."""
-
-
-def _read(stream: IO[bytes] | gzip.GzipFile, item_shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
-    shape = _read_shape(stream, dimensions=1 + len(item_shape))
-    if shape[1:] != item_shape or shape[0] == 0:
-        raise _NotIdxError(f"holds {_times(shape)} values, not {_times(('N', *item_shape))}")
-    size_bytes = math.prod(shape)
-    if size_bytes > MAX_BYTES:
-        raise _NotIdxError(f"claims to hold {size_bytes} bytes, more than the {MAX_BYTES} that are accepted")
-    # One byte more than expected, to notice trailing bytes.
-    values = stream.read(size_bytes + 1)
-    if len(values) < size_bytes:
-        raise _NotIdxError(f"is truncated: {len(values)} of {size_bytes} bytes of values")
-    if len(values) > size_bytes:
-        raise _NotIdxError(f"goes on after its {size_bytes} bytes of values")
+    if len(values) != size_bytes:
+        fault = "is truncated: it has" if len(values) < size_bytes else "goes on: it has at least"
+        raise DataError(f"{path} {fault} {len(values)} bytes of values, and claims {size_bytes}")
     # Copied, since a view of bytes is read-only, which torch warns about.
     return np.frombuffer(values, np.uint8).reshape(shape).copy()
-
-
-def _read_shape(stream: IO[bytes] | gzip.GzipFile, dimensions: int) -> tuple[int, ...]:
-    magic = stream.read(4)
-    if magic[:3] != _UNSIGNED_BYTES or len(magic) < 4:
-        raise _NotIdxError(f"is not an IDX file of unsigned bytes: it begins with {magic.hex(' ') or 'nothing'}")
-    if magic[3] != dimensions:
-        raise _NotIdxError(f"has {magic[3]} dimensions, not {dimensions}")
-    counts = stream.read(4 * dimensions)
-    if len(counts) < 4 * dimensions:
-        raise _NotIdxError("is truncated within its dimensions")
-    return struct.unpack(f">{dimensions}I", counts)
-
-
-def _times(shape: Sequence[int | str]) -> str:
-    return " × ".join(str(length) for length in shape)
 
 
 # Pixels on each side of an image, as in MNIST.

@@ -12,8 +12,8 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.mnist.data import CLASSES, SIDE, load_digits
 from gpuagent_workloads.training.config import ImageTrainingConfig
 from gpuagent_workloads.training.images import accuracy_percent, endless_batches
-from gpuagent_workloads.training.model import count_flops
-from gpuagent_workloads.training.outline import LayerRow, outline
+from gpuagent_workloads.training.model import count_network_flops
+from gpuagent_workloads.training.outline import LayerRow, outline_network
 from gpuagent_workloads.training.session import Session
 
 # Of MNIST's pixels, on a scale from 0 to 1.
@@ -39,7 +39,7 @@ def train_and_test(config: ImageTrainingConfig, reporter: Reporter) -> None:
         return nll_loss(session.forward(normalise(images)), labels)
 
     session.learn(loss, order.steps_per_epoch, endless_batches(train_digits, order, session.device))
-    session.report(count_flops(lambda: loss_on_meta_device(config.batch_size)))
+    session.report(count_network_flops(build_network, config.batch_size, 1, SIDE, SIDE))
     reporter.result("accuracy", accuracy_percent(session.model, test_digits, normalise, session.device), unit="%")
 
 
@@ -63,20 +63,9 @@ def build_network() -> nn.Module:
 
 def layers(config: ImageTrainingConfig) -> list[LayerRow]:
     """Return the layers of the network."""
-    with torch.device("meta"):
-        model = build_network()
-        images = torch.empty(config.batch_size, 1, SIDE, SIDE)
-    return outline({"": model}, lambda: model(images))
+    return outline_network(build_network, config.batch_size, 1, SIDE, SIDE)
 
 
 def normalise(images: torch.Tensor) -> torch.Tensor:
     """Turn bytes (batch, 28, 28) into what the network expects: (batch, 1, 28, 28)."""
     return ((images.float() / 255 - MEAN) / DEVIATION).unsqueeze(1)
-
-
-def loss_on_meta_device(batch_size: int) -> torch.Tensor:
-    """Return the loss of a step on the meta device, where tensors have shapes but no values, to count its FLOPs."""
-    with torch.device("meta"):
-        images = torch.empty(batch_size, SIDE, SIDE, dtype=torch.uint8)
-        labels = torch.empty(batch_size, dtype=torch.long)
-        return nll_loss(build_network()(normalise(images)), labels)

@@ -17,7 +17,7 @@ from gpuagent_workloads.suite.sentiment.data import PADDING, VOCABULARY, Encoded
 from gpuagent_workloads.training.device import choose_device, upload
 from gpuagent_workloads.training.model import StepFlops
 from gpuagent_workloads.training.order import Order
-from gpuagent_workloads.training.outline import LayerRow, outline
+from gpuagent_workloads.training.outline import LayerRow, outline_network
 from gpuagent_workloads.training.session import Session
 
 EMBEDDING, HIDDEN = 100, 256
@@ -141,10 +141,7 @@ def train_and_test(config: Config, reporter: Reporter) -> None:
 
 def layers(config: Config) -> list[LayerRow]:
     """Return the layers of the network."""
-    with torch.device("meta"):
-        model = build_network(config.model)
-        words_BL = torch.empty(config.batch_size, config.length, dtype=torch.long)
-    return outline({"": model}, lambda: model(words_BL))
+    return outline_network(lambda: build_network(config.model), config.batch_size, config.length, dtype=torch.long)
 
 
 def refuse_missing_kernel(model: str) -> None:
