@@ -1,4 +1,4 @@
-"""Print the figures of the code: size, private functions used once, comments, wording, and circles between packages.
+"""Print the figures of the code: size, private functions used once, comments, and circles between packages.
 
 `python scripts/code_figures.py [TREE …]` prints a column for each tree, so that two checkouts stand side by side.
 """
@@ -9,27 +9,15 @@ import re
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGES = ("agent", "collector", "workloads", "proto", "deploy", "scripts")
-OPENINGS = re.compile(r"\s*(What|How|Whether|Who|Where|Which)\b")
-TOLD = re.compile(r"\b(tell|tells|told|telling)\b", re.IGNORECASE)
 
 
 def python_files(tree: Path, *folders: str) -> list[Path]:
     """Return the Python files of `folders`, without generated ones."""
     found = (path for folder in folders for path in (tree / folder).rglob("*.py"))
     return sorted(path for path in found if "_pb2" not in path.name and "fixtures" not in path.parts)
-
-
-def docstrings(module: ast.Module) -> Iterator[str]:
-    """Yield every docstring, those behind a constant or attribute included."""
-    for node in ast.walk(module):
-        for statement in getattr(node, "body", None) or () if not isinstance(node, ast.Lambda | ast.IfExp) else ():
-            match statement:
-                case ast.Expr(value=ast.Constant(value=str(text))):
-                    yield text
 
 
 def one_use_share(modules: list[ast.Module]) -> float:
@@ -92,13 +80,8 @@ def figures(tree: Path) -> dict[str, str]:
         tests = [path for path in tests if path not in benchmarks]
     texts = [path.read_text(encoding="utf-8") for path in sources]
     modules = [ast.parse(text) for text in texts]
-    documentation = [text for module in modules for text in docstrings(module)]
-    words = sum(len(text.split()) for text in documentation)
-    openings = sum(bool(OPENINGS.match(text)) for text in documentation)
-    told = sum(len(TOLD.findall(text)) for text in documentation)
     sizes = [text.count("\n") for text in texts]
-    readme = (tree / "README.md").read_text(encoding="utf-8")
-    agent = tree / "agent" / "gpuagent"
+    packages = ("agent/gpuagent", "collector/gpuagent_collector", "workloads/gpuagent_workloads")
     return {
         "source: lines": f"{sum(sizes):,}",
         "source: files": f"{len(sources):,}",
@@ -108,19 +91,7 @@ def figures(tree: Path) -> dict[str, str]:
         "benchmarks: lines": f"{lines_of(benchmarks):,}",
         "private functions used once, %": f"{one_use_share(modules):.0f}",
         "comments a code line": f"{sum(map(comment_lines, texts)) / sum(map(code_lines, texts)):.3f}",
-        "docstrings that open with What, How, Who …, per 1,000 words": f"{1000 * openings / words:.2f}",
-        "tell, told per 1,000 words of docstring": f"{1000 * told / words:.2f}",
-        "README: words": f"{len(readme.split()):,}",
-        "README: lines": str(readme.count("\n")),
-        "modules at the agent's root": str(len(list(agent.glob("*.py")))),
-        "packages in circles": str(
-            sum(
-                map(
-                    circles,
-                    (agent, tree / "collector" / "gpuagent_collector", tree / "workloads" / "gpuagent_workloads"),
-                )
-            )
-        ),
+        "packages in circles": str(sum(circles(tree / package) for package in packages)),
     }
 
 

@@ -9,10 +9,18 @@ from pathlib import Path
 
 from deploy.kubernetes import credentials
 from deploy.kubernetes.cluster import NAMESPACE, Cluster, find_context, need_kubectl, render
-from deploy.kubernetes.composition import COLLECTOR, SERVICE, Deployment, compose, only, overlays, without
-from deploy.kubernetes.lake import Lake
+from deploy.kubernetes.composition import (
+    COLLECTOR,
+    SERVICE,
+    Deployment,
+    Lake,
+    Retention,
+    compose,
+    only,
+    overlays,
+    without,
+)
 from deploy.kubernetes.problems import DeployError, MisuseError, confirm
-from deploy.kubernetes.retention import Retention
 
 _AGENTS = "daemonset/gpuagent-agent"
 # A new node pulls the images and waits for its GPU driver.

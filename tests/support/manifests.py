@@ -10,9 +10,7 @@ from typing import Any
 
 import yaml
 
-from deploy.kubernetes.composition import Deployment, compose
-from deploy.kubernetes.lake import Lake
-from deploy.kubernetes.retention import Retention
+from deploy.kubernetes.composition import Deployment, Lake, Retention, compose
 
 KUBERNETES = Path(__file__).parents[2] / "deploy/kubernetes"
 OVERLAYS = ("generic", "gke", "no-gpu", "openshift", "scale")

@@ -25,7 +25,7 @@ from gpuagent_workloads.llama.presets import PRESETS
 from gpuagent_workloads.parameters import Parameter, parameters_of
 from gpuagent_workloads.registry import WORKLOADS, find
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.summary import FORMATS, summarise
+from gpuagent_workloads.summary import summarise
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.workload import Workload
 
@@ -221,19 +221,15 @@ cli.add_command(WorkloadGroup(execute, name="run", help="Run a workload.", subco
 
 def _print_layers(workload: Workload[Any], config: Any) -> None:
     group = click.get_current_context().parent
-    click.echo(summarise(workload, config, group.params["wanted"] if group else "table"), nl=False)
+    click.echo(summarise(workload, config, as_json=bool(group and group.params["as_json"])), nl=False)
 
-
-_FORMAT = click.Option(
-    ["--format", "wanted"], type=click.Choice(FORMATS), default="table", show_default=True, help="Form of the table."
-)
 
 cli.add_command(
     WorkloadGroup(
         _print_layers,
         name="summary",
         help="List the layers of a workload's network.",
-        params=[_FORMAT],
+        params=[click.Option(["--json", "as_json"], is_flag=True, help="Print a JSON array.")],
         subcommand_metavar="WORKLOAD ...",
     )
 )

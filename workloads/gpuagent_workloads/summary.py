@@ -1,7 +1,5 @@
-"""The table of a workload's layers: as text of 80 columns, CSV, JSON or Markdown."""
+"""The table of a workload's layers: as text of 80 columns, or JSON."""
 
-import csv
-import io
 import json
 import pkgutil
 from collections.abc import Sequence
@@ -14,15 +12,13 @@ from gpuagent_workloads.workload import Workload
 if TYPE_CHECKING:
     from gpuagent_workloads.training.outline import LayerRow
 
-FORMATS = ("table", "json", "csv", "markdown")
-
 _WIDTH = 80
 _HEADINGS = ("layer", "type", "output", "parameters", "FLOPs", "bytes")
 _TYPE_WIDTH = 14
 
 
-def summarise(workload: Workload[Any], config: Any, wanted: str) -> str:
-    """Return the layers of a workload's network in the wanted format.
+def summarise(workload: Workload[Any], config: Any, *, as_json: bool) -> str:
+    """Return the layers of a workload's network as a table, or as JSON.
 
     Raises:
         MisuseError: it has no network.
@@ -30,24 +26,9 @@ def summarise(workload: Workload[Any], config: Any, wanted: str) -> str:
     if workload.layers is None:
         raise MisuseError(f"{workload.name} has no network whose layers could be listed")
     rows: Sequence[LayerRow] = pkgutil.resolve_name(workload.layers)(config)
-    if wanted == "json":
+    if as_json:
         return json.dumps([asdict(row) for row in rows], indent=2) + "\n"
-    if wanted == "csv":
-        return _as_csv(rows)
-    cells = [_HEADINGS, *map(_cells, rows), _totals(rows)]
-    if wanted == "markdown":
-        ruler = ("---", "---", "---", "--:", "--:", "--:")
-        return "".join(f"| {' | '.join(line)} |\n" for line in (cells[0], ruler, *cells[1:]))
-    return _as_text(cells)
-
-
-def _as_csv(rows: Sequence["LayerRow"]) -> str:
-    file = io.StringIO()
-    writer = csv.DictWriter(file, asdict(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({**asdict(row), "output_shape": _shape(row)})
-    return file.getvalue()
+    return _as_text([_HEADINGS, *map(_cells, rows), _totals(rows)])
 
 
 def _cells(row: "LayerRow") -> tuple[str, ...]:

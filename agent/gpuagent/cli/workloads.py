@@ -16,7 +16,7 @@ Examples:
   gpuagent workloads gpt
   gpuagent workloads --json
   gpuagent workloads resnet50 --summary --param batch-size=1
-  gpuagent workloads biggan --summary --format csv > biggan.csv
+  gpuagent workloads biggan --summary --json > biggan.json
 """
 
 
@@ -28,21 +28,13 @@ Examples:
 @click.option(
     "--param", "parameters", multiple=True, metavar="KEY=VALUE", help="With --summary: a parameter; repeatable."
 )
-@click.option(
-    "--format",
-    "wanted",
-    type=click.Choice(["table", "json", "csv", "markdown"]),
-    help="With --summary: form of the table.  [default: table]",
-)
-def command(
-    names: tuple[str, ...], python: str, as_json: bool, summary: bool, parameters: tuple[str, ...], wanted: str | None
-) -> None:
+def command(names: tuple[str, ...], python: str, as_json: bool, summary: bool, parameters: tuple[str, ...]) -> None:
     """List the built-in workloads, or the parameters of some.
 
     Without names: one line for each. With --summary: each layer's output shape, parameters, FLOPs and bytes.
     """
-    if not summary and (parameters or wanted):
-        raise MisuseError("--param and --format are for --summary, which is missing")
+    if not summary and parameters:
+        raise MisuseError("--param is for --summary, which is missing")
     if summary and len(names) != 1:
         raise MisuseError("--summary needs one workload, such as: gpuagent workloads resnet50 --summary")
     catalogue = Catalogue(python)
@@ -50,7 +42,7 @@ def command(
         for name in names:
             catalogue.find(name)
         if summary:
-            click.echo(ask_layers(python, names[0], parameters, wanted or ("json" if as_json else "table")), nl=False)
+            click.echo(ask_layers(python, names[0], parameters, as_json=as_json), nl=False)
             return
         if names or as_json:
             click.echo(ask(python, as_json=as_json, names=names), nl=False)

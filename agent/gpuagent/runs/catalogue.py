@@ -160,19 +160,15 @@ def ask(python: str, *, as_json: bool, names: Sequence[str] = ()) -> str:
     return done.stdout
 
 
-def ask_layers(python: str, name: str, parameters: Sequence[str], wanted: str) -> str:
-    """Return the table of the layers of a workload's network, in the format `wanted`.
-
-    Args:
-        parameters: each KEY=VALUE.
-        wanted: table, json, csv or markdown.
+def ask_layers(python: str, name: str, parameters: Sequence[str], *, as_json: bool) -> str:
+    """Return the table of the layers of a workload's network; `parameters` are each KEY=VALUE.
 
     Raises:
         MisuseError: the workload has no network, or a parameter is invalid.
         GpuAgentError: it cannot be made for another reason.
     """
     given = [f"--param={parameter}" for parameter in parameters]
-    done = _run(python, "summary", f"--format={wanted}", name, *given)
+    done = _run(python, "summary", *(["--json"] if as_json else []), name, *given)
     if done.returncode != 0:
         reason = _last_line(done.stderr).removeprefix("error: ")
         raise MisuseError(reason) if done.returncode == 2 else GpuAgentError(reason)

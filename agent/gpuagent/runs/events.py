@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import cast
 
 from gpuagent.environments.support.run_files import read_run_file
+from gpuagent.runs.output import redact_text
 from gpuagent.runs.printed import PRINTED_FILE
-from gpuagent.runs.redaction import redact_text
 from gpuagent.runs.steps import RunSteps
 from gpuagent.sampling.rows import Row
 from gpuagent.sources.source import Value

@@ -19,10 +19,10 @@ import psutil
 from gpuagent.environments import ClientError, Ending, Job, Launch, ask_client
 from gpuagent.environments.support.run_files import read_run_file
 from gpuagent.runs.events import EventTailer
+from gpuagent.runs.output import redact_text
 from gpuagent.runs.planning import Interference, PlannedRun
 from gpuagent.runs.printed import PrintedSteps
 from gpuagent.runs.processes import SupervisedProcess
-from gpuagent.runs.redaction import redact_text
 from gpuagent.runs.start_up import StartUp
 from gpuagent.sources.source import Value
 from gpuagent.sources.support.files import parse_flat

@@ -9,9 +9,8 @@ from gpuagent.environments import Image
 from gpuagent.images.records import ImageRecords
 from gpuagent.runs.events import Digest
 from gpuagent.runs.execution import Execution, Outcome
-from gpuagent.runs.output import STREAMS, read_piece
+from gpuagent.runs.output import STREAMS, read_piece, redact_arguments, redact_text
 from gpuagent.runs.planning import PlannedRun
-from gpuagent.runs.redaction import redact_arguments, redact_text
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent.sources.source import Value
 from gpuagent_common.own_module import shown_command

@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from deploy.kubernetes.composition import Deployment
-from deploy.kubernetes.lake import Lake
+from deploy.kubernetes.composition import Deployment, Lake, Retention
 from deploy.kubernetes.problems import MisuseError
-from deploy.kubernetes.retention import Retention
 from gpuagent_common.connection import is_open_to_others
 
 STORE = "ducklake:postgres:host=db1 dbname=lake"

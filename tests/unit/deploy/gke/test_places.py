@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from deploy.gcp.accelerators import ACCELERATORS, RETIRED, find_accelerator
 from deploy.gcp.gcloud import GcloudError, Refusal, Shell
-from deploy.gcp.places import free_gpus, parse_zones
-from deploy.gcp.resources import Resource, search
+from deploy.gcp.resources import Resource, free_gpus, parse_zones, search
 from deploy.kubernetes.problems import DeployError
 from tests.unit.deploy.gke import google_cloud as texts
 
