@@ -25,7 +25,6 @@ WORKLOADS: tuple[tuple[str, ...], ...] = (
     ("gpt", "--precision", "bf16", "--compile"),
     ("llama", "--model", "1b", "--precision", "bf16"),
     ("llama", "--model", "1b", "--precision", "bf16", "--compile"),
-    ("vit", "--precision", "bf16"),
     *(("layer", "--layer", layer) for layer in ("relu", "maxpool", "conv", "linear")),
 )
 
