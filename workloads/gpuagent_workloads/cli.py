@@ -1,4 +1,4 @@
-"""The command line: `python -m gpuagent_workloads list | summary | run | prepare | check | serve`."""
+"""The command line: `python -m gpuagent_workloads list | run | prepare | check | serve`."""
 
 import os
 import shlex
@@ -25,7 +25,6 @@ from gpuagent_workloads.llama.presets import PRESETS
 from gpuagent_workloads.parameters import Parameter, parameters_of
 from gpuagent_workloads.registry import WORKLOADS, find
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.summary import summarise
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.workload import Workload
 
@@ -217,22 +216,6 @@ def execute(workload: Workload[Any], config: Any) -> None:
 
 
 cli.add_command(WorkloadGroup(execute, name="run", help="Run a workload.", subcommand_metavar="WORKLOAD ..."))
-
-
-def _print_layers(workload: Workload[Any], config: Any) -> None:
-    group = click.get_current_context().parent
-    click.echo(summarise(workload, config, as_json=bool(group and group.params["as_json"])), nl=False)
-
-
-cli.add_command(
-    WorkloadGroup(
-        _print_layers,
-        name="summary",
-        help="List the layers of a workload's network.",
-        params=[click.Option(["--json", "as_json"], is_flag=True, help="Print a JSON array.")],
-        subcommand_metavar="WORKLOAD ...",
-    )
-)
 
 
 cli.add_command(serve)

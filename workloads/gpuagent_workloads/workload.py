@@ -35,8 +35,6 @@ class Workload(Generic[ConfigT]):
     # `module:function` of the program, called with the Config and a Reporter. A name, so that listing workloads does
     # not import torch, which takes seconds.
     entry: str
-    # `module:function` that returns the layers of its network (`training.outline`) for a Config. None: it has none.
-    layers: str | None = None
     # The phase that begins before the entry's module is imported.
     first_phase: str = "prepare"
     # `module:function` that fetches its data, called with a directory and mirrors. None: there is nothing to fetch.

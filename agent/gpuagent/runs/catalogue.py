@@ -151,34 +151,9 @@ def ask(python: str, *, as_json: bool, names: Sequence[str] = ()) -> str:
     Raises:
         GpuAgentError: the package is missing, or does not answer.
     """
-    done = _run(python, "list", *names, *(["--json"] if as_json else []))
-    if done.returncode != 0:
-        raise GpuAgentError(
-            f"{python} has no workloads ({_last_line(done.stderr)}); "
-            "run in a checkout: pip install '.[workloads]', or choose another Python with --python"
-        )
-    return done.stdout
-
-
-def ask_layers(python: str, name: str, parameters: Sequence[str], *, as_json: bool) -> str:
-    """Return the table of the layers of a workload's network; `parameters` are each KEY=VALUE.
-
-    Raises:
-        MisuseError: the workload has no network, or a parameter is invalid.
-        GpuAgentError: it cannot be made for another reason.
-    """
-    given = [f"--param={parameter}" for parameter in parameters]
-    done = _run(python, "summary", *(["--json"] if as_json else []), name, *given)
-    if done.returncode != 0:
-        reason = _last_line(done.stderr).removeprefix("error: ")
-        raise MisuseError(reason) if done.returncode == 2 else GpuAgentError(reason)
-    return done.stdout
-
-
-def _run(python: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     try:
-        return subprocess.run(
-            [*module_command(python, _PACKAGE), *arguments],
+        done = subprocess.run(
+            [*module_command(python, _PACKAGE), "list", *names, *(["--json"] if as_json else [])],
             env={**os.environ, "PYTHONIOENCODING": "utf-8"},
             capture_output=True,
             encoding="utf-8",
@@ -188,11 +163,13 @@ def _run(python: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise GpuAgentError(f"{python} cannot list its workloads: {error}; choose another with --python") from error
-
-
-def _last_line(errors: str) -> str:
-    *_, last = ["no reason given", *errors.strip().splitlines()]
-    return last
+    if done.returncode != 0:
+        *_, last_line = ["no reason given", *done.stderr.strip().splitlines()]
+        raise GpuAgentError(
+            f"{python} has no workloads ({last_line}); "
+            "run in a checkout: pip install '.[workloads]', or choose another Python with --python"
+        )
+    return done.stdout
 
 
 def parse_list(text: str) -> Sequence[Workload]:

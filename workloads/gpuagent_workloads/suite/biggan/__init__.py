@@ -76,7 +76,6 @@ WORKLOAD = Workload(
     "H200; on the host 3 GB, estimated",
     config=Config,
     entry="gpuagent_workloads.suite.biggan.train:train_gan",
-    layers="gpuagent_workloads.suite.biggan.train:layers",
     preparation=PREPARATION,
     dataset=DATASET,
 )

@@ -25,7 +25,6 @@ from gpuagent_workloads.training.loop import Feed, Interlude, Interludes, train
 from gpuagent_workloads.training.mfu import report_mfu
 from gpuagent_workloads.training.model import count_flops, minimum_bytes, report_counts
 from gpuagent_workloads.training.order import Order
-from gpuagent_workloads.training.outline import LayerRow, outline
 from gpuagent_workloads.training.progress import Position
 from gpuagent_workloads.training.session import set_up
 
@@ -79,18 +78,6 @@ def _make_interludes(gan: Gan, config: Config, folder: Path, device: torch.devic
             Interlude(name="save", every=config.save_every if reporter.rank == 0 else None, work=write),
             Interlude(name="test", every=config.test_every if reporter.rank == 0 else None, work=test),
         ],
-    )
-
-
-def layers(config: Config) -> list[LayerRow]:
-    """Return the layers of both networks: a batch of made images, and their scores."""
-    device = torch.device("meta")
-    with device:
-        generator, discriminator = build_networks(config)
-    noise_BN, labels_B = draw(config, device)
-    return outline(
-        {"generator": generator, "discriminator": discriminator},
-        lambda: discriminator(generator(noise_BN, labels_B), labels_B),
     )
 
 

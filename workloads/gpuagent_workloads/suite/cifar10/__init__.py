@@ -32,6 +32,5 @@ WORKLOAD = Workload(
     memory="about 0.8 GB of the host's and, on a GPU, 0.1 GB beside the CUDA context",
     config=Config,
     entry="gpuagent_workloads.suite.cifar10.train:train_and_test",
-    layers="gpuagent_workloads.suite.cifar10.train:layers",
     preparation="gpuagent_workloads.data.cifar:CIFAR10.prepare",
 )

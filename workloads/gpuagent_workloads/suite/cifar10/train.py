@@ -16,7 +16,6 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import SYNTHETIC, ImageTrainingConfig
 from gpuagent_workloads.training.images import Normalisation, accuracy_percent, endless_batches
 from gpuagent_workloads.training.model import count_network_flops
-from gpuagent_workloads.training.outline import LayerRow, outline_network
 from gpuagent_workloads.training.session import Session
 
 MEAN = DEVIATION = (0.5, 0.5, 0.5)
@@ -62,11 +61,6 @@ def build_network() -> nn.Module:
         nn.ReLU(),
         nn.Linear(84, CLASSES),
     )
-
-
-def layers(config: ImageTrainingConfig) -> list[LayerRow]:
-    """Return the layers of the network."""
-    return outline_network(build_network, config.batch_size, CHANNELS, SIDE, SIDE)
 
 
 def load_images(source: str, seed: int, reporter: Reporter) -> tuple[LabelledImages, LabelledImages]:

@@ -87,7 +87,6 @@ WORKLOADS = tuple(
         memory=f"on the device about {memory}",
         config=Vgg16Config if name == "vgg16" else ClassificationConfig,
         entry=f"gpuagent_workloads.suite.classification.train:{name}.train",
-        layers=f"gpuagent_workloads.suite.classification.train:{name}.layers",
         preparation=PREPARATION,
         dataset=DATASET,
     )

@@ -18,7 +18,6 @@ from gpuagent_workloads.suite.classification import ClassificationConfig, networ
 from gpuagent_workloads.suite.classification.sources import open_source
 from gpuagent_workloads.training.images import Normalisation, accuracies_of, hits, named_accuracies
 from gpuagent_workloads.training.model import count_network_flops
-from gpuagent_workloads.training.outline import LayerRow, outline_network
 from gpuagent_workloads.training.session import Session
 
 # Of ImageNet's channels, on a scale from 0 to 1.
@@ -73,10 +72,6 @@ class Network:
         if config.test_images and reporter.rank == 0:
             for name, value in accuracies_of(session.model, source.test_batches(session.device), normalise).items():
                 reporter.result(name, value.item(), unit="%")
-
-    def layers(self, config: ClassificationConfig) -> list[LayerRow]:
-        """Return the layers of the network."""
-        return outline_network(lambda: self.build(config), config.batch_size, 3, config.image_size, config.image_size)
 
 
 resnet18 = Network(build=lambda config: networks.resnet18(config.classes), learning_rate=0.1)

@@ -43,7 +43,6 @@ WORKLOAD = Workload(
     memory="about 0.4 GB of the host's and, on a GPU, a few MB beside the CUDA context",
     config=Config,
     entry="gpuagent_workloads.suite.gcn.train:train_and_test",
-    layers="gpuagent_workloads.suite.gcn.train:layers",
     preparation="gpuagent_workloads.data.cora:CORA.prepare",
     dataset="cora",
 )

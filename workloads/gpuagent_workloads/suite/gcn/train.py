@@ -23,7 +23,6 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.gcn import ONE_RANK
 from gpuagent_workloads.training.config import SYNTHETIC, TrainingConfig
 from gpuagent_workloads.training.model import StepFlops
-from gpuagent_workloads.training.outline import LayerRow
 from gpuagent_workloads.training.session import Session
 
 
@@ -221,28 +220,6 @@ def step_flops(model: nn.Module, x_NW: SparseMatrix, a_NN: SparseMatrix) -> Step
     first = 2 * (2 * x_NW.stored * hidden) + 2 * (2 * a_NN.stored * hidden)
     weights = 3 * (2 * a_NN.matrix.shape[0] * hidden * subjects)
     return StepFlops(convolutions=0, products=first + weights + 2 * (2 * a_NN.stored * subjects))
-
-
-def layers(config: TrainingConfig) -> list[LayerRow]:
-    """Return the two graph convolutions, by formula: sparse products count by their stored values."""
-    graph = load_graph(config.data, config.seed, Reporter(None))
-    x_NW, a_NN = (make(graph, torch.device("cpu")) for make in (features, adjacency))
-    papers, words = graph.words.shape
-    subjects = int(graph.subjects.max()) + 1
-    first = 2 * HIDDEN * (x_NW.stored + a_NN.stored)
-    second = 2 * subjects * (papers * HIDDEN + a_NN.stored)
-    return [
-        LayerRow(
-            layer=name,
-            type="graph convolution",
-            output_shape=(papers, outputs),
-            parameters=inputs * outputs,
-            flops=flops,
-            output_bytes=4 * papers * outputs,
-            moved_bytes=None,
-        )
-        for name, inputs, outputs, flops in (("w1", words, HIDDEN, first), ("w2", HIDDEN, subjects, second))
-    ]
 
 
 def load_graph(source: str, seed: int, reporter: Reporter) -> CitationGraph:

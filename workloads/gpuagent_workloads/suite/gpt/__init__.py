@@ -51,5 +51,4 @@ WORKLOAD = Workload(
     memory="in float32 2 GB for weights and optimizer and 1.2 GB a sequence: 12 GB with the defaults, estimated",
     config=Config,
     entry="gpuagent_workloads.suite.gpt.train:train_and_validate",
-    layers="gpuagent_workloads.suite.gpt.train:layers",
 )

@@ -12,7 +12,6 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.gpt import Config
 from gpuagent_workloads.training.model import StepFlops, make_adamw
 from gpuagent_workloads.training.order import Order
-from gpuagent_workloads.training.outline import LayerRow, outline
 from gpuagent_workloads.training.progress import Progress
 from gpuagent_workloads.training.session import Session
 from gpuagent_workloads.training.tokens import Stream, batches_of, load_tokens
@@ -126,14 +125,6 @@ def train_and_validate(config: Config, reporter: Reporter) -> None:
     session.learn(session.forward, steps_per_epoch, batches)
     session.report(step_flops(config))
     reporter.result("validation_loss", _validation_loss(session.model, tokens.validation, config, session.device))
-
-
-def layers(config: Config) -> list[LayerRow]:
-    """Return the layers of the network, with its loss."""
-    with torch.device("meta"):
-        model = Gpt(config)
-        tokens_BL = torch.empty(config.batch_size, config.context, dtype=torch.long)
-        return outline({"": model}, lambda: model(tokens_BL, tokens_BL))
 
 
 def _validation_loss(model: nn.Module, tokens: Stream, config: Config, device: torch.device) -> float:

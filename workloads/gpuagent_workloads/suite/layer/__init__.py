@@ -84,5 +84,4 @@ WORKLOAD = Workload(
     memory="on the device, by default 0.2 GB, linear 0.5 GB, conv 7 GB; up to three times that with --backward",
     config=Config,
     entry="gpuagent_workloads.suite.layer.measure:measure",
-    layers="gpuagent_workloads.suite.layer.measure:outline_layer",
 )

@@ -18,7 +18,6 @@ from gpuagent_workloads.suite.layer import Config
 from gpuagent_workloads.training.loop import MEASURE_SECONDS
 from gpuagent_workloads.training.mfu import report_arithmetic
 from gpuagent_workloads.training.model import StepFlops
-from gpuagent_workloads.training.outline import LayerRow, outline_network
 from gpuagent_workloads.training.timing import Call, Work, synchronize, time_calls
 
 
@@ -75,12 +74,6 @@ def build_layer(config: Config) -> Layer:
         operations_per_output=2 * inputs * kernel**2,
         weights=outputs * inputs * kernel**2 + outputs,
     )
-
-
-def outline_layer(config: Config) -> list[LayerRow]:
-    """Return the layer as the only one of a network."""
-    layer = build_layer(config)
-    return outline_network(layer.build, config.batch_size, *layer.input_shape)
 
 
 def step_flops(layer: Layer, batch_size: int, backward: bool) -> int:

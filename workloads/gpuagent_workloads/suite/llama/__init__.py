@@ -121,5 +121,4 @@ WORKLOAD = Workload(
     memory="16 bytes a parameter for float32 weights, gradients and optimizer (1b: 20 GB), and activations",
     config=Config,
     entry="gpuagent_workloads.suite.llama.train:train",
-    layers="gpuagent_workloads.suite.llama.train:layers",
 )

@@ -28,7 +28,6 @@ from gpuagent_workloads.suite.llama import Config
 from gpuagent_workloads.training.device import choose_device
 from gpuagent_workloads.training.model import StepFlops, count_flops, make_adamw, palm_flops
 from gpuagent_workloads.training.order import Order
-from gpuagent_workloads.training.outline import LayerRow, outline
 from gpuagent_workloads.training.precision import AUTOCAST
 from gpuagent_workloads.training.progress import Progress
 from gpuagent_workloads.training.ranks import Ranks
@@ -184,13 +183,6 @@ def palm_step_flops(config: Config) -> StepFlops:
     if config.precision == "fp8":
         float8 = 6 * sum(layer.weight.numel() for layer in float8_layers(model).values()) * config.items_per_step
     return StepFlops(convolutions=0, products=total - float8, float8=float8)
-
-
-def layers(config: Config) -> list[LayerRow]:
-    """Return the layers of the network, with its loss."""
-    model = _on_meta_device(config)
-    tokens_BL = torch.empty(config.batch_size, config.context, dtype=torch.long, device="meta")
-    return outline({"": model}, lambda: model(tokens_BL, tokens_BL))
 
 
 def _on_meta_device(config: Config, *, recompute: bool = False, chunk: int | None = None) -> LanguageModel:

@@ -13,7 +13,6 @@ from gpuagent_workloads.suite.mnist.data import CLASSES, SIDE, load_digits
 from gpuagent_workloads.training.config import ImageTrainingConfig
 from gpuagent_workloads.training.images import accuracy_percent, endless_batches
 from gpuagent_workloads.training.model import count_network_flops
-from gpuagent_workloads.training.outline import LayerRow, outline_network
 from gpuagent_workloads.training.session import Session
 
 # Of MNIST's pixels, on a scale from 0 to 1.
@@ -59,11 +58,6 @@ def build_network() -> nn.Module:
         nn.Linear(128, CLASSES),
         nn.LogSoftmax(dim=1),
     )
-
-
-def layers(config: ImageTrainingConfig) -> list[LayerRow]:
-    """Return the layers of the network."""
-    return outline_network(build_network, config.batch_size, 1, SIDE, SIDE)
 
 
 def normalise(images: torch.Tensor) -> torch.Tensor:

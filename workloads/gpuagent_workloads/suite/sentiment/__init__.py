@@ -38,6 +38,5 @@ WORKLOAD = Workload(
     memory="about 0.8 GB of the host's and, on a GPU, 0.1 GB (rnn) to 1.5 GB (transformer), estimated",
     config=Config,
     entry="gpuagent_workloads.suite.sentiment.train:train_and_test",
-    layers="gpuagent_workloads.suite.sentiment.train:layers",
     preparation="gpuagent_workloads.suite.sentiment.data:fetch_reviews",
 )

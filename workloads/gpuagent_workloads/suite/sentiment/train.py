@@ -17,7 +17,6 @@ from gpuagent_workloads.suite.sentiment.data import PADDING, VOCABULARY, Encoded
 from gpuagent_workloads.training.device import choose_device, upload
 from gpuagent_workloads.training.model import StepFlops
 from gpuagent_workloads.training.order import Order
-from gpuagent_workloads.training.outline import LayerRow, outline_network
 from gpuagent_workloads.training.session import Session
 
 EMBEDDING, HIDDEN = 100, 256
@@ -137,11 +136,6 @@ def train_and_test(config: Config, reporter: Reporter) -> None:
     session.learn(loss, order.steps_per_epoch, _endless_batches(train_reviews, order, session.device))
     session.report(step_flops(config.model, config.batch_size, config.length))
     reporter.result("accuracy", _accuracy_percent(session.model, test_reviews, session.device), unit="%")
-
-
-def layers(config: Config) -> list[LayerRow]:
-    """Return the layers of the network."""
-    return outline_network(lambda: build_network(config.model), config.batch_size, config.length, dtype=torch.long)
 
 
 def refuse_missing_kernel(model: str) -> None:
