@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent.environments.support.inside import user_name
+from gpuagent.environments.support.common import user_name
 from tests.support.programs import found, need, unavailable
 from tests.support.servers import until
 

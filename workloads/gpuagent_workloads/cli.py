@@ -130,8 +130,7 @@ def serve(
     import torch
     import uvicorn
 
-    from gpuagent_workloads.serving.app import Server
-    from gpuagent_workloads.serving.engine import Engine
+    from gpuagent_workloads.server import Engine, Server
     from gpuagent_workloads.training.device import choose_device
 
     if threads:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuagent.cli.connection import CLIENT_CERTIFICATE_OPTIONS, check_address, checked_tls
-from gpuagent.cli.options import identity_options
+from gpuagent.cli.options import CLIENT_CERTIFICATE_OPTIONS, check_address, checked_tls, identity_options
 from gpuagent.delivery.joined import MAX_JOIN_CHARACTERS, Joined
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.naming import check_name

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuagent.cli.connection import env_option
 from gpuagent.cli.node_agent import raise_failure, report_undelivered
-from gpuagent.cli.options import agent_config, agent_options, complete_workloads, run_options
+from gpuagent.cli.options import agent_config, agent_options, complete_workloads, env_option, run_options
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.service_manager import notify, watchdog_seconds
 

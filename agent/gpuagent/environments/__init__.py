@@ -22,7 +22,7 @@ from gpuagent.environments.environment import (
 from gpuagent.environments.kubernetes import Kubernetes
 from gpuagent.environments.podman import Podman
 from gpuagent.environments.slurm import Slurm, SlurmContainer
-from gpuagent.environments.support.clients import ClientError, ask_client
+from gpuagent.environments.support.common import ClientError, ask_client
 from gpuagent_common.errors import MisuseError
 
 # Every environment there is. A new one is a file here and a line in this tuple.

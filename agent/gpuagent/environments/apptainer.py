@@ -9,18 +9,22 @@ from pathlib import Path
 import psutil
 
 from gpuagent.environments.environment import Ending, Image, ImageUnavailableError, Job, Launch
-from gpuagent.environments.support.clients import need_program
-from gpuagent.environments.support.images import check_machine, elf_machine, machine_of, need_name
-from gpuagent.environments.support.inside import (
+from gpuagent.environments.support.common import (
     Container,
     cache_directory,
+    check_machine,
+    elf_machine,
     has_nvidia_gpu,
+    limit_options,
+    machine_of,
+    need_name,
+    need_program,
+    refuse_changes,
     site_words,
     variables,
     working_directory,
     writable_places,
 )
-from gpuagent.environments.support.limits import limit_options, refuse_changes
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import NO_LIMITS, Limits
 

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from gpuagent.environments.environment import Environment, Job, Launch
-from gpuagent.environments.support.limits import check_pinned, pin_command
+from gpuagent.environments.support.common import check_pinned, pin_command
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import Limits
 

@@ -4,17 +4,21 @@ import os
 from pathlib import Path
 
 from gpuagent.environments.environment import Ending, Image, ImageUnavailableError, Job, Launch
-from gpuagent.environments.support.clients import last_line, need_program
-from gpuagent.environments.support.images import check_machine, elf_machine, need_name
-from gpuagent.environments.support.inside import (
+from gpuagent.environments.support.common import (
     Container,
     cache_directory,
+    check_machine,
+    check_pinned,
+    elf_machine,
+    last_line,
+    need_name,
+    need_program,
+    pin_command,
     site_words,
     user_name,
     working_directory,
     writable_places,
 )
-from gpuagent.environments.support.limits import check_pinned, pin_command
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.limits import Limits
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpuagent.environments.support.clients import ClientError, ask_client
+from gpuagent.environments.support.common import ClientError, ask_client
 from gpuagent.environments.support.container_engine import Engine
 
 

@@ -29,9 +29,19 @@ from gpuagent.environments.environment import (
     Span,
 )
 from gpuagent.environments.support import job_client
-from gpuagent.environments.support.clients import ClientError, ask_client, find_processes, has_run, need_program
-from gpuagent.environments.support.images import need_name
-from gpuagent.environments.support.inside import Container, has_nvidia_gpu, site_words
+from gpuagent.environments.support.common import (
+    ClientError,
+    Container,
+    ask_client,
+    find_processes,
+    has_nvidia_gpu,
+    has_run,
+    need_name,
+    need_program,
+    read_run_file,
+    refuse_changes,
+    site_words,
+)
 from gpuagent.environments.support.job_manifest import (
     DELIVER_SECONDS,
     SELF_GRACE_SECONDS,
@@ -42,8 +52,6 @@ from gpuagent.environments.support.job_manifest import (
     pod_spec,
     service_manifest,
 )
-from gpuagent.environments.support.limits import refuse_changes
-from gpuagent.environments.support.run_files import read_run_file
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.limits import Limits
 

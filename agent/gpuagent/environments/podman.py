@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpuagent.environments.environment import EnvironmentUnavailableError
+from gpuagent.environments.support.common import site_words
 from gpuagent.environments.support.container_engine import Engine
-from gpuagent.environments.support.inside import site_words
 from gpuagent_common.folders import expand_user
 
 # Where Podman looks for its helpers besides PATH: `helper_binaries_dir` in containers.conf(5).

@@ -10,10 +10,19 @@ from functools import partial
 from pathlib import Path
 
 from gpuagent.environments.environment import Ending, Environment, EnvironmentUnavailableError, Image, Job, Launch, Span
-from gpuagent.environments.support.clients import ClientError, ask_client, find_processes, need_program
-from gpuagent.environments.support.inside import Container, signal_of_shell_code, site_words, working_directory
-from gpuagent.environments.support.limits import refuse_changes, whole_cpus
-from gpuagent.environments.support.run_files import read_run_file
+from gpuagent.environments.support.common import (
+    ClientError,
+    Container,
+    ask_client,
+    find_processes,
+    need_program,
+    read_run_file,
+    refuse_changes,
+    signal_of_shell_code,
+    site_words,
+    whole_cpus,
+    working_directory,
+)
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import NO_LIMITS, Limits
 

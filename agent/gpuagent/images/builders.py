@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuagent.environments.support.clients import ClientError, ask_client
-from gpuagent.environments.support.inside import site_words, user_name
+from gpuagent.environments.support.common import ClientError, ask_client, site_words, user_name
 from gpuagent_common.errors import MisuseError
 
 Command = Sequence[str]

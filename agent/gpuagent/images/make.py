@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuagent.environments import EnvironmentUnavailableError, Image, find_environment
-from gpuagent.environments.support.clients import last_line, need_program
+from gpuagent.environments.support.common import last_line, need_program
 from gpuagent.images.builders import Builder, Command, Work
 from gpuagent.images.recipe import Ingredients, build_arguments, write_context
 from gpuagent.images.records import Durations, ImageRecords

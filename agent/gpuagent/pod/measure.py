@@ -25,7 +25,7 @@ from gpuagent.agent_config import AgentConfig
 from gpuagent.cli.follow import OutputCopy
 from gpuagent.delivery.uplink import Delivery
 from gpuagent.environments import Ending, Environment, Image, Job, Launch
-from gpuagent.environments.support.inside import Container
+from gpuagent.environments.support.common import Container
 from gpuagent.environments.support.job_manifest import SCC_VARIABLE
 from gpuagent.runs.elsewhere import SHOWN_RESULTS, SelfRecord
 from gpuagent.runs.events import EventTailer

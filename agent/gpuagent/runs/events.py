@@ -10,7 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import cast
 
-from gpuagent.environments.support.run_files import read_run_file
+from gpuagent.environments.support.common import read_run_file
 from gpuagent.runs.output import redact_text
 from gpuagent.runs.printed import PRINTED_FILE
 from gpuagent.runs.steps import RunSteps

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from gpuagent.environments import ClientError, Ending, Job, Launch, ask_client
-from gpuagent.environments.support.run_files import read_run_file
+from gpuagent.environments.support.common import read_run_file
 from gpuagent.runs.events import EventTailer
 from gpuagent.runs.output import redact_text
 from gpuagent.runs.planning import Interference, PlannedRun

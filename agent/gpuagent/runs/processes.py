@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from gpuagent.environments.environment import GRACE_SECONDS
-from gpuagent.environments.support.run_files import read_run_file
+from gpuagent.environments.support.common import read_run_file
 from gpuagent.runs import supervisor
 
 _LOG = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpuagent_workloads.training.elastic.log import Attempt, read_log
+from gpuagent_workloads.training.restarts import Attempt, read_log
 from tests.support.servers import until
 from tests.unit.workloads.runs import environment_with, of_kind, phases_of, read_events, results_of, workloads_command
 

@@ -23,8 +23,8 @@ from gpuagent.environments import (
 from gpuagent.environments.apptainer import read_sif
 from gpuagent.environments.podman import Podman
 from gpuagent.environments.slurm import find_step
-from gpuagent.environments.support import container_engine, inside
-from gpuagent.environments.support.images import check_machine, elf_machine, machine_of
+from gpuagent.environments.support import common, container_engine
+from gpuagent.environments.support.common import check_machine, elf_machine, machine_of
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.limits import NO_LIMITS, CpuChange, Limits
 
@@ -40,7 +40,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "OMP_NUM_THREADS", "GPUAGENT_DEBUG", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(inside, "user_name", lambda: "ada")
+    monkeypatch.setattr(common, "user_name", lambda: "ada")
     for module in ("apptainer", "support.container_engine", "kubernetes"):
         monkeypatch.setattr(f"gpuagent.environments.{module}.has_nvidia_gpu", lambda: True)
     return tmp_path

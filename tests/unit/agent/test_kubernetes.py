@@ -24,7 +24,7 @@ from gpuagent.environments import (
     find_environment,
 )
 from gpuagent.environments.kubernetes import find_pod
-from gpuagent.environments.support import inside, job_client
+from gpuagent.environments.support import common, job_client
 from gpuagent.environments.support.job_client import JobError, disruption, short_reason, terminated, waiting_reason
 from gpuagent.environments.support.job_manifest import Site, job_manifest, job_name
 from gpuagent.runs.elsewhere import read_report
@@ -97,7 +97,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     for name in ("KUBERNETES_SERVICE_HOST", "GPUAGENT_KUBERNETES_ARGS", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(inside, "user_name", lambda: "ada")
+    monkeypatch.setattr(common, "user_name", lambda: "ada")
     monkeypatch.setattr("gpuagent.environments.support.job_manifest.user_name", lambda: "ada")
     monkeypatch.setattr("gpuagent.environments.kubernetes.has_nvidia_gpu", lambda: True)
     (tmp_path / "data").mkdir()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent.cli.connection import take_connection
+from gpuagent.cli.options import take_connection
 from gpuagent.delivery.joined import Joined, split
 from gpuagent_common.connection import DEFAULT_ADDRESS, TlsFiles, configuration_folder, default_token_file, read_token
 from gpuagent_common.errors import GpuAgentError, MisuseError

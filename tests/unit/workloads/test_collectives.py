@@ -14,7 +14,7 @@ import torch
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
-from gpuagent_workloads.measuring.ranks import Member, bus_bandwidth, bus_factor, run_ranks
+from gpuagent_workloads.measuring.setup import Member, bus_bandwidth, bus_factor, run_ranks
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.collectives import OPERATIONS, Config, parse_sizes
 from gpuagent_workloads.suite.collectives.measure import exchange, measure, prepare
@@ -171,7 +171,7 @@ def print_and_wait(member: Member, _reporter: Reporter) -> None:
 def test_no_rank_survives_a_killed_run() -> None:
     program = (
         "from functools import partial; import torch\n"
-        "from gpuagent_workloads.measuring.ranks import run_ranks\n"
+        "from gpuagent_workloads.measuring.setup import run_ranks\n"
         "from gpuagent_workloads.report import Reporter\n"
         "from tests.unit.workloads.test_collectives import print_and_wait\n"
         "if __name__ == '__main__': run_ranks('a test', 2, torch.device('cpu'), print_and_wait, Reporter(None))\n"

@@ -12,8 +12,16 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.compiling import compiled, private_cache, refusal
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.loop import Feed, run_window, train
-from gpuagent_workloads.training.mfu import Arithmetic, arithmetic_in_force, describe, ideal_seconds, report_mfu
-from gpuagent_workloads.training.model import StepFlops, count_flops, report_minimum_bytes
+from gpuagent_workloads.training.model import (
+    Arithmetic,
+    StepFlops,
+    arithmetic_in_force,
+    count_flops,
+    describe,
+    ideal_seconds,
+    report_mfu,
+    report_minimum_bytes,
+)
 from gpuagent_workloads.training.peaks import PEAKS, Peaks, peaks_of, report_datasheet
 from gpuagent_workloads.training.precision import Precision
 from tests.unit.workloads.runs import reported

@@ -13,13 +13,12 @@ from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import NonFiniteError, WorkloadError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
-from gpuagent_workloads.training.elastic.log import Attempt, StepLog, read_log, report_account, settle
-from gpuagent_workloads.training.elastic.progress import CHECKPOINT, LOG, restore, resume, save
 from gpuagent_workloads.training.launch import launch
 from gpuagent_workloads.training.loop import train
 from gpuagent_workloads.training.order import Order
-from gpuagent_workloads.training.progress import Position
+from gpuagent_workloads.training.progress import CHECKPOINT, LOG, Position, restore, resume, save
 from gpuagent_workloads.training.ranks import Ranks
+from gpuagent_workloads.training.restarts import Attempt, StepLog, read_log, report_account, settle
 from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of
 
 CPU = torch.device("cpu")

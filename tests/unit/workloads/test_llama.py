@@ -8,8 +8,7 @@ import torch
 
 from gpuagent_workloads.llama.model import Cache, Llama
 from gpuagent_workloads.llama.presets import PRESETS
-from gpuagent_workloads.serving.app import decode, encode
-from gpuagent_workloads.serving.engine import Engine, Request
+from gpuagent_workloads.server import Engine, Request, decode, encode
 
 CPU = torch.device("cpu")
 TINY = PRESETS["tiny"]

@@ -155,7 +155,7 @@ def train(
         config: the number of steps, and of items in a step.
         steps_per_epoch: steps of all ranks in a pass over the data.
         feed: the source of their batches, to report the time of waiting for it; None: not reported.
-        progress: from `elastic.progress.resume`; None: one rank, from the beginning.
+        progress: from `progress.resume`; None: one rank, from the beginning.
         interludes: what interrupts the measured steps; None: nothing.
         figures: returns others of a step than its loss, by name, that are still on the device.
 

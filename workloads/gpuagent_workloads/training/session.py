@@ -16,13 +16,18 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.compiling import compiled
 from gpuagent_workloads.training.config import ImageTrainingConfig, TrainingConfig
 from gpuagent_workloads.training.device import choose_device, report_device, report_software
-from gpuagent_workloads.training.elastic.progress import resume
 from gpuagent_workloads.training.images import placed
 from gpuagent_workloads.training.loop import Feed, Figures, train
-from gpuagent_workloads.training.mfu import report_arithmetic, report_mfu
-from gpuagent_workloads.training.model import StepFlops, report_counts, report_minimum_bytes
+from gpuagent_workloads.training.model import (
+    StepFlops,
+    report_arithmetic,
+    report_counts,
+    report_mfu,
+    report_minimum_bytes,
+)
 from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.precision import Precision
+from gpuagent_workloads.training.progress import resume
 from gpuagent_workloads.training.ranks import Ranks, parallel
 
 # The tensors of a batch, on the device.

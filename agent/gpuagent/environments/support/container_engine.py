@@ -19,19 +19,25 @@ from gpuagent.environments.environment import (
     Launch,
     Span,
 )
-from gpuagent.environments.support.clients import ClientError, ask_client, has_run, last_line, need_program
-from gpuagent.environments.support.images import check_machine, machine_of, need_name
-from gpuagent.environments.support.inside import (
+from gpuagent.environments.support.common import (
+    ClientError,
     Container,
+    ask_client,
     cache_directory,
+    check_machine,
     has_nvidia_gpu,
+    has_run,
+    last_line,
+    limit_options,
+    machine_of,
+    need_name,
+    need_program,
+    read_run_file,
     site_words,
     variables,
     working_directory,
     writable_places,
 )
-from gpuagent.environments.support.limits import limit_options
-from gpuagent.environments.support.run_files import read_run_file
 from gpuagent_common.limits import Limits
 
 # The beginnings of a site's options that request GPUs themselves.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuagent.environments.environment import Image, Job
-from gpuagent.environments.support.inside import (
+from gpuagent.environments.support.common import (
     cache_directory,
     user_name,
     variables,

@@ -20,12 +20,10 @@ from gpuagent_workloads.suite.biggan.gan import (
 from gpuagent_workloads.suite.biggan.networks import SIDE, build_networks, draw
 from gpuagent_workloads.suite.classification import ClassificationConfig
 from gpuagent_workloads.suite.classification.sources import open_source
-from gpuagent_workloads.training.elastic.progress import resume, save
 from gpuagent_workloads.training.loop import Feed, Interlude, Interludes, train
-from gpuagent_workloads.training.mfu import report_mfu
-from gpuagent_workloads.training.model import count_flops, minimum_bytes, report_counts
+from gpuagent_workloads.training.model import count_flops, minimum_bytes, report_counts, report_mfu
 from gpuagent_workloads.training.order import Order
-from gpuagent_workloads.training.progress import Position
+from gpuagent_workloads.training.progress import Position, resume, save
 from gpuagent_workloads.training.session import set_up
 
 

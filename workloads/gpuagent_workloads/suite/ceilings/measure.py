@@ -9,8 +9,17 @@ from functools import partial
 import torch
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.measuring.ranks import BACKENDS, Member, bus_bandwidth, run_ranks
-from gpuagent_workloads.measuring.setup import free_gpu_bytes, set_up_device, tf32_set, type_of, why_not
+from gpuagent_workloads.measuring.setup import (
+    BACKENDS,
+    Member,
+    bus_bandwidth,
+    free_gpu_bytes,
+    run_ranks,
+    set_up_device,
+    tf32_set,
+    type_of,
+    why_not,
+)
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.ceilings import Config
 from gpuagent_workloads.suite.collectives.measure import prepare, time_call

@@ -13,8 +13,7 @@ import torch.distributed as dist
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.measuring.host_memory import available_bytes
-from gpuagent_workloads.measuring.ranks import BACKENDS, Member, bus_bandwidth, run_ranks
-from gpuagent_workloads.measuring.setup import free_gpu_bytes, set_up_device
+from gpuagent_workloads.measuring.setup import BACKENDS, Member, bus_bandwidth, free_gpu_bytes, run_ranks, set_up_device
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.collectives import Config, parse_operations, parse_sizes
 from gpuagent_workloads.training.timing import time_calls

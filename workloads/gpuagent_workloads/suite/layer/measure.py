@@ -16,8 +16,7 @@ from gpuagent_workloads.parameters import parse_size
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.layer import Config
 from gpuagent_workloads.training.loop import MEASURE_SECONDS
-from gpuagent_workloads.training.mfu import report_arithmetic
-from gpuagent_workloads.training.model import StepFlops
+from gpuagent_workloads.training.model import StepFlops, report_arithmetic
 from gpuagent_workloads.training.timing import Call, Work, synchronize, time_calls
 
 
