@@ -38,7 +38,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 install: $(VENV)/.installed ## Install everything a user needs into .venv
 
 demo: $(VENV)/.installed ## Run MNIST quiet and beside a CPU load, and compare (under 3 minutes on 2 quiet cores)
-	@$(BIN)/python scripts/demo.py
+	@mkdir -p demo-data && cd demo-data && PATH="$(abspath $(BIN)):$$PATH" gpuagent bench mnist --with none --with cpu-burn --rounds 4 --warm-up 0 --anew
 
 test: $(VENV)/.installed-dev ## Run the quick tests, of every feature's main path, JOBS=3 at a time (5 minutes on 2 quiet cores; ARGS='-k spool' narrows them)
 	$(PYTEST) -m 'not slow'

@@ -43,7 +43,6 @@ LONGEST = (
     "load/",
     "launch/",
     "fault/",
-    "test_demo",
     "browser/",
     "integration/",
     "unit/workloads",

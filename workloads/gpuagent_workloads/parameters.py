@@ -64,7 +64,7 @@ class Checked:
         # Not by super(), which does not find the class that slots=True makes.
         for kind in reversed(type(self).__mro__):
             if "check_together" in vars(kind):
-                kind.check_together(self)
+                vars(kind)["check_together"](self)
 
     def check_together(self) -> None:
         """Check parameters of this class that depend on one another; those of the classes above are checked before.
