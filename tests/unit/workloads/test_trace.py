@@ -189,7 +189,7 @@ def test_there_is_no_negative_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     "broken", [BrokenProfile("start"), BrokenProfile("step"), BrokenProfile("step", 7), BrokenProfile("stop")]
 )
 def test_a_profiler_that_fails_costs_the_trace_only(broken: BrokenProfile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(take, "profile", broken)
+    monkeypatch.setattr(report, "profile", broken)
     step, reporter = Steps(), Reporter(None)
     report.report_trace(step, replace(CONFIG, profile=True), 1.0, CPU, reporter)
     # Other ranks wait for the steps of this one.
