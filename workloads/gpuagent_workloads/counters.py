@@ -4,7 +4,7 @@ They are counted in a process of its own after the timed run: ncu runs the kerne
 often as its counters need, so its counts are right, and its times are not. Bytes of device memory, which few counters
 need, are counted in a second process, where each kernel runs once and finds in the caches the data of those before it.
 
-ncu counts the threads’ instructions on the CUDA cores, and "math ops" in the tensor cores, of which an addition and a
+ncu counts the threads' instructions on the CUDA cores, and "math ops" in the tensor cores, of which an addition and a
 multiplication are two: a matrix product of known size gave exactly its model FLOPs on an H200.
 """
 

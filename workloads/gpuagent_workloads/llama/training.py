@@ -1,5 +1,9 @@
 """The Llama network with its loss, as it is trained: whole or by adapters, with activations kept or computed again.
 
+Matrix products of the blocks in FP8 are torchao's. Tensors are cast at each use, with one scale each from their largest
+value: activations and weights to E4M3, gradients to E5M2. Weights that learn, their gradients and everything else keep
+their types.
+
 Shapes: B sequences of a batch, L tokens of each, D features of a token, N tokens whose loss is computed at a time.
 """
 

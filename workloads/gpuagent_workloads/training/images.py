@@ -65,6 +65,7 @@ def hits(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
     Args:
         scores: of each class, shape (count, classes).
+        labels: shape (count,).
     """
     best = scores.topk(min(5, scores.shape[1]), dim=1).indices
     right = best == labels[:, None]

@@ -1,4 +1,4 @@
-"""The log of an elastic training's steps and restarts.
+"""The log of an elastic training's steps and restarts, and the cost of restarts, computed from the log alone.
 
 A line is written by one system call as soon as a step is known to be done, so it is there even when the process is
 killed right after it. That costs the host a few microseconds a step.

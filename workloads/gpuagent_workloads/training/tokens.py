@@ -1,4 +1,7 @@
-"""Streams of tokens for language models: read or synthetic, and their batches."""
+"""Streams of tokens for language models: read or synthetic, and their batches.
+
+Files have a number below 65,536 for each token in two bytes, the lower first, as in nanoGPT.
+"""
 
 import math
 from collections.abc import Iterator
@@ -109,6 +112,7 @@ def batches_of(
     """Yield tokens and their successors, both of shape (B, L), for each step of this rank.
 
     Args:
+        tokens: shape (count,).
         context: the length L of a sequence.
         order: of the first positions of sequences.
     """

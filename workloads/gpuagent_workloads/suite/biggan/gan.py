@@ -3,6 +3,8 @@
 Optimizers and losses are those of the paper and of the defaults of ajbrock/BigGAN-PyTorch; the penalty on weights that
 are not orthogonal is the paper's. Batch normalisation takes the statistics of one batch of one rank, also where an
 update adds up the gradients of several batches. Real images are neither cropped nor mirrored.
+
+Shapes: B images of a batch, N features of the noise, O outputs of a layer, I weights of each of them.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,11 @@
 """Training of the gpt workload.
 
 The optimizer is nanoGPT's (AdamW), with a constant learning rate and without clipping. The sequences of a batch are
-windows of the token stream at random places.
+windows of the token stream at random places. The network is GPT-2's: learned positions, layer norm before each part,
+GELU, and the embedding used again as the output.
+
+Shapes: B sequences of a batch, L tokens of a sequence, D features of a token (the width), H heads, K features of a
+head, V tokens of the vocabulary.
 """
 
 import torch

@@ -1,4 +1,9 @@
-"""Timing of a layer step by step, with the operations, bytes and memory of a step."""
+"""Timing of a layer step by step, with the operations, bytes and memory of a step.
+
+Operations are counted by formula: a multiplication and an addition count as two, a comparison as one; biases are left
+out, as `FlopCounterMode` leaves them out. Bytes are a lower bound: all data that must be read or written is counted
+once, as if the cache held it from then on.
+"""
 
 import math
 import time

@@ -1,4 +1,9 @@
-"""Reviews for the sentiment workload as numbers: real ones, or synthetic ones of the same shape."""
+"""Reviews for the sentiment workload as numbers: real ones, or synthetic ones of the same shape.
+
+Real ones are the folders of aclImdb (the large movie review dataset), `train/pos`, `train/neg`, `test/pos` and
+`test/neg` with a text file for each review; or tab-separated values, `train.tsv` and `test.tsv`, each line a label (pos
+or 1, neg or 0), a tab, and the text. All in UTF-8.
+"""
 
 import re
 import tarfile

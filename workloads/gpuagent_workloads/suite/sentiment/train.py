@@ -1,6 +1,8 @@
 """Training of the sentiment workload.
 
 Vocabulary, embedding, hidden size and loss are those of the sentiment RNN that the studies used.
+
+Shapes: B reviews of a batch, L words of a review, E features of a word, H hidden features.
 """
 
 import math

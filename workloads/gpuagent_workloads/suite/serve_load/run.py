@@ -1,4 +1,9 @@
-"""The run of serve-load: the server's start, a few requests to know it, the load, and the figures."""
+"""The run of serve-load: the server's start, a few requests to know it, the load, and the figures.
+
+Figures are pooled over all requests of all clients, from the time at which each was to be sent. A percentile is taken
+over the measured requests that succeeded, and goodput counts the others as missed. Rates are of what arrived within the
+measured time, from whatever request, so that they fit the energy of that time.
+"""
 
 import json
 import os

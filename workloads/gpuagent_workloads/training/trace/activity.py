@@ -1,4 +1,4 @@
-"""The activities of a GPU in the Chrome trace that torch's profiler (Kineto) exports."""
+"""The activities of a GPU in the Chrome trace that torch's profiler (Kineto) exports, and their time by name."""
 
 import gzip
 import json
