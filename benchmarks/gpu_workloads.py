@@ -25,6 +25,7 @@ WORKLOADS: tuple[tuple[str, ...], ...] = (
     ("gpt", "--precision", "bf16", "--compile"),
     ("llama", "--model", "1b", "--precision", "bf16"),
     ("llama", "--model", "1b", "--precision", "bf16", "--compile"),
+    ("vit", "--precision", "bf16"),
     *(("layer", "--layer", layer) for layer in ("relu", "maxpool", "conv", "linear")),
 )
 

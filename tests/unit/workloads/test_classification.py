@@ -9,7 +9,7 @@ from PIL import Image
 from torch import nn
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.suite.classification.networks import alexnet, resnet18, resnet50, vgg16
+from gpuagent_workloads.suite.classification.networks import Vit, alexnet, resnet18, resnet50, vgg16
 from gpuagent_workloads.training.model import StepFlops, count_network_flops
 from tests.unit.workloads.runs import Event, of_kind, phases_of, refusal, results_of, run_config, run_reporting
 from tests.unit.workloads.runs import convolution_by_hand as convolution
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 BUILDERS: dict[str, Callable[[int], nn.Module]] = {
     build.__name__: build for build in (resnet18, resnet50, alexnet, vgg16)
-}
+} | {"vit": lambda classes: Vit(classes, 224)}
 
 
 def train_small(name: str, folder: Path, **parameters: Any) -> list[Event]:
@@ -61,6 +61,7 @@ def test_it_trains_for_the_batches_that_were_asked_for(tmp_path: Path) -> None:
             for name in ("resnet50", "alexnet")
         ),
         *(("vgg16", {"steps": 1, "order": order}, "none") for order in ("normal", "swapped")),
+        ("vit", {"steps": 1}, "none"),
     ],
 )
 def test_other_networks_train(name: str, parameters: dict[str, Any], autocast: str, tmp_path: Path) -> None:
@@ -81,6 +82,7 @@ def test_the_loss_on_synthetic_images_falls(tmp_path: Path) -> None:
         ("resnet50", 25_557_032, 23_917_832),
         ("alexnet", 61_100_840, 57_823_240),
         ("vgg16", 138_357_544, 135_079_944),
+        ("vit", 86_567_656, 85_952_456),
     ],
 )
 def test_networks_have_the_parameters_of_their_papers_implementations(name: str, with_1000: int, with_200: int) -> None:

@@ -1,8 +1,9 @@
 """Training of the image classification workloads.
 
-Optimizer and normalisation are those of pytorch/examples, imagenet/main.py. Learning rates are for batches of 256 and
-are scaled to others. Accuracy of the training's batches is reported beside their loss. Only --test-images tests: the
-studies stop after 15 batches, where accuracy means nothing.
+Optimizer and normalisation are those of pytorch/examples, imagenet/main.py; ViT's optimizer is that of torchvision's
+references, but only matrices decay. Learning rates are for batches of 256 and are scaled to others. Accuracy of the
+training's batches is reported beside their loss. Only --test-images tests: the studies stop after 15 batches, where
+accuracy means nothing.
 """
 
 from collections.abc import Callable
@@ -15,9 +16,10 @@ from torch.nn.functional import cross_entropy
 
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.classification import ClassificationConfig, networks
+from gpuagent_workloads.suite.classification.networks import Vit
 from gpuagent_workloads.suite.classification.sources import open_source
 from gpuagent_workloads.training.images import Normalisation, accuracies_of, hits, named_accuracies
-from gpuagent_workloads.training.model import count_network_flops
+from gpuagent_workloads.training.model import count_network_flops, make_adamw
 from gpuagent_workloads.training.session import Session
 
 # Of ImageNet's channels, on a scale from 0 to 1.
@@ -29,6 +31,11 @@ MOMENTUM, WEIGHT_DECAY = 0.9, 1e-4
 LEARNING_RATE_BATCH_SIZE = 256
 
 
+def make_sgd(model: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
+    """Return the optimizer of the convolutional networks."""
+    return torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
     """A network for large images, (batch, 3, side, side) to scores (batch, classes).
@@ -36,10 +43,12 @@ class Network:
     Attributes:
         build: returns the network with new weights.
         learning_rate: for batches of 256.
+        make_optimizer: returns the optimizer, given the scaled learning rate.
     """
 
     build: Callable[[Any], nn.Module]
     learning_rate: float
+    make_optimizer: Callable[[nn.Module, float], torch.optim.Optimizer] = make_sgd
 
     def train(self, config: ClassificationConfig, reporter: Reporter) -> None:
         """Train the network."""
@@ -48,12 +57,14 @@ class Network:
             return self.build(config)
 
         source = open_source(config, reporter)
-
-        def make_sgd(model: nn.Module, ranks: int) -> torch.optim.Optimizer:
-            rate = self.learning_rate * config.batch_size * ranks / LEARNING_RATE_BATCH_SIZE
-            return torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
-
-        session = Session(config, reporter, build, make_sgd)
+        session = Session(
+            config,
+            reporter,
+            build,
+            lambda model, ranks: self.make_optimizer(
+                model, self.learning_rate * config.batch_size * ranks / LEARNING_RATE_BATCH_SIZE
+            ),
+        )
         normalise = Normalisation(MEAN, DEVIATION, session.device, channels_last=config.channels_last)
         order = session.order(len(source))
 
@@ -79,4 +90,10 @@ resnet50 = Network(build=lambda config: networks.resnet50(config.classes), learn
 alexnet = Network(build=lambda config: networks.alexnet(config.classes), learning_rate=0.01)
 vgg16 = Network(
     build=lambda config: networks.vgg16(config.classes, swapped=config.order == "swapped"), learning_rate=0.01
+)
+vit = Network(
+    build=lambda config: Vit(config.classes, config.image_size),
+    # 0.003 for batches of 4096.
+    learning_rate=0.003 * LEARNING_RATE_BATCH_SIZE / 4096,
+    make_optimizer=lambda model, rate: make_adamw(model, rate, (0.9, 0.999), 0.3),
 )
