@@ -26,6 +26,7 @@ WORKLOADS: tuple[tuple[str, ...], ...] = (
     ("llama", "--model", "1b", "--precision", "bf16"),
     ("llama", "--model", "1b", "--precision", "bf16", "--compile"),
     ("vit", "--precision", "bf16"),
+    ("bert", "--precision", "bf16"),
     *(("layer", "--layer", layer) for layer in ("relu", "maxpool", "conv", "linear")),
 )
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.suite import (
+    bert,
     biggan,
     ceilings,
     cifar10,
@@ -32,6 +33,7 @@ WORKLOADS: tuple[Workload[Any], ...] = (
     sentiment.WORKLOAD,
     gpt.WORKLOAD,
     llama.WORKLOAD,
+    bert.WORKLOAD,
     biggan.WORKLOAD,
     layer.WORKLOAD,
     memory_limit.WORKLOAD,
