@@ -7,6 +7,9 @@ from gpuagent_common.text import harmless
 
 MAX_NAME_CHARACTERS = 100
 
+# The end of the experiment's name of runs that warm up: no answer counts them, unless they are asked for.
+WARM_UP = "-warm-up"
+
 # Labels that gpuagent itself gives to runs, and what makes them.
 RESERVED_LABELS = {"imported": "`collector import`", "until": "the key of that name in an experiment file"}
 

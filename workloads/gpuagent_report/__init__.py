@@ -53,13 +53,13 @@ class Run:
         self._reason = reason
 
     def metric(self, name: str, value: float, *, step: int | None = None) -> None:
-        """Report a figure of a step, such as the loss; of the last one unless given. NaN and infinity are left out."""
-        if self._is_open() and math.isfinite(value):
+        """Report a figure of a step, such as the loss; of the last one unless given. NaN and infinity are refused."""
+        if self._is_open() and self._is_finite(name, value):
             self._recorder.write("metric", name=name, step=self._steps if step is None else step, value=float(value))
 
     def result(self, name: str, value: float | str, *, unit: str | None = None) -> None:
-        """Report a figure or a text of the whole run. NaN and infinity are left out."""
-        if self._is_open() and (isinstance(value, str) or math.isfinite(value)):
+        """Report a figure or a text of the whole run. NaN and infinity are refused."""
+        if self._is_open() and (isinstance(value, str) or self._is_finite(name, value)):
             self._recorder.write("result", name=name, value=value, unit=unit)
 
     def finish(self) -> None:
@@ -71,6 +71,13 @@ class Run:
 
     def __exit__(self, *_: Any) -> None:
         self.finish()
+
+    def _is_finite(self, name: str, value: float) -> bool:
+        """Return whether a store takes a figure; report it if not, so that its run says so."""
+        is_finite = math.isfinite(value)
+        if not is_finite:
+            self._recorder.write("refused", name=name, value=str(float(value)))
+        return is_finite
 
     def _is_open(self) -> bool:
         return self._recorder.file is not None or self._recorder.open()

@@ -100,7 +100,8 @@ class Bench:
         self._path = folder / "experiments" / f"bench-{key}.json"
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with lock(self._path.with_suffix(".lock"), held="another command makes these runs here"):
-            if anew:
+            # Without its store, what was stored of an interrupted one is lost.
+            if anew or not (uses_collector or is_there(store)):
                 self._path.unlink(missing_ok=True)
                 self._path.with_suffix(".jsonl").unlink(missing_ok=True)
             experiment = self._find_experiment()
@@ -142,7 +143,13 @@ class Bench:
         """Refuse what could not run, before anything starts."""
         experiment, gpus = self._new_experiment(), self._gpus
         plan.narrowed(experiment, ())
-        planner = Planner(Catalogue(self.config.python), allow_commands=True)
+        catalogue = Catalogue(self.config.python)
+        try:
+            if name := experiment.entries[0].asked.workload:
+                catalogue.find(name)
+        except MisuseError as error:  # a word that is no program was taken for a workload
+            raise MisuseError(f"this node has no program {name!r:.40}; {error}") from error
+        planner = Planner(catalogue, allow_commands=True)
         if lacking := check_cells(experiment, planner.plan, gpus):
             raise GpuAgentError("; ".join(dict.fromkeys(lacking.values())))
         concerns = [*occupant_concerns(experiment, gpus), *torch_concerns(experiment, self.config.python, gpus)]
@@ -230,6 +237,11 @@ class Bench:
 def store_place(store: str) -> str:
     """Return a store's name, of a file with its folder."""
     return store if ":" in store else str(Path(store).absolute())
+
+
+def is_there(store: str) -> bool:
+    """Return whether a store exists; of one in PostgreSQL only its collector can find out."""
+    return ":postgres:" in store or Path(store.removeprefix("ducklake:")).exists()
 
 
 def _ask(command: Sequence[str], file: Path | None) -> None:

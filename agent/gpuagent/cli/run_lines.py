@@ -77,10 +77,11 @@ class RunLines:
     def end(self, trial: Trial, update: RunUpdate, seconds: float, cool_down_seconds: float) -> None:
         """Print how a run ended, and where no line is redrawn also the expected time of the rest."""
         self.close()
+        digest = EventTailer(update.run_id, Path(update.run_directory)).read_all()
         took = write_duration(update.seconds if update.HasField("seconds") else seconds)
         parts = [took] if update.status == "succeeded" else [f"{update.status.replace('_', ' ')} after {took}"]
-        speed = self._read_throughput(update)
-        parts += [speed] if speed else []
+        if isinstance(value := digest.results.get("throughput"), float | int):
+            parts.append(f"{write_figure(value)} {digest.units.get('throughput', '')}".rstrip())
         if cool_down_seconds >= _COOL_DOWN_SECONDS:
             parts.append(f"after {cool_down_seconds:.1f} s of cool-down")
         parts += self.explain(update)
@@ -88,9 +89,10 @@ class RunLines:
         if left and update.status == "succeeded" and not has_terminal():
             parts.append(f"about {write_duration(self._journal.expected_seconds(left))} left")
         self._print(trial, " · ".join(parts))
-        if update.notice and update.notice not in self._notices:
-            self._notices.add(update.notice)
-            self.note(update.notice)
+        for notice in filter(None, (update.notice, digest.complaint)):
+            if notice not in self._notices:
+                self._notices.add(notice)
+                self.note(harmless(notice))
 
     def explain(self, update: RunUpdate) -> list[str]:
         """Return why a run failed, and where its output is."""
@@ -109,14 +111,6 @@ class RunLines:
         if self._live:
             self._live.finish()
             self._live = None
-
-    def _read_throughput(self, update: RunUpdate) -> str:
-        """Return the throughput of a run in words; empty: it reported none."""
-        digest = EventTailer(update.run_id, Path(update.run_directory)).read_all()
-        value = digest.results.get("throughput")
-        if not isinstance(value, float | int):
-            return ""
-        return f"{write_figure(value)} {digest.units.get('throughput', '')}".rstrip()
 
     def _title(self, trial: Trial) -> str:
         """Return the place of a run among all, and its cell in the width that all have."""

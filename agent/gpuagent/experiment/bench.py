@@ -25,12 +25,22 @@ ROUNDS = 7
 _ROUNDS_UNTIL = 40
 
 # A quotation, an escaped character, or braces as a shell reads them: {a,b} and {1..4}, not ${a}.
-_BRACES = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|\$\{|\{([^{}\s'"]*,[^{}\s'"]*|-?\d+\.\.-?\d+)\}""", re.DOTALL)
-_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
+_BRACES = re.compile(
+    r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|\$\{|\{([^{}\s'"]*,[^{}\s'"]*|-?\d+\.\.-?\d+(?:\.\.-?\d+)?|[a-z]\.\.[a-z])\}""",
+    re.DOTALL,
+)
+_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?")
+_LETTERS = re.compile(r"([a-z])\.\.([a-z])")
+
+# Characters for private use stand for braces that have been read, within others.
+_FIRST_PRIVATE = 0x10_0000
+_PRIVATE = re.compile(r"([\U00100000-\U0010fffd])")
 
 # What only a shell understands, outside of quotations; within double ones $ and ` are left.
 _QUOTED = re.compile(r"""'[^']*'|\\.|"((?:\\.|[^"\\])*)\"""", re.DOTALL)
 _OF_SHELLS = re.compile(r"[|&;<>()$`*?\[\]#~!\n]|^\s*\w+=")
+# What ends a program's arguments, so that words at the end of the line are no longer its own.
+_ENDS_ARGUMENTS = re.compile(r"[|&;<>()#\n]")
 
 # At the end of a name in a store.
 # Of runs of commands that differ in paths alone.
@@ -41,15 +51,24 @@ _NAME_CHARACTERS = 40
 
 def expand_braces(text: str) -> list[str]:
     r"""Return a text with each of the alternatives in its braces, which quotations and `\{` protect."""
-    parts: list[list[str]] = []
-    end = 0
-    for match in _BRACES.finditer(text):
-        if match[1] is not None:
-            parts += [[text[end : match.start()]], _alternatives(match[1])]
-            end = match.end()
-    parts.append([text[end:]])
-    _check_number(map(len, parts))
-    return ["".join(chosen) for chosen in itertools.product(*parts)]
+    groups: list[list[str]] = []
+
+    def expand(part: str) -> list[str]:
+        pieces = _PRIVATE.split(part)
+        factors = [[piece] if at % 2 == 0 else groups[ord(piece) - _FIRST_PRIVATE] for at, piece in enumerate(pieces)]
+        _check_number(map(len, factors))
+        return ["".join(chosen) for chosen in itertools.product(*factors)]
+
+    def keep(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0]
+        groups.append([each for one in _alternatives(match[1]) for each in expand(one)])
+        return chr(_FIRST_PRIVATE + len(groups) - 1)
+
+    before = None
+    while before != text:  # the innermost braces first
+        before, text = text, _BRACES.sub(keep, text)
+    return expand(text)
 
 
 def _check_number(factors: Iterable[int]) -> None:
@@ -60,16 +79,24 @@ def _check_number(factors: Iterable[int]) -> None:
 
 
 def _alternatives(inside: str) -> list[str]:
-    """Return a,b and 1..4 as a list."""
+    """Return a,b and 1..4 and 01..10..3 and a..c as a list, as bash does."""
+    if letters := _LETTERS.fullmatch(inside):
+        return [chr(each) for each in _range(ord(letters[1]), ord(letters[2]), 1)]
     limits = _RANGE.fullmatch(inside)
     if limits is None:
         return inside.split(",")
-    first, last = int(limits[1]), int(limits[2])
-    if abs(last - first) >= _MOST_CELLS:
-        number = f"{abs(last - first) + 1:,} values, more than {_MOST_CELLS}"
-        raise MisuseError(rf"{{{inside}}} has {number}; write \{{ for a brace of the program's own")
-    step = 1 if last >= first else -1
-    return [str(number) for number in range(first, last + step, step)]
+    first, last, step = int(limits[1]), int(limits[2]), abs(int(limits[3] or 1)) or 1
+    if (number := abs(last - first) // step + 1) > _MOST_CELLS:
+        hint = r"write \{ for a brace of the program's own"
+        raise MisuseError(f"{{{inside}}} has {number:,} values, more than {_MOST_CELLS}; {hint}")
+    # A leading zero pads all of them.
+    is_padded = any(re.match("-?0.", text) for text in (limits[1], limits[2]))
+    width = max(len(limits[1]), len(limits[2])) if is_padded else 0
+    return [f"{number:0{width}d}" for number in _range(first, last, step)]
+
+
+def _range(first: int, last: int, step: int) -> range:
+    return range(first, last + 1, step) if last >= first else range(first, last - 1, -step)
 
 
 def split_line(line: str) -> list[str]:
@@ -84,9 +111,14 @@ def split_line(line: str) -> list[str]:
         raise MisuseError(f"cannot read the command {line!r:.60}: {error}") from error
     if not words:
         raise MisuseError("a command is empty")
-    if _OF_SHELLS.search(_QUOTED.sub(lambda quoted: re.sub(r"[^$`]", "_", quoted[1] or ""), line)):
+    if _OF_SHELLS.search(_without_quotations(line)):
         return ["sh", "-c", line]
     return words
+
+
+def _without_quotations(line: str) -> str:
+    """Return a line without what is quoted, except for what a shell reads within double quotes."""
+    return _QUOTED.sub(lambda quoted: re.sub(r"[^$`]", "_", quoted[1] or ""), line)
 
 
 def bench_file(
@@ -241,6 +273,8 @@ def _with_value(words: Sequence[str], name: str, value: str, *, is_line: bool) -
     place = f"{{{name}}}"
     if any(place in word for word in words):
         return [word.replace(place, value) for word in words]
+    if is_line and _ENDS_ARGUMENTS.search(_without_quotations(words[0])):
+        raise MisuseError(f"{words[0]!r:.60} is more than one program: write {place} where the values of --vary belong")
     hyphens = "" if name.startswith("-") else "-" if len(name) == 1 else "--"
     added = [f"{hyphens}{name}", value]
     return [f"{words[0]} {shlex.join(added)}"] if is_line else [*words, *added]

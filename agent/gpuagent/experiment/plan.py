@@ -14,7 +14,7 @@ from gpuagent.environments import split_name
 from gpuagent.experiment.file import SCHEMA, Entry, Experiment
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.limits import Limits
-from gpuagent_common.naming import check_label
+from gpuagent_common.naming import WARM_UP, check_label
 from gpuagent_common.program_name import name_program
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
@@ -219,6 +219,8 @@ def narrowed(
     left = replace(
         experiment, entries=tuple(entries), name=name or experiment.name, repeats=repeats or experiment.repeats
     )
+    if left.name.endswith(WARM_UP):
+        raise MisuseError(f"runs of {left.name} would count as warm-ups; give it a name that does not end in {WARM_UP}")
     _check_until(left)
     if (runs := _count_runs(left)) > MAX_RUNS:
         raise MisuseError(f"these are {runs:,} runs; an experiment has {MAX_RUNS:,} at most")
@@ -309,7 +311,7 @@ def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpe
         image=image,
         interference=cell.interference,
         labels={**experiment.labels, **cell.entry.labels, **_rule(experiment)},
-        experiment=experiment.name if trial.repeat > 0 else f"{experiment.name}-warm-up",
+        experiment=experiment.name if trial.repeat > 0 else f"{experiment.name}{WARM_UP}",
         options=cell.options,
         working_directory=working_directory if cell.command or kind == "bare" else "",
     )

@@ -129,7 +129,7 @@ class Catalogue:
             word = re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE)
             if such := [each for each, workload in workloads.items() if word.search(workload.summary)]:
                 raise MisuseError(f"unknown workload {name!r}; that is {' or '.join(such)}; see: gpuagent workloads")
-            listing = "see: gpuagent workloads; to run a program: gpuagent run -- PROGRAM"
+            listing = "see: gpuagent workloads; a program follows `--`"
             raise MisuseError(f"unknown workload {_suggest(name, workloads, otherwise=listing)}")
         return workloads[name]
 

@@ -129,6 +129,9 @@ class EventTailer:
             parsed = [EventRow(table=each.table, row=drop_impossible(each.table, each.row)) for each in parsed]
             waited = None
         name = str(event.get("name"))
+        if event["event"] == "refused":
+            yield from self._complain(line, rank, f"'{name}' is {event.get('value')}, which is no number")
+            return
         if event["event"] == "phase":
             self.digest.phase = name
             if name == "counters" and self.digest.counted_unix_nano is None:

@@ -21,7 +21,9 @@ from gpuagent.runs.patterns import MAX_LINE_CHARACTERS, Pattern, Template, metri
 # The events that are made of the output, read like those of a rank.
 PRINTED_FILE = "printed.jsonl"
 
-_POLL_SECONDS = 0.25
+# A short program prints all of its steps within one of the longer pauses, so the first ones are shorter.
+_POLL_SECONDS, _FIRST_POLL_SECONDS = 0.25, 0.01
+_POLLS_GROW = 1.02
 # While the program runs, it shall not lose more of a core to the reader. What is left then is read after its end.
 _MOST_OF_A_CORE = 0.1
 # Limit of one read. A program that prints more is read in parts.
@@ -220,10 +222,11 @@ class PrintedSteps:
 
     def run(self, ended: threading.Event) -> None:
         """Read until the run has ended, then write the events of what was found."""
-        pause_seconds = _POLL_SECONDS
+        poll_seconds = pause_seconds = _FIRST_POLL_SECONDS
         while not ended.wait(pause_seconds):
             taken_seconds = self.read(_MOST_OF_A_CORE * _POLL_SECONDS)
-            pause_seconds = max(_POLL_SECONDS, taken_seconds / _MOST_OF_A_CORE)
+            poll_seconds = min(_POLLS_GROW * poll_seconds, _POLL_SECONDS)
+            pause_seconds = max(poll_seconds, taken_seconds / _MOST_OF_A_CORE)
         self.read()
         self.finish()
 

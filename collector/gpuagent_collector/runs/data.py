@@ -84,6 +84,7 @@ class Facts:
         gpu_events: number and text of the Xid errors of its GPUs while it ran, each once.
         left: number of processes that it left in the background, which were ended with it.
         thinned: of the lines with metrics that it printed, one in so many is stored.
+        refused: what it reported that no store takes, in words.
         units: the unit in which each run reported its throughput.
         stats: further statistics of sampled quantities among the metrics.
         derived: metrics among them that are not stored, because they follow from prices.
@@ -102,6 +103,7 @@ class Facts:
     units: Mapping[str, str] = field(default_factory=dict)
     left: Mapping[str, int] = field(default_factory=dict)
     thinned: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
     twins: Mapping[str, list[str]] = field(default_factory=dict)
     stats: tuple[Stat, ...] = ()
     derived: tuple[Metric, ...] = ()
@@ -257,6 +259,7 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
         units={row["run_id"]: row["value"] for row in answers["units"]},
         left={row["run_id"]: row["processes"] for row in answers["notes"] if row["processes"]},
         thinned={row["run_id"]: row["every"] for row in answers["notes"] if row["every"]},
+        refused={row["run_id"]: row["refused"] for row in answers["notes"] if row["refused"]},
         stats=stats,
     )
 
@@ -423,8 +426,9 @@ GROUP BY name, text ORDER BY name, text""",
     "notes": """
 SELECT run_id,  -- a program's own events can have these names too
        sum(TRY_CAST(detail->>'processes' AS BIGINT)) FILTER (event = 'left' AND rank IS NULL) AS processes,
-       max(TRY_CAST(detail->>'every' AS BIGINT)) FILTER (event = 'thinned' AND name = 'metrics') AS every
-FROM run_events SEMI JOIN chosen USING (run_id) WHERE event IN ('left', 'thinned') GROUP BY run_id""",
+       max(TRY_CAST(detail->>'every' AS BIGINT)) FILTER (event = 'thinned' AND name = 'metrics') AS every,
+       left(max(detail->>'message') FILTER (event = 'malformed' AND name = 'total' AND rank IS NULL), 300) AS refused
+FROM run_events SEMI JOIN chosen USING (run_id) WHERE event IN ('left', 'thinned', 'malformed') GROUP BY run_id""",
     "short": "SELECT DISTINCT run_id FROM results SEMI JOIN chosen USING (run_id) WHERE name = 'measure_short'",
     "gaps": """
 SELECT run_id, sum(greatest(epoch(to_time - from_time), 0)) AS value

@@ -10,6 +10,7 @@ from gpuagent_collector.runs.data import Facts, Run, load_runs
 from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.runs.imported import join_imported
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.naming import WARM_UP
 
 # The workload that measures the roofs of a device: no work that is compared, unless it is asked for.
 ROOFS = "ceilings"
@@ -20,14 +21,21 @@ def find_runs(
 ) -> list[Run]:
     """Return the runs of a workload and an experiment that satisfy an SQL condition, oldest first; None: all.
 
+    Runs that warm up count only if they are asked for: by their experiment, or one by one.
+
     Raises:
         MisuseError: no run is one of them, or the condition is invalid.
-        GpuAgentError: the store has no runs.
+        GpuAgentError: the store has no runs, or only warm-ups.
     """
     runs = load_runs(ask, facet, workload=workload, experiment=experiment)
     chosen = runs if where is None else _filter_by_sql(ask, runs, where)
-    if chosen:
+    if chosen and (experiment or "run" in facet.names):
         return join_imported(chosen)
+    counted = [run for run in chosen if not (run.experiment or "").endswith(WARM_UP)]
+    if counted:
+        return join_imported(counted)
+    if chosen:
+        raise GpuAgentError(f"these runs only warm up; to see them, give --experiment {chosen[-1].experiment}")
     if runs:
         raise MisuseError(f"no run satisfies --where {where}")
     for column, value in (("workload", workload), ("experiment", experiment)):

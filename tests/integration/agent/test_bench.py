@@ -64,12 +64,14 @@ def test_what_cannot_run_ends_before_the_first_run(alone: Node) -> None:
         ["bench", "true", "--at-most", "5"],
         ["bench", "true", "false", "--until", "2%", "--rounds", "5"],
         ["bench", "no-such-workload", "--steps", "1"],
+        ["bench", "no-such-program"],
     )
-    assert [code for code, _, _ in ended] == [2] * 9
+    assert [code for code, _, _ in ended] == [2] * 10
     for _, out, err in ended:
         assert (out, err.count("\n")) == ("", 1)
         assert len(err) <= 170
     assert "'/no/such/program'" in ended[0][2]
     assert "quote braces" in ended[2][2]
+    assert "no program 'no-such-program'" in ended[9][2]
     assert not alone.store.exists()
     assert not list((alone.folder / "spool" / "experiments").glob("*"))

@@ -1,5 +1,6 @@
 """`gpuagent bench`: interruptions, failures, standard input, terminals and collectors."""
 
+import json
 import re
 import signal
 import subprocess
@@ -88,6 +89,25 @@ def test_a_later_failure_ends_with_an_answer_and_exit_code_1(node: Node) -> None
     assert counts(node) == {"succeeded": 6, "failed": 3}
     assert "given up after 3 failures" in done.stderr
     assert "Comparison by command" in done.stdout
+
+
+def test_without_its_store_an_interrupted_bench_begins_anew(node: Node) -> None:
+    # Before the third run it ends, as if it was interrupted.
+    words = ("bench", "true", "--rounds", "3", "--warm-up", "0", "--prepare", "echo >> n; test $(wc -l < n) -ne 3")
+    node.run("gpuagent", *words, code=1)
+    assert counts(node) == {"succeeded": 2}
+    node.store.unlink()
+    again = node.run("gpuagent", *words)
+    assert "resumes" not in again.stderr
+    assert counts(node) == {"succeeded": 3}
+
+
+def test_reports_that_are_refused_are_named_once(node: Node) -> None:
+    reporting = 'echo "{}" > "$GPUAGENT_RUN_DIR/events.0.0.jsonl"'
+    done = node.run("gpuagent", "bench", reporting, "--rounds", "2", "--warm-up", "0")
+    assert done.stderr.count("1 line of events not understood") == 1
+    shown = node.run("collector", "show", "--store", str(node.store), "--json")
+    assert "refused" in {caveat["code"] for caveat in json.loads(shown.stdout)["warnings"]}
 
 
 def test_a_failing_preparation_ends_it(node: Node) -> None:

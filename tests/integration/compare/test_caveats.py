@@ -147,10 +147,12 @@ def test_processes_that_ended_with_their_program_and_metrics_that_were_dropped_a
         {**birch.at(5), **left, "run_id": "second-0", "rank": 0},
         {**birch.at(5), **left, "run_id": "second-0", "detail": '{"processes": "all"}'},
         {**birch.at(5), **thinned, "run_id": "second-0", "detail": '{"every": "other"}'},
+        {**alder.at(5), "run_id": "first-1", "event": "malformed", "name": "total", "detail": '{"message": "no number"}'},
     ]
     found = warnings(store)
     assert found["left_processes"].endswith("in 1 of 5 alder")
     assert found["thinned"].endswith("one in 4 is stored in 2 of 5 birch")
+    assert found["refused"] == "no number, in 1 of 5 alder"
 
 
 def test_a_gap_without_bounds_is_warned_of_and_one_of_another_agent_on_the_node_is_not(store: SyntheticStore) -> None:

@@ -4,17 +4,20 @@ import json
 import shlex
 from pathlib import Path
 
+import pytest
+
 from gpuagent_collector.answers import history
 from gpuagent_collector.answers.history import Request as HistoryRequest
 from gpuagent_collector.answers.history import study_history
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.compare.comparison import Request
+from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.compare.matrix import tabulate
 from gpuagent_collector.runs.data import load_facts, load_runs
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.like import like_key
 from gpuagent_collector.runs.parts import load_parts
-from tests.integration.compare.comparing import compared
+from gpuagent_common.errors import GpuAgentError
+from tests.integration.compare.comparing import codes, compared
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.support.commands import Collector, made_up
 
@@ -35,6 +38,21 @@ def add_commands(store: SyntheticStore, repeats: int = 2) -> list[str]:
             own = {"workload": "train.py", "parameters": {}, "command": json.dumps(shlex.split(line))}
             store.next_run(node, throughput=1300.0 if line.endswith("128") else 1000.0, repeat=repeat, **own)
     return lines
+
+
+def test_runs_that_warm_up_count_in_no_answer_that_does_not_ask_for_them(store: SyntheticStore) -> None:
+    node = store.node("alder-node", "alder")
+    for repeat in range(2):
+        for environment in ("bare", "docker"):
+            experiment = "study-1" if repeat else "study-1-warm-up"
+            store.next_run(node, environment=environment, experiment=experiment, repeat=repeat)
+    assert "joined" not in codes(comparison := compared(store, by="environment"))
+    assert set(comparison.layout.run_ids) == {"run-2", "run-3"}
+    asked = compare(store.ask, Request(by="environment", experiment="study-1-warm-up"))
+    assert set(asked.layout.run_ids) == {"run-0", "run-1"}
+    assert compare(store.ask, Request(by="run", values=("run-0",))).layout.run_ids == ["run-0"]
+    with pytest.raises(GpuAgentError, match="--experiment study-1-warm-up"):
+        compare(store.ask, Request(by="environment", where="repeat = 0"))
 
 
 def test_commands_that_begin_alike_are_sides_of_their_own_in_every_answer(store: SyntheticStore) -> None:

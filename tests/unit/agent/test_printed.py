@@ -244,3 +244,27 @@ def test_a_program_that_never_left_its_warm_up_has_no_measured_steps(tmp_path: P
     steps = [{"t": 1, "event": "step", "phase": "warmup", "step": number, "wall_seconds": 1} for number in range(3)]
     (tmp_path / "events.0.0.jsonl").write_text("".join(f"{json.dumps(step)}\n" for step in steps))
     assert str(EventTailer("a-run", tmp_path).read_all().steps) == "3 steps, none after the warm-up"
+
+
+class EndedLater(threading.Event):
+    """The end of a program that prints a line each 50 ms and ends after the last; waiting for it passes the time."""
+
+    def __init__(self, folder: Path, lines: int) -> None:
+        super().__init__()
+        self.stdout = folder / "stdout"
+        self.lines, self.printed, self.passed_seconds = lines, 0, 0.0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.passed_seconds += timeout or 0.0
+        with self.stdout.open("a") as stdout:
+            while self.printed < min(self.lines, round(self.passed_seconds / 0.05)):
+                self.printed += 1
+                stdout.write(f"step {self.printed} loss 1.0\n")
+        os.utime(self.stdout, ns=(0, STARTED + round(0.05 * self.printed * SECOND)))
+        return self.passed_seconds >= 0.05 * self.lines
+
+
+def test_a_program_of_half_a_second_has_all_the_steps_that_it_prints(tmp_path: Path) -> None:
+    PrintedSteps(tmp_path, find_patterns("step {step} loss {loss}"), None).run(EndedLater(tmp_path, 10))
+    tailer = EventTailer("a-run", tmp_path)
+    assert str(tailer.read_all().steps) == "4 measured steps of 50 ms (pattern given)"

@@ -11,7 +11,7 @@ import pytest
 
 from gpuagent.runs.events import EventTailer
 from gpuagent.sources.source import Value
-from gpuagent_report import steps
+from gpuagent_report import Run, steps
 from gpuagent_report.steps import StepRecorder
 
 LAG_NANO = 500_000
@@ -136,3 +136,15 @@ def test_a_child_made_by_fork_frees_no_cuda_event_since_that_would_end_it(clock:
     recorder.forget()
     gc.collect()
     assert all(event() is not None for event in events)
+
+
+def test_figures_that_are_no_numbers_are_refused_and_the_run_says_so(tmp_path: Path) -> None:
+    run = Run(StepRecorder(str(tmp_path), "reported"))
+    run.metric("loss", float("nan"), step=1)
+    run.result("accuracy", float("inf"))
+    run.result("accuracy", 97.0)
+    run.finish()
+    digest = EventTailer("a-run", tmp_path).read_all()
+    assert digest.results["accuracy"] == 97.0
+    assert digest.malformed == 2
+    assert "'loss' is nan" in (digest.complaint or "")

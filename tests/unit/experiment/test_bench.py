@@ -32,6 +32,11 @@ def commands(*words: str, **given: Any) -> list[list[str]]:
         ("{a,b}{1..3}", ["a1", "a2", "a3", "b1", "b2", "b3"]),
         ("{3..1}", ["3", "2", "1"]),
         ("--with={,x}", ["--with=", "--with=x"]),
+        ("f{01..03}", ["f01", "f02", "f03"]),
+        ("{-01..1} {1..10..4}", ["-01 1", "-01 5", "-01 9", "000 1", "000 5", "000 9", "001 1", "001 5", "001 9"]),
+        ("{c..a}", ["c", "b", "a"]),
+        ("{a,{b,c}}", ["a", "b", "c"]),
+        ("x{a,b{1..2}c}{d,e}", ["xad", "xae", "xb1cd", "xb1ce", "xb2cd", "xb2ce"]),
         # No alternatives: a program's own.
         ("find {} ${a,b} {name} {a b,c}", ["find {} ${a,b} {name} {a b,c}"]),
         ("python -c 'x={1,2}' \"{a,b}\" \\{a,b}", ["python -c 'x={1,2}' \"{a,b}\" \\{a,b}"]),
@@ -112,6 +117,7 @@ def test_a_planned_look_needs_more_rounds_and_sides() -> None:
         ({"program": [*["{1..200}"] * 9]}, "commands, more than"),
         ({"words": ["a"], "vary": ["lr"]}, "--vary"),
         ({"words": ["a"], "vary": ["lr=1,,2"]}, "--vary lr"),
+        *(({"words": [line], "vary": ["lr=1,2"]}, "{lr}") for line in ("a | b", "a; b", "a < b", "a && b", "a &")),
     ],
 )
 def test_a_command_line_that_makes_no_sense_is_refused(given: dict[str, Any], said: str) -> None:

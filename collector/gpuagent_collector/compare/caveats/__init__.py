@@ -45,6 +45,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     health.narrow_links,
     health.impossible_readings,
     runs.gaps,
+    runs.refused,
     runs.thinned,
     runs.short,
     runs.warming_up,

@@ -68,6 +68,17 @@ def thinned(evidence: Evidence) -> Iterator[Caveat]:
         )
 
 
+def refused(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where a program reported what no store takes, such as NaN."""
+    where = evidence.sides_among(evidence.facts.refused)
+    if where:
+        yield Caveat(
+            code="refused",
+            text=f"{next(iter(evidence.facts.refused.values()))}, in {where}",
+            remedy="report numbers as docs/run-directory.md has them; a loss that is NaN is a failed run",
+        )
+
+
 def short(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where sensors are slower than the measured phase was long."""
     where = evidence.sides_among(evidence.facts.short)
