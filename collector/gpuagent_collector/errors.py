@@ -27,6 +27,9 @@ class StoreError(GpuAgentError):
 class StoreIsHeldError(StoreError):
     """Another process uses the store's file."""
 
+    # Its process id; None: not known.
+    holder: int | None = None
+
 
 class StoreIsReadError(StoreIsHeldError):
     """The store cannot be opened for writing as long as commands read its file, which found no collector to ask."""

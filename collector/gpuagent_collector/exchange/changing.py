@@ -7,9 +7,10 @@ from typing import Protocol, TypeVar
 
 import grpc
 
+from gpuagent_collector.errors import StoreIsHeldError
 from gpuagent_collector.exchange.delete import Deleted, Deletion, delete
 from gpuagent_collector.exchange.edit import RunEdit, edit_runs
-from gpuagent_collector.query.reader import find_collector, open_collector
+from gpuagent_collector.query.reader import find_collector, find_holder, open_collector
 from gpuagent_collector.query.remote import RemoteReader, to_error
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.spec import DEFAULT_STORE
@@ -96,9 +97,15 @@ def open_changer(
     """
     place = None if store else find_collector(address)
     if place is None:
-        with Store.open(store or DEFAULT_STORE, create=False) as opened:
-            yield _FileChanger(opened)
-        return
+        try:
+            opened = Store.open(store or DEFAULT_STORE, create=False)
+        except StoreIsHeldError as error:
+            if (place := find_holder(error)) is None:
+                raise
+        else:
+            with opened:
+                yield _FileChanger(opened)
+            return
     reader = open_collector(address=place, token_file=token_file, tls=tls)
     try:
         yield _RemoteChanger(reader)

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from gpuagent_collector.errors import StoreIsHeldError
 from gpuagent_collector.query.answer import Answer
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.query.snapshot import TableRows
 from gpuagent_collector.store import StoreSpec
 from gpuagent_collector.store.spec import DEFAULT_STORE
+from gpuagent_common.address import Address
 from gpuagent_common.connection import (
     DEFAULT_ADDRESS,
     TlsError,
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from gpuagent_collector.query.remote import RemoteReader
 
 _PROBE_SECONDS = 2.0
+
+_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - what another process listens on
 
 
 class Reader(Protocol):
@@ -77,14 +81,14 @@ def open_reader(
 ) -> StreamingReader:
     """Open `store`, or the collector at `address`; without either, the default collector or the default store.
 
-    A named collector is never replaced by a file, which would answer from another store.
+    A store that a collector of this user on this machine has open is read through that one. A named collector is never replaced by a file, which would answer from another store.
 
     Raises:
         GpuAgentError: neither exists, or it cannot be read.
         MisuseError: the address or the store's name is malformed.
     """
     if store:
-        return FileReader(StoreSpec.parse(store))
+        return _open_file(store, token_file)
     if place := find_collector(address):
         return _open_remote(place, token_file or default_token_file(), tls)
     if not Path(DEFAULT_STORE).exists():
@@ -92,7 +96,33 @@ def open_reader(
             f"no collector listens at {DEFAULT_ADDRESS}, and there is no {DEFAULT_STORE} here; "
             "start `collector serve`, or read --store FILE"
         )
-    return FileReader(StoreSpec.parse(DEFAULT_STORE))
+    return _open_file(DEFAULT_STORE, token_file)
+
+
+def _open_file(store: str, token_file: Path | None) -> StreamingReader:
+    """Open a store, or the collector that has it open, such as that of `gpuagent bench`."""
+    try:
+        return FileReader(StoreSpec.parse(store))
+    except StoreIsHeldError as error:
+        if (place := find_holder(error)) is None:
+            raise
+        return _open_remote(place, token_file or default_token_file(), None)
+
+
+def find_holder(error: StoreIsHeldError) -> str | None:
+    """Return the address of the collector that has a store open; None: it is no collector, or of another user."""
+    import psutil  # only here: most readers need no other process
+
+    try:
+        if error.holder is None or "serve" not in psutil.Process(error.holder).cmdline():
+            return None
+        found = [each.laddr for each in psutil.net_connections("tcp") if each.pid == error.holder and not each.raddr]
+    except (psutil.Error, OSError):
+        return None
+    if len(found) != 1:  # with pages or metrics there are two, and nobody knows which is which
+        return None
+    host = found[0].ip.removeprefix("::ffff:")
+    return str(Address(host="127.0.0.1" if host in _EVERYWHERE else host, port=found[0].port))
 
 
 def find_collector(address: str | None) -> str | None:

@@ -91,7 +91,10 @@ def start_instance(spec: StoreSpec, *, read_only: bool, create: bool = True, exa
         kind = StoreError
         if spec.kind is not Kind.SHARED and _LOCKED in str(error):
             kind = StoreIsReadError if not read_only and _is_only_read(spec) else StoreIsHeldError
-        raise kind(*_explain(spec, str(error), read_only=read_only)) from error
+        told = kind(*_explain(spec, str(error), read_only=read_only))
+        if isinstance(told, StoreIsHeldError) and (pid := _HOLDER.search(str(error))):
+            told.holder = int(pid[1])
+        raise told from error
 
 
 def _check_owners(spec: StoreSpec) -> None:
@@ -207,6 +210,7 @@ def _start_lake(spec: StoreSpec, *, read_only: bool, create: bool, exact: bool) 
 
 # Of DuckDB's message about a file that another process has open.
 _LOCKED = "Conflicting lock is held"
+_HOLDER = re.compile(rf"{_LOCKED} in .*?\(PID (\d+)\)")
 
 
 def _is_only_read(spec: StoreSpec) -> bool:
@@ -223,8 +227,7 @@ def _explain(spec: StoreSpec, message: str, *, read_only: bool) -> tuple[str, st
     """Return the cause and the remedy for DuckDB's message."""
     if spec.kind is Kind.SHARED:
         return shared.explain(spec, message), ""
-    holder = re.search(rf"{_LOCKED} in .*?\(PID (\d+)\)", message)
-    if holder:
+    if holder := _HOLDER.search(message):
         instead = "query that collector with --collector HOST:PORT, or stop it" if read_only else "stop that first"
         return f"the store {spec.path} is in use by process {holder[1]}", instead
     if "not a valid DuckDB database file" in message:

@@ -132,6 +132,17 @@ with Store.open(sys.argv[1], read_only=True):
 """
 
 
+def test_a_store_that_a_collector_has_open_is_read_and_changed_through_it(node: Node) -> None:
+    """As the one inside `gpuagent bench`, whose address nobody knows."""
+    node.serve()
+    address = node.environment.pop("GPUAGENT_COLLECTOR")
+    read = node.collector("query", "sql", "SELECT 42 AS answer", "--store", str(node.store), "--format", "csv")
+    assert "42" in read.stdout
+    assert f"reading the collector at {address}" in read.stderr
+    changed = node.collector("run", "edit", "no-such-run", "--note", "x", "--store", str(node.store), code=2)
+    assert f"changing the collector at {address}" in changed.stderr
+
+
 def test_a_second_collector_on_the_same_store_is_told_who_has_it(node: Node) -> None:
     collector = node.serve()
     done = node.run("collector", "serve", "--listen", "127.0.0.1:0", "--store", str(node.store), code=1)
