@@ -82,8 +82,8 @@ class ReaderOptions:
     tls: TlsFiles | None = None
 
     @contextmanager
-    def open(self) -> Iterator["StreamingReader"]:
-        """Open the collector or the store, print its name on stderr, and close it on exit.
+    def open(self, *, is_named: bool = True) -> Iterator["StreamingReader"]:
+        """Open the collector or the store, print its name on stderr if `is_named`, and close it on exit.
 
         Raises:
             GpuAgentError: neither can be read.
@@ -92,7 +92,8 @@ class ReaderOptions:
         from gpuagent_collector.query.reader import open_reader
 
         reader = open_reader(address=self.address, token_file=self.token_file, store=self.store, tls=self.tls)
-        click.echo(f"reading {reader.source}", err=True)
+        if is_named:
+            click.echo(f"reading {reader.source}", err=True)
         try:
             yield reader
             if reader.trouble:
