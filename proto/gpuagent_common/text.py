@@ -1,5 +1,6 @@
 """Text for a terminal: counts of things, and text from others made harmless, since agents and users send any text."""
 
+import re
 import unicodedata
 
 # Unicode categories that move the cursor, change colours or reorder the text beside them.
@@ -36,3 +37,12 @@ def write_duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+# The name of an option that has a value.
+_OPTION = re.compile(r"(?<!\S)-{1,2}[A-Za-z][\w-]* (?=[^\s-])")
+
+
+def without_options(words: str) -> str:
+    """Return words of a command line without the names of options that have values: of `--lr 0.1 -v`, `0.1 -v`."""
+    return _OPTION.sub("", words)

@@ -16,7 +16,8 @@ from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_collector.present.statuses import STATUSES
 from gpuagent_common.cli import MOST, NAME
 from gpuagent_common.errors import MisuseError
-from gpuagent_common.text import harmless
+from gpuagent_common.naming import WARM_UP
+from gpuagent_common.text import harmless, without_options
 from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
@@ -39,16 +40,22 @@ SELECT
     run_id, workload, runs.platform, environment, interference, limits, repeat, status, exit_code, reason,
     queued_at, runs.started_at, runs.ended_at, epoch(runs.ended_at - runs.started_at) AS duration_seconds,
     hostname, runs.nodes AS node_count, experiment, image, parameters, runs.labels, runs.node_id,
-    command, note, is_excluded
+    command, note, is_excluded, cpu_threads
 FROM runs LEFT JOIN sessions USING (session_id)
 WHERE {conditions}
 ORDER BY queued_at DESC, run_id DESC
 LIMIT {limit}
+), figures AS (
+SELECT run_id, max(value) FILTER (metric = 'throughput') AS throughput,
+    max(unit) FILTER (metric = 'throughput') AS throughput_unit,
+    max(value) FILTER (metric = 'cpu_used_cores') - max(value) FILTER (metric = 'process_cpu_cores') AS others_cores
+FROM metrics SEMI JOIN listed USING (run_id)
+WHERE metric IN ('throughput', 'cpu_used_cores', 'process_cpu_cores') GROUP BY run_id
 ), behind AS (
 SELECT run_id, sum(TRY_CAST(detail->>'processes' AS BIGINT))::BIGINT AS left_processes
 FROM run_events SEMI JOIN listed USING (run_id) WHERE event = 'left' AND rank IS NULL GROUP BY run_id
 )
-SELECT * FROM listed LEFT JOIN behind USING (run_id)
+SELECT * FROM listed LEFT JOIN behind USING (run_id) LEFT JOIN figures USING (run_id)
 ORDER BY queued_at DESC, run_id DESC
 """.strip()
 
@@ -192,7 +199,8 @@ def _run_columns(rows: "Sequence[Mapping[str, Any]]") -> "list[ListColumn]":
     from gpuagent_collector.times import utc_now
 
     now = utc_now()
-    settings, labels = _differing(rows, _settings), _differing(rows, _labels)
+    settings = _differing(rows, lambda row: read_object(row["parameters"], "parameters")) | _commands_apart(rows)
+    labels = _differing(rows, _labels)
 
     def where_any(title: str, show: Callable[[Mapping[str, Any]], str | None], rank: int) -> "list[ListColumn]":
         return (
@@ -202,16 +210,22 @@ def _run_columns(rows: "Sequence[Mapping[str, Any]]") -> "list[ListColumn]":
     return [
         ListColumn(title="run", show=lambda row: row["run_id"], rank=0, max_width=_RUN_WIDTH),
         ListColumn(title="workload", show=lambda row: row["workload"], rank=10),
-        ListColumn(title="platform", show=lambda row: row["platform"], rank=2),
+        ListColumn(
+            title="platform",
+            show=lambda row: row["platform"],
+            rank=3 if len({row["platform"] for row in rows}) > 1 else 12,
+        ),
         ListColumn(title="status", show=_status, rank=1, style=lambda text: STATUSES.get(text, "")),
-        *where_any("why", lambda row: _shortened(row["reason"]), 3),
-        *where_any("left behind", _left_behind, 3),
+        ListColumn(title="started", show=lambda row: row["started_at"] and ago(row["started_at"], now), rank=3),
+        ListColumn(title="took", show=_took, rank=2, right=True),
+        *where_any("throughput", _throughput, 5),
         *where_any("differs in", lambda row: settings[row["run_id"]], 4),
-        *where_any("labels", lambda row: labels[row["run_id"]], 5),
-        *where_any("note", lambda row: _shortened(row["note"]), 6),
-        ListColumn(title="started", show=lambda row: row["started_at"] and ago(row["started_at"], now), rank=7),
-        ListColumn(title="took", show=_took, rank=8, right=True),
-        ListColumn(title="beside it", show=lambda row: row["interference"], rank=9),
+        *where_any("why", lambda row: _shortened(row["reason"]), 6),
+        *where_any("others used", _disturbed, 7),
+        *where_any("left behind", _left_behind, 4),
+        *where_any("labels", lambda row: labels[row["run_id"]], 8),
+        *where_any("note", lambda row: _shortened(row["note"]), 8),
+        ListColumn(title="beside it", show=lambda row: row["interference"], rank=10),
         ListColumn(title="environment", show=lambda row: row["environment"], rank=11),
         ListColumn(title="repeat", show=lambda row: row["repeat"] and str(row["repeat"]), rank=12, right=True),
         ListColumn(title="node", show=_node, rank=13, max_width=24),
@@ -220,10 +234,23 @@ def _run_columns(rows: "Sequence[Mapping[str, Any]]") -> "list[ListColumn]":
     ]
 
 
-def _settings(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run's parameters by name; of a program, its arguments, by place in brackets."""
-    words = read_words(row["command"])
-    return read_object(row["parameters"], "parameters") or {f"[{place}]": word for place, word in enumerate(words)}
+def _commands_apart(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return, by run of a program, the arguments in which the listed runs of its workload differ, with their names."""
+    from gpuagent_collector.present.shortening import shorten
+    from gpuagent_collector.runs.arguments import identify_command, name_commands
+
+    commands: dict[str, dict[str, tuple[str, ...]]] = {}
+    for row in rows:
+        if not read_object(row["parameters"], "parameters"):
+            commands.setdefault(row["workload"], {})[row["run_id"]] = tuple(map(str, read_words(row["command"])))
+    texts: dict[str, str] = {}
+    for of_one in commands.values():
+        if len({identify_command(command) for command in of_one.values()}) > 1:
+            names = name_commands(sorted(set(of_one.values())))
+            short = shorten([harmless(names[command]) for command in of_one.values()], _MOST_CHARACTERS)
+            fitting = (text if len(text) <= _MOST_CHARACTERS else without_options(text) for text in short)
+            texts |= zip(of_one, fitting, strict=True)
+    return texts
 
 
 def _labels(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -250,7 +277,7 @@ def _differing(
 
 def _write(settings: Mapping[str, Any]) -> str:
     given = {name: value for name, value in settings.items() if value is not None}
-    return " ".join(str(value) if name.startswith("[") else f"{name}={value}" for name, value in given.items())
+    return " ".join(f"{name}={value}" for name, value in given.items())
 
 
 def _left_behind(row: Mapping[str, Any]) -> str | None:
@@ -260,7 +287,29 @@ def _left_behind(row: Mapping[str, Any]) -> str | None:
 
 
 def _status(row: Mapping[str, Any]) -> str | None:
-    return "excluded" if row["is_excluded"] else row["status"]
+    if row["is_excluded"]:
+        return "excluded"
+    warms_up = row["status"] == "succeeded" and (row["experiment"] or "").endswith(WARM_UP)
+    return "warm-up" if warms_up else row["status"]
+
+
+def _throughput(row: Mapping[str, Any]) -> str | None:
+    from gpuagent_collector.present.human import significant
+
+    value = row["throughput"]
+    return None if value is None else f"{significant(value)} {row['throughput_unit'] or ''}".rstrip()
+
+
+def _disturbed(row: Mapping[str, Any]) -> str | None:
+    """Return the cores that others used, if these were so many that comparisons warn of them."""
+    from gpuagent_collector.compare.caveats.hardware import FOREIGN_SHARE
+    from gpuagent_collector.present.human import significant
+
+    used, cores = row["others_cores"], row["cpu_threads"]
+    is_explained = row["node_count"] > 1 or row["interference"] not in (None, "none")
+    if is_explained or not used or not cores or used < FOREIGN_SHARE * cores:
+        return None
+    return f"{significant(used, 2)} of {cores} cores"
 
 
 def _part_columns() -> "list[ListColumn]":

@@ -247,6 +247,28 @@ def test_the_list_of_runs_shows_where_commands_differ_and_what_was_ended_with_a_
     assert [row["left_processes"] for row in rows] == [None, 3, None]
 
 
+def test_the_list_of_runs_shows_on_80_columns_what_differs_with_its_option_and_how_fast_it_was(
+    collector: Collector, tmp_path: Path
+) -> None:
+    path = tmp_path / "runs.duckdb"
+    with made_up(path) as store:
+        node = store.node("spruce", "lab")
+        for number, batch in enumerate((32, 64)):
+            text = json.dumps(["python", "train.py", "--epochs", "3", "--batch-size", str(batch)])
+            own = {"workload": "train.py", "parameters": {}, "command": text, "throughput": 1234.0 + number}
+            store.run(f"train-{batch}", node, start_seconds=20 * number, **own)
+            store.run(f"warm-{batch}", node, start_seconds=100 + 20 * number, experiment="x-warm-up", **own)
+        store.run("bad", node, start_seconds=200, status="failed", **own)
+        store.rows["run_states"][-1]["reason"] = "exit code 1: " + 60 * "x"
+    lines = collector("runs", "--store", str(path)).out.splitlines()
+    assert {"took", "started"} <= set(lines[0].split())
+    shown = {line.split()[0]: line for line in lines[2:]}
+    assert ["--batch-size 32" in shown["train-32"], "--batch-size 64" in shown["train-64"]] == [True, True]
+    assert "1,234" in shown["train-32"]
+    assert "--epochs" not in shown["train-32"]
+    assert ["warm-up" in shown[name] for name in ("warm-32", "train-32")] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("options", "runs"),
     [

@@ -12,7 +12,7 @@ from gpuagent_collector.runs.specs import ARCHITECTURE
 from gpuagent_common.text import harmless
 
 # Others that use less than this share of a node's cores are no reason for a warning.
-_FOREIGN_SHARE = 1 / 3
+FOREIGN_SHARE = 1 / 3
 
 # A GPU without work for longer than this share of the time does not bound the run.
 _IDLE_PERCENT = 50.0
@@ -35,7 +35,7 @@ def foreign_load(evidence: Evidence) -> Iterator[Caveat]:
 
     def concerns(run: Run) -> bool:
         used, cores = others(run)
-        return used > 0 and used >= _FOREIGN_SHARE * cores
+        return used > 0 and used >= FOREIGN_SHARE * cores
 
     where = evidence.sides_where(concerns)
     if where:
