@@ -4,24 +4,21 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from gpuagent_collector.cli.completing import stored_workloads
 from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices_option
-from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_collector.present.statuses import STATUSES
 from gpuagent_common.cli import MOST, NAME
 from gpuagent_common.errors import MisuseError
-from gpuagent_common.naming import WARM_UP
-from gpuagent_common.text import harmless, without_options
+from gpuagent_common.text import harmless
 from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
-    from gpuagent_collector.present.terminal import ListColumn
     from gpuagent_collector.prices.price import Prices
     from gpuagent_collector.query.reader import Reader
 
@@ -34,49 +31,7 @@ Examples:
   collector runs nanogpt-1f2e3d4c5b
 """
 
-_SQL = """
-WITH listed AS (
-SELECT
-    run_id, workload, runs.platform, environment, interference, limits, repeat, status, exit_code, reason,
-    queued_at, runs.started_at, runs.ended_at, epoch(runs.ended_at - runs.started_at) AS duration_seconds,
-    hostname, runs.nodes AS node_count, experiment, image, parameters, runs.labels, runs.node_id,
-    command, note, is_excluded, cpu_threads
-FROM runs LEFT JOIN sessions USING (session_id)
-WHERE {conditions}
-ORDER BY queued_at DESC, run_id DESC
-LIMIT {limit}
-), figures AS (
-SELECT run_id, max(value) FILTER (metric = 'throughput') AS throughput,
-    max(unit) FILTER (metric = 'throughput') AS throughput_unit,
-    max(value) FILTER (metric = 'cpu_used_cores') - max(value) FILTER (metric = 'process_cpu_cores') AS others_cores
-FROM metrics SEMI JOIN listed USING (run_id)
-WHERE metric IN ('throughput', 'cpu_used_cores', 'process_cpu_cores') GROUP BY run_id
-), behind AS (
-SELECT run_id, sum(TRY_CAST(detail->>'processes' AS BIGINT))::BIGINT AS left_processes
-FROM run_events SEMI JOIN listed USING (run_id) WHERE event = 'left' AND rank IS NULL GROUP BY run_id
-)
-SELECT * FROM listed LEFT JOIN behind USING (run_id) LEFT JOIN figures USING (run_id)
-ORDER BY queued_at DESC, run_id DESC
-""".strip()
-
-
-_PARTS_SQL = """
-SELECT
-    runs.run_id, hostname, part.status, part.exit_code, part.reason, part.started_at, part.ended_at,
-    epoch(part.ended_at - part.started_at) AS duration_seconds, runs.status AS run_status, part.node_id
-FROM runs JOIN run_parts AS part USING (run_id) LEFT JOIN sessions ON sessions.session_id = part.session_id
-WHERE runs.nodes > 1 AND {conditions}
-ORDER BY queued_at DESC, run_id DESC, hostname
-LIMIT {limit}
-""".strip()
-
 _MOST_NAMES = 20
-
-# Of a text in the list, unless it is like another then; --json has all of it.
-_MOST_CHARACTERS = 24
-# A longer identity is folded, so that it can still be copied.
-_RUN_WIDTH = 26
-
 
 # The collector computes the figures of a run a few seconds after its end.
 _FIGURES_SECONDS = 10.0
@@ -113,6 +68,8 @@ def command(
     if names and output_format is OutputFormat.TABLE:
         _describe(names, reader, show_sql=show_sql, prices=prices)
         return
+    from gpuagent_collector.runs.listing import runs_sql
+
     named = {"workload": workload, "platform": platform, "experiment": experiment}
     sql = runs_sql({**named, "status": status}, limit, of_parts=parts, names=names)
     if show_sql:
@@ -129,9 +86,10 @@ def command(
         click.echo("no runs on several nodes" if parts else "no runs; start one with: gpuagent run mnist")
     else:
         from gpuagent_collector.present.terminal import plain_console, print_list
+        from gpuagent_collector.runs.listing import part_columns, run_columns
 
         rows = table.to_pylist()
-        print_list(_part_columns() if parts else _run_columns(rows), rows, plain_console(sys.stdout))
+        print_list(part_columns() if parts else run_columns(rows), rows, plain_console(sys.stdout))
         if len(rows) == limit:
             click.echo(f"the newest {limit}; --limit shows more", err=True)
 
@@ -168,19 +126,6 @@ def _describe(names: Sequence[str], options: ReaderOptions, *, show_sql: bool, p
             click.echo(harmless(command))
 
 
-def runs_sql(filters: dict[str, str | None], limit: int, *, of_parts: bool = False, names: Sequence[str] = ()) -> str:
-    """Return the statement that lists the runs, or parts, with these values of columns; None: any value.
-
-    `names` are beginnings of the runs' identities; empty: all runs.
-    """
-    from gpuagent_collector.query.literal import literal
-
-    conditions = [f"runs.{column} = {literal(value)}" for column, value in filters.items() if value is not None]
-    if names:
-        conditions.append(f"({' OR '.join(f'starts_with(runs.run_id, {literal(name)})' for name in names)})")
-    return (_PARTS_SQL if of_parts else _SQL).format(conditions=" AND ".join(conditions) or "true", limit=limit)
-
-
 def _check_names(store: "Reader", filters: dict[str, str | None]) -> None:
     """Raise MisuseError if no run at all has one of these values."""
     for column, value in filters.items():
@@ -191,157 +136,3 @@ def _check_names(store: "Reader", filters: dict[str, str | None]) -> None:
         if value not in known:
             names = ", ".join([*known[:_MOST_NAMES], *(["…"] if len(known) > _MOST_NAMES else [])])
             raise MisuseError(f"no run has the {column} {value}; there are: {names or 'no runs yet'}")
-
-
-def _run_columns(rows: "Sequence[Mapping[str, Any]]") -> "list[ListColumn]":
-    from gpuagent_collector.present.human import ago
-    from gpuagent_collector.present.terminal import ListColumn
-    from gpuagent_collector.times import utc_now
-
-    now = utc_now()
-    settings = _differing(rows, lambda row: read_object(row["parameters"], "parameters")) | _commands_apart(rows)
-    labels = _differing(rows, _labels)
-
-    def where_any(title: str, show: Callable[[Mapping[str, Any]], str | None], rank: int) -> "list[ListColumn]":
-        return (
-            [ListColumn(title=title, show=show, rank=rank, max_width=_MOST_CHARACTERS)] if any(map(show, rows)) else []
-        )
-
-    return [
-        ListColumn(title="run", show=lambda row: row["run_id"], rank=0, max_width=_RUN_WIDTH),
-        ListColumn(title="workload", show=lambda row: row["workload"], rank=10),
-        ListColumn(
-            title="platform",
-            show=lambda row: row["platform"],
-            rank=3 if len({row["platform"] for row in rows}) > 1 else 12,
-        ),
-        ListColumn(title="status", show=_status, rank=1, style=lambda text: STATUSES.get(text, "")),
-        ListColumn(title="started", show=lambda row: row["started_at"] and ago(row["started_at"], now), rank=3),
-        ListColumn(title="took", show=_took, rank=2, right=True),
-        *where_any("throughput", _throughput, 5),
-        *where_any("differs in", lambda row: settings[row["run_id"]], 4),
-        *where_any("why", lambda row: _shortened(row["reason"]), 6),
-        *where_any("others used", _disturbed, 7),
-        *where_any("left behind", _left_behind, 4),
-        *where_any("labels", lambda row: labels[row["run_id"]], 8),
-        *where_any("note", lambda row: _shortened(row["note"]), 8),
-        ListColumn(title="beside it", show=lambda row: row["interference"], rank=10),
-        ListColumn(title="environment", show=lambda row: row["environment"], rank=11),
-        ListColumn(title="repeat", show=lambda row: row["repeat"] and str(row["repeat"]), rank=12, right=True),
-        ListColumn(title="node", show=_node, rank=13, max_width=24),
-        ListColumn(title="limits", show=lambda row: row["limits"], rank=14, max_width=24),
-        ListColumn(title="experiment", show=lambda row: row["experiment"], rank=15),
-    ]
-
-
-def _commands_apart(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return, by run of a program, the arguments in which the listed runs of its workload differ, with their names."""
-    from gpuagent_collector.present.shortening import shorten
-    from gpuagent_collector.runs.arguments import identify_command, name_commands
-
-    commands: dict[str, dict[str, tuple[str, ...]]] = {}
-    for row in rows:
-        if not read_object(row["parameters"], "parameters"):
-            commands.setdefault(row["workload"], {})[row["run_id"]] = tuple(map(str, read_words(row["command"])))
-    texts: dict[str, str] = {}
-    for of_one in commands.values():
-        if len({identify_command(command) for command in of_one.values()}) > 1:
-            names = name_commands(sorted(set(of_one.values())))
-            short = shorten([harmless(names[command]) for command in of_one.values()], _MOST_CHARACTERS)
-            fitting = (text if len(text) <= _MOST_CHARACTERS else without_options(text) for text in short)
-            texts |= zip(of_one, fitting, strict=True)
-    return texts
-
-
-def _labels(row: Mapping[str, Any]) -> dict[str, Any]:
-    return read_object(row["labels"], "labels")
-
-
-def _differing(
-    rows: Sequence[Mapping[str, Any]], read: Callable[[Mapping[str, Any]], dict[str, Any]]
-) -> dict[str, str]:
-    """Return, by run, those of its settings in which the listed runs of its workload differ, in short words."""
-    from gpuagent_collector.present.shortening import shorten
-    from gpuagent_collector.runs.words import distinguishing
-
-    by_workload: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in rows:
-        by_workload.setdefault(row["workload"], {})[row["run_id"]] = read(row)
-    texts: dict[str, str] = {}
-    for values in by_workload.values():
-        others = list(values.values())
-        written = [harmless(_write(distinguishing(own, others))) for own in others]
-        texts |= zip(values, shorten(written, _MOST_CHARACTERS), strict=True)
-    return texts
-
-
-def _write(settings: Mapping[str, Any]) -> str:
-    given = {name: value for name, value in settings.items() if value is not None}
-    return " ".join(f"{name}={value}" for name, value in given.items())
-
-
-def _left_behind(row: Mapping[str, Any]) -> str | None:
-    """Return the number of processes that the program left in the background, which were ended with it."""
-    number = row["left_processes"]
-    return f"{number:,} process{'es' * (number != 1)}" if number else None
-
-
-def _status(row: Mapping[str, Any]) -> str | None:
-    if row["is_excluded"]:
-        return "excluded"
-    warms_up = row["status"] == "succeeded" and (row["experiment"] or "").endswith(WARM_UP)
-    return "warm-up" if warms_up else row["status"]
-
-
-def _throughput(row: Mapping[str, Any]) -> str | None:
-    from gpuagent_collector.present.human import significant
-
-    value = row["throughput"]
-    return None if value is None else f"{significant(value)} {row['throughput_unit'] or ''}".rstrip()
-
-
-def _disturbed(row: Mapping[str, Any]) -> str | None:
-    """Return the cores that others used, if these were so many that comparisons warn of them."""
-    from gpuagent_collector.compare.caveats.hardware import FOREIGN_SHARE
-    from gpuagent_collector.present.human import significant
-
-    used, cores = row["others_cores"], row["cpu_threads"]
-    is_explained = row["node_count"] > 1 or row["interference"] not in (None, "none")
-    if is_explained or not used or not cores or used < FOREIGN_SHARE * cores:
-        return None
-    return f"{significant(used, 2)} of {cores} cores"
-
-
-def _part_columns() -> "list[ListColumn]":
-    from gpuagent_collector.present.human import ago
-    from gpuagent_collector.present.terminal import ListColumn
-    from gpuagent_collector.times import utc_now
-
-    now = utc_now()
-    return [
-        ListColumn(title="run", show=lambda row: row["run_id"], rank=0),
-        ListColumn(title="node", show=lambda row: row["hostname"] or "others", rank=1, max_width=24),
-        ListColumn(title="status", show=lambda row: row["status"], rank=2, style=lambda text: STATUSES.get(text, "")),
-        ListColumn(title="started", show=lambda row: row["started_at"] and ago(row["started_at"], now), rank=3),
-        ListColumn(title="took", show=_took, rank=4, right=True),
-        ListColumn(title="why", show=lambda row: row["reason"], rank=5, max_width=60),
-    ]
-
-
-def _shortened(text: str | None) -> str | None:
-    """Return the beginning of a text; None for an empty one."""
-    short = harmless(text or "")
-    return f"{short[: _MOST_CHARACTERS - 1]}…" if len(short) > _MOST_CHARACTERS else short or None
-
-
-def _node(row: Mapping[str, Any]) -> str | None:
-    """Return the run's node, and the number of its other nodes."""
-    others = row["node_count"] - 1
-    return f"{row['hostname']} +{others}" if others else row["hostname"]
-
-
-def _took(row: Mapping[str, Any]) -> str | None:
-    from gpuagent_collector.present.human import duration
-
-    seconds = row["duration_seconds"]
-    return None if seconds is None else duration(seconds)

@@ -81,7 +81,8 @@ def open_reader(
 ) -> StreamingReader:
     """Open `store`, or the collector at `address`; without either, the default collector or the default store.
 
-    A store that a collector of this user on this machine has open is read through that one. A named collector is never replaced by a file, which would answer from another store.
+    A store that a collector of this user has open on this machine is read through that one. A named collector is never
+    replaced by a file, which would answer from another store.
 
     Raises:
         GpuAgentError: neither exists, or it cannot be read.

@@ -21,19 +21,22 @@ from gpuagent_common.text import counted
 _ASSETS = Path(__file__).parent / "assets"
 
 
-def render_report(ask: Ask, request: Request, *, source: str, library: str | None = None) -> str:
+def render_report(
+    ask: Ask, request: Request, *, source: str, library: str | None = None, is_served: bool = False
+) -> str:
     """Return the page of a request; `source` names the store for people.
 
-    `library` is the name of plotly's script beside the page; None: the script is in the page.
+    `library` is the name of plotly's script beside the page; None: the script is in the page. A page that `is_served`
+    leads back to the collector's others.
 
     Raises:
         MisuseError: a facet, value, workload, experiment or metric is unknown.
         GpuAgentError: there is nothing to compare.
     """
-    return render(make_report(ask, request, source=source, now=utc_now()), library=library)
+    return render(make_report(ask, request, source=source, now=utc_now()), library=library, is_served=is_served)
 
 
-def render(report: Report, *, library: str | None = None) -> str:
+def render(report: Report, *, library: str | None = None, is_served: bool = False) -> str:
     """Return the page as HTML."""
     chapters = [(chapter, [piece for piece in chapter.write(report) if piece]) for chapter in CHAPTERS]
     layout = report.comparison.layout
@@ -45,6 +48,7 @@ def render(report: Report, *, library: str | None = None) -> str:
         policy=Markup(policy(has_library=library is None)),  # noqa: S704 - hashes and words of ours, as these files are ours
         style=Markup(_asset("report.css")),  # noqa: S704
         library=library,
+        is_served=is_served,
         scripts=[Markup(script) for script in ([] if library else [plotly_script()])] + [Markup(own_script())],  # noqa: S704
         chapters=[(chapter, pieces, _blocks_in(chapter, pieces, report)) for chapter, pieces in chapters if pieces],
     )

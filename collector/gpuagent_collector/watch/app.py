@@ -43,7 +43,7 @@ Home End      to the beginning, to the end
 q Ctrl-C      quit
 
 GPU is the share of time in which any kernel ran; SM is the share of multiprocessors that were busy,
-where the GPU reports it. A node without a sample in the last 30 s has left if its agent stopped in good
+where the GPU reports it. A node without a sample in the last 30 s is gone if its agent stopped in good
 order, and is silent otherwise. Nodes without data for an hour, and runs that ended before that, are hidden.
 """
 

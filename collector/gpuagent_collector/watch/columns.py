@@ -218,7 +218,7 @@ def _note(node: NodeNow) -> str:
     if node.same_identity:
         notes.append(f"identity also on {', '.join(node.same_identity)}")
     if node.has_left:
-        notes.append("left")
+        notes.append("gone")
     elif node.is_silent:
         notes.append("silent")
     return ", ".join(notes)
@@ -244,7 +244,7 @@ NODE_COLUMNS: tuple[Column[NodeNow], ...] = (
     _figure("GPU", lambda node: _mean(_of_gpus(node, "utilization_percent")), _percent, rank=4, width=5),
     _figure("SM", lambda node: _mean(_of_gpus(node, "sm_active_percent")), _percent, rank=9, width=5),
     _figure("power", lambda node: _sum(_of_gpus(node, "power_watts")), _watts, rank=7, width=7),
-    _text("note", _note, rank=2, style=lambda node: "dim" if _note(node) == "left" else "red"),
+    _text("note", _note, rank=2, style=lambda node: "dim" if _note(node) == "gone" else "red"),
 )
 
 # Filled in the live view alone, which remembers earlier snapshots.
@@ -263,15 +263,15 @@ GPU_COLUMNS: tuple[Column[GpuRow], ...] = (
 RUN_COLUMNS: tuple[Column[RunNow], ...] = (
     _text("run", lambda run: run.run_id, rank=0),
     _text("workload", lambda run: run.workload, rank=12),
-    _text("node", lambda run: run.hostname, rank=7),
+    _text("node", lambda run: run.hostname, rank=3),
     _text("platform", lambda run: run.platform, rank=10),
     _text("status", lambda run: run.status, rank=1, style=lambda run: STATUSES.get(run.status or "")),
     _figure("took", lambda run: run.elapsed_seconds, duration, rank=2, width=11),
-    replace(_figure("left", lambda run: run.left_seconds, _seconds, rank=3, width=6), is_optional=True),
-    _text("phase", lambda run: run.phase if run.is_open else None, rank=5),
-    replace(_figure("steps", lambda run: run.steps, lambda steps: f"{steps:,.0f}", rank=4, width=7), is_optional=True),
+    replace(_figure("left", lambda run: run.left_seconds, _seconds, rank=4, width=6), is_optional=True),
+    _text("phase", lambda run: run.phase if run.is_open else None, rank=6),
+    replace(_figure("steps", lambda run: run.steps, lambda steps: f"{steps:,.0f}", rank=5, width=7), is_optional=True),
     replace(_figure("steps/s", lambda run: run.steps_per_second, significant, rank=8, width=7), is_optional=True),
-    _figure("items/s", lambda run: run.items_per_second, significant, rank=6, width=8),
+    _figure("items/s", lambda run: run.items_per_second, significant, rank=7, width=8),
     _figure("ended", lambda run: run.ended_age_seconds, lambda seconds: f"{_seconds(seconds)} ago", rank=9, width=10),
     _text("beside it", lambda run: run.interference, rank=11),
     _text("why", lambda run: run.reason, rank=13),

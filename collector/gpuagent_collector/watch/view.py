@@ -138,7 +138,7 @@ def summary(snapshot: Snapshot) -> Iterator[tuple[str, str | None]]:
     gpus = [gpu for node in snapshot.nodes for gpu in node.gpus if gpu.is_whole]
     faults = (
         (sum(node.is_silent for node in snapshot.nodes), "silent", "red"),
-        (sum(node.has_left for node in snapshot.nodes), "left", "dim"),
+        (sum(node.has_left for node in snapshot.nodes), "gone", "dim"),
     )
     if snapshot.trouble:
         yield snapshot.trouble, "red bold"

@@ -153,7 +153,7 @@ def _state(node: Mapping[str, Any], now: datetime) -> tuple[str, str]:
     """Return the state of a node and its style."""
     if node["ended_at"]:
         # It said so by its own clock.
-        return f"left {ago(node['ended_at'] + timedelta(seconds=node['clock_offset_seconds'] or 0), now)}", "dim"
+        return f"gone since {ago(node['ended_at'] + timedelta(seconds=node['clock_offset_seconds'] or 0), now)}", "dim"
     if node["last_seen_at"] is None:
         return "has not delivered yet", "dim"
     seen = ago(node["last_seen_at"], now)

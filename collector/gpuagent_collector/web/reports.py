@@ -60,7 +60,7 @@ class Reports:
         if not self._making.acquire(blocking=False):
             raise GpuAgentError("another report is being made; try again in a few seconds")
         try:
-            page = render_report(self._ask, request, source=self._source)
+            page = render_report(self._ask, request, source=self._source, is_served=True)
         except NothingToCompareError as error:
             return text(harmless(str(error)), status=404)
         finally:

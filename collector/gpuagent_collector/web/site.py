@@ -16,7 +16,7 @@ from gpuagent_collector.web.metrics import Metrics
 from gpuagent_collector.web.nodes import Nodes
 from gpuagent_collector.web.overview import Overview
 from gpuagent_collector.web.reports import Reports
-from gpuagent_collector.web.runs import Runs
+from gpuagent_collector.web.runs import RunList, Runs
 
 Value = TypeVar("Value")
 
@@ -73,6 +73,7 @@ def pages(sources: Sources) -> Sequence[Page]:
         Page(path="/", answer=Overview(snapshot.get, source=sources.store).answer),
         Page(path="/report", answer=Reports(sources.ask, source=sources.store).answer),
         Page(path="/nodes/", answer=Nodes(sources.ask, source=sources.store).answer),
+        Page(path="/runs", answer=RunList(sources.ask, source=sources.store).answer),
         Page(path="/runs/", answer=Runs(sources.ask, source=sources.store).answer),
         Page(path="/metrics", answer=Metrics(snapshot.get, sources.instruments).answer),
         Page(path="/healthz", answer=_is_alive, needs_token=False),

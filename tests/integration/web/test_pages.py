@@ -51,6 +51,27 @@ def test_hostile_names_are_text_wherever_they_stand(site: Address) -> None:
     assert "evil\\x1b[31m" in fetch(site, "/").text
 
 
+def links(page: str) -> list[str]:
+    return [each.attributes.get("href", "") for each in parse(page).all("a")]
+
+
+def test_all_runs_are_listed_by_pages_and_each_page_leads_to_the_others(
+    site: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuagent_collector.web.runs._ROWS", 1)
+    newest = fetch(site, "/runs").text
+    (older,) = [address for address in links(newest) if address.startswith("/runs?")]
+    (run,) = [address for address in links(newest) if address.startswith("/runs/")]
+    rest = fetch(site, older).text
+    assert run not in links(rest)
+    assert '<a href="/runs?page=1">' in rest
+    assert "/runs/mnist-open" in {run, *links(rest)}
+    assert "no such runs" in fetch(site, "/runs?workload=none").text
+    assert {fetch(site, f"/runs?{field}").status for field in ("page=0", "nothing=1")} == {400}
+    assert {"/", "/runs"} <= set(links(fetch(site, run).text))
+    assert "/runs" in links(fetch(site, "/").text)
+
+
 def test_a_filter_and_an_order_are_in_the_address(site: Address) -> None:
     filtered = fetch(site, "/?filter=alder").text
     assert "Nodes (1)" in filtered
@@ -192,7 +213,6 @@ def test_runs_with_any_name_have_pages_and_others_do_not(tmp_path: Path) -> None
             for path, status in (
                 ("/runs/nothing", 404),
                 ("/runs/", 404),
-                ("/runs", 404),
                 ("/other/page", 404),
                 (f"/runs/{quote(name, safe='')}?each=core", 400),
                 (f"/runs/{quote(name, safe='')}?where=1", 400),

@@ -62,9 +62,9 @@ def test_a_mig_instance_is_listed_below_its_gpu_and_is_not_counted_as_one(printe
 
 def test_a_node_that_left_is_counted_apart_from_silent_ones(printed: Print) -> None:
     lines = lines_of(printed(replace(SNAPSHOT, nodes=[NODE, LEFT])))
-    assert lines[0].startswith("2 nodes · 1 left · 2 GPUs")
+    assert lines[0].startswith("2 nodes · 1 gone · 2 GPUs")
     assert lines[5].startswith("dune   openshift   4 min      –")
-    assert lines[5].endswith("left")
+    assert lines[5].endswith("gone")
 
 
 def test_an_empty_store_is_described_in_words(printed: Print) -> None:

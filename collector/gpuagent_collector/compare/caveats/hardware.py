@@ -7,12 +7,10 @@ from gpuagent_collector.compare.figures import Evidence
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import notation, significant
 from gpuagent_collector.runs.data import Run
+from gpuagent_collector.runs.listing import FOREIGN_SHARE
 from gpuagent_collector.runs.settings import settings_of
 from gpuagent_collector.runs.specs import ARCHITECTURE
 from gpuagent_common.text import harmless
-
-# Others that use less than this share of a node's cores are no reason for a warning.
-FOREIGN_SHARE = 1 / 3
 
 # A GPU without work for longer than this share of the time does not bound the run.
 _IDLE_PERCENT = 50.0
