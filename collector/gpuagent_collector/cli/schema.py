@@ -34,8 +34,8 @@ Examples:
 def command(table: str | None, output_format: OutputFormat, metrics: bool) -> None:
     """Print the meaning of tables and columns.
 
-    Lists type, unit, definition and source of each column of TABLE, or of all tables; with --metrics of that metric, or
-    of all. Needs no store.
+    Lists all tables and views; of TABLE, and of all in other formats, type, unit, definition and source of each column;
+    with --metrics of that metric, or of all. Needs no store.
     """
     if metrics:
         _print_metrics(table, output_format)
@@ -45,7 +45,10 @@ def command(table: str | None, output_format: OutputFormat, metrics: bool) -> No
     tables = describe_store()
     chosen = tables if table is None else [_find(tables, table)]
     if output_format is OutputFormat.TABLE:
-        _print_for_people(chosen)
+        if table is None:
+            _print_index(tables)
+        else:
+            _print_for_people(chosen[0])
         return
     import pyarrow as pa
 
@@ -83,24 +86,36 @@ def _find(tables: Sequence["TableDoc"], name: str) -> "TableDoc":
     raise MisuseError(f"the store has no table {name}; {hint}")
 
 
-def _print_for_people(tables: Sequence["TableDoc"]) -> None:
+def _print_index(tables: Sequence["TableDoc"]) -> None:
+    """Print a line for each table, with the first sentence of its definition."""
+    from gpuagent_collector.present.terminal import plain_console, plain_table
+
+    index = plain_table()
+    index.add_column("table", no_wrap=True, min_width=max(len(each.name) for each in tables))
+    index.add_column("rows", overflow="ellipsis", no_wrap=True)
+    for table in sorted(tables, key=lambda each: each.name):
+        index.add_row(table.name, table.definition)
+    plain_console(sys.stdout).print(index)
+    click.echo("\nThe columns of one: collector schema NAME; of all: --format markdown; figures of runs: --metrics")
+
+
+def _print_for_people(table: "TableDoc") -> None:
     from rich.text import Text
 
     from gpuagent_collector.present.terminal import plain_console, plain_table
 
     console = plain_console(sys.stdout)
     wide = console.width >= _WIDE
-    for table in tables:
-        console.print(Text.assemble((table.name, "bold"), f": {table.definition}"))
-        columns = plain_table()
-        for title in ("column", "type"):
-            columns.add_column(title, no_wrap=True)
-        for title in ("unit", "definition", "source") if wide else ("meaning",):
-            columns.add_column(title, overflow="fold")
-        for each in table.columns:
-            docs = (each.unit, each.definition, each.source) if wide else (_join_docs(each),)
-            columns.add_row(each.column, each.type, *docs)
-        console.print(columns, "")
+    console.print(Text.assemble((table.name, "bold"), f": {table.definition}"))
+    columns = plain_table()
+    for title in ("column", "type"):
+        columns.add_column(title, no_wrap=True)
+    for title in ("unit", "definition", "source") if wide else ("meaning",):
+        columns.add_column(title, overflow="fold")
+    for each in table.columns:
+        docs = (each.unit, each.definition, each.source) if wide else (_join_docs(each),)
+        columns.add_row(each.column, each.type, *docs)
+    console.print(columns, "")
 
 
 def _join_docs(column: "ColumnDoc") -> str:

@@ -384,3 +384,11 @@ def test_an_empty_store_is_said_to_be_empty(collector: Collector, store: str) ->
 @pytest.mark.parametrize("interval", ["0", "-1", "soon"])
 def test_an_interval_that_makes_no_sense_is_misuse(collector: Collector, store: str, interval: str) -> None:
     assert collector("watch", "--store", store, "--interval", interval).code == 2
+
+
+def test_the_schema_of_a_store_begins_with_a_line_for_each_table(collector: Collector) -> None:
+    lines = collector("schema").out.splitlines()
+    listed = [line.split()[0] for line in lines[2:-2]]
+    assert {"runs", "gpu_samples"} <= set(listed)
+    assert max(map(len, lines[:-1])) <= 80
+    assert len(listed) == len(set(listed)) > 40
