@@ -27,8 +27,11 @@ $(VENV)/.made:
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	@touch $@
 
+# Of what pip prints, a line for each package that it fetches.
 $(VENV)/.installed: $(VENV)/.made pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[collector,lake,plot,workloads]'
+	@echo "installing gpuagent, its collector and the workloads with torch into $(VENV): 1 to 10 minutes"
+	@set -o pipefail; $(BIN)/python -m pip install --progress-bar off --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[collector,lake,plot,workloads]' \
+		| awk '/^ *(Downloading|Using cached) [^ ]*[.](whl|gz) / { print "  " $$(NF-2), $$(NF-1), $$NF } /^Installing/ { print "  unpacking " NF - 3 " packages" } { fflush() }'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
@@ -36,6 +39,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@touch $@
 
 install: $(VENV)/.installed ## Install everything a user needs into .venv
+	@echo "installed: $(BIN)/gpuagent and $(BIN)/collector"
 
 demo: $(VENV)/.installed ## Run MNIST quiet and beside a CPU load, and compare (under 3 minutes on 2 quiet cores)
 	@mkdir -p demo-data && cd demo-data && PATH="$(abspath $(BIN)):$$PATH" gpuagent bench mnist --with none --with cpu-burn --rounds 4 --warm-up 0 --anew

@@ -27,7 +27,7 @@ from gpuagent_collector.trust.serving import Encryption, choose_certificates
 from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_common.address import Address, check_free
 from gpuagent_common.cli import MOST, MOST_SECONDS, Number
-from gpuagent_common.connection import DEFAULT_ADDRESS, TOKEN_FILE_VARIABLE, default_token_file
+from gpuagent_common.connection import ADDRESS_VARIABLE, DEFAULT_ADDRESS, TOKEN_FILE_VARIABLE, default_token_file
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.unexpected import LineFormatter
 
@@ -193,6 +193,8 @@ def command(
         names = [name for name in shown.grpc.hosts if name not in _LOOPBACK] if shown.grpc else []
         if names:
             lines.append(f"agents and commands elsewhere connect to {names[0]}:{listening.port}")
+        elif str(listening) != DEFAULT_ADDRESS and address.is_loopback():
+            lines.append(f"agents and commands find it with: export {ADDRESS_VARIABLE}={listening}")
         if http_listening is not None:
             scheme = "https" if shown.http else "http"
             lines.append(f"metrics and pages: {scheme}://{http_listening}/ (any name, the token as password)")

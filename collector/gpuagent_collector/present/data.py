@@ -38,6 +38,8 @@ from gpuagent_common.text import harmless, is_dangerous
 
 # Nobody reads more rows in a terminal, and all of them must be in memory to align their columns.
 MAX_ROWS = 1_000
+# Of blocks, each of which fills a screen, and takes as long to draw as many rows of a table.
+MAX_BLOCKS = 50
 
 # Longer texts may be folded to this many characters.
 _FOLDABLE_WIDTH = 24
@@ -58,14 +60,16 @@ def write_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: TextI
     values = chain.from_iterable(plain_rows(batch) for batch in batches)
     rows = [_format_row(schema, row) for row in islice(values, MAX_ROWS + 1)]
     names = [harmless(name) for name in schema.names]
+    most = MAX_ROWS
     if _needed_width(names, schema, rows[:MAX_ROWS]) <= console.width:
         console.print(_table(names, schema, rows[:MAX_ROWS]))
     else:
-        _write_blocks(names, rows[:MAX_ROWS], console)
+        most = MAX_BLOCKS
+        _write_blocks(names, rows[:MAX_BLOCKS], console)
     if not rows:
         console.print("no rows", style="dim")
-    if len(rows) > MAX_ROWS:
-        console.print(f"… the first {MAX_ROWS:,} rows; --format csv or --json prints all")
+    if len(rows) > most:
+        console.print(f"… the first {most:,} rows; --format csv or --json prints all")
     return None
 
 

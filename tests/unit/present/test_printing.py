@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from gpuagent_collector.present.data import MAX_ROWS, WRITERS, print_rows, print_table
+from gpuagent_collector.present.data import MAX_BLOCKS, MAX_ROWS, WRITERS, print_rows, print_table
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_collector.present.terminal import ListColumn, print_list
 from tests.support.commands import HOSTILE, csv_rows
@@ -210,6 +210,13 @@ def test_a_long_table_shows_its_beginning_and_takes_no_more_than_that() -> None:
     print_rows(pa.schema([("a", pa.int64())]), batches(), OutputFormat.TABLE, screen)
     assert f"the first {MAX_ROWS:,} rows" in screen.text()
     assert taken == MAX_ROWS // 100 + 1
+
+
+def test_of_many_wide_rows_the_first_are_blocks() -> None:
+    wide = ", ".join(f"{number} AS a_long_column_name_{number}" for number in range(10))
+    text = printed(ask(f"SELECT {wide} FROM range({MAX_BLOCKS + 70})"), OutputFormat.TABLE)
+    assert text.count("row ") == MAX_BLOCKS
+    assert f"the first {MAX_BLOCKS:,} rows" in text
 
 
 def test_a_plan_is_printed_as_duckdb_draws_it() -> None:
