@@ -81,6 +81,7 @@ def test_a_signal_ends_the_collector_in_good_order(node: Node, number: signal.Si
     assert node.stop(collector, number) == 0
     assert log.splitlines() == [
         f"collector listens on {node.environment['GPUAGENT_COLLECTOR']} and stores in {node.store}",
+        f"agents and commands find it with: export GPUAGENT_COLLECTOR={node.environment['GPUAGENT_COLLECTOR']}",
         f"token file: {node.folder}/token",
     ]
     assert (node.folder / "collector.log").read_text() == log
