@@ -219,16 +219,16 @@ def narrowed(
     left = replace(
         experiment, entries=tuple(entries), name=name or experiment.name, repeats=repeats or experiment.repeats
     )
-    if left.name.endswith(WARM_UP):
-        raise MisuseError(f"runs of {left.name} would count as warm-ups; give it a name that does not end in {WARM_UP}")
-    _check_until(left)
+    _check_whole(left)
     if (runs := _count_runs(left)) > MAX_RUNS:
         raise MisuseError(f"these are {runs:,} runs; an experiment has {MAX_RUNS:,} at most")
     return left
 
 
-def _check_until(experiment: Experiment) -> None:
-    """Raise MisuseError where an experiment could not stop early, or its runs could not record the rule."""
+def _check_whole(experiment: Experiment) -> None:
+    """Raise MisuseError where all runs would be warm-ups, or none could stop early, or record the rule for it."""
+    if experiment.name.endswith(WARM_UP):
+        raise MisuseError(f"runs of {experiment.name} would be warm-ups; give a name that does not end in {WARM_UP}")
     if experiment.until is None:
         return
     if experiment.repeats <= _FIRST_LOOK:

@@ -31,6 +31,7 @@ from gpuagent_collector.cli.selection import (
     Decorator,
     Options,
     check_facet,
+    open_sides,
 )
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.cli import MOST, NAME, Number, describe_misuse
@@ -98,11 +99,10 @@ def command_of(name: str, summary: str) -> click.Command:
         asked = entry.change(given)
         if "no_series" in asked:  # only a terminal draws them
             asked["no_series"] |= output_format is not OutputFormat.TABLE
-        if entry.output:
-            force = asked.pop("force")
-            if asked[entry.output]:
+        force = asked.pop("force") if entry.output else False
+        with open_sides(reader, asked) as opened:
+            if entry.output and asked[entry.output]:
                 check_writable(asked[entry.output], force=force)
-        with reader.open() as opened:
             answer = entry.call(asking(opened, show_sql=show_sql), opened.source, asked)
             if entry.is_file:
                 return 0
@@ -254,6 +254,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             "--by argument:--dtype --all",
             '--by command -- "--lr 0.1" "--lr 0.2"',
             "gke-l4 gke-a100 --format csv > l4-a100.csv",
+            "here.duckdb there.duckdb",
         ),
         function="compare.export:answer_compare",
         options=(
@@ -368,10 +369,11 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             "l4-a100.html gke-l4 gke-a100",
             "containers.html --by environment --experiment containers",
             "costs.html --workload resnet50 --prices prices.yaml",
+            "two.html here.duckdb there.duckdb",
         ),
         function="cli.writing:report",
         options=(
-            click.argument("path", metavar="OUT.html", type=_PATH, callback=_ending_in(".html", ".htm")),
+            click.argument("path", metavar="OUT.html", type=_PATH, callback=_ending_in(".html", ".htm", ".duckdb")),
             SIDES,
             WORKLOAD,
             RUNS,

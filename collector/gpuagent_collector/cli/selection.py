@@ -1,17 +1,22 @@
 """Groups of options for commands that answer, and how what they give becomes what functions take."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuagent_collector.choices import PartKind, Stat
 from gpuagent_collector.cli.completing import facets, stored_workloads
-from gpuagent_collector.cli.options import PRICES_OPTION
+from gpuagent_collector.cli.options import PRICES_OPTION, ReaderOptions
 from gpuagent_common.cli import MOST_SECONDS, NAME, Number
 from gpuagent_common.errors import MisuseError
+
+if TYPE_CHECKING:
+    from gpuagent_collector.query.reader import StreamingReader
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 
@@ -105,6 +110,48 @@ def _metric(_context: click.Context, _option: click.Parameter, name: str | None)
 
 def _stat(_context: click.Context, _option: click.Parameter, name: str | None) -> Stat | None:
     return None if name is None else Stat(name)
+
+
+@contextmanager
+def open_sides(reader: ReaderOptions, asked: dict[str, Any]) -> "Iterator[StreamingReader]":
+    """Open what is asked: where the sides are files of stores, a copy of these, of which `asked` then has the sides.
+
+    Raises:
+        MisuseError: only some of the sides are such files, or a store or collector is named beside them.
+        GpuAgentError: nothing can be read.
+    """
+    files = [Path(side) for side in asked.get("values", ()) if _is_store(Path(side))]
+    page = asked.get("path")
+    if page and _is_store(page):  # a report whose name is left out
+        files, asked["path"] = [page, *files], Path("report.html")
+    if not files:
+        with reader.open() as opened:
+            yield opened
+        return
+    if len(files) < 2 or len(files) < len(asked["values"]):
+        raise MisuseError(f"{files[0]} is a store: compare it with another file, or read it by --store {files[0]}")
+    if reader.store:
+        raise MisuseError("--store names a place to read from beside the files; omit it")
+    from gpuagent_collector.exchange.joined import join_stores
+
+    with join_stores(files) as joined:
+        if asked["by"] == "platform":
+            asked["by"], asked["values"] = joined.by, joined.sides
+        else:
+            asked["values"] = ()
+        click.echo(f"reading {joined.reader.source}; a command that is named below takes them too", err=True)
+        yield joined.reader
+
+
+def _is_store(file: Path) -> bool:
+    if not file.is_file():
+        return False
+    from gpuagent_collector.exchange.other_store import find_stores
+
+    try:
+        return bool(find_stores(file))
+    except OSError:
+        return False
 
 
 EXPERIMENT = click.option("--experiment", type=NAME, metavar="NAME", help="Only runs of this experiment.")

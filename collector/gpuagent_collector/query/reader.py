@@ -117,7 +117,8 @@ def find_holder(error: StoreIsHeldError) -> str | None:
     try:
         if error.holder is None or "serve" not in psutil.Process(error.holder).cmdline():
             return None
-        found = [each.laddr for each in psutil.net_connections("tcp") if each.pid == error.holder and not each.raddr]
+        every = psutil.net_connections("tcp")
+        found = [each.laddr for each in every if each.pid == error.holder and each.laddr and not each.raddr]
     except (psutil.Error, OSError):
         return None
     if len(found) != 1:  # with pages or metrics there are two, and nobody knows which is which

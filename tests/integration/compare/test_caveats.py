@@ -147,7 +147,13 @@ def test_processes_that_ended_with_their_program_and_metrics_that_were_dropped_a
         {**birch.at(5), **left, "run_id": "second-0", "rank": 0},
         {**birch.at(5), **left, "run_id": "second-0", "detail": '{"processes": "all"}'},
         {**birch.at(5), **thinned, "run_id": "second-0", "detail": '{"every": "other"}'},
-        {**alder.at(5), "run_id": "first-1", "event": "malformed", "name": "total", "detail": '{"message": "no number"}'},
+        {
+            **alder.at(5),
+            "run_id": "first-1",
+            "event": "malformed",
+            "name": "total",
+            "detail": '{"message": "no number"}',
+        },
     ]
     found = warnings(store)
     assert found["left_processes"].endswith("in 1 of 5 alder")

@@ -1,0 +1,54 @@
+"""Files of stores as sides of a comparison, and of a report."""
+
+import json
+import shutil
+from pathlib import Path
+
+from tests.support.commands import made_up
+from tests.unit.cli_collector.conftest import Collector
+
+
+def put(path: Path, platform: str, *, throughput: float = 1000.0) -> str:
+    with made_up(path) as store:
+        node = store.node(f"{path.stem}-node", platform)
+        for repeat in range(4):
+            store.run(f"{path.stem}-{repeat}", node, start_seconds=20 * repeat, throughput=throughput + repeat)
+    return str(path)
+
+
+def test_two_files_are_sides_named_by_file_where_their_platforms_are_equal(
+    collector: Collector, tmp_path: Path
+) -> None:
+    here = put(tmp_path / "here.duckdb", "satori")
+    there = put(tmp_path / "there.duckdb", "satori", throughput=2000.0)
+    before = Path(here).read_bytes()
+    outcome = collector("compare", here, there, "--json")
+    (test,) = json.loads(outcome.out)["tests"]
+    assert (test["baseline"], test["side"]) == ("here.duckdb", "there.duckdb")
+    assert test["verdict"] == "differs"
+    assert Path(here).read_bytes() == before
+    # Sides of the user's own.
+    assert {"here-node", "there-node"} <= set(collector("compare", here, there, "--by", "node").out.split())
+
+
+def test_two_files_of_two_platforms_are_these_and_make_a_report(collector: Collector, tmp_path: Path) -> None:
+    files = put(tmp_path / "a.duckdb", "satori"), put(tmp_path / "b.duckdb", "openshift")
+    for words in (files, ("two.html", *files)):
+        assert collector("report", *words).code == 0
+    for page in ("report.html", "two.html"):
+        text = (tmp_path / "empty" / page).read_text()
+        assert "openshift" in text
+        assert "a.duckdb and b.duckdb" in text
+
+
+def test_what_are_no_two_sides_is_refused(collector: Collector, tmp_path: Path) -> None:
+    here = put(tmp_path / "here.duckdb", "satori")
+    copy = str(shutil.copy(here, tmp_path / "copy.duckdb"))
+    for words, said in (
+        ([here, copy], "4 runs in common"),
+        ([here, "satori"], "is a store"),
+        ([here], "is a store"),
+        ([here, copy, "--store", here], "--store"),
+    ):
+        outcome = collector("compare", *words)
+        assert (outcome.code, said in outcome.err.splitlines()[-1]) == (2, True), outcome.err
