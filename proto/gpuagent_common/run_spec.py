@@ -57,9 +57,7 @@ _OPTIONS = {
     ),
     "items_per_step": _option("--items-per-step", "Samples or tokens of a program's step.", metavar="N", type=_COUNT),
     "experiment": _option("--experiment", "Name that groups the runs of one question.", type=NAME, metavar="NAME"),
-    "timeout_seconds": _option(
-        "--timeout", "Stop each run SECONDS after its launch.", metavar="SECONDS", type=_SECONDS
-    ),
+    "timeout_seconds": _option("--timeout", "Stop a run SECONDS after its launch.", metavar="SECONDS", type=_SECONDS),
 }
 RUN_PARAMETERS = tuple(_OPTIONS)
 

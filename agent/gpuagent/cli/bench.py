@@ -56,7 +56,7 @@ Examples:
 @click.option("--until", metavar="WIDTH", help="Stop at a planned look with intervals this narrow, such as 2%.")
 @click.option("--at-most", "hours", metavar="TIME", callback=_hours, help="Begin no round that would exceed TIME.")
 @click.option("--prepare", metavar="COMMAND", help="Command for the shell before each run, not measured.")
-@click.option("--timeout", metavar="SECONDS", type=_SECONDS, help="Stop each run SECONDS after its launch.")
+@click.option("--timeout", metavar="SECONDS", type=_SECONDS, help="Stop a run SECONDS after its launch.")
 @click.option("--name", type=NAME, metavar="NAME", show_default="its script's", help="Name of the programs.")
 @click.option("--observe", is_flag=True, help="Time the steps of a Python program with torch or Keras.")
 @click.option("--pattern", metavar="PATTERN", help="Printed line with a step, such as 'step {step} loss {loss}'.")

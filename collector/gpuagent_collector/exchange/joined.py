@@ -22,10 +22,10 @@ _LABEL = "file"
 
 _RUNS = "SELECT DISTINCT run_id, platform FROM run_requests LEFT JOIN sessions USING (session_id)"
 
-_MARK = f"""
+_MARK = """
 INSERT INTO run_edits BY NAME
-SELECT run_id, ? AS time, json_merge_patch(coalesce(labels, '{{}}')::JSON, ?::JSON) AS labels
-FROM runs WHERE run_id = ANY(?)"""  # noqa: S608 - a constant
+SELECT run_id, ? AS time, json_merge_patch(coalesce(labels, '{}')::JSON, ?::JSON) AS labels
+FROM runs WHERE run_id = ANY(?)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
