@@ -127,7 +127,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> in
 def _is_workload(word: str, rest: Sequence[str]) -> bool:
     """Return whether a first word is the name of a workload: parameters follow, or it is alone and no program."""
     is_alone = not rest or any(each.startswith("-") for each in rest)
-    return is_alone and not re.search(r"\s", word) and shutil.which(word) is None
+    return is_alone and not re.search(r"^-|\s", word) and shutil.which(word) is None
 
 
 def _has_bytes() -> bool:

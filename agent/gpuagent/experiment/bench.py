@@ -42,10 +42,24 @@ _OF_SHELLS = re.compile(r"[|&;<>()$`*?\[\]#~!\n]|^\s*\w+=")
 # What ends a program's arguments, so that words at the end of the line are no longer its own.
 _ENDS_ARGUMENTS = re.compile(r"[|&;<>()#\n]")
 
-# At the end of a name in a store.
+# Options of hyperfine, and what does the same here.
+_KIN = {
+    **dict.fromkeys(("--runs", "-r", "--min-runs", "-m", "--max-runs", "-M"), "--rounds N, or --until WIDTH"),
+    **dict.fromkeys(("--warmup", "-w"), "--warm-up N"),
+    **dict.fromkeys(("--parameter-list", "-L"), "--vary NAME=A,B"),
+    **dict.fromkeys(("--parameter-scan", "-P", "--parameter-step-size", "-D"), "--vary NAME=1..9..2, or NAME=0.1,0.2"),
+    **dict.fromkeys(("--export-markdown", "--export-json", "--export-csv"), "-o FILE.md, .json or .csv"),
+    **dict.fromkeys(("--setup", "-s", "--conclude", "--cleanup"), "--prepare COMMAND, which runs before each run"),
+    **dict.fromkeys(("--shell", "-S", "-N"), "sh -c '…' as the command; without shell syntax none is used"),
+    "--input": "< FILE",
+    **dict.fromkeys(("--ignore-failure", "-i"), "`COMMAND || true`"),
+    **dict.fromkeys(("--command-name", "-n"), "--name NAME"),
+}
+
 # Of runs of commands that differ in paths alone.
 _LABEL = "command"
 
+# At the end of a name in a store.
 _NAME_CHARACTERS = 40
 
 
@@ -253,7 +267,9 @@ def _commands(lines: Sequence[str], program: Sequence[str], vary: Mapping[str, S
         templates = [[re.sub(r"\\([{}])", r"\1", word) for word in words] for words in forms]
     else:
         if stray := next((word for word in lines if word.startswith("-")), None):
-            raise MisuseError(f"no option {stray:.60}; a program's own come within its quotes, or behind `--`")
+            kin = _KIN.get(stray.partition("=")[0])
+            hint = f"use {kin}" if kin else "a program's own come within its quotes, or behind `--`"
+            raise MisuseError(f"no option {stray:.60}; {hint}")
         templates = [[line] for text in lines for line in expand_braces(text)]
         _check_number(map(len, (templates, *vary.values())))
     made = []

@@ -109,6 +109,8 @@ def test_a_planned_look_needs_more_rounds_and_sides() -> None:
         ({}, "bench --help"),
         ({"words": ["a", "a"]}, "given twice"),
         ({"words": ["a", "--lr", "1"]}, "no option --lr"),
+        ({"words": ["--runs=5", "a"]}, "--rounds"),
+        ({"words": ["--parameter-scan", "n", "1", "4", "a {n}"]}, "--vary"),
         ({"words": ["a"], "program": ["b"]}, "before `--`"),
         ({"words": [""]}, "empty"),
         ({"words": ["a 'b"]}, "cannot read"),
