@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpuagent.cli.run_lines import RunLines
 from gpuagent.experiment import plan
 from gpuagent.experiment.bench import bench_file, expand_braces, name_bench, split_line
+from gpuagent.experiment.conduct import Journal
 from gpuagent.experiment.file import Experiment, parse_experiment
 from gpuagent_common.errors import MisuseError
 
@@ -133,3 +136,16 @@ def test_a_command_line_that_makes_no_sense_is_refused(given: dict[str, Any], sa
 def test_words_that_a_shell_made_of_braces_are_refused_with_a_hint(words: Sequence[str]) -> None:
     with pytest.raises(MisuseError, match="quote braces"):
         content(*words, workload=True)
+
+
+def test_cells_are_told_apart_on_80_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ("python", "train.py", "--learning-rate", "{0.1,0.2}", "--optimizer", "{sgd,adamw}")
+    every = plan.all_trials(experiment(program=words, top={"repeats": 1, "warm_up": 0}))
+    lines = RunLines(Journal(tmp_path / "journal", ""), every)
+    for trial in every:
+        lines.wait(trial, "waits")
+    printed = capsys.readouterr().err.splitlines()
+    assert len({line.partition("] ")[2] for line in printed}) == len(printed) == 4

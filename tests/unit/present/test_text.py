@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_common.text import harmless
+from gpuagent_common.text import harmless, without_options
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,8 @@ def test_what_does_something_to_a_terminal_is_written_out(text: str, shown: str)
 @given(st.text())
 def test_no_text_keeps_a_control_or_formatting_character(text: str) -> None:
     assert not {unicodedata.category(each) for each in harmless(text)} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+def test_options_with_values_are_left_out_and_switches_stay() -> None:
+    assert without_options("--lr 0.1 -v --batch-size 32 -j 4 x") == "0.1 -v 32 4 x"
+    assert without_options("a-b --x=1 - 2 --") == "a-b --x=1 - 2 --"

@@ -11,7 +11,7 @@ from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_collector.watch.snapshot import Snapshot
 from gpuagent_collector.watch.view import Scope, View, print_snapshot, select
 from gpuagent_common.text import is_dangerous
-from tests.unit.watch.snapshots import GPU, LEFT, NODE, SNAPSHOT
+from tests.unit.watch.snapshots import GPU, LEFT, NODE, RUN, SNAPSHOT
 
 GOLDEN = Path(__file__).with_name("golden_80_columns.txt")
 
@@ -129,3 +129,9 @@ def test_a_filter_for_a_node_keeps_its_gpus_and_runs() -> None:
 def test_each_scope_selects_only_its_own_list() -> None:
     sizes = {scope: [len(each.rows) for each in select(SNAPSHOT, View(scope=scope)).values()] for scope in Scope}
     assert list(sizes.values()) == [[3, 3, 2], [3, 0, 0], [0, 3, 0], [0, 0, 2]]
+
+
+def test_a_run_keeps_its_node_on_80_columns_beside_its_progress(printed: Print) -> None:
+    running = replace(RUN, run_id=f"{RUN.run_id}-with-a-long-name", left_seconds=60.0, steps=400, steps_per_second=5.0)
+    lines = lines_of(printed(replace(SNAPSHOT, runs=[running])))
+    assert "alder" in next(line for line in lines if line.startswith("mnist-")).split()
