@@ -100,8 +100,8 @@ class Bench:
         self._path = folder / "experiments" / f"bench-{key}.json"
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with lock(self._path.with_suffix(".lock"), held="another command makes these runs here"):
-            # Without its store, what was stored of an interrupted one is lost.
-            if anew or not (uses_collector or is_there(store)):
+            is_there = uses_collector or ":postgres:" in store or Path(store.removeprefix("ducklake:")).exists()
+            if anew or not is_there:  # without its store, what was stored of an interrupted one is lost
                 self._path.unlink(missing_ok=True)
                 self._path.with_suffix(".jsonl").unlink(missing_ok=True)
             experiment = self._find_experiment()
@@ -237,11 +237,6 @@ class Bench:
 def store_place(store: str) -> str:
     """Return a store's name, of a file with its folder."""
     return store if ":" in store else str(Path(store).absolute())
-
-
-def is_there(store: str) -> bool:
-    """Return whether a store exists; of one in PostgreSQL only its collector can find out."""
-    return ":postgres:" in store or Path(store.removeprefix("ducklake:")).exists()
 
 
 def _ask(command: Sequence[str], file: Path | None) -> None:

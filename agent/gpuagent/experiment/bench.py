@@ -26,11 +26,10 @@ _ROUNDS_UNTIL = 40
 
 # A quotation, an escaped character, or braces as a shell reads them: {a,b} and {1..4}, not ${a}.
 _BRACES = re.compile(
-    r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|\$\{|\{([^{}\s'"]*,[^{}\s'"]*|-?\d+\.\.-?\d+(?:\.\.-?\d+)?|[a-z]\.\.[a-z])\}""",
+    r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|\$\{|\{([^{}\s'"]*,[^{}\s'"]*|-?\d+\.\.-?\d+(?:\.\.-?\d+)?)\}""",
     re.DOTALL,
 )
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?")
-_LETTERS = re.compile(r"([a-z])\.\.([a-z])")
 
 # Characters for private use stand for braces that have been read, within others.
 _FIRST_PRIVATE = 0x10_0000
@@ -93,9 +92,7 @@ def _check_number(factors: Iterable[int]) -> None:
 
 
 def _alternatives(inside: str) -> list[str]:
-    """Return a,b and 1..4 and 01..10..3 and a..c as a list, as bash does."""
-    if letters := _LETTERS.fullmatch(inside):
-        return [chr(each) for each in _range(ord(letters[1]), ord(letters[2]), 1)]
+    """Return a,b and 1..4 and 01..10..3 as a list, as bash does."""
     limits = _RANGE.fullmatch(inside)
     if limits is None:
         return inside.split(",")
@@ -106,11 +103,8 @@ def _alternatives(inside: str) -> list[str]:
     # A leading zero pads all of them.
     is_padded = any(re.match("-?0.", text) for text in (limits[1], limits[2]))
     width = max(len(limits[1]), len(limits[2])) if is_padded else 0
-    return [f"{number:0{width}d}" for number in _range(first, last, step)]
-
-
-def _range(first: int, last: int, step: int) -> range:
-    return range(first, last + 1, step) if last >= first else range(first, last - 1, -step)
+    sign = 1 if last >= first else -1
+    return [f"{number:0{width}d}" for number in range(first, last + sign, sign * step)]
 
 
 def split_line(line: str) -> list[str]:

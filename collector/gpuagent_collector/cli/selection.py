@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,24 +134,19 @@ def open_sides(reader: ReaderOptions, asked: dict[str, Any]) -> "Iterator[Stream
         raise MisuseError("--store names a place to read from beside the files; omit it")
     from gpuagent_collector.exchange.joined import join_stores
 
-    with join_stores(files) as joined:
-        if asked["by"] == "platform":
-            asked["by"], asked["values"] = joined.by, joined.sides
-        else:
-            asked["values"] = ()
-        click.echo(f"reading {joined.reader.source}; a command that is named below takes them too", err=True)
-        yield joined.reader
+    with join_stores(files) as (joined, by, sides):
+        is_by_file = asked["by"] == "platform"
+        asked |= {"by": by, "values": tuple(sides)} if is_by_file else {"values": ()}
+        click.echo(f"reading {joined.source}; a command that is named below takes them too", err=True)
+        yield joined
 
 
 def _is_store(file: Path) -> bool:
-    if not file.is_file():
-        return False
     from gpuagent_collector.exchange.other_store import find_stores
 
-    try:
-        return bool(find_stores(file))
-    except OSError:
-        return False
+    with suppress(OSError):
+        return not file.is_dir() and bool(find_stores(file))
+    return False
 
 
 EXPERIMENT = click.option("--experiment", type=NAME, metavar="NAME", help="Only runs of this experiment.")

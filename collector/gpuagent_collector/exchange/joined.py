@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,18 +27,12 @@ SELECT run_id, ? AS time, json_merge_patch(coalesce(labels, '{}')::JSON, ?::JSON
 FROM runs WHERE run_id = ANY(?)"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
-    """A copy of several stores, and the facet by which these are its sides, with its values."""
-
-    reader: FileReader
-    by: str
-    sides: tuple[str, ...]
-
-
 @contextmanager
-def join_stores(files: Sequence[Path]) -> Iterator[Joined]:
+def join_stores(files: Sequence[Path]) -> Iterator[tuple[FileReader, str, Sequence[str]]]:
     """Copy the stores in these files, which are only read, into one that lasts as long as the block.
+
+    Yields:
+        Its reader, the facet by which the files are sides, and its values.
 
     Raises:
         MisuseError: files have runs in common, which would be on both sides.
@@ -67,19 +60,16 @@ def join_stores(files: Sequence[Path]) -> Iterator[Joined]:
         reader = FileReader(spec)
         reader.source = f"the stores {' and '.join(names)}"
         try:
-            if are_platforms:
-                yield Joined(reader=reader, by="platform", sides=tuple(every))
-            else:
-                yield Joined(reader=reader, by=f"label:{_LABEL}", sides=tuple(names))
+            yield (reader, "platform", every) if are_platforms else (reader, f"label:{_LABEL}", names)
         finally:
             reader.close()
 
 
 def _check_apart(names: Sequence[str], runs: Sequence[set[str]]) -> None:
+    """Raise MisuseError where a file has no runs, or one that another has."""
     for at, (name, own) in enumerate(zip(names, runs, strict=True)):
         if not own:
             raise MisuseError(f"{name} has no runs")
-        for other, before in zip(names[:at], runs, strict=False):
-            if common := own & before:
-                number = counted(len(common), "run")
-                raise MisuseError(f"{other} and {name} have {number} in common, which would be on both sides")
+        if common := own & set().union(*runs[:at]):
+            before = ", ".join(names[:at])
+            raise MisuseError(f"{name} and {before} have {counted(len(common), 'run')} in common, so on both sides")

@@ -115,7 +115,6 @@ def run_columns(rows: Sequence[Mapping[str, Any]]) -> list[ListColumn]:
 
 def _commands_apart(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return, by run of a program, the arguments in which the listed runs of its workload differ, with their names."""
-
     commands: dict[str, dict[str, tuple[str, ...]]] = {}
     for row in rows:
         if not read_object(row["parameters"], "parameters"):
@@ -138,7 +137,6 @@ def _differing(
     rows: Sequence[Mapping[str, Any]], read: Callable[[Mapping[str, Any]], dict[str, Any]]
 ) -> dict[str, str]:
     """Return, by run, those of its settings in which the listed runs of its workload differ, in short words."""
-
     by_workload: dict[str, dict[str, dict[str, Any]]] = {}
     for row in rows:
         by_workload.setdefault(row["workload"], {})[row["run_id"]] = read(row)
@@ -169,14 +167,12 @@ def _status(row: Mapping[str, Any]) -> str | None:
 
 
 def _throughput(row: Mapping[str, Any]) -> str | None:
-
     value = row["throughput"]
     return None if value is None else f"{significant(value)} {row['throughput_unit'] or ''}".rstrip()
 
 
 def _disturbed(row: Mapping[str, Any]) -> str | None:
     """Return the cores that others used, if these were so many that comparisons warn of them."""
-
     used, cores = row["others_cores"], row["cpu_threads"]
     is_explained = row["node_count"] > 1 or row["interference"] not in (None, "none")
     if is_explained or not used or not cores or used < FOREIGN_SHARE * cores:
@@ -210,6 +206,5 @@ def _node(row: Mapping[str, Any]) -> str | None:
 
 
 def _took(row: Mapping[str, Any]) -> str | None:
-
     seconds = row["duration_seconds"]
     return None if seconds is None else duration(seconds)

@@ -20,15 +20,17 @@ _ROWS = 200
 _MOST_PAGES = 100_000
 
 
-class RunList:
-    """The pages of the list of all runs, newest first."""
+class Runs:
+    """The pages of the list of runs, newest first, and of single ones."""
 
     def __init__(self, ask: Ask, *, source: str) -> None:
         """Take the function that reads the store, and the store's name."""
         self._ask = ask
         self._source = source
+        # One at a time, as reports.
+        self._making = threading.Lock()
 
-    def answer(self, query: Query) -> Response:
+    def answer_list(self, query: Query) -> Response:
         """Return a page of the list; `workload` and others choose runs.
 
         Raises:
@@ -61,17 +63,6 @@ class RunList:
             newer=address(number - 1) if number > 1 else None,
             older=address(number + 1) if len(found) > _ROWS else None,
         )
-
-
-class Runs:
-    """The pages of single runs."""
-
-    def __init__(self, ask: Ask, *, source: str) -> None:
-        """Take the function that reads the store, and the store's name."""
-        self._ask = ask
-        self._source = source
-        # One at a time, as reports.
-        self._making = threading.Lock()
 
     def answer(self, query: Query) -> Response:
         """Return the page of the run `name`; `each` adds the figures of its parts.

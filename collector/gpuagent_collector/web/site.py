@@ -16,7 +16,7 @@ from gpuagent_collector.web.metrics import Metrics
 from gpuagent_collector.web.nodes import Nodes
 from gpuagent_collector.web.overview import Overview
 from gpuagent_collector.web.reports import Reports
-from gpuagent_collector.web.runs import RunList, Runs
+from gpuagent_collector.web.runs import Runs
 
 Value = TypeVar("Value")
 
@@ -69,12 +69,13 @@ class Sources:
 def pages(sources: Sources) -> Sequence[Page]:
     """Return every page, one line each."""
     snapshot = Cached(lambda: take_snapshot(sources.ask, lambda: sources.trouble() or None), keep_seconds=_KEEP_SECONDS)
+    runs = Runs(sources.ask, source=sources.store)
     return (
         Page(path="/", answer=Overview(snapshot.get, source=sources.store).answer),
         Page(path="/report", answer=Reports(sources.ask, source=sources.store).answer),
         Page(path="/nodes/", answer=Nodes(sources.ask, source=sources.store).answer),
-        Page(path="/runs", answer=RunList(sources.ask, source=sources.store).answer),
-        Page(path="/runs/", answer=Runs(sources.ask, source=sources.store).answer),
+        Page(path="/runs", answer=runs.answer_list),
+        Page(path="/runs/", answer=runs.answer),
         Page(path="/metrics", answer=Metrics(snapshot.get, sources.instruments).answer),
         Page(path="/healthz", answer=_is_alive, needs_token=False),
         Page(path="/readyz", answer=lambda _: _readiness(sources.is_ready()), needs_token=False),
