@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -255,7 +256,8 @@ def test_the_list_of_runs_shows_on_80_columns_what_differs_with_its_option_and_h
         node = store.node("spruce", "lab")
         for number, batch in enumerate((32, 64)):
             text = json.dumps(["python", "train.py", "--epochs", "3", "--batch-size", str(batch)])
-            own = {"workload": "train.py", "parameters": {}, "command": text, "throughput": 1234.0 + number}
+            own: dict[str, Any] = {"workload": "train.py", "parameters": {}, "command": text}
+            own["throughput"] = 1234.0 + number
             store.run(f"train-{batch}", node, start_seconds=20 * number, **own)
             store.run(f"warm-{batch}", node, start_seconds=100 + 20 * number, experiment="x-warm-up", **own)
         store.run("bad", node, start_seconds=200, status="failed", **own)
