@@ -9,10 +9,9 @@ from typing import Any
 
 import click
 
-from gpuagent_collector.cli.options import parse_time, retention_options
+from gpuagent_collector.cli.options import retention_options
 from gpuagent_collector.cli.printing import print_error
 from gpuagent_collector.errors import StoreIsReadError
-from gpuagent_collector.exchange.schedule import BackupPlan
 from gpuagent_collector.ingest.housekeeping import Intervals
 from gpuagent_collector.ingest.ingest import IngestSettings
 from gpuagent_collector.ingest.writer import Gathering
@@ -28,7 +27,7 @@ from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_common.address import Address, check_free
 from gpuagent_common.cli import MOST, MOST_SECONDS, Number
 from gpuagent_common.connection import ADDRESS_VARIABLE, DEFAULT_ADDRESS, TOKEN_FILE_VARIABLE, default_token_file
-from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_common.unexpected import LineFormatter
 
 _SHARED_COMMIT_SECONDS = 10.0
@@ -50,7 +49,6 @@ Examples:
   collector serve --store 'ducklake:postgres:dbname=lake' --data /shared/lake
   collector serve --http 127.0.0.1:9464
   collector serve --keep-raw 7d --keep-seconds 30d --keep 52w
-  collector serve --backup /backup/gpuagent --backup-every 24h --backup-copies 7
   collector certs init && collector serve --listen 0.0.0.0:50051
 """
 )
@@ -81,14 +79,6 @@ Examples:
     help="Longest time between commits.  [default: 10 with PostgreSQL, else at once]",
 )
 @retention_options
-@click.option("--backup", metavar="DIR", type=click.Path(path_type=Path), help="Write verified backups to this folder.")
-@click.option("--backup-every", metavar="TIME", help="With --backup: time between two.  [default: 24h]")
-@click.option(
-    "--backup-copies",
-    type=click.IntRange(1, 10_000),
-    metavar="N",
-    help="With --backup: number of backups to keep.  [default: 7]",
-)
 @click.option(
     "--memory",
     "memory_gib",
@@ -144,9 +134,6 @@ def command(
     data: str | None,
     commit_seconds: float | None,
     retention: Retention | None,
-    backup: Path | None,
-    backup_every: str | None,
-    backup_copies: int | None,
     memory_gib: float | None,
     connection_age_seconds: float,
     token_file: Path | None,
@@ -185,7 +172,6 @@ def command(
         http_tls=shown.http,
         connection_age_seconds=connection_age_seconds,
         ingest=_ingest_settings(spec, commit_seconds, retention),
-        backups=_backup_plan(spec, backup, backup_every, backup_copies),
     )
 
     def announce(listening: Address, http_listening: Address | None) -> None:
@@ -201,10 +187,6 @@ def command(
         if shown.certificate is not None:
             lines.append(f"TLS: {shown.certificate}")
         lines.append(f"token file: {token_path}")
-        if settings.backups:
-            lines.append(
-                f"backups: {settings.backups.folder}, every {backup_every or _EVERY}, {settings.backups.copies} kept"
-            )
         # In one write: who reads a log for the first line finds the others too.
         click.echo("\n".join(lines))
 
@@ -238,25 +220,6 @@ def _log_to_stderr(level: int) -> None:
     handler.setFormatter(LineFormatter("%(levelname)s: %(message)s"))
     handler.addFilter(is_worth_logging)
     logging.basicConfig(level=level, handlers=[handler])
-
-
-# Of backups, unless the options name others.
-_EVERY, _COPIES = "24h", 7
-
-
-def _backup_plan(spec: StoreSpec, folder: Path | None, every: str | None, copies: int | None) -> BackupPlan | None:
-    if folder is None:
-        if every or copies:
-            raise MisuseError("--backup-every and --backup-copies need a folder: --backup DIR")
-        return None
-    if spec.kind is Kind.SHARED:
-        raise MisuseError("a store in PostgreSQL is backed up by a job of its own: collector backup FILE")
-    folder = folder.absolute()
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise GpuAgentError(f"cannot make the folder {folder} for backups: {error.strerror}") from error
-    return BackupPlan(folder=folder, every=parse_time("--backup-every", every or _EVERY), copies=copies or _COPIES)
 
 
 def _ingest_settings(spec: StoreSpec, commit_seconds: float | None, given: Retention | None) -> IngestSettings:

@@ -64,12 +64,12 @@ class Origin(Protocol):
         ...
 
 
-def backup(reader: Origin, file: Path, progress: Progress, *, memory_bytes: int | None = None) -> Copied:
+def backup(reader: Origin, file: Path, progress: Progress) -> Copied:
     """Copy everything that `reader` reads, as of one moment, into a new DuckDB file.
 
     Marks are copied too, so that a restored store recognises messages that agents send again. Objects of users, such
     as tables, views and indexes, are copied where they can be made again; macros cannot. The file appears under its
-    name only when it is complete: closed, opened again, and counted. `memory_bytes` limits the new file's cache.
+    name only when it is complete: closed, opened again, and counted.
 
     Raises:
         MisuseError: the file exists already.
@@ -85,7 +85,7 @@ def backup(reader: Origin, file: Path, progress: Progress, *, memory_bytes: int 
     try:
         for leftover in (unfinished, log):
             leftover.unlink(missing_ok=True)
-        rows, left_out = _copy(reader, unfinished, version, progress, memory_bytes)
+        rows, left_out = _copy(reader, unfinished, version, progress)
         _verify(unfinished, log, rows)
         unfinished.replace(file)
     except (duckdb.Error, OSError, StoreError) as error:
@@ -134,13 +134,11 @@ def shrink(spec: StoreSpec) -> str:
     return ""
 
 
-def _copy(
-    reader: Origin, unfinished: Path, version: int, progress: Progress, memory_bytes: int | None
-) -> tuple[dict[str, int], list[str]]:
+def _copy(reader: Origin, unfinished: Path, version: int, progress: Progress) -> tuple[dict[str, int], list[str]]:
     """Copy every table into a new store; return the rows by table, and the objects of users that it lacks."""
     known = [migration for migration in load_migrations() if migration.version <= version]
     rows, left_out = dict[str, int](), list[str]()
-    with Store.open(StoreSpec.parse(str(unfinished)), migrations=known, memory_bytes=memory_bytes) as store:
+    with Store.open(StoreSpec.parse(str(unfinished)), migrations=known) as store:
         with closing(store.connect()) as connection, closing(reader.snapshot()) as tables:
             for table, table_rows in tables:
                 if table == USER_OBJECTS:

@@ -14,7 +14,6 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from gpuagent_collector.exchange.schedule import BackupPlan, BackupSchedule
 from gpuagent_collector.ingest.housekeeping import Summarize
 from gpuagent_collector.ingest.ingest import Ingest, IngestSettings
 from gpuagent_collector.metrics.summarize import summarize_runs
@@ -118,8 +117,6 @@ class ServerSettings:
     # Age at which a connection is ended: agents reconnect, and so spread over new collectors.
     connection_age_seconds: float = 3600.0
     ingest: IngestSettings = field(default_factory=IngestSettings)
-    # None: no backups.
-    backups: BackupPlan | None = None
 
 
 class Collector:
@@ -156,8 +153,6 @@ class Collector:
         )
         self._server = grpc.aio.server(interceptors=[Gate(self._tokens)], options=options)
         self._revoking: asyncio.Task[None] | None = None
-        self._backups = BackupSchedule(store, settings.backups) if settings.backups else None
-        self._backing_up: asyncio.Task[None] | None = None
         self._add_services(store)
         self._asker = Asker(store.connect, limits)
         self._web: WebServer | None = None
@@ -203,8 +198,6 @@ class Collector:
         for service in ("", *_SERVICES):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
         self._revoking = asyncio.create_task(self._end_revoked())
-        if self._backups is not None:
-            self._backing_up = asyncio.create_task(_back_up(self._backups))
         self._is_serving = True
         if self._web is not None:
             self._web.start()
@@ -256,9 +249,6 @@ class Collector:
         self._is_serving = False
         if self._revoking is not None:
             self._revoking.cancel()
-        if self._backups is not None and self._backing_up is not None:
-            self._backups.stop()
-            self._backing_up.cancel()
         audit.sum_up(at_end=True)
         if self._web is not None:
             await asyncio.to_thread(self._web.stop)
@@ -295,12 +285,6 @@ def _turns(store: Store, other_memory_bytes: int | None) -> Turns:
     with closing(store.connect()) as connection:
         ((threads,),) = connection.execute("SELECT current_setting('threads')").fetchall()
     return Turns(memory_bytes=other_memory_bytes - resident_bytes(), threads=threads)
-
-
-async def _back_up(backups: BackupSchedule) -> None:
-    while True:
-        await asyncio.sleep(await asyncio.to_thread(backups.seconds_until_due))
-        await asyncio.to_thread(backups.attempt)
 
 
 def _restart(reason: str) -> NoReturn:

@@ -1,14 +1,12 @@
 """Tables, views and other objects that users make in a store: kept, or named before anything is lost."""
 
 from contextlib import closing
-from datetime import timedelta
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from gpuagent_collector.exchange.backup import backup
-from gpuagent_collector.exchange.schedule import BackupPlan, BackupSchedule
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.schema import load_migrations, migrate, schema_relations
 from gpuagent_collector.store import Store, StoreSpec
@@ -143,17 +141,6 @@ def test_a_backup_of_a_running_collector_has_what_users_made(node: Node, tmp_pat
     assert sorted(objects(copy)) == sorted(KEPT)
     with duckdb.connect(copy, read_only=True) as connection:
         assert connection.execute("FROM mine.gpu_samples").fetchall() == [(7,)]
-
-
-def test_scheduled_backups_go_on(site: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    add(site, PLAIN + MACRO)
-    folder = tmp_path / "backups"
-    folder.mkdir()
-    with open_store(site) as store:
-        BackupSchedule(store, BackupPlan(folder=folder, every=timedelta(days=1), copies=1)).attempt()
-    (copy,) = folder.iterdir()
-    assert sorted(objects(str(copy))) == sorted(KEPT)
-    assert "macro doubled" in caplog.text
 
 
 def test_rows_of_an_own_table_that_cannot_be_copied_do_not_end_the_backup(tmp_path: Path) -> None:

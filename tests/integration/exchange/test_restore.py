@@ -1,61 +1,21 @@
-"""Backups at intervals, and the way back."""
+"""The way back to a backup."""
 
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from gpuagent_collector.exchange.schedule import BackupPlan, BackupSchedule
-from gpuagent_collector.store import Store
-from tests.integration.exchange.conftest import BOTH_KINDS, Run
-from tests.support.servers import Node, until
+from tests.integration.exchange.conftest import Run
+from tests.support.servers import Node
 
 pytestmark = pytest.mark.slow
 
-DAY = timedelta(days=1)
 
-
-@BOTH_KINDS
-def test_copies_are_made_when_due_and_the_oldest_go(site: str, tmp_path: Path) -> None:
-    folder = tmp_path / "backups"
-    folder.mkdir()
-    (folder / "other.duckdb").write_text("not ours")
-    now = datetime(2030, 1, 1)  # noqa: DTZ001 - as the store's
-    plan = BackupPlan(folder=folder, every=DAY, copies=2)
-    with Store.open(site) as store:
-        for _ in range(3):
-            schedule = BackupSchedule(store, plan, lambda: now)  # noqa: B023 - called within the loop
-            assert schedule.seconds_until_due() == 0
-            schedule.attempt()
-            assert schedule.seconds_until_due() == DAY.total_seconds()
-            now += DAY
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "other.duckdb",
-        "site-20300102T000000Z.duckdb",
-        "site-20300103T000000Z.duckdb",
-    ]
-    with duckdb.connect(str(folder / "site-20300103T000000Z.duckdb"), read_only=True) as copy:
-        assert copy.execute("SELECT count(*) FROM runs").fetchone() == (3,)
-
-
-def test_a_copy_that_fails_is_logged_and_removes_nothing(
-    site: str, small_disk: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    old = small_disk / "site-20300101T000000Z.duckdb"
-    old.write_bytes(bytes(2 * 2**20))
-    with Store.open(site) as store:
-        schedule = BackupSchedule(store, BackupPlan(folder=small_disk, every=DAY, copies=1))
-        schedule.attempt()
-        assert "backup failed, retrying in at most 10 min: cannot write" in caplog.text
-        assert schedule.seconds_until_due() > 0
-    assert list(small_disk.iterdir()) == [old]
-
-
-def test_a_collector_makes_backups_and_one_is_restored(node: Node, site: str) -> None:
+def test_a_backup_of_a_running_collector_is_restored(node: Node, site: str) -> None:
     Path(site).replace(node.store)
-    collector = node.serve(options=("--backup", "backups", "--backup-every", "1h"))
-    copy = until(lambda: next(iter((node.folder / "backups").glob("runs-*.duckdb")), None), "a backup")
+    collector = node.serve()
+    copy = node.folder / "monday.duckdb"
+    node.collector("backup", str(copy))
     node.collector("delete", "--experiment", "gan", "--yes")
     said = node.collector("restore", str(copy), "--store", str(node.store), code=1).stderr
     assert "is in use by process" in said
@@ -69,10 +29,6 @@ def test_a_collector_makes_backups_and_one_is_restored(node: Node, site: str) ->
     for file, runs in ((node.store, 3), (kept, 1)):
         with duckdb.connect(str(file), read_only=True) as opened:
             assert opened.execute("SELECT count(*) FROM runs").fetchone() == (runs,)
-
-
-def test_options_of_backups_without_a_folder_are_misuse(run: Run) -> None:
-    assert run("serve", "--backup-every", "1h")[0] == 2
 
 
 def test_a_damaged_backup_is_not_restored(site: str, run: Run, tmp_path: Path) -> None:
