@@ -1,7 +1,7 @@
 """The definition of a figure of a run."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from enum import Enum
 
@@ -17,7 +17,7 @@ class Better(Enum):
     LOWER = "lower"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Metric:
     """One figure of a run.
 
@@ -36,8 +36,8 @@ class Metric:
     unit: str
     group: str
     better: Better | None
-    quantity: str | None = None
-    detail: bool = False
+    quantity: str | None = field(default=None, kw_only=True)
+    detail: bool = field(default=False, kw_only=True)
 
     def titled(self, stat: Stat | None) -> str:
         """Return the title where `stat` of its quantity is shown; None: the usual one."""
@@ -50,12 +50,12 @@ ITEMS = "items/s"
 
 def further(metric: Metric, stat: Stat) -> Metric:
     """Return the metric of another statistic of the same quantity: gpu_utilization_percent:max."""
-    same = {field.name: getattr(metric, field.name) for field in fields(Metric)}
+    same = {each.name: getattr(metric, each.name) for each in fields(Metric)}
     title = metric.titled(stat)
     return Metric(**{**same, "name": f"{metric.name}:{stat.value}", "title": title, "quantity": None, "better": None})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StoredMetric(Metric):
     """A figure that is computed from a run's rows when the run ends, and stored in run_metrics.
 
@@ -71,7 +71,7 @@ class StoredMetric(Metric):
     reading: str
     in_part: str
     over_parts: str
-    result: str | None = None
+    result: str | None = field(default=None, kw_only=True)
 
 
 def reported(
@@ -90,18 +90,9 @@ def reported(
 
     `result` is its name in the table, None: the metric's own; `value` is SQL of its value.
     """
+    last = "arg_max({}, time)"
     return StoredMetric(
-        name=name,
-        title=title,
-        unit=unit,
-        group=group,
-        better=better,
-        source=RESULTS,
-        reading=value,
-        in_part="arg_max({}, time)",
-        over_parts=over_parts,
-        result=result or name,
-        detail=detail,
+        name, title, unit, group, better, RESULTS, value, last, over_parts, result=result or name, detail=detail
     )
 
 

@@ -1,35 +1,26 @@
 """Metrics that programs report, those of servers among them."""
 
-from collections.abc import Iterator
+from functools import partial
 
 from gpuagent_collector.metrics.metric import Better, StoredMetric, reported
 from gpuagent_collector.metrics.metric_sources import IMAGES, RESULTS, WORK_RATES
+
+_LOWER, _HIGHER = Better.LOWER, Better.HIGHER
 
 # A result in percent, or without unit as a share of 1.
 _IN_PERCENT = "value * CASE WHEN unit IS NULL THEN 100 ELSE 1 END"
 
 RESULT_METRICS: tuple[StoredMetric, ...] = (
-    reported("accuracy", "Accuracy", "percent", "avg", Better.HIGHER, value=_IN_PERCENT),
-    reported("top5_accuracy", "Accuracy, top 5", "percent", "avg", Better.HIGHER, value=_IN_PERCENT),
-    reported("loss", "Loss", "", "avg", Better.LOWER),
+    reported("accuracy", "Accuracy", "percent", "avg", _HIGHER, value=_IN_PERCENT),
+    reported("top5_accuracy", "Accuracy, top 5", "percent", "avg", _HIGHER, value=_IN_PERCENT),
+    reported("loss", "Loss", "", "avg", _LOWER),
     reported("parameters", "Parameters", "", "max"),
-    reported(
-        "communication_percent",
-        "Communication, of kernel time",
-        "percent",
-        "avg",
-        Better.LOWER,
-        result="communication_share",
-        value=_IN_PERCENT,
-    ),
-    reported(
-        "exposed_communication_percent",
-        "Communication that computing does not hide",
-        "percent",
-        "avg",
-        Better.LOWER,
-        result="exposed_communication_share",
-        value=_IN_PERCENT,
+    *(
+        reported(f"{name}_percent", title, "percent", "avg", _LOWER, result=f"{name}_share", value=_IN_PERCENT)
+        for name, title in (
+            ("communication", "Communication, of kernel time"),
+            ("exposed_communication", "Communication that computing does not hide"),
+        )
     ),
     # As reported, or at least the number of ranks with reports: a plain torchrun script does not report it.
     StoredMetric(
@@ -46,61 +37,37 @@ RESULT_METRICS: tuple[StoredMetric, ...] = (
 )
 
 
+_MFU = "Model FLOPs utilisation"
+_work = partial(reported, over_parts="avg", group="Work")
+
+
 def _rate(name: str, title: str, unit: str) -> StoredMetric:
     """Return the metric that is the work of a step by its time, in the mean over ranks."""
-    return StoredMetric(
-        name=name,
-        title=title,
-        unit=unit,
-        group="Work",
-        better=Better.HIGHER,
-        source=WORK_RATES,
-        reading=name,
-        in_part="max({})",
-        over_parts="avg",
-    )
+    return StoredMetric(name, title, unit, "Work", _HIGHER, WORK_RATES, name, "max({})", "avg")
 
 
 # Means over ranks.
 WORK_METRICS: tuple[StoredMetric, ...] = (
-    reported("model_flops_per_step", "Model FLOPs a step", "FLOP", "avg", group="Work"),
+    _work("model_flops_per_step", "Model FLOPs a step", "FLOP"),
     # Counted in a run of its own, after this one.
-    reported("executed_flops_per_step", "Executed FLOPs a step", "FLOP", "avg", Better.LOWER, group="Work"),
+    _work("executed_flops_per_step", "Executed FLOPs a step", "FLOP", better=_LOWER),
     *(
-        reported(f"executed_{kind}_flops_per_step", f"Executed FLOPs a step, {words}", "FLOP", "avg", group="Work")
+        _work(f"executed_{kind}_flops_per_step", f"Executed FLOPs a step, {words}", "FLOP")
         for kind, words in (("tensor", "tensor cores"), ("fp16", "FP16"), ("fp32", "FP32"), ("fp64", "FP64"))
     ),
-    reported("dram_bytes_per_step", "Device memory traffic a step", "bytes", "avg", Better.LOWER, group="Work"),
+    _work("dram_bytes_per_step", "Device memory traffic a step", "bytes", better=_LOWER),
     _rate("model_flops_per_second", "Model FLOP/s, each rank", "FLOP/s"),
     _rate("executed_flops_per_second", "Executed FLOP/s, each rank", "FLOP/s"),
     _rate("dram_bytes_per_second", "Device memory traffic, counted", "bytes/s"),
-    reported("mfu_percent", "Model FLOPs utilisation", "percent", "avg", Better.HIGHER, result="mfu", group="Work"),
+    _work("mfu_percent", _MFU, "percent", better=_HIGHER, result="mfu"),
     # The same by PaLM's formula, of which only some models know the terms.
-    reported(
-        "mfu_palm_percent",
-        "Model FLOPs utilisation by PaLM's formula",
-        "percent",
-        "avg",
-        Better.HIGHER,
-        result="mfu_palm",
-        group="Work",
-    ),
-    reported(
-        "data_wait_percent",
-        "Host waiting for data",
-        "percent",
-        "avg",
-        Better.LOWER,
-        result="data_wait_share",
-        group="Work",
-    ),
+    _work("mfu_palm_percent", f"{_MFU} by PaLM's formula", "percent", better=_HIGHER, result="mfu_palm"),
+    _work("data_wait_percent", "Host waiting for data", "percent", better=_LOWER, result="data_wait_share"),
 )
 
 
-def _recovery(name: str, title: str, unit: str, *, detail: bool = False) -> StoredMetric:
-    """Return the metric of what a loss of ranks cost, as rank 0 reports it at the end."""
-    return reported(name, title, unit, "max", Better.LOWER, group="Recovery", detail=detail)
-
+# What a loss of ranks cost, as rank 0 reports it at the end.
+_recovery = partial(reported, over_parts="max", better=_LOWER, group="Recovery")
 
 RECOVERY_METRICS: tuple[StoredMetric, ...] = (
     _recovery("restarts", "Restarts", ""),
@@ -110,72 +77,47 @@ RECOVERY_METRICS: tuple[StoredMetric, ...] = (
     _recovery("checkpoint_seconds", "Checkpoints", "seconds", detail=True),
 )
 
-
-def _image(column: str, title: str, unit: str) -> StoredMetric:
-    """Return the metric that is a column of the table images, as it was for the run."""
-    return StoredMetric(
-        name=f"image_{column}",
-        title=title,
-        unit=unit,
-        group="Image",
-        better=Better.LOWER,
-        source=IMAGES,
-        reading=column,
-        in_part="max({})",
-        over_parts="max",
+# Columns of the table images, as they were for the run.
+IMAGE_METRICS: tuple[StoredMetric, ...] = tuple(
+    StoredMetric(f"image_{column}", title, unit, "Image", _LOWER, IMAGES, column, "max({})", "max")
+    for column, title, unit in (
+        ("size_bytes", "Image on disk", "bytes"),
+        ("layers", "Image layers", ""),
+        ("build_seconds", "Image build", "seconds"),
+        ("push_seconds", "Image push", "seconds"),
+        ("pull_seconds", "Image pull", "seconds"),
     )
-
-
-IMAGE_METRICS: tuple[StoredMetric, ...] = (
-    _image("size_bytes", "Image on disk", "bytes"),
-    _image("layers", "Image layers", ""),
-    _image("build_seconds", "Image build", "seconds"),
-    _image("push_seconds", "Image push", "seconds"),
-    _image("pull_seconds", "Image pull", "seconds"),
 )
 
 
 # The workload that loads a server.
 SERVING = "serve-load"
 
-_GROUP = "Serving"
-
 PERCENTILES = (50, 90, 99)
 
+_LATENCIES = {"ttft": "Time to first token", "tpot": "Time a further token", "e2e": "Whole answer"}
 
-def _latencies() -> Iterator[StoredMetric]:
-    for stem, title in (("ttft", "Time to first token"), ("tpot", "Time a further token"), ("e2e", "Whole answer")):
-        for percent in PERCENTILES:
-            name = f"{stem}_p{percent}_seconds"
-            yield reported(name, f"{title}, p{percent}", "seconds", "max", Better.LOWER, group=_GROUP)
-
-
-def _served_rate(name: str, title: str, unit: str, *, result: str | None = None, detail: bool = False) -> StoredMetric:
-    return reported(name, title, unit, "sum", Better.HIGHER, group=_GROUP, result=result, detail=detail)
-
+_serving = partial(reported, group="Serving")
+_served = partial(_serving, over_parts="sum", better=_HIGHER)
+_slowest = partial(_serving, unit="seconds", over_parts="max", better=_LOWER)
 
 # Throughput is that of the tokens of answers; energy and cost of an item are therefore those of such a token.
 SERVING_METRICS: tuple[StoredMetric, ...] = (
-    *_latencies(),
-    _served_rate("goodput_requests_per_second", "Goodput", "requests/s", result="goodput"),
-    reported("goodput_percent", "Requests within the limits", "percent", "avg", Better.HIGHER, group=_GROUP),
-    _served_rate("requests_per_second", "Requests answered", "requests/s"),
-    reported("offered_requests_per_second", "Requests sent", "requests/s", "sum", group=_GROUP, detail=True),
-    _served_rate("input_tokens_per_second", "Prompt tokens", "tokens/s", detail=True),
-    reported("requests", "Requests measured", "", "sum", group=_GROUP, detail=True),
-    reported("request_errors", "Requests that failed", "", "sum", Better.LOWER, group=_GROUP),
-    reported("server_listen_seconds", "Server start to open port", "seconds", "max", Better.LOWER, group=_GROUP),
-    reported("server_ready_seconds", "Server start to ready", "seconds", "max", Better.LOWER, group=_GROUP),
-    reported("first_answer_seconds", "First answer", "seconds", "max", Better.LOWER, group=_GROUP, detail=True),
-    reported(
-        "client_lag_seconds",
-        "Client behind its schedule, p99",
-        "seconds",
-        "max",
-        Better.LOWER,
-        group=_GROUP,
-        result="client_lag_p99_seconds",
-        detail=True,
+    *(
+        _slowest(f"{stem}_p{percent}_seconds", f"{title}, p{percent}")
+        for stem, title in _LATENCIES.items()
+        for percent in PERCENTILES
     ),
-    reported("client_limited", "Limited by the client", "", "max", Better.LOWER, group=_GROUP, detail=True),
+    _served("goodput_requests_per_second", "Goodput", "requests/s", result="goodput"),
+    _serving("goodput_percent", "Requests within the limits", "percent", "avg", _HIGHER),
+    _served("requests_per_second", "Requests answered", "requests/s"),
+    _serving("offered_requests_per_second", "Requests sent", "requests/s", "sum", detail=True),
+    _served("input_tokens_per_second", "Prompt tokens", "tokens/s", detail=True),
+    _serving("requests", "Requests measured", "", "sum", detail=True),
+    _serving("request_errors", "Requests that failed", "", "sum", _LOWER),
+    _slowest("server_listen_seconds", "Server start to open port"),
+    _slowest("server_ready_seconds", "Server start to ready"),
+    _slowest("first_answer_seconds", "First answer", detail=True),
+    _slowest("client_lag_seconds", "Client behind its schedule, p99", result="client_lag_p99_seconds", detail=True),
+    _serving("client_limited", "Limited by the client", "", "max", _LOWER, detail=True),
 )

@@ -16,30 +16,27 @@ from gpuagent_collector.metrics.metric_sources import (
     Source,
 )
 
+_LOWER, _HIGHER = Better.LOWER, Better.HIGHER
+
 
 def _time(
-    name: str, title: str, source: Source, reading: str, in_part: str, over_parts: str, quantity: str | None = None
+    name: str, title: str, source: Source, reading: str, in_part: str, over_parts: str, *, detail: bool = False
 ) -> StoredMetric:
     """Return a metric in seconds; less is better."""
-    return StoredMetric(
-        name=name,
-        title=title,
-        quantity=quantity,
-        unit="seconds",
-        group="Time",
-        better=Better.LOWER,
-        source=source,
-        reading=reading,
-        in_part=in_part,
-        over_parts=over_parts,
-    )
+    return StoredMetric(name, title, "seconds", "Time", _LOWER, source, reading, in_part, over_parts, detail=detail)
 
 
 def _start(name: str, title: str, instant: str) -> StoredMetric:
     """Return the metric that is the time from a run's launch to one of its instants."""
-    return replace(
-        _time(name, title, STARTS, f"nullif(epoch({instant} - launched_at), 0)", "min({})", "min"), detail=True
-    )
+    reading = f"nullif(epoch({instant} - launched_at), 0)"
+    return _time(name, title, STARTS, reading, "min({})", "min", detail=True)
+
+
+def _rate(
+    name: str, title: str, source: Source, reading: str, in_part: str = "max({})", *, detail: bool = True
+) -> StoredMetric:
+    """Return a throughput, in which all ranks count."""
+    return StoredMetric(name, title, "items/s", "Throughput", _HIGHER, source, reading, in_part, "sum", detail=detail)
 
 
 RUN_METRICS: tuple[StoredMetric, ...] = (
@@ -48,14 +45,14 @@ RUN_METRICS: tuple[StoredMetric, ...] = (
         title="Throughput",
         unit="items/s",
         group="Throughput",
-        better=Better.HIGHER,
+        better=_HIGHER,
         source=RESULTS,
         reading="CASE WHEN is_measured THEN value END",
         in_part="arg_max({}, time)",
         over_parts="sum",
         result="throughput",
     ),
-    _time("step_seconds", "Step, median", MEASURED_STEPS, "seconds", "median({})", "max", "Step"),
+    replace(_time("step_seconds", "Step, median", MEASURED_STEPS, "seconds", "median({})", "max"), quantity="Step"),
     # An imported run may have no times: its begin is then its end.
     _time("run_seconds", "Run duration", LIFE, "nullif(epoch(ended_at - started_at), 0)", "max({})", "max"),
     _time("measure_seconds", "Measured phase", LIFE, "nullif(epoch(measure_to - measure_from), 0)", "max({})", "max"),
@@ -74,8 +71,8 @@ RUN_METRICS: tuple[StoredMetric, ...] = (
 # Of the steps that the workload traced: the union of all work on the GPU, its absence in a measured step, the sum of
 # kernels' times, and the operators' own time on the host.
 TRACE_METRICS: tuple[StoredMetric, ...] = (
-    reported("gpu_busy_seconds_per_step", "GPU busy a step", "seconds", "avg", Better.LOWER, group="Time"),
-    reported("gpu_gap_seconds_per_step", "GPU idle a step", "seconds", "avg", Better.LOWER, group="Time"),
+    reported("gpu_busy_seconds_per_step", "GPU busy a step", "seconds", "avg", _LOWER, group="Time"),
+    reported("gpu_gap_seconds_per_step", "GPU idle a step", "seconds", "avg", _LOWER, group="Time"),
     _time("kernel_seconds_per_step", "Kernel time a step", OPERATIONS, "kernel_seconds", "max({})", "avg"),
     _time("operator_cpu_seconds_per_step", "Operators' CPU a step", OPERATIONS, "operator_seconds", "max({})", "avg"),
 )
@@ -83,80 +80,38 @@ TRACE_METRICS: tuple[StoredMetric, ...] = (
 
 # Items a second of each GPU are also the items of a GPU-second.
 EFFICIENCY_METRICS: tuple[StoredMetric, ...] = (
-    StoredMetric(
-        name="items_per_gpu_second",
-        title="Throughput, each GPU",
-        unit="items/s",
-        group="Throughput",
-        better=Better.HIGHER,
-        source=RATES,
-        reading="throughput / gpus",
-        in_part="arg_max({}, time)",
-        over_parts="sum",
+    _rate(
+        "items_per_gpu_second", "Throughput, each GPU", RATES, "throughput / gpus", "arg_max({}, time)", detail=False
     ),
-    StoredMetric(
-        name="steady_throughput",
-        title="Throughput once steady",
-        unit="items/s",
-        group="Throughput",
-        better=Better.HIGHER,
-        source=STEADY_STEPS,
-        reading="items_per_second",
-        in_part="max({})",
-        over_parts="sum",
-        detail=True,
-    ),
-    StoredMetric(
-        name="timed_throughput",
-        title="Throughput of timed steps",
-        unit="items/s",
-        group="Throughput",
-        better=Better.HIGHER,
-        source=STEADY_STEPS,
-        reading="timed_items_per_second",
-        in_part="max({})",
-        over_parts="sum",
-        detail=True,
-    ),
+    _rate("steady_throughput", "Throughput once steady", STEADY_STEPS, "items_per_second"),
+    _rate("timed_throughput", "Throughput of timed steps", STEADY_STEPS, "timed_items_per_second"),
     # Each rank reports the size of the data of all of them.
     reported("items_per_epoch", "Items of an epoch", "", "max", group="Throughput", detail=True),
 )
 
 
-# Of the least steady rank or GPU. Percentiles of utilisation are in points, over its samples.
+def _uneven(
+    name: str, title: str, unit: str, source: Source, reading: str, in_part: str, *, detail: bool = False
+) -> StoredMetric:
+    """Return a metric of the least steady rank or GPU."""
+    return StoredMetric(name, title, unit, "Steadiness", _LOWER, source, reading, in_part, "max", detail=detail)
+
+
+_P95_BY_P50 = "approx_quantile({0}, 0.95) / approx_quantile({0}, 0.5)"
+_P90_LESS_P10 = "approx_quantile({0}, 0.9) - approx_quantile({0}, 0.1)"
+
+# Percentiles of utilisation are in points, over its samples.
 STEADINESS_METRICS: tuple[StoredMetric, ...] = (
-    StoredMetric(
-        name="steps_before_steady",
-        title="Measured steps before steady",
-        unit="",
-        group="Steadiness",
-        better=Better.LOWER,
-        source=STEADY_STEPS,
-        reading="steps_before",
-        in_part="max({})",
-        over_parts="max",
-        detail=True,
+    _uneven(
+        "steps_before_steady", "Measured steps before steady", "", STEADY_STEPS, "steps_before", "max({})", detail=True
     ),
-    StoredMetric(
-        name="step_p95_over_p50",
-        title="Step, p95 by median",
-        unit="",
-        group="Steadiness",
-        better=Better.LOWER,
-        source=MEASURED_STEPS,
-        reading="seconds",
-        in_part="approx_quantile({0}, 0.95) / approx_quantile({0}, 0.5)",
-        over_parts="max",
-    ),
-    StoredMetric(
-        name="gpu_utilization_spread_percent",
-        title="GPU utilisation, p90 − p10",
-        unit="percent",
-        group="Steadiness",
-        better=Better.LOWER,
-        source=GPUS,
-        reading="utilization_percent",
-        in_part="approx_quantile({0}, 0.9) - approx_quantile({0}, 0.1)",
-        over_parts="max",
+    _uneven("step_p95_over_p50", "Step, p95 by median", "", MEASURED_STEPS, "seconds", _P95_BY_P50),
+    _uneven(
+        "gpu_utilization_spread_percent",
+        "GPU utilisation, p90 − p10",
+        "percent",
+        GPUS,
+        "utilization_percent",
+        _P90_LESS_P10,
     ),
 )
