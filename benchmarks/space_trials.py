@@ -23,11 +23,10 @@ from random import Random
 import duckdb
 
 from gpuagent_collector.exchange.backup import backup, shrink
-from gpuagent_collector.exchange.belongings import RunFilter
-from gpuagent_collector.exchange.delete import Removal
-from gpuagent_collector.exchange.export import export
-from gpuagent_collector.exchange.manifest import CheckedExport
+from gpuagent_collector.exchange.changing import Removal
+from gpuagent_collector.exchange.export import CheckedExport, export
 from gpuagent_collector.exchange.merge import merge
+from gpuagent_collector.exchange.tables import RunFilter
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.schema import load_migrations
 from gpuagent_collector.store import Store, StoreSpec

@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.gpu_series import records
 from benchmarks.ingest.contender import Contender, Sender
 from benchmarks.ingest.duckdb_alone import sum_of
-from gpuagent_collector.trust.certificate_folder import CertificateFolder
+from gpuagent_collector.trust.serving import CertificateFolder
 from gpuagent_common.channel import open_channel
 from gpuagent_common.connection import TlsFiles, bearer, read_token
 from gpuagent_common.keys import key

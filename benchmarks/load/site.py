@@ -11,8 +11,8 @@ import psutil
 from benchmarks.load.agents import NodeAccess, Tally
 from benchmarks.load.plan import Kind, SimulatedNode
 from benchmarks.load.sender import Sender, Task
-from gpuagent_collector.trust.certificate_folder import CertificateFolder
 from gpuagent_collector.trust.private_files import write_private
+from gpuagent_collector.trust.serving import CertificateFolder
 from gpuagent_collector.trust.tokens import Scope, TokenFile
 from gpuagent_common.connection import TlsFiles
 from tests.fault.proxy import Conditions, FaultProxy

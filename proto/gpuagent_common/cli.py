@@ -46,7 +46,7 @@ class LazyGroup(SuggestingGroup):
     It adds the subcommand `completion`.
 
     Args:
-        modules: by subcommand, the module whose `command` it is, and its line in the help.
+        modules: by subcommand, MODULE or MODULE:NAME of its command, NAME being `command`, and its line in the help.
     """
 
     def __init__(self, *, modules: Mapping[str, tuple[str, str]], **settings: Any) -> None:
@@ -67,7 +67,8 @@ class LazyGroup(SuggestingGroup):
             return _completion_command(str(self.name))
         if cmd_name not in self._modules:
             return None
-        command = importlib.import_module(self._modules[cmd_name][0]).command
+        module, _, name = self._modules[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), name or "command")
         assert isinstance(command, click.Command)  # noqa: S101 - import_module returns Any
         return command
 

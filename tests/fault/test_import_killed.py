@@ -20,7 +20,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from gpuagent_collector.exchange import merge
-from gpuagent_collector.exchange.manifest import CheckedExport
+from gpuagent_collector.exchange.export import CheckedExport
 from gpuagent_collector.store import Store
 
 folder, store_name, inserts = sys.argv[1:]

@@ -12,19 +12,19 @@ from gpuagent_common.cli import LazyGroup, run_command_line
 # The module of all commands that answer.
 _ANSWERS = "gpuagent_collector.cli.answers"
 
-# Subcommand → (module whose `command` it is, its help in one line).
+# Subcommand → (MODULE:NAME of it, NAME being `command` unless stated, and its help in one line).
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("gpuagent_collector.cli.serve", "Receive from agents, store, and answer queries."),
-    "compact": ("gpuagent_collector.cli.compact", "Merge a store's files, thin out and remove old samples."),
-    "backup": ("gpuagent_collector.cli.backup", "Copy a store, also while a collector runs."),
-    "restore": ("gpuagent_collector.cli.restore", "Put a backup in the place of a store."),
-    "check": ("gpuagent_collector.cli.check", "Read a whole store and report damage."),
-    "export": ("gpuagent_collector.cli.export", "Write the store, or chosen runs, as Parquet files."),
+    "compact": ("gpuagent_collector.cli.keeping:compact", "Merge a store's files, thin out and remove old samples."),
+    "backup": ("gpuagent_collector.cli.keeping:backup", "Copy a store, also while a collector runs."),
+    "restore": ("gpuagent_collector.cli.keeping:restore", "Put a backup in the place of a store."),
+    "check": ("gpuagent_collector.cli.keeping:check", "Read a whole store and report damage."),
+    "export": ("gpuagent_collector.cli.keeping:export", "Write the store, or chosen runs, as Parquet files."),
     "import": ("gpuagent_collector.cli.import_", "Merge an export, another store, a spool, a log or a result."),
-    "delete": ("gpuagent_collector.cli.delete", "Remove runs or a node."),
+    "delete": ("gpuagent_collector.cli.changing:delete", "Remove runs or a node."),
     "nodes": ("gpuagent_collector.cli.nodes", "List the nodes and their hardware."),
     "runs": ("gpuagent_collector.cli.runs", "List the runs, newest first."),
-    "run": ("gpuagent_collector.cli.run", "Correct labels, name and note of runs."),
+    "run": ("gpuagent_collector.cli.changing:run", "Correct labels, name and note of runs."),
     "watch": ("gpuagent_collector.cli.watch", "Watch nodes, GPUs and runs live."),
     "query": ("gpuagent_collector.cli.query", "Query the store with SQL."),
     "schema": ("gpuagent_collector.cli.schema", "Print the meaning of tables and columns."),
@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "answer": ("gpuagent_collector.cli.answer", "Print and write the answer of an experiment."),
     "launch": ("gpuagent_collector.cli.launch", "Launch a workload, program or experiment on agents."),
     "logs": ("gpuagent_collector.cli.logs", "Print the output of a run."),
-    "cancel": ("gpuagent_collector.cli.cancel", "Stop runs, running or queued."),
+    "cancel": ("gpuagent_collector.cli.changing:cancel", "Stop runs, running or queued."),
     "tokens": ("gpuagent_collector.cli.tokens", "Make and revoke tokens of agents, viewers and operators."),
     "certs": ("gpuagent_collector.cli.certs", "Make TLS certificates for a collector."),
 }

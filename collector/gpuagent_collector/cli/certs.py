@@ -10,7 +10,7 @@ from gpuagent_common.cli import SuggestingGroup
 from gpuagent_common.connection import CA_FILE_VARIABLE
 
 if TYPE_CHECKING:
-    from gpuagent_collector.trust.certificate_folder import CertificateFolder
+    from gpuagent_collector.trust.serving import CertificateFolder
 
 _FOLDER = click.option(
     "--dir",
@@ -98,7 +98,7 @@ def node(folder: Path | None, name: str) -> None:
 
 
 def _open(folder: Path | None) -> "CertificateFolder":
-    from gpuagent_collector.trust.certificate_folder import CertificateFolder
+    from gpuagent_collector.trust.serving import CertificateFolder
 
     return CertificateFolder(path=folder.absolute()) if folder else CertificateFolder.usual()
 

@@ -17,7 +17,7 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
 
 if TYPE_CHECKING:
-    from gpuagent_collector.exchange.foreign.rows import Place
+    from gpuagent_collector.exchange.foreign.store import Place
     from gpuagent_collector.exchange.merge import Merged
     from gpuagent_collector.store import Store
 
@@ -124,8 +124,8 @@ def ended_by_ctrl_c() -> Iterator[None]:
 
 def _importer(source: Path) -> Callable[[Path, str], None] | None:
     """Return the importer of an export, a store or a spool; None: it can only be a result of another program."""
-    from gpuagent_collector.exchange.manifest import MANIFEST
-    from gpuagent_collector.exchange.other_store import find_stores
+    from gpuagent_collector.exchange.export import MANIFEST
+    from gpuagent_collector.exchange.merge import find_stores
     from gpuagent_collector.exchange.spool import SPOOL_FILE, is_spool
 
     if source.is_dir() and (source / MANIFEST).is_file():
@@ -158,7 +158,7 @@ def _import_results(source: Path, store_name: str, given: Mapping[str, Any]) -> 
 
 
 def _place(given: Mapping[str, Any]) -> "Place":
-    from gpuagent_collector.exchange.foreign.rows import Place
+    from gpuagent_collector.exchange.foreign.store import Place
 
     gpus: list[str] = []
     for text in given["gpu"]:
@@ -191,7 +191,7 @@ def _import_log(source: Path, store_name: str, run_id: str, items_per_step: floa
 
 
 def _import_export(folder: Path, store_name: str) -> None:
-    from gpuagent_collector.exchange.manifest import CheckedExport
+    from gpuagent_collector.exchange.export import CheckedExport
     from gpuagent_collector.exchange.merge import merge
     from gpuagent_collector.store import Store
 
@@ -201,8 +201,7 @@ def _import_export(folder: Path, store_name: str) -> None:
 
 
 def _import_stores(files: Sequence[Path], store_name: str) -> None:
-    from gpuagent_collector.exchange.merge import merge
-    from gpuagent_collector.exchange.other_store import OtherStore
+    from gpuagent_collector.exchange.merge import OtherStore, merge
     from gpuagent_collector.store import Kind, Store, StoreSpec
 
     target = StoreSpec.parse(store_name)

@@ -22,8 +22,7 @@ from gpuagent_common.waiting import waiting_for
 if TYPE_CHECKING:
     from gpuagent_collector.launching.agents import Agent, AnAnswer, Offered, Spread, Target
     from gpuagent_collector.launching.client import RunsClient
-    from gpuagent_collector.launching.follow import AWork, Display
-    from gpuagent_collector.launching.progress import ExperimentProgress, RunProgress
+    from gpuagent_collector.launching.progress import AWork, Display, ExperimentProgress, RunProgress
     from gpuagent_collector.present.terminal import ListColumn
     from gpuagent_collector.query.ask import Ask
     from gpuagent_collector.query.remote import RemoteReader
@@ -197,7 +196,7 @@ class _Launch:
 
     def experiment(self, file: "ExperimentFile", output: Path | None, *, as_json: bool) -> int:
         """Launch an experiment file, follow it if asked to, print and write its answer; return the exit code."""
-        from gpuagent_collector.cli.answering import answer_question, check_answers, check_folder
+        from gpuagent_collector.cli.answer import answer_question, check_answers, check_folder
         from gpuagent_collector.launching.experiment_file import answers_in, read_question
         from gpuagent_collector.launching.progress import ExperimentProgress, experiment_to_json
         from gpuagent_collector.launching.show import EXPERIMENT_COLUMNS, Lines
@@ -274,12 +273,12 @@ class _Launch:
         self,
         launched: "Sequence[AWork]",
         look: "Callable[[], Mapping[str, AWork]]",
-        display: "Display[AWork]",
+        display: "Display",
         continues: str,
         experiment: str,
     ) -> "Sequence[AWork]":
         """Follow work to its end, if asked to. Ctrl-C leaves it running, as it does jobs of a cluster."""
-        from gpuagent_collector.launching.follow import follow
+        from gpuagent_collector.launching.progress import follow
 
         remedy = f"to stop: collector cancel --experiment {shlex.quote(experiment)}"
         if not self.wait:

@@ -1,15 +1,25 @@
-"""Progress of launched work: of a run as the store knows it, of an experiment as its agent reports it."""
+"""Progress of launched work, and the waiting for it through absences of its agent and of the collector."""
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any, Protocol, TypeVar
 
 from gpuagent_collector.launching.agents import Agent, Refusals
 from gpuagent_collector.present.human import age, duration
 from gpuagent_collector.query.ask import Ask
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.statuses import FINAL_STATUSES, RunStatus
 from gpuagent_proto.v1.run_pb2 import ExperimentState
+
+# Agents deliver once a second.
+_LOOK_SECONDS = 1.0
+
+# The collector declares an agent lost after two minutes; a little longer, so that its word comes first.
+_PATIENCE_SECONDS = 150.0
+
 
 PROGRESS_SQL = """
 WITH shown AS (
@@ -186,3 +196,73 @@ def experiment_to_json(
 
 def _refusals(refusals: Refusals) -> list[dict[str, str | None]]:
     return [{"node": agent.node, "platform": agent.platform, "reason": reason} for agent, reason in refusals]
+
+
+# Launched work on one agent.
+AWork = TypeVar("AWork", RunProgress, ExperimentProgress)
+
+
+class Display(Protocol):
+    """A display of launched work."""
+
+    def update(self, work: Sequence[Any], /) -> None:
+        """Show the present state."""
+        ...
+
+    def print(self, words: str, /) -> None:
+        """Print a line beside it."""
+        ...
+
+
+def follow(
+    launched: Sequence[AWork],
+    look: Callable[[], Mapping[str, AWork]],
+    display: Display,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Sequence[AWork]:
+    """Show launched work until all of it has ended; return its final state.
+
+    Work that no look returns for 150 s is lost.
+
+    Args:
+        launched: the work as launched.
+        look: returns the work that the collector or its agents know of now, by its key.
+        display: shows it.
+        sleep: waits for a number of seconds.
+        clock: returns monotonic seconds.
+
+    Raises:
+        MisuseError: the collector refuses to answer.
+        GpuAgentError: the collector has been away for 150 s.
+    """
+    answered = clock()
+    seen = {work.key: answered for work in launched}
+    is_away = False
+    while True:
+        try:
+            found = look()
+        except MisuseError:
+            raise
+        except GpuAgentError as error:
+            if clock() - answered > _PATIENCE_SECONDS:
+                raise
+            if not is_away:
+                display.print(f"{error}; trying again")
+            is_away = True
+        else:
+            if is_away:
+                # Nobody could be seen while the collector was away.
+                seen = dict.fromkeys(seen, clock())
+            is_away, answered = False, clock()
+            seen |= dict.fromkeys(found, answered)
+            launched = [found.get(work.key, work) for work in launched]
+            launched = [
+                work.as_lost() if not work.has_ended and answered - seen[work.key] > _PATIENCE_SECONDS else work
+                for work in launched
+            ]
+            display.update(launched)
+            if all(work.has_ended for work in launched):
+                return launched
+        sleep(_LOOK_SECONDS)

@@ -7,8 +7,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from gpuagent_collector.launching.follow import Work
-from gpuagent_collector.launching.progress import RunProgress
+from gpuagent_collector.launching.progress import ExperimentProgress, RunProgress
 from gpuagent_collector.present.human import duration
 from gpuagent_collector.present.statuses import STATUSES
 from gpuagent_collector.present.terminal import ListColumn, list_table
@@ -94,7 +93,7 @@ class Lines:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def update(self, work: Sequence[Work]) -> None:
+    def update(self, work: Sequence[RunProgress] | Sequence[ExperimentProgress]) -> None:
         """Print the work that has reached another stage."""
         for each in work:
             stage = each.stage

@@ -33,7 +33,7 @@ from gpuagent_collector.server.turns import Turns
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.instance import memory_limit_bytes, remove_scratch, total_memory_bytes
 from gpuagent_collector.trust import audit
-from gpuagent_collector.trust.server_certificate import ServerCertificate
+from gpuagent_collector.trust.serving import ServerCertificate
 from gpuagent_collector.trust.tokens import Reach, TokenFile, Tokens
 from gpuagent_collector.web.asker import Asker
 from gpuagent_common.address import Address, check_free

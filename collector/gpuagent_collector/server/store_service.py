@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 import grpc
 
 from gpuagent_collector.errors import StoreError
-from gpuagent_collector.exchange.delete import Deletion, delete
-from gpuagent_collector.exchange.edit import RunEdit, edit_runs
+from gpuagent_collector.exchange.changing import Deletion, RunEdit, delete, edit_runs
 from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
 from gpuagent_common.errors import MisuseError

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gpuagent_collector.trust import audit
-from gpuagent_collector.trust.server_certificate import ServerCertificate
+from gpuagent_collector.trust.serving import ServerCertificate
 from gpuagent_collector.trust.tokens import UNREADABLE, Caller, Reach, Scope, Tokens
 from gpuagent_collector.web.answers import Page, text
 from gpuagent_common.address import Address, check_free

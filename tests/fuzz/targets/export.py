@@ -12,8 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from gpuagent_collector.errors import StoreError
-from gpuagent_collector.exchange.export import export
-from gpuagent_collector.exchange.manifest import MANIFEST, CheckedExport, ExportError
+from gpuagent_collector.exchange.export import MANIFEST, CheckedExport, ExportError, export
 from gpuagent_collector.exchange.merge import merge
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.store import Store, StoreSpec

@@ -11,7 +11,7 @@ import pytest
 
 from gpuagent.experiment.file import read_experiment, studies
 from gpuagent_collector.cli import main
-from gpuagent_collector.cli.answering import answer_question
+from gpuagent_collector.cli.answer import answer_question
 from gpuagent_collector.launching.experiment_file import read_file, read_question
 from gpuagent_collector.query.reader import open_reader
 from tests.integration.compare.filled import Fill
@@ -182,7 +182,7 @@ def test_without_matplotlib_there_are_tables_and_one_line(
     file = tmp_path / "e.yaml"
     answers = "[compare --by environment, plot throughput -o a.svg, plot run_seconds -o b.svg]"
     file.write_text(f"name: e\nworkloads: [{{workload: mnist}}]\nanswer: {answers}\n")
-    monkeypatch.setattr("gpuagent_collector.cli.answering.find_spec", lambda _: None)
+    monkeypatch.setattr("gpuagent_collector.cli.answer.find_spec", lambda _: None)
     monkeypatch.setattr(
         "sys.argv", ["collector", "answer", str(file), "--output", str(tmp_path / "a"), "--store", str(path)]
     )

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from deploy.kubernetes.credentials import HOSTS
-from gpuagent_collector.trust.certificate_folder import CertificateFolder
+from gpuagent_collector.trust.serving import CertificateFolder
 from tests.support.containers import IMAGE, PACKAGES, REPOSITORY, Runtime, short_folder
 from tests.support.manifests import Container, containers
 from tests.support.pods import FOLDERS, LOOPBACK, Pod

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from deploy.kubernetes.credentials import HOSTS
-from gpuagent_collector.trust.certificate_folder import CertificateFolder
 from gpuagent_collector.trust.private_files import write_private
+from gpuagent_collector.trust.serving import CertificateFolder
 from gpuagent_collector.trust.tokens import Scope, TokenFile
 from tests.support.manifests import containers
 from tests.support.pods import LOOPBACK, Pod

@@ -16,9 +16,9 @@ from deploy.kubernetes import cluster
 from deploy.kubernetes.composition import Deployment, compose
 from gpuagent.cli import run as agent_run
 from gpuagent.cli import start as agent_start
-from gpuagent_collector.cli import compact as collector_compact
 from gpuagent_collector.cli import nodes as collector_nodes
 from gpuagent_collector.cli import serve as collector_serve
+from gpuagent_collector.cli.keeping import compact
 from tests.integration.deploy.kinds_of_others import OF_OTHERS, check
 from tests.support.manifests import (
     CLUSTERS,
@@ -41,7 +41,12 @@ pytestmark = pytest.mark.needs("kubectl")
 VERSIONS = ("1.27", "1.37")
 
 # Container → what its image is started with.
-COMMANDS = {"agent": agent_start, "collector": collector_serve, "compact": collector_compact, "workload": agent_run}
+COMMANDS = {
+    "agent": agent_start.command,
+    "collector": collector_serve.command,
+    "compact": compact,
+    "workload": agent_run.command,
+}
 
 IMAGES = {"gpuagent-agent", "gpuagent-collector", "gpuagent-workloads"}
 
@@ -244,7 +249,7 @@ def test_a_user_of_jobs_may_list_and_watch_them() -> None:
 
 def test_options_and_variables_are_those_of_our_commands() -> None:
     for container in pods(*KUSTOMIZATIONS):
-        command = COMMANDS[container.name].command
+        command = COMMANDS[container.name]
         words = itertools.takewhile(lambda word: word != "--", container.spec["args"])
         known = {text for option in command.params for text in (*option.opts, *option.secondary_opts)}
         given = {word.partition("=")[0] for word in words if word.startswith("--")}

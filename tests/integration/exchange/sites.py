@@ -7,11 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpuagent_collector.exchange.belongings import RunFilter
-from gpuagent_collector.exchange.export import export
-from gpuagent_collector.exchange.manifest import CheckedExport, Manifest
+from gpuagent_collector.exchange.export import CheckedExport, Manifest, export
 from gpuagent_collector.exchange.merge import Merged, merge
-from gpuagent_collector.exchange.tables import exchanged_tables, newest_version
+from gpuagent_collector.exchange.tables import RunFilter, exchanged_tables, newest_version
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.store import Store, StoreSpec
 from tests.integration.compare.synthetic import SyntheticStore

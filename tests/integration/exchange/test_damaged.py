@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gpuagent_collector.exchange.manifest import ExportError
+from gpuagent_collector.exchange.export import ExportError
 from gpuagent_collector.store import Store
 from tests.integration.exchange.conftest import Run, two_nodes
 from tests.integration.exchange.sites import content, export_store, import_folder, write_site

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.exchange.belongings import RunFilter
-from gpuagent_collector.exchange.tables import exchanged_tables, newest_version
+from gpuagent_collector.exchange.tables import RunFilter, exchanged_tables, newest_version
 from gpuagent_collector.store import Store
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.exchange.conftest import BOTH_KINDS, Run
@@ -140,7 +139,7 @@ def test_nothing_goes_without_a_yes(site: str, delete: Run, monkeypatch: pytest.
     assert code == 2
     assert "  2 runs\n" in said
     assert "repeat the command with --yes" in said
-    monkeypatch.setattr("gpuagent_collector.cli.delete.sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("gpuagent_collector.cli.changing.sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: "n")
     assert delete(site, "--experiment", "gan")[0] == 130
     assert content(site) == before

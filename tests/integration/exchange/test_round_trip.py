@@ -10,9 +10,8 @@ import pytest
 
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.exchange import slices
-from gpuagent_collector.exchange.belongings import RunFilter
 from gpuagent_collector.exchange.export import export
-from gpuagent_collector.exchange.tables import exchanged_tables, newest_version
+from gpuagent_collector.exchange.tables import RunFilter, exchanged_tables, newest_version
 from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.query.remote import RemoteReader
 from gpuagent_collector.store import Store
@@ -148,7 +147,7 @@ def test_an_export_that_fails_leaves_nothing(site: str, tmp_path: Path, monkeypa
     def fail(*_: object, **__: object) -> None:
         raise GpuAgentError("the collector has gone")
 
-    monkeypatch.setattr("gpuagent_collector.exchange.manifest.Manifest.write", fail)
+    monkeypatch.setattr("gpuagent_collector.exchange.export.Manifest.write", fail)
     (tmp_path / "exports").mkdir()
     with pytest.raises(GpuAgentError, match="has gone"):
         export_store(site, tmp_path / "exports/one")

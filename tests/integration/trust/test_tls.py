@@ -19,9 +19,8 @@ from click.testing import CliRunner
 
 from gpuagent_collector.cli import cli
 from gpuagent_collector.trust.authority import Authority, Pair
-from gpuagent_collector.trust.certificate_folder import CertificateFolder
 from gpuagent_collector.trust.private_files import write_private
-from gpuagent_collector.trust.server_certificate import ServerCertificate
+from gpuagent_collector.trust.serving import CertificateFolder, ServerCertificate
 from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_common.channel import why_unreachable
 from gpuagent_common.connection import TlsFiles

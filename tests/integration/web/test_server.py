@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from starlette.responses import Response
 
-from gpuagent_collector.trust.certificate_folder import CertificateFolder
-from gpuagent_collector.trust.server_certificate import ServerCertificate
+from gpuagent_collector.trust.serving import CertificateFolder, ServerCertificate
 from gpuagent_collector.trust.tokens import Tokens
 from gpuagent_collector.web.answers import Page, Query, text
 from gpuagent_collector.web.server import MAX_CONNECTIONS, WebServer

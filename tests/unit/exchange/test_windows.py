@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.exchange.belongings import Window, join_windows, subtract_windows
+from gpuagent_collector.exchange.tables import Window, join_windows, subtract_windows
 
 WINDOWS = st.lists(
     st.builds(

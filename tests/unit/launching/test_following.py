@@ -12,8 +12,7 @@ from rich.console import Console
 from gpuagent_collector.cli.printing import asking
 from gpuagent_collector.launching.agents import Agent
 from gpuagent_collector.launching.client import RunsClient
-from gpuagent_collector.launching.follow import AWork, follow
-from gpuagent_collector.launching.progress import ExperimentProgress, RunProgress, read_progress
+from gpuagent_collector.launching.progress import AWork, ExperimentProgress, RunProgress, follow, read_progress
 from gpuagent_collector.launching.show import Lines, LiveTable
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.query.remote import RemoteReader

@@ -8,10 +8,14 @@ from cryptography import x509
 
 from gpuagent_collector.times import utc_now
 from gpuagent_collector.trust.authority import LEAF_LIFETIME, Authority, expires_at, hosts_of
-from gpuagent_collector.trust.certificate_folder import CertificateFolder
 from gpuagent_collector.trust.private_files import write_private
-from gpuagent_collector.trust.server_certificate import ServerCertificate, TlsSettings
-from gpuagent_collector.trust.serving import Encryption, choose_certificates
+from gpuagent_collector.trust.serving import (
+    CertificateFolder,
+    Encryption,
+    ServerCertificate,
+    TlsSettings,
+    choose_certificates,
+)
 from gpuagent_common.address import Address
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
