@@ -22,7 +22,7 @@ from gpuagent_collector.exchange.foreign.result import (
     ForeignRun,
     Node,
     ResultError,
-    about,
+    about_lengths,
     local,
     part,
     stated,
@@ -96,7 +96,7 @@ def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
             program="aiperf",
             version=text(document.get("aiperf_version"), "aiperf_version"),
             workload=SERVING,
-            parameters={**measured_lengths(document), **conditions},
+            parameters={**about_lengths(mean_lengths(document)), **conditions},
             figures=figures.found,
             started_at=began if ended else None,
             ended_at=ended,
@@ -128,7 +128,7 @@ def read_csv(document: str) -> Sequence[ForeignRun]:
             program="aiperf",
             version=None,
             workload=SERVING,
-            parameters=measured_lengths(found),
+            parameters=about_lengths(mean_lengths(found)),
             figures=figures.found,
             reason=failure,
         )
@@ -167,15 +167,14 @@ def add_figures(figures: Figures, metrics: Mapping[str, Any]) -> str | None:
     figures.add("goodput_percent", None if share is None else 100 * share, "%")
     lag = stated(metrics, "credit_to_start_latency", "p99", MILLISECONDS)
     figures.add("client_lag_p99_seconds", None if lag is None else lag / 1000, "s")
-    for name, field in _LENGTHS.items():
-        figures.add(f"{name}_tokens_mean", stated(metrics, field, "avg", TOKENS))
+    for name, mean in mean_lengths(metrics).items():
+        figures.add(f"{name}_tokens_mean", mean)
     return None
 
 
-def measured_lengths(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mean lengths of requests, which stand for their distributions where these are not stated."""
-    means = {name: about(stated(metrics, field, "avg", TOKENS)) for name, field in _LENGTHS.items()}
-    return {name: mean for name, mean in means.items() if mean}
+def mean_lengths(metrics: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the mean lengths of prompts and answers."""
+    return {name: stated(metrics, field, "avg", TOKENS) for name, field in _LENGTHS.items()}
 
 
 def _nodes(document: Mapping[str, Any]) -> list[Node]:

@@ -13,6 +13,7 @@ from gpuagent_collector.exchange.foreign.result import (
     constant,
     number,
     part,
+    present,
     remainder,
     text,
     whole,
@@ -102,8 +103,7 @@ def _datasets(datasets: Any) -> Conditions:
     if len(rest) > 1:
         # Prompts of several kinds have no one distribution.
         return {"dataset": as_condition({"datasets": datasets})}
-    condition = as_condition(rest[0]) if rest else None
-    return {**found, **({"dataset": condition} if condition else {})}
+    return {**found, **present({"dataset": as_condition(rest[0]) if rest else None})}
 
 
 def _read_loadgen(config: Mapping[str, Any]) -> Conditions:
@@ -114,16 +114,13 @@ def _read_loadgen(config: Mapping[str, Any]) -> Conditions:
     smoothness = number(part(loadgen, "arrival_smoothness"), "arrival_smoothness")
     prompt = part(given, "prompt")
     warmup = [name for name in loadgen or {} if str(name).startswith("warmup")]
-    rest = {**remainder(given, _OF_INPUT), **remainder(prompt, _OF_PROMPT)}
-    dataset = as_condition(rest)
+    settings = remainder(loadgen, (*_OF_LOADGEN, *warmup))
     return {
         **_model(names),
-        **make_load(
-            rate, users, text(kind, "arrival_pattern"), smoothness, remainder(loadgen, (*_OF_LOADGEN, *warmup))
-        ),
+        **make_load(rate, users, text(kind, "arrival_pattern"), smoothness, settings),
         **_endpoint(config.get("endpoint")),
         **_lengths(prompt, "input_tokens", "output_tokens"),
-        **({"dataset": dataset} if dataset else {}),
+        **present({"dataset": as_condition({**remainder(given, _OF_INPUT), **remainder(prompt, _OF_PROMPT)})}),
         **_goodput(part(given, "goodput")),
     }
 
@@ -138,8 +135,7 @@ def _goodput(given: Any) -> Conditions:
 
 def _model(names: Any) -> Conditions:
     known = [name for name in names if name] if isinstance(names, Sequence) and not isinstance(names, str) else [names]
-    joined = text(",".join(map(str, filter(None, known))), "model")
-    return {"model": joined} if joined else {}
+    return present({"model": text(",".join(map(str, filter(None, known))), "model")})
 
 
 def _endpoint(endpoint: Any) -> Conditions:
@@ -148,8 +144,7 @@ def _endpoint(endpoint: Any) -> Conditions:
     rest = {**remainder(endpoint, (*_OF_ENDPOINT, "extra")), **({"extra": extra} if extra else {})}
     if part(endpoint, "streaming") is False:
         rest["streaming"] = False
-    condition = as_condition(rest)
-    return {**({"api": kind} if kind else {}), **({"request": condition} if condition else {})}
+    return present({"api": kind, "request": as_condition(rest)})
 
 
 def _lengths(prompt: Any, given_input: str, given_output: str) -> Conditions:
@@ -157,4 +152,4 @@ def _lengths(prompt: Any, given_input: str, given_output: str) -> Conditions:
     for name, field in (("input", given_input), ("output", given_output)):
         mean, spread = (number(part(prompt, field, each), field) for each in ("mean", "stddev"))
         lengths[name] = constant(mean, spread)
-    return {name: length for name, length in lengths.items() if length}
+    return present(lengths)

@@ -5,18 +5,17 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gpuagent_collector.exchange.foreign import (
     aiperf,
+    bench_serving,
     genai_perf,
     guidellm,
-    mlperf_inference,
-    mlperf_training,
+    mlperf,
     nccl_tests,
-    sglang_bench,
-    vllm_bench,
 )
 from gpuagent_collector.exchange.foreign.result import ForeignRun, ResultError
 from gpuagent_common.errors import GpuAgentError
@@ -44,11 +43,11 @@ FORMATS: tuple[Format, ...] = (
     Format("aiperf-csv", aiperf.recognise_csv, aiperf.read_csv),
     Format("genai-perf", genai_perf.recognise, genai_perf.read),
     Format("guidellm", guidellm.recognise, guidellm.read),
-    Format("vllm-bench", vllm_bench.recognise, vllm_bench.read),
-    Format("sglang-bench", sglang_bench.recognise, sglang_bench.read),
+    Format("vllm-bench", partial(bench_serving.recognise, bench_serving.VLLM), bench_serving.read_vllm),
+    Format("sglang-bench", partial(bench_serving.recognise, bench_serving.SGLANG), bench_serving.read_sglang),
     Format("nccl-tests", nccl_tests.recognise, nccl_tests.read),
-    Format("mlperf-training", mlperf_training.recognise, mlperf_training.read),
-    Format("mlperf-inference", mlperf_inference.recognise, mlperf_inference.read),
+    Format("mlperf-training", mlperf.recognise_training, mlperf.read_training),
+    Format("mlperf-inference", mlperf.recognise_inference, mlperf.read_inference),
 )
 
 NAMES = tuple(each.name for each in FORMATS)

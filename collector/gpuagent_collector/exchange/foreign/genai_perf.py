@@ -7,15 +7,17 @@ Its metrics are those of aiperf, which comes from it. Its settings are options o
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuagent_collector.exchange.foreign.aiperf import add_figures, measured_lengths
+from gpuagent_collector.exchange.foreign.aiperf import add_figures, mean_lengths
 from gpuagent_collector.exchange.foreign.aiperf_config import make_load, read_conditions
 from gpuagent_collector.exchange.foreign.result import (
     Figures,
     ForeignRun,
+    about_lengths,
     as_condition,
     constant,
     number,
     part,
+    present,
     remainder,
     text,
     whole,
@@ -64,7 +66,7 @@ def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
             program="genai-perf",
             version=None,
             workload=SERVING,
-            parameters={**measured_lengths(document), **conditions},
+            parameters={**about_lengths(mean_lengths(document)), **conditions},
             figures=figures.found,
             reason=failure,
         )
@@ -118,7 +120,7 @@ def _conditions(
         **lengths,
         "dataset": as_condition(rest),
     }
-    return {**make_load(rate, users, None, None, {}), **{name: value for name, value in found.items() if value}}
+    return {**make_load(rate, users, None, None, {}), **present(found)}
 
 
 def _length(config: Any, mean_name: str, spread_name: str) -> str | None:

@@ -11,12 +11,13 @@ from gpuagent_collector.exchange.foreign.result import (
     Figures,
     ForeignRun,
     ResultError,
-    about,
+    about_lengths,
     as_condition,
     check_spread,
     constant,
     number,
     part,
+    present,
     remainder,
     text,
     utc,
@@ -85,7 +86,7 @@ def _run(benchmark: Any, version: str | None, content: Mapping[str, str]) -> For
         program="guidellm",
         version=version,
         workload=SERVING,
-        parameters={**_parameters(config), **_measured_lengths(metrics), **content},
+        parameters={**_parameters(config), **about_lengths(_means(metrics)), **content},
         figures=figures.found,
         started_at=began,
         ended_at=ended,
@@ -105,8 +106,8 @@ def _add(figures: Figures, metrics: Any) -> None:
         figures.add(name, number(part(metrics, field, requests, "mean"), field), unit, measured=True)
     share = number(part(metrics, "slo_attainment"), "slo_attainment")
     figures.add("goodput_percent", None if share is None else 100 * share, "%")
-    for name, field in (("input_tokens_mean", "prompt_token_count"), ("output_tokens_mean", "output_token_count")):
-        figures.add(name, number(part(metrics, field, "successful", "mean"), field))
+    for name, mean in _means(metrics).items():
+        figures.add(f"{name}_tokens_mean", mean)
     for kind, (field, scale) in _LATENCIES.items():
         spread = part(metrics, field, "successful") or {}
         found = {percent: part(spread, "percentiles", f"p{percent}") for percent in (50, 90, 99)}
@@ -125,32 +126,33 @@ def _parameters(config: Any) -> dict[str, Any]:
         # All requests are sent as soon as they may be, so the cap is the load.
         rest["max_concurrency"] = part(config, "strategy", "max_concurrency")
     request = remainder({name: part(config, "backend", name) for name in _OF_REQUEST}, (), {"stream": True})
-    conditions = {"load": as_condition(rest), "request": as_condition(request)}
+    conditions = {
+        "load": as_condition(rest),
+        "request": as_condition(request),
+        "api": (asked and _SERVED.get(asked, asked)) or None,
+    }
     return {
         "model": text(part(config, "backend", "model"), "model"),
         "rate": rate,
         "concurrency": None if rate else streams,
         **({"burstiness": _BURSTINESS[kind]} if kind in _BURSTINESS else {}),
         **({} if rate or streams else {"profile": kind}),
-        **{name: value for name, value in conditions.items() if value},
-        **({"api": _SERVED.get(asked, asked)} if asked else {}),
-        **{f"slo-{name.removesuffix('l')}": most for name, most in limits.items() if most is not None},
+        **present(conditions),
+        **{f"slo-{name.removesuffix('l')}": most for name, most in present(limits).items()},
     }
 
 
-def _measured_lengths(metrics: Any) -> dict[str, str]:
-    """Return the mean lengths of requests, which stand for their distributions where these are not stated."""
+def _means(metrics: Any) -> dict[str, float | None]:
+    """Return the mean lengths of prompts and answers."""
     fields = {"input": "prompt_token_count", "output": "output_token_count"}
-    means = {name: about(number(part(metrics, field, "successful", "mean"), field)) for name, field in fields.items()}
-    return {name: mean for name, mean in means.items() if mean}
+    return {name: number(part(metrics, field, "successful", "mean"), field) for name, field in fields.items()}
 
 
 def _content(document: Mapping[str, Any]) -> dict[str, str]:
     """Return the distributions of lengths of made-up prompts, and what else is stated of the data."""
     data = part(document, "config", "spec", "data")
     if not (isinstance(data, list) and len(data) == 1 and part(data[0], "kind") == "synthetic_text"):
-        dataset = as_condition({"data": data})
-        return {"dataset": dataset} if dataset and data else {}
+        return present({"dataset": as_condition({"data": data})}) if data else {}
     names = {"input": "prompt_tokens", "output": "output_tokens"}
     lengths = {
         name: constant(number(data[0].get(field), field), number(data[0].get(f"{field}_stdev"), field))
@@ -158,4 +160,4 @@ def _content(document: Mapping[str, Any]) -> dict[str, str]:
     }
     spreads = tuple(f"{field}_stdev" for field in names.values())
     lengths["dataset"] = as_condition(remainder(data[0], ("kind", *names.values(), *spreads), {"turns": 1}))
-    return {name: value for name, value in lengths.items() if value}
+    return present(lengths)

@@ -7,13 +7,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuagent_collector.choices import MEASURED_MARK
 from gpuagent_common.errors import GpuAgentError
 
 # The workloads under which results are compared: that of gpuagent's own runs, where it has one.
 COLLECTIVES = "collectives"
+
+Value = TypeVar("Value")
 
 _MOST_CHARACTERS = 1000
 
@@ -248,6 +250,16 @@ def constant(mean: float | None, spread: float | None) -> str | None:
 def about(mean: float | None) -> str | None:
     """Return a measured mean, marked as one, for a length of requests whose distribution the file does not state."""
     return None if mean is None else f"{MEASURED_MARK}{mean:.6g}"
+
+
+def about_lengths(means: Mapping[str, float | None]) -> dict[str, str]:
+    """Return the known mean lengths of requests by their parameter, for those whose distribution is not stated."""
+    return present({name: about(mean) for name, mean in means.items()})
+
+
+def present(found: Mapping[str, Value | None]) -> dict[str, Value]:
+    """Return what is known."""
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def remainder(settings: Any, known: Collection[str], defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from gpuagent_collector.choices import IMPORTED
 from gpuagent_collector.exchange.foreign.formats import load, read_results
-from gpuagent_collector.exchange.foreign.mlperf_inference import INFERENCE
+from gpuagent_collector.exchange.foreign.mlperf import INFERENCE
 from gpuagent_collector.exchange.foreign.result import COLLECTIVES, ForeignRun, Node
 from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.metrics.summarize import summarize_runs
