@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.exchange import slices
+from gpuagent_collector.exchange import tables
 from tests.integration.exchange.sites import content, export_store, import_folder, union
 from tests.support.stores import open_store
 
@@ -54,7 +54,7 @@ def fill(store_name: str, first: int) -> None:
 def test_an_import_that_is_killed_leaves_all_or_nothing(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slices, "SLICE_ROWS", 2_000)
+    monkeypatch.setattr(tables, "SLICE_ROWS", 2_000)
     site, other, export = str(tmp_path / "site.duckdb"), f"{kind}{tmp_path}/other", tmp_path / "export"
     fill(site, 0)
     fill(other, -ROWS // 2)

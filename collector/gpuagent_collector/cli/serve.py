@@ -21,7 +21,7 @@ from gpuagent_collector.store import Kind, Store, StoreSpec
 from gpuagent_collector.store.retention import DEFAULT_RETENTION, Retention
 from gpuagent_collector.store.spec import DEFAULT_STORE
 from gpuagent_collector.trust.audit import keep_in
-from gpuagent_collector.trust.own_token import ensure_token
+from gpuagent_collector.trust.private_files import ensure_token
 from gpuagent_collector.trust.serving import Encryption, choose_certificates
 from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_common.address import Address, check_free

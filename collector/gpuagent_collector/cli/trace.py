@@ -40,8 +40,7 @@ def command(name: str, output: Path, traces: Sequence[Path], reader: ReaderOptio
     Phases and steps are slices. GPU utilisation, power, memory, CPU and other samples are counter tracks. Open the
     file in https://ui.perfetto.dev. RUN is a run's identity, or a unique beginning of it.
     """
-    from gpuagent_collector.timeline.load import load_timeline
-    from gpuagent_collector.timeline.write import write_trace
+    from gpuagent_collector.timeline import load_timeline, write_trace
 
     with reader.open() as opened:
         timeline = load_timeline(asking(opened, show_sql=False), name)

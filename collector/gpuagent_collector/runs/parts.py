@@ -1,4 +1,4 @@
-"""The parts of runs that have figures of their own: GPUs, ranks and nodes."""
+"""The parts of runs that have figures of their own, GPUs, ranks and nodes, and the sessions that sampled them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.metrics import METRICS
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.run_sessions import on_other_machine, takers
 from gpuagent_collector.runs.data import Facts, Record, Run
 
 
@@ -79,3 +80,17 @@ def load_parts(ask: Ask, runs: Sequence[Run], facts: Facts, kind: PartKind) -> P
 _PARTS = """
 SELECT run_id, metric, part, value FROM metric_parts
 WHERE part_kind = ? AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))"""
+
+
+def sessions_of_run(ask: Ask, run_id: str) -> list[int]:
+    """Return the sessions that sampled the machines of a run."""
+    return sorted(row["session_id"] for row in ask(_SESSIONS_OF_RUN, [run_id]) if row["session_id"] is not None)
+
+
+_SESSIONS_OF_RUN = f"""
+WITH asked AS (SELECT CAST(? AS VARCHAR) AS run_id), {takers("SEMI JOIN asked USING (run_id)")}
+SELECT session_id FROM takers
+UNION
+SELECT beside.session_id
+FROM takers JOIN sessions AS own USING (session_id)
+JOIN sessions AS beside ON beside.node_id = own.node_id AND NOT {on_other_machine("own", "beside")}"""  # noqa: S608 - names of the schema

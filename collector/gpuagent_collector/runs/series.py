@@ -11,8 +11,7 @@ from gpuagent_collector.choices import PartKind
 from gpuagent_collector.metrics import BY_NAME
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts, Record, Run
-from gpuagent_collector.runs.parts import label_parts
-from gpuagent_collector.runs.samplers import sessions_of_run
+from gpuagent_collector.runs.parts import label_parts, sessions_of_run
 from gpuagent_collector.times import utc_now
 from gpuagent_common.quantities import QUANTITIES, How
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gpuagent_collector.errors import StoreError
-from gpuagent_collector.exchange import slices
+from gpuagent_collector.exchange import tables
 from gpuagent_collector.exchange.export import export
 from gpuagent_collector.exchange.tables import RunFilter, exchanged_tables, newest_version
 from gpuagent_collector.query.execute import Limits
@@ -62,7 +62,7 @@ def test_large_tables_are_read_in_slices_without_losing_or_doubling_a_row(
     site: str, name_store: NameStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     export_store(site, tmp_path / "whole")
-    monkeypatch.setattr(slices, "SLICE_ROWS", 7)
+    monkeypatch.setattr(tables, "SLICE_ROWS", 7)
     export_store(site, tmp_path / "sliced")
     assert pq.ParquetFile(tmp_path / "sliced/gpu_samples.parquet").num_row_groups > 10
     import_folder(tmp_path / "sliced", name_store("other"))
@@ -201,7 +201,7 @@ def test_what_one_answer_cannot_hold_comes_in_several(
     site: str, name_store: NameStore, tmp_path: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slices are planned larger than the collector allows, as when its limits were lowered, or rows are long."""
-    monkeypatch.setattr(slices, "SLICE_ROWS", 40)
+    monkeypatch.setattr(tables, "SLICE_ROWS", 40)
     export_live(site, tmp_path / "live", limits)
     import_folder(tmp_path / "live", name_store("other"))
     assert content(name_store("other")) == content(site)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuagent_collector.cli import launch
-from gpuagent_collector.launching import follow
+from gpuagent_collector.launching import progress
 from tests.integration.launch.lab import Lab
 from tests.support.servers import until
 
@@ -20,7 +20,7 @@ ALL_MADE = [(1, "failed", 1), (1, "succeeded", 1), (2, "failed", 1), (2, "succee
 def look_often(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Let our commands look more often, and write answers into a folder of the test."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(follow, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(progress, "_LOOK_SECONDS", 0.05)
     monkeypatch.setattr(launch, "_DELIVERY_LOOK_SECONDS", 0.05)
 
 

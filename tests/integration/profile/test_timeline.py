@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.timeline.load import FIRST_PID, load_timeline
-from gpuagent_collector.timeline.write import write_trace
+from gpuagent_collector.timeline import FIRST_PID, load_timeline, write_trace
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.synthetic import SyntheticStore
 

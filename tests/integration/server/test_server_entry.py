@@ -16,7 +16,7 @@ from gpuagent_collector.server.throttle import (
     Pace,
     flush_interval_millis,
 )
-from gpuagent_collector.trust.own_token import ensure_token
+from gpuagent_collector.trust.private_files import ensure_token
 from gpuagent_common.address import Address, check_free
 from gpuagent_common.connection import bearer
 from gpuagent_common.errors import GpuAgentError, MisuseError

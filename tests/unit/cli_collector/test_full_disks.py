@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.trust.own_token import ensure_token
+from gpuagent_collector.trust.private_files import ensure_token
 from gpuagent_common.errors import GpuAgentError
 
 LIMITED = """import resource, sys

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuagent_collector.runs.data import Run
-from gpuagent_collector.runs.imported import join_imported
+from gpuagent_collector.runs.find import join_imported
 
 
 @pytest.mark.parametrize(

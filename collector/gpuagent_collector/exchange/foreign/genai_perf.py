@@ -7,8 +7,7 @@ Its metrics are those of aiperf, which comes from it. Its settings are options o
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuagent_collector.exchange.foreign.aiperf import add_figures, mean_lengths
-from gpuagent_collector.exchange.foreign.aiperf_config import make_load, read_conditions
+from gpuagent_collector.exchange.foreign.aiperf import add_figures, make_load, mean_lengths, read_conditions
 from gpuagent_collector.exchange.foreign.result import (
     Figures,
     ForeignRun,

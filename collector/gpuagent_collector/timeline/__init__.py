@@ -1,1 +1,0 @@
-"""A run as a trace: phases, steps and samples on one axis, beside what a profiler recorded, for Perfetto."""
