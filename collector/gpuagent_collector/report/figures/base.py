@@ -5,7 +5,7 @@ what the reader prefers, and paper. plotly takes a few tags and entities in any 
 goes through `safe`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -75,6 +75,31 @@ def symbol(side: int) -> str:
 def short(number: float) -> float:
     """Return a number with as many digits as can be seen: the page holds many thousands of them."""
     return float(f"{number:.4g}")
+
+
+def draw_line(index: int, xs: Iterable[Any], ys: Iterable[Any], *, width: float = 2, **more: Any) -> Data:
+    """Return a side's line."""
+    line = {"color": color(index), "dash": dash(index), "width": width}
+    return {"type": "scatter", "mode": "lines", "x": list(xs), "y": list(ys), "line": line, **more}
+
+
+def draw_dots(
+    index: int, xs: Iterable[Any], ys: Iterable[Any], size: int, marker: Mapping[str, Any] | None = None, **more: Any
+) -> Data:
+    """Return a side's points; `marker` is beside their colour, shape and size."""
+    look = {"color": color(index), "symbol": symbol(index), "size": size, **(marker or {})}
+    return {"type": "scatter", "mode": "markers", "x": list(xs), "y": list(ys), "marker": look, **more}
+
+
+def draw_curve(
+    index: int, name: str, points: Sequence[tuple[float, float, float, float]], hover: Sequence[str]
+) -> Data:
+    """Return a side's line through points: across, upwards, and how far the interval reaches up and down."""
+    xs, ys, up, down = zip(*points, strict=True) if points else ((), (), (), ())
+    error = {"type": "data", "array": list(up), "arrayminus": list(down), "color": color(index)}
+    look = draw_dots(index, xs, [short(y) for y in ys], 9, name=safe(name), error_y=error)
+    line = draw_line(index, (), ())["line"]
+    return {**look, "mode": "lines+markers", "line": line, "hovertext": list(hover), "hoverinfo": "text"}
 
 
 def _merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> Data:

@@ -5,7 +5,7 @@ from statistics import median
 
 from gpuagent_collector.present.human import notation
 from gpuagent_collector.recommend.ranking import Criterion, find_criteria
-from gpuagent_collector.report.figures.base import Data, Figure, color, safe, short, symbol
+from gpuagent_collector.report.figures.base import Data, Figure, draw_dots, safe, short
 from gpuagent_collector.runs.cells import Block, Cell
 from gpuagent_collector.runs.data import Facts
 
@@ -70,29 +70,9 @@ def taken_by(cell: Cell, time: Criterion, other: Criterion, facts: Facts) -> Tak
 
 
 def _dots(index: int, side: str, found: Taken, x_divisor: float, y_divisor: float) -> list[Data]:
-    run_ids, xs, ys = zip(*found, strict=True)
-    each: Data = {
-        "type": "scatter",
-        "mode": "markers",
-        "showlegend": False,
-        "x": [short(x / x_divisor) for x in xs],
-        "y": [short(y / y_divisor) for y in ys],
-        "marker": {"color": color(index), "symbol": symbol(index), "size": 6, "opacity": 0.6},
-        "hovertext": [safe(f"{side}, {run_id}") for run_id in run_ids],
-        "hoverinfo": "x+y+text",
-    }
-    middle: Data = {
-        "type": "scatter",
-        "mode": "markers",
-        "name": safe(f"{side}, median"),
-        "x": [short(median(xs) / x_divisor)],
-        "y": [short(median(ys) / y_divisor)],
-        "marker": {
-            "color": color(index),
-            "symbol": symbol(index),
-            "size": 14,
-            "line": {"color": "--text", "width": 1.5},
-        },
-        "hoverinfo": "x+y+name",
-    }
-    return [each, middle]
+    xs, ys = [x / x_divisor for _, x, _ in found], [y / y_divisor for _, _, y in found]
+    hover = [safe(f"{side}, {run_id}") for run_id, _, _ in found]
+    name, edge = safe(f"{side}, median"), {"line": {"color": "--text", "width": 1.5}}
+    each = draw_dots(index, map(short, xs), map(short, ys), 6, {"opacity": 0.6}, hovertext=hover, hoverinfo="x+y+text")
+    middle = draw_dots(index, [short(median(xs))], [short(median(ys))], 14, edge, name=name, hoverinfo="x+y+name")
+    return [{**each, "showlegend": False}, middle]

@@ -6,7 +6,7 @@ from statistics import median
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.present.human import notation, significant
-from gpuagent_collector.report.figures.base import Data, Figure, color, dash, safe, short, symbol
+from gpuagent_collector.report.figures.base import Data, Figure, color, draw_dots, draw_line, safe, short
 from gpuagent_collector.report.study import StepTimes
 from gpuagent_collector.runs.cells import Block, Cell
 from gpuagent_collector.runs.data import Facts, Run
@@ -61,29 +61,15 @@ def _dots(place: int, index: int, side: str, found: Sequence[tuple[Run, float]],
     """Yield a side's runs as dots, and their median as a line over them."""
     shown = found[:: -(-len(found) // _MOST_DOTS)]
     few = len(shown) <= _FEW_DOTS
-    yield {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [short(place + _SPREAD * ((number + 0.5) / len(shown) - 0.5)) for number in range(len(shown))],
-        "y": [value / divisor for _, value in shown],
-        "marker": {
-            "color": color(index),
-            "symbol": symbol(index),
-            "size": 8 if few else 4,
-            "opacity": 1 if few else 0.6,
-        },
-        "hovertext": [safe(f"{side}, {_label(run)}") for run, _ in shown],
-        "hoverinfo": "y+text",
-    }
-    yield {
-        "type": "scatter",
-        "mode": "lines",
-        "x": [place - 0.4, place + 0.4],
-        "y": [median(value for _, value in found) / divisor] * 2,
-        "line": {"color": color(index) if few else "--text", "width": 2},
-        "hovertext": safe(f"median of {side}"),
-        "hoverinfo": "y+text",
-    }
+    across = [short(place + _SPREAD * ((number + 0.5) / len(shown) - 0.5)) for number in range(len(shown))]
+    upwards = [value / divisor for _, value in shown]
+    opacity = {"opacity": 1 if few else 0.6}
+    hover = [safe(f"{side}, {_label(run)}") for run, _ in shown]
+    yield draw_dots(index, across, upwards, 8 if few else 4, opacity, hovertext=hover, hoverinfo="y+text")
+    middle = median(value for _, value in found) / divisor
+    line = {"color": color(index) if few else "--text", "width": 2}
+    drawn = draw_line(index, [place - 0.4, place + 0.4], [middle, middle])
+    yield {**drawn, "line": line, "hovertext": safe(f"median of {side}"), "hoverinfo": "y+text"}
 
 
 def _label(run: Run) -> str:
@@ -126,12 +112,10 @@ def _quantile(times: StepTimes, share: float) -> float:
 
 def _steps(index: int, times: StepTimes, divisor: float) -> Data:
     last = len(times.seconds) - 1
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": safe(f"{times.side} ({significant(times.steps)} steps)"),
-        "x": [short(seconds / divisor) for seconds in times.seconds],
-        "y": [short(100 * number / last) for number in range(last + 1)],
-        "line": {"color": color(index), "dash": dash(index), "width": 2},
-        "hovertemplate": "%{y:.3~g} % of steps within %{x:.4~g}",
-    }
+    return draw_line(
+        index,
+        [short(seconds / divisor) for seconds in times.seconds],
+        [short(100 * number / last) for number in range(last + 1)],
+        name=safe(f"{times.side} ({significant(times.steps)} steps)"),
+        hovertemplate="%{y:.3~g} % of steps within %{x:.4~g}",
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from gpuagent_collector.present.human import notation
-from gpuagent_collector.report.figures.base import Data, Figure, color, dash, pale, safe, short
+from gpuagent_collector.report.figures.base import Data, Figure, color, draw_line, pale, safe, short
 from gpuagent_collector.runs.series import CHARTS, Chart, Course, Curve
 
 _MEASURE = "measure"
@@ -117,15 +117,9 @@ def _seconds(courses: Courses) -> Data:
 
 def _line(index: int, curve: Curve, side: str, divisor: float) -> Data:
     readings = [reading for stretch in curve for reading in (*stretch, None)][:-1]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": safe(side),
-        "x": [short(reading.seconds) if reading else None for reading in readings],
-        "y": [short(reading.mean / divisor) if reading else None for reading in readings],
-        "line": {"color": color(index), "dash": dash(index), "width": 1.6},
-        "hovertemplate": "%{y:.4~g}",
-    }
+    xs = [short(reading.seconds) if reading else None for reading in readings]
+    ys = [short(reading.mean / divisor) if reading else None for reading in readings]
+    return draw_line(index, xs, ys, width=1.6, name=safe(side), hovertemplate="%{y:.4~g}")
 
 
 def _varies(curve: Curve) -> bool:
@@ -140,16 +134,10 @@ def _band(index: int, curve: Curve, divisor: float) -> Data:
         outline += [(reading.seconds, reading.high) for reading in stretch]
         outline += [(reading.seconds, reading.low) for reading in reversed(stretch)]
         outline.append(None)
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "fill": "toself",
-        "x": [short(point[0]) if point else None for point in outline[:-1]],
-        "y": [short(point[1] / divisor) if point else None for point in outline[:-1]],
-        "fillcolor": pale(index),
-        "line": {"width": 0, "color": pale(index)},
-        "hoverinfo": "skip",
-    }
+    xs = [short(point[0]) if point else None for point in outline[:-1]]
+    ys = [short(point[1] / divisor) if point else None for point in outline[:-1]]
+    edge = {"width": 0, "color": pale(index)}
+    return {**draw_line(index, xs, ys), "fill": "toself", "fillcolor": pale(index), "line": edge, "hoverinfo": "skip"}
 
 
 def _draw_phases(row: int, index: int, course: Course) -> Iterator[Data]:

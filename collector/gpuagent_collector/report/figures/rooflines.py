@@ -5,7 +5,7 @@ from math import log10
 
 from gpuagent_collector.answers.roofline_points import Point, Roofline, Roofs, Traffic
 from gpuagent_collector.present.human import in_unit, significant
-from gpuagent_collector.report.figures.base import Data, Figure, color, safe, short, symbol
+from gpuagent_collector.report.figures.base import Data, Figure, draw_dots, draw_line, safe, short
 from gpuagent_common.text import counted
 
 _MARGIN = 10**0.4
@@ -53,17 +53,9 @@ def _axis(title: str, limits: tuple[float, float]) -> Data:
 def _roofs(name: str, roofs: Roofs, roofline: Roofline, left: float, right: float, dash: str) -> Iterator[Data]:
     for number, line in enumerate(roofline.lines(roofs, left, right)):
         xs, ys = zip(*line, strict=True)
-        yield {
-            "type": "scatter",
-            "mode": "lines",
-            "name": f"{name} roofs",
-            "legendgroup": name,
-            "showlegend": number == 0,
-            "x": list(xs),
-            "y": list(ys),
-            "line": {"color": "--text" if dash == "solid" else "--quiet", "dash": dash, "width": 1.6},
-            "hoverinfo": "skip",
-        }
+        look = {"color": "--text" if dash == "solid" else "--quiet", "dash": dash, "width": 1.6}
+        group = {"name": f"{name} roofs", "legendgroup": name, "showlegend": number == 0}
+        yield {**draw_line(0, xs, ys), **group, "line": look, "hoverinfo": "skip"}
 
 
 def _peaks(roofline: Roofline, right: float) -> Iterator[Data]:
@@ -77,16 +69,14 @@ def _peaks(roofline: Roofline, right: float) -> Iterator[Data]:
 def _point(point: Point, sides: Sequence[str]) -> Data:
     index = sides.index(point.run.side or "")
     at_most = point.traffic_by is Traffic.LEAST
+    drawn = draw_dots(index, [short(point.intensity or 0.0)], [short(point.flops_per_second)], 10)
     return {
-        "type": "scatter",
+        **drawn,
         "mode": "markers+text",
         "name": f"{point.mark} {safe(point.label)}",
-        "x": [short(point.intensity or 0.0)],
-        "y": [short(point.flops_per_second)],
         "text": [f"← {point.mark}" if at_most else point.mark],
         "textposition": "middle left" if at_most else "top center",
         "textfont": {"size": 13, "color": "--text"},
-        "marker": {"color": color(index), "symbol": symbol(index), "size": 10},
         "hovertext": [safe(_hover(point))],
         "hoverinfo": "text",
     }

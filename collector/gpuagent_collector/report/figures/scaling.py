@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gpuagent_collector.answers.scaling_curves import KINDS, CurveFigures, Study, tell_apart
-from gpuagent_collector.report.figures.base import Data, Figure, color, dash, safe, short, symbol
+from gpuagent_collector.report.figures.base import Data, Figure, draw_curve, draw_line
 
 _MOST_CURVES = 6
 
@@ -35,16 +35,9 @@ _POWERS = [2**exponent for exponent in range(12)]
 
 def _ideal(fewest: int, most: int, *, named: bool) -> Data:
     """Return what it would be without any loss, from the fewest ranks on."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "ideal",
-        "showlegend": named,
-        "x": [fewest, most],
-        "y": [1, most / fewest],
-        "line": {"color": "--quiet", "dash": "dot", "width": 1.5},
-        "hoverinfo": "skip",
-    }
+    ends = [fewest, most], [1, most / fewest]
+    line = {"color": "--quiet", "dash": "dot", "width": 1.5}
+    return {**draw_line(0, *ends), "line": line, "name": "ideal", "showlegend": named, "hoverinfo": "skip"}
 
 
 def name_curve(curve: CurveFigures, study: Study) -> str:
@@ -69,16 +62,6 @@ def _describe_points(curve: CurveFigures) -> Sequence[str]:
 
 
 def _curve(index: int, curve: CurveFigures, study: Study) -> Data:
-    ranks, ratios, up, down = zip(*speed_ups(curve), strict=True)
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": safe(name_curve(curve, study)),
-        "x": list(ranks),
-        "y": [short(value) for value in ratios],
-        "error_y": {"type": "data", "array": list(up), "arrayminus": list(down), "color": color(index)},
-        "line": {"color": color(index), "dash": dash(index), "width": 2},
-        "marker": {"color": color(index), "symbol": symbol(index), "size": 9},
-        "hovertext": [f"{number} ranks: {value:.3g} times" for number, value in zip(ranks, ratios, strict=True)],
-        "hoverinfo": "text",
-    }
+    points = speed_ups(curve)
+    hover = [f"{ranks} ranks: {ratio:.3g} times" for ranks, ratio, _, _ in points]
+    return draw_curve(index, name_curve(curve, study), points, hover)

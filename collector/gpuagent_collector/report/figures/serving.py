@@ -2,7 +2,7 @@
 
 from gpuagent_collector.answers.serving import LOADS, Curve, Study, tell_apart
 from gpuagent_collector.present.human import significant
-from gpuagent_collector.report.figures.base import Data, Figure, color, dash, safe, short, symbol
+from gpuagent_collector.report.figures.base import Data, Figure, draw_curve, short
 
 _MOST_LINES = 6
 
@@ -49,22 +49,12 @@ def _describe(curve: Curve, side: str) -> str:
 
 def _line(index: int, curve: Curve, side: str, study: Study) -> Data:
     metric, unit = curve.limits.metric, LOADS[curve.load]
-    points = [point for point in curve.points[side] if "throughput" in point.figures]
-    ends = [(point.low, point.high, point.figures[metric]) for point in points]
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": safe(name_line(curve, side, study)),
-        "x": [short(point.figures["throughput"]) for point in points],
-        "y": [short(point.figures[metric]) for point in points],
-        "error_y": {
-            "type": "data",
-            "array": [0.0 if high is None else high - value for _, high, value in ends],
-            "arrayminus": [0.0 if low is None else value - low for low, _, value in ends],
-            "color": color(index),
-        },
-        "line": {"color": color(index), "dash": dash(index), "width": 2},
-        "marker": {"color": color(index), "symbol": symbol(index), "size": 9},
-        "hovertext": [f"{significant(point.load)} {unit}: {significant(point.figures[metric])} s" for point in points],
-        "hoverinfo": "text",
-    }
+    points, hover = [], []
+    for point in curve.points[side]:
+        if "throughput" in point.figures:
+            value = point.figures[metric]
+            up = 0.0 if point.high is None else point.high - value
+            down = 0.0 if point.low is None else value - point.low
+            points.append((short(point.figures["throughput"]), value, up, down))
+            hover.append(f"{significant(point.load)} {unit}: {significant(value)} s")
+    return draw_curve(index, name_line(curve, side, study), points, hover)
