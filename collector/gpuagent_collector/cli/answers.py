@@ -149,17 +149,18 @@ _PATH = click.Path(path_type=Path, dir_okay=False)
 _STORED_WORKLOAD = click.argument("workload", required=False, shell_complete=stored_workloads)
 
 
+def _facet(*names: str, **settings: Any) -> Callable[[Any], Any]:
+    """Return an option that names a facet."""
+    return click.option(*names, metavar="FACET", shell_complete=facets, **settings)
+
+
 def _by(words: str) -> Callable[[Any], Any]:
     """Return the option --by, whose help is `words`."""
-    return click.option(
-        "--by",
-        default="platform",
-        show_default=True,
-        metavar="FACET",
-        callback=check_facet,
-        shell_complete=facets,
-        help=words,
-    )
+    return _facet("--by", default="platform", show_default=True, callback=check_facet, help=words)
+
+
+def _share(_context: click.Context, _option: click.Parameter, percent: float) -> float:
+    return percent / 100
 
 
 def _ending_in(*endings: str) -> Callable[[click.Context, click.Parameter, Path], Path]:
@@ -282,12 +283,8 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             click.option(
                 "--table", metavar="METRIC,...", help="Print one table of these metrics, by workload and side; no test."
             ),
-            click.option(
-                "--rows", metavar="FACET", shell_complete=facets, help="Rows of --table.  [default: workload]"
-            ),
-            click.option(
-                "--columns", metavar="FACET", shell_complete=facets, help="Columns of --table.  [default: that of --by]"
-            ),
+            _facet("--rows", help="Rows of --table.  [default: workload]"),
+            _facet("--columns", help="Columns of --table.  [default: that of --by]"),
             EACH,
             click.option("--specs", is_flag=True, help="Print the hardware and software of the sides alone."),
             click.option("--all", "everything", is_flag=True, help="Show all warnings, metrics, hardware and charts."),
@@ -336,14 +333,8 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             RUNS,
             STATS,
             EACH,
-            click.option(
-                "--rows",
-                metavar="FACET",
-                default="workload",
-                shell_complete=facets,
-                help="Facet that separates rows.  [default: workload]",
-            ),
-            click.option("--columns", metavar="FACET", shell_complete=facets, help="The same as --by."),
+            _facet("--rows", default="workload", help="Facet that separates rows.  [default: workload]"),
+            _facet("--columns", help="The same as --by."),
             click.option(
                 "--width",
                 default="180mm",
@@ -457,12 +448,10 @@ ANSWERS: Mapping[str, AnswerCommand] = {
                 help="Comparisons tested together in the new experiment: workloads × (sides − 1).",
             ),
             click.option("--why", nargs=2, metavar="A B", help="Separate the facts in which two sides differ."),
-            click.option(
+            _facet(
                 "--by",
                 multiple=True,
                 callback=lambda context, option, names: check_facet(context, option, names) if names else None,
-                metavar="FACET",
-                shell_complete=facets,
                 help="With --why: facet that separates the sides.  [default: platform]",
             ),
             click.option("-o", "--output", type=_PATH, metavar="FILE", help="With --why: experiment file to write."),
@@ -512,7 +501,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
                 default=5.0,
                 show_default=True,
                 metavar="PERCENT",
-                callback=lambda _context, _option, percent: percent / 100,
+                callback=_share,
                 help="Share of false findings to accept, on average.",
             ),
             DELTA,
@@ -602,11 +591,9 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         function="answers.profile:answer_profile",
         options=(
             click.argument("values", nargs=-1, required=True, metavar="A [B]"),
-            click.option(
+            _facet(
                 "--by",
-                metavar="FACET",
                 callback=check_facet,
-                shell_complete=facets,
                 help="Facet of which A and B are values, such as platform.  [default: runs]",
             ),
             click.option(

@@ -8,8 +8,13 @@ does not weigh more. A figure without readings is absent.
 from collections.abc import Iterable
 from typing import TypeVar
 
-from gpuagent_collector.metrics.gpu import ENERGY_METRICS, GPU_METRICS, HEALTH_METRICS, SHARING_METRICS
-from gpuagent_collector.metrics.host import HOST_METRICS
+from gpuagent_collector.metrics.hardware import (
+    ENERGY_METRICS,
+    GPU_METRICS,
+    HEALTH_METRICS,
+    HOST_METRICS,
+    SHARING_METRICS,
+)
 from gpuagent_collector.metrics.metric import ITEMS, Better, Metric, StoredMetric, further, hint_at
 from gpuagent_collector.metrics.result import (
     IMAGE_METRICS,

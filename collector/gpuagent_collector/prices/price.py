@@ -107,14 +107,8 @@ class Kind:
 
     def metric(self, currency: str) -> Metric:
         """Return the metric in a currency."""
-        return Metric(
-            name=f"{self.stem}_{currency.lower()}",
-            title=self.title,
-            unit=self.unit.format(currency),
-            group=_GROUP,
-            better=self.better,
-            detail=self.detail,
-        )
+        name, unit = f"{self.stem}_{currency.lower()}", self.unit.format(currency)
+        return Metric(name, self.title, unit, _GROUP, self.better, detail=self.detail)
 
 
 COST_PER_RUN = Kind(stem="cost_per_run", title="The whole run")
@@ -140,28 +134,13 @@ KINDS = (
 
 # The billed unit of electricity, without the overhead of the building.
 GPU_KILOWATT_HOURS = Metric(
-    name="gpu_energy_run_kilowatt_hours",
-    title="GPUs' energy, as billed",
-    unit="kWh",
-    group="Energy",
-    better=Better.LOWER,
-    detail=True,
+    "gpu_energy_run_kilowatt_hours", "GPUs' energy, as billed", "kWh", "Energy", Better.LOWER, detail=True
 )
 
 # Of the GPUs' measured energy, with the overhead of the building, at a stated intensity.
-GPU_CARBON_PER_RUN = Metric(
-    name="gpu_carbon_per_run_grams",
-    title="GPUs' CO2, whole run",
-    unit="g",
-    group="Energy",
-    better=Better.LOWER,
-)
+GPU_CARBON_PER_RUN = Metric("gpu_carbon_per_run_grams", "GPUs' CO2, whole run", "g", "Energy", Better.LOWER)
 GPU_CARBON_PER_MILLION_ITEMS = Metric(
-    name="gpu_carbon_per_million_items_grams",
-    title="GPUs' CO2, a million items",
-    unit="g",
-    group="Energy",
-    better=Better.LOWER,
+    "gpu_carbon_per_million_items_grams", "GPUs' CO2, a million items", "g", "Energy", Better.LOWER
 )
 # Every figure that follows from the file without being money.
 PHYSICAL = (GPU_KILOWATT_HOURS, GPU_CARBON_PER_RUN, GPU_CARBON_PER_MILLION_ITEMS)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gpuagent_collector.cli.import_ import FORMATS as OFFERED
-from gpuagent_collector.exchange.foreign import formats
-from gpuagent_collector.exchange.foreign.formats import FORMATS, load, read_results
+from gpuagent_collector.exchange.foreign import store
 from gpuagent_collector.exchange.foreign.result import ForeignRun, Node, ResultError
+from gpuagent_collector.exchange.foreign.store import FORMATS, load, read_results
 
 FILES = Path(__file__).parents[2] / "fixtures" / "imported"
 
@@ -552,7 +552,7 @@ def test_an_empty_a_large_and_no_file_are_refused(tmp_path: Path, monkeypatch: p
         load(empty)
     with pytest.raises(ResultError, match="is no file"):
         load(Path("/dev/zero"))
-    monkeypatch.setattr(formats, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(store, "MOST_BYTES", 1 << 20)
     large = tmp_path / "large.json"
     large.write_bytes(b" " * ((1 << 20) + 1))
     with pytest.raises(ResultError, match="larger than 1 MiB"):

@@ -1,4 +1,4 @@
-"""The use of a run's GPUs, by the run and by others, their health and their energy.
+"""The use of a run's nodes, processors and memory, and of its GPUs, by the run and by others, their health and energy.
 
 Others are processes that are not the run's, of another run or of unknown origin. Where the agent cannot see all
 processes on a GPU, such as in a PID namespace, their figures are absent. The view `energy` has the energy of each GPU,
@@ -9,16 +9,52 @@ from functools import partial
 
 from gpuagent_collector.metrics.metric import Better, StoredMetric, reported, sampled
 from gpuagent_collector.metrics.metric_sources import (
+    CPU_ENERGY,
     ENERGY,
     GPU_HOLDERS,
     GPUS,
     HEALTH,
     HELD_GPUS,
+    HOST,
     RUN_GPUS,
     STEP_ENERGY,
     Source,
 )
 from gpuagent_collector.metrics.throttling import HARDWARE, HARDWARE_THERMAL, HOLDING, POWER_BRAKE, POWER_CAP, THERMAL
+
+
+def _host(name: str, title: str, unit: str, group: str, reading: str, over_parts: str) -> StoredMetric:
+    """Return the metric that is the mean of `reading` in time on each node."""
+    return StoredMetric(name, title, unit, group, None, HOST, reading, "avg({})", over_parts, quantity=title)
+
+
+_CORES = "cpu_percent / 100 * cpu_threads"
+_MEMORY_SHARE = "100.0 * memory_used_bytes / memory_total_bytes"
+
+HOST_METRICS: tuple[StoredMetric, ...] = (
+    *sampled(
+        "host_samples",
+        cpu_percent=[_host("cpu_used_cores", "Node CPU, in cores", "cores", "CPU", _CORES, "sum")],
+        memory_used_bytes=[
+            _host("memory_used_percent", "Node memory used, share", "percent", "Memory", _MEMORY_SHARE, "avg"),
+        ],
+    ),
+    *sampled("process_samples"),
+    *sampled("cgroup_samples"),
+    StoredMetric(
+        name="cpu_energy_joules",
+        title="Energy of the nodes' CPUs",
+        unit="joules",
+        group="Energy",
+        # As gpu_energy_joules; and it is the whole node's, whoever used it.
+        better=None,
+        source=CPU_ENERGY,
+        reading="energy_joules",
+        in_part="sum({})",
+        over_parts="sum",
+    ),
+)
+
 
 _LOWER = Better.LOWER
 
