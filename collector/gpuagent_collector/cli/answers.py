@@ -202,6 +202,8 @@ def _weights(_context: click.Context, _option: click.Parameter, text: str) -> di
     return weights
 
 
+_COMPARED = (SIDES, WORKLOAD, RUNS, TESTED, STATS, DELTA, UNPAIRED)
+
 # In the order of the help.
 ANSWERS: Mapping[str, AnswerCommand] = {
     "show": AnswerCommand(
@@ -259,13 +261,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         ),
         function="compare.export:answer_compare",
         options=(
-            SIDES,
-            WORKLOAD,
-            RUNS,
-            TESTED,
-            STATS,
-            DELTA,
-            UNPAIRED,
+            *_COMPARED,
             click.option(
                 "--before",
                 "--after",
@@ -364,14 +360,8 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         ),
         function="cli.writing:report",
         options=(
-            click.argument("path", metavar="OUT.html", type=_PATH, callback=_ending_in(".html", ".htm", ".duckdb")),
-            SIDES,
-            WORKLOAD,
-            RUNS,
-            TESTED,
-            STATS,
-            DELTA,
-            UNPAIRED,
+            click.argument("path", metavar="OUT.html", type=_PATH, callback=_ending_inx),
+            *_COMPARED,
             EACH,
             PRICES,
             click.option("--inline", is_flag=True, help="Put the charts' library (5 MB) into the page."),

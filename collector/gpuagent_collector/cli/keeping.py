@@ -1,9 +1,7 @@
 """The commands that keep a store: `collector backup`, `restore`, `check`, `compact` and `export`."""
 
-from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -207,14 +205,7 @@ Examples:
     help="Only runs queued at this time (UTC) or later.",
 )
 @reader_options
-def export(
-    folder: Path,
-    run_ids: Sequence[str],
-    experiments: Sequence[str],
-    platforms: Sequence[str],
-    since: datetime | None,
-    reader: ReaderOptions,
-) -> None:
+def export(folder: Path, reader: ReaderOptions, **filters: Any) -> None:
     """Write the store, or chosen runs, as Parquet files.
 
     `collector import` merges the folder into another store. Filters choose the runs that pass all of them, with steps,
@@ -225,7 +216,7 @@ def export(
     from gpuagent_collector.exchange.export import export
     from gpuagent_collector.exchange.tables import RunFilter
 
-    chosen = RunFilter(run_ids=run_ids, experiments=experiments, platforms=platforms, since=since)
+    chosen = RunFilter(**filters)
     with reader.open() as store:
         manifest = export(store, folder, chosen if chosen != RunFilter() else None, _say)
     rows, size = sum(entry.rows for entry in manifest.tables.values()), _size(*manifest.tables.values())

@@ -35,31 +35,21 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
+
+def file_option(name: str, variable: str, words: str) -> Callable[[Any], Any]:
+    """Return an option for a file, which an environment variable may name too."""
+    return click.option(name, envvar=variable, show_envvar=True, type=_FILE, help=words)
+
+
 # Listed in the help from the last to the first.
 _CONNECTION: tuple[Callable[[Any], Any], ...] = (
-    click.option(
-        "--client-key", envvar=CLIENT_KEY_VARIABLE, show_envvar=True, type=_FILE, help="Private key of --client-cert."
-    ),
-    click.option(
-        "--client-cert",
-        envvar=CLIENT_CERT_VARIABLE,
-        show_envvar=True,
-        type=_FILE,
-        help="Client certificate, where the collector requires one.",
-    ),
-    click.option(
-        "--ca-file",
-        envvar=CA_FILE_VARIABLE,
-        show_envvar=True,
-        type=_FILE,
-        help="CA of the collector's certificate; turns TLS on.",
-    ),
-    click.option(
+    file_option("--client-key", CLIENT_KEY_VARIABLE, "Private key of --client-cert."),
+    file_option("--client-cert", CLIENT_CERT_VARIABLE, "Client certificate, where the collector requires one."),
+    file_option("--ca-file", CA_FILE_VARIABLE, "CA of the collector's certificate; turns TLS on."),
+    file_option(
         "--token-file",
-        envvar=TOKEN_FILE_VARIABLE,
-        show_envvar=True,
-        type=_FILE,
-        help="File with the collector's token.  [default: that of `collector serve`]",
+        TOKEN_FILE_VARIABLE,
+        "File with the collector's token.  [default: that of `collector serve`]",
     ),
     click.option(
         "--collector",

@@ -1,7 +1,7 @@
 """`collector prices`: convert a price catalogue to a price file."""
 
-from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -26,16 +26,7 @@ Examples:
 @click.option("--instance-type", "instance_types", multiple=True, metavar="TYPE", help="Only this machine; repeatable.")
 @click.option("--spot", is_flag=True, help="Spot prices instead of those on demand.")
 @click.option("--currency", default="USD", show_default=True, metavar="CODE", help="Currency of the catalogue.")
-def command(
-    catalogue: Path,
-    platform: str,
-    region: str,
-    day: datetime,
-    source: str | None,
-    instance_types: tuple[str, ...],
-    spot: bool,
-    currency: str,
-) -> None:
+def command(catalogue: Path, **chosen: Any) -> None:
     """Convert a price catalogue to a price file.
 
     CATALOGUE is a CSV file with the columns of SkyPilot's catalogues: InstanceType, Region, Price, SpotPrice. gpuagent
@@ -47,16 +38,8 @@ def command(
         text = catalogue.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise MisuseError(f"cannot read {catalogue}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from error
-    chosen = Chosen(
-        platform=platform,
-        region=region,
-        instance_types=instance_types,
-        spot=spot,
-        currency=currency,
-        source=source or catalogue.name,
-        day=day.date(),
-    )
-    converted = convert(text, chosen)
+    chosen |= {"source": chosen["source"] or catalogue.name, "day": chosen["day"].date()}
+    converted = convert(text, Chosen(**chosen))
     # What it prints must be readable again.
     parse_prices(converted.encode(), "the converted file")
     click.echo(converted, nl=False)

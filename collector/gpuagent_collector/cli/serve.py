@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from gpuagent_collector.cli.options import retention_options
+from gpuagent_collector.cli.options import file_option, retention_options
 from gpuagent_collector.cli.printing import print_error
 from gpuagent_collector.errors import StoreIsReadError
 from gpuagent_collector.ingest.housekeeping import Intervals
@@ -36,8 +36,6 @@ _SHARED_COMMIT_SECONDS = 10.0
 _READERS_SECONDS = 60.0
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command(
@@ -95,28 +93,18 @@ Examples:
     metavar="SECONDS",
     help="Let agents reconnect after this time, to spread over new collectors.",
 )
-@click.option(
+@file_option(
     "--token-file",
-    envvar=TOKEN_FILE_VARIABLE,
-    show_envvar=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File with the owner's token; made if it does not exist.  [default: ~/.config/gpuagent/token]",
+    TOKEN_FILE_VARIABLE,
+    "File with the owner's token; made if it does not exist.  [default: ~/.config/gpuagent/token]",
 )
-@click.option(
+@file_option(
     "--tls-cert",
-    envvar="GPUAGENT_TLS_CERT",
-    show_envvar=True,
-    type=_FILE,
-    help="TLS certificate.  [default: on a network, that of `collector certs init`]",
+    "GPUAGENT_TLS_CERT",
+    "TLS certificate.  [default: on a network, that of `collector certs init`]",
 )
-@click.option("--tls-key", envvar="GPUAGENT_TLS_KEY", show_envvar=True, type=_FILE, help="Private key of --tls-cert.")
-@click.option(
-    "--tls-client-ca",
-    envvar="GPUAGENT_TLS_CLIENT_CA",
-    show_envvar=True,
-    type=_FILE,
-    help="Require client certificates of this CA, except on --http.",
-)
+@file_option("--tls-key", "GPUAGENT_TLS_KEY", "Private key of --tls-cert.")
+@file_option("--tls-client-ca", "GPUAGENT_TLS_CLIENT_CA", "Require client certificates of this CA, except on --http.")
 @click.option(
     "--audit-log",
     envvar="GPUAGENT_AUDIT_LOG",

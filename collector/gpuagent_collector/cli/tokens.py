@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuagent_collector.cli.options import format_options, parse_time
+from gpuagent_collector.cli.options import file_option, format_options, parse_time
 from gpuagent_collector.cli.printing import print_error
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.cli import NAME, SuggestingGroup, single
@@ -23,12 +23,10 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 if TYPE_CHECKING:
     from gpuagent_collector.trust.tokens import Token, TokenFile
 
-_TOKEN_FILE = click.option(
+_TOKEN_FILE = file_option(
     "--token-file",
-    envvar=TOKEN_FILE_VARIABLE,
-    show_envvar=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The owner's token file, beside the others.  [default: ~/.config/gpuagent/token]",
+    TOKEN_FILE_VARIABLE,
+    "The owner's token file, beside the others.  [default: ~/.config/gpuagent/token]",
 )
 
 
@@ -84,12 +82,8 @@ Examples:
     help="For a viewer: show only agents and runs with this label; repeatable.",
 )
 @click.option("--expires", metavar="TIME", help="Validity, such as 12h, 90d or 52w.  [default: until revoked]")
-@click.option(
-    "--ca-file",
-    envvar=CA_FILE_VARIABLE,
-    show_envvar=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="CA certificate to print with it.  [default: that of `collector certs init`]",
+@file_option(
+    "--ca-file", CA_FILE_VARIABLE, "CA certificate to print with it.  [default: that of `collector certs init`]"
 )
 @click.option(
     "--output",

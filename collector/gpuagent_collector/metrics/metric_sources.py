@@ -166,30 +166,26 @@ HOST = Source(
         ) AS sessions ON sessions.session_id = samples.session_id
         WHERE samples.time BETWEEN $from_time AND $to_time""",
 )
-PROCESSES = Source(
-    name="processes",
-    tables="process_samples",
-    part_kind=PartKind.NODE,
-    needs=(f"process_samples {_IN_WINDOW}",),
-    relation="""
+
+
+def _own_samples(name: str, table: str) -> Source:
+    """Return the readings of a table whose rows name their run."""
+    return Source(
+        name=name,
+        tables=table,
+        part_kind=PartKind.NODE,
+        needs=(f"{table} {_IN_WINDOW}",),
+        relation=f"""
         SELECT samples.*, samples.node_id AS part
-        FROM process_samples AS samples
+        FROM {table} AS samples
         JOIN windows ON samples.run_id = windows.run_id AND samples.node_id = windows.node_id
             AND samples.time BETWEEN from_time AND to_time
-        WHERE samples.time BETWEEN $from_time AND $to_time""",
-)
-CGROUPS = Source(
-    name="cgroups",
-    tables="cgroup_samples",
-    part_kind=PartKind.NODE,
-    needs=(f"cgroup_samples {_IN_WINDOW}",),
-    relation="""
-        SELECT samples.*, samples.node_id AS part
-        FROM cgroup_samples AS samples
-        JOIN windows ON samples.run_id = windows.run_id AND samples.node_id = windows.node_id
-            AND samples.time BETWEEN from_time AND to_time
-        WHERE samples.time BETWEEN $from_time AND $to_time""",
-)
+        WHERE samples.time BETWEEN $from_time AND $to_time""",  # noqa: S608 - of ours
+    )
+
+
+PROCESSES = _own_samples("processes", "process_samples")
+CGROUPS = _own_samples("cgroups", "cgroup_samples")
 WORK_RATES = Source(
     name="work_rates",
     tables="results, steps",
