@@ -99,12 +99,7 @@ def edit(
     """
     from gpuagent_collector.exchange.changing import RunEdit
 
-    changed = RunEdit(
-        labels=parse_pairs(labels, "--label"),
-        workload=name,
-        note=note,
-        is_excluded=is_excluded,
-    )
+    changed = RunEdit(labels=parse_pairs(labels, "--label"), workload=name, note=note, is_excluded=is_excluded)
     if changed == RunEdit(labels={}):
         raise MisuseError("nothing to edit; give --label, --name, --note, --exclude or --include")
     with reader.open_to_change() as store:

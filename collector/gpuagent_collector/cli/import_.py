@@ -60,12 +60,7 @@ Examples:
 )
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="Of a result, instead of recognising it.")
 def command(
-    source: Path,
-    store_name: str,
-    run_id: str | None,
-    items_per_step: float | None,
-    log_run: str | None,
-    **place: Any,
+    source: Path, store_name: str, run_id: str | None, items_per_step: float | None, log_run: str | None, **place: Any
 ) -> None:
     """Merge an export, another store, a spool, a log or a result.
 

@@ -47,9 +47,7 @@ _CONNECTION: tuple[Callable[[Any], Any], ...] = (
     file_option("--client-cert", CLIENT_CERT_VARIABLE, "Client certificate, where the collector requires one."),
     file_option("--ca-file", CA_FILE_VARIABLE, "CA of the collector's certificate; turns TLS on."),
     file_option(
-        "--token-file",
-        TOKEN_FILE_VARIABLE,
-        "File with the collector's token.  [default: that of `collector serve`]",
+        "--token-file", TOKEN_FILE_VARIABLE, "File with the collector's token.  [default: that of `collector serve`]"
     ),
     click.option(
         "--collector",

@@ -51,11 +51,7 @@ Examples:
 """
 )
 @click.option("--listen", default=DEFAULT_ADDRESS, show_default=True, metavar="HOST:PORT", help="Address to listen on.")
-@click.option(
-    "--http",
-    metavar="HOST:PORT",
-    help="Address of the web pages and of /metrics for Prometheus.",
-)
+@click.option("--http", metavar="HOST:PORT", help="Address of the web pages and of /metrics for Prometheus.")
 @click.option(
     "--store",
     "store_name",
@@ -64,11 +60,7 @@ Examples:
     metavar="PATH",
     help="DuckDB file to store in, ducklake:PATH, or ducklake:postgres:… for several collectors.",
 )
-@click.option(
-    "--data",
-    metavar="DIR|s3://BUCKET/PATH",
-    help="Place of the files of a new store in PostgreSQL.",
-)
+@click.option("--data", metavar="DIR|s3://BUCKET/PATH", help="Place of the files of a new store in PostgreSQL.")
 @click.option(
     "--commit-interval",
     "commit_seconds",
@@ -99,9 +91,7 @@ Examples:
     "File with the owner's token; made if it does not exist.  [default: ~/.config/gpuagent/token]",
 )
 @file_option(
-    "--tls-cert",
-    "GPUAGENT_TLS_CERT",
-    "TLS certificate.  [default: on a network, that of `collector certs init`]",
+    "--tls-cert", "GPUAGENT_TLS_CERT", "TLS certificate.  [default: on a network, that of `collector certs init`]"
 )
 @file_option("--tls-key", "GPUAGENT_TLS_KEY", "Private key of --tls-cert.")
 @file_option("--tls-client-ca", "GPUAGENT_TLS_CLIENT_CA", "Require client certificates of this CA, except on --http.")

@@ -12,12 +12,7 @@ from gpuagent_collector.cli.options import file_option, format_options, parse_ti
 from gpuagent_collector.cli.printing import print_error
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.cli import NAME, SuggestingGroup, single
-from gpuagent_common.connection import (
-    CA_FILE_VARIABLE,
-    TOKEN_FILE_VARIABLE,
-    default_ca_file,
-    default_token_file,
-)
+from gpuagent_common.connection import CA_FILE_VARIABLE, TOKEN_FILE_VARIABLE, default_ca_file, default_token_file
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 if TYPE_CHECKING:

@@ -208,14 +208,7 @@ def edit_runs(store: Store, run_ids: Sequence[str], edit: RunEdit, now: datetime
             merged = {name: value for name, value in {**labels[run_id], **edit.labels}.items() if value}
             connection.execute(
                 "INSERT INTO run_edits VALUES (?, ?, ?, ?, ?, ?)",
-                [
-                    run_id,
-                    now,
-                    edit.workload,
-                    json.dumps(merged) if edit.labels else None,
-                    edit.note,
-                    edit.is_excluded,
-                ],
+                [run_id, now, edit.workload, json.dumps(merged) if edit.labels else None, edit.note, edit.is_excluded],
             )
 
 
@@ -266,11 +259,7 @@ class RemoteChanger:
     def edit_runs(self, run_ids: Sequence[str], edit: RunEdit) -> None:
         """Edit runs."""
         request = pb.EditRunsRequest(
-            run_ids=run_ids,
-            labels=edit.labels,
-            workload=edit.workload,
-            note=edit.note,
-            is_excluded=edit.is_excluded,
+            run_ids=run_ids, labels=edit.labels, workload=edit.workload, note=edit.note, is_excluded=edit.is_excluded
         )
         self._call(lambda: self._stub.EditRuns(request, metadata=self._reader.metadata, timeout=_SECONDS))
 

@@ -72,11 +72,7 @@ AGENT_COLUMNS = (
     ),
     ListColumn(title="GPUs", show=lambda row: ", ".join(row["agent"].gpus) or None, rank=4, max_width=24),
     ListColumn(title="runs", show=lambda row: str(row["agent"].open_runs), rank=3, right=True),
-    ListColumn(
-        title="takes",
-        show=lambda row: "any command" if row["agent"].allows_commands else "workloads",
-        rank=5,
-    ),
+    ListColumn(title="takes", show=lambda row: "any command" if row["agent"].allows_commands else "workloads", rank=5),
     ListColumn(title="agent", show=lambda row: row["agent"].version, rank=6),
 )
 

@@ -36,7 +36,7 @@ HOST_METRICS: tuple[StoredMetric, ...] = (
         "host_samples",
         cpu_percent=[_host("cpu_used_cores", "Node CPU, in cores", "cores", "CPU", _CORES, "sum")],
         memory_used_bytes=[
-            _host("memory_used_percent", "Node memory used, share", "percent", "Memory", _MEMORY_SHARE, "avg"),
+            _host("memory_used_percent", "Node memory used, share", "percent", "Memory", _MEMORY_SHARE, "avg")
         ],
     ),
     *sampled("process_samples"),
@@ -99,10 +99,7 @@ GPU_METRICS: tuple[StoredMetric, ...] = (
             _reported("kernels_per_step", "Kernels a step", "", "avg", detail=True),
             *(
                 _reported(f"{name}_percent", f"{title}, estimated", "percent", "avg", result=name, detail=True)
-                for name, title in (
-                    ("sm_efficiency_estimated", "SM efficiency"),
-                    ("occupancy_estimated", "Occupancy"),
-                )
+                for name, title in (("sm_efficiency_estimated", "SM efficiency"), ("occupancy_estimated", "Occupancy"))
             ),
         ],
         memory_used_bytes=[

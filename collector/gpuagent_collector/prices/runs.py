@@ -136,12 +136,7 @@ def with_costs(ask: Ask, facts: Facts, prices: Prices | None) -> Facts:
     waited_seconds = {row["run_id"]: row["waited_seconds"] for row in waits}
     costs = {run_id: _costs(run_id, facts, prices, waited_seconds.get(run_id, 0.0)) for run_id in facts.metrics}
     named = {run_id: {metric.name: cost for metric, cost in of_run.items()} for run_id, of_run in costs.items()}
-    return replace(
-        facts,
-        metrics=facts.columns.joined(named),
-        derived=_in_order(costs),
-        prices=prices.source,
-    )
+    return replace(facts, metrics=facts.columns.joined(named), derived=_in_order(costs), prices=prices.source)
 
 
 def _costs(run_id: str, facts: Facts, prices: Prices, waited_seconds: float) -> dict[Metric, float]:

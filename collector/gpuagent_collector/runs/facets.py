@@ -71,13 +71,7 @@ FACETS: tuple[Facet, ...] = (
         preposition="in",
     ),
     Facet(name="interference", plural="interferences", expression="run.interference", usual="none", preposition="with"),
-    Facet(
-        name="limits",
-        plural="limits",
-        expression="coalesce(run.limits, 'none')",
-        usual="none",
-        preposition="with",
-    ),
+    Facet(name="limits", plural="limits", expression="coalesce(run.limits, 'none')", usual="none", preposition="with"),
     Facet(name="device", plural="devices", expression="coalesce(gpus.devices, 'no GPU')"),
     Facet(name="node", plural="nodes", expression="places.nodes", fixes=frozenset({"platform", "device"})),
     Facet(

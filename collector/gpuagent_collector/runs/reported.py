@@ -9,11 +9,7 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts, Run
 
 # Unit of a result → that of the metric, and the better direction.
-_UNITS = {
-    "FLOP/s": ("FLOP/s", Better.HIGHER),
-    "bytes/s": ("bytes/s", Better.HIGHER),
-    "s": ("seconds", Better.LOWER),
-}
+_UNITS = {"FLOP/s": ("FLOP/s", Better.HIGHER), "bytes/s": ("bytes/s", Better.HIGHER), "s": ("seconds", Better.LOWER)}
 _SPELT = {
     "dram": "DRAM",
     "gemm": "GEMM",

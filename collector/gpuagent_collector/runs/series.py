@@ -148,13 +148,7 @@ class Course:
 
 
 def load_courses(
-    ask: Ask,
-    run: Run,
-    facts: Facts,
-    *,
-    buckets: int,
-    charts: Iterable[Chart] = CHARTS,
-    each: PartKind | None = None,
+    ask: Ask, run: Run, facts: Facts, *, buckets: int, charts: Iterable[Chart] = CHARTS, each: PartKind | None = None
 ) -> tuple[Course, ...]:
     """Read the samples and steps of a run's own nodes, GPUs, processes and ranks.
 

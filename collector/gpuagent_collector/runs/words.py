@@ -16,12 +16,7 @@ def reasons(statuses: Iterable[str] = ()) -> str:
     return f"`collector runs --status {known[0]}`" if known else "`collector runs`"
 
 
-_OF_SAMPLES = {
-    Stat.MEAN: "mean ",
-    Stat.MEDIAN: "median ",
-    Stat.P95: "95th percentile of ",
-    Stat.MAX: "highest ",
-}
+_OF_SAMPLES = {Stat.MEAN: "mean ", Stat.MEDIAN: "median ", Stat.P95: "95th percentile of ", Stat.MAX: "highest "}
 
 
 def spoken(metric: Metric, stat: Stat | None) -> str:

@@ -17,14 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from gpuagent_collector.choices import IMPORTED
-from gpuagent_collector.exchange.foreign import (
-    aiperf,
-    bench_serving,
-    genai_perf,
-    guidellm,
-    mlperf,
-    nccl_tests,
-)
+from gpuagent_collector.exchange.foreign import aiperf, bench_serving, genai_perf, guidellm, mlperf, nccl_tests
 from gpuagent_collector.exchange.foreign.mlperf import INFERENCE
 from gpuagent_collector.exchange.foreign.result import COLLECTIVES, ForeignRun, Node, ResultError
 from gpuagent_collector.metrics.result import SERVING

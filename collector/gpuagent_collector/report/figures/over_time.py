@@ -35,12 +35,7 @@ def phases_figure(courses: Courses) -> Figure | None:
         "yaxis": {"autorange": "reversed", "type": "category", "showgrid": False},
     }
     return Figure(
-        title="Phases",
-        description=phases,
-        data=bars,
-        layout=layout,
-        height=80 + 30 * len(courses),
-        linked=True,
+        title="Phases", description=phases, data=bars, layout=layout, height=80 + 30 * len(courses), linked=True
     )
 
 
