@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from gpuagent_collector.compare.matrix import Selection, label_row
 from gpuagent_collector.plot.picture import Picture, color, dash, name_side
@@ -42,10 +41,8 @@ def draw_by_step(ask: Ask, chosen: Selection, names: Sequence[str], width_mm: fl
     means = f" Points are means over {width:,} steps." if width > 1 else ""
     note = f"Thin lines are runs, thick ones medians over runs.{means}{_write_thinned(ask, run_ids, names)}{rest}"
     picture = Picture(width_mm=width_mm, note=note, missing=[name for name in names if name not in found])
-    picture.legend = [
-        (Line2D([], [], color=color(index), ls=dash(index), lw=1.4), f"{name} (n = {len(runs)})")
-        for index, (name, runs) in enumerate(lines.items())
-    ]
+    for index, (name, runs) in enumerate(lines.items()):
+        picture.name_line(f"{name} (n = {len(runs)})", color=color(index), ls=dash(index), lw=1.4)
     panels = picture.panels([_PANEL_MM] * len(found), sharex=True)
     for axes, (name, (curves, _)) in zip(panels, found.items(), strict=True):
         for index, runs in enumerate(lines.values()):

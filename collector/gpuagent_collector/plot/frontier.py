@@ -6,10 +6,9 @@ from statistics import median
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from gpuagent_collector.compare.matrix import Selection, label_row
-from gpuagent_collector.plot.picture import QUIET, Picture, color, marker
+from gpuagent_collector.plot.picture import QUIET, Picture, color, marker, write_counts
 from gpuagent_collector.present.human import notation
 from gpuagent_collector.recommend.ranking import Criterion, find_criteria, rank
 from gpuagent_collector.report.figures.costs import Taken, taken_by
@@ -43,8 +42,8 @@ def draw_frontier(chosen: Selection, width_mm: float, *, delta: float) -> Pictur
         raise GpuAgentError("no frontier to draw: no run has energy or cost; give --prices, or sample the GPUs' power")
     panels = found[:_MOST_PANELS]
     rest = f" The first {len(panels)} of {len(found)} panels." if len(panels) < len(found) else ""
-    counts = sorted({len(taken) for panel in panels for taken in panel.taken.values()})
-    runs = f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]} runs"
+    counts = {len(taken) for panel in panels for taken in panel.taken.values()}
+    runs = f"n = {write_counts(counts)}{' runs' if len(counts) > 1 else ''}"
     has_line = any(len(panel.efficient) > 1 for panel in panels)
     line = "The broken line joins sides that no other is shown to beat. " if has_line else ""
     picture = Picture(
@@ -53,17 +52,12 @@ def draw_frontier(chosen: Selection, width_mm: float, *, delta: float) -> Pictur
         f"{line}{runs}.{rest}",
     )
     sides = chosen.layout.sides
-    shown = [side for side in sides if any(side in panel.taken for panel in panels)]
-    picture.legend = [
-        (Line2D([], [], ls="none", marker=marker(index), color=color(index), ms=5.5), side)
-        for index, side in enumerate(sides)
-        if side in shown
-    ]
+    for index, side in enumerate(sides):
+        if any(side in panel.taken for panel in panels):
+            picture.name_line(side, ls="none", marker=marker(index), color=color(index), ms=5.5)
     columns = 2 if picture.is_wide and len(panels) > 1 else 1
-    axes = picture.panels([_PANEL_MM[picture.is_wide]] * -(-len(panels) // columns), columns=columns)
-    for spare in axes[len(panels) :]:
-        spare.set_axis_off()
-    for one, panel in zip(axes, panels, strict=False):
+    axes = picture.grid(len(panels), _PANEL_MM[picture.is_wide], columns)
+    for one, panel in zip(axes, panels, strict=True):
         _draw(one, panel, sides, titled=len(chosen.layout.blocks) > 1)
     return picture
 

@@ -3,9 +3,6 @@
 from collections.abc import Sequence
 from statistics import median
 
-from matplotlib.lines import Line2D
-from matplotlib.ticker import NullLocator
-
 from gpuagent_collector.answers.show import Point, load_points
 from gpuagent_collector.compare.matrix import Selection
 from gpuagent_collector.plot.picture import Picture, line_style
@@ -43,15 +40,12 @@ def draw_links(ask: Ask, chosen: Selection, width_mm: float) -> Picture:
     picture = Picture(width_mm=width_mm, note="Medians over runs. Bus bandwidth as nccl-tests defines it.")
     for index, (side, ranks) in enumerate(curves):
         name = f"{side}, {ranks} ranks" if ranks else side
-        name += f" (n = {runs[side, ranks]})"
-        picture.legend.append((Line2D([], [], **line_style(index)), name))
+        picture.name_line(f"{name} (n = {runs[side, ranks]})", **line_style(index))
     operations = list(dict.fromkeys(point.operation for points in curves.values() for point in points))
     columns = _COLUMNS if picture.is_wide and len(operations) > 1 else 1
-    panels = picture.panels([_PANEL_MM] * -(-len(operations) // columns), columns=columns)
-    for spare in panels[len(operations) :]:
-        spare.set_axis_off()
+    panels = picture.grid(len(operations), _PANEL_MM, columns)
     scale = notation([median(point.bus_bytes_per_second) for points in curves.values() for point in points], "bytes/s")
-    for axes, operation in zip(panels, operations, strict=False):
+    for axes, operation in zip(panels, operations, strict=True):
         sizes: set[int] = set()
         for index, points in enumerate(curves.values()):
             own = [point for point in points if point.operation == operation]
@@ -61,7 +55,7 @@ def draw_links(ask: Ask, chosen: Selection, width_mm: float) -> Picture:
         axes.set(xscale="log", ylabel=f"bus bandwidth ({scale.symbol})", title=harmless(operation))
         ticks = _choose_ticks(sorted(sizes))
         axes.set_xticks(ticks, [size_text(size) for size in ticks])
-        axes.xaxis.set_minor_locator(NullLocator())
+        axes.minorticks_off()
         axes.set_ylim(bottom=0)
         axes.grid()
     return picture

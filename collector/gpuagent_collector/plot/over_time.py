@@ -6,11 +6,20 @@ from itertools import islice
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.matrix import Selection, label_row
-from gpuagent_collector.plot.picture import QUIET, SHADE, WIDE_MM, Picture, color, dash, name_side, only_side
+from gpuagent_collector.plot.picture import (
+    QUIET,
+    SHADE,
+    WIDE_MM,
+    Picture,
+    color,
+    dash,
+    name_side,
+    only_side,
+    write_counts,
+)
 from gpuagent_collector.present.human import notation
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.find import median_run
@@ -70,10 +79,8 @@ def draw_over_time(
     missing = [chart.metric for chart in charts if chart not in drawn]
     note = _note(lines, each, only_side(chosen.layout.sides, chosen.layout.facet), is_cut=is_cut)
     picture = Picture(width_mm=width_mm, note=note, missing=missing)
-    if len(lines) > 1:
-        picture.legend = [
-            (Line2D([], [], color=color(index), ls=dash(index), lw=1.2), line.name) for index, line in enumerate(lines)
-        ]
+    for index, line in enumerate(lines if len(lines) > 1 else ()):
+        picture.name_line(line.name, color=color(index), ls=dash(index), lw=1.2)
     panels = picture.panels([_PANEL_MM] * len(drawn), sharex=True)
     for axes, chart in zip(panels, drawn, strict=True):
         named = len(runs) == 1 and axes is panels[0]
@@ -201,8 +208,9 @@ def _note(lines: Sequence[_Line], each: PartKind | None, where: str, *, is_cut: 
     if len(run_ids) == 1:
         yielded = f"Run {lines[0].course.run.run_id}{f', the median of n = {counts[0]}' if counts[0] > 1 else ''}."
     else:
-        number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        yielded = f"Lines are median runs{where}, n = {number}." if counts[-1] > 1 else f"Runs{where}, n = 1."
+        yielded = (
+            f"Lines are median runs{where}, n = {write_counts(counts)}." if counts[-1] > 1 else f"Runs{where}, n = 1."
+        )
     is_measured = any(phase.name == _MEASURE for line in lines for phase in line.course.phases)
     zero = "0 s: begin of the measured phase, which is shaded." if is_measured else "0 s: the start."
     means = "" if each else " Means over a run's GPUs or nodes."

@@ -2,7 +2,7 @@
 
 import io
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
@@ -13,6 +13,7 @@ import matplotlib.style
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from gpuagent_collector.present.files import appearing
 from gpuagent_collector.present.shortening import shorten
@@ -147,6 +148,12 @@ def fold(texts: Sequence[str], most: int) -> list[str]:
 _TIED = "\N{NO-BREAK SPACE}|\N{NO-BREAK SPACE}"
 
 
+def write_counts(counts: Iterable[int]) -> str:
+    """Return numbers of runs in words: 5, or 5 to 7."""
+    known = sorted(set(counts))
+    return f"{known[0]}" if len(known) == 1 else f"{known[0]} to {known[-1]}"
+
+
 def name_side(side: str, facet: Facet) -> str:
     """Return a side's name for a legend: a parameter's value has its key, as `2` alone names nothing."""
     _, _, key = facet.name.partition(":")
@@ -192,6 +199,17 @@ class Picture:
     def is_wide(self) -> bool:
         """Return whether the figure spans two columns."""
         return self.width_mm >= WIDE_MM
+
+    def name_line(self, name: str, **style: Any) -> None:
+        """Add a line or mark of this style to the legend."""
+        self.legend.append((Line2D([], [], **style), name))
+
+    def grid(self, number: int, height_mm: float, columns: int) -> list[Axes]:
+        """Return so many panels of one height; the legend is drawn now. Raises GpuAgentError, as `panels`."""
+        axes = self.panels([height_mm] * -(-number // columns), columns=columns)
+        for spare in axes[number:]:
+            spare.set_axis_off()
+        return axes[:number]
 
     def panels(
         self, heights_mm: Sequence[float], *, columns: int = 1, sharex: bool = False, sharey: bool = False

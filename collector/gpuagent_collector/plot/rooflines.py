@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import log10
 
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import LogLocator
 
 from gpuagent_collector.answers.roofline import Study, find_errors
 from gpuagent_collector.answers.roofline_points import Point, Roofline, Traffic, merge_marks
@@ -42,11 +41,10 @@ def draw_rooflines(study: Study, width_mm: float) -> Picture:
     sides = list(dict.fromkeys(point.run.side for point in drawn))
     # Of one side, the points differ.
     series = {id(one): sides.index(one.run.side) if sides[1:] else number for number, one in enumerate(drawn)}
-    picture.legend = []
     for point in drawn:
         index, device = series[id(point)], f" ({point.device})" if known[1:] else ""
         name = f"{point.mark}{device} {point.brief_label} (n = {len(point.trials)})"
-        picture.legend.append((Line2D([], [], ls="none", marker=marker(index), color=color(index)), name))
+        picture.name_line(name, ls="none", marker=marker(index), color=color(index))
     panels = picture.panels([_PANEL_MM[picture.is_wide]] * len(known))
     for axes, roofline in zip(panels, known, strict=True):
         _draw(axes, roofline, series, picture)
@@ -106,6 +104,5 @@ def _draw(axes: Axes, roofline: Roofline, series: Mapping[int, int], picture: Pi
     axes.yaxis.set_major_locator(LogLocator())
     axes.yaxis.set_major_formatter(lambda value, _: in_unit("FLOP/s")(value).removesuffix("FLOP/s"))
     axes.xaxis.set_major_formatter(lambda value, _: significant(value) if value >= 1 else f"{value:g}")
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_minor_locator(NullLocator())
+    axes.minorticks_off()
     axes.grid(color="#eeeeee")

@@ -26,6 +26,7 @@ from gpuagent_collector.plot.picture import (
     name_side,
     only_side,
     shorten_names,
+    write_counts,
 )
 from gpuagent_collector.present.human import Notation, notation
 from gpuagent_collector.statistics.summaries import median_interval
@@ -156,13 +157,11 @@ def _picture(matrix: Matrix, width_mm: float, line_mm: float, note: str) -> tupl
     if not slots.is_flat and any(len(name) > most for _, name in slots.ticks):
         # Room for names in two lines.
         line_mm = max(line_mm, 2 * picture.line_mm / closest)
-    axes = picture.panels([max(8.0, slots.lines * line_mm)] * -(-len(metrics) // columns), columns=columns)
-    for spare in axes[len(metrics) :]:
-        spare.set_axis_off()
+    axes = picture.grid(len(metrics), max(8.0, slots.lines * line_mm), columns)
     name_rows = shorten_names if slots.is_flat else fold
     names = name_rows([name for _, name in slots.ticks], most)
     panels = []
-    for number, (one, metric) in enumerate(zip(axes, metrics, strict=False)):
+    for number, (one, metric) in enumerate(zip(axes, metrics, strict=True)):
         one.set_yticks([y for y, _ in slots.ticks], [""] * len(names) if number % columns else names)
         one.set_ylim(slots.lines - 0.4, -0.6)
         one.tick_params(axis="y", length=0)
@@ -219,11 +218,9 @@ def _write_numbers(axes: Axes) -> None:
 
 def _runs_note(matrix: Matrix) -> str:
     """Return the number of runs of a figure in words."""
-    numbers = sorted({figure.runs for line in matrix.lines for figure in line.figures.values()})
-    where = only_side(matrix.sides, matrix.columns)
-    if len(numbers) == 1:
-        return f"n = {numbers[0]}{where}."
-    return f"n = {numbers[0]} to {numbers[-1]} runs{where}."
+    numbers = {figure.runs for line in matrix.lines for figure in line.figures.values()}
+    several = " runs" if len(numbers) > 1 else ""
+    return f"n = {write_counts(numbers)}{several}{only_side(matrix.sides, matrix.columns)}."
 
 
 def _row_characters(picture: Picture) -> int:

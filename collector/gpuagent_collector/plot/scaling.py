@@ -2,11 +2,8 @@
 
 from typing import Any
 
-from matplotlib.lines import Line2D
-from matplotlib.ticker import NullLocator
-
 from gpuagent_collector.answers.scaling_curves import Study
-from gpuagent_collector.plot.picture import QUIET, Picture, line_style
+from gpuagent_collector.plot.picture import QUIET, Picture, line_style, write_counts
 from gpuagent_collector.report.figures.scaling import name_curve, speed_ups
 
 _MOST_CURVES = 12
@@ -18,17 +15,16 @@ def draw_scaling(study: Study, width_mm: float) -> Picture:
     """Return the speed-up of each curve by its ranks, with 95 % intervals."""
     curves = study.curves[:_MOST_CURVES]
     rest = f" The first {len(curves)} of {len(study.curves)} curves." if len(curves) < len(study.curves) else ""
-    counts = sorted({len(row.row.trials) for curve in curves for row in curve.rows if row.row.trials})
-    number = f"{counts[0]} to {counts[-1]} runs" if len(counts) > 1 else f"{counts[0]}"
+    counts = {len(row.row.trials) for curve in curves for row in curve.rows if row.row.trials}
+    number = f"{write_counts(counts)}{' runs' if len(counts) > 1 else ''}"
     has_interval = any(row.speed_up and row.speed_up.low is not None for curve in curves for row in curve.rows)
     intervals = "with 95 % intervals (Hodges and Lehmann)" if has_interval else "too few runs for intervals"
     note = f"Ratios of throughput to that of the fewest ranks, {intervals};"
     picture = Picture(width_mm=width_mm, note=f"{note} n = {number} a point.{rest}")
     styles = [line_style(index) for index in range(len(curves))]
-    picture.legend = [
-        *((Line2D([], [], **style), name_curve(curve, study)) for style, curve in zip(styles, curves, strict=True)),
-        (Line2D([], [], **_IDEAL), "ideal"),
-    ]
+    for style, curve in zip(styles, curves, strict=True):
+        picture.name_line(name_curve(curve, study), **style)
+    picture.name_line("ideal", **_IDEAL)
     (axes,) = picture.panels([_PANEL_MM[picture.is_wide]])
     most = max(row.row.ranks for curve in curves for row in curve.rows)
     for fewest in {curve.curve.baseline.ranks for curve in curves}:
@@ -42,7 +38,6 @@ def draw_scaling(study: Study, width_mm: float) -> Picture:
     highest = max(axes.get_ylim()[1], 2.0)
     powers = [2**exponent for exponent in range(-3, 14) if axes.get_ylim()[0] <= 2**exponent <= highest]
     axes.set_yticks(powers, [f"{power:g}" for power in powers])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_minor_locator(NullLocator())
+    axes.minorticks_off()
     axes.grid()
     return picture

@@ -3,11 +3,10 @@
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import LogLocator
 
 from gpuagent_collector.answers.serving import LIMITED, LOADS, Curve, Point, Study, write_limits
-from gpuagent_collector.plot.picture import QUIET, Picture, color, line_style
+from gpuagent_collector.plot.picture import QUIET, Picture, color, line_style, write_counts
 from gpuagent_collector.present.human import notation, significant
 from gpuagent_collector.report.figures.serving import name_line
 
@@ -22,8 +21,7 @@ def draw_serving(study: Study, width_mm: float) -> Picture:
     Points with six runs or more have the 95 % interval of the median of the first limited latency.
     """
     lines = study.lines[:_MOST_LINES]
-    counts = sorted({point.runs for curve, side in lines for point in curve.points[side] if point.runs})
-    runs = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+    runs = write_counts(point.runs for curve, side in lines for point in curve.points[side] if point.runs)
     has_interval = any(point.low is not None for curve, side in lines for point in curve.points[side])
     medians = "Medians over runs" + ", with 95 % intervals" * has_interval
     limits = dict.fromkeys(write_limits(curve) for curve in study.curves if curve.limits.milliseconds)
@@ -33,10 +31,8 @@ def draw_serving(study: Study, width_mm: float) -> Picture:
         note=f"{medians}; a number is the load in {' or '.join(units)}. n = {runs} runs a point."
         + "".join(f" Dotted: the limit, {words}." for words in limits),
     )
-    picture.legend = [
-        (Line2D([], [], **line_style(index)), name_line(curve, side, study))
-        for index, (curve, side) in enumerate(lines)
-    ]
+    for index, (curve, side) in enumerate(lines):
+        picture.name_line(name_line(curve, side, study), **line_style(index))
     axes = picture.panels([_PANEL_MM[picture.is_wide]] * (1 if picture.is_wide else 2), columns=1 + picture.is_wide)
     for one, kind in zip(axes, study.curves[0].limits.kinds, strict=False):
         _draw(one, kind, lines)
@@ -68,7 +64,7 @@ def _draw(axes: Axes, kind: str, lines: list[tuple[Curve, str]]) -> None:
     axes.set(xlabel="tokens of answers a second", ylabel=f"{LIMITED[kind]} p{percent} ({scale.symbol})", yscale="log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_locator(NullLocator())
+    axes.minorticks_off()
     axes.set_xlim(left=0)
     axes.grid()
 

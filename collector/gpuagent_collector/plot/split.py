@@ -7,7 +7,6 @@ from itertools import pairwise
 from statistics import median
 
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from gpuagent_collector.answers.show import Stack, load_stacks
 from gpuagent_collector.compare.matrix import Selection, label_row
@@ -66,7 +65,7 @@ def draw_split(ask: Ask, chosen: Selection, width_mm: float) -> Picture:
     picture = Picture(width_mm=width_mm, note=f"Medians over runs.{crosses}{parts}")
     for index, name in enumerate(names):
         number = sum(len(cell.runs) for cell in cells[name])
-        picture.legend.append((Line2D([], [], **line_style(index)), f"{name} (n = {number})"))
+        picture.name_line(f"{name} (n = {number})", **line_style(index))
     columns = len(drawn) if picture.is_wide else 1
     panels = picture.panels([_PANEL_MM[picture.is_wide]] * (2 * len(drawn) // columns), columns=columns)
     for number, (is_split, series) in enumerate(drawn.items()):
