@@ -75,16 +75,32 @@ def _shift(of: object) -> Shift | None:
     return Shift(scale=Scale.RATIO, estimate=mean.ratio, low=mean.low, high=mean.high, alpha=mean.alpha, p_value=nan)
 
 
+def _by_block(
+    chapter: str, pieces: Sequence[Sequence[Markup]], layout: Layout, *, unfolded: int = MOST_BLOCKS
+) -> Iterator[Markup]:
+    """Yield the pieces of each block that has some, under its name where there are several; further ones are folded."""
+    shown = 0
+    for number, of_block in enumerate(pieces):
+        if of_block:
+            name, anchor = tell_apart(layout.blocks[number], layout.blocks), anchor_of(chapter, number)
+            if shown >= unfolded:
+                yield folded(name, *of_block, anchor=anchor)
+            else:
+                if len(layout.blocks) > 1:
+                    yield heading(name, anchor=anchor)
+                yield from of_block
+            shown += 1
+
+
 def write_bounds(report: Report) -> Iterator[Markup]:
     """Yield for each block what is shown in words, and the figures of all limits."""
     layout = report.comparison.layout
-    for number, (block, reasons) in enumerate(zip(layout.blocks[:MOST_BLOCKS], report.reasons, strict=False)):
-        name = tell_apart(block, layout.blocks)
-        if len(layout.blocks) > 1:
-            yield heading(name, anchor=anchor_of("bounds", number))
-        yield prose(" ".join(why(reasons, layout.facet.preposition)))
-        figures = table(bounds_table(reasons).grid(), f"What bounds {name}")
-        yield figures if any(one.shown for one in reasons) else folded("What was measured", figures)
+    pieces = []
+    for block, reasons in zip(layout.blocks[:MOST_BLOCKS], report.reasons, strict=False):
+        figures = table(bounds_table(reasons).grid(), f"What bounds {tell_apart(block, layout.blocks)}")
+        shown = figures if any(one.shown for one in reasons) else folded("What was measured", figures)
+        pieces.append([prose(" ".join(why(reasons, layout.facet.preposition))), shown])
+    yield from _by_block("bounds", pieces, layout)
     yield largest(MOST_BLOCKS, len(layout.blocks))
     yield prose(bounds_legend(), class_="quiet")
 
@@ -92,8 +108,8 @@ def write_bounds(report: Report) -> Iterator[Markup]:
 def write_costs(report: Report) -> Iterator[Markup]:
     """Yield a chart for energy and one for money, where they are known; the metrics have the figures."""
     layout, facts = report.comparison.layout, report.comparison.facts
-    found = [(block, cost_figures(block, facts, layout.sides)) for block in layout.blocks[:MOST_BLOCKS]]
-    if not any(figures for _, figures in found):
+    found = [cost_figures(block, facts, layout.sides) for block in layout.blocks[:MOST_BLOCKS]]
+    if not any(found):
         return
     prices = report.comparison.request.prices
     priced = f"prices are those of {prices.source}" if prices else "without a file of prices nothing has a cost"
@@ -101,10 +117,7 @@ def write_costs(report: Report) -> Iterator[Markup]:
         "Each run is a small mark, the median of a side a large one. Energy is that of the run's GPUs alone; "
         f"{priced}. The tables above have the figures, under Energy and Cost."
     )
-    for number, (block, figures) in enumerate(found):
-        if figures and len(layout.blocks) > 1:
-            yield heading(tell_apart(block, layout.blocks), anchor=anchor_of("costs", number))
-        yield charts(figures)
+    yield from _by_block("costs", [[charts(figures)] if figures else [] for figures in found], layout)
     yield largest(MOST_BLOCKS, len(layout.blocks))
 
 
@@ -120,12 +133,12 @@ def write_distributions(report: Report) -> Iterator[Markup]:
     comparison = report.comparison
     blocks = comparison.layout.blocks
     yield prose(f"{_RUNS} {_STEPS}" if any(report.step_times) else _RUNS)
-    for number, (block, times) in enumerate(zip(blocks[:MOST_BLOCKS], report.step_times, strict=True)):
+    pieces = []
+    for block, times in zip(blocks[:MOST_BLOCKS], report.step_times, strict=True):
         both = (runs_figure(block, comparison), steps_figure(times, comparison.layout.sides))
         figures = [figure for figure in both if figure]
-        if figures and len(blocks) > 1:
-            yield heading(tell_apart(block, blocks), anchor=anchor_of("distributions", number))
-        yield charts(figures)
+        pieces.append([charts(figures)] if figures else [])
+    yield from _by_block("distributions", pieces, comparison.layout)
     yield largest(MOST_BLOCKS, len(blocks))
 
 
@@ -138,16 +151,8 @@ def write_kernels(report: Report) -> Iterator[Markup]:
     if isinstance(report.profiles, Missing):
         return
     layout = report.comparison.layout
-    with_traces = [(number, studies) for number, studies in enumerate(report.profiles) if studies]
-    for number, studies in with_traces:
-        name, anchor = tell_apart(layout.blocks[number], layout.blocks), anchor_of("kernels", number)
-        pieces = [one for study in studies for one in _kernels_of(study, layout.sides)]
-        if number == with_traces[0][0]:
-            if len(layout.blocks) > 1:
-                yield heading(name, anchor=anchor)
-            yield from pieces
-        else:
-            yield folded(name, *pieces, anchor=anchor)
+    pieces = [[one for study in studies for one in _kernels_of(study, layout.sides)] for studies in report.profiles]
+    yield from _by_block("kernels", pieces, layout, unfolded=1)
 
 
 def _kernels_of(study: profile.Study, sides: Sequence[str]) -> Iterator[Markup]:
@@ -267,9 +272,8 @@ def write_over_time(report: Report) -> Iterator[Markup]:
     """Yield the phases, and a chart for each quantity that was read."""
     layout = report.comparison.layout
     blocks = layout.blocks
-    found = [(number, list(_courses_of(courses, layout))) for number, courses in enumerate(report.courses)]
-    drawn = [(number, pieces) for number, pieces in found if pieces]
-    if not drawn:
+    pieces = [list(_courses_of(courses, layout)) for courses in report.courses]
+    if not any(pieces):
         return
     every = [course for courses in report.courses for course in courses]
     is_measured = any(phase.name == "measure" for course in every for phase in course.phases)
@@ -283,14 +287,7 @@ def write_over_time(report: Report) -> Iterator[Markup]:
     )
     if any(len(block.cells) > MOST_SIDES for block in blocks):
         yield prose(f"The first {MOST_SIDES} sides.", class_="quiet")
-    for number, pieces in drawn:
-        name, anchor = tell_apart(blocks[number], blocks), anchor_of("over-time", number)
-        if number == drawn[0][0]:
-            if len(blocks) > 1:
-                yield heading(name, anchor=anchor)
-            yield from pieces
-        else:
-            yield folded(name, *pieces, anchor=anchor)
+    yield from _by_block("over-time", pieces, layout, unfolded=1)
     yield largest(MOST_BLOCKS, len(blocks))
 
 
