@@ -2,13 +2,12 @@
 
 import os
 import shutil
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
 
 import duckdb
 import pyarrow as pa
@@ -16,7 +15,8 @@ import pyarrow as pa
 from gpuagent_collector.errors import StoreError, StoreIsHeldError
 from gpuagent_collector.exchange.checks import check
 from gpuagent_collector.query.local import FileReader
-from gpuagent_collector.query.snapshot import USER_OBJECTS, TableRows, read_objects
+from gpuagent_collector.query.reader import StreamingReader
+from gpuagent_collector.query.snapshot import USER_OBJECTS, read_objects
 from gpuagent_collector.schema import load_migrations, schema_relations
 from gpuagent_collector.store import Kind, Store, StoreSpec
 from gpuagent_collector.store.transactions import transaction
@@ -50,24 +50,7 @@ class Copied:
         return ", ".join([*self.left_out[:_NAMED], *([f"{rest} more"] if rest > 0 else [])])
 
 
-class Origin(Protocol):
-    """A store to be copied."""
-
-    @property
-    def source(self) -> str:
-        """The collector's address or the store's path, for people."""
-        ...
-
-    def sql(self, query: str) -> pa.Table:
-        """Return the answer of a statement."""
-        ...
-
-    def snapshot(self) -> Generator[TableRows, None, None]:
-        """Yield every table and the objects of users, all of the same moment."""
-        ...
-
-
-def backup(reader: Origin, file: Path, progress: Progress) -> Copied:
+def backup(reader: StreamingReader, file: Path, progress: Progress) -> Copied:
     """Copy everything that `reader` reads, as of one moment, into a new DuckDB file.
 
     Marks are copied too, so that a restored store recognises messages that agents send again. Objects of users, such
@@ -137,7 +120,9 @@ def shrink(spec: StoreSpec) -> str:
     return ""
 
 
-def _copy(reader: Origin, unfinished: Path, version: int, progress: Progress) -> tuple[dict[str, int], list[str]]:
+def _copy(
+    reader: StreamingReader, unfinished: Path, version: int, progress: Progress
+) -> tuple[dict[str, int], list[str]]:
     """Copy every table into a new store; return the rows by table, and the objects of users that it lacks."""
     known = [migration for migration in load_migrations() if migration.version <= version]
     rows, left_out = dict[str, int](), list[str]()

@@ -5,13 +5,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Protocol
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpuagent_collector.errors import StoreError, StoreIsHeldError
+from gpuagent_collector.exchange.export import CheckedExport
 from gpuagent_collector.exchange.tables import Everything, ExchangedTable, Slicer, exchanged_tables
 from gpuagent_collector.metrics.summarize import summarize_runs
 from gpuagent_collector.query.local import FileReader
@@ -110,19 +110,6 @@ WHERE run_id = ANY($gained) AND status = ANY($final)
 """
 
 
-class Source(Protocol):
-    """An export or another store."""
-
-    @property
-    def tables(self) -> Mapping[str, ExchangedTable]:
-        """The tables of its schema, which may be older than the store's."""
-        ...
-
-    def pieces(self, name: str) -> Iterator[pa.Table]:
-        """Yield the rows of a table; equal rows are in one piece."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
     """Numbers of rows of one table that were added, and that the store had."""
@@ -132,7 +119,7 @@ class Merged:
     known: int
 
 
-def merge(source: Source, store: Store) -> Sequence[Merged]:
+def merge(source: CheckedExport | OtherStore, store: Store) -> Sequence[Merged]:
     """Add the rows that the store lacks in one transaction; return the numbers by table.
 
     A run that gained rows after its summary is summarised again. The store must be opened with `exact`, because rows
