@@ -32,7 +32,7 @@ from gpuagent_collector.store.spec import DEFAULT_STORE
 from gpuagent_collector.store.transactions import retry_conflicts, transaction
 from gpuagent_collector.times import utc_now
 from gpuagent_common.connection import TlsFiles
-from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_common.naming import check_label
 from gpuagent_common.program_name import check_program_name
 from gpuagent_proto.v1 import store_service_pb2 as pb
@@ -267,8 +267,6 @@ class RemoteChanger:
         try:
             return call()
         except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                raise GpuAgentError(f"{self.source} is older than this command; upgrade it") from error
             raise to_error(error, self._reader.address, self._reader.tls) from error
 
 

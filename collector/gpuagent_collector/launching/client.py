@@ -93,8 +93,6 @@ class RunsClient:
         except grpc.RpcError as error:
             if _code(error) in _COMPLETE:
                 raise GpuAgentError(error.details() or "") from error
-            if _code(error) is grpc.StatusCode.UNIMPLEMENTED:
-                raise GpuAgentError(f"{self._reader.source} is older than this command; upgrade it") from error
             raise to_error(error, self._reader.address, self._reader.tls) from error
 
 

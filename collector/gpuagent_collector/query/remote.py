@@ -147,6 +147,8 @@ def to_error(error: grpc.RpcError, address: str, tls: TlsFiles | None) -> GpuAge
             )
         case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
             return GpuAgentError(f"the collector at {address} refused: {details}")
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return GpuAgentError(f"the collector at {address} is older than this command; upgrade it")
         case grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.RESOURCE_EXHAUSTED:
             return GpuAgentError(details)
     return GpuAgentError(f"the collector at {address} failed: {details} ({code.name.lower()})")
