@@ -47,8 +47,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "launch": ("gpuagent_collector.cli.launch", "Launch a workload, program or experiment on agents."),
     "logs": ("gpuagent_collector.cli.logs", "Print the output of a run."),
     "cancel": ("gpuagent_collector.cli.changing:cancel", "Stop runs, running or queued."),
-    "tokens": ("gpuagent_collector.cli.tokens", "Make and revoke tokens of agents, viewers and operators."),
-    "certs": ("gpuagent_collector.cli.certs", "Make TLS certificates for a collector."),
+    "tokens": ("gpuagent_collector.cli.trust:tokens", "Make and revoke tokens of agents, viewers and operators."),
+    "certs": ("gpuagent_collector.cli.trust:certs", "Make TLS certificates for a collector."),
 }
 
 # Heading of the help → its first subcommand.

@@ -1,4 +1,4 @@
-"""Stacks of layers that `memory-limit` tried: time of a step, and number of layers, by their share."""
+"""Figures of single workloads: bandwidth by size of `collectives`, and stacks of layers of `memory-limit` by share."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,16 +8,74 @@ from statistics import median
 
 from matplotlib.axes import Axes
 
-from gpuagent_collector.answers.show import Stack, load_stacks
+from gpuagent_collector.answers.show import Point, Stack, load_points, load_stacks
 from gpuagent_collector.compare.matrix import Selection, label_row
 from gpuagent_collector.plot.picture import Picture, color, line_style
+from gpuagent_collector.present.human import notation
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Cell
+from gpuagent_collector.runs.reported import size_text
 from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.text import harmless
 
-WORKLOAD = "memory-limit"
+COLLECTIVES = "collectives"
 
-_PANEL_MM = {True: 42.0, False: 36.0}
+_LINKS_MM = 42.0
+_COLUMNS = 2
+# Labels of sizes that fit side by side.
+_MOST_TICKS = 6
+
+
+def draw_links(ask: Ask, chosen: Selection, width_mm: float) -> Picture:
+    """Return a curve for each side, and for each number of ranks within it, in a panel for each operation.
+
+    Raises:
+        GpuAgentError: no run reports operations by size.
+    """
+    curves: dict[tuple[str, int | None], list[Point]] = {}
+    runs: dict[tuple[str, int | None], int] = {}
+    for side in chosen.layout.sides:
+        cells = [cell for block in chosen.layout.blocks for cell in block.cells if cell.side == side]
+        for point in load_points(ask, [run.run_id for cell in cells for run in cell.runs]):
+            if point.pair is None and point.bus_bytes_per_second:
+                key = side, point.ranks
+                curves.setdefault(key, []).append(point)
+                runs[key] = max(runs.get(key, 0), len(point.bus_bytes_per_second))
+    if not curves:
+        raise GpuAgentError(f"no run reports collectives by size; run: gpuagent run {COLLECTIVES}")
+    picture = Picture(width_mm=width_mm, note="Medians over runs. Bus bandwidth as nccl-tests defines it.")
+    for index, (side, ranks) in enumerate(curves):
+        name = f"{side}, {ranks} ranks" if ranks else side
+        picture.name_line(f"{name} (n = {runs[side, ranks]})", **line_style(index))
+    operations = list(dict.fromkeys(point.operation for points in curves.values() for point in points))
+    columns = _COLUMNS if picture.is_wide and len(operations) > 1 else 1
+    panels = picture.grid(len(operations), _LINKS_MM, columns)
+    scale = notation([median(point.bus_bytes_per_second) for points in curves.values() for point in points], "bytes/s")
+    for axes, operation in zip(panels, operations, strict=True):
+        sizes: set[int] = set()
+        for index, points in enumerate(curves.values()):
+            own = [point for point in points if point.operation == operation]
+            sizes |= {point.size_bytes for point in own}
+            rates = [median(point.bus_bytes_per_second) / scale.divisor for point in own]
+            axes.plot([point.size_bytes for point in own], rates, **line_style(index))
+        axes.set(xscale="log", ylabel=f"bus bandwidth ({scale.symbol})", title=harmless(operation))
+        ticks = _choose_ticks(sorted(sizes))
+        axes.set_xticks(ticks, [size_text(size) for size in ticks])
+        axes.minorticks_off()
+        axes.set_ylim(bottom=0)
+        axes.grid()
+    return picture
+
+
+def _choose_ticks(sizes: Sequence[int]) -> list[int]:
+    """Return the sizes to label: every one, or every second, third, …, and the last."""
+    step = -(-len(sizes) // _MOST_TICKS)
+    return list(sizes[::-1][::step][::-1])
+
+
+MEMORY_LIMIT = "memory-limit"
+
+_STACKS_MM = {True: 42.0, False: 36.0}
 # Shares this close would cover one another on an axis from 0 to 100 %.
 _CLOSE_PERCENT = 20.0
 # Of GPU 0, GPU 1, …
@@ -26,7 +84,7 @@ _SHARES = {False: "convolutions among the layers (%)", True: "layers on GPU 0 (%
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Point:
+class _Stacked:
     """A stack, and its parts where it is split."""
 
     stack: Stack
@@ -40,7 +98,7 @@ class _Point:
 
 
 # Name of a series → its points, by their share.
-Series = Mapping[str, Sequence[_Point]]
+Series = Mapping[str, Sequence[_Stacked]]
 
 
 def draw_split(ask: Ask, chosen: Selection, width_mm: float) -> Picture:
@@ -50,14 +108,14 @@ def draw_split(ask: Ask, chosen: Selection, width_mm: float) -> Picture:
         GpuAgentError: no run reports stacks.
     """
     cells = _cells(chosen)
-    found = {name: sorted(_points(ask, of_side), key=_place) for name, of_side in cells.items()}
+    found = {name: sorted(_stacks(ask, of_side), key=_place) for name, of_side in cells.items()}
     kinds = {
         is_split: {name: of_kind for name, points in found.items() if (of_kind := _of_kind(points, is_split=is_split))}
         for is_split in (False, True)
     }
     drawn = {is_split: series for is_split, series in kinds.items() if series}
     if not drawn:
-        raise GpuAgentError(f"no run reports stacks of layers; run: gpuagent run {WORKLOAD} --ratios 3:1,1:1,1:3")
+        raise GpuAgentError(f"no run reports stacks of layers; run: gpuagent run {MEMORY_LIMIT} --ratios 3:1,1:1,1:3")
     names = [name for name in found if any(name in series for series in drawn.values())]
     parts = " △, ▽: the time that GPU 0 and GPU 1 compute." if True in drawn else ""
     points = [point for series in drawn.values() for of_one in series.values() for point in of_one]
@@ -67,7 +125,7 @@ def draw_split(ask: Ask, chosen: Selection, width_mm: float) -> Picture:
         number = sum(len(cell.runs) for cell in cells[name])
         picture.name_line(f"{name} (n = {number})", **line_style(index))
     columns = len(drawn) if picture.is_wide else 1
-    panels = picture.panels([_PANEL_MM[picture.is_wide]] * (2 * len(drawn) // columns), columns=columns)
+    panels = picture.panels([_STACKS_MM[picture.is_wide]] * (2 * len(drawn) // columns), columns=columns)
     for number, (is_split, series) in enumerate(drawn.items()):
         first = number if columns > 1 else 2 * number
         _draw(panels[first], panels[first + columns], series, names)
@@ -85,7 +143,7 @@ def _cells(chosen: Selection) -> Mapping[str, Sequence[Cell]]:
     return cells
 
 
-def _points(ask: Ask, cells: Sequence[Cell]) -> Iterator[_Point]:
+def _stacks(ask: Ask, cells: Sequence[Cell]) -> Iterator[_Stacked]:
     """Yield the stacks with their parts, which follow them; those of single GPUs within a split are no points."""
     for cell in cells:
         stacks = load_stacks(ask, [run.run_id for run in cell.runs])
@@ -93,14 +151,14 @@ def _points(ask: Ask, cells: Sequence[Cell]) -> Iterator[_Point]:
         for first, end in pairwise([*starts, len(stacks)]):
             stack = stacks[first]
             if stack.conv + stack.fc and not stack.name.startswith("gpu"):
-                yield _Point(stack=stack, parts=tuple(stacks[first + 1 : end]))
+                yield _Stacked(stack=stack, parts=tuple(stacks[first + 1 : end]))
 
 
-def _place(point: _Point) -> tuple[float, int]:
+def _place(point: _Stacked) -> tuple[float, int]:
     return point.percent, point.stack.conv + point.stack.fc
 
 
-def _of_kind(points: Sequence[_Point], *, is_split: bool) -> list[_Point]:
+def _of_kind(points: Sequence[_Stacked], *, is_split: bool) -> list[_Stacked]:
     return [point for point in points if bool(point.parts) == is_split]
 
 

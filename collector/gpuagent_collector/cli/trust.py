@@ -1,5 +1,6 @@
-"""`collector tokens`: make, list and revoke tokens."""
+"""The commands of trust: `collector tokens`, which makes and revokes tokens, and `collector certs`, a small CA."""
 
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -16,6 +17,7 @@ from gpuagent_common.connection import CA_FILE_VARIABLE, TOKEN_FILE_VARIABLE, de
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 if TYPE_CHECKING:
+    from gpuagent_collector.trust.serving import CertificateFolder
     from gpuagent_collector.trust.tokens import Token, TokenFile
 
 _TOKEN_FILE = file_option(
@@ -26,7 +28,7 @@ _TOKEN_FILE = file_option(
 
 
 @click.group(cls=SuggestingGroup)
-def command() -> None:
+def tokens() -> None:
     """Make and revoke tokens of agents, viewers and operators.
 
     Only the hash of a token is stored, beside the owner's token file. Run these commands on the collector's machine, as
@@ -34,7 +36,7 @@ def command() -> None:
     """
 
 
-@command.command(
+@tokens.command(
     epilog="""\b
 Examples:
   collector tokens create agent --node gpu-7 | ssh gpu-7 gpuagent join head:50051
@@ -172,7 +174,7 @@ def _write_token(text: str, output: Path | None) -> None:
         click.echo(f"written to {output}, readable by you alone")
 
 
-@command.command("list", epilog="\b\nExamples:\n  collector tokens list\n  collector tokens list --json")
+@tokens.command("list", epilog="\b\nExamples:\n  collector tokens list\n  collector tokens list --json")
 @format_options
 @_TOKEN_FILE
 def list_tokens(*, output_format: OutputFormat, token_file: Path | None) -> None:
@@ -190,7 +192,7 @@ def list_tokens(*, output_format: OutputFormat, token_file: Path | None) -> None
         print_table(pa.Table.from_pylist(rows, pa.schema(types)), output_format)
 
 
-@command.command(epilog="\b\nExamples:\n  collector tokens revoke gpu-7")
+@tokens.command(epilog="\b\nExamples:\n  collector tokens revoke gpu-7")
 @click.argument("name")
 @_TOKEN_FILE
 def revoke(*, name: str, token_file: Path | None) -> None:
@@ -252,3 +254,100 @@ def _certificate(ca_file: Path | None) -> str:
     if "BEGIN CERTIFICATE" not in certificate or "PRIVATE KEY" in certificate:
         raise MisuseError(f"{path} is not a CA certificate; give --ca-file")
     return certificate
+
+
+_FOLDER = click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the CA.  [default: ~/.config/gpuagent/tls]",
+)
+
+_HOST = click.option(
+    "--host", "hosts", metavar="NAME", multiple=True, help="A name or address of the collector; repeatable."
+)
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@click.group(cls=SuggestingGroup)
+def certs() -> None:
+    """Make TLS certificates for a collector.
+
+    For a site without a CA of its own. Certificates of any other CA work as well: `collector serve --tls-cert FILE
+    --tls-key FILE`.
+    """
+
+
+@certs.command(
+    epilog="""\b
+Examples:
+  collector certs init
+  collector certs init --host collector.example.org --host 10.0.0.7"""
+)
+@_FOLDER
+@_HOST
+def init(folder: Path | None, hosts: tuple[str, ...]) -> None:
+    """Make a CA and a server certificate.
+
+    The certificate is for the names given by --host, or this host's, and always for loopback. The CA's key stays here;
+    only the two other commands need it.
+    """
+    made = _open(folder)
+    names = [*(hosts or _own_names()), *_LOOPBACK]
+    made.init(list(dict.fromkeys(names)))
+    click.echo(f"CA certificate for clients: {made.ca}")
+    click.echo(f"server certificate: {made.server.certificate}, for {', '.join(dict.fromkeys(names))}")
+    files = f" --tls-cert {made.server.certificate} --tls-key {made.server.key}" if folder else ""
+    click.echo(f"next: collector serve --listen 0.0.0.0:50051{files}")
+    if folder:
+        click.echo(f"for commands on this machine: export {CA_FILE_VARIABLE}={made.ca}")
+
+
+@certs.command(
+    epilog="""\b
+Examples:
+  collector certs rotate
+  collector certs rotate --host collector.example.org"""
+)
+@_FOLDER
+@_HOST
+def rotate(folder: Path | None, hosts: tuple[str, ...]) -> None:
+    """Renew the server certificate from the same CA.
+
+    The new certificate has the names of the old one and those that --host adds. A running collector uses it from the
+    next connection on; clients need no change.
+    """
+    made = _open(folder)
+    names = made.rotate(hosts)
+    click.echo(f"server certificate: {made.server.certificate}, for {', '.join(names)}")
+
+
+@certs.command(
+    epilog="""\b
+Examples:
+  collector certs node gpu-7
+  collector serve --listen 0.0.0.0:50051 --tls-client-ca ~/.config/gpuagent/tls/ca.crt"""
+)
+@_FOLDER
+@click.argument("name")
+def node(folder: Path | None, name: str) -> None:
+    """Make a client certificate for NAME, for mutual TLS.
+
+    A collector with --tls-client-ca accepts no connection without one. A token is needed as well: the certificate
+    allows the connection, the token identifies the client.
+    """
+    files = _open(folder).issue_client(name)
+    click.echo(f"copy to {name} for --client-cert and --client-key: {files.certificate} {files.key}")
+
+
+def _open(folder: Path | None) -> "CertificateFolder":
+    from gpuagent_collector.trust.serving import CertificateFolder
+
+    return CertificateFolder(path=folder.absolute()) if folder else CertificateFolder.usual()
+
+
+def _own_names() -> list[str]:
+    name = socket.gethostname()
+    full = socket.getfqdn()
+    return [name] if full in (name, "localhost") else [full, name]
