@@ -4,24 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuagent_collector.metrics import Metric
-from gpuagent_collector.prices.price import (
-    COST_PER_EPOCH,
-    COST_PER_MILLION_ITEMS,
-    COST_PER_RUN,
-    CPU_ELECTRICITY_PER_MILLION_ITEMS,
-    GPU_CARBON_PER_MILLION_ITEMS,
-    GPU_CARBON_PER_RUN,
-    GPU_ELECTRICITY_PER_MILLION_ITEMS,
-    GPU_ELECTRICITY_PER_RUN,
-    GPU_KILOWATT_HOURS,
-    ITEMS_PER_MONEY,
-    KINDS,
-    PHYSICAL,
-    Kind,
-    Price,
-    Prices,
-    currencies_of,
-)
+from gpuagent_collector.prices import price as money
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts
 
@@ -39,7 +22,7 @@ class Stay:
         waited_seconds: from the end of the run before on the node until the start.
     """
 
-    price: Price
+    price: money.Price
     waited_seconds: float
 
 
@@ -57,11 +40,11 @@ def derive(metrics: Mapping[str, float], stays: Sequence[Stay]) -> dict[Metric, 
     costs = {**dict(_node_costs(metrics, stays)), **dict(_energy_costs(metrics, stays))}
     found = {kind.metric(currency): cost for kind, cost in costs.items()}
     if _kilowatt_hour(stays) and "gpu_energy_run_joules" in metrics:
-        found[GPU_KILOWATT_HOURS] = metrics["gpu_energy_run_joules"] / _JOULES_PER_KILOWATT_HOUR
+        found[money.GPU_KILOWATT_HOURS] = metrics["gpu_energy_run_joules"] / _JOULES_PER_KILOWATT_HOUR
     return {**found, **dict(_carbon(metrics, stays))}
 
 
-def _node_costs(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tuple[Kind, float]]:
+def _node_costs(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tuple[money.Kind, float]]:
     """Yield the costs of allocated nodes; nothing where one node's price is unknown."""
     per_second = [stay.price.instance_hour / _SECONDS_PER_HOUR for stay in stays if stay.price.instance_hour]
     if len(per_second) < len(stays):
@@ -70,16 +53,16 @@ def _node_costs(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator
         paid_seconds = [
             metrics["run_seconds"] + stay.waited_seconds * stay.price.provisioning_included for stay in stays
         ]
-        yield COST_PER_RUN, sum(rate * seconds for rate, seconds in zip(per_second, paid_seconds, strict=True))
+        yield money.COST_PER_RUN, sum(rate * seconds for rate, seconds in zip(per_second, paid_seconds, strict=True))
     if throughput := metrics.get("throughput"):
         per_item = sum(per_second) / throughput
-        yield COST_PER_MILLION_ITEMS, per_item * _MILLION
-        yield ITEMS_PER_MONEY, 1 / per_item
+        yield money.COST_PER_MILLION_ITEMS, per_item * _MILLION
+        yield money.ITEMS_PER_MONEY, 1 / per_item
         if "items_per_epoch" in metrics:
-            yield COST_PER_EPOCH, per_item * metrics["items_per_epoch"]
+            yield money.COST_PER_EPOCH, per_item * metrics["items_per_epoch"]
 
 
-def _energy_costs(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tuple[Kind, float]]:
+def _energy_costs(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tuple[money.Kind, float]]:
     """Yield the costs of measured energy, with the overhead of the building.
 
     GPUs and CPUs separately: where only one side has both, a sum would compare a part with a whole.
@@ -89,12 +72,12 @@ def _energy_costs(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterat
         return
     per_joule = rate / _JOULES_PER_KILOWATT_HOUR
     if "gpu_energy_run_joules" in metrics:
-        yield GPU_ELECTRICITY_PER_RUN, metrics["gpu_energy_run_joules"] * per_joule
+        yield money.GPU_ELECTRICITY_PER_RUN, metrics["gpu_energy_run_joules"] * per_joule
     if "gpu_energy_per_item_joules" in metrics:
-        yield GPU_ELECTRICITY_PER_MILLION_ITEMS, metrics["gpu_energy_per_item_joules"] * per_joule * _MILLION
+        yield money.GPU_ELECTRICITY_PER_MILLION_ITEMS, metrics["gpu_energy_per_item_joules"] * per_joule * _MILLION
     items = metrics.get("throughput", 0.0) * metrics.get("measure_seconds", 0.0)
     if "cpu_energy_joules" in metrics and items:
-        yield CPU_ELECTRICITY_PER_MILLION_ITEMS, metrics["cpu_energy_joules"] / items * per_joule * _MILLION
+        yield money.CPU_ELECTRICITY_PER_MILLION_ITEMS, metrics["cpu_energy_joules"] / items * per_joule * _MILLION
 
 
 def _carbon(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tuple[Metric, float]]:
@@ -109,10 +92,10 @@ def _carbon(metrics: Mapping[str, float], stays: Sequence[Stay]) -> Iterator[tup
     if grams is None:
         return
     if "gpu_energy_run_joules" in metrics:
-        yield GPU_CARBON_PER_RUN, metrics["gpu_energy_run_joules"] / _JOULES_PER_KILOWATT_HOUR * grams
+        yield money.GPU_CARBON_PER_RUN, metrics["gpu_energy_run_joules"] / _JOULES_PER_KILOWATT_HOUR * grams
     if "gpu_energy_per_item_joules" in metrics:
         joules = metrics["gpu_energy_per_item_joules"] * _MILLION
-        yield GPU_CARBON_PER_MILLION_ITEMS, joules / _JOULES_PER_KILOWATT_HOUR * grams
+        yield money.GPU_CARBON_PER_MILLION_ITEMS, joules / _JOULES_PER_KILOWATT_HOUR * grams
 
 
 def _kilowatt_hour(stays: Sequence[Stay]) -> float | None:
@@ -124,7 +107,7 @@ def _kilowatt_hour(stays: Sequence[Stay]) -> float | None:
     return rates.pop() if len(rates) == 1 else None
 
 
-def with_costs(ask: Ask, facts: Facts, prices: Prices | None) -> Facts:
+def with_costs(ask: Ask, facts: Facts, prices: money.Prices | None) -> Facts:
     """Return the facts with the costs of each run among its metrics, and those metrics in `derived`.
 
     Without prices the facts are unchanged. A run has no costs where the price of one of its nodes is unknown, or where
@@ -139,7 +122,7 @@ def with_costs(ask: Ask, facts: Facts, prices: Prices | None) -> Facts:
     return replace(facts, metrics=facts.columns.joined(named), derived=_in_order(costs), prices=prices.source)
 
 
-def _costs(run_id: str, facts: Facts, prices: Prices, waited_seconds: float) -> dict[Metric, float]:
+def _costs(run_id: str, facts: Facts, prices: money.Prices, waited_seconds: float) -> dict[Metric, float]:
     nodes = {session["node_id"]: session for session in facts.sessions.get(run_id, [])}
     found = []
     for node_id, node in nodes.items():
@@ -153,8 +136,8 @@ def _costs(run_id: str, facts: Facts, prices: Prices, waited_seconds: float) -> 
 def _in_order(costs: Mapping[str, Mapping[Metric, float]]) -> tuple[Metric, ...]:
     """Return all metrics that some run has, those of a kind together."""
     present = {metric for of_run in costs.values() for metric in of_run}
-    in_money = (kind.metric(currency) for kind in KINDS for currency in sorted(currencies_of(present)))
-    return tuple(metric for metric in (*PHYSICAL, *in_money) if metric in present)
+    in_money = (kind.metric(currency) for kind in money.KINDS for currency in sorted(money.currencies_of(present)))
+    return tuple(metric for metric in (*money.PHYSICAL, *in_money) if metric in present)
 
 
 # The wait of each run after the earlier ones on its node: an agent executes one after the other.
