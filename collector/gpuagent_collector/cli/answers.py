@@ -159,10 +159,6 @@ def _by(words: str) -> Callable[[Any], Any]:
     return _facet("--by", default="platform", show_default=True, callback=check_facet, help=words)
 
 
-def _share(_context: click.Context, _option: click.Parameter, percent: float) -> float:
-    return percent / 100
-
-
 def _ending_in(*endings: str) -> Callable[[click.Context, click.Parameter, Path], Path]:
     """Return a check of the name of a file to write."""
 
@@ -360,7 +356,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         ),
         function="cli.writing:report",
         options=(
-            click.argument("path", metavar="OUT.html", type=_PATH, callback=_ending_inx),
+            click.argument("path", metavar="OUT.html", type=_PATH, callback=_ending_in(".html", ".htm", ".duckdb")),
             *_COMPARED,
             EACH,
             PRICES,
@@ -491,7 +487,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
                 default=5.0,
                 show_default=True,
                 metavar="PERCENT",
-                callback=_share,
+                callback=lambda _context, _option, percent: percent / 100,
                 help="Share of false findings to accept, on average.",
             ),
             DELTA,

@@ -108,10 +108,6 @@ def _metric(_context: click.Context, _option: click.Parameter, name: str | None)
     return name
 
 
-def _stat(_context: click.Context, _option: click.Parameter, name: str | None) -> Stat | None:
-    return None if name is None else Stat(name)
-
-
 @contextmanager
 def open_sides(reader: ReaderOptions, asked: dict[str, Any]) -> "Iterator[StreamingReader]":
     """Open what is asked: where the sides are files of stores, a copy of these, of which `asked` then has the sides.
@@ -186,7 +182,7 @@ TESTED = Options(
         click.option(
             "--stat",
             type=click.Choice([stat.value for stat in Stat]),
-            callback=_stat,
+            callback=lambda _context, _option, name: None if name is None else Stat(name),
             help="Statistic of each run's samples in its measured phase.  "
             "[default: one per metric, such as peak memory]",
         ),

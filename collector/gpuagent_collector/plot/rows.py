@@ -152,7 +152,7 @@ def _picture(matrix: Matrix, width_mm: float, line_mm: float, note: str) -> tupl
         picture.legend.append((patch if line_mm == _BAR_MM else line, name_side(side, matrix.columns)))
     if slots.is_flat:
         line_mm = max(line_mm, picture.line_mm)
-    most = _row_characters(picture)
+    most = characters(picture.width_mm * _NAMES_SHARE, picture.size - 1)
     closest = min((below - above for (above, _), (below, _) in pairwise(slots.ticks)), default=slots.lines)
     if not slots.is_flat and any(len(name) > most for _, name in slots.ticks):
         # Room for names in two lines.
@@ -221,7 +221,3 @@ def _runs_note(matrix: Matrix) -> str:
     numbers = {figure.runs for line in matrix.lines for figure in line.figures.values()}
     several = " runs" if len(numbers) > 1 else ""
     return f"n = {write_counts(numbers)}{several}{only_side(matrix.sides, matrix.columns)}."
-
-
-def _row_characters(picture: Picture) -> int:
-    return characters(picture.width_mm * _NAMES_SHARE, picture.size - 1)

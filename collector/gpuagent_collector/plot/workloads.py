@@ -108,15 +108,14 @@ def draw_split(ask: Ask, chosen: Selection, width_mm: float) -> Picture:
         GpuAgentError: no run reports stacks.
     """
     cells = _cells(chosen)
-    found = {name: sorted(_stacks(ask, of_side), key=_place) for name, of_side in cells.items()}
-    kinds = {
-        is_split: {name: of_kind for name, points in found.items() if (of_kind := _of_kind(points, is_split=is_split))}
-        for is_split in (False, True)
-    }
-    drawn = {is_split: series for is_split, series in kinds.items() if series}
+    found: dict[bool, dict[str, list[_Stacked]]] = {False: {}, True: {}}
+    for name, of_side in cells.items():
+        for point in sorted(_stacks(ask, of_side), key=lambda each: (each.percent, each.stack.conv + each.stack.fc)):
+            found[bool(point.parts)].setdefault(name, []).append(point)
+    drawn = {is_split: series for is_split, series in found.items() if series}
     if not drawn:
         raise GpuAgentError(f"no run reports stacks of layers; run: gpuagent run {MEMORY_LIMIT} --ratios 3:1,1:1,1:3")
-    names = [name for name in found if any(name in series for series in drawn.values())]
+    names = [name for name in cells if any(name in series for series in drawn.values())]
     parts = " △, ▽: the time that GPU 0 and GPU 1 compute." if True in drawn else ""
     points = [point for series in drawn.values() for of_one in series.values() for point in of_one]
     crosses = "" if all(point.stack.fits for point in points) else " ×: out of memory."
@@ -152,14 +151,6 @@ def _stacks(ask: Ask, cells: Sequence[Cell]) -> Iterator[_Stacked]:
             stack = stacks[first]
             if stack.conv + stack.fc and not stack.name.startswith("gpu"):
                 yield _Stacked(stack=stack, parts=tuple(stacks[first + 1 : end]))
-
-
-def _place(point: _Stacked) -> tuple[float, int]:
-    return point.percent, point.stack.conv + point.stack.fc
-
-
-def _of_kind(points: Sequence[_Stacked], *, is_split: bool) -> list[_Stacked]:
-    return [point for point in points if bool(point.parts) == is_split]
 
 
 def _draw(upper: Axes, lower: Axes, series: Series, names: Sequence[str]) -> None:

@@ -381,7 +381,7 @@ def write_reproduce(report: Report) -> Iterator[Markup]:
     started = report.origin.commands
     if started:
         lines = [
-            f"# {harmless(side)}, {counted(number, 'run')}\n{_command_line(command)}"
+            f"# {harmless(side)}, {counted(number, 'run')}\n{harmless(shlex.join(read_words(command)))}"
             for (side, command), number in started.items()
         ]
         yield folded(
@@ -406,10 +406,6 @@ _LISTED = 10
 def _list_runs(run_ids: Sequence[str]) -> str:
     shown = ", ".join(run_ids[:_LISTED])
     return shown if len(run_ids) <= _LISTED else f"{shown}, … ({len(run_ids)} in all)"
-
-
-def _command_line(command: str) -> str:
-    return harmless(shlex.join(read_words(command)))
 
 
 def write_roofline(report: Report) -> Iterator[Markup]:

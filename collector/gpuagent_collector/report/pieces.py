@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, isfinite, log, log1p
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
@@ -58,7 +57,7 @@ class Axis:
         """Return the axis with its numbers."""
         low, high = significant(1 / self.end), significant(self.end)
         ends = ((low, "start", 0.0), ("1", "middle", _WIDTH / 2), (high, "end", _WIDTH))
-        return axis_picture(f"ratio, from {low} to {high}", ends)
+        return _MACROS["axis"](f"ratio, from {low} to {high}", ends)
 
     def draw(self, shift: Shift | None) -> Markup:
         """Return the picture of a ratio; the table has the figures for readers who cannot see it."""
@@ -69,7 +68,7 @@ class Axis:
         # A dot is filled where the interval excludes 1, hollow where it does not, faint without one.
         kind = "unbounded" if bounds is None else "open" if bounds[0] <= 1 <= bounds[1] else "shown"
         margin = log1p(self.delta)
-        return ratio_picture(
+        return _MACROS["ratio"](
             equal=(self.place(exp(-margin)), self.place(exp(margin))),
             whisker=bounds and tuple(map(self.place, bounds)),
             dot=self.place(shift.estimate),
@@ -153,13 +152,3 @@ def legend(names: Mapping[str, str], sides: Sequence[str]) -> Markup:
         for index in (sides.index(side),)
     ]
     return _MACROS["legend"](items)
-
-
-def axis_picture(label: str, ends: Sequence[tuple[str, str, float]]) -> Markup:
-    """Return an axis with its numbers, each with its anchor and place in pixels."""
-    return _MACROS["axis"](label, ends)
-
-
-def ratio_picture(**drawn: Any) -> Markup:
-    """Return the picture of a ratio; its parts are those of the macro."""
-    return _MACROS["ratio"](**drawn)

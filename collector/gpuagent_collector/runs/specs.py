@@ -66,17 +66,16 @@ def _command_row(layout: Layout) -> list[SpecRow]:
 def spec_table(sides: Sequence[str], specs: Sequence[SpecRow]) -> Table:
     """Return the properties of the sides as a table; those in which the sides differ are marked."""
     differ = any(row.differs for row in specs)
-    rows = [{"mark": MARK if row.differs else "", "title": row.title, "values": _write(row)} for row in specs]
+    rows = []
+    for row in specs:
+        # Of long values, the parts in which they differ.
+        values = shorten([_listed(of_side) for of_side in row.values], _MOST_CHARACTERS)
+        rows.append({"mark": MARK if row.differs else "", "title": row.title, "values": values})
     columns = [Column(None, "", "mark", left=True)] if differ else []
     columns.append(Column(None, "", "title", left=True))
     shown = sides if differ else ["all sides" if len(sides) > 1 else sides[0]]
     columns += [Column(None, title, f"values.{at}", left=True) for at, title in enumerate(shown)]
     return Table(columns, rows, keys=2 if differ else None)
-
-
-def _write(row: SpecRow) -> list[str]:
-    """Return the values of each side for a cell, with the parts in which long ones differ."""
-    return shorten([_listed(values) for values in row.values], _MOST_CHARACTERS)
 
 
 def _listed(values: Sequence[str]) -> str:

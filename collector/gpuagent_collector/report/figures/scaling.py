@@ -1,7 +1,5 @@
 """The growth of throughput with the number of ranks."""
 
-from collections.abc import Sequence
-
 from gpuagent_collector.answers.scaling_curves import KINDS, CurveFigures, Study, tell_apart
 from gpuagent_collector.report.figures.base import Data, Figure, draw_curve, draw_line
 
@@ -13,6 +11,10 @@ def scaling_figure(study: Study) -> Figure:
     curves = study.curves[:_MOST_CURVES]
     ranks = sorted({row.row.ranks for curve in curves for row in curve.rows})
     baselines = sorted({curve.curve.baseline.ranks for curve in curves})
+    described = []
+    for curve in curves:
+        points = [f"{speed_up:.3g} on {number} ranks" for number, speed_up, _, _ in speed_ups(curve)]
+        described.append(f"{name_curve(curve, study)}: {', '.join(points)}")
     layout = {
         "hovermode": "closest",
         "xaxis": {"type": "log", "title": {"text": "ranks"}, "tickvals": ranks},
@@ -20,7 +22,7 @@ def scaling_figure(study: Study) -> Figure:
     }
     return Figure(
         title="Speed-up by ranks",
-        description="; ".join(f"{name_curve(curve, study)}: {', '.join(_describe_points(curve))}" for curve in curves),
+        description="; ".join(described),
         data=[
             *(_ideal(fewest, ranks[-1], named=fewest == baselines[0]) for fewest in baselines),
             *(_curve(index, curve, study) for index, curve in enumerate(curves)),
@@ -55,10 +57,6 @@ def speed_ups(curve: CurveFigures) -> list[tuple[int, float, float, float]]:
             down = shift.estimate - shift.low if shift.low is not None else 0.0
             points.append((row.row.ranks, shift.estimate, up, down))
     return sorted(points)
-
-
-def _describe_points(curve: CurveFigures) -> Sequence[str]:
-    return [f"{speed_up:.3g} on {ranks} ranks" for ranks, speed_up, _, _ in speed_ups(curve)]
 
 
 def _curve(index: int, curve: CurveFigures, study: Study) -> Data:
