@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 from math import ceil, floor, log10
-
-import plotext
+from typing import Any
 
 from gpuagent_collector.answers.roofline_points import Roofline, merge_marks
 from gpuagent_collector.present.human import in_unit, significant
@@ -18,6 +17,8 @@ def draw_roofline(roofline: Roofline, width: int) -> list[str]:
     """Return a chart of at most `width` columns, lines of text with ANSI colours; nothing where there is none."""
     if not roofline.is_drawn:
         return []
+    import plotext  # a fifth of what a report imports, which draws its own charts
+
     width = min(width, _WIDEST_COLUMNS)
     figure = plotext.figure
     figure.clear()
@@ -25,8 +26,8 @@ def draw_roofline(roofline: Roofline, width: int) -> list[str]:
     figure.plot_size(width, _HEIGHT_ROWS)
     points = [point for point in roofline.points if point.intensity is not None]
     xs, ys = zip(*roofline.corners, strict=True)
-    left, right = _set_axis("x", [*xs, *(point.intensity or 1 for point in points)])
-    low, high = _set_axis("y", [*ys, *(point.flops_per_second for point in points)])
+    left, right = _set_axis(figure.ruler("x"), "x", [*xs, *(point.intensity or 1 for point in points)])
+    low, high = _set_axis(figure.ruler("y"), "y", [*ys, *(point.flops_per_second for point in points)])
     for roofs, marker, color in ((roofline.datasheet, _STATED, "gray"), (roofline.measured, _MEASURED, "cyan")):
         for line in roofline.lines(roofs, 10**left, 10**right):
             ends = [[log10(value) for value in values] for values in zip(*line, strict=True)]
@@ -40,14 +41,13 @@ def draw_roofline(roofline: Roofline, width: int) -> list[str]:
     return [str(figure.build())]
 
 
-def _set_axis(axis: str, values: Iterable[float]) -> tuple[float, float]:
+def _set_axis(ruler: Any, axis: str, values: Iterable[float]) -> tuple[float, float]:
     """Set a logarithmic axis a bit wider than the values, with a tick at each decade; return its ends' logarithms."""
     logarithms = [log10(value) for value in values]
     low, high = min(logarithms) - _MARGIN_DECADES, max(logarithms) + _MARGIN_DECADES
     if high - low < 2:
         middle = (low + high) / 2
         low, high = middle - 1, middle + 1
-    ruler = plotext.figure.ruler(axis)
     ruler.lim(low, high)
     decades = range(ceil(low), floor(high) + 1)
     ruler.ticks(list(decades), [_tick(axis, 10.0**decade) for decade in decades])
