@@ -1,4 +1,4 @@
-"""The speed, duration and evenness of a run. Output by joule and by money: see `gpu` and the package `prices`."""
+"""The speed, duration and evenness of a run. Output by joule and by money: see `hardware` and the package `prices`."""
 
 from dataclasses import replace
 

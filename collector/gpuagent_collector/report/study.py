@@ -6,16 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
-from gpuagent_collector.answers.profile import HOW_TO_TRACE, Side, study_sides
-from gpuagent_collector.answers.profile import Study as Profile
+from gpuagent_collector.answers import profile, roofline, serving, show
+from gpuagent_collector.answers import scaling_curves as scaling
 from gpuagent_collector.answers.profile_data import traced_runs
-from gpuagent_collector.answers.roofline import Study as Roofline
-from gpuagent_collector.answers.roofline import study_runs as study_roofline
-from gpuagent_collector.answers.scaling_curves import Study as Scaling
-from gpuagent_collector.answers.scaling_curves import study_runs as study_scaling
-from gpuagent_collector.answers.serving import MEASURE, study_serving
-from gpuagent_collector.answers.serving import Study as Serving
-from gpuagent_collector.answers.show import Details, load_details
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.compare.matrix import USUAL_METRICS, Matrix, tabulate
 from gpuagent_collector.query.ask import Ask
@@ -150,14 +143,14 @@ class Report:
     comparison: Comparison
     courses: tuple[tuple[Course, ...], ...]
     step_times: tuple[tuple[StepTimes, ...], ...]
-    roofline: Roofline | Missing
-    profiles: tuple[tuple[Profile, ...], ...] | Missing
-    scaling: Scaling | Missing
-    serving: Serving | None
+    roofline: roofline.Study | Missing
+    profiles: tuple[tuple[profile.Study, ...], ...] | Missing
+    scaling: scaling.Study | Missing
+    serving: serving.Study | None
     reasons: tuple[tuple[Reasons, ...], ...]
     origin: Origin
     matrix: Matrix | Missing
-    details: Details | None
+    details: show.Details | None
     statements: Mapping[str, Sequence[str]]
 
 
@@ -182,14 +175,14 @@ def make_report(ask: Ask, request: Request, *, source: str, now: datetime) -> Re
             for number, block in enumerate(blocks)
         ),
         step_times=tuple(load_step_times(recorder.about("Distributions"), block) for block in blocks),
-        roofline=_try(lambda: study_roofline(recorder.about("Roofline"), layout.facet, _runs(comparison))),
+        roofline=_try(lambda: roofline.study_runs(recorder.about("Roofline"), layout.facet, _runs(comparison))),
         profiles=_try(lambda: _profiles(recorder.about("Kernels and operators"), comparison)),
         scaling=_try(lambda: _scaling(recorder.about("Scaling"), comparison)),
         serving=_serving(recorder.about("Serving"), comparison),
         reasons=tuple(find_reasons(recorder.about("Bounds"), layout.facet, layout.blocks, facts)),
         origin=load_origin(recorder.about("How it was made"), comparison),
         matrix=_try(lambda: _matrix(recorder.about("Table"), comparison)),
-        details=load_details(recorder.about("Run"), layout),
+        details=show.load_details(recorder.about("Run"), layout),
         statements=recorder.statements,
     )
 
@@ -221,41 +214,41 @@ def _runs(comparison: Comparison) -> list[Run]:
     return [run for block in comparison.layout.blocks for cell in block.cells for run in cell.runs]
 
 
-def _profiles(ask: Ask, comparison: Comparison) -> tuple[tuple[Profile, ...], ...]:
+def _profiles(ask: Ask, comparison: Comparison) -> tuple[tuple[profile.Study, ...], ...]:
     """Return the profiles of each block; of one without a trace none."""
     traced = traced_runs(ask)
     blocks = comparison.layout.blocks[:MOST_BLOCKS]
     found = tuple(_profiles_of(ask, comparison, block, traced) for block in blocks)
     if not any(found):
-        raise GpuAgentError(f"no run of {blocks[0].workload} has a trace: {HOW_TO_TRACE}")
+        raise GpuAgentError(f"no run of {blocks[0].workload} has a trace: {profile.HOW_TO_TRACE}")
     return found
 
 
-def _profiles_of(ask: Ask, comparison: Comparison, block: Block, traced: Collection[str]) -> tuple[Profile, ...]:
+def _profiles_of(ask: Ask, comparison: Comparison, block: Block, traced: Collection[str]) -> tuple[profile.Study, ...]:
     """Return the baseline beside each other side that has a trace, or the only side that has one."""
     facts, primary = comparison.facts, comparison.figures.primary.name
     sides = []
     for cell in block.cells:
         runs = [run for run in cell.runs if run.run_id in traced]
         if runs:
-            sides.append(Side(name=cell.side, run=median_run(runs, facts, primary), runs=len(runs)))
+            sides.append(profile.Side(name=cell.side, run=median_run(runs, facts, primary), runs=len(runs)))
     if not sides:
         return ()
     first, *others = sides[:MOST_SIDES]
     pairs = [[first, other] for other in others] or [[first]]
-    return tuple(study_sides(ask, pair, facts, comparison.request.each) for pair in pairs)
+    return tuple(profile.study_sides(ask, pair, facts, comparison.request.each) for pair in pairs)
 
 
-def _scaling(ask: Ask, comparison: Comparison) -> Scaling:
+def _scaling(ask: Ask, comparison: Comparison) -> scaling.Study:
     """Return how the workloads scale, in all runs of the sides: other numbers of ranks are other blocks, or in none."""
     layout, request = comparison.layout, comparison.request
     runs = find_runs(ask, layout.facet, workload=request.workload, experiment=request.experiment, where=request.where)
-    return study_scaling(ask, [run for run in runs if run.side in layout.sides], request.prices)
+    return scaling.study_runs(ask, [run for run in runs if run.side in layout.sides], request.prices)
 
 
-def _serving(ask: Ask, comparison: Comparison) -> Serving | None:
+def _serving(ask: Ask, comparison: Comparison) -> serving.Study | None:
     """Return the servers' curves; None: no run measured a server by levels of load."""
-    if not comparison.facts.has(_runs(comparison), MEASURE):
+    if not comparison.facts.has(_runs(comparison), serving.MEASURE):
         return None
-    found = _try(lambda: study_serving(ask, comparison.request, percent=None, milliseconds={}))
+    found = _try(lambda: serving.study_serving(ask, comparison.request, percent=None, milliseconds={}))
     return None if isinstance(found, Missing) else found
