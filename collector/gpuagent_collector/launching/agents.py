@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gpuagent_collector.json_cells import read_object
 from gpuagent_collector.query.ask import Ask
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_proto.v1.run_service_pb2 import ConnectedAgent
+from gpuagent_proto.v1.run_service_pb2 import AgentExperiment, ConnectedAgent, LaunchedRuns
 
 AGENTS_SQL = """
 WITH asked AS (
@@ -154,16 +154,8 @@ def choose_agents(agents: Sequence[Agent], targets: Sequence[Target], spread: Sp
     return chosen
 
 
-class Answer(Protocol):
-    """An agent's answer to an offer of work."""
-
-    @property
-    def refusal(self) -> str:
-        """The reason of a refusal; empty when the agent accepts."""
-        ...
-
-
-AnAnswer = TypeVar("AnAnswer", bound=Answer)
+# The answer to an offer of work, whose refusal is empty where the agent accepts.
+AnAnswer = TypeVar("AnAnswer", AgentExperiment, LaunchedRuns)
 Refusals = Sequence[tuple[Agent, str]]
 
 

@@ -81,35 +81,29 @@ def ensure_token(path: Path) -> str:
     Raises:
         GpuAgentError: the file cannot be read or made, or others can read it.
     """
-    try:
-        return read_token(path)
-    except FileNotFoundError:
-        pass
-    except TokenError as error:
-        raise GpuAgentError(str(error)) from error
     token = secrets.token_urlsafe(_TOKEN_BYTES)
     try:
+        if known := _read_token(path):
+            return known
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Whole from the first moment: another collector that starts now reads it.
         with NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-") as file:
             file.write(token + "\n")
             file.flush()
             os.link(file.name, path)
-    except FileExistsError as error:  # another collector was faster
-        return _read_made(path, error)
     except OSError as error:
-        raise _not_made(path, error) from error
+        # Another collector was faster, unless a link leads nowhere.
+        if isinstance(error, FileExistsError) and (known := _read_token(path)):
+            return known
+        raise GpuAgentError(f"cannot make the token file {path}: {error.strerror}; give --token-file") from error
     return token
 
 
-def _read_made(path: Path, error: OSError) -> str:
+def _read_token(path: Path) -> str | None:
+    """Return the token in a file; None: there is no file."""
     try:
         return read_token(path)
-    except FileNotFoundError:  # a link that leads nowhere
-        raise _not_made(path, error) from error
-    except TokenError as unreadable:
-        raise GpuAgentError(str(unreadable)) from unreadable
-
-
-def _not_made(path: Path, error: OSError) -> GpuAgentError:
-    return GpuAgentError(f"cannot make the token file {path}: {error.strerror}; give --token-file")
+    except FileNotFoundError:
+        return None
+    except TokenError as error:
+        raise GpuAgentError(str(error)) from error
