@@ -32,7 +32,6 @@ from gpuagent_collector.exchange.foreign.result import (
     text,
     whole,
 )
-from gpuagent_collector.metrics.result import SERVING
 
 _LIMITS = {"time_to_first_token": "ttft", "inter_token_latency": "tpot", "request_latency": "e2e"}
 
@@ -234,7 +233,6 @@ def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
         ForeignRun(
             program="aiperf",
             version=text(document.get("aiperf_version"), "aiperf_version"),
-            workload=SERVING,
             parameters={**about_lengths(mean_lengths(document)), **conditions},
             figures=figures.found,
             started_at=began if ended else None,
@@ -264,12 +262,7 @@ def read_csv(document: str) -> Sequence[ForeignRun]:
     failure = add_figures(figures, found)
     return [
         ForeignRun(
-            program="aiperf",
-            version=None,
-            workload=SERVING,
-            parameters=about_lengths(mean_lengths(found)),
-            figures=figures.found,
-            reason=failure,
+            program="aiperf", parameters=about_lengths(mean_lengths(found)), figures=figures.found, reason=failure
         )
     ]
 

@@ -25,7 +25,6 @@ from gpuagent_collector.exchange.foreign.result import (
     text,
     whole,
 )
-from gpuagent_collector.metrics.result import SERVING
 
 VLLM = ("date", "model_id", "request_rate", "request_throughput", "duration", "completed")
 SGLANG = ("backend", "request_rate", "random_input_len", "total_output_tokens_retokenized", "completed", "duration")
@@ -87,8 +86,6 @@ def read_vllm(document: Any) -> Sequence[ForeignRun]:
         runs.append(
             ForeignRun(
                 program="vllm bench serve",
-                version=None,
-                workload=SERVING,
                 parameters=_vllm_parameters(result, completed),
                 figures=figures.found,
                 started_at=began,
@@ -120,8 +117,6 @@ def read_sglang(document: Any) -> Sequence[ForeignRun]:
         runs.append(
             ForeignRun(
                 program="sglang.bench_serving",
-                version=None,
-                workload=SERVING,
                 parameters=parameters,
                 figures=figures.found,
                 reason=None if completed else "no request succeeded",

@@ -21,7 +21,6 @@ from gpuagent_collector.exchange.foreign.result import (
     text,
     whole,
 )
-from gpuagent_collector.metrics.result import SERVING
 
 # Settings with a parameter of their own, and those that change nothing that is measured, or say when it ends.
 _KNOWN = (
@@ -63,8 +62,6 @@ def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
     return [
         ForeignRun(
             program="genai-perf",
-            version=None,
-            workload=SERVING,
             parameters={**about_lengths(mean_lengths(document)), **conditions},
             figures=figures.found,
             reason=failure,

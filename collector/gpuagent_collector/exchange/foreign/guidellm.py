@@ -23,7 +23,6 @@ from gpuagent_collector.exchange.foreign.result import (
     utc,
     whole,
 )
-from gpuagent_collector.metrics.result import SERVING
 
 _VERSION = 2
 
@@ -85,7 +84,6 @@ def _run(benchmark: Any, version: str | None, content: Mapping[str, str]) -> For
     return ForeignRun(
         program="guidellm",
         version=version,
-        workload=SERVING,
         parameters={**_parameters(config), **about_lengths(_means(metrics)), **content},
         figures=figures.found,
         started_at=began,

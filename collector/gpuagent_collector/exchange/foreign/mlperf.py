@@ -64,7 +64,6 @@ def read_training(document: str) -> Sequence[ForeignRun]:
     return [
         ForeignRun(
             program="mlperf-training",
-            version=None,
             workload=f"mlperf-{benchmark}",
             parameters={"benchmark": benchmark},
             figures=figures.found,
@@ -149,7 +148,6 @@ def read_inference(document: str) -> Sequence[ForeignRun]:
     return [
         ForeignRun(
             program="mlperf-inference",
-            version=None,
             workload=INFERENCE,
             parameters={
                 "scenario": scenario,

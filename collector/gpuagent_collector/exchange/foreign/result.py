@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from gpuagent_collector.choices import MEASURED_MARK
+from gpuagent_collector.metrics.result import SERVING
 from gpuagent_common.errors import GpuAgentError
 
 # The workloads under which results are compared: that of gpuagent's own runs, where it has one.
@@ -64,10 +65,10 @@ class ForeignRun:
     """
 
     program: str
-    version: str | None
-    workload: str
     parameters: Mapping[str, Any]
     figures: Sequence[Figure]
+    version: str | None = None
+    workload: str = SERVING
     started_at: datetime | None = None
     ended_at: datetime | None = None
     phases: Sequence[tuple[str, datetime]] = ()
