@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuagent_collector.cli.answers import parse
 from gpuagent_collector.cli.options import ReaderOptions, reader_options
 from gpuagent_collector.cli.printing import asking, print_error
 from gpuagent_common.cli import NAME
@@ -33,6 +32,8 @@ def check_answers(answers: "Sequence[Answer]") -> None:
     Raises:
         MisuseError: one is no such command, or has an option, facet or metric that does not exist.
     """
+    from gpuagent_collector.cli.answers import parse
+
     for answer in answers:
         try:
             parse(answer.words)
@@ -121,6 +122,7 @@ def _answer(question: "Question", number: int, reader: "StreamingReader", folder
 
 def _carry_out(answer: "Answer", reader: "StreamingReader", folder: Path, stem: str) -> _Part:
     """Print one answer, and write its lines as CSV, its SQL, and its own file."""
+    from gpuagent_collector.cli.answers import parse
     from gpuagent_collector.present.files import appearing, write_rows
     from gpuagent_collector.present.formats import FileFormat, OutputFormat
     from gpuagent_collector.present.markdown import to_markdown

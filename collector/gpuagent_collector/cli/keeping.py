@@ -7,7 +7,6 @@ import click
 
 from gpuagent_collector.cli.options import ReaderOptions, changed_store_option, reader_options, retention_options
 from gpuagent_collector.cli.printing import print_error, print_rows_of
-from gpuagent_collector.present.human import notation
 from gpuagent_common.cli import NAME
 from gpuagent_common.text import counted, harmless
 
@@ -125,6 +124,7 @@ def compact(retention: "Retention | None", trust_clock: bool, store_name: str) -
     rows keep mean, minimum, maximum and number of readings.
     """
     from gpuagent_collector.exchange.backup import shrink
+    from gpuagent_collector.present.human import notation
     from gpuagent_collector.store import Kind, Store
     from gpuagent_collector.times import utc_now
 
@@ -229,6 +229,7 @@ def _say(table: str, entry: "TableEntry") -> None:
 
 
 def _size(*entries: "TableEntry") -> str:
+
     from gpuagent_collector.present.human import notation
 
     size_bytes = sum(entry.size_bytes for entry in entries)

@@ -1,6 +1,5 @@
 """The commands of trust: `collector tokens`, which makes and revokes tokens, and `collector certs`, a small CA."""
 
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -348,6 +347,8 @@ def _open(folder: Path | None) -> "CertificateFolder":
 
 
 def _own_names() -> list[str]:
+    import socket  # which no other of these commands needs
+
     name = socket.gethostname()
     full = socket.getfqdn()
     return [name] if full in (name, "localhost") else [full, name]
