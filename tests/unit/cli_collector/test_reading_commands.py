@@ -36,7 +36,19 @@ def test_every_command_has_help_with_examples(collector: Collector, path: tuple[
 
 
 def test_every_command_is_listed_and_the_help_imports_nothing_heavy() -> None:
-    names = ["query", "schema", "nodes", "runs", "export", "import_", "delete", "answers", "writing"]
+    names = [
+        "query",
+        "schema",
+        "nodes",
+        "runs",
+        "keeping",
+        "import_",
+        "changing",
+        "trust",
+        "answer",
+        "answers",
+        "writing",
+    ]
     script = (
         "import importlib, sys; sys.argv = ['collector', '--help']\n"
         "from gpuagent_collector.cli import main\n"
