@@ -32,33 +32,18 @@ from gpuagent_common.text import counted
 MOST_BYTES = 256 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """A format of results.
-
-    Attributes:
-        recognise: returns whether a file has it, of its parsed JSON or of its text; never fails.
-        read: returns the runs of such a file; raises ResultError.
-    """
-
-    name: str
-    recognise: Callable[[Any], bool]
-    read: Callable[[Any], Sequence[ForeignRun]]
-
-
-FORMATS: tuple[Format, ...] = (
-    Format("aiperf", aiperf.recognise, aiperf.read),
-    Format("aiperf-csv", aiperf.recognise_csv, aiperf.read_csv),
-    Format("genai-perf", genai_perf.recognise, genai_perf.read),
-    Format("guidellm", guidellm.recognise, guidellm.read),
-    Format("vllm-bench", partial(bench_serving.recognise, bench_serving.VLLM), bench_serving.read_vllm),
-    Format("sglang-bench", partial(bench_serving.recognise, bench_serving.SGLANG), bench_serving.read_sglang),
-    Format("nccl-tests", nccl_tests.recognise, nccl_tests.read),
-    Format("mlperf-training", mlperf.recognise_training, mlperf.read_training),
-    Format("mlperf-inference", mlperf.recognise_inference, mlperf.read_inference),
-)
-
-NAMES = tuple(each.name for each in FORMATS)
+# Name of a format → whether a file has it, of its parsed JSON or its text, which never fails; and its runs.
+FORMATS: Mapping[str, tuple[Callable[[Any], bool], Callable[[Any], Sequence[ForeignRun]]]] = {
+    "aiperf": (aiperf.recognise, aiperf.read),
+    "aiperf-csv": (aiperf.recognise_csv, aiperf.read_csv),
+    "genai-perf": (genai_perf.recognise, genai_perf.read),
+    "guidellm": (guidellm.recognise, guidellm.read),
+    "vllm-bench": (partial(bench_serving.recognise, bench_serving.VLLM), bench_serving.read_vllm),
+    "sglang-bench": (partial(bench_serving.recognise, bench_serving.SGLANG), bench_serving.read_sglang),
+    "nccl-tests": (nccl_tests.recognise, nccl_tests.read),
+    "mlperf-training": (mlperf.recognise_training, mlperf.read_training),
+    "mlperf-inference": (mlperf.recognise_inference, mlperf.read_inference),
+}
 
 
 def load(path: Path) -> bytes:
@@ -88,19 +73,20 @@ def read_results(path: Path, content: bytes, name: str | None) -> Sequence[Forei
         ResultError: the file is damaged or of no known format.
     """
     document = _parse(path, content)
-    chosen = next((each for each in FORMATS if (each.name == name if name else each.recognise(document))), None)
-    if chosen is None:
-        raise ResultError(f"{path} is of no known format; it can be {', '.join(NAMES)}, or with --run a log")
-    if not chosen.recognise(document):
-        raise ResultError(f"{path} is no result of {chosen.name}")
+    name = name or next((each for each, (recognise, _) in FORMATS.items() if recognise(document)), None)
+    if name is None or name not in FORMATS:
+        raise ResultError(f"{path} is of no known format; it can be {', '.join(FORMATS)}, or with --run a log")
+    recognise, read = FORMATS[name]
+    if not recognise(document):
+        raise ResultError(f"{path} is no result of {name}")
     try:
-        runs = chosen.read(document)
+        runs = read(document)
     except ResultError as error:
         raise ResultError(f"{path}: {error}") from error
     except GpuAgentError:
         raise
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, csv.Error) as error:
-        raise ResultError(f"{path} is damaged or of an unknown version of {chosen.name}: {error!r:.80}") from error
+        raise ResultError(f"{path} is damaged or of an unknown version of {name}: {error!r:.80}") from error
     if not runs:
         raise ResultError(f"{path} has no results")
     return runs
