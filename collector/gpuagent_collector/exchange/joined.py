@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gpuagent_collector.exchange.merge import merge
-from gpuagent_collector.exchange.other_store import OtherStore
+from gpuagent_collector.exchange.merge import OtherStore, merge
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.store import Store, StoreSpec
 from gpuagent_collector.times import utc_now
