@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
-from click.exceptions import NoArgsIsHelpError
 
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.naming import check_label, check_name
@@ -21,7 +20,14 @@ from gpuagent_common.unexpected import describe_unexpected, replace_hooks
 
 
 class SuggestingGroup(click.Group):
-    """A group that suggests a subcommand for an unknown one."""
+    """A group that suggests a subcommand for an unknown one, and prints its help as an error without one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words; without any, print the help and exit with 2, as click does by itself since 8.2 alone."""
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(2)
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -141,9 +147,6 @@ def run_command_line(group: click.Group) -> NoReturn:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         code = group.main(prog_name=group.name, standalone_mode=False)
         click.echo(nl=False)  # flushes: what a full disk does not take must not be lost in silence on exit
-    except NoArgsIsHelpError as error:
-        error.show()
-        sys.exit(error.exit_code)
     except click.UsageError as error:
         _fail(name, describe_misuse(error), error.exit_code)
     except click.ClickException as error:

@@ -13,7 +13,7 @@ import click
 from gpuagent.cli.experiment_answer import Answer
 from gpuagent.cli.node_agent import given_to_agent
 from gpuagent.cli.options import agent_config, agent_options
-from gpuagent_common.cli import MOST, NAME, interrupt_on_signals
+from gpuagent_common.cli import MOST, NAME, SuggestingGroup, interrupt_on_signals
 from gpuagent_common.connection import TokenError, read_token
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.folders import expand_user
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _OUTPUT_HELP = "Folder of the answer's tables and figures.  [default: NAME-answer]"
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def command() -> None:
     """Run an experiment from a file."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuagent.cli.options import SPOOL_OPTION
-from gpuagent_common.cli import interrupt_on_signals
+from gpuagent_common.cli import SuggestingGroup, interrupt_on_signals
 
 if TYPE_CHECKING:
     from gpuagent.images.make import MadeImage, Maker
@@ -19,7 +19,7 @@ _BYTE_UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 _JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print the image as JSON.")
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def command() -> None:
     """Build or pull the image of the workloads.
 
