@@ -1,13 +1,16 @@
 """The wheel is what users get: it holds every file of the packages, and works without the source tree."""
 
+import importlib.metadata
 import os
 import subprocess
 import sys
 import sysconfig
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from gpuagent.images.builders import BUILDERS
 from tests.support.servers import Node
@@ -21,6 +24,10 @@ PACKAGES = (
 )
 # Interpreters to install the wheel for: it takes a minute each, and fetches packages.
 PYTHONS = os.environ.get("GPUAGENT_TEST_PYTHONS", "").split()
+# Versions of packages to run the agent on, such as "grpcio==1.62.3,protobuf==4.25.8 grpcio==1.81.1,protobuf==7.34.1".
+PINS = os.environ.get("GPUAGENT_TEST_PINS", "").split()
+# gRPC's oldest version for the agent has wheels up to this one.
+NEWEST_PYTHON_OF_LOWEST = (3, 11)
 KEPT = {".py", ".pyi", ".proto", ".sql", ".json", ".html", ".css", ".js"}
 
 
@@ -83,3 +90,47 @@ def test_the_wheel_works_in_an_empty_environment(unpacked: Path, python: str | N
         assert "Comparison by label:side: left, right" in node.run(collector, "compare", "--by", "label:side").stdout
         node.run(collector, "report", "report.html", "--by", "label:side")
         assert "<h2" in (tmp_path / "report.html").read_text()
+
+
+def lowest_versions(site: Path) -> list[str]:
+    """Return each requirement of the agent with its lowest version alone, such as click==8.1.3."""
+    (metadata,) = site.glob("*.dist-info")
+    requirements = map(Requirement, importlib.metadata.Distribution.at(metadata).requires or ())
+    of_agent = [requirement for requirement in requirements if requirement.marker is None]
+    bounds = [(each.name, part.version) for each in of_agent for part in each.specifier if part.operator == ">="]
+    assert len(bounds) == len(of_agent)
+    return [f"{name}=={version}" for name, version in bounds]
+
+
+def try_agent(wheel: Path, python: str, pins: Sequence[str], folder: Path) -> None:
+    """Install the wheel with exactly these versions, and deliver a run to a collector of this environment's."""
+    subprocess.run([python, "-m", "venv", folder / "venv"], check=True)
+    pip, gpuagent = (str(folder / "venv" / "bin" / name) for name in ("pip", "gpuagent"))
+    install = [pip, "install", "--quiet", "--only-binary=:all:", str(wheel), *pins]
+    done = subprocess.run(install, capture_output=True, text=True, check=False)
+    if "(from versions: none)" in done.stderr:
+        pytest.skip("no package index can be reached")
+    assert done.returncode == 0, done.stderr
+    subprocess.run([pip, "check"], check=True)
+    with Node(folder) as node:
+        node.serve()
+        assert "version" in node.run(gpuagent, "--version").stdout
+        node.run(gpuagent, "info")
+        assert node.run(gpuagent, "experiment", code=2).stderr.startswith("Usage: gpuagent experiment")
+        node.run(gpuagent, "run", "--", "true")
+        assert node.ask("SELECT status, exit_code FROM runs") == [{"status": "succeeded", "exit_code": 0}]
+        assert node.ask("SELECT count(*) AS n FROM host_samples")[0]["n"] > 0
+
+
+@pytest.mark.skipif(sys.version_info[:2] > NEWEST_PYTHON_OF_LOWEST, reason="the oldest gRPC has no wheels for it")
+def test_the_agent_works_with_the_lowest_versions_of_what_it_needs(unpacked: Path, tmp_path: Path) -> None:
+    (wheel,) = unpacked.parent.glob("*.whl")
+    try_agent(wheel, sys.executable, lowest_versions(unpacked), tmp_path)
+
+
+@pytest.mark.skipif(not PINS, reason="GPUAGENT_TEST_PINS names no versions, such as grpcio==1.62.3,protobuf==4.25.8")
+@pytest.mark.parametrize("python", PYTHONS or [sys.executable])
+@pytest.mark.parametrize("pins", PINS)
+def test_the_agent_works_with_named_versions(unpacked: Path, python: str, pins: str, tmp_path: Path) -> None:
+    (wheel,) = unpacked.parent.glob("*.whl")
+    try_agent(wheel, python, pins.split(","), tmp_path)
