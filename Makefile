@@ -21,7 +21,13 @@ help: ## List the targets
 # pip's settings on make's command line are for the images: without an index, nothing could be installed here.
 $(foreach name,PIP_NO_INDEX PIP_EXTRA_INDEX_URL,$(if $(filter command,$(origin $(name))),$(eval unexport $(name))))
 
+# The index has builds of all dependencies for these processors alone.
+check_machine = @case "$$(uname -m)" in x86_64|aarch64|arm64) ;; *) way="with conda or in a container"; \
+  ! command -v apt-get >/dev/null || way="with packages of apt-get"; \
+  echo "gpuagent: the package index has no builds for $$(uname -m); install the agent $$way: docs/deploy/power.md" >&2; exit 1 ;; esac
+
 $(VENV)/.made:
+	$(check_machine)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "gpuagent needs Python 3.10 or newer; name one: make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
@@ -126,20 +132,22 @@ wheel: $(VENV)/.installed-dev ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist
 
 # REGISTRY=registry.example/me is put before the names; BASE, TORCH, PIP_EXTRA_INDEX_URL and PIP_NO_INDEX are the recipes' arguments.
-# WHEELS is a folder of wheels that pip shall not fetch. ENGINE=podman builds as well.
+# WHEELS is a folder of wheels that pip shall not fetch. ENGINE=podman builds as well. MACHINE=aarch64 builds for that processor, by
+# emulation on another; MACHINE=ppc64le needs a BASE with the packages that docs/deploy/power.md names.
 ENGINE ?= docker
 IMAGES ?= agent collector workloads
 TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-IMAGE_ARGUMENTS := BASE BUILD_BASE TORCH PIP_EXTRA_INDEX_URL PIP_NO_INDEX
+IMAGE_ARGUMENTS := BASE TORCH PIP_EXTRA_INDEX_URL PIP_NO_INDEX
 image_arguments = --build-arg VERSION=$(TAG) $(foreach name,$(IMAGE_ARGUMENTS),$(if $(filter command,$(origin $(name))),--build-arg $(name)='$($(name))'))
 
-images: wheel ## Build the images agent, collector and workloads (IMAGES=agent ENGINE=podman REGISTRY=… TAG=… TORCH=… KUBECTL=…)
+images: wheel ## Build the images agent, collector and workloads (IMAGES=agent ENGINE=podman MACHINE=aarch64 REGISTRY=… TAG=… TORCH=… KUBECTL=…)
 	rm -rf build/images && mkdir -p build/images/wheels
 	cp $$(ls -t dist/gpuagent-*.whl | head -1) $(if $(WHEELS),$(WHEELS)/*.whl) build/images/wheels
 	$(if $(KUBECTL),cp $(KUBECTL) build/images/wheels/kubectl)
-	$(if $(TORCH),grep -v '^torch==',cat) constraints.txt >build/images/wheels/constraints.txt
+	grep -vE '^($(if $(TORCH),torch)$(if $(filter ppc64le,$(MACHINE)),|grpcio|protobuf|psutil|PyYAML))==' constraints.txt \
+	  >build/images/wheels/constraints.txt
 	for image in $(IMAGES); do \
-	  $(ENGINE) build $(image_arguments) --file deploy/docker/$$image.Dockerfile --tag $(if $(REGISTRY),$(REGISTRY)/)gpuagent-$$image:$(TAG) build/images || exit 1; \
+	  $(ENGINE) build $(if $(MACHINE),--platform linux/$(MACHINE)) $(image_arguments) --file deploy/docker/$$image.Dockerfile --tag $(if $(REGISTRY),$(REGISTRY)/)gpuagent-$$image:$(TAG) build/images || exit 1; \
 	done
 
 images-check: $(VENV)/.installed-dev ## Build every image for real, without a network, on this machine's Python, and run it (some minutes)
@@ -167,6 +175,7 @@ render: ## Print the manifests that deploy-daemonset applies (the same variables
 PREFIX ?= /opt/gpuagent
 
 install-agent: ## As root: install the agent into /opt/gpuagent (PREFIX) as a systemd service
+	$(check_machine)
 	@deploy/systemd/services.sh check agent $(PREFIX)
 	@$(PYTHON) -m venv $(PREFIX)
 	$(PREFIX)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) --upgrade -c constraints.txt .

@@ -1,7 +1,9 @@
-"""The commands of docs/deploy/kubernetes.md and openshift.md: make has them, or tests in a cluster run them."""
+"""The commands of pages in docs/deploy: make has them, or tests in a cluster run them."""
 
 import ast
+import os
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from deploy.kubernetes.composition import overlays
 
 ROOT = Path(__file__).parents[3]
 CLUSTER_TESTS = ROOT / "tests/integration/cluster"
-PAGES = ("kubernetes.md", "openshift.md")
+PAGES = ("kubernetes.md", "openshift.md", "power.md")
 
 # What no test runs, and why.
 UNTRIED = {
@@ -64,3 +66,18 @@ def test_tests_in_a_cluster_run_every_command_of_kubectl_and_oc() -> None:
     missing = {each for each in found if "…" not in each} - run - UNTRIED.keys()
     assert not {each for each in missing if re.sub(r"^oc ", "kubectl ", each) not in run}
     assert not UNTRIED.keys() - found, "no page has these any more"
+
+
+@pytest.mark.needs("make")
+def test_make_names_the_page_of_a_processor_that_the_index_has_no_builds_for(tmp_path: Path) -> None:
+    (tmp_path / "uname").write_text("#!/bin/sh\necho ppc64le\n")
+    (tmp_path / "uname").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for target in ("install", "install-agent"):
+        command = ["make", target, f"VENV={tmp_path}/venv", f"PREFIX={tmp_path}/prefix"]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        first = done.stderr.splitlines()[0]
+        assert "ppc64le" in first
+        assert (ROOT / first.split()[-1]).is_file()
+        assert not (tmp_path / "venv").exists()
