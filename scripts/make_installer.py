@@ -2,9 +2,11 @@
 
 It is deploy/installer/install.sh with an archive appended: gpuagent's wheel, the wheels that it depends on for each of
 the Pythons, pip, and the scripts for Slurm and systemd. Making it needs a package index, installing none.
+For other machines than x86_64 and aarch64 it has the agent alone, and needs the distribution's compiled packages.
 """
 
 import argparse
+import email
 import hashlib
 import io
 import platform
@@ -12,30 +14,49 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 
 # Wheels for these run on every Linux with glibc 2.28 (RHEL 8, Debian 10) or newer.
 WHEEL_PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 
+# Machines for which the index has a wheel of every dependency; for others it lacks these of the agent: name and module.
+WHEEL_MACHINES = ("x86_64", "aarch64")
+COMPILED = {"grpcio": "grpc", "psutil": "psutil", "pyyaml": "yaml"}
+
 
 def main() -> None:
     """Make the file and print its path."""
-    arguments = _parser().parse_args()
+    parser = _parser()
+    arguments = parser.parse_args()
+    if arguments.extra and arguments.machine not in WHEEL_MACHINES:
+        parser.error(f"--extra: {arguments.machine} has the agent alone; see docs/deploy/power.md")
     with tempfile.TemporaryDirectory() as name:
         payload = Path(name)
         wheel = _build_wheel(payload / "wheels")
         extras = f"[{','.join(arguments.extra)}]" if arguments.extra else ""
+        complete = arguments.machine in WHEEL_MACHINES
+        wanted = [f"{wheel}{extras}"] if complete else ["--no-deps", *_pure_requirements(wheel)]
         for python in arguments.python:
-            _download(f"{wheel}{extras}", python, arguments.machine, wheel.parent)
+            _download([*wanted, "pip"], python, arguments.machine, wheel.parent)
         archive = _archive(payload)
     version = wheel.name.split("-")[1]
-    header = _header(version, arguments.machine, arguments.python, extras, hashlib.sha256(archive).hexdigest())
+    values = {
+        "VERSION": version,
+        "MACHINE": arguments.machine,
+        "PYTHONS": " ".join(arguments.python),
+        "EXTRAS": extras,
+        "SHA256": hashlib.sha256(archive).hexdigest(),
+        "MODULES": "" if complete else " ".join(COMPILED.values()),
+    }
     arguments.out.mkdir(parents=True, exist_ok=True)
     made: Path = arguments.out / f"gpuagent-{version}-linux-{arguments.machine}.run"
-    made.write_bytes(header.encode() + archive)
+    made.write_bytes(_header(values).encode() + archive)
     made.chmod(0o755)
     print(f"{made} ({made.stat().st_size / 1e6:.1f} MB)")
 
@@ -44,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     parser.add_argument("--python", nargs="+", default=[here], metavar="X.Y", help=f"Python versions (default {here})")
-    parser.add_argument("--machine", default=platform.machine(), help="x86_64 or aarch64 (default: this machine's)")
+    parser.add_argument("--machine", default=platform.machine(), help="aarch64, ppc64le, … (default: this machine's)")
     parser.add_argument("--extra", action="append", default=[], help="include this extra, such as collector")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the file")
     return parser
@@ -56,8 +77,17 @@ def _build_wheel(folder: Path) -> Path:
     return wheel
 
 
-def _download(wheel: str, python: str, machine: str, folder: Path) -> None:
-    """Download the wheels that `wheel` needs, and pip's, into `folder`."""
+def _pure_requirements(wheel: Path) -> list[str]:
+    """Return the agent's requirements that are not compiled, such as click>=8.1.3."""
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = email.message_from_bytes(archive.read(name)).get_all("Requires-Dist", [])
+    requirements = map(Requirement, lines)
+    return [str(each) for each in requirements if not each.marker and each.name.lower() not in COMPILED]
+
+
+def _download(wanted: Sequence[str], python: str, machine: str, folder: Path) -> None:
+    """Download the wheels of what is wanted into `folder`."""
     abi = f"cp{python.replace('.', '')}"
     options = [f"--python-version={python}", "--implementation=cp", f"--abi={abi}", "--abi=abi3", "--abi=none"]
     options += [f"--platform={kind}_{machine}" for kind in WHEEL_PLATFORMS]
@@ -71,8 +101,7 @@ def _download(wheel: str, python: str, machine: str, folder: Path) -> None:
         f"--dest={folder}",
         *options,
         *constraints,
-        wheel,
-        "pip",
+        *wanted,
     )
 
 
@@ -91,8 +120,7 @@ def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     return entry
 
 
-def _header(version: str, machine: str, pythons: Sequence[str], extras: str, sha256: str) -> str:
-    values = {"VERSION": version, "MACHINE": machine, "PYTHONS": " ".join(pythons), "EXTRAS": extras, "SHA256": sha256}
+def _header(values: Mapping[str, str]) -> str:
     text = (ROOT / "deploy/installer/install.sh").read_text()
     for name, value in values.items():
         text = text.replace(f"@{name}@", value)
