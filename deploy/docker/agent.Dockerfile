@@ -1,19 +1,18 @@
 # The agent: samples a node and takes work. `make images` builds it; docs/environments.md says what it needs to see a node.
 #
-# BASE is any Linux with glibc and a python3 (3.10 or newer) that has pip and venv; BUILD_BASE the same with a compiler, where
-# pip finds no wheel of grpcio. wheels/ holds the project's wheel, constraints.txt, others that shall not be fetched, and kubectl if
+# BASE is any Linux with glibc and a python3 (3.10 or newer) that has pip and venv, and on POWER the packages that
+# docs/deploy/power.md names. wheels/ holds the project's wheel, constraints.txt, others that shall not be fetched, and kubectl if
 # agents of a cluster shall make Jobs.
 ARG BASE=python:3.12.11-slim-bookworm
-ARG BUILD_BASE=${BASE}
 
-FROM ${BUILD_BASE} AS build
+FROM ${BASE} AS build
 ARG BUILD=by-hand
 LABEL gpuagent.build=${BUILD}
 # pip's own settings: 1 asks no package index; where else it looks.
 ARG PIP_NO_INDEX
 ARG PIP_EXTRA_INDEX_URL
 COPY wheels /wheels
-RUN python3 -m venv --without-pip /opt/gpuagent \
+RUN python3 -m venv --without-pip --system-site-packages /opt/gpuagent \
  && python3 -m pip --python /opt/gpuagent/bin/python3 install --no-cache-dir --disable-pip-version-check \
     --find-links /wheels --constraint /wheels/constraints.txt "$(ls /wheels/gpuagent-*.whl)" \
  && if [ -e /wheels/kubectl ]; then cp /wheels/kubectl /opt/gpuagent/bin/ && chmod 755 /opt/gpuagent/bin/kubectl; fi

@@ -1,13 +1,11 @@
 # The collector: receives from agents, stores, answers. `make images` builds it. It listens beyond loopback only with a
 # certificate (GPUAGENT_TLS_CERT, GPUAGENT_TLS_KEY), or where `--insecure` is added to its command.
 #
-# BASE is any Linux with glibc and a python3 (3.10 or newer) that has pip and venv; BUILD_BASE the same with a compiler, where
-# pip finds no wheel of grpcio, duckdb or pyarrow. wheels/ holds the project's wheel, constraints.txt, and others that shall not be
-# fetched.
+# BASE is any Linux with glibc and a python3 (3.10 or newer) that has pip and venv. wheels/ holds the project's wheel,
+# constraints.txt, and others that shall not be fetched.
 ARG BASE=python:3.12.11-slim-bookworm
-ARG BUILD_BASE=${BASE}
 
-FROM ${BUILD_BASE} AS build
+FROM ${BASE} AS build
 ARG BUILD=by-hand
 LABEL gpuagent.build=${BUILD}
 # pip's own settings: 1 asks no package index; where else it looks.

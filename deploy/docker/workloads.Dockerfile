@@ -1,11 +1,10 @@
 # The workloads, for `gpuagent run --environment docker:gpuagent-workloads`. `gpuagent image build` and `make images` build it.
 #
-# BASE is any Linux with glibc and a python3 (3.10 or newer) that has pip and venv; BUILD_BASE the same with a compiler, where
-# pip finds no wheel of grpcio or torch. wheels/ holds the project's wheel, constraints.txt, and others that shall not be fetched.
+# BASE is any Linux with glibc and a python3 (3.10 or newer) that has pip and venv. wheels/ holds the project's wheel,
+# constraints.txt, and others that shall not be fetched.
 ARG BASE=python:3.12.11-slim-bookworm
-ARG BUILD_BASE=${BASE}
 
-FROM ${BUILD_BASE} AS build
+FROM ${BASE} AS build
 ARG BUILD=by-hand
 LABEL gpuagent.build=${BUILD}
 # The torch that the GPU wants, as torch==2.4.1. pip's default on x86-64 brings CUDA along; with the index of PyTorch's CPU builds

@@ -199,12 +199,12 @@ def _engine(name: str, client: Sequence[str], options: Sequence[str]) -> Runtime
     )
 
 
-def import_image(client: Sequence[str], root: Path, name: str) -> None:
+def import_image(client: Sequence[str], root: Path, name: str, *options: str) -> None:
     """Give an engine the folder `root` as the image `name`."""
     with tempfile.NamedTemporaryFile(suffix=".tar") as archive:
         with tarfile.open(archive.name, "w") as tar:
             tar.add(root, arcname=".")
-        _done(*client, "import", archive.name, name)
+        _done(*client, "import", *options, archive.name, name)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import pytest
 
 from gpuagent.images.recipe import write_wheel
 from tests.support.containers import REPOSITORY, ULIMITS, Runtime, find_apptainer, import_image, need_fakeroot
+from tests.support.emulation import ARCHITECTURES, make_debian
 from tests.support.images import make_base, write_wheels
 from tests.support.servers import Node, until
 
@@ -61,11 +62,11 @@ def engine(request: pytest.FixtureRequest, python_base: Path) -> Iterator[Engine
         subprocess.run([*client, "image", "rm", "--force", image], check=False, capture_output=True)
 
 
-def build(engine: Engine, image: str, context: Path) -> None:
+def build(engine: Engine, image: str, context: Path, *options: str) -> None:
     name, client = engine
     arguments = ["--build-arg=BASE=gpuagent-base", "--build-arg=PIP_NO_INDEX=1", "--build-arg=VERSION=0.1.0"]
     recipe = REPOSITORY / "deploy" / "docker" / f"{image}.Dockerfile"
-    command = [*client, "build", "--network=host", *BUILD_OPTIONS[name], *arguments, f"--file={recipe}"]
+    command = [*client, "build", "--network=host", *BUILD_OPTIONS[name], *options, *arguments, f"--file={recipe}"]
     done = subprocess.run([*command, "--tag=gpuagent-built", str(context)], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
@@ -132,6 +133,25 @@ def test_the_workloads_train_in_their_image(engine: Engine, context: Path) -> No
     command = container(engine, "--tmpfs=/tmp", "gpuagent-built", *train)
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@EVERYTHING
+@pytest.mark.parametrize("machine", ARCHITECTURES)
+def test_the_agent_s_recipe_makes_an_image_for_another_processor(
+    machine: str, podman: Runtime, context: Path, tmp_path: Path
+) -> None:
+    """As docs/deploy/power.md has it: on a Debian whose packages are not pinned to the index's versions."""
+    engine = "podman", podman.variables["GPUAGENT_PODMAN"].split()
+    platform = f"linux/{machine}"
+    import_image(engine[1], make_debian(machine), "gpuagent-base", f"--arch={machine}")
+    shutil.copytree(context, tmp_path / "context")
+    pinned = (tmp_path / "context/wheels/constraints.txt").read_text()
+    free = re.sub(r"(?m)^(grpcio|protobuf|psutil|PyYAML)==.*\n", "", pinned)
+    (tmp_path / "context/wheels/constraints.txt").write_text(free)
+    build(engine, "agent", tmp_path / "context", f"--platform={platform}")
+    assert look(engine, "gpuagent-built")["Architecture"] in (machine, ARCHITECTURES[machine])
+    done = subprocess.run(container(engine, "gpuagent-built", "info"), check=True, capture_output=True, text=True)
+    assert machine in done.stdout
 
 
 DEFINED = {
