@@ -34,6 +34,7 @@ PACKAGES = {
     "prometheus": "prometheus",
     "promtool": "prometheus",
     "psql": "postgresql",
+    "qemu-ppc64le-static": "qemu-user-static",
     "runc": "runc",
     "slurmctld": "slurmctld",
     "slurmd": "slurmd",
@@ -42,6 +43,7 @@ PACKAGES = {
     "systemd-analyze": "systemd",
     "taskset": "util-linux",
     "unshare": "util-linux",
+    "update-binfmts": "binfmt-support",
     "victoria-metrics": "victoria-metrics",
     "xz": "xz-utils",
 }

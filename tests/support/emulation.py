@@ -1,0 +1,73 @@
+"""Debian for another processor, run by QEMU: a root file system, and what begins a command inside it."""
+
+import os
+import re
+import subprocess
+import tempfile
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.containers import REPOSITORY
+from tests.support.programs import found, need, unavailable
+
+# What Debian calls each machine of `uname -m`.
+ARCHITECTURES = {"ppc64le": "ppc64el", "aarch64": "arm64"}
+
+# Programs that a Debian has by itself. Nothing is configured, so essential packages are named like others.
+_SYSTEM = ("base-files", "bash", "coreutils", "dash", "findutils", "grep", "gzip", "libc-bin", "sed", "tar")
+_PYTHON = ("python3", "python3-minimal", "python3-pip")
+
+# Fixes made to Debian 12 since its release are not needed.
+_SOURCES = """--setup-hook=sed -i -E '/-(security|updates) /d' "$1/etc/apt/sources.list\""""
+
+# Mounts end with the command, which becomes the process that was started here.
+_ENTER = """
+root=$1 shared=$2 folder=$3; shift 3
+mkdir -p "$root$shared" && mount --bind "$shared" "$root$shared"
+for name in dev sys; do mount --rbind /$name "$root/$name"; done
+mount -t proc proc "$root/proc"
+exec chroot "$root" env --chdir="$folder" PATH=/usr/bin:/bin "$@"
+"""
+
+
+def documented_packages() -> list[str]:
+    """Return the packages that the documentation of POWER has people install."""
+    page = (REPOSITORY / "docs/deploy/power.md").read_text()
+    return re.findall(r"python3-\S+", re.findall(r"^sudo apt-get install (.+)", page, re.MULTILINE)[0])
+
+
+def make_debian(machine: str) -> Path:
+    """Return the root of a Debian 12 for `machine` with the documented packages; it stays for the next tests.
+
+    The test is skipped where the kernel runs no programs of `machine`.
+    """
+    need("mmdebstrap", "qemu-ppc64le-static", "update-binfmts", "unshare")
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to mount folders and to run programs of another processor")
+    subprocess.run([found("update-binfmts"), "--enable"], capture_output=True, check=False)
+    if not Path("/proc/sys/fs/binfmt_misc", f"qemu-{machine}").exists():
+        pytest.skip("the kernel has no binfmt_misc, which runs programs of other processors")
+    packages = sorted({*_SYSTEM, *_PYTHON, *documented_packages()})
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "gpuagent-ci" / "debian"
+    root = cache / f"{machine}-{zlib.crc32(' '.join(packages).encode()):x}"
+    if not root.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as folder:
+            fresh = Path(folder) / "root"
+            options = [f"--arch={ARCHITECTURES[machine]}", f"--include={','.join(packages)}", _SOURCES]
+            command = [found("mmdebstrap"), "--quiet", "--variant=extract", *options, "bookworm", str(fresh)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                unavailable(f"Debian for {machine} cannot be made: {done.stderr[-300:]}")
+            with suppress(OSError):  # another process of tests was quicker
+                fresh.rename(root)
+    return root
+
+
+def inside(root: Path, folder: Path) -> Sequence[str]:
+    """Return what begins a command in `root`, which shares the folder for temporary files, and works in `folder`."""
+    return [found("unshare"), "--mount", "sh", "-ec", _ENTER, "-", str(root), tempfile.gettempdir(), str(folder)]
