@@ -13,7 +13,7 @@ from grpc_tools import protoc
 ROOT = Path(__file__).resolve().parent.parent / "proto"
 PACKAGE = ROOT / "gpuagent_proto" / "v1"
 
-# The checks of versions, and registered methods, which gRPC has since 1.64: calls took no measurable time less with them.
+# The checks of versions, and registered methods, which gRPC has since 1.64: calls took as long without them.
 _NEWER_ONLY = re.compile(
     r"^import warnings\n"
     r"|^GRPC_GENERATED_VERSION(?s:.*?)^    \)\n"

@@ -48,8 +48,6 @@ install_all() {
     [ "$(uname -s) $(uname -m)" = "Linux $machine" ] ||
         fail "this file is for Linux on $machine; this is $(uname -s) on $(uname -m)"
     find_python
-    [ -z "$modules" ] || "$python" -I -c "import ${modules// /, }" 2>/dev/null ||
-        fail "$python lacks a module of $modules; Debian, Ubuntu: apt-get install python3-grpcio python3-psutil python3-yaml"
     if [ -n "$(ls -A "$prefix" 2>/dev/null)" ] && ! is_ours; then
         fail "$prefix holds something else; name another folder: --prefix FOLDER"
     fi
@@ -59,6 +57,8 @@ install_all() {
     # First the mark of the folder: a second try then repairs an interrupted one.
     mkdir -p "$prefix" && cp -r "$folder/slurm" "$folder/systemd" "$prefix/"
     "$python" -I -m venv --without-pip ${modules:+--system-site-packages} "$prefix" || fail "cannot make a virtual environment in $prefix"
+    [ -z "$modules" ] || "$prefix/bin/python" -c "import ${modules// /, }" 2>/dev/null ||
+        fail "$python lacks one of $modules; Debian, Ubuntu: apt-get install python3-grpcio python3-psutil python3-yaml"
     # pip runs from its own wheel: not every Python here has it.
     "$prefix/bin/python" "$(echo "$folder"/wheels/pip-*.whl)/pip" install --quiet --no-index --no-cache-dir \
         --disable-pip-version-check --find-links "$folder/wheels" "gpuagent@EXTRAS@==$version" >"$folder/log" 2>&1 ||
