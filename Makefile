@@ -132,7 +132,7 @@ wheel: $(VENV)/.installed-dev ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist
 
 # REGISTRY=registry.example/me is put before the names; BASE, TORCH, PIP_EXTRA_INDEX_URL and PIP_NO_INDEX are the recipes' arguments.
-# WHEELS is a folder of wheels that pip shall not fetch. ENGINE=podman builds as well. MACHINE=aarch64 builds for that processor, by
+# WHEELS is a folder of wheels that pip shall not fetch. ENGINE=podman builds as well. MACHINE=arm64 builds for that processor, by
 # emulation on another; MACHINE=ppc64le needs a BASE with the packages that docs/deploy/power.md names.
 ENGINE ?= docker
 IMAGES ?= agent collector workloads
@@ -140,7 +140,7 @@ TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGE_ARGUMENTS := BASE TORCH PIP_EXTRA_INDEX_URL PIP_NO_INDEX
 image_arguments = --build-arg VERSION=$(TAG) $(foreach name,$(IMAGE_ARGUMENTS),$(if $(filter command,$(origin $(name))),--build-arg $(name)='$($(name))'))
 
-images: wheel ## Build the images agent, collector and workloads (IMAGES=agent ENGINE=podman MACHINE=aarch64 REGISTRY=… TAG=… TORCH=… KUBECTL=…)
+images: wheel ## Build the images agent, collector and workloads (IMAGES=agent ENGINE=podman MACHINE=arm64 REGISTRY=… TAG=… TORCH=… KUBECTL=…)
 	rm -rf build/images && mkdir -p build/images/wheels
 	cp $$(ls -t dist/gpuagent-*.whl | head -1) $(if $(WHEELS),$(WHEELS)/*.whl) build/images/wheels
 	$(if $(KUBECTL),cp $(KUBECTL) build/images/wheels/kubectl)

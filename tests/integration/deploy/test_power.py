@@ -40,10 +40,12 @@ def installed(request: pytest.FixtureRequest) -> Iterator[Installed]:
     with short_folder() as folder:
         wheels = write_wheels(folder / "wheels", ["gpuagent"])
         there = inside(root, folder)
-        subprocess.run([*there, "python3", "-m", "venv", "--system-site-packages", "gpuagent"], check=True)
-        options = ["--quiet", "--no-index", f"--find-links={wheels}"]
-        pip = [f"{folder}/gpuagent/bin/pip", "install", *options, str(write_wheel(wheels))]
-        subprocess.run([*there, *pip], check=True)
+        # Without pip, and what it compiles: that takes twice the time here, where the system's pip is as good.
+        venv = ["-m", "venv", "--without-pip", "--system-site-packages", "gpuagent"]
+        subprocess.run([*there, "python3", *venv], check=True)
+        options = ["--quiet", "--no-compile", "--no-index", f"--find-links={wheels}"]
+        pip = ["-m", "pip", "--python", "gpuagent/bin/python3", "install", *options, str(write_wheel(wheels))]
+        subprocess.run([*there, "python3", *pip], check=True)
         yield Installed(machine=machine, root=root, program=f"{folder}/gpuagent/bin/gpuagent")
 
 
