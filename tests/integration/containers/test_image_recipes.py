@@ -137,7 +137,9 @@ def test_the_workloads_train_in_their_image(engine: Engine, context: Path) -> No
 
 @EVERYTHING
 @pytest.mark.parametrize(("machine", "architecture"), [("ppc64le", "ppc64le"), ("aarch64", "arm64")])
-def test_the_agent_s_recipe_makes_an_image_for_another_processor(machine: str, podman: Runtime, tmp_path: Path) -> None:
+def test_the_agent_s_recipe_makes_an_image_for_another_processor(
+    machine: str, architecture: str, podman: Runtime, tmp_path: Path
+) -> None:
     """The base is as in docs/deploy/power.md, and what it has is not pinned to the index's versions."""
     engine = "podman", podman.variables["GPUAGENT_PODMAN"].split()
     import_image(engine[1], make_debian(machine), "gpuagent-base", f"--arch={architecture}")
