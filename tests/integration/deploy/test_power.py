@@ -15,7 +15,7 @@ from tests.fault.agent_site import STEPS, steps_written
 from tests.support.containers import short_folder
 from tests.support.emulation import ARCHITECTURES, inside, make_debian
 from tests.support.images import write_wheels
-from tests.support.servers import Node, until
+from tests.support.servers import LIMIT_SECONDS, Node, until
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +58,7 @@ def test_an_agent_there_is_killed_and_every_step_is_stored_once(installed: Insta
     until(lambda: node.ask("SELECT 1 FROM steps LIMIT 1"), "the first step")
     children = psutil.Process(agent.pid).children(recursive=True)
     node.stop(agent, signal.SIGKILL)
-    psutil.wait_procs(children, timeout=60)
+    psutil.wait_procs(children, timeout=LIMIT_SECONDS)
     (run_directory,) = (node.folder / "spool" / "runs").iterdir()
     written = steps_written(run_directory)
     node.run(*installed.command(node, "run", "--", "true"))
