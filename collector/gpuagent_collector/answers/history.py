@@ -14,9 +14,10 @@ from typing import Any
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
 from gpuagent_collector.metrics import BY_NAME, Metric
-from gpuagent_collector.present.answer import Answer, Section
+from gpuagent_collector.present.answer import Answer, Legend, Section
 from gpuagent_collector.present.human import change, significant
-from gpuagent_collector.present.table import Column, Table
+from gpuagent_collector.present.shortening import shorten
+from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import Command
 from gpuagent_collector.runs.data import Facts, Run, load_facts
@@ -24,7 +25,7 @@ from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
 from gpuagent_collector.runs.like import like_key
 from gpuagent_collector.runs.releases import Release, States, find_releases, load_states
-from gpuagent_collector.runs.words import percent, spoken
+from gpuagent_collector.runs.words import distinguishing, percent, spoken
 from gpuagent_collector.statistics.changes import LEAST_PART, find_changes
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
@@ -215,6 +216,9 @@ def _make_series(
     )
 
 
+# Of a history's name, in a table.
+_MOST_CHARACTERS = 36
+
 # The answer names so many changes; the tables have the others.
 _MOST_NAMED = 3
 
@@ -267,13 +271,17 @@ def render(history: History) -> Answer:
     """Return the answer; CSV has a line for each level."""
     tables = [_levels(series, history) for series in history.series]
     both = list(zip(history.series, tables, strict=True))
+    legend = _legend(history)
     return Answer(
         heading=f"History of {spoken(history.metric, history.request.stat)}",
         text=answer(history),
+        parts=[_overview(history), Legend(legend.partition(". ")[0] + ".", "")],
         sections=[
-            *(Section(_heading(series), [table, *_notes(series)]) for series, table in both),
-            Section("How to read this", [_legend(history)]),
+            *(Section(_heading(series), [table, *_notes(series)], is_detail=True) for series, table in both),
+            Section("How to read this", [legend], is_detail=True),
         ],
+        next=_next(history),
+        more="each history with its levels and how to read this",
         facts={
             "metric": history.metric.name,
             "unit": history.unit,
@@ -296,6 +304,39 @@ def render(history: History) -> Answer:
     )
 
 
+def _next(history: History) -> str | None:
+    """Return the command that tests the newest change of a fact that is shown; None: none is."""
+    changed = [level for series in history.series for level in series.levels if level.releases]
+    if not changed:
+        return None
+    newest = max(changed, key=lambda level: level.first)
+    request = history.request
+    chosen = {"--workload": request.workload, "--experiment": request.experiment, "--where": request.where}
+    options = [word for name, value in chosen.items() if value for word in (name, value)]
+    return shlex.join(["collector", "compare", "--before", newest.releases[0].event, *options])
+
+
+def _overview(history: History) -> Table:
+    """Return a row for each history, those that changed first: its level now, and its last change."""
+    names = shorten([*_names(history.series)], _MOST_CHARACTERS)
+    short = {id(series): name for series, name in zip(history.series, names, strict=True)}
+
+    def last_change(series: Series) -> str | None:
+        if not series.is_tested:
+            return "too few runs"
+        return _change(*series.levels[-2:]) if series.levels[1:] else "no change"
+
+    columns = (
+        Column(None, "history", lambda series: short[id(series)], left=True),
+        Column(None, "runs", lambda series: sum(level.runs for level in series.levels)),
+        Column(None, "level", lambda series: series.levels[-1].median, unit=history.unit),
+        Column(None, "since", lambda series: f"{series.levels[-1].first:%Y-%m-%d}"),
+        Column(None, "change", last_change),
+    )
+    ordered = sorted(history.series, key=lambda series: len(series.levels) == 1)
+    return Table(columns, ordered, most=MOST_ROWS)
+
+
 def _levels(series: Series, history: History) -> Table:
     before = {after: level for level, after in pairwise(series.levels)}
     columns = (
@@ -312,12 +353,29 @@ def _levels(series: Series, history: History) -> Table:
     return Table(columns, series.levels, about={name: getattr(series, name) for name in names})
 
 
-def _heading(series: Series) -> str:
+def _settings(series: Series) -> dict[str, str]:
+    """Return everything in which the runs of a series agree, as it is written."""
     given = {name: value for name, value in json.loads(series.parameters).items() if value is not None}
-    named = " ".join([series.workload, *(f"{name}={value}" for name, value in given.items())])
-    if series.command:
-        named += f": {shlex.join(series.command)}"
-    return f"{series.node}: {named} · {series.circumstances}"
+    return {
+        "node": f"{series.node}:",
+        "workload": series.workload,
+        **{name: f"{name}={value}" for name, value in given.items()},
+        "command": shlex.join(series.command or ()),
+        "circumstances": f"· {series.circumstances}",
+    }
+
+
+def _heading(series: Series) -> str:
+    return " ".join(filter(None, _settings(series).values()))
+
+
+def _names(every: Sequence[Series]) -> Iterator[str]:
+    """Yield the node and the workload of each series, with what distinguishes it from the others."""
+    settings = [_settings(series) for series in every]
+    for number, own in enumerate(settings):
+        others = [*settings[:number], *settings[number + 1 :]]
+        chosen = {"node": own["node"], "workload": own["workload"], **distinguishing(own, others)}
+        yield " ".join(str(text) for text in chosen.values() if text)
 
 
 def _notes(series: Series) -> Iterator[str]:

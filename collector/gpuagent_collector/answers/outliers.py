@@ -14,7 +14,7 @@ from gpuagent_collector.metrics import BY_NAME, Better, Metric
 from gpuagent_collector.present.answer import Answer, Section
 from gpuagent_collector.present.human import change, notation, significant
 from gpuagent_collector.present.shortening import shorten
-from gpuagent_collector.present.table import Column, Table
+from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts, Record, Run, load_facts
@@ -432,20 +432,26 @@ _MOST_NAMED = 3
 _MOST_CHARACTERS = 40
 
 
-def answer(outliers: Outliers) -> str:
-    """Return the units to look at first, and what was looked at."""
+def _by_unit(outliers: Outliers) -> dict[str, list[str]]:
+    """Return what is unlike its kind, by unit: facts first, then the most certain figures."""
     by_unit: dict[str, list[str]] = {}
     for oddity in outliers.oddities:
         usual = f", {oddity.share} have {oddity.usual}" if oddity.usual else ""
         by_unit.setdefault(oddity.unit.name, []).append(f"{oddity.what} {oddity.value}{usual}")
     for finding in outliers.findings:
         by_unit.setdefault(finding.unit.name, []).append(f"{finding.metric.title} {_change(finding)}")
+    return by_unit
+
+
+def answer(outliers: Outliers, *, most: int = _MOST_NAMED) -> str:
+    """Return the units to look at first, and what was looked at."""
+    by_unit = _by_unit(outliers)
     seen = f"Tested: {counted(outliers.tests, 'figure')} of {counted(outliers.units, 'unit')}."
     if not by_unit:
         return f"No node or GPU is shown to differ from its kind. {seen}"
-    named = [f"{unit}: {'; '.join(what[:_MOST_NAMED])}" for unit, what in list(by_unit.items())[:_MOST_NAMED]]
-    rest = len(by_unit) - len(named)
-    return ". ".join([*named, *([f"The tables have {rest} more"] if rest else []), seen])
+    number = f"{len(by_unit)} nodes or GPUs differ" if len(by_unit) > 1 else "One node or GPU differs"
+    named = [f"{unit}: {'; '.join(what[:_MOST_NAMED])}." for unit, what in list(by_unit.items())[:most]]
+    return " ".join([f"{number} from others of the same kind.", *named, seen])
 
 
 def _change(finding: Finding) -> str:
@@ -457,19 +463,41 @@ def answer_outliers(ask: Ask, **asked: Any) -> Answer:
     return render(find_outliers(ask, Request(**asked)))
 
 
+def _overview(outliers: Outliers) -> Table:
+    """Return a row for each node and GPU that differs, with what differs most."""
+    columns = (
+        Column(None, "", lambda row: row[0], left=True),
+        Column(None, "differs most in", lambda row: row[1][0], left=True),
+        Column(None, "also in", lambda row: "; ".join(row[1][1:_MOST_NAMED]) or None, left=True),
+    )
+    return Table(columns, [[unit, what] for unit, what in _by_unit(outliers).items()], most=MOST_ROWS)
+
+
+def _next(outliers: Outliers) -> str | None:
+    """Return the command that shows the first GPU's node beside its peers; None: no figure differs."""
+    node = next((one.unit.name.partition(" GPU ")[0] for one in outliers.findings), "")
+    # A node whose name others have too cannot be named alone.
+    return shlex.join(["collector", "peers", node]) if node and "(" not in node else None
+
+
 def render(outliers: Outliers) -> Answer:
     """Return the answer; CSV has a line for each finding and fact."""
     findings, oddities = _findings(outliers), Table(_FACT, outliers.oddities)
+    overview = _overview(outliers)
     tables = (("Figures", findings), ("Facts, not tested", oddities))
     found = [{**line, "what": line["figure"]} for line in findings.records()]
     found += [{**line, "what": line["fact"]} for line in oddities.records()]
     return Answer(
         heading="Nodes and GPUs unlike their kind",
         text=answer(outliers),
+        short=answer(outliers, most=0),
+        parts=[overview] if overview.rows else [],
         sections=[
-            *(Section(heading, [table]) for heading, table in tables if table.rows),
-            Section("How to read this", [_legend(outliers)]),
+            *(Section(heading, [table], is_detail=True) for heading, table in tables if table.rows),
+            Section("How to read this", [_legend(outliers)], is_detail=True),
         ],
+        next=_next(outliers),
+        more="every figure with its test, and how to read this",
         facts={
             "rate": outliers.request.rate,
             "delta": outliers.request.delta,

@@ -9,9 +9,9 @@ from typing import Any
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.metrics import ITEMS, Metric
-from gpuagent_collector.present.answer import Answer, Section
+from gpuagent_collector.present.answer import Answer, Legend, Part, Section
 from gpuagent_collector.present.human import Notation, change, notation, significant
-from gpuagent_collector.present.table import Column, Table
+from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
@@ -275,9 +275,13 @@ def _first(peers: Peers) -> str:
     place = f"{spoken(first.metric, None)}{part} {write(first.value)}"
     if first.percentile is None:
         return f"{place} has no peers."
-    among = f"above {significant(first.percentile, 2)} % of {counted(len(first.peers), 'peer')}"
+    several = len(first.peers) > 1
+    among = f"higher than {significant(first.percentile, 2)} % of {len(first.peers)} peers"
+    for is_beyond, word in ((first.value > max(first.peers), "higher"), (first.value < min(first.peers), "lower")):
+        if is_beyond:
+            among = f"{word} than {f'all {len(first.peers)} peers' if several else 'its only peer'}"
     verdict = {
-        None: "too few for a range",
+        None: "which are too few for a range" if several else "too few for a range",
         False: "inside the range of most of them",
         True: "outside the range of most of them",
     }[first.is_outside]
@@ -299,8 +303,8 @@ def _outside(peers: Peers) -> Iterator[str]:
         expected = significant(sum(1 - place.tolerance.content for place in known if place.tolerance), 2)
         names = f" ({', '.join(outside)})" if outside else ""
         yield (
-            f"{len(outside)} of {counted(len(known), 'other figure')} outside their range{names}: of a sound run, "
-            f"{expected} would be by chance."
+            f"{len(outside)} of {counted(len(known), 'other figure')} {'is' if len(outside) == 1 else 'are'} outside "
+            f"the range{names}; for a sound run {expected} would be by chance."
         )
 
 
@@ -316,16 +320,20 @@ def answer_peers(ask: Ask, **asked: Any) -> Answer:
 def render(peers: Peers) -> Answer:
     """Return the answer; CSV has a line for each figure."""
     run, figures = peers.run, _figures(peers)
-    sections = []
+    parts: list[Part] = []
     if peers.places and (peers.nodes or peers.own_runs):
-        sections.append(Section("Figures", [figures, _legend(peers)]))
+        parts = [figures, Legend("Range: of most sound nodes; !: outside it.", _legend(peers))]
+    sections = []
     if peers.differences:
         title = spoken(peers.places[0].metric, None) if peers.places else "figure"
-        sections.append(Section(f"Where peers differ: {title}", [_differing(peers)]))
+        sections.append(Section(f"Where peers differ: {title}", [_differing(peers)], is_detail=True))
     return Answer(
         heading=f"Peers of {run.run_id}: {run.workload} on {run.device or 'no GPU'}",
         text=answer(peers),
+        parts=parts,
         sections=sections,
+        next=f"collector show {run.run_id}" if any(place.is_outside for place in peers.places) else None,
+        more="every figure, where peers differ, and how to read this",
         facts={
             "run_id": run.run_id,
             "workload": run.workload,
@@ -371,7 +379,7 @@ def _figures(peers: Peers) -> Table:
         Column("peers", value=lambda place: len(place.peers)),
         Column("peers_median", value=lambda place: _median(place.peers)),
         Column(None, "peers (n)", lambda place: counted_median(place.peers, place)),
-        Column(None, "ratio", _ratio),
+        Column(None, "change", _ratio),
         Column("percentile", "percentile", show=lambda share: f"{significant(share, 2)} %"),
         Column(None, "range", range_of),
         Column("range_low", value="tolerance.low"),
@@ -383,8 +391,8 @@ def _figures(peers: Peers) -> Table:
     ]
     # Most runs are the only ones of their kind on their node.
     if peers.own_runs:
-        columns.append(Column(None, "own node (n)", lambda place: counted_median(place.own, place)))
-    return Table(columns, peers.places)
+        columns.append(Column(None, "own node (n)", lambda place: counted_median(place.own, place), wide=True))
+    return Table(columns, peers.places, most=MOST_ROWS)
 
 
 def _ratio(place: Place) -> str | None:

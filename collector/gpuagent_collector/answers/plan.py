@@ -17,8 +17,9 @@ from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
 from gpuagent_collector.metrics import BY_NAME, Metric
 from gpuagent_collector.metrics.result import SERVING, SERVING_METRICS
-from gpuagent_collector.present.answer import Answer, Section
-from gpuagent_collector.present.table import Column, Table, data_table
+from gpuagent_collector.present.answer import Answer, Legend, Section, in_short
+from gpuagent_collector.present.human import significant
+from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Block, Cell, match_runs, tell_apart
 from gpuagent_collector.runs.data import Facts, Run, load_figures
@@ -58,6 +59,25 @@ def repeats_to_differ(spread: float, effect: float, *, power: float, level: floa
 def repeats_to_equal(spread: float, delta: float, *, power: float, level: float, matched: bool = False) -> int | None:
     """Return the same for sides without a difference that shall be called equal to within `delta`."""
     return _fewest(partial(power_to_equal, _in_deviations(delta, spread), level=level, matched=matched), power)
+
+
+# Standard deviations that any number of repeats shows if it can show anything.
+_MOST_DEVIATIONS = 64.0
+
+
+@lru_cache(maxsize=256)
+def least_deviations(repeats: int, *, power: float, level: float, matched: bool) -> float | None:
+    """Return the least difference, in standard deviations, that so many repeats show; None: they show none."""
+    low, high = 0.0, _MOST_DEVIATIONS
+    if not 1 < repeats <= MOST_REPEATS or power_to_differ(high, repeats, level=level, matched=matched) < power:
+        return None
+    while high - low > 1e-3 * high:
+        middle = (low + high) / 2
+        if power_to_differ(middle, repeats, level=level, matched=matched) < power:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def power_to_differ(shift: float, repeats: int, *, level: float, matched: bool = False) -> float:
@@ -234,6 +254,18 @@ class BlockPlan:
     matched: bool
     needs: tuple[Need, ...]
 
+    @property
+    def repeats(self) -> int:
+        """The number of runs that the smallest of its cells has."""
+        return min(len(cell.runs) for cell in self.block.cells)
+
+    def least_effect(self, repeats: int, level: float, *, cautious: bool = False) -> float | None:
+        """Return the share from which on so many repeats show a difference, with the first of POWERS; None: none."""
+        deviations = least_deviations(repeats, power=POWERS[0], level=level, matched=self.matched)
+        return (
+            None if deviations is None else expm1(deviations * (self.spread.cautious if cautious else self.spread.seen))
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -380,20 +412,79 @@ def render(plan: Plan) -> Answer:
     blocks = [each.block for each in plan.blocks]
     return Answer(
         heading=f"Repeats for a new experiment: {spoken(plan.metric, question.stat)}",
-        text=_advice(plan),
+        text=answer(plan),
+        parts=[_overview(plan), Legend("Plan a new experiment: extending an old one finds false differences.", "")],
         sections=[
-            Section(tell_apart(each.block, blocks), [_scatter(each), _repeats(each, plan)]) for each in plan.blocks
+            *(
+                Section(tell_apart(each.block, blocks), [_scatter(each), _repeats(each, plan)], is_detail=True)
+                for each in plan.blocks
+            ),
+            Section("How to read this", [_advice(plan)], is_detail=True),
         ],
+        more="the repeats for each difference, and how to read this",
         facts={
             "metric": plan.metric.name,
             "stat": question.stat,
             "where": question.where,
             "comparisons": question.comparisons,
             "level": question.level,
+            "smallest": data_table(list(_smallest(plan))),
             "needs": needs,
         },
         csv=[needs],
     )
+
+
+# The columns of the first table.
+_REPEATS = (5, 7, 10, 20)
+_SPOKEN_BLOCKS = 3
+
+
+def answer(plan: Plan) -> str:
+    """Return what repeats at hand show, and how many a difference takes."""
+    blocks = [each.block for each in plan.blocks]
+    sentences = [_sentence(each, tell_apart(each.block, blocks), plan) for each in plan.blocks[:_SPOKEN_BLOCKS]]
+    return " ".join(in_short(sentences, most=_SPOKEN_BLOCKS, where="table has"))
+
+
+def _sentence(block: BlockPlan, name: str, plan: Plan) -> str:
+    level, at_hand = plan.question.level, block.repeats
+    shown = []
+    for repeats in sorted({at_hand, _USUAL_REPEATS}):
+        effect = block.least_effect(repeats, level)
+        words = f"{counted(repeats, 'repeat')} a side{', as here,' if repeats == at_hand else ''}"
+        shown.append(f"{words} show {'no difference' if effect is None else f'one of {_share(effect)} or more'}")
+    takes = []
+    for need in block.needs:
+        if need.effect is not None:
+            takes.append(f"{need.as_seen[0] or f'more than {MOST_REPEATS}'} for {percent(need.effect)}")
+    title = spoken(plan.metric, plan.question.stat)
+    repeats = f"It takes {', '.join(takes)} ({percent(POWERS[0])} power)."
+    return f"{name}: of differences in {title}, {'; '.join(shown)}. {repeats}"
+
+
+_USUAL_REPEATS = 7
+
+
+def _share(effect: float) -> str:
+    return f"{significant(100 * effect, 2)} %"
+
+
+def _overview(plan: Plan) -> Table:
+    """Return the differences that some numbers of repeats show, a row for each workload."""
+    blocks = [each.block for each in plan.blocks]
+
+    def smallest(repeats: int, block: BlockPlan) -> str | None:
+        effect = block.least_effect(repeats, plan.question.level)
+        return None if effect is None else f"≥ {_share(effect)}"
+
+    columns = (
+        Column(None, "", lambda each: tell_apart(each.block, blocks), left=True),
+        Column(None, "runs", "runs"),
+        Column(None, "scatter", lambda each: percent(expm1(each.spread.seen))),
+        *(Column(None, f"{repeats} repeats", partial(smallest, repeats)) for repeats in _REPEATS),
+    )
+    return Table(columns, plan.blocks, most=MOST_ROWS)
 
 
 def _advice(plan: Plan) -> str:
@@ -436,6 +527,19 @@ def _repeats(block: BlockPlan, plan: Plan) -> Table:
 def _number(name: str, at: int, need: Need) -> str:
     repeats = getattr(need, name)[at]
     return f"> {MOST_REPEATS}" if repeats is None else str(repeats)
+
+
+def _smallest(plan: Plan) -> Iterator[dict[str, Any]]:
+    for block in plan.blocks:
+        for repeats in sorted({block.repeats, *_REPEATS}):
+            yield {
+                "workload": block.block.workload,
+                "parameters": block.block.parameters,
+                "power": POWERS[0],
+                "repeats": repeats,
+                "effect": block.least_effect(repeats, plan.question.level),
+                "effect_cautious": block.least_effect(repeats, plan.question.level, cautious=True),
+            }
 
 
 def _needs(plan: Plan) -> Iterator[dict[str, Any]]:

@@ -29,7 +29,7 @@ from gpuagent_collector.answers.roofline_points import (
     make_points,
 )
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.present.answer import Answer, Caveat, Part, Section, caveat_sections, in_short, read_warnings
+from gpuagent_collector.present.answer import Answer, Caveat, Part, Section, caveat_sections, in_short
 from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.human import in_unit, significant
 from gpuagent_collector.present.table import Column, Table
@@ -343,15 +343,15 @@ _SPOKEN_POINTS = 3
 _OFTEN_IDLE_PERCENT = 20
 
 
-def answer(study: Study, errors: int, warnings: int) -> str:
-    """Return the performance of the first points, and a pointer to errors and warnings."""
+def answer(study: Study) -> str:
+    """Return the performance of the first points."""
     points = [point for roofline in study.rooflines for point in roofline.points]
     sentences = in_short([_sentence(point) for point in points if point.has_share], most=_SPOKEN_POINTS)
     unknown = [point for point in points if not point.has_share]
     sentences += [_sentence(point) for point in unknown[:1]]
     if unknown[1:]:
         sentences.append(f"So is that of {counted(len(unknown) - 1, 'more point')}.")
-    return " ".join([*sentences, *read_warnings(warnings, errors)])
+    return " ".join(sentences)
 
 
 def _sentence(point: Point) -> str:
@@ -406,7 +406,7 @@ def render(study: Study) -> Answer:
     ]
     return Answer(
         heading=f"Roofline: {' · '.join(dict.fromkeys(roofline.device for roofline in study.rooflines))}",
-        text=answer(study, len(errors), len(caveats)),
+        text=answer(study),
         sections=[*sections, *caveat_sections(errors, heading="Errors")],
         caveats=caveats,
         facts={

@@ -21,7 +21,7 @@ from gpuagent_collector.answers.scaling_curves import (
     study_scaling,
     tell_apart,
 )
-from gpuagent_collector.present.answer import Answer, Caveat, Section, in_short, read_warnings
+from gpuagent_collector.present.answer import Answer, Caveat, Section, in_short
 from gpuagent_collector.present.human import in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
@@ -186,10 +186,10 @@ CHECKS: tuple[Callable[[Study], Iterator[Caveat]], ...] = (
 _SPOKEN_CURVES = 3
 
 
-def answer(study: Study, warnings: int) -> str:
-    """Return the gain of the most ranks of each curve, and a pointer to the warnings."""
+def answer(study: Study) -> str:
+    """Return the gain of the most ranks of each curve."""
     sentences = [_sentence(figures, study.curves) for figures in study.curves]
-    return " ".join([*in_short(sentences, most=_SPOKEN_CURVES), *read_warnings(warnings)])
+    return " ".join(in_short(sentences, most=_SPOKEN_CURVES))
 
 
 def _sentence(figures: CurveFigures, curves: Iterable[CurveFigures]) -> str:
@@ -225,7 +225,7 @@ def render(study: Study) -> Answer:
     workloads = dict.fromkeys(figures.curve.settings.workload for figures in study.curves)
     return Answer(
         heading=f"Scaling: {' · '.join(workloads)}",
-        text=answer(study, len(caveats)),
+        text=answer(study),
         sections=[_section(figures, table, study) for figures, table in both],
         caveats=caveats,
         facts={

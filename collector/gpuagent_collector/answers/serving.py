@@ -14,7 +14,7 @@ from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.compare.figures import values_of_sides
 from gpuagent_collector.compare.matrix import Selection, choose_runs
 from gpuagent_collector.metrics import BY_NAME, Metric
-from gpuagent_collector.present.answer import Answer, Caveat, Part, Section, read_warnings
+from gpuagent_collector.present.answer import Answer, Caveat, Part, Section
 from gpuagent_collector.present.human import in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
@@ -358,9 +358,9 @@ def _places(study: Study, concerns: Any) -> str:
     return f"{', '.join(found[:3])}{f' and {len(found) - 3} more' if len(found) > 3 else ''}"
 
 
-def answer(study: Study, warnings: int) -> str:
-    """Return what each curve says, and a pointer to the warnings."""
-    return " ".join([*(" ".join(_sentences(curve, study)) for curve in study.curves), *read_warnings(warnings)])
+def answer(study: Study) -> str:
+    """Return what each curve says."""
+    return " ".join(sentence for curve in study.curves for sentence in _sentences(curve, study))
 
 
 def _sentences(curve: Curve, study: Study) -> Iterator[str]:
@@ -438,7 +438,7 @@ def render(study: Study) -> Answer:
     tables = [_data(curve, study) for curve in study.curves]
     return Answer(
         heading=f"Serving by {layout.facet.spoken}: {', '.join(sides)}",
-        text=answer(study, len(caveats)),
+        text=answer(study),
         sections=[_section(curve, study) for curve in study.curves],
         caveats=caveats,
         facts={"curves": [_facts(curve, table) for curve, table in zip(study.curves, tables, strict=True)]},

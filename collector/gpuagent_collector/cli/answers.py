@@ -5,7 +5,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,7 @@ class AnswerCommand:
         options: of the command, beside those of all.
         output: the parameter that names a file to write; None: it writes none.
         is_file: whether the file is the answer, which then is not printed.
+        finds_more: whether `--all` makes the function find more; of others it prints all that they found.
     """
 
     details: str
@@ -62,10 +63,11 @@ class AnswerCommand:
     options: Sequence[Options | Decorator]
     output: str | None = None
     is_file: bool = False
+    finds_more: bool = False
 
     def declare(self, command: Any) -> Any:
         """Add the options to a command."""
-        for each in reversed(self.options):
+        for each in reversed(self.options if self.is_file else (*self.options, _ALL)):
             for decorator in reversed(each.decorators if isinstance(each, Options) else (each,)):
                 command = decorator(command)
         return command
@@ -80,9 +82,14 @@ class AnswerCommand:
     def call(self, ask: "Ask", source: str, asked: dict[str, Any]) -> "Answer":
         """Return the answer; of one that is a file, which it writes, nothing."""
         module, _, function = self.function.partition(":")
-        named = {"source": source} if self.is_file else {}
-        found: Answer = getattr(import_module(f"gpuagent_collector.{module}"), function)(ask, **asked, **named)
-        return found
+        answer: Callable[..., Answer] = getattr(import_module(f"gpuagent_collector.{module}"), function)
+        if self.is_file:
+            return answer(ask, **asked, source=source)
+        everything = asked["everything"] if self.finds_more else asked.pop("everything")
+        return replace(answer(ask, **asked), everything=everything)
+
+
+_ALL = click.option("--all", "everything", is_flag=True, help="Show all warnings, tables and explanations.")
 
 
 def command_of(name: str, summary: str) -> click.Command:
@@ -180,8 +187,10 @@ def _millimetres(_context: click.Context, _option: click.Parameter, text: str) -
 _LEAST_MM, _MOST_MM = 60.0, 400.0
 
 
-def _weights(_context: click.Context, _option: click.Parameter, text: str) -> dict[str, float]:
+def _weights(_context: click.Context, _option: click.Parameter, text: str | None) -> dict[str, float] | None:
     """Return the weights in `time=1,cost=2`; a criterion without a number has the weight 1."""
+    if text is None:
+        return None
     weights: dict[str, float] = {}
     for part in text.split(","):
         name, equals, number = (each.strip() for each in part.partition("="))
@@ -216,13 +225,13 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             "gke-l4 --format markdown > l4.md",
         ),
         function="answers.show:answer_show",
+        finds_more=True,
         options=(
             click.argument("name", required=False, metavar="[RUN|PLATFORM|EXPERIMENT|WORKLOAD]"),
             WORKLOAD,
             RUNS,
             STATS,
             EACH,
-            click.option("--all", "everything", is_flag=True, help="Show all metrics and charts."),
             PRICES,
         ),
     ),
@@ -256,6 +265,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             "here.duckdb there.duckdb",
         ),
         function="compare.export:answer_compare",
+        finds_more=True,
         options=(
             *_COMPARED,
             click.option(
@@ -279,7 +289,6 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             _facet("--columns", help="Columns of --table.  [default: that of --by]"),
             EACH,
             click.option("--specs", is_flag=True, help="Print the hardware and software of the sides alone."),
-            click.option("--all", "everything", is_flag=True, help="Show all warnings, metrics, hardware and charts."),
             click.option("--no-series", is_flag=True, help="With --all, leave out the charts over time."),
             PRICES,
         ),
@@ -385,11 +394,9 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             click.option(
                 "--weigh",
                 "weights",
-                default="time",
-                show_default=True,
                 callback=_weights,
                 metavar="NAME[=WEIGHT],...",
-                help="Criteria: time, energy (of the GPUs), cost.",
+                help="Criteria: time, energy (of the GPUs), cost.  [default: time; cost with --prices]",
             ),
             RUNS,
             DELTA,
@@ -454,12 +461,12 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         """,
         examples=("", "resnet50-1f2e3d4c5b", "gpu-node-7 --workload resnet50", "resnet50-1f2e3d4c5b --each gpu --json"),
         function="answers.peers:answer_peers",
+        finds_more=True,
         options=(
             click.argument("name", required=False, metavar="[RUN|NODE]"),
             WORKLOAD,
             RUNS,
             EACH,
-            click.option("--all", "everything", is_flag=True, help="Show every metric."),
         ),
     ),
     "outliers": AnswerCommand(

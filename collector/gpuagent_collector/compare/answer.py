@@ -12,7 +12,7 @@ from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, make_figure
 from gpuagent_collector.compare.tables import grouped, shown_rows
 from gpuagent_collector.metrics import METRICS, Better, Metric
-from gpuagent_collector.present.answer import in_short, read_warnings
+from gpuagent_collector.present.answer import in_short
 from gpuagent_collector.present.human import Notation, change, in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
@@ -48,7 +48,7 @@ def describe_sides(comparison: Comparison, *, most: int) -> str:
     if not sentences:
         sentences = [f"No run has {primary.name}."]
     short = in_short(sentences, most=most, where="table has")
-    return " ".join([f"{what}: values, no test.", *short, *read_warnings(len(comparison.caveats))])
+    return " ".join([f"{what}: values, no test.", *short])
 
 
 def overview_table(comparison: Comparison) -> Table:
@@ -203,19 +203,11 @@ _LOADS = (
 )
 
 
-def short_answer(comparison: Comparison) -> str:
-    """Return the first result of the comparison, with its evidence and the number of other results."""
+def answer(comparison: Comparison, *, most: int = 3) -> str:
+    """Return the results of the comparison, and their evidence; the table has more than `most`."""
     if not comparison.layout.is_compared:
-        return describe_sides(comparison, most=1)
-    return " ".join([*_results(comparison, most=1), *_why(comparison, most=1)])
-
-
-def answer(comparison: Comparison) -> str:
-    """Return the results of the comparison, and their evidence."""
-    if not comparison.layout.is_compared:
-        return describe_sides(comparison, most=_SPOKEN_TESTS)
-    caveats = read_warnings(len(comparison.caveats))
-    return " ".join([*_results(comparison, most=_SPOKEN_TESTS), *_why(comparison, most=_SPOKEN_TESTS), *caveats])
+        return describe_sides(comparison, most=most)
+    return " ".join([*_results(comparison, most=most), *_why(comparison, most=most)])
 
 
 def _results(comparison: Comparison, *, most: int) -> list[str]:

@@ -1,17 +1,21 @@
-"""The parts of the difference between two sides: of a step, of a run or of a server's answer. They add up.
+"""The parts of the difference between two sides: of a step, a run, a server's answer, energy or cost. They add up.
 
 Each run's time is split by its own figures, so that its parts sum to it. A side's parts are the median of its times,
 divided by the medians of their shares in each run. So the parts of both sides differ by what the medians differ by.
-Nothing is guessed: without the figures of a split there is none.
+Energy is power × time and cost is price × time: each factor's part is its difference by the mean of the other's
+medians. Nothing is guessed: without the figures of a split there is none.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 
+from gpuagent_collector.metrics import Metric
 from gpuagent_collector.present.human import Notation, notation, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
+from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN
 from gpuagent_collector.runs.cells import Block, Cell, match_runs
 from gpuagent_collector.runs.data import Facts
 from gpuagent_collector.runs.specs import SpecRow
@@ -70,30 +74,36 @@ KINDS: Mapping[str, Kind] = {
     "start": Kind("start-up", "it takes longer to start", "it starts sooner", ("Image", "Environment", "Python")),
     "first_token": Kind("first token", "the first token takes longer", "the first token comes sooner"),
     "tokens": Kind("further tokens", "further tokens take longer", "further tokens take less time"),
+    "power": Kind("power", "the GPUs draw more power", "the GPUs draw less power", ("GPU power limit", "GPU used")),
+    "price": Kind("price of the nodes", "the nodes cost more an hour", "the nodes cost less an hour"),
+    "time": Kind("time", "the work takes longer", "the work takes less time"),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A part of the time of both sides, in seconds, and its difference with an interval; None: too few runs."""
+    """A part of the difference.
+
+    Attributes:
+        baseline, other: the figures of both sides, in `unit`.
+        difference: what it adds to the other side's time, energy or cost.
+        shift: the difference with its interval.
+    """
 
     name: str
-    baseline_seconds: float
-    other_seconds: float
+    unit: str = "seconds"
+    baseline: float
+    other: float
+    difference: float
     shift: Shift
 
     @property
-    def difference_seconds(self) -> float:
-        """The seconds that it adds to the other side's time."""
-        return self.other_seconds - self.baseline_seconds
-
-    @property
-    def interval_seconds(self) -> tuple[float, float] | None:
+    def interval(self) -> tuple[float, float] | None:
         """The interval of the difference, which has the difference in it; None: too few runs."""
         low, high = self.shift.low, self.shift.high
         if low is None or high is None:
             return None
-        return min(low, self.difference_seconds), max(high, self.difference_seconds)
+        return min(low, self.difference), max(high, self.difference)
 
     @property
     def title(self) -> str:
@@ -106,27 +116,33 @@ class Because:
     """The parts of the difference between a side and the baseline, the largest first.
 
     Attributes:
-        of: that which is divided, such as `step`; an interval is one of its time.
+        of: that which is divided, such as `step`.
+        unit: of the differences.
+        medians: those of the baseline and of the side, whose difference is divided.
     """
 
     block: Block
     side: str
-    baseline: str
     of: str
+    unit: str = "seconds"
+    medians: tuple[float, float]
     parts: tuple[Part, ...]
 
     @property
-    def difference_seconds(self) -> float:
+    def baseline(self) -> str:
+        """The side that the other one is compared with."""
+        return self.block.baseline
+
+    @property
+    def difference(self) -> float:
         """The difference of the medians, which the parts sum to."""
-        return sum(part.difference_seconds for part in self.parts)
+        return sum(part.difference for part in self.parts)
 
     @property
     def lead(self) -> Part | None:
         """The largest part that differs as the whole does, if its interval is on that side of no difference."""
-        first = max(self.parts, key=lambda part: part.difference_seconds * _sign(self.difference_seconds))
-        agrees = (
-            first.difference_seconds * self.difference_seconds > 0 < first.shift.estimate * first.difference_seconds
-        )
+        first = max(self.parts, key=lambda part: part.difference * _sign(self.difference))
+        agrees = first.difference * self.difference > 0 < first.shift.estimate * first.difference
         return first if agrees and first.shift.is_shown else None
 
 
@@ -169,8 +185,68 @@ def find_because(
                 times = [_divide_by_items(*each) for each in zip(times, figures, strict=True)]
             compared = _compare(times, cells, alpha=alpha, unpaired=unpaired)
             what = "item" if by_item else of
-            return Because(block=block, side=side, baseline=block.baseline, of=what, parts=compared)
+            totals = (sum(part.baseline for part in compared), sum(part.other for part in compared))
+            return Because(block=block, side=side, of=what, medians=totals, parts=compared)
     return None
+
+
+# The begin of a metric's name → the work of which it is the energy or the cost; None items: a whole run.
+_WORK: Mapping[str, tuple[str, float | None]] = {
+    "gpu_energy_per_item_": ("item", 1.0),
+    "gpu_energy_run_joules": ("run", None),
+    f"{COST_PER_MILLION_ITEMS.stem}_": ("million items", 1e6),
+    f"{COST_PER_RUN.stem}_": ("run", None),
+}
+
+
+def find_product(
+    block: Block, side: str, facts: Facts, metric: Metric, *, alpha: float, unpaired: bool = False
+) -> Because | None:
+    """Return how much of a difference in energy or cost is the time, and how much is the power or the price.
+
+    None: the metric is no energy or cost, or a side has no figures of it. The other arguments are as for
+    `find_because`.
+    """
+    of, items = next((work for begin, work in _WORK.items() if metric.name.startswith(begin)), ("", None))
+    cells = block.cell(block.baseline), block.cell(side)
+    name, unit, per_second = "power", "watts", 1.0
+    if metric.unit != "joules":
+        name, unit, per_second = "price", f"{metric.unit}/h", 3600.0
+    runs = [_factors(cell, facts, metric, items, name) for cell in cells] if of else []
+    if not all(runs) or not runs:
+        return None
+    wholes = [median(of_run["whole"] for of_run in of_side.values()) for of_side in runs]
+    seconds = [median(of_run["time"] for of_run in of_side.values()) for of_side in runs]
+    rates = [whole / time for whole, time in zip(wholes, seconds, strict=True)]
+    parts = []
+    for factor, values, by in (name, rates, sum(seconds) / 2), ("time", seconds, sum(rates) / 2):
+        shift = _shift_of(factor, runs, cells, alpha=alpha, unpaired=unpaired)
+        low, high = (None if end is None else end * by for end in (shift.low, shift.high))
+        shown = per_second if factor == name else 1.0
+        parts.append(
+            Part(
+                name=factor,
+                unit=unit if factor == name else "seconds",
+                baseline=values[0] * shown,
+                other=values[1] * shown,
+                difference=(values[1] - values[0]) * by,
+                shift=replace(shift, estimate=shift.estimate * by, low=low, high=high),
+            )
+        )
+    parts.sort(key=lambda part: -abs(part.difference))
+    return Because(block=block, side=side, of=of, unit=metric.unit, medians=(wholes[0], wholes[1]), parts=tuple(parts))
+
+
+def _factors(cell: Cell, facts: Facts, metric: Metric, items: float | None, name: str) -> Times:
+    """Return for each run its energy or cost, and the two figures of which it is the product."""
+    found: dict[str, Parts] = {}
+    for run in cell.runs:
+        figures = facts.metrics.get(run.run_id, {})
+        throughput, whole = figures.get("throughput"), figures.get(metric.name)
+        seconds = figures.get("run_seconds") if items is None else throughput and items / throughput
+        if seconds and whole:
+            found[run.run_id] = {"whole": whole, "time": seconds, name: whole / seconds}
+    return found
 
 
 def _split_all(figures: Mapping[str, Metrics], split: "Split") -> Times:
@@ -291,22 +367,27 @@ def _divide_by_items(times: Times, figures: Mapping[str, Metrics]) -> Times:
 def _compare(times: Sequence[Times], cells: Sequence[Cell], *, alpha: float, unpaired: bool) -> tuple[Part, ...]:
     """Return the parts of both sides, those that are nothing on both left out."""
     before, after = map(_shares, times)
-    pairs = [
-        (one.run_id, two.run_id) for one, two in match_runs(*cells) if one.run_id in times[0] and two.run_id in times[1]
-    ]
-    is_matched = not unpaired and len(pairs) >= least_pairs(1, alpha)
     parts = []
     for name in KINDS:
         if not before.get(name) and not after.get(name):
             continue
-        if is_matched:
-            values = [[times[side][pair[side]].get(name, 0.0) for pair in pairs] for side in (0, 1)]
-        else:
-            values = [[of_run.get(name, 0.0) for of_run in of_side.values()] for of_side in times]
-        shift = estimate_shift(values[0], values[1], is_matched, alpha=alpha, scale=Scale.DIFFERENCE)
-        seconds = before.get(name, 0.0), after.get(name, 0.0)
-        parts.append(Part(name=name, baseline_seconds=seconds[0], other_seconds=seconds[1], shift=shift))
-    return tuple(sorted(parts, key=lambda part: -abs(part.difference_seconds)))
+        shift = _shift_of(name, times, cells, alpha=alpha, unpaired=unpaired)
+        one, two = before.get(name, 0.0), after.get(name, 0.0)
+        parts.append(Part(name=name, baseline=one, other=two, difference=two - one, shift=shift))
+    return tuple(sorted(parts, key=lambda part: -abs(part.difference)))
+
+
+def _shift_of(name: str, times: Sequence[Times], cells: Sequence[Cell], *, alpha: float, unpaired: bool) -> Shift:
+    """Return the distance of the runs of both sides in one part, in pairs where there are enough."""
+    pairs = [
+        (one.run_id, two.run_id) for one, two in match_runs(*cells) if one.run_id in times[0] and two.run_id in times[1]
+    ]
+    is_matched = not unpaired and len(pairs) >= least_pairs(1, alpha)
+    if is_matched:
+        values = [[times[side][pair[side]].get(name, 0.0) for pair in pairs] for side in (0, 1)]
+    else:
+        values = [[of_run.get(name, 0.0) for of_run in of_side.values()] for of_side in times]
+    return estimate_shift(values[0], values[1], is_matched, alpha=alpha, scale=Scale.DIFFERENCE)
 
 
 def _shares(times: Times) -> Parts:
@@ -336,20 +417,20 @@ def say(because: Because, preposition: str, specs: Sequence[SpecRow], sides: Seq
     if lead is None:
         return None
     kind = KINDS[lead.name]
-    words = kind.longer if lead.difference_seconds > 0 else kind.shorter
-    scale = notation([because.difference_seconds, *(part.difference_seconds for part in because.parts)], "seconds")
+    words = kind.longer if lead.difference > 0 else kind.shorter
+    scale = notation([because.difference, *(part.difference for part in because.parts)], because.unit)
 
-    def write(seconds: float) -> str:
-        return f"{_signed(seconds, scale, digits=3)} {scale.symbol}"
+    def write(difference: float) -> str:
+        return f"{_signed(difference, scale, digits=3)} {scale.symbol}"
 
-    shown = [part for part in because.parts if part.shift.is_shown]
-    others = [f"{write(part.difference_seconds)} {part.title}" for part in shown if part is not lead][
-        : _MOST_SPOKEN - 1
+    least = abs(lead.difference) * _LEAST_PERCENT / 100
+    shown = [
+        part for part in because.parts if part.shift.is_shown and part is not lead and abs(part.difference) >= least
     ]
-    listed = ", ".join([f"{write(lead.difference_seconds)} is {lead.title}", *others])
-    article = "an" if because.of[0] in "aeiou" else "a"
-    whole = f"of {write(because.difference_seconds)} {article} {because.of}, {listed}"
+    others = [f"{write(part.difference)} {part.title}" for part in shown[: _MOST_SPOKEN - 1]]
+    listed = ", ".join([f"{write(lead.difference)} is {lead.title}", *others])
     where = f"{preposition} {because.side} ".lstrip()
+    whole = f"of {write(because.difference)} per {because.of}, {listed}"
     return " ".join([f"Because {where}{words}: {whole}.", *_touching(because, kind, specs, sides)])
 
 
@@ -364,31 +445,38 @@ def _touching(because: Because, kind: Kind, specs: Sequence[SpecRow], sides: Seq
 
 
 def because_table(because: Because) -> Table:
-    """Return a row for each part, its times in seconds."""
-    seconds = [value for part in because.parts for value in (part.baseline_seconds, part.other_seconds)]
-    scale = notation(seconds, "seconds")
+    """Return a row for each part, its figures in their units."""
+    unit = because.unit
+    same = [value for part in because.parts for value in (part.baseline, part.other) if part.unit == unit]
+
+    def write(name: str, part: Part) -> str:
+        value = getattr(part, name)
+        return notation(same if part.unit == unit else [value], part.unit).write(value)
+
+    scale = notation(same or [part.difference for part in because.parts], unit)
+    share = percent(1 - because.parts[0].shift.alpha)
+    symbol = "" if same else f", {scale.symbol}"
     columns = (
-        Column(
-            "part", f"of {'an' if because.of[0] in 'aeiou' else 'a'} {because.of}", lambda part: part.title, left=True
-        ),
-        Column("baseline_seconds", because.baseline, show=scale.write),
-        Column("side_seconds", because.side, "other_seconds", show=scale.write),
-        Column("difference_seconds"),
-        Column(
-            None, f"difference [{percent(1 - because.parts[0].shift.alpha)}]", lambda part: _with_interval(part, scale)
-        ),
-        Column("low_seconds", value=lambda part: part.interval_seconds and part.interval_seconds[0]),
-        Column("high_seconds", value=lambda part: part.interval_seconds and part.interval_seconds[1]),
+        Column("part", f"per {because.of}", lambda part: part.title, left=True),
+        *([] if same else [Column("unit")]),
+        Column(f"baseline_{unit}" if same else "baseline", value="baseline"),
+        Column(None, because.baseline, partial(write, "baseline")),
+        Column(f"side_{unit}" if same else "side", value="other"),
+        Column(None, because.side, partial(write, "other")),
+        Column(f"difference_{unit}", value="difference"),
+        Column(None, f"difference{symbol} [{share}]", lambda part: _with_interval(part, scale)),
+        Column(f"low_{unit}", value=lambda part: part.interval and part.interval[0]),
+        Column(f"high_{unit}", value=lambda part: part.interval and part.interval[1]),
     )
-    return Table(columns, because.parts, about={"side": because.side, "baseline": because.baseline, "of": because.of})
+    about = {"side": because.side, "baseline": because.baseline, "of": because.of, "unit": unit}
+    return Table(columns, because.parts, about=about)
 
 
 def _with_interval(part: Part, scale: Notation) -> str:
     """Return the difference of a part, and its interval where there is one."""
-    interval = part.interval_seconds
-    bounds = ", ".join(_signed(each, scale) for each in interval) if interval else ABSENT
-    return f"{_signed(part.difference_seconds, scale)} [{bounds}]"
+    bounds = ", ".join(_signed(each, scale) for each in part.interval) if part.interval else ABSENT
+    return f"{_signed(part.difference, scale)} [{bounds}]"
 
 
-def _signed(seconds: float, scale: Notation, *, digits: int = 2) -> str:
-    return f"{'+' if seconds >= 0 else '−'}{significant(abs(seconds) / scale.divisor, digits)}"
+def _signed(difference: float, scale: Notation, *, digits: int = 2) -> str:
+    return f"{'+' if difference >= 0 else '−'}{significant(abs(difference) / scale.divisor, digits)}"

@@ -194,7 +194,7 @@ def find_reasons(figures: Figures, facts: Facts) -> Iterator[Because]:
         )
         # More throughput takes less time; what goes the other way does not explain it.
         is_longer = (shift.estimate > shift.neutral) is whole_runs
-        if because and (because.difference_seconds > 0) is is_longer:
+        if because and (because.difference > 0) is is_longer:
             yield because
 
 

@@ -11,7 +11,6 @@ from gpuagent_collector.compare.answer import (
     overview_table,
     part_figures,
     part_table,
-    short_answer,
     spoken_part,
     value_legend,
     value_table,
@@ -29,7 +28,7 @@ from gpuagent_collector.compare.tables import (
     verdict_legend,
     verdict_table,
 )
-from gpuagent_collector.present.answer import Answer, Bullets, Part, Section, plain
+from gpuagent_collector.present.answer import Answer, Part, Section, plain
 from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask
@@ -40,7 +39,6 @@ from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import counted
 
 # A screen of 24 lines has no room for more.
-_MOST_WARNINGS = 3
 _MOST_VERDICTS = 5
 
 
@@ -87,19 +85,16 @@ def answer_compare(
 
 def render(comparison: Comparison) -> Answer:
     """Return the answer; CSV has a line for each metric of each cell, JSON all but the series."""
-    layout, figures, caveats = comparison.layout, comparison.figures, comparison.caveats
+    layout, figures = comparison.layout, comparison.figures
     heading, parts = first_parts(comparison)
     return Answer(
         heading=heading,
         text=answer(comparison),
         parts=parts,
-        sections=[
-            *because_sections(comparison),
-            *detail_sections(comparison),
-            *course_sections(comparison, phases=True),
-        ],
-        caveats=caveats,
-        brief=None if comparison.request.everything else _summary(comparison),
+        sections=[*part_sections(comparison), *(replace(section, is_detail=True) for section in _details(comparison))],
+        caveats=comparison.caveats,
+        short=answer(comparison, most=1) if layout.is_compared else None,
+        more="the metrics, the hardware and charts over time",
         facts={
             "by": layout.facet.name,
             "sides": layout.sides,
@@ -150,16 +145,19 @@ def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
     layout = comparison.layout
     sides = name_sides(layout.sides, layout.facet)
     if layout.is_compared:
-        return f"Comparison by {layout.facet.spoken}: {sides}", [verdict_table(comparison), verdict_legend(comparison)]
+        verdicts = replace(verdict_table(comparison), most=_MOST_VERDICTS)
+        return f"Comparison by {layout.facet.spoken}: {sides}", [verdicts, verdict_legend(comparison)]
     heading = f"Values of {sides}" if len(layout.sides) == 1 else f"Values by {layout.facet.spoken}: {sides}"
     return heading, [overview_table(comparison)]
 
 
-def because_sections(comparison: Comparison) -> Iterator[Section]:
-    """Yield the parts of each shown difference."""
+def _details(comparison: Comparison) -> Iterator[Section]:
+    """Yield the parts of each shown difference, hardware, metrics and charts."""
     for because in comparison.reasons:
         name = tell_apart(because.block, comparison.layout.blocks)
         yield Section(f"{name}: where the difference comes from", [because_table(because)])
+    yield from detail_sections(comparison)
+    yield from course_sections(comparison, phases=True)
 
 
 def detail_sections(comparison: Comparison, *, most: int | None = None) -> Iterator[Section]:
@@ -170,10 +168,9 @@ def detail_sections(comparison: Comparison, *, most: int | None = None) -> Itera
     yield Section(f"Where{same}", [spec_table(sides, comparison.specs)])
     for block in blocks[:most]:
         legend = (metric_legend if comparison.layout.is_compared else value_legend)(comparison, block)
-        parts = part_table(block, comparison) if comparison.request.each else None
-        further = [part for part in (parts, legend) if part]
         name = tell_apart(block.block, comparison.layout.blocks)
-        yield Section(name, [f"Ran as {describe(block.block)}", *_tables(block, comparison), *further])
+        legends = [legend] if legend else []
+        yield Section(name, [f"Ran as {describe(block.block)}", *_tables(block, comparison), *legends])
     hidden = len(blocks) - (most or len(blocks))
     if hidden > 0:
         yield Section(f"--all shows the metrics of {counted(hidden, 'more setting')}", [])
@@ -187,28 +184,6 @@ def _tables(block: BlockFigures, comparison: Comparison) -> Iterator[Table]:
     for cell in block.block.cells:
         if cell.runs and cell.side != block.block.baseline:
             yield metric_table(block, cell.side, comparison, shown_rows(block, comparison))
-
-
-def _summary(comparison: Comparison) -> list[Section]:
-    """Return what fits on one screen: answer, verdicts and the gravest warnings."""
-    shown, hidden = comparison.caveats[:_MOST_WARNINGS], len(comparison.caveats) - _MOST_WARNINGS
-    more = f"{counted(hidden, 'more warning')}, " if hidden > 0 else ""
-    heading, parts = first_parts(comparison)
-    text = answer(comparison)
-    if comparison.layout.is_compared:
-        text, table = short_answer(comparison), verdict_table(comparison)
-        rows = [*table.rows[:_MOST_VERDICTS]]
-        if len(table.rows) > len(rows):
-            rows.append(f"… {len(table.rows) - len(rows)} more")
-        parts = [replace(table, rows=rows), verdict_legend(comparison).partition("small.")[0] + "small."]
-    # Each warning and its remedy in one line.
-    points = tuple((f"{caveat.text} → {caveat.remedy}", "") for caveat in shown)
-    return [
-        Section(heading, [text, *parts]),
-        *part_sections(comparison),
-        *([Section("Warnings", [Bullets(points=points)])] if points else []),
-        Section(f"--all shows {more}the metrics, the hardware and charts over time", []),
-    ]
 
 
 def part_sections(comparison: Comparison) -> Iterator[Section]:

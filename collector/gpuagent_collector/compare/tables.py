@@ -7,7 +7,7 @@ from itertools import groupby
 
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.figures import BlockFigures, Overall, Row, Test, count
-from gpuagent_collector.present.answer import Answer
+from gpuagent_collector.present.answer import Answer, Legend
 from gpuagent_collector.present.human import Notation, change, notation, ratio
 from gpuagent_collector.present.table import Column, Table, data_table
 from gpuagent_collector.present.values import ABSENT
@@ -72,7 +72,7 @@ def _ratio(row: Test | Overall) -> str:
     return f"{ratio(mean.ratio)} [{bounds}]"
 
 
-def verdict_legend(comparison: Comparison) -> str:
+def verdict_legend(comparison: Comparison) -> Legend:
     """Return the meaning of the verdicts, and the level at which they were tested."""
     figures = comparison.figures
     tests = len(figures.tests)
@@ -88,7 +88,7 @@ def verdict_legend(comparison: Comparison) -> str:
             "Geometric mean: of these ratios, each counted once; not tested. It is in its interval at least "
             f"{percent(1 - figures.alpha)} of the time, for these workloads and no others."
         )
-    return " ".join(sentences)
+    return Legend(sentences[0], " ".join(sentences))
 
 
 def _common_unit(comparison: Comparison) -> str | None:

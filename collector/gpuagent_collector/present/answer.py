@@ -41,16 +41,25 @@ class Verbatim:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Legend:
+    """The meaning of a table: `line` on the first screen, and elsewhere the whole `text`."""
+
+    line: str
+    text: str
+
+
 # A text is a paragraph.
-Part = str | Bullets | Table | Grid | Chart | Verbatim
+Part = str | Bullets | Table | Grid | Chart | Verbatim | Legend
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and its content."""
+    """A heading and its content; the first screen has no details."""
 
     heading: str
     parts: Sequence[Part]
+    is_detail: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +71,10 @@ class Caveat:
     remedy: str
 
 
+# Of the first screen: more have no room in 24 lines.
+_MOST_WARNINGS = 3
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Answer:
     """Everything that a command says, for all formats.
@@ -71,10 +84,13 @@ class Answer:
         text: the sentences of the answer.
         parts: what else is in the first section, after the text.
         sections: the further ones.
-        caveats: the warnings, shown last.
+        caveats: the warnings, the gravest first.
+        next: the command that takes the question further.
         facts: what JSON has between the text and the warnings; tables in it are lists of objects.
         csv: the tables whose rows are CSV's lines.
-        brief: what a terminal shows instead; None: everything.
+        short: the sentences on the first screen; None: all of them.
+        more: what the first screen leaves out, in words.
+        everything: whether a terminal shows the whole answer.
         sides: names that are cut where they are long.
         statements: the SQL behind it, where it says so.
         notes: lines for standard error.
@@ -86,9 +102,12 @@ class Answer:
     parts: Sequence[Part] = ()
     sections: Sequence[Section] = ()
     caveats: Sequence[Caveat] = ()
+    next: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     csv: Sequence[Table] = ()
-    brief: Sequence[Section] | None = None
+    short: str | None = None
+    more: str = ""
+    everything: bool = False
     sides: Sequence[str] = ()
     statements: Sequence[str] = ()
     notes: Sequence[str] = ()
@@ -99,18 +118,31 @@ class Answer:
 
         Args:
             wide: whether there is room for all columns.
-            brief: whether it is for a terminal, which shows less where the answer says so.
+            brief: whether it is the first screen: no details, tables cut, and only the gravest warnings.
         """
-        first = Section(self.heading, [*([self.text] if self.text else []), *self.parts])
-        sections: Sequence[Section] = [first, *self.sections, *caveat_sections(self.caveats)]
+        text = self.short if brief and self.short is not None else self.text
+        sections = [Section(self.heading, [*([text] if text else []), *self.parts])]
+        sections += [section for section in self.sections if not (brief and section.is_detail)]
+        sections += caveat_sections(self.caveats, most=_MOST_WARNINGS if brief else None)
         if self.statements:
             statements = counted(len(self.statements), "statement")
             text = f"--show-sql prints the {statements} of this answer; --json has everything."
-            sections = [*sections, Section("SQL", [text])]
-        if brief and self.brief is not None:
-            sections = self.brief
+            sections.append(Section("SQL", [text]))
+        last = " ".join(self._last_lines(brief=brief))
+        if last:
+            sections[-1] = replace(sections[-1], parts=[*sections[-1].parts, last])
         written = [Section(each.heading, [*_written(each.parts, wide=wide, whole=not brief)]) for each in sections]
         return shorten_sides(written, self.sides)
+
+    def _last_lines(self, *, brief: bool) -> Iterator[str]:
+        """Yield the next command, and what the first screen leaves out."""
+        if self.next:
+            yield f"Next: `{self.next}`."
+        hidden = len(self.caveats) - _MOST_WARNINGS
+        more = [counted(hidden, "more warning")] if hidden > 0 else []
+        more += [self.more] if self.more else []
+        if brief and more:
+            yield f"--all shows {', '.join(more)}."
 
     def record(self) -> dict[str, Any]:
         """Return the object that JSON has."""
@@ -161,6 +193,10 @@ def _flat(value: object) -> object:
 def _written(parts: Sequence[Part], *, wide: bool, whole: bool) -> Iterator[Part]:
     """Yield the parts with their tables as text, and below a table what it does not show."""
     for part in parts:
+        if isinstance(part, Legend):
+            text = part.text if whole else part.line
+            yield from [text] if text else []
+            continue
         if not isinstance(part, Table):
             yield part
             continue
@@ -169,6 +205,8 @@ def _written(parts: Sequence[Part], *, wide: bool, whole: bool) -> Iterator[Part
         rest = () if whole or part.most is None else part.rows[part.most :]
         if rest and part.more:
             yield part.more(rest)
+        elif rest and part.most:
+            yield f"… {counted(len(rest), 'more row')}"
 
 
 def shorten_sides(sections: Sequence[Section], sides: Sequence[str]) -> list[Section]:
@@ -198,24 +236,19 @@ def without_charts(sections: Iterable[Section]) -> Iterator[Section]:
             yield section
 
 
-def caveat_sections(caveats: Sequence[Caveat], *, heading: str = "Warnings") -> Iterator[Section]:
-    """Yield a section with all warnings; nothing without warnings."""
-    if caveats:
-        points = tuple((caveat.text, caveat.remedy) for caveat in caveats)
-        yield Section(heading, (Bullets(points=points),))
+def caveat_sections(
+    caveats: Sequence[Caveat], *, heading: str = "Warnings", most: int | None = None
+) -> Iterator[Section]:
+    """Yield a section with the warnings; nothing without warnings. `most` of them have one line each."""
+    if not caveats:
+        return
+    points = [(caveat.text, caveat.remedy) for caveat in caveats[:most]]
+    if most is not None:
+        points = [(f"{text} → {remedy}", "") for text, remedy in points]
+    yield Section(heading, [Bullets(points=tuple(points))])
 
 
 def in_short(sentences: Sequence[str], *, most: int, where: str = "tables have") -> list[str]:
     """Return the first `most` sentences, and the number of the others."""
     rest = len(sentences) - most
     return [*sentences[:most], *([f"The {where} {rest} more."] if rest > 0 else [])]
-
-
-def read_warnings(warnings: int, errors: int = 0) -> list[str]:
-    """Return the sentence that points to the warnings and errors below; nothing where there are none."""
-    kinds = [
-        counted(number, noun) if number > 1 else noun
-        for number, noun in ((errors, "error"), (warnings, "warning"))
-        if number
-    ]
-    return [f"Read the {' and '.join(kinds)} below before acting on it."] if kinds else []

@@ -12,6 +12,9 @@ from typing import Any
 from gpuagent_collector.present.human import notation, significant
 from gpuagent_collector.present.values import ABSENT
 
+# Of a table on the first screen.
+MOST_ROWS = 12
+
 # Marks a row in which sides differ, in its first column.
 MARK = "≠"
 

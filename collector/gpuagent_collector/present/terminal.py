@@ -51,7 +51,7 @@ def is_wide(console: Console) -> bool:
 
 def print_answer(console: Console, answer: Answer) -> None:
     """Print an answer as wide as the console."""
-    print_sections(console, answer.document(wide=is_wide(console), brief=True))
+    print_sections(console, answer.document(wide=is_wide(console), brief=not answer.everything))
 
 
 def print_sections(console: Console, sections: Iterable[Section]) -> None:

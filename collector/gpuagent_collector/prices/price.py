@@ -111,9 +111,9 @@ class Kind:
         return Metric(name, self.title, unit, _GROUP, self.better, detail=self.detail)
 
 
-COST_PER_RUN = Kind(stem="cost_per_run", title="The whole run")
-COST_PER_EPOCH = Kind(stem="cost_per_epoch", title="An epoch")
-COST_PER_MILLION_ITEMS = Kind(stem="cost_per_million_items", title="A million items")
+COST_PER_RUN = Kind(stem="cost_per_run", title="Cost per run")
+COST_PER_EPOCH = Kind(stem="cost_per_epoch", title="Cost per epoch")
+COST_PER_MILLION_ITEMS = Kind(stem="cost_per_million_items", title="Cost per million items")
 ITEMS_PER_MONEY = Kind(
     stem="items_per", title="Items for the money", unit="items/{}", better=Better.HIGHER, detail=True
 )

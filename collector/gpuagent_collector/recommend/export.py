@@ -1,25 +1,29 @@
 """A recommendation in words, as a document of paragraphs and tables, and in every format."""
 
+import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from gpuagent_collector.compare import comparison
 from gpuagent_collector.compare import export as comparing
+from gpuagent_collector.compare.because import because_table, say
 from gpuagent_collector.compare.comparison import compare
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound, Limit
-from gpuagent_collector.present.answer import Answer, Section, read_warnings
-from gpuagent_collector.present.human import notation, ratio, significant
-from gpuagent_collector.present.table import Column, Table
+from gpuagent_collector.present.answer import Answer, Legend, Part, Section
+from gpuagent_collector.present.human import change, notation, ratio, significant
+from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.recommend.ranking import Ranking, Standing
+from gpuagent_collector.recommend.ranking import Criterion, Ranking, Standing
 from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, recommend
-from gpuagent_collector.runs.cells import describe, tell_apart
-from gpuagent_collector.runs.words import interval, write_shift
+from gpuagent_collector.runs.cells import Layout, describe, tell_apart
+from gpuagent_collector.runs.words import interval, percent, write_shift
 from gpuagent_collector.statistics.shift import Scale
 from gpuagent_collector.statistics.verdicts import Verdict
+from gpuagent_common.text import counted
 
 # The tables have the others.
 _SPOKEN_RANKINGS = 3
@@ -35,89 +39,150 @@ LIMITS = {
     Limit.COMMUNICATION: "communication",
 }
 
-_LEAST = {"time": "takes the least time", "energy": "takes the least energy of its GPUs", "cost": "costs the least"}
+
+@dataclass(frozen=True, slots=True)
+class _Verbs:
+    """The words of a criterion: for the best side, for the others beside it, and for what is cheaper in it."""
+
+    least: str
+    more: str
+    less: str
 
 
-def answer(recommendation: Recommendation) -> str:
-    """Return the recommendation, its evidence, and what bounds the workload."""
-    preposition = recommendation.layout.facet.preposition
-    pairs = recommendation.reasoned
+_VERBS = {
+    "time": _Verbs("is fastest", "takes {} as long", "faster"),
+    "energy": _Verbs("takes the least energy of its GPUs", "takes {} as much", "more economical"),
+    "cost": _Verbs("costs least", "costs {} as much", "cheaper"),
+}
+_SEVERAL = _Verbs("does best", "scores {} as much", "better")
+
+
+def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> str:
+    """Return the recommendation, its evidence, and where the difference comes from; the tables have more."""
+    layout = recommendation.layout
     sentences: list[str] = []
-    for ranking, reasons in pairs[:_SPOKEN_RANKINGS]:
-        sentences += [_choice(ranking, recommendation), *_behind(ranking), *_break_even(ranking, recommendation)]
-        sentences += why(reasons, preposition)
-    if len(pairs) > _SPOKEN_RANKINGS:
-        sentences.append(f"The tables have {len(pairs) - _SPOKEN_RANKINGS} more.")
-    return " ".join([*sentences, *read_warnings(len(recommendation.caveats))])
+    for (ranking, reasons), because in zip(recommendation.reasoned[:most], recommendation.because, strict=False):
+        sentences += _choice(ranking, recommendation)
+        if because:
+            said = say(because, layout.facet.preposition, recommendation.specs, layout.sides)
+            sentences += [said] if said else []
+        # One reason is enough for the first screen.
+        sentences += why(reasons, layout.facet.preposition) if most > 1 or not because else []
+    more = len(recommendation.rankings) - most
+    if more > 0:
+        sentences.append(f"The tables have {counted(more, 'more setting')}.")
+    return " ".join(sentences)
 
 
-def _choice(ranking: Ranking, recommendation: Recommendation) -> str:
-    """Return the side on which it should run, or the sides between which the runs do not decide."""
-    block, preposition = (
-        tell_apart(ranking.block, recommendation.layout.blocks),
-        recommendation.layout.facet.preposition,
-    )
+def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
+    """Yield the side on which it should run, or between which sides the runs do not decide, and what it costs there."""
+    block = tell_apart(ranking.block, recommendation.layout.blocks)
+    weights = recommendation.weights
+    verbs = _VERBS[next(iter(weights))] if len(weights) == 1 else _SEVERAL
     tied = [standing for standing in ranking.standings if standing.is_tied]
-    weights = recommendation.request.weights
-    named = [f"{name} (weight {significant(weight)})" for name, weight in weights.items()]
-    least = _LEAST[next(iter(weights))] if len(weights) == 1 else f"does best by {_join_words(named, 'and')}"
-    if len(tied) == 1:
-        best = tied[0]
-        taken = [
-            f"{notation([best.medians[one.name]], one.unit).write(best.medians[one.name])} {one.per}"
-            for one in ranking.criteria
-            if one.name in weights
-        ]
-        evidence = f"{', '.join(taken)}, median of {best.runs} runs"
-        return f"{block}: run it {preposition} {best.side}, where it {least} ({evidence})."
-    verdicts = {standing.judgement.verdict for standing in tied if standing.judgement}
-    reason = ": they are the same" if verdicts == {Verdict.EQUAL} else ""
-    reason = ": the runs are too few to decide" if Verdict.TOO_FEW in verdicts else reason
-    sides = _join_words([standing.side for standing in tied], "or")
-    settle = f" Repeats on {ranking.unsettled} would help a new experiment most." if ranking.unsettled else ""
-    return f"{block}: nothing shows whether it {least} {preposition} {sides}{reason}.{settle}"
-
-
-def _behind(ranking: Ranking) -> Iterator[str]:
     behind = [standing for standing in ranking.standings if not standing.is_tied]
-    listed = [f"{standing.side} {_times(standing)}" for standing in behind[:_SPOKEN_SIDES]]
-    more = [f"{len(behind) - len(listed)} more after them"] if len(behind) > len(listed) else []
-    if listed:
-        yield f"Against {ranking.standings[0].side}: {_join_words([*listed, *more], 'and')}."
+    if len(tied) > 1:
+        yield from _tie(ranking, block, tied, recommendation)
+        if behind:
+            yield f"{_listed(behind, verbs)}, beside {tied[0].side}."
+    else:
+        by = "" if verbs is not _SEVERAL else f" by {_join_words([*map(_weighed, weights.items())], 'and')}"
+        where = f"{recommendation.layout.facet.preposition or 'with'} {tied[0].side}"
+        taken = ", ".join(_taken(tied[0], one) for one in ranking.criteria if one.name in weights)
+        yield f"{block} {verbs.least}{by} {where}: {taken} (median of {tied[0].runs} runs); {_listed(behind, verbs)}."
+        if list(weights) == ["cost"]:
+            yield from _break_even(behind[0])
+    sides = [standing.side for standing in ranking.standings[:2]]
+    others = [one.name for one in ranking.criteria if one.name not in weights and one.name != "energy"]
+    yield from (f"{_compare(ranking, name, sides)}." for name in others if len(tied) == 1 and name in ranking.judged)
 
 
-def _break_even(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
-    """Yield the share of its price at which the second side would cost as much as the best, where only cost counts."""
-    behind = [standing for standing in ranking.standings if not standing.is_tied and standing.judgement]
-    if list(recommendation.request.weights) != ["cost"] or not behind or not behind[0].judgement:
+def _weighed(weight: tuple[str, float]) -> str:
+    return f"{weight[0]} (weight {significant(weight[1])})"
+
+
+def _taken(standing: Standing, one: Criterion) -> str:
+    return f"{notation([standing.medians[one.name]], one.unit).write(standing.medians[one.name])} per {one.per}"
+
+
+def _tie(ranking: Ranking, block: str, tied: Sequence[Standing], recommendation: Recommendation) -> Iterator[str]:
+    """Yield the cheaper of sides without a measurable difference, and how large a difference could be."""
+    weights, sides = recommendation.weights, [standing.side for standing in tied]
+    what = _join_words(list(weights), "and")
+    shifts = [standing.judgement.shift for standing in tied if standing.judgement]
+    verdicts = {standing.judgement.verdict for standing in tied if standing.judgement}
+    if verdicts == {Verdict.EQUAL}:
+        bound = f": they are equal to within {percent(recommendation.request.delta)}"
+    elif any(shift.low is None or shift.high is None or shift.scale is not Scale.RATIO for shift in shifts):
+        bound = ": the runs are too few to decide"
+    else:
+        largest = max(max(shift.high or 1, 1 / (shift.low or 1)) for shift in shifts)
+        bound = f": one of {change(largest).lstrip('+')} could hide"
+    tie = f"no measurable difference in {what} between {_join_words(sides, 'and')}{bound}"
+    cheaper = None
+    if "cost" in ranking.judged and "cost" not in weights:
+        cheaper = _compare(ranking, "cost", sorted(sides, key=lambda side: _median(ranking, side, "cost"))[:2])
+    if cheaper and "no measurable" not in cheaper:
+        yield f"{block}: {cheaper}, and there is {tie}."
         return
-    shift = behind[0].judgement.shift
-    if shift.scale is Scale.RATIO and shift.low and shift.high:
-        ends = f"{significant(100 / shift.high)} to {significant(100 / shift.low)} %"
-        yield f"{behind[0].side} would cost as much at {significant(100 / shift.estimate)} % of its price ({ends})."
+    yield f"{block}: {tie}."
+    if ranking.unsettled:
+        yield f"Repeat on {ranking.unsettled} first; it would narrow the result most."
+
+
+def _median(ranking: Ranking, side: str, criterion: str) -> float:
+    return next(standing.medians[criterion] for standing in ranking.standings if standing.side == side)
+
+
+def _compare(ranking: Ranking, criterion: str, sides: Sequence[str]) -> str:
+    """Return which of two sides takes less of a criterion that is not weighed, or that nothing shows it."""
+    judgement = ranking.judgement(criterion, *sides)
+    if judgement is None or judgement.verdict is not Verdict.DIFFERS:
+        return f"There is no measurable difference in {criterion} between {_join_words(sides, 'and')}"
+    first, second = sorted(sides, key=lambda side: _median(ranking, side, criterion))
+    one = next(one for one in ranking.criteria if one.name == criterion)
+    less, more = (notation([_median(ranking, side, criterion)], one.unit) for side in (first, second))
+    figures = [scale.write(_median(ranking, side, criterion)) for scale, side in ((less, first), (more, second))]
+    return f"{first} is {_VERBS[criterion].less} ({figures[0]} per {one.per} against {figures[1]})"
+
+
+def _listed(behind: Sequence[Standing], verbs: _Verbs) -> str:
+    """Return how much more the sides behind the best take."""
+    listed = [f"{one.side} {verbs.more.format(_times(one))}" for one in behind[:_SPOKEN_SIDES]]
+    if behind[0].judgement:
+        listed[0] += f" ({interval(behind[0].judgement.shift)})"
+    rest = len(behind) - len(listed)
+    return ", ".join([*listed, *([f"{rest} more after them"] if rest else [])])
 
 
 def _times(standing: Standing) -> str:
     if standing.judgement is None or standing.judgement.shift.scale is not Scale.RATIO:
-        return "more"
+        return "more than"
     shift = standing.judgement.shift
-    return f"{ratio(shift.estimate)} times as much ({interval(shift)}, {standing.runs} runs)"
+    return f"{ratio(shift.estimate)} times"
+
+
+def _break_even(second: Standing) -> Iterator[str]:
+    """Yield the share of its price at which the second side would cost as much as the best."""
+    shift = second.judgement.shift if second.judgement else None
+    if shift and shift.scale is Scale.RATIO and shift.low and shift.high:
+        ends = f"{significant(100 / shift.high)} to {significant(100 / shift.low)} %"
+        yield f"{second.side} would break even at {significant(100 / shift.estimate)} % of its price ({ends})."
 
 
 def why(reasons: Sequence[Reasons], preposition: str) -> list[str]:
-    """Return the bounds of a workload on each side, and the sides where none is shown: a sentence each."""
-    shown = [
-        f"{preposition.capitalize()} {one.side} it is bound by {_join_words([*map(_bound, one.shown)], 'and')}."
-        for one in reasons
-        if one.shown
-    ]
+    """Return the bottleneck of a workload on each side, and the sides where none is shown, in one sentence."""
+    where = f"{preposition or 'with'}"
+    shown = [f"{_join_words([*map(_bound, one.shown)], 'and')} {where} {one.side}" for one in reasons if one.shown]
     silent = [one.side for one in reasons if not one.shown]
-    return [*shown, *([f"What bounds it {preposition} {_join_words(silent, 'or')} is not shown."] if silent else [])]
+    unknown = f"could not be determined {where} {_join_words(silent, 'or')}"
+    if not shown:
+        return [f"The bottleneck {unknown}."]
+    return [f"The bottleneck is {_join_words(shown, 'and')}{f'; it {unknown}' if silent else ''}."]
 
 
 def _bound(bound: Bound) -> str:
-    percent = "" if bound.percent is None else f"{significant(bound.percent)} %; "
-    return f"{LIMITS[bound.limit]} ({bound.sign}: {percent}shown from {significant(bound.threshold_percent, 2)} %)"
+    return LIMITS[bound.limit] + ("" if bound.percent is None else f" ({significant(bound.percent)} %)")
 
 
 def _join_words(texts: Sequence[str], word: str) -> str:
@@ -139,22 +204,50 @@ def answer_recommend(ask: Ask, **asked: Any) -> Answer:
 
 def render(recommendation: Recommendation) -> Answer:
     """Return the answer; CSV has a line for each side of each block."""
-    layout = recommendation.layout
+    layout, first = recommendation.layout, recommendation.rankings[0]
+    bounds = Section("Bottlenecks", [part for pair in recommendation.reasoned for part in _bounds(*pair, layout)])
+    causes = [because_table(because) for because in recommendation.because if because]
     return Answer(
         heading=f"Where to run {recommendation.request.workload}, by {layout.facet.name}",
         text=answer(recommendation),
-        sections=[_section(*pair, recommendation) for pair in recommendation.reasoned],
+        short=answer(recommendation, most=1),
+        parts=[_standings(first), _legend(first, recommendation)],
+        sections=[
+            *(
+                Section(tell_apart(ranking.block, layout.blocks), [_standings(ranking)], is_detail=True)
+                for ranking in recommendation.rankings[1:]
+            ),
+            *(Section("Where the difference comes from", [table], is_detail=True) for table in causes),
+            replace(bounds, parts=[*bounds.parts, bounds_legend()], is_detail=True),
+        ],
         caveats=recommendation.caveats,
+        next=_next(recommendation),
+        more="what bounds each side and how to read this",
         facts={
             "workload": recommendation.request.workload,
             "by": layout.facet.name,
-            "weights": recommendation.request.weights,
+            "weights": recommendation.weights,
             "delta": recommendation.request.delta,
             "rankings": [_facts(*pair) for pair in recommendation.reasoned],
+            "because": [{**(table.about or {}), "parts": table} for table in causes],
         },
         csv=[_data(*pair, layout.facet.name) for pair in recommendation.reasoned],
         sides=layout.sides,
     )
+
+
+def _next(recommendation: Recommendation) -> str:
+    """Return the command that shows the difference between the first two sides, or how many repeats would."""
+    request, (first, second, *_) = recommendation.request, recommendation.rankings[0].standings
+    chosen = {"--experiment": request.experiment, "--where": request.where}
+    options = [word for name, value in chosen.items() if value for word in (name, value)]
+    if second.is_tied:
+        return shlex.join(["collector", "plan", request.workload, *options])
+    by = [] if request.by == "platform" else ["--by", request.by]
+    prices = ["--prices", request.prices.source] if request.prices else []
+    sides = ["--", first.side, second.side] if "-" in (first.side[0], second.side[0]) else [first.side, second.side]
+    asked = ["--workload", request.workload, *options, *by, *prices]
+    return shlex.join(["collector", "compare", *asked, *sides])
 
 
 def _verdict(standing: Standing) -> str:
@@ -212,17 +305,10 @@ def _shown_limits(bounds: Sequence[Bound]) -> str:
     return " ".join(bound.limit.value for bound in bounds if bound.is_shown)
 
 
-def _section(ranking: Ranking, reasons: Sequence[Reasons], recommendation: Recommendation) -> Section:
-    return Section(
-        tell_apart(ranking.block, recommendation.layout.blocks),
-        [
-            f"Ran as {describe(ranking.block)}",
-            _standings(ranking),
-            _legend(ranking, recommendation),
-            bounds_table(reasons),
-            bounds_legend(),
-        ],
-    )
+def _bounds(ranking: Ranking, reasons: Sequence[Reasons], layout: Layout) -> Iterator[Part]:
+    if len(layout.blocks) > 1:
+        yield f"{tell_apart(ranking.block, layout.blocks)}:"
+    yield bounds_table(reasons)
 
 
 def _standings(ranking: Ranking) -> Table:
@@ -233,10 +319,10 @@ def _standings(ranking: Ranking) -> Table:
     columns += [Column(None, one.name, f"medians.{one.name}", unit=one.unit) for one in ranking.criteria]
     columns += [
         Column(None, "score [interval]", _score),
-        Column(None, "P(best)", lambda one: _chance(one.chances.get("score"))),
+        Column(None, "P(best)", lambda one: _chance(one.chances.get("score")), wide=True),
         Column(None, "verdict", _verdict),
     ]
-    return Table(columns, ranking.standings)
+    return Table(columns, ranking.standings, most=MOST_ROWS)
 
 
 def _score(standing: Standing) -> str:
@@ -250,23 +336,24 @@ def _chance(share: float | None) -> str:
     return "< 1 %" if share < 0.01 else "> 99 %" if share > 0.99 else f"{100 * share:.0f} %"
 
 
-def _legend(ranking: Ranking, recommendation: Recommendation) -> str:
-    weights = recommendation.request.weights
+def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
+    weights, prices = recommendation.weights, recommendation.request.prices
     weighed = next(iter(weights))
     if len(weights) > 1:
-        weighed = f"geometric mean of {', '.join(f'{name} (weight {significant(w)})' for name, w in weights.items())}"
-    titles = ", ".join(f"{one.what} of {one.per}" for one in ranking.criteria)
+        weighed = f"geometric mean of {', '.join(map(_weighed, weights.items()))}"
+    titles = ", ".join(f"{one.what} per {one.per}" for one in ranking.criteria)
+    line = f"Score: {weighed}, against the best side's."
     sentences = [
-        f"Medians over runs: {titles}. Score: {weighed}, against the best side's. Verdicts as in "
-        "`collector compare`, but all pairs are tested together; sides that are not shown to differ from the best "
-        "share its place."
+        f"Ran as {describe(ranking.block)}. Medians over runs: {titles}. {line} Verdicts as in `collector compare`, "
+        "but all pairs are tested together; sides that are not shown to differ from the best share its place."
     ]
     if any(standing.chances for standing in ranking.standings):
         sentences.append(
-            "P(best): share of bootstrap samples of nodes and their runs in which the side is best. It is no test, is "
-            "too sure with few runs, and with one node a side says nothing about others."
+            "P(best), in wide tables: share of bootstrap samples of nodes and their runs in which the side is best. It "
+            "is no test, is too sure with few runs, and with one node a side says nothing about others."
         )
     if any(standing.is_efficient is not None for standing in ranking.standings):
+        line += f" {_MARK}: no other side takes less of everything."
         sentences.append(
             f"{_MARK}: in the Pareto set: no other side takes as little of everything, and is shown to take less of "
             "something."
@@ -274,12 +361,12 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> str:
     if ranking.unranked:
         sentences.append(f"Not ranked, because some of these figures are missing: {', '.join(ranking.unranked)}.")
     if "cost" not in {one.name for one in ranking.criteria}:
-        prices = recommendation.request.prices
         reason = f"{prices.source} has no prices of these nodes in one currency" if prices else "give --prices FILE"
         sentences.append(f"Cost is unknown: {reason}.")
-    elif recommendation.request.prices:
-        sentences.append(f"Prices: {recommendation.request.prices.described}.")
-    return " ".join(sentences)
+        line += f" {sentences[-1]}" if prices else ""
+    elif prices:
+        sentences.append(f"Prices: {prices.described}.")
+    return Legend(line, " ".join(sentences))
 
 
 def bounds_table(reasons: Sequence[Reasons]) -> Table:

@@ -10,7 +10,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuagent_collector.metrics import Metric
+from gpuagent_collector.metrics import BY_NAME, Metric
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN, Kind, currencies_of
 from gpuagent_collector.runs.cells import Block, Cell, match_runs
 from gpuagent_collector.runs.data import Facts
@@ -80,6 +80,7 @@ class Criterion:
         what: its name in words.
         per: the amount of work that it is of.
         unit: a unit of metrics.
+        metric: of its energy or cost; None: it is a time.
         of: returns its value from a run's figures, above 0; None: unknown.
     """
 
@@ -87,6 +88,7 @@ class Criterion:
     what: str
     per: str
     unit: str
+    metric: Metric | None
     of: Callable[[Metrics], float | None]
 
 
@@ -94,8 +96,8 @@ def find_criteria(block: Block, facts: Facts) -> tuple[Criterion, ...]:
     """Return the criteria of a block: per item where at least two of its sides have a throughput, else per run."""
     with_items = [cell for cell in block.cells if any(facts.values(cell.runs, "throughput"))]
     if len(with_items) >= 2:
-        return (*_BY_ITEM, *_cost(COST_PER_MILLION_ITEMS, "a million items", facts.derived))
-    return (*_BY_RUN, *_cost(COST_PER_RUN, "a run", facts.derived))
+        return (*_BY_ITEM, *_cost(COST_PER_MILLION_ITEMS, "million items", facts.derived))
+    return (*_BY_RUN, *_cost(COST_PER_RUN, "run", facts.derived))
 
 
 def _cost(kind: Kind, per: str, derived: Sequence[Metric]) -> tuple[Criterion, ...]:
@@ -104,7 +106,9 @@ def _cost(kind: Kind, per: str, derived: Sequence[Metric]) -> tuple[Criterion, .
     if len(currencies) != 1:
         return ()
     metric = kind.metric(currencies.pop())
-    return (Criterion(name="cost", what="cost", per=per, unit=metric.unit, of=_metric_reader(metric.name)),)
+    return (
+        Criterion(name="cost", what="cost", per=per, unit=metric.unit, metric=metric, of=_metric_reader(metric.name)),
+    )
 
 
 def _metric_reader(name: str) -> Callable[[Metrics], float | None]:
@@ -118,15 +122,21 @@ def _seconds_per_item(metrics: Metrics) -> float | None:
 
 
 _ENERGY = "GPUs' energy"
+
+
+def _energy(metric: str, per: str) -> Criterion:
+    return Criterion(
+        name="energy", what=_ENERGY, per=per, unit="joules", metric=BY_NAME[metric], of=_metric_reader(metric)
+    )
+
+
 _BY_ITEM = (
-    Criterion(name="time", what="time", per="an item", unit="seconds", of=_seconds_per_item),
-    Criterion(
-        name="energy", what=_ENERGY, per="an item", unit="joules", of=_metric_reader("gpu_energy_per_item_joules")
-    ),
+    Criterion(name="time", what="time", per="item", unit="seconds", metric=None, of=_seconds_per_item),
+    _energy("gpu_energy_per_item_joules", "item"),
 )
 _BY_RUN = (
-    Criterion(name="time", what="time", per="a run", unit="seconds", of=_metric_reader("run_seconds")),
-    Criterion(name="energy", what=_ENERGY, per="a run", unit="joules", of=_metric_reader("gpu_energy_run_joules")),
+    Criterion(name="time", what="time", per="run", unit="seconds", metric=None, of=_metric_reader("run_seconds")),
+    _energy("gpu_energy_run_joules", "run"),
 )
 
 
@@ -170,6 +180,7 @@ class Ranking:
         criteria: those for which some side has a figure.
         unranked: sides with runs that lack a weighed criterion.
         unsettled: of several sides that share the first place, the one whose score is least certain.
+        judged: by the name of each criterion that all sides have, the verdict on each two of them.
     """
 
     block: Block
@@ -177,6 +188,12 @@ class Ranking:
     standings: tuple[Standing, ...]
     unranked: tuple[str, ...]
     unsettled: str | None
+    judged: Mapping[str, "Judged"]
+
+    def judgement(self, criterion: str, side: str, other: str) -> Judgement | None:
+        """Return the verdict on two sides by a criterion alone, the lower against the higher; None: it is unknown."""
+        judged = self.judged.get(criterion, {})
+        return judged.get((side, other)) or judged.get((other, side))
 
 
 # Side → run_id → value; every side has some.
@@ -213,7 +230,7 @@ def rank(
     contests = [contest for block in blocks if (contest := _contest(block, facts, weights))]
     by_score = _judge([(contest.block, contest.scores) for contest in contests], delta, alpha)
     return tuple(
-        _ranking(contest, judged, _find_pareto_set(contest, delta, alpha), _draw(contest))
+        _ranking(contest, judged, _judge_criteria(contest, delta, alpha), _draw(contest))
         for contest, judged in zip(contests, by_score, strict=True)
     )
 
@@ -277,17 +294,24 @@ def _match_values(block: Block, values: Values, sides: Pair, needed: int) -> Sid
     return Sides(list(first.values()), list(second.values()))
 
 
-def _find_pareto_set(contest: _Contest, delta: float, alpha: float) -> Mapping[str, bool] | None:
+def _judge_criteria(contest: _Contest, delta: float, alpha: float) -> Mapping[str, Judged]:
+    """Return the verdicts by each criterion that all sides have."""
+    judged = {}
+    for name, values in contest.taken.items():
+        if all(side in values for side in contest.scores):
+            shared = {side: values[side] for side in contest.scores}
+            # Each criterion separately: with few repeats all of them together could show nothing.
+            (judged[name],) = _judge([(contest.block, shared)], delta, alpha)
+    return judged
+
+
+def _find_pareto_set(contest: _Contest, judged: Mapping[str, Judged]) -> Mapping[str, bool] | None:
     """Return whether each side is in the Pareto set, by the criteria that all have; None: these are fewer than two."""
     sides = list(contest.scores)
-    common = [values for values in contest.taken.values() if all(side in values for side in sides)]
-    if len(common) < 2:
+    if len(judged) < 2:
         return None
-    shared = [{side: values[side] for side in sides} for values in common]
-    # Each criterion separately: with few repeats all of them together could show nothing.
-    judged = [each for values in shared for each in _judge([(contest.block, values)], delta, alpha)]
-    differing = {pair for each in judged for pair, one in each.items() if one.verdict is Verdict.DIFFERS}
-    medians = {side: [median(values[side].values()) for values in shared] for side in sides}
+    differing = {pair for each in judged.values() for pair, one in each.items() if one.verdict is Verdict.DIFFERS}
+    medians = {side: [median(contest.taken[name][side].values()) for name in judged] for side in sides}
 
     def dominates(one: str, other: str) -> bool:
         is_nowhere_worse = all(own <= theirs for own, theirs in zip(medians[one], medians[other], strict=True))
@@ -313,7 +337,8 @@ def _draw(contest: _Contest) -> Drawn:
     return drawn
 
 
-def _ranking(contest: _Contest, judged: Judged, efficient: Mapping[str, bool] | None, drawn: Drawn) -> Ranking:
+def _ranking(contest: _Contest, judged: Judged, by_criterion: Mapping[str, Judged], drawn: Drawn) -> Ranking:
+    efficient = _find_pareto_set(contest, by_criterion)
     best, *others = contest.scores
     chances = {name: share_best(medians) for name, medians in drawn.items()}
     judgements = {best: None, **{side: judged[best, side] for side in others}}
@@ -321,6 +346,7 @@ def _ranking(contest: _Contest, judged: Judged, efficient: Mapping[str, bool] | 
     scores = drawn.get("score", {})
     return Ranking(
         unsettled=least_certain({side: scores[side] for side in tied}) if scores and len(tied) > 1 else None,
+        judged=by_criterion,
         block=contest.block,
         criteria=contest.criteria,
         standings=tuple(

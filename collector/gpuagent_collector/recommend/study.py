@@ -1,10 +1,11 @@
 """A recommendation: from the request to rankings, the reasons for them and warnings."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import comb
 
 from gpuagent_collector.answers.roofline_points import Trial, find_ceilings, load_trials, make_points
+from gpuagent_collector.compare.because import Because, find_because, find_product
 from gpuagent_collector.compare.caveats import OF_TESTS
 from gpuagent_collector.compare.caveats import find_caveats as find_caveats_of_comparison
 from gpuagent_collector.compare.figures import Evidence, compute_figures
@@ -20,7 +21,7 @@ from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, fir
 from gpuagent_collector.runs.data import Facts, Record, load_facts, load_runs
 from gpuagent_collector.runs.facets import Facet, find_facet
 from gpuagent_collector.runs.find import ROOFS, find_runs
-from gpuagent_collector.runs.specs import spec_rows
+from gpuagent_collector.runs.specs import SpecRow, spec_rows
 from gpuagent_collector.statistics.shift import least_runs
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
@@ -87,13 +88,15 @@ def _roof_percents(trials: Sequence[Trial], ceilings: Iterable[Trial]) -> tuple[
     )
 
 
-def find_caveats(layout: Layout, facts: Facts, rankings: Sequence[Ranking], request: "Request") -> tuple[Caveat, ...]:
+def find_caveats(
+    layout: Layout, facts: Facts, specs: tuple[SpecRow, ...], rankings: Sequence[Ranking], request: "Request"
+) -> tuple[Caveat, ...]:
     """Return every warning that applies."""
     evidence = Evidence(
         layout=layout,
         facts=facts,
         figures=compute_figures(layout, facts, metric=None, delta=request.delta),
-        specs=spec_rows(layout, facts),
+        specs=specs,
         asked={
             "--by": request.by,
             "--workload": request.workload,
@@ -138,7 +141,7 @@ class Request:
         by: name of the facet to choose a value of; several are comma-separated.
         experiment: only runs of this; None: all.
         where: only runs that satisfy this SQL condition on the view `runs`; None: all.
-        weights: name of each criterion that counts → its weight, above 0.
+        weights: name of each criterion that counts → its weight, above 0; None: cost where it is known, else time.
         delta: the share that counts as equal, above 0.
         prices: of nodes and electricity; None: unknown.
     """
@@ -147,7 +150,7 @@ class Request:
     by: str = "platform"
     experiment: str | None = None
     where: str | None = None
-    weights: Mapping[str, float]
+    weights: Mapping[str, float] | None = None
     delta: float = 0.02
     prices: Prices | None = None
 
@@ -157,15 +160,20 @@ class Recommendation:
     """A recommendation with everything that is shown of it.
 
     Attributes:
+        weights: those that counted.
         rankings: at least one.
+        because: for each ranking, where the difference between the best side and the next comes from.
         reasons: for each ranking, the bounds of the workload on each of its sides, in their order.
     """
 
     request: Request
     layout: Layout
     facts: Facts
+    weights: Mapping[str, float]
     rankings: tuple[Ranking, ...]
     reasons: tuple[tuple[Reasons, ...], ...]
+    because: tuple[Because | None, ...]
+    specs: tuple[SpecRow, ...]
     caveats: tuple[Caveat, ...]
 
     @property
@@ -196,31 +204,55 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
         )
     layout = lay_out(runs, facet, sides)
     facts = with_costs(ask, load_facts(ask, layout.run_ids), request.prices)
-    rankings = rank(layout.blocks, facts, request.weights, delta=request.delta, alpha=0.05 / layout.looks)
-    if not rankings:
-        raise GpuAgentError(_nothing_to_rank(request))
+    alpha = 0.05 / layout.looks
+    for weights in [request.weights] if request.weights else [{"cost": 1.0}, {"time": 1.0}]:
+        rankings = rank(layout.blocks, facts, weights, delta=request.delta, alpha=alpha)
+        if rankings:
+            break
+    else:
+        raise GpuAgentError(_nothing_to_rank(request, weights))
+    specs = tuple(spec_rows(layout, facts))
     blocks = [ranking.block for ranking in rankings]
     return Recommendation(
         request=request,
         layout=layout,
         facts=facts,
+        weights=weights,
         rankings=rankings,
         reasons=tuple(
             tuple(one for standing in ranking.standings for one in of_block if one.side == standing.side)
             for ranking, of_block in zip(rankings, find_reasons(ask, facet, blocks, facts), strict=True)
         ),
-        caveats=find_caveats(layout, facts, rankings, request),
+        because=tuple(_find_because(ranking, facts, weights) for ranking in rankings),
+        specs=specs,
+        caveats=find_caveats(layout, facts, specs, rankings, request),
     )
 
 
-def _nothing_to_rank(request: Request) -> str:
-    wanted = " and ".join(request.weights)
+def _find_because(ranking: Ranking, facts: Facts, weights: Mapping[str, float]) -> Because | None:
+    """Return where the difference between the best side and the first one behind comes from, as `compare` does."""
+    behind = next((standing for standing in ranking.standings if not standing.is_tied), None)
+    if behind is None or behind.judgement is None or len(weights) > 1:
+        return None
+    sides = ranking.standings[0].side, behind.side
+    block = replace(ranking.block, cells=tuple(map(ranking.block.cell, sides)))
+    criterion = next(one for one in ranking.criteria if one.name in weights)
+    alpha = behind.judgement.shift.alpha
+    if criterion.metric:
+        because = find_product(block, behind.side, facts, criterion.metric, alpha=alpha)
+    else:
+        because = find_because(block, behind.side, facts, whole_runs=criterion.per == "run", alpha=alpha)
+    return because if because and because.difference > 0 else None
+
+
+def _nothing_to_rank(request: Request, weights: Mapping[str, float]) -> str:
+    wanted = " and ".join(weights)
     remedy = {
         "cost": "give --prices FILE (see docs/cost.md)",
         "energy": "energy needs a GPU that reports its power",
         "time": "only runs that succeeded count",
     }
-    lacking = next(name for name in ("cost", "energy", "time") if name in request.weights)
-    if "cost" in request.weights and request.prices:
+    lacking = next(name for name in ("cost", "energy", "time") if name in weights)
+    if "cost" in weights and request.prices:
         remedy["cost"] = f"{request.prices.source} may have no entry for them, or two currencies"
     return f"no two sides with like runs both have {wanted}: {remedy[lacking]}"

@@ -55,7 +55,7 @@ def write_answer(report: Report) -> Iterator[Markup]:
     verdicts = verdict_table(comparison)
     pictures = _ratios([_shift(row) for row in verdicts.rows], comparison)
     yield table(verdicts.grid(), "Verdicts", pictures=pictures)
-    yield prose(f"{verdict_legend(comparison)} {_PICTURES}", class_="quiet")
+    yield prose(f"{verdict_legend(comparison).text} {_PICTURES}", class_="quiet")
 
 
 def _ratios(shifts: Sequence[Shift | None], comparison: Comparison) -> Pictures:

@@ -66,3 +66,11 @@ def test_an_answer_is_as_it_was_reviewed(
 
 def _rounded(number: re.Match[str]) -> str:
     return f"{float(number.group()):.9g}"
+
+
+FIRST_SCREENS = ("compare", "plan", "recommend", "recommend-prices", "peers", "outliers", "history")
+
+
+@pytest.mark.parametrize("name", FIRST_SCREENS)
+def test_a_first_screen_fits_into_24_lines(name: str) -> None:
+    assert len((GOLDENS / f"{name}.{QUICK}").read_text().strip().splitlines()) < 24

@@ -84,8 +84,8 @@ def test_parts_sum_to_the_difference_of_the_medians(traced: bool) -> None:
     because = explain(before, after)
     assert because is not None
     medians = [median(run["step_seconds"] for run in side) for side in (before, after)]
-    assert sum(part.difference_seconds for part in because.parts) == pytest.approx(medians[1] - medians[0])
-    for side, name in zip(medians, ("baseline_seconds", "other_seconds"), strict=True):
+    assert sum(part.difference for part in because.parts) == pytest.approx(medians[1] - medians[0])
+    for side, name in zip(medians, ("baseline", "other"), strict=True):
         assert sum(getattr(part, name) for part in because.parts) == pytest.approx(side)
 
 
@@ -107,7 +107,7 @@ def test_steps_of_different_sizes_are_compared_by_item() -> None:
     because = explain(small, large)
     assert because is not None
     assert because.of == "item"
-    assert because.difference_seconds < 0
+    assert because.difference < 0
     assert because.lead is not None
     assert because.lead.name == "idle"
 

@@ -1,6 +1,6 @@
 """Answers as a terminal and other formats show them."""
 
-from gpuagent_collector.present.answer import Answer
+from gpuagent_collector.present.answer import Answer, Bullets, Caveat, Legend, Section
 from gpuagent_collector.present.table import Column, Grid, Table
 
 
@@ -11,3 +11,31 @@ def test_a_table_of_which_a_terminal_shows_no_row_is_a_line_there() -> None:
     (section,) = answer.document()
     assert isinstance(section.parts[1], Grid)
     assert answer.lines() == [{"name": "a"}]
+
+
+def test_the_first_screen_has_no_details_and_names_what_else_there_is() -> None:
+    caveats = [Caveat(code=f"c{number}", text=f"warning {number}", remedy="do") for number in range(5)]
+    rows = [{"name": str(number)} for number in range(20)]
+    answer = Answer(
+        heading="Answer",
+        text="whole",
+        short="short",
+        parts=[Table([Column("name", "name")], rows, most=12), Legend("line", "long legend")],
+        sections=[Section("Details", ["detail"], is_detail=True), Section("Seen", ["seen"])],
+        caveats=caveats,
+        next="collector show",
+        more="the details",
+    )
+    first, seen, warnings = answer.document(brief=True)
+    text, grid, rest, legend = first.parts
+    assert (text, legend, seen.heading) == ("short", "line", "Seen")
+    assert isinstance(grid, Grid) and len(grid.rows) == 12
+    assert "8 more rows" in str(rest)
+    bullets, last = warnings.parts
+    assert isinstance(bullets, Bullets) and [len(bullets.points), bullets.points[0][1]] == [3, ""]
+    assert "`collector show`" in str(last)
+    assert "--all shows 2 more warnings, the details" in str(last)
+    whole = answer.document()
+    assert [section.heading for section in whole] == ["Answer", "Details", "Seen", "Warnings"]
+    assert whole[0].parts[0] == "whole" and whole[0].parts[-1] == "long legend"
+    assert "--all" not in str(whole[-1].parts)
