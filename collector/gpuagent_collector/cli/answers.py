@@ -297,8 +297,9 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         details="""
         Of METRICs, dots are medians over runs with 95 % intervals, bars have values, time draws the median runs'
         curves, and steps what runs report by step, such as the loss. KIND is roofline, scaling, serving, frontier
-        (time against energy and cost), split (of memory-limit) or collectives. Sides and runs are chosen as in
-        `collector compare`. Limits of latency are for serving; without them, those of the runs count.
+        (time against energy and cost), because (parts of a difference), split (of memory-limit) or collectives.
+        Sides and runs are chosen as in `collector compare`. Limits of latency are for serving; without them,
+        those of the runs count.
         """,
         examples=(
             "throughput satori openshift -o throughput.pdf",
@@ -307,6 +308,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             "gpu_utilization_percent --each gpu --max -o gpus.pdf",
             "loss --kind steps --by environment -o loss.pdf",
             "roofline --workload resnet50 -o roofline.pdf",
+            "because --by device -o because.pdf",
             "collectives --by node -o links.pdf",
             "serving --by parameter:server --ttft 200 -o serving.pdf",
             "frontier --by device --prices prices.yaml -o frontier.pdf",

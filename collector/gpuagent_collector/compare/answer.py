@@ -1,14 +1,15 @@
 """The answer of a comparison in words: one paragraph."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import product
 from math import log
 from typing import Any
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.because import say
-from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.compare.comparison import Comparison, cost_row
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, make_figure
 from gpuagent_collector.compare.tables import grouped, shown_rows
 from gpuagent_collector.metrics import METRICS, Better, Metric
@@ -34,16 +35,20 @@ def describe_sides(comparison: Comparison, *, most: int) -> str:
     what = f"One side only ({layout.sides[0]})" if len(layout.sides) == 1 else f"Described by {layout.facet.spoken}"
     sentences = []
     for block in comparison.figures.blocks:
-        row = next((row for row in block.rows if row.metric.name == primary.name), None)
-        for side, figure in row.figures.items() if row else ():
+        priced = cost_row(block)
+        rows = [row for row in block.rows if row.metric.name == primary.name or row is priced]
+        for row, side in product(rows, (cell.side for cell in block.block.cells)):
+            figure = row.figures.get(side)
+            if figure is None:
+                continue
             name = tell_apart(block.block, layout.blocks, briefly=True)
             where = "" if layout.facet.describes or len(layout.sides) == 1 else f" {layout.facet.preposition} {side}"
-            scale = notation([figure.median], row.unit if row else "")
+            scale = notation([figure.median], row.unit)
             spread = ""
             if figure.runs > 1:
                 spread = f", the median of {figure.runs:,} runs from {scale.write_bare(figure.lowest)}"
                 spread += f" to {scale.write_bare(figure.highest)}"
-            title = spoken(primary, comparison.request.stat)
+            title = spoken(row.metric, comparison.request.stat)
             sentences.append(f"{name}: {title} is {scale.write(figure.median)}{where}{spread}.")
     if not sentences:
         sentences = [f"No run has {primary.name}."]
@@ -207,7 +212,28 @@ def answer(comparison: Comparison, *, most: int = 3) -> str:
     """Return the results of the comparison, and their evidence; the table has more than `most`."""
     if not comparison.layout.is_compared:
         return describe_sides(comparison, most=most)
-    return " ".join([*_results(comparison, most=most), *_why(comparison, most=most)])
+    results, costs = _results(comparison, most=most), _costs(comparison, most=most)
+    # Without a difference in time the cheaper side is the answer.
+    decides = any(test.judgement.verdict is Verdict.DIFFERS for test in comparison.figures.tests)
+    said = [*results, *costs] if decides else [*costs, *results]
+    return " ".join([*said, *_why(comparison, most=most)])
+
+
+def _costs(comparison: Comparison, *, most: int) -> Iterator[str]:
+    """Yield the difference in cost of the first two sides of each block, where prices are known."""
+    where, blocks = comparison.layout.facet.preposition, comparison.figures.blocks
+    priced = [(block.block, row) for block in blocks if (row := cost_row(block)) and row.shifts]
+    for block, row in priced[:most] if comparison.figures.primary.group != "Cost" else ():
+        side, shift = next(iter(row.shifts.items()))
+        this, that = (f"{where} {name}".lstrip() for name in (side, block.baseline))
+        figures = [row.figures[name].median for name in (side, block.baseline)]
+        write = notation(figures, row.unit).write
+        title = f"{tell_apart(block, comparison.layout.blocks, briefly=True)}: the {spoken(row.metric, None)}"
+        evidence = f"{write(figures[0])} and {write(figures[1])}, {interval(shift)}"
+        if shift.is_shown and shift.scale is Scale.RATIO:
+            yield f"{title} is {_by_ratio(shift.estimate, row.metric)} {this} than {that} ({evidence})."
+        else:
+            yield f"{title} has no measurable difference between {side} and {block.baseline} ({evidence})."
 
 
 def _results(comparison: Comparison, *, most: int) -> list[str]:

@@ -472,6 +472,35 @@ def because_table(because: Because) -> Table:
     return Table(columns, because.parts, about=about)
 
 
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bar of a waterfall: from where to where, in the unit of the difference; `name` None: a side's whole."""
+
+    title: str
+    name: str | None
+    begin: float
+    end: float
+
+
+def waterfall(because: Because) -> list[Bar]:
+    """Return the bars from the baseline to the other side, each part where the one before it ends."""
+    first, last = because.medians
+    bars = [Bar(because.baseline, None, 0.0, first)]
+    for part in because.parts:
+        bars.append(Bar(part.title, part.name, bars[-1].end, bars[-1].end + part.difference))
+    return [*bars, Bar(because.side, None, 0.0, last)]
+
+
+def describe_bars(bars: Sequence[Bar], unit: str) -> tuple[Notation, list[str]]:
+    """Return the notation of the bars, and what each says: a side's whole, or what a part adds."""
+    scale = notation([bar.end for bar in bars], unit)
+    texts = []
+    for bar in bars:
+        difference = f"{_signed(bar.end - bar.begin, scale, digits=3)} {scale.symbol}"
+        texts.append(difference if bar.name else scale.write(bar.end))
+    return scale, texts
+
+
 def _with_interval(part: Part, scale: Notation) -> str:
     """Return the difference of a part, and its interval where there is one."""
     bounds = ", ".join(_signed(each, scale) for each in part.interval) if part.interval else ABSENT

@@ -3,14 +3,22 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gpuagent_collector.choices import PartKind, Stat
-from gpuagent_collector.compare.because import Because, find_because
+from gpuagent_collector.compare.because import Because, find_because, find_product
 from gpuagent_collector.compare.caveats import find_caveats
-from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES, Evidence, Figures, compute_figures
+from gpuagent_collector.compare.figures import (
+    DEFAULT_PRIMARIES,
+    BlockFigures,
+    Evidence,
+    Figures,
+    Row,
+    compute_figures,
+)
 from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.present.answer import Caveat
-from gpuagent_collector.prices.price import Prices
+from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN, Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Layout, choose_sides, lay_out
@@ -178,24 +186,37 @@ class Comparison:
     reasons: tuple[Because, ...]
 
 
+def cost_row(block: BlockFigures) -> Row | None:
+    """Return the cost of a block: per million items, else per run; None: it is unknown, or in several currencies."""
+    for kind in (COST_PER_MILLION_ITEMS, COST_PER_RUN):
+        rows = [row for row in block.rows if row.metric.name.startswith(f"{kind.stem}_")]
+        if len(rows) == 1:
+            return rows[0]
+    return None
+
+
 def find_reasons(figures: Figures, facts: Facts) -> Iterator[Because]:
-    """Yield where each shown difference of the throughput or the duration comes from, as far as that is known."""
-    if figures.primary.name not in DEFAULT_PRIMARIES:
-        return
+    """Yield where each shown difference of speed, duration, energy or cost comes from, as far as that is known."""
+    primary, whole_runs = figures.primary, figures.primary.name == "run_seconds"
+    parts_of = partial(find_because, facts=facts, alpha=figures.alpha, unpaired=figures.unpaired, whole_runs=whole_runs)
+    factors_of = partial(find_product, facts=facts, alpha=figures.alpha, unpaired=figures.unpaired)
+    costs = {id(block.block): cost_row(block) for block in figures.blocks}
     for test in figures.tests:
-        shift, whole_runs = test.judgement.shift, figures.primary.name == "run_seconds"
-        if not shift.is_shown:
-            continue
-        because = find_because(
-            *(test.block, test.other.side, facts),
-            whole_runs=whole_runs,
-            alpha=figures.alpha,
-            unpaired=figures.unpaired,
-        )
-        # More throughput takes less time; what goes the other way does not explain it.
-        is_longer = (shift.estimate > shift.neutral) is whole_runs
-        if because and (because.difference > 0) is is_longer:
+        shift, of_side = test.judgement.shift, (test.block, test.other.side)
+        if shift.is_shown and primary.name in DEFAULT_PRIMARIES:
+            because = parts_of(*of_side)
+            # More throughput takes less time; what goes the other way does not explain it.
+            is_longer = (shift.estimate > shift.neutral) is whole_runs
+            if because and (because.difference > 0) is is_longer:
+                yield because
+        elif shift.is_shown and (because := factors_of(*of_side, metric=primary)):
             yield because
+        cost = costs[id(test.block)]
+        of_cost = cost and cost.shifts.get(test.other.side)
+        if cost and of_cost and of_cost.is_shown and cost.metric.name != primary.name:
+            because = factors_of(*of_side, metric=cost.metric)
+            if because:
+                yield because
 
 
 def compare(ask: Ask, request: Request) -> Comparison:

@@ -10,9 +10,10 @@ from gpuagent_collector.answers import scaling_curves as scaling
 from gpuagent_collector.answers.scaling_curves import By
 from gpuagent_collector.answers.serving import study_serving
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.compare.comparison import Request
+from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.compare.matrix import Selection, choose_runs, stats_in, tabulate_runs
 from gpuagent_collector.metrics import BY_NAME, hint_at
+from gpuagent_collector.plot.because import draw_because
 from gpuagent_collector.plot.by_step import draw_by_step, names_by_step
 from gpuagent_collector.plot.frontier import draw_frontier
 from gpuagent_collector.plot.over_time import CURVES, MOST_LINES, draw_over_time, find_charts
@@ -126,6 +127,7 @@ def _parts_of(asked: PlotRequest, *known: PartKind) -> PartKind | None:
     kind, name = asked.request.each, asked.names[0]
     if kind and kind not in known:
         what, *others = _PARTS[name]
+        others = others or ["leave --each out"]
         remedy = f"try {', '.join(f'--each {each.value}' for each in known)}" if known else others[0]
         raise MisuseError(f"--each {kind.value} is not for {name}: {what}; {remedy}")
     return kind
@@ -137,6 +139,7 @@ _PARTS = {
     "scaling": ("a speed-up is of whole runs", "`plot step_seconds --each rank --by parameter:ranks` has each rank"),
     "frontier": ("energy and cost are of whole runs", "`plot gpu_power_watts --each gpu` has each GPU"),
     "serving": ("latencies are of whole runs", "`plot gpu_power_watts --each gpu` has each GPU"),
+    "because": ("its parts are of whole runs",),
     "split": ("a stack is split over GPUs of one rank",),
     "collectives": ("bandwidths are of all ranks together", "`show` has each pair of ranks"),
 }
@@ -159,6 +162,11 @@ def _draw_frontier(ask: Ask, asked: PlotRequest) -> Picture:
     _parts_of(asked)
     chosen = choose_runs(ask, asked.request, find_facet(asked.rows))
     return draw_frontier(chosen, asked.width_mm, delta=asked.request.delta)
+
+
+def _draw_because(ask: Ask, asked: PlotRequest) -> Picture:
+    _parts_of(asked)
+    return draw_because(compare(ask, replace(asked.request, series=False)), asked.width_mm)
 
 
 def _draw_split(ask: Ask, asked: PlotRequest) -> Picture:
@@ -185,6 +193,7 @@ WHOLE = {
     "scaling": _draw_scaling,
     "serving": _draw_serving,
     "frontier": _draw_frontier,
+    "because": _draw_because,
     "split": _draw_split,
     "collectives": _draw_collectives,
 }

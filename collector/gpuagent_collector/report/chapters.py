@@ -12,6 +12,7 @@ from gpuagent_collector import __version__
 from gpuagent_collector.answers import profile, roofline, scaling, serving
 from gpuagent_collector.answers.show import details_table, output_section
 from gpuagent_collector.compare.answer import answer, part_table, value_legend, value_table
+from gpuagent_collector.compare.because import because_table
 from gpuagent_collector.compare.comparison import Comparison, Request
 from gpuagent_collector.compare.figures import BlockFigures, Overall, Row, Test
 from gpuagent_collector.compare.matrix import matrix_table
@@ -25,6 +26,7 @@ from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.price import currencies_of
 from gpuagent_collector.recommend.export import bounds_legend, bounds_table, why
+from gpuagent_collector.report.figures.because import because_figure
 from gpuagent_collector.report.figures.costs import cost_figures
 from gpuagent_collector.report.figures.distributions import runs_figure, steps_figure
 from gpuagent_collector.report.figures.kernels import kernels_figure
@@ -56,6 +58,11 @@ def write_answer(report: Report) -> Iterator[Markup]:
     pictures = _ratios([_shift(row) for row in verdicts.rows], comparison)
     yield table(verdicts.grid(), "Verdicts", pictures=pictures)
     yield prose(f"{verdict_legend(comparison).text} {_PICTURES}", class_="quiet")
+    for because in comparison.reasons[:MOST_BLOCKS]:
+        name = tell_apart(because.block, comparison.layout.blocks)
+        yield heading(f"{name}: where the difference comes from")
+        yield chart(because_figure(because, comparison.layout.sides))
+        yield folded("Its parts", table(because_table(because).grid(), f"{name}: parts of the difference"))
 
 
 def _ratios(shifts: Sequence[Shift | None], comparison: Comparison) -> Pictures:

@@ -8,23 +8,29 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.compare.because import Because, find_because
+from gpuagent_collector.compare.because import Because, because_table, find_because, find_product, waterfall
+from gpuagent_collector.metrics import BY_NAME
+from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS
 from gpuagent_collector.runs.cells import Block, Cell
-from gpuagent_collector.runs.data import Run, load_facts
+from gpuagent_collector.runs.data import Facts, Run, load_facts
 
 RUNS = 7
 Figures = dict[str, float]
 
 
 def explain(before: list[Figures], after: list[Figures], *, whole_runs: bool = False) -> Because | None:
+    block, facts = lay_out_sides(before, after)
+    return find_because(block, "after", facts, whole_runs=whole_runs, alpha=0.05)
+
+
+def lay_out_sides(before: list[Figures], after: list[Figures]) -> tuple[Block, Facts]:
     sides = {"before": before, "after": after}
     metrics = {f"{side}-{number}": run for side, runs in sides.items() for number, run in enumerate(runs)}
     cells = [
         Cell(side=side, runs=tuple(_run(side, n) for n in range(len(runs))), others={}) for side, runs in sides.items()
     ]
     facts = replace(load_facts(lambda _sql, _parameters=(): [], []), metrics=metrics)
-    block = Block(workload="mnist", parameters={}, held={}, cells=tuple(cells))
-    return find_because(block, "after", facts, whole_runs=whole_runs, alpha=0.05)
+    return Block(workload="mnist", parameters={}, held={}, cells=tuple(cells)), facts
 
 
 def _run(side: str, number: int) -> Run:
@@ -172,3 +178,31 @@ def test_sides_with_other_kinds_of_figures_are_split_by_what_they_have_in_common
     because = explain(traced, sampled)
     assert because is not None
     assert "kernels" not in {part.name for part in because.parts}
+
+
+FACTORS = {"time": {"seconds": 1.3}, "power": {"watts": 1.3}, "price": {"price": 1.3}}
+
+
+@pytest.mark.parametrize("cause", FACTORS)
+def test_energy_and_cost_are_divided_into_their_two_factors(cause: str) -> None:
+    chance = random.Random(1)
+    energy, cost = BY_NAME["gpu_energy_per_item_joules"], COST_PER_MILLION_ITEMS.metric("USD")
+
+    def make(**changed: float) -> Figures:
+        seconds = 1e-3 * chance.uniform(0.98, 1.02) * changed.get("seconds", 1.0)
+        watts = 300 * chance.uniform(0.98, 1.02) * changed.get("watts", 1.0)
+        dollars = changed.get("price", 1.0) / 3600 * seconds * 1e6
+        return {"throughput": 1 / seconds, energy.name: watts * seconds, cost.name: dollars}
+
+    sides = [make() for _ in range(RUNS)], [make(**FACTORS[cause]) for _ in range(5)]
+    for metric in (energy, cost):
+        block, facts = lay_out_sides(*sides)
+        because = find_product(block, "after", facts, metric, alpha=0.05)
+        assert because is not None
+        before, after = (median(run[metric.name] for run in side) for side in sides)
+        assert sum(part.difference for part in because.parts) == pytest.approx(after - before)
+        assert [bar.end for bar in waterfall(because)][-2:] == pytest.approx([after, after])
+        if {part.name for part in because.parts} >= {cause}:
+            assert because.lead is not None and because.lead.name == cause
+    hourly = next(line for line in because_table(because).records() if line["unit"] == "USD/h")
+    assert hourly["baseline"] == pytest.approx(1.0)
