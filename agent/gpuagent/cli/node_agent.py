@@ -152,7 +152,7 @@ def report_undelivered(agent: "Agent") -> bool:
         if agent.config.beside:
             later = f"run `collector import {agent.spool_directory}` on the collector's machine"
         is_known = agent.uplink.last_error or agent.uplink.trouble
-        late = "" if is_known else f": {agent.config.collector} did not take them in time"
+        late = "" if is_known else f": {agent.config.collector} did not accept the data in time"
         click.echo(
             f"gpuagent: {agent.undelivered} messages wait in {agent.spool_directory}{late}; {later}",
             err=True,

@@ -72,7 +72,7 @@ class Report:
             lost = Outcome(status=RunStatus.FAILED, reason="the agent in the pod ended without a word")
             return lost if self.container_reason in ("Completed", "Error") else replace(found, exit_code=None)
         if own.undelivered and own.status == RunStatus.SUCCEEDED.value:
-            reason = f"the collector did not take {own.undelivered} messages before the pod ended"
+            reason = f"the collector did not accept {own.undelivered} messages before the pod ended"
             return Outcome(status=RunStatus.FAILED, exit_code=own.exit_code, reason=reason)
         return Outcome(status=RunStatus(own.status), exit_code=own.exit_code, reason=own.reason)
 

@@ -28,6 +28,7 @@ from gpuagent_collector.runs.releases import Release, States, find_releases, loa
 from gpuagent_collector.runs.words import distinguishing, percent, spoken
 from gpuagent_collector.statistics.changes import LEAST_PART, find_changes
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.text import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +247,7 @@ def answer(history: History) -> str:
     rest = len(changes) - len(sentences)
     few = [series for series in history.series if series.may_be_days]
     doubt = f"Runs of fewer than {2 * LEAST_PART} days: a difference between days shows as a change." if few else ""
-    more = f"The tables have {rest} more." if rest > 0 else ""
+    more = f"{counted(rest, 'more change')} can be seen with --all." if rest > 0 else ""
     return " ".join(filter(None, [*sentences, more, doubt, seen]))
 
 

@@ -443,8 +443,8 @@ _SPOKEN_BLOCKS = 3
 def answer(plan: Plan) -> str:
     """Return what repeats at hand show, and how many a difference takes."""
     blocks = [each.block for each in plan.blocks]
-    sentences = [_sentence(each, tell_apart(each.block, blocks), plan) for each in plan.blocks[:_SPOKEN_BLOCKS]]
-    return " ".join(in_short(sentences, most=_SPOKEN_BLOCKS, where="table has"))
+    sentences = [_sentence(each, tell_apart(each.block, blocks), plan) for each in plan.blocks]
+    return " ".join(in_short(sentences, most=_SPOKEN_BLOCKS))
 
 
 def _sentence(block: BlockPlan, name: str, plan: Plan) -> str:
@@ -459,8 +459,8 @@ def _sentence(block: BlockPlan, name: str, plan: Plan) -> str:
         if need.effect is not None:
             takes.append(f"{need.as_seen[0] or f'more than {MOST_REPEATS}'} for {percent(need.effect)}")
     title = spoken(plan.metric, plan.question.stat)
-    repeats = f"It takes {', '.join(takes)} ({percent(POWERS[0])} power)."
-    return f"{name}: of differences in {title}, {'; '.join(shown)}. {repeats}"
+    needed = f"It takes {', '.join(takes)} ({percent(POWERS[0])} power)."
+    return f"{name}: of differences in {title}, {'; '.join(shown)}. {needed}"
 
 
 _USUAL_REPEATS = 7

@@ -323,7 +323,7 @@ def _say_exclusive(study: Study) -> Iterator[str]:
         rows = [row for row in kernels.exclusive if row.only_on == number]
         if rows:
             seconds = sum(abs(row.seconds) for row in rows)
-            listed.append(f"{len(rows)} launched by {side.name} alone ({_write_time(seconds)} a step)")
+            listed.append(f"{len(rows)} launched by {side.name} alone ({_write_time(seconds)} per step)")
     what = "Listed kernels" if any(row.unsure for row in kernels.exclusive) else "Kernels"
     yield f"{what}: {', '.join(listed)}." if listed else "Both launch the same kernels."
 
@@ -362,7 +362,7 @@ def render(study: Study, *, top: int) -> Answer:
     for lane in study.lanes:
         scale = notation([amount.seconds for row in lane.rows for amount in row.amounts if amount], "seconds")
         table = _operations(lane, study, scale, top)
-        sections.append(Section(f"{lane.lane.title}, {scale.symbol} a step", [table]))
+        sections.append(Section(f"{lane.lane.title}, {scale.symbol} per step", [table]))
         tables.append(table)
         totals = {"total_seconds": lane.totals, "difference_seconds": lane.difference}
         facts[lane.lane.name] = {**totals, "operations": table}
@@ -418,7 +418,7 @@ def _only_on_one_side(study: Study, top: int) -> Section:
         Column(None, "launched by", lambda row: study.sides[row.only_on or 0].name, left=True),
         Column(None, "kernel", "short_name", left=True),
         Column(None, "calls", _calls),
-        Column(None, "a step", lambda row: scale.write(abs(row.seconds))),
+        Column(None, "per step", lambda row: scale.write(abs(row.seconds))),
     )
     return Section("Kernels that only one side launched", [Table(columns, rows, most=top, more=partial(_more, scale))])
 
@@ -472,4 +472,4 @@ def _part_section(times: PartTimes, study: Study, top: int) -> Section:
     rows = [(names[name], *(cell(part, name) or ABSENT for part in totals)) for name in times.operations]
     columns = [Column(None, "", left=True), *(Column(None, part) for part in totals)]
     foot = ("all", *map(scale.write_bare, totals.values()))
-    return Section(f"{heading}, {scale.symbol} a step (share)", [Table(columns, rows, foot=[foot], keys=1, most=top)])
+    return Section(f"{heading}, {scale.symbol} per step (share)", [Table(columns, rows, foot=[foot], keys=1, most=top)])

@@ -231,7 +231,7 @@ def _no_ceilings(roofline: Roofline) -> Iterator[Caveat]:
     if roofline.ceilings is None:
         yield Caveat(
             code="no_ceilings",
-            text=f"no roofs were measured of any {roofline.device}",
+            text=f"no ceilings were measured for {roofline.device}",
             remedy="`gpuagent run ceilings` on its node measures them in a few minutes",
         )
 

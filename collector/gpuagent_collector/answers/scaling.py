@@ -25,7 +25,6 @@ from gpuagent_collector.present.answer import Answer, Caveat, Section, in_short
 from gpuagent_collector.present.human import in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
-from gpuagent_collector.prices.price import ITEMS_PER_MONEY
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import differing_arguments, write_argument
 from gpuagent_collector.runs.cells import cancelled_caveat
@@ -203,10 +202,10 @@ def _sentence(figures: CurveFigures, curves: Iterable[CurveFigures]) -> str:
     share = row.measures.get("communication_percent")
     communication = "" if share is None else f", communication {significant(share)} % of kernel time"
     first = next(each for each in figures.rows if each.row is baseline)
-    for name in row.measures.keys() & first.measures.keys():
-        if name.startswith(f"{ITEMS_PER_MONEY.stem}_"):
-            before, after = (significant(each.measures[name]) for each in (first, row))
-            communication += f", {after} items for one {name.rpartition('_')[2].upper()} instead of {before}"
+    # The others are made of prices.
+    for name in (row.measures.keys() & first.measures.keys()).difference(measure.name for measure in MEASURES):
+        before, after = (significant(each.measures[name]) for each in (first, row))
+        communication += f", {after} items for one {name.rpartition('_')[2].upper()} instead of {before}"
     return (
         f"{tell_apart(figures.curve, curves)}: {significant(speed_up.estimate)} times the throughput on "
         f"{ranks_of([row.row.ranks])} as on {baseline.ranks} ({interval(speed_up)}, {runs}; "

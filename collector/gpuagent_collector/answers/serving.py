@@ -403,11 +403,14 @@ def _kept(side: str, curve: Curve, study: Study) -> str:
     extent = " or more" if point is curve.points[side][-1] else ""
     figures = point.figures
     parts = [f"{_write(figures, 'throughput')} tokens/s"] if "throughput" in figures else []
-    parts += [f"{_write(figures, ENERGY)} J a token"] if ENERGY in figures else []
+    parts += [f"{_write(figures, ENERGY)} J per token"] if ENERGY in figures else []
     for metric in study.costs:
         if metric.name in figures:
-            parts.append(f"{_write(figures, metric.name)} {metric.unit} a million tokens")
-    return f"{side} takes {significant(point.load)} {LOADS[curve.load]}{extent} ({', '.join(parts)})"
+            parts.append(f"{_write(figures, metric.name)} {metric.unit} per million tokens")
+    load = LOADS[curve.load]
+    if point.load == 1:
+        load = load.replace("requests", "request").replace("users", "user")
+    return f"{side} sustains {significant(point.load)} {load}{extent} ({', '.join(parts)})"
 
 
 def _write(figures: Any, name: str) -> str:
@@ -491,7 +494,7 @@ def _section(curve: Curve, study: Study) -> Section:
     if curve.limits.milliseconds:
         notes.append(f"kept: {write_limits(curve)}.")
     if any(ENERGY in point.figures for point in _points(curve)):
-        notes.append("Joules: of the GPUs. A token is one of an answer.")
+        notes.append("Joules are those of the GPUs, tokens those of the output.")
     rows = list(_by_load(curve))
     first = (Column(None, LOADS[curve.load], "load", left=True), Column(None, "side", "side", left=True))
     latency = Table((*first, *_latency(curve)), rows)

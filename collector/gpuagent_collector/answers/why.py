@@ -145,7 +145,7 @@ def plan_ladder(ask: Ask, request: Request) -> Ladder:
     fixed, with_image = _rest(comparison.specs, has_image=foot.image != top.image)
     if len(rungs) == 1:
         named = ", ".join(each.title for each in fixed) or "no recorded fact"
-        raise GpuAgentError(f"an experiment can set nothing in which {' and '.join(request.values)} differ: {named}")
+        raise GpuAgentError(f"{' and '.join(request.values)} differ only in what an experiment cannot change: {named}")
     return Ladder(
         comparison=comparison,
         rungs=rungs,

@@ -219,7 +219,7 @@ def _print_merged(store: "Store", merged: "Sequence[Merged]", origin: str) -> No
     for each in merged:
         print_rows_of(each.table, each.added)
     added, known = sum(each.added for each in merged), sum(each.known for each in merged)
-    click.echo(f"{store.spec}: {counted(added, 'row')} added{origin}, {known:,} were there already")
+    click.echo(f"{store.spec}: {counted(added, 'row')} added{origin}, {known or 'none'} were already stored")
 
 
 def _import_spool(file: Path, store_name: str) -> None:
@@ -229,7 +229,8 @@ def _import_spool(file: Path, store_name: str) -> None:
 
     with Store.open(store_name) as store:
         counts = import_spool(file, store)
-    words = f"{counted(counts[Verdict.COMMITTED], 'message')} stored, {counts[Verdict.DUPLICATE]:,} were there already"
+    known = counts[Verdict.DUPLICATE] or "none"
+    words = f"{counted(counts[Verdict.COMMITTED], 'message')} stored, {known} were already stored"
     if rejected := counts[Verdict.REJECTED]:
         words += f", {rejected:,} rejected: see the table gaps"
     click.echo(f"{store.spec}: {words}")

@@ -18,7 +18,8 @@ from gpuagent_collector.present.human import Notation, change, in_unit, notation
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.runs.cells import Cell, tell_apart
-from gpuagent_collector.runs.words import interval, percent, spoken, statuses
+from gpuagent_collector.runs.facets import name_sides
+from gpuagent_collector.runs.words import could_hide, interval, percent, spoken, statuses
 from gpuagent_collector.statistics.shift import Scale, Shift
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.text import counted
@@ -32,7 +33,9 @@ _KEY_METRICS = ("throughput", "step_seconds", "gpu_utilization_percent", "gpu_me
 def describe_sides(comparison: Comparison, *, most: int) -> str:
     """Return the primary metric of each block and side in words, and that nothing was tested."""
     layout, primary = comparison.layout, comparison.figures.primary
-    what = f"One side only ({layout.sides[0]})" if len(layout.sides) == 1 else f"Described by {layout.facet.spoken}"
+    what = f"Values by {layout.facet.spoken}, without a test:"
+    if len(layout.sides) == 1:
+        what = f"There is only one side ({name_sides(layout.sides, layout.facet)}), so nothing to compare."
     sentences = []
     for block in comparison.figures.blocks:
         priced = cost_row(block)
@@ -42,7 +45,7 @@ def describe_sides(comparison: Comparison, *, most: int) -> str:
             if figure is None:
                 continue
             name = tell_apart(block.block, layout.blocks, briefly=True)
-            where = "" if layout.facet.describes or len(layout.sides) == 1 else f" {layout.facet.preposition} {side}"
+            where = "" if layout.facet.describes or len(layout.sides) == 1 else f" {layout.facet.where(side)}"
             scale = notation([figure.median], row.unit)
             spread = ""
             if figure.runs > 1:
@@ -52,8 +55,8 @@ def describe_sides(comparison: Comparison, *, most: int) -> str:
             sentences.append(f"{name}: {title} is {scale.write(figure.median)}{where}{spread}.")
     if not sentences:
         sentences = [f"No run has {primary.name}."]
-    short = in_short(sentences, most=most, where="table has")
-    return " ".join([f"{what}: values, no test.", *short])
+    short = in_short(sentences, most=most)
+    return " ".join([what, *short])
 
 
 def overview_table(comparison: Comparison) -> Table:
@@ -221,11 +224,11 @@ def answer(comparison: Comparison, *, most: int = 3) -> str:
 
 def _costs(comparison: Comparison, *, most: int) -> Iterator[str]:
     """Yield the difference in cost of the first two sides of each block, where prices are known."""
-    where, blocks = comparison.layout.facet.preposition, comparison.figures.blocks
+    facet, blocks = comparison.layout.facet, comparison.figures.blocks
     priced = [(block.block, row) for block in blocks if (row := cost_row(block)) and row.shifts]
     for block, row in priced[:most] if comparison.figures.primary.group != "Cost" else ():
         side, shift = next(iter(row.shifts.items()))
-        this, that = (f"{where} {name}".lstrip() for name in (side, block.baseline))
+        this, that = facet.where(side), facet.where(block.baseline)
         figures = [row.figures[name].median for name in (side, block.baseline)]
         write = notation(figures, row.unit).write
         title = f"{tell_apart(block, comparison.layout.blocks, briefly=True)}: the {spoken(row.metric, None)}"
@@ -233,7 +236,7 @@ def _costs(comparison: Comparison, *, most: int) -> Iterator[str]:
         if shift.is_shown and shift.scale is Scale.RATIO:
             yield f"{title} is {_by_ratio(shift.estimate, row.metric)} {this} than {that} ({evidence})."
         else:
-            yield f"{title} has no measurable difference between {side} and {block.baseline} ({evidence})."
+            yield f"{title} has no measurable difference {this} and {that} ({evidence})."
 
 
 def _results(comparison: Comparison, *, most: int) -> list[str]:
@@ -245,20 +248,20 @@ def _results(comparison: Comparison, *, most: int) -> list[str]:
         sentences = [_overall_sentence(comparison, one) for one in overall]
     else:
         sentences = [_sentence(comparison, test) for test in tests]
-    return in_short(sentences, most=most, where="table has")
+    return in_short(sentences, most=most)
 
 
 def _sentence(comparison: Comparison, test: Test) -> str:
     facet, metric = comparison.layout.facet, comparison.figures.primary
     workload = tell_apart(test.block, comparison.layout.blocks, briefly=True)
-    where = facet.preposition
-    this, that = f"{where} {test.other.side}".lstrip(), f"{where} {test.baseline.side}".lstrip()
+    this, that = facet.where(test.other.side), facet.where(test.baseline.side)
     title, delta = spoken(metric, comparison.request.stat), percent(comparison.figures.delta)
-    between = f"between {test.other.side} and {test.baseline.side}"
+    between = f"between {facet.name_side(test.other.side)} and {facet.name_side(test.baseline.side)}"
+    hidden = could_hide([test.judgement.shift])
     statement = {
         Verdict.DIFFERS: f"{title} is {_how_much(test, metric)} {this} than {that}",
         Verdict.EQUAL: f"{title} is the same {this} as {that}, to within {delta}",
-        Verdict.NOT_SHOWN: f"the runs show neither a difference in {title} {between}, nor equality to within {delta}",
+        Verdict.NOT_SHOWN: f"there is no measurable difference in {title} {between}{hidden}",
         Verdict.TOO_FEW: f"the runs are too few to show any difference in {title} {between}",
     }[test.judgement.verdict]
     return f"{workload}: {statement} ({_evidence(test)})."
@@ -275,8 +278,9 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
     counts = ", ".join(f"{number} {verdict.value}" for verdict, number in verdicts.items())
     if len(directions) > 1:
         counts += ", in both directions"
-    where, title = comparison.layout.facet.preposition, spoken(metric, comparison.request.stat)
-    this, that = (f"{where} {side}".lstrip() for side in (overall.side, overall.baseline))
+    facet, title = comparison.layout.facet, spoken(metric, comparison.request.stat)
+    this, that = facet.where(overall.side), facet.where(overall.baseline)
+    between = f"between {facet.name_side(overall.side)} and {facet.name_side(overall.baseline)}"
     # Workloads that differ both ways have no ratio in common.
     shift = overall.shift if len(directions) < 2 else None
     if shift:
@@ -293,7 +297,7 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
     statement = (
         f"{title} is {_by_ratio(shift.estimate if shift else mean.ratio, metric)} {this} than {that}"
         if is_shown
-        else f"no difference in {title} is shown between {overall.side} and {overall.baseline}"
+        else f"there is no measurable difference in {title} {between}"
     )
     return f"Over {mean.pairs} workloads or settings, {statement} ({evidence}; verdicts: {counts})."
 
@@ -340,7 +344,7 @@ def _why(comparison: Comparison, *, most: int) -> list[str]:
     """Return where the first differences come from; where that is not known, which loads changed with them."""
     layout, sentences = comparison.layout, []
     for because in comparison.reasons:
-        sentence = say(because, layout.facet.preposition, comparison.specs, layout.sides)
+        sentence = say(because, layout.facet, comparison.specs, layout.sides)
         if sentence:
             name = tell_apart(because.block, layout.blocks)
             sentences.append(f"{name}: {sentence}" if len(layout.blocks) > 1 else sentence)

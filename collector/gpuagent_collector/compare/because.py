@@ -18,6 +18,7 @@ from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN
 from gpuagent_collector.runs.cells import Block, Cell, match_runs
 from gpuagent_collector.runs.data import Facts
+from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.runs.specs import SpecRow
 from gpuagent_collector.runs.words import percent
 from gpuagent_collector.statistics.shift import Scale, Shift, estimate_shift, least_pairs
@@ -404,12 +405,12 @@ def _shares(times: Times) -> Parts:
 _MOST_SPOKEN = 3
 
 
-def say(because: Because, preposition: str, specs: Sequence[SpecRow], sides: Sequence[str]) -> str | None:
+def say(because: Because, facet: Facet, specs: Sequence[SpecRow], sides: Sequence[str]) -> str | None:
     """Return the reason in one sentence, and the facts that touch it; None: no part is shown to be one.
 
     Args:
         because: the parts.
-        preposition: stands before names of sides.
+        facet: its values are the sides.
         specs: the properties of all sides.
         sides: in the order of the properties' values.
     """
@@ -429,9 +430,8 @@ def say(because: Because, preposition: str, specs: Sequence[SpecRow], sides: Seq
     ]
     others = [f"{write(part.difference)} {part.title}" for part in shown[: _MOST_SPOKEN - 1]]
     listed = ", ".join([f"{write(lead.difference)} is {lead.title}", *others])
-    where = f"{preposition} {because.side} ".lstrip()
     whole = f"of {write(because.difference)} per {because.of}, {listed}"
-    return " ".join([f"Because {where}{words}: {whole}.", *_touching(because, kind, specs, sides)])
+    return " ".join([f"Because {facet.where(because.side)} {words}: {whole}.", *_touching(because, kind, specs, sides)])
 
 
 def _touching(because: Because, kind: Kind, specs: Sequence[SpecRow], sides: Sequence[str]) -> list[str]:

@@ -232,7 +232,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
         layout = lay_out_event(ask, runs, request.event)
     else:
         sides = choose_sides(runs, facet, request.values, request.baseline)
-        layout = lay_out(runs, facet, sides, every_status=request.every_status)
+        layout = lay_out(runs, facet, sides, chosen_by_name=bool(request.values), every_status=request.every_status)
     facts = with_costs(ask, load_facts(ask, layout.run_ids, request.stat, request.stats), request.prices)
     # Equal repeats of one experiment's name before and after an event were not made together.
     unpaired = request.unpaired or request.event is not None

@@ -20,7 +20,7 @@ from gpuagent_collector.statistics.strata import stratified_shift
 from gpuagent_collector.statistics.summaries import GeometricMean, geometric_mean
 from gpuagent_collector.statistics.verdicts import Judgement, Verdict, judge
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_common.text import harmless
+from gpuagent_common.text import counted, harmless
 
 # Returns the values of a block's baseline and of another of its sides.
 ValuesOf = Callable[[Block, str, Metric], Sides]
@@ -422,4 +422,8 @@ class Evidence:
 
     def _count(self, numbers: Mapping[str, int]) -> str:
         known = {side: (number, len(self.sides[side])) for side, number in numbers.items() if number}
-        return ", ".join(f"{number:,} of {runs:,} {side}" for side, (number, runs) in known.items())
+        facet, listed = self.layout.facet, []
+        for side, (number, runs) in known.items():
+            of_side = f"all {runs:,} runs" if number == runs > 1 else f"{number:,} of {counted(runs, 'run')}"
+            listed.append(f"{of_side} {facet.where(side)}")
+        return ", ".join(listed)

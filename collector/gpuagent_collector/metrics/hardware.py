@@ -96,7 +96,7 @@ GPU_METRICS: tuple[StoredMetric, ...] = (
             ),
             # From the steps that the workload traced after its measured ones.
             _reported("gpu_busy_percent", "GPU busy, of a step", "percent", "avg", result="gpu_busy_share"),
-            _reported("kernels_per_step", "Kernels a step", "", "avg", detail=True),
+            _reported("kernels_per_step", "Kernels per step", "", "avg", detail=True),
             *(
                 _reported(f"{name}_percent", f"{title}, estimated", "percent", "avg", result=name, detail=True)
                 for name, title in (("sm_efficiency_estimated", "SM efficiency"), ("occupancy_estimated", "Occupancy"))
@@ -216,10 +216,10 @@ _PER_ITEM = "counted_joules / nullif(items, 0)"
 ENERGY_METRICS: tuple[StoredMetric, ...] = (
     # Of a measured phase of fixed length, less may only mean less work.
     _energy("gpu_energy_joules", "GPUs' energy", reading="counted_joules"),
-    _energy("gpu_energy_per_item_joules", "GPUs' energy an item", reading=_PER_ITEM, better=_LOWER),
+    _energy("gpu_energy_per_item_joules", "GPUs' energy per item", reading=_PER_ITEM, better=_LOWER),
     _energy(
         "gpu_energy_per_step_joules",
-        "GPUs' energy a step",
+        "GPUs' energy per step",
         source=STEP_ENERGY,
         reading="energy_joules",
         in_part="median({})",

@@ -48,14 +48,14 @@ def _rate(name: str, title: str, unit: str) -> StoredMetric:
 
 # Means over ranks.
 WORK_METRICS: tuple[StoredMetric, ...] = (
-    _work("model_flops_per_step", "Model FLOPs a step", "FLOP"),
+    _work("model_flops_per_step", "Model FLOPs per step", "FLOP"),
     # Counted in a run of its own, after this one.
-    _work("executed_flops_per_step", "Executed FLOPs a step", "FLOP", better=_LOWER),
+    _work("executed_flops_per_step", "Executed FLOPs per step", "FLOP", better=_LOWER),
     *(
-        _work(f"executed_{kind}_flops_per_step", f"Executed FLOPs a step, {words}", "FLOP")
+        _work(f"executed_{kind}_flops_per_step", f"Executed FLOPs per step, {words}", "FLOP")
         for kind, words in (("tensor", "tensor cores"), ("fp16", "FP16"), ("fp32", "FP32"), ("fp64", "FP64"))
     ),
-    _work("dram_bytes_per_step", "Device memory traffic a step", "bytes", better=_LOWER),
+    _work("dram_bytes_per_step", "Device memory traffic per step", "bytes", better=_LOWER),
     _rate("model_flops_per_second", "Model FLOP/s, each rank", "FLOP/s"),
     _rate("executed_flops_per_second", "Executed FLOP/s, each rank", "FLOP/s"),
     _rate("dram_bytes_per_second", "Device memory traffic, counted", "bytes/s"),

@@ -71,10 +71,10 @@ RUN_METRICS: tuple[StoredMetric, ...] = (
 # Of the steps that the workload traced: the union of all work on the GPU, its absence in a measured step, the sum of
 # kernels' times, and the operators' own time on the host.
 TRACE_METRICS: tuple[StoredMetric, ...] = (
-    reported("gpu_busy_seconds_per_step", "GPU busy a step", "seconds", "avg", _LOWER, group="Time"),
-    reported("gpu_gap_seconds_per_step", "GPU idle a step", "seconds", "avg", _LOWER, group="Time"),
-    _time("kernel_seconds_per_step", "Kernel time a step", OPERATIONS, "kernel_seconds", "max({})", "avg"),
-    _time("operator_cpu_seconds_per_step", "Operators' CPU a step", OPERATIONS, "operator_seconds", "max({})", "avg"),
+    reported("gpu_busy_seconds_per_step", "GPU busy per step", "seconds", "avg", _LOWER, group="Time"),
+    reported("gpu_gap_seconds_per_step", "GPU idle per step", "seconds", "avg", _LOWER, group="Time"),
+    _time("kernel_seconds_per_step", "Kernel time per step", OPERATIONS, "kernel_seconds", "max({})", "avg"),
+    _time("operator_cpu_seconds_per_step", "Operators' CPU per step", OPERATIONS, "operator_seconds", "max({})", "avg"),
 )
 
 
@@ -105,7 +105,7 @@ STEADINESS_METRICS: tuple[StoredMetric, ...] = (
     _uneven(
         "steps_before_steady", "Measured steps before steady", "", STEADY_STEPS, "steps_before", "max({})", detail=True
     ),
-    _uneven("step_p95_over_p50", "Step, p95 by median", "", MEASURED_STEPS, "seconds", _P95_BY_P50),
+    _uneven("step_p95_over_p50", "Step time, p95 ÷ median", "", MEASURED_STEPS, "seconds", _P95_BY_P50),
     _uneven(
         "gpu_utilization_spread_percent",
         "GPU utilisation, p90 − p10",

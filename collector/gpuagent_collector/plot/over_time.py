@@ -212,7 +212,7 @@ def _note(lines: Sequence[_Line], each: PartKind | None, where: str, *, is_cut: 
             f"Lines are median runs{where}, n = {write_counts(counts)}." if counts[-1] > 1 else f"Runs{where}, n = 1."
         )
     is_measured = any(phase.name == _MEASURE for line in lines for phase in line.course.phases)
-    zero = "0 s: begin of the measured phase, which is shaded." if is_measured else "0 s: the start."
+    zero = "0 s is the start of the measured phase, which is shaded." if is_measured else "0 s is the start."
     means = "" if each else " Means over a run's GPUs or nodes."
     bands = " Areas: from the least to the most." if any(map(_is_banded, _curves_by_chart(lines))) else ""
     return f"{yielded} {zero}{means}{bands}{f' Only the first {len(lines)} are drawn.' if is_cut else ''}"

@@ -61,7 +61,7 @@ def _draw(axes: Axes, kind: str, lines: list[tuple[Curve, str]]) -> None:
     for limit in limits:
         axes.axhline(limit / scale.divisor, **_LIMIT)
     percent = lines[0][0].limits.percent
-    axes.set(xlabel="tokens of answers a second", ylabel=f"{LIMITED[kind]} p{percent} ({scale.symbol})", yscale="log")
+    axes.set(xlabel="output tokens per second", ylabel=f"{LIMITED[kind]} p{percent} ({scale.symbol})", yscale="log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()

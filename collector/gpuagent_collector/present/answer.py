@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import date
 from enum import Enum
+from math import isfinite
 from typing import Any
 
 from gpuagent_collector.present.chart import Chart
@@ -151,7 +152,7 @@ class Answer:
 
     def json(self) -> str:
         """Return the answer as one JSON object."""
-        return json.dumps(self.record(), indent=2, default=str)
+        return json.dumps(self.record(), indent=2, default=str, allow_nan=False)
 
     def _repr_html_(self) -> str:
         """Return the answer as a notebook shows it."""
@@ -177,6 +178,8 @@ def plain(value: Any) -> Any:
             return value.value
         case date():
             return value.isoformat()
+        case float() if not isfinite(value):
+            return None
         case Mapping():
             return {key: plain(each) for key, each in value.items()}
         case list() | tuple():
@@ -248,7 +251,8 @@ def caveat_sections(
     yield Section(heading, [Bullets(points=tuple(points))])
 
 
-def in_short(sentences: Sequence[str], *, most: int, where: str = "tables have") -> list[str]:
+def in_short(sentences: Sequence[str], *, most: int) -> list[str]:
     """Return the first `most` sentences, and the number of the others."""
     rest = len(sentences) - most
-    return [*sentences[:most], *([f"The {where} {rest} more."] if rest > 0 else [])]
+    more = "One more is in the table." if rest == 1 else f"{rest} more are in the table."
+    return [*sentences[:most], *([more] if rest > 0 else [])]

@@ -46,6 +46,8 @@ _FOLDABLE_WIDTH = 24
 # Spreadsheets compute such texts, which agents choose, and start programs or send cells away. Numbers and dates do no
 # harm.
 _FORMULA, _NUMBER = r"^[=+\-@\t\r\n]", r"^[+\-][+\-0-9.: %]*([eE][+\-]?[0-9]+)?$"
+# Options of a program, such as `--batch-size 32`, have no cell, function or operator that a spreadsheet knows.
+_OPTIONS = r"^--[a-z][a-z_\-]+([ =][A-Za-z0-9_.:/\-]+)*$"
 
 _EXPLAIN = ["explain_key", "explain_value"]
 
@@ -152,7 +154,8 @@ def write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: TextIO)
 
 def _as_texts(column: Column) -> Column:
     """Return the column with an apostrophe before each text that a spreadsheet would take for a formula."""
-    is_formula = pc.and_not(pc.match_substring_regex(column, _FORMULA), pc.match_substring_regex(column, _NUMBER))
+    is_harmless = pc.match_substring_regex(column, f"{_NUMBER}|{_OPTIONS}")
+    is_formula = pc.and_not(pc.match_substring_regex(column, _FORMULA), is_harmless)
     quoted = pc.replace_substring_regex(column, pattern="^", replacement="'", max_replacements=1)
     texts: Column = pc.if_else(is_formula, quoted, column)
     return texts

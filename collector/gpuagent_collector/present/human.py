@@ -64,14 +64,16 @@ def in_unit(unit: str) -> Callable[[float], str]:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Return `value` with that many significant digits, whole numbers in full: 0.0123, 1.23, 12,345."""
+    """Return `value` with that many significant digits, whole numbers in full: 0.0123, −1.23, 12,345."""
     if not isfinite(value):
         return str(value)
-    if value == 0 or value == round(value):
-        return f"{value:,.0f}"
-    rounded = float(f"{value:.{digits - 1}e}")
-    decimals = max(0, digits - 1 - floor(log10(abs(rounded))))
-    return f"{value:,.{decimals}f}"
+    if value == 0:
+        return "0"
+    decimals = 0
+    if value != round(value):
+        rounded = float(f"{value:.{digits - 1}e}")
+        decimals = max(0, digits - 1 - floor(log10(abs(rounded))))
+    return f"{value:,.{decimals}f}".replace("-", "−")
 
 
 def ratio(value: float) -> str:

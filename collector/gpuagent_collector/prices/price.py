@@ -118,8 +118,12 @@ ITEMS_PER_MONEY = Kind(
     stem="items_per", title="Items for the money", unit="items/{}", better=Better.HIGHER, detail=True
 )
 GPU_ELECTRICITY_PER_RUN = Kind(stem="gpu_electricity_per_run", title="GPU electricity, run")
-GPU_ELECTRICITY_PER_MILLION_ITEMS = Kind(stem="gpu_electricity_per_million_items", title="GPU electricity, million")
-CPU_ELECTRICITY_PER_MILLION_ITEMS = Kind(stem="cpu_electricity_per_million_items", title="CPU electricity, million")
+GPU_ELECTRICITY_PER_MILLION_ITEMS = Kind(
+    stem="gpu_electricity_per_million_items", title="GPU electricity per million items"
+)
+CPU_ELECTRICITY_PER_MILLION_ITEMS = Kind(
+    stem="cpu_electricity_per_million_items", title="CPU electricity per million items"
+)
 
 # Every kind, in the order in which they are shown.
 KINDS = (
@@ -140,7 +144,7 @@ GPU_KILOWATT_HOURS = Metric(
 # Of the GPUs' measured energy, with the overhead of the building, at a stated intensity.
 GPU_CARBON_PER_RUN = Metric("gpu_carbon_per_run_grams", "GPUs' CO2, whole run", "g", "Energy", Better.LOWER)
 GPU_CARBON_PER_MILLION_ITEMS = Metric(
-    "gpu_carbon_per_million_items_grams", "GPUs' CO2, a million items", "g", "Energy", Better.LOWER
+    "gpu_carbon_per_million_items_grams", "GPUs' CO2 per million items", "g", "Energy", Better.LOWER
 )
 # Every figure that follows from the file without being money.
 PHYSICAL = (GPU_KILOWATT_HOURS, GPU_CARBON_PER_RUN, GPU_CARBON_PER_MILLION_ITEMS)

@@ -13,14 +13,15 @@ from gpuagent_collector.compare.comparison import compare
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound, Limit
 from gpuagent_collector.present.answer import Answer, Legend, Part, Section
-from gpuagent_collector.present.human import change, notation, ratio, significant
+from gpuagent_collector.present.human import notation, ratio, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.ranking import Criterion, Ranking, Standing
 from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, recommend
 from gpuagent_collector.runs.cells import Layout, describe, tell_apart
-from gpuagent_collector.runs.words import interval, percent, write_shift
+from gpuagent_collector.runs.facets import Facet
+from gpuagent_collector.runs.words import could_hide, interval, percent, write_shift
 from gpuagent_collector.statistics.shift import Scale
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.text import counted
@@ -64,37 +65,40 @@ def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> s
     for (ranking, reasons), because in zip(recommendation.reasoned[:most], recommendation.because, strict=False):
         sentences += _choice(ranking, recommendation)
         if because:
-            said = say(because, layout.facet.preposition, recommendation.specs, layout.sides)
+            said = say(because, layout.facet, recommendation.specs, layout.sides)
             sentences += [said] if said else []
         # One reason is enough for the first screen.
-        sentences += why(reasons, layout.facet.preposition) if most > 1 or not because else []
+        sentences += why(reasons, layout.facet) if most > 1 or not because else []
     more = len(recommendation.rankings) - most
     if more > 0:
-        sentences.append(f"The tables have {counted(more, 'more setting')}.")
+        sentences.append(f"{counted(more, 'more setting')} can be seen with --all.")
     return " ".join(sentences)
 
 
 def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
     """Yield the side on which it should run, or between which sides the runs do not decide, and what it costs there."""
     block = tell_apart(ranking.block, recommendation.layout.blocks)
-    weights = recommendation.weights
+    weights, facet = recommendation.weights, recommendation.layout.facet
     verbs = _VERBS[next(iter(weights))] if len(weights) == 1 else _SEVERAL
     tied = [standing for standing in ranking.standings if standing.is_tied]
     behind = [standing for standing in ranking.standings if not standing.is_tied]
     if len(tied) > 1:
         yield from _tie(ranking, block, tied, recommendation)
         if behind:
-            yield f"{_listed(behind, verbs)}, beside {tied[0].side}."
+            yield f"{_listed(behind, verbs, facet)}, beside {facet.name_side(tied[0].side)}."
     else:
         by = "" if verbs is not _SEVERAL else f" by {_join_words([*map(_weighed, weights.items())], 'and')}"
-        where = f"{recommendation.layout.facet.preposition or 'with'} {tied[0].side}"
+        where = facet.where(tied[0].side)
         taken = ", ".join(_taken(tied[0], one) for one in ranking.criteria if one.name in weights)
-        yield f"{block} {verbs.least}{by} {where}: {taken} (median of {tied[0].runs} runs); {_listed(behind, verbs)}."
+        others = _listed(behind, verbs, facet)
+        yield f"{block} {verbs.least}{by} {where}: {taken} (median of {tied[0].runs} runs); {others}."
         if list(weights) == ["cost"]:
-            yield from _break_even(behind[0])
+            yield from _break_even(behind[0], facet)
     sides = [standing.side for standing in ranking.standings[:2]]
     others = [one.name for one in ranking.criteria if one.name not in weights and one.name != "energy"]
-    yield from (f"{_compare(ranking, name, sides)}." for name in others if len(tied) == 1 and name in ranking.judged)
+    yield from (
+        f"{_compare(ranking, name, sides, facet)}." for name in others if len(tied) == 1 and name in ranking.judged
+    )
 
 
 def _weighed(weight: tuple[str, float]) -> str:
@@ -107,48 +111,47 @@ def _taken(standing: Standing, one: Criterion) -> str:
 
 def _tie(ranking: Ranking, block: str, tied: Sequence[Standing], recommendation: Recommendation) -> Iterator[str]:
     """Yield the cheaper of sides without a measurable difference, and how large a difference could be."""
-    weights, sides = recommendation.weights, [standing.side for standing in tied]
+    weights, facet = recommendation.weights, recommendation.layout.facet
+    sides = [standing.side for standing in tied]
     what = _join_words(list(weights), "and")
     shifts = [standing.judgement.shift for standing in tied if standing.judgement]
     verdicts = {standing.judgement.verdict for standing in tied if standing.judgement}
     if verdicts == {Verdict.EQUAL}:
         bound = f": they are equal to within {percent(recommendation.request.delta)}"
-    elif any(shift.low is None or shift.high is None or shift.scale is not Scale.RATIO for shift in shifts):
-        bound = ": the runs are too few to decide"
     else:
-        largest = max(max(shift.high or 1, 1 / (shift.low or 1)) for shift in shifts)
-        bound = f": one of {change(largest).lstrip('+')} could hide"
-    tie = f"no measurable difference in {what} between {_join_words(sides, 'and')}{bound}"
+        bound = could_hide(shifts) or "; the runs are too few to decide"
+    tie = f"no measurable difference in {what} between {_join_words([*map(facet.name_side, sides)], 'and')}{bound}"
     cheaper = None
     if "cost" in ranking.judged and "cost" not in weights:
-        cheaper = _compare(ranking, "cost", sorted(sides, key=lambda side: _median(ranking, side, "cost"))[:2])
+        cheaper = _compare(ranking, "cost", sorted(sides, key=lambda side: _median(ranking, side, "cost"))[:2], facet)
     if cheaper and "no measurable" not in cheaper:
         yield f"{block}: {cheaper}, and there is {tie}."
         return
     yield f"{block}: {tie}."
     if ranking.unsettled:
-        yield f"Repeat on {ranking.unsettled} first; it would narrow the result most."
+        yield f"Repeat {facet.where(ranking.unsettled)} first; it would narrow the result most."
 
 
 def _median(ranking: Ranking, side: str, criterion: str) -> float:
     return next(standing.medians[criterion] for standing in ranking.standings if standing.side == side)
 
 
-def _compare(ranking: Ranking, criterion: str, sides: Sequence[str]) -> str:
+def _compare(ranking: Ranking, criterion: str, sides: Sequence[str], facet: Facet) -> str:
     """Return which of two sides takes less of a criterion that is not weighed, or that nothing shows it."""
     judgement = ranking.judgement(criterion, *sides)
     if judgement is None or judgement.verdict is not Verdict.DIFFERS:
-        return f"There is no measurable difference in {criterion} between {_join_words(sides, 'and')}"
+        between = _join_words([*map(facet.name_side, sides)], "and")
+        return f"There is no measurable difference in {criterion} between {between}"
     first, second = sorted(sides, key=lambda side: _median(ranking, side, criterion))
     one = next(one for one in ranking.criteria if one.name == criterion)
     less, more = (notation([_median(ranking, side, criterion)], one.unit) for side in (first, second))
     figures = [scale.write(_median(ranking, side, criterion)) for scale, side in ((less, first), (more, second))]
-    return f"{first} is {_VERBS[criterion].less} ({figures[0]} per {one.per} against {figures[1]})"
+    return f"{facet.name_side(first)} is {_VERBS[criterion].less} ({figures[0]} per {one.per} against {figures[1]})"
 
 
-def _listed(behind: Sequence[Standing], verbs: _Verbs) -> str:
+def _listed(behind: Sequence[Standing], verbs: _Verbs, facet: Facet) -> str:
     """Return how much more the sides behind the best take."""
-    listed = [f"{one.side} {verbs.more.format(_times(one))}" for one in behind[:_SPOKEN_SIDES]]
+    listed = [f"{facet.name_side(one.side)} {verbs.more.format(_times(one))}" for one in behind[:_SPOKEN_SIDES]]
     if behind[0].judgement:
         listed[0] += f" ({interval(behind[0].judgement.shift)})"
     rest = len(behind) - len(listed)
@@ -162,20 +165,20 @@ def _times(standing: Standing) -> str:
     return f"{ratio(shift.estimate)} times"
 
 
-def _break_even(second: Standing) -> Iterator[str]:
+def _break_even(second: Standing, facet: Facet) -> Iterator[str]:
     """Yield the share of its price at which the second side would cost as much as the best."""
     shift = second.judgement.shift if second.judgement else None
     if shift and shift.scale is Scale.RATIO and shift.low and shift.high:
         ends = f"{significant(100 / shift.high)} to {significant(100 / shift.low)} %"
-        yield f"{second.side} would break even at {significant(100 / shift.estimate)} % of its price ({ends})."
+        even = f"{significant(100 / shift.estimate)} % of its price ({ends})"
+        yield f"{facet.name_side(second.side)} would break even at {even}."
 
 
-def why(reasons: Sequence[Reasons], preposition: str) -> list[str]:
+def why(reasons: Sequence[Reasons], facet: Facet) -> list[str]:
     """Return the bottleneck of a workload on each side, and the sides where none is shown, in one sentence."""
-    where = f"{preposition or 'with'}"
-    shown = [f"{_join_words([*map(_bound, one.shown)], 'and')} {where} {one.side}" for one in reasons if one.shown]
-    silent = [one.side for one in reasons if not one.shown]
-    unknown = f"could not be determined {where} {_join_words(silent, 'or')}"
+    shown = [f"{_join_words([*map(_bound, one.shown)], 'and')} {facet.where(one.side)}" for one in reasons if one.shown]
+    silent = [facet.name_side(one.side) for one in reasons if not one.shown]
+    unknown = f"could not be determined {facet.preposition} {_join_words(silent, 'or')}" if silent else ""
     if not shown:
         return [f"The bottleneck {unknown}."]
     return [f"The bottleneck is {_join_words(shown, 'and')}{f'; it {unknown}' if silent else ''}."]
@@ -211,10 +214,10 @@ def render(recommendation: Recommendation) -> Answer:
         heading=f"Where to run {recommendation.request.workload}, by {layout.facet.name}",
         text=answer(recommendation),
         short=answer(recommendation, most=1),
-        parts=[_standings(first), _legend(first, recommendation)],
+        parts=[_standings(first, layout.facet), _legend(first, recommendation)],
         sections=[
             *(
-                Section(tell_apart(ranking.block, layout.blocks), [_standings(ranking)], is_detail=True)
+                Section(tell_apart(ranking.block, layout.blocks), [_standings(ranking, layout.facet)], is_detail=True)
                 for ranking in recommendation.rankings[1:]
             ),
             *(Section("Where the difference comes from", [table], is_detail=True) for table in causes),
@@ -311,10 +314,10 @@ def _bounds(ranking: Ranking, reasons: Sequence[Reasons], layout: Layout) -> Ite
     yield bounds_table(reasons)
 
 
-def _standings(ranking: Ranking) -> Table:
+def _standings(ranking: Ranking, facet: Facet) -> Table:
     columns = [
         Column(None, "", lambda one: f"{one.place}{f' {_MARK}' if one.is_efficient else ''}", left=True),
-        Column(None, "side", lambda one: f"{one.side} (n {one.runs})", left=True),
+        Column(None, "side", lambda one: f"{facet.name_side(one.side)} (n {one.runs})", left=True),
     ]
     columns += [Column(None, one.name, f"medians.{one.name}", unit=one.unit) for one in ranking.criteria]
     columns += [

@@ -197,12 +197,11 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
             f"collector serving --by {request.by}"
         )
     runs = find_runs(ask, facet, workload=request.workload, experiment=request.experiment, where=request.where)
-    sides = choose_sides(runs, facet, (), None)
-    if len(sides) == 1:
+    layout = lay_out(runs, facet, choose_sides(runs, facet, (), None), chosen_by_name=False)
+    if len(layout.sides) == 1:
         raise OneSideError(
-            f"all runs of {request.workload} have the {facet.spoken} {sides[0]}: nothing to choose between"
+            f"all runs of {request.workload} have the {facet.spoken} {layout.sides[0]}: nothing to choose between"
         )
-    layout = lay_out(runs, facet, sides)
     facts = with_costs(ask, load_facts(ask, layout.run_ids), request.prices)
     alpha = 0.05 / layout.looks
     for weights in [request.weights] if request.weights else [{"cost": 1.0}, {"time": 1.0}]:

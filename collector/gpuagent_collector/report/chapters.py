@@ -106,7 +106,7 @@ def write_bounds(report: Report) -> Iterator[Markup]:
     for block, reasons in zip(layout.blocks[:MOST_BLOCKS], report.reasons, strict=False):
         figures = table(bounds_table(reasons).grid(), f"What bounds {tell_apart(block, layout.blocks)}")
         shown = figures if any(one.shown for one in reasons) else folded("What was measured", figures)
-        pieces.append([prose(" ".join(why(reasons, layout.facet.preposition))), shown])
+        pieces.append([prose(" ".join(why(reasons, layout.facet))), shown])
     yield from _by_block("bounds", pieces, layout)
     yield largest(MOST_BLOCKS, len(layout.blocks))
     yield prose(bounds_legend(), class_="quiet")
@@ -471,7 +471,8 @@ def write_where(report: Report) -> Iterator[Markup]:
     sides, specs = report.comparison.layout.sides, report.comparison.specs
     differing = sum(row.differs for row in specs)
     if len(sides) > 1:
-        yield prose(f"≠ marks the {differing} in which the sides differ." if differing else "The same on all sides.")
+        marked = f"{differing} differences" if differing > 1 else "one difference"
+        yield prose(f"≠ marks the {marked}." if differing else "The same on all sides.")
     yield table(spec_table(sides, specs).grid(), "Nodes, GPUs and software of each side")
 
 

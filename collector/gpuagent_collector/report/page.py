@@ -70,7 +70,7 @@ def title_of(comparison: Comparison) -> str:
     workloads = list(dict.fromkeys(block.workload for block in layout.blocks))
     what = ", ".join(workloads) if len(workloads) <= 3 else f"{len(workloads)} workloads"
     if len(layout.sides) == 1:
-        return f"{what} {layout.facet.preposition} {layout.sides[0]}"
+        return f"{what} {layout.facet.where(layout.sides[0])}"
     return f"{what} by {layout.facet.spoken}: {', '.join(layout.sides)}"
 
 

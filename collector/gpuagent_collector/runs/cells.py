@@ -1,6 +1,7 @@
 """Groups of runs that are compared like with like, and the runs that fit in none."""
 
 import json
+import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -191,9 +192,11 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
         NothingToCompareError: there is no value, or no command has the argument.
     """
     _check_arguments(runs, facet)
-    present = sorted({run.side for run in runs if run.side is not None})
-    # A side's own name goes before another one's with commas.
-    spelled = {**{side.replace(JOINT, ","): side for side in present}, **{side: side for side in present}}
+    present = sorted({run.side for run in runs if run.side is not None}, key=_in_order)
+    # A side's own name goes before another one's with commas, or in other letters: True is true.
+    spelled = {side.replace(JOINT, ","): side for side in present} | {side: side for side in present}
+    folded = {side.casefold(): side for side in present}
+    spelled = {value: folded.get(value.casefold(), value) for value in (*asked, baseline or "")} | spelled
     asked, baseline = [spelled.get(value, value) for value in asked], baseline and spelled.get(baseline, baseline)
     for value in (*asked, *([baseline] if baseline else [])):
         if value not in present:
@@ -208,6 +211,15 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
         raise NothingToCompareError(f"nothing to compare: no run has a value of {facet.spoken}; try another --by")
     first = baseline or (facet.usual if not asked and facet.usual in chosen else chosen[0])
     return tuple(sorted(chosen, key=lambda value: value != first))
+
+
+_DIGITS = re.compile(r"((?<!\w)-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\d+)")
+
+
+def _in_order(side: str) -> list[tuple[bool, float, str]]:
+    """Return the key by which sides are sorted: numbers as numbers, within texts too."""
+    parts = _DIGITS.split(side)
+    return [(not number % 2, float(part) if number % 2 else 0.0, part) for number, part in enumerate(parts) if part]
 
 
 def _check_arguments(runs: Sequence[Run], facet: Facet) -> None:
@@ -235,6 +247,7 @@ def lay_out(
     sides: Sequence[str],
     *,
     described: bool = False,
+    chosen_by_name: bool = True,
     rows: Mapping[str, str] | None = None,
     across: Facet | None = None,
     every_status: bool = False,
@@ -246,6 +259,7 @@ def lay_out(
         facet: its values are the sides.
         sides: at least one.
         described: whether blocks of one side count too, as for one side and for facets that only describe.
+        chosen_by_name: whether the sides were asked for, so that each must have a run that succeeded.
         rows: run_id → a value in which all runs of a block must agree; others are left out. None: no such value.
         across: the facet of these values.
         every_status: whether runs count that did not succeed.
@@ -263,9 +277,14 @@ def lay_out(
         for (row, *_), group in alike.items()
         for block in _divide(group, row, facet, sides, across=across, every_status=every_status)
     ]
+    succeeded = {cell.side for block in found for cell in block.cells if cell.runs}
+    if len(succeeded) == 1 and not chosen_by_name:
+        least = 1
     kept = [block for block in found if _count_sides(block) >= least]
     if not kept:
         present = [side for side in sides if any(run.side == side for run in chosen)]
+        if not chosen_by_name and succeeded:
+            present = [side for side in present if side in succeeded]
         raise NothingToCompareError(_why_nothing(chosen, present))
     blocks = sorted(kept, key=lambda block: -sum(len(cell.runs) for cell in block.cells))
     compared = {cell.side for block in blocks for cell in block.cells if cell.runs}

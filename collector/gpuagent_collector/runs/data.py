@@ -391,7 +391,7 @@ WITH chosen AS (
 )
 SELECT metric || suffix AS name, list(place) AS places, list(value) AS values
 FROM ({values})
-WHERE value IS NOT NULL
+WHERE abs(value) < 1e300  -- the sum of two larger ones would be infinite; NULL and NaN are no figures either
 GROUP BY name ORDER BY name"""
 
 # Name → query of the facts about the runs that are `chosen`, with their places in that list; `own` are their agents.

@@ -24,6 +24,7 @@ class Facet:
         arguments: names of the arguments of commands in which the sides differ on purpose, without hyphens.
         usual: the natural baseline; None: there is no such value.
         preposition: for its values in a sentence: on satori, in docker, with cpu-burn.
+        option: of the program whose value it is, as it is written before one; empty: a value names itself.
         describes: its values run different work, so that they are described and not tested.
         in_time: its values follow one another in time, so that they cannot take turns.
     """
@@ -38,6 +39,7 @@ class Facet:
     argument: str | None = None
     usual: str | None = None
     preposition: str = "on"
+    option: str = ""
     describes: bool = False
     in_time: bool = False
 
@@ -45,6 +47,14 @@ class Facet:
     def spoken(self) -> str:
         """The name within a sentence."""
         return self.name.replace(",", " and ")
+
+    def name_side(self, side: str) -> str:
+        """Return a value as people read it: a bare one has its option, such as --batch-size 32."""
+        return f"{self.option} {side}" if self.option else side
+
+    def where(self, side: str) -> str:
+        """Return a value with its preposition."""
+        return f"{self.preposition} {self.name_side(side)}".lstrip()
 
     @property
     def names(self) -> frozenset[str]:
@@ -147,6 +157,7 @@ def _find_one(name: str) -> Facet:
             expression=f"json_extract_string(run.parameters, '$.\"{key}\"')",
             parameters=frozenset({key}),
             preposition="with",
+            option=f"--{key.replace('_', '-')}",
         )
     if kind == "argument" and _KEY.fullmatch(key):
         return Facet(
@@ -157,6 +168,7 @@ def _find_one(name: str) -> Facet:
             argument=key,
             usual=NOT_GIVEN,
             preposition="with",
+            option=key if key.startswith("-") else f"--{key}",
         )
     if kind == "label" and _KEY.fullmatch(key):
         # The run's own label goes before that of its agent.
@@ -183,4 +195,6 @@ _MOST_NAMED = 6
 
 def name_sides(sides: Sequence[str], facet: Facet) -> str:
     """Return the names of the sides for a heading, or how many there are."""
+    if len(sides) == 1:
+        return facet.name_side(sides[0])
     return ", ".join(sides) if len(sides) <= _MOST_NAMED else f"{len(sides)} {facet.plural}"

@@ -1,10 +1,10 @@
 """Figures of runs in words: metrics, shifts and their intervals."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.metrics import Metric
-from gpuagent_collector.present.human import Notation, ratio, significant
+from gpuagent_collector.present.human import Notation, change, ratio, significant
 from gpuagent_collector.present.statuses import STATUSES
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.statistics.shift import Scale, Shift
@@ -39,6 +39,16 @@ def interval(shift: Shift) -> str:
         return f"no {confidence} interval from so few runs"
     write = ratio if shift.scale is Scale.RATIO else significant
     return f"{confidence} interval {write(shift.low)} to {write(shift.high)}"
+
+
+def could_hide(shifts: Sequence[Shift]) -> str:
+    """Return how large a difference these intervals allow: `; one of 6 % could hide`; '' where they are no ratios."""
+    largest = 1.0
+    for shift in shifts:
+        if not shift.low or not shift.high or shift.scale is not Scale.RATIO:
+            return ""
+        largest = max(largest, shift.high, 1 / shift.low)
+    return f"; one of {change(largest).lstrip('+')} could hide"
 
 
 def write_shift(shift: Shift, scale: Notation) -> str:

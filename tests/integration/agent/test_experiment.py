@@ -36,10 +36,10 @@ def test_an_experiment_makes_its_runs_and_then_asks_for_its_answer(node: Node) -
     done = node.run("gpuagent", "experiment", "run", str(written(node)))
     assert "[6/6]" in done.stderr
     assert "$ collector compare --by environment --metric run_seconds --experiment study" in done.stderr
-    assert "One side only (bare): values, no test." in " ".join(done.stdout.split())
+    assert "There is only one side (bare), so nothing to compare." in " ".join(done.stdout.split())
     assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]
     page = (node.folder / "study-answer" / "answer.md").read_text()
-    assert "One side only (bare): values, no test." in page
+    assert "There is only one side (bare), so nothing to compare." in page
     assert "[01-compare.csv](01-compare.csv), [01-compare.sql](01-compare.sql)" in page
     again = node.run("gpuagent", "experiment", "run", str(written(node)))
     assert "all 6 runs of study have been made" in again.stderr

@@ -109,18 +109,18 @@ def test_throttled_idle_shared_and_short_runs_are_warned_of(store: SyntheticStor
     store.rows["results"].append({**alder.at(4), **short})
     found = warnings(store)
     assert found.keys() >= {"throttled", "idle_gpu", "shared_gpu", "measure_short"}
-    assert all("1 of 5 alder" in found[code] for code in ("throttled", "idle_gpu", "shared_gpu"))
+    assert all("1 of 5 runs on alder" in found[code] for code in ("throttled", "idle_gpu", "shared_gpu"))
     assert found["shared_gpu"].endswith(
-        "on its GPU in 1 of 5 alder, with up to 19.9 GB of its memory and 42.4 % of its time"
+        "on its GPU in 1 of 5 runs on alder, with up to 19.9 GB of its memory and 42.4 % of its time"
     )
 
 
 @pytest.mark.parametrize(
     ("gaps", "text"),
     [
-        ([(5, 8.5)], "samples are missing in 1 of 5 alder, for up to 3.50 s"),
+        ([(5, 8.5)], "samples are missing in 1 of 5 runs on alder, for up to 3.50 s"),
         # Gaps of several sources at once are one stretch of missing time.
-        ([(2, 8), (2, 8), (3, 5), (7, 9), (11, 12)], "samples are missing in 1 of 5 alder, for up to 8 s"),
+        ([(2, 8), (2, 8), (3, 5), (7, 9), (11, 12)], "samples are missing in 1 of 5 runs on alder, for up to 8 s"),
     ],
 )
 def test_gaps_and_neighbours_are_warned_of(store: SyntheticStore, gaps: list[tuple[float, float]], text: str) -> None:
@@ -131,7 +131,7 @@ def test_gaps_and_neighbours_are_warned_of(store: SyntheticStore, gaps: list[tup
     store.run("beside", alder, start_seconds=40, workload="something-else")
     said = texts(compared(store, workload="mnist"))
     assert text in said
-    assert "other runs were on the same node at the same time in 1 of 5 alder" in said
+    assert "other runs were on the same node at the same time in 1 of 5 runs on alder" in said
 
 
 def test_processes_that_ended_with_their_program_and_metrics_that_were_dropped_are_warned_of(
@@ -156,16 +156,16 @@ def test_processes_that_ended_with_their_program_and_metrics_that_were_dropped_a
         },
     ]
     found = warnings(store)
-    assert found["left_processes"].endswith("in 1 of 5 alder")
-    assert found["thinned"].endswith("one in 4 is stored in 2 of 5 birch")
-    assert found["refused"] == "no number, in 1 of 5 alder"
+    assert found["left_processes"].endswith("in 1 of 5 runs on alder")
+    assert found["thinned"].endswith("one in 4 is stored in 2 of 5 runs on birch")
+    assert found["refused"] == "no number, in 1 of 5 runs on alder"
 
 
 def test_a_gap_without_bounds_is_warned_of_and_one_of_another_agent_on_the_node_is_not(store: SyntheticStore) -> None:
     alder, birch = alternate(store)
     for gap in (alder.at(5), {**birch.at(25), "session_id": 987}):
         store.rows["gaps"].append({**gap, "reason": "rejected"})
-    assert "samples are missing in 1 of 5 alder" in texts(compared(store))
+    assert "samples are missing in 1 of 5 runs on alder" in texts(compared(store))
 
 
 def test_a_session_that_reports_its_devices_twice_has_no_more_gpus(store: SyntheticStore) -> None:
@@ -177,7 +177,7 @@ def test_a_session_that_reports_its_devices_twice_has_no_more_gpus(store: Synthe
 
 def test_gpus_that_the_runs_did_not_use_are_warned_of(store: SyntheticStore) -> None:
     alternate(store, first={"gpus": []}, first_node={"gpus": ["NVIDIA L4"]})
-    assert "the node has GPUs but none is known to be used in 5 of 5 alder" in texts(compared(store))
+    assert "the node has GPUs but none is known to be used in all 5 runs on alder" in texts(compared(store))
 
 
 def test_a_run_far_from_its_repeats_is_named(store: SyntheticStore) -> None:
@@ -188,7 +188,7 @@ def test_a_run_far_from_its_repeats_is_named(store: SyntheticStore) -> None:
 
 def test_runs_without_a_measured_phase_count_as_a_whole_with_a_warning(store: SyntheticStore) -> None:
     alternate(store, first={"phases": False})
-    assert any("whole run" in text and "5 of 5 alder" in text for text in texts(compared(store)))
+    assert any("whole run" in text and "all 5 runs on alder" in text for text in texts(compared(store)))
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ def test_throttling_is_reported_with_its_causes_and_their_shares(store: Syntheti
     for number, row in enumerate(rows_of(store, alder)):
         row["throttle_reasons"] = (4, 4, 8 | 64, 0)[number % 4]
     text = warnings_of_gpus(store)["throttled"]
-    assert text.startswith("GPU clocks were throttled in 5 of 5 alder, for up to 7")
+    assert text.startswith("GPU clocks were throttled in all 5 runs on alder, for up to 7")
     assert "of the measured time (power cap up to " in text
     assert ", heat up to 2" in text
     assert "brake" not in text
@@ -243,7 +243,7 @@ def test_a_gpu_that_runs_slower_than_its_like_is_warned_of_and_that_its_clock_se
     found = warnings_of_gpus(store)
     assert found.keys() == {"different_clocks", "set_clocks"}
     assert found["different_clocks"].endswith("as shares of its maximum: alder 71.2 %, birch 100 %")
-    assert "in 5 of 5 alder" in found["set_clocks"]
+    assert "in all 5 runs on alder" in found["set_clocks"]
 
 
 def test_idle_clocks_are_no_defect(store: SyntheticStore, alder: Node) -> None:
@@ -254,7 +254,7 @@ def test_idle_clocks_are_no_defect(store: SyntheticStore, alder: Node) -> None:
 
 def test_a_narrow_link_is_warned_of_with_its_lanes(store: SyntheticStore, alder: Node) -> None:
     rows_of(store, alder, "session_devices")[0]["pcie_width"] = 8
-    text = "the PCIe link of a GPU is narrower than it could be in 5 of 5 alder: ×8 of ×16"
+    text = "the PCIe link of a GPU is narrower than it could be in all 5 runs on alder: ×8 of ×16"
     assert warnings_of_gpus(store) == {"narrow_link": text}
 
 
@@ -264,9 +264,9 @@ def test_failing_memory_is_warned_of(store: SyntheticStore, alder: Node) -> None
     for number, row in enumerate(rows_of(store, alder)):
         row["ecc_errors_uncorrected"] = int(number > 20)
     assert warnings_of_gpus(store) == {
-        "ecc_errors_uncorrected": "memory errors occurred that could not be corrected in 1 of 5 alder",
-        "memory_repair_pending": "bad memory of a GPU is waiting to be replaced in 1 of 5 alder",
-        "memory_repair_failed": "bad memory of a GPU could not be replaced in 1 of 5 alder",
+        "ecc_errors_uncorrected": "memory errors occurred that could not be corrected in 1 of 5 runs on alder",
+        "memory_repair_pending": "bad memory of a GPU is waiting to be replaced in 1 of 5 runs on alder",
+        "memory_repair_failed": "bad memory of a GPU could not be replaced in 1 of 5 runs on alder",
     }
 
 
@@ -281,7 +281,7 @@ def test_only_xid_errors_of_a_runs_own_gpus_and_time_are_reported(store: Synthet
     ]
     store.rows["gpu_events"] += [{**event, "event": "xid"} for event in events]
     assert warnings_of_gpus(store) == {
-        "xid_errors": "the driver reported errors of a GPU in 1 of 5 alder: "
+        "xid_errors": "the driver reported errors of a GPU in 1 of 5 runs on alder: "
         "Xid 79 (GPU has fallen off the bus), Xid 999"
     }
 
@@ -315,7 +315,9 @@ def test_slow_first_steps_that_cost_throughput_are_a_warning_with_the_warm_up_to
     for row in store.rows["results"]:
         row["value"] = 700.0 if row["name"] == "throughput" else row.get("value")
     found = warnings(store)
-    assert "slower, by more than 2 % of the throughput, in 5 of 5 alder, 5 of 5 birch" in found["warming_up"]
+    assert (
+        "slower, by more than 2 % of the throughput, in all 5 runs on alder, all 5 runs on birch" in found["warming_up"]
+    )
 
 
 def test_machines_with_one_identity_are_warned_of_and_their_runs_are_no_neighbours(store: SyntheticStore) -> None:
@@ -328,7 +330,7 @@ def test_machines_with_one_identity_are_warned_of_and_their_runs_are_no_neighbou
     said = {caveat.code: caveat.text for caveat in comparison.caveats}
     assert "clone" in said["shared_identity"]
     # The clone's agent came after the first runs, and was not heard of after its own.
-    assert "1 of 5 alder" in said["shared_identity"]
+    assert "1 of 5 runs on alder" in said["shared_identity"]
     assert "overlapping" not in said
 
 
@@ -351,6 +353,6 @@ def test_impossible_readings_while_a_run_ran_are_warned_of_with_their_source(sto
         {**birch.at(10_000), **power, "source": "nvml"},
     ]
     said = warnings(store)["impossible_readings"]
-    assert "1 of 5 alder" in said
+    assert "1 of 5 runs on alder" in said
     assert "birch" not in said
     assert "3 readings of gpu_samples.power_watts (nvml)" in said

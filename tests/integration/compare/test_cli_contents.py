@@ -40,7 +40,7 @@ def test_a_comparison_with_many_warnings_fits_on_one_screen(call: Collector, tmp
     lines = call("compare", store=path)[1].splitlines()
     assert len(lines) <= 24
     assert sum(line.startswith("! ") for line in lines) == 3
-    assert "more warnings, the metrics, the hardware and charts" in lines[-1]
+    assert "more warnings, the metrics, the hardware and charts" in " ".join(lines[-2:])
     warnings = as_json(call, "compare", store=path)["warnings"]
     assert len(warnings) > 4
     everything = " ".join(call("compare", "--all", columns=400, store=path)[1].split())
@@ -230,16 +230,15 @@ def test_an_impossible_figure_is_printed_and_ends_with_one(call: Collector, tmp_
     code, out, _ = call("roofline", store=path)
     assert code == 1
     assert "Errors ───" in out
-    assert "Read the error below" in " ".join(out.split())
 
 
 def test_a_recommendation_has_places_and_reasons_in_a_line_each(call: Collector) -> None:
-    lines = [" ".join(line.split()) for line in call(*RECOMMEND)[1].splitlines()]
-    assert "1 ● gke-l4 (n 5) 1 ms 2.81 J 0.250 USD 1 > 99 % best" in lines
-    assert "2 gke-a100 (n 1.11 ms 2.81 J 1.11 USD 1.111 [1.095, < 1 % differs" in lines
+    lines = [" ".join(line.split()) for line in call(*RECOMMEND, "--all")[1].splitlines()]
+    assert "1 ● gke-l4 (n 5) 1 ms 2.81 J 0.250 USD 1 best" in lines
+    assert "3 gke-a100 (n 5) 1.11 ms 2.81 J 1.11 USD 4.444 [4.378, 4.512] differs" in lines
     assert "launches 33 % 4 % ● 77 % 9 %" in lines
     assert "communication 33 % – – –" in lines
-    _, unpriced, _ = call("recommend", "mnist")
+    _, unpriced, _ = call("recommend", "mnist", "--all")
     assert "USD" not in unpriced
     assert "Cost is unknown: give --prices FILE." in " ".join(unpriced.split())
 
@@ -255,7 +254,7 @@ def test_csv_of_a_recommendation_has_a_line_for_each_side(call: Collector) -> No
 def test_json_of_a_recommendation_holds_the_ranking_its_runs_the_bounds_and_the_warnings(call: Collector) -> None:
     found = as_json(call, "recommend", "mnist")
     (ranking,) = found["rankings"]
-    assert found["answer"].startswith("mnist: run it on gke-l4")
+    assert found["answer"].startswith("mnist is fastest on gke-l4")
     assert found["weights"] == {"time": 1.0}
     assert [one["place"] for one in ranking["sides"]] == [1, 2, 3]
     assert ranking["runs"]["gke-t4"] == [f"gke-t4-{number}" for number in range(5)]

@@ -4,6 +4,7 @@ import io
 import json
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from unittest.mock import Mock
@@ -69,7 +70,7 @@ def test_without_phases_nothing_speaks_of_them(store: SyntheticStore) -> None:
     alternate(store, first={"phases": False}, second={"phases": False})
     comparison = compared(store, everything=True)
     console = Console(width=80, record=True, file=io.StringIO())
-    print_answer(console, render(comparison))
+    print_answer(console, replace(render(comparison), everything=True))
     text = " ".join(console.export_text().split())
     assert "0 s at its start" in text
     assert "Steady state" not in text

@@ -64,13 +64,13 @@ def test_costs_in_two_currencies_are_not_compared_and_missing_ones_are_reported(
     found = compared(store, prices=prices(ALDER), series=False)
     (row,) = (row for row in found.figures.blocks[0].rows if row.metric.name == "cost_per_run_usd")
     assert list(row.figures) == ["alder"]
-    assert "no price applies to 5 of 5 birch: their cost is unknown" in texts(found)
+    assert "no price applies to all 5 runs on birch: their cost is unknown" in texts(found)
 
 
 def test_prices_of_which_no_entry_fits_are_not_passed_over_in_silence(store: SyntheticStore) -> None:
     alternate(store)
     elsewhere = prices(ALDER.replace("alder", "elder"))
-    text = "no price applies to 5 of 5 alder, 5 of 5 birch: their cost is unknown"
+    text = "no price applies to all 5 runs on alder, all 5 runs on birch: their cost is unknown"
     assert warnings(store, prices=elsewhere, series=False)["unpriced"] == text
     assert "unpriced" not in warnings(store, series=False)
 

@@ -8,7 +8,7 @@ import pytest
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.recommend.study import Request as Recommended
 from gpuagent_collector.recommend.study import recommend
-from tests.integration.compare.comparing import compared
+from tests.integration.compare.comparing import alternate, compared
 from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
 from tests.support.commands import Collector, csv_rows, made_up
 
@@ -43,14 +43,14 @@ def test_compare_recommend_and_report_say_in_words_that_there_is_one_side(call: 
     for arguments in (("compare",), ("recommend", "mnist")):
         code, out, _ = call(*arguments, store=path)
         assert code == 0
-        assert "One side only (laptop): values, no test." in " ".join(out.split())
+        assert "There is only one side (laptop), so nothing to compare." in " ".join(out.split())
         assert max(map(len, out.splitlines())) <= 80
-    assert "One side only (laptop)" in json.loads(call("compare", "--json", store=path)[1])["answer"]
+    assert "only one side (laptop)" in json.loads(call("compare", "--json", store=path)[1])["answer"]
     rows = csv_rows(call("compare", "--format", "csv", store=path)[1])
     assert {row["verdict"] for row in rows} == {""}
     code, _, _ = call("report", str(tmp_path / "one.html"), store=path)
     assert code == 0
-    assert "One side only (laptop): values, no test." in (tmp_path / "one.html").read_text()
+    assert "There is only one side (laptop), so nothing to compare." in (tmp_path / "one.html").read_text()
 
 
 def test_recommend_has_nothing_to_choose_between_on_one_side(store: SyntheticStore) -> None:
@@ -109,3 +109,44 @@ def test_counts_of_runs_have_thousands_separators(call: Collector, tmp_path: Pat
     assert "1,001 / 1,001" in out
     assert "1,001 and 1,001 runs" in " ".join(out.split())
     assert "1001" not in out
+
+
+def test_a_cancelled_run_of_another_side_is_left_out_with_a_word(call: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "cancelled.duckdb"
+    with made_up(path) as store:
+        alternate(store, first_node={"gpus": ["NVIDIA L4"]}, second_node={"gpus": ["NVIDIA L4"]})
+        store.run("stopped", store.node("bare", "alder"), start_seconds=900, throughput=None, status="cancelled")
+    for command in (("compare",), ("recommend", "mnist")):
+        code, out, _ = call(*command, "--by", "device", "--json", store=path)
+        assert code == 0
+        found = json.loads(out)
+        assert found["sides"] == ["NVIDIA L4"]
+        assert "cancelled" in {warning["code"] for warning in found["warnings"]}
+    code, _, err = call("compare", "NVIDIA L4", "no GPU", "--by", "device", store=path)
+    assert code == 1
+    assert "no run of 'no GPU' succeeded" in err
+
+
+def test_sides_are_in_the_order_of_numbers_and_have_their_option(call: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "parameters.duckdb"
+    with made_up(path) as store:
+        node = store.node("spruce", "satori")
+        for number in range(10):
+            changed = {"batch_size": 1024 if number % 2 else 64, "compile": True}
+            store.next_run(node, throughput=1000.0 + 900 * (number % 2), parameters=changed, repeat=1 + number // 2)
+    found = json.loads(call("compare", "--by", "parameter:batch_size", "--json", store=path)[1])
+    assert found["sides"] == ["64", "1024"]
+    assert "with --batch-size 1024 than with --batch-size 64" in found["answer"]
+    code, out, _ = call("compare", "True", "--by", "parameter:compile", "--json", store=path)
+    assert (code, json.loads(out)["sides"]) == (0, ["true"])
+
+
+def test_a_figure_beyond_all_measure_is_none(call: Collector, tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    path = tmp_path / "large.duckdb"
+    with made_up(path) as store:
+        node = store.node("spruce", "satori")
+        for number in range(4):
+            store.next_run(node, throughput=1e308, repeat=number + 1)
+    code, out, _ = call("compare", "--json", store=path)
+    assert (code, json.loads(out, parse_constant=pytest.fail)["primary_metric"]) == (0, "run_seconds")
+    assert not [each for each in recwarn if each.category is RuntimeWarning]

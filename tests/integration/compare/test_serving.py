@@ -57,16 +57,16 @@ def test_each_side_keeps_the_limit_up_to_a_load_and_they_cross_between_two(serve
         assert point.shift
         assert point.shift.matched
         assert point.shift.estimate == pytest.approx(TTFT["b"][point.load] / TTFT["a"][point.load])
-    text = answer(found, 0)
-    assert "Within 200 ms TTFT (p90), a takes 4 requests/s (400 tokens/s" in text
-    assert "b takes 8 requests/s or more (800 tokens/s" in text
+    text = answer(found)
+    assert "Within 200 ms TTFT (p90), a sustains 4 requests/s (400 tokens/s" in text
+    assert "b sustains 8 requests/s or more (800 tokens/s" in text
     assert "b and a cross in TTFT p90 between 4 and 8 requests/s (about 4.80)." in text
 
 
 def test_another_limit_or_percentile_gives_another_answer(served: SyntheticStore) -> None:
-    assert "a takes 1 requests/s (" in answer(study(served, milliseconds={"ttft": 70.0}), 0)
-    assert "b keeps it at no measured load" in answer(study(served, milliseconds={"ttft": 70.0}), 0)
-    assert "(p50)" in answer(study(served, percent=50), 0)
+    assert "a sustains 1 request/s (" in answer(study(served, milliseconds={"ttft": 70.0}))
+    assert "b keeps it at no measured load" in answer(study(served, milliseconds={"ttft": 70.0}))
+    assert "(p50)" in answer(study(served, percent=50))
     # No run has the figure that would show it.
     assert study(served, percent=50, milliseconds={"e2e": 1.0}).curves[0].points == {}
 
@@ -80,13 +80,13 @@ def test_energy_and_cost_are_those_of_a_token_at_the_limit(served: SyntheticStor
     assert a.figures["cost_per_million_items_usd"] == pytest.approx(2.5)
     # 150 W for 400 tokens a second.
     assert a.figures["gpu_energy_per_item_joules"] == pytest.approx(150 / 400, rel=0.02)
-    assert "0.375 J a token, 2.50 USD a million tokens" in answer(found, 0)
+    assert "0.375 J per token, 2.50 USD per million tokens" in answer(found)
 
 
 def test_one_side_is_described_and_one_platform_needs_no_name(served: SyntheticStore) -> None:
     found = study(served, by="platform", where="parameters->>'server' = 'a'")
     assert list(found.curves[0].points) == ["lab"]
-    assert "lab takes 4 requests/s" in answer(found, 0)
+    assert "lab sustains 4 requests/s" in answer(found)
 
 
 def test_named_servers_are_compared_though_their_commands_differ(served: SyntheticStore) -> None:
@@ -133,8 +133,8 @@ def test_a_load_at_which_a_server_fails_is_not_kept(store: SyntheticStore) -> No
     # Ratios are to the first side alone, which has no figures there.
     assert [point.shift is None for point in curve.points["c"]] == [False, True]
     assert curve.crossings == ()
-    text = answer(found, 0)
-    assert "a takes 1 requests/s (" in text
+    text = answer(found)
+    assert "a sustains 1 request/s (" in text
     assert "never keeps it at no measured load" in text
     texts = {caveat.code: caveat.text for caveat in find_caveats(found)}
     assert texts["unsuccessful"].endswith("in no figure: a at 8 requests/s, never at 1 requests/s")
@@ -167,7 +167,7 @@ def test_a_report_has_a_chapter_of_servers_with_their_chart(served: SyntheticSto
     now = datetime(2026, 11, 23)  # noqa: DTZ001 - UTC, as in the store
     report = make_report(served.ask, Request(by="parameter:server"), source="here", now=now)
     text = "".join(write_serving(report))
-    assert "a takes 4 requests/s" in text
+    assert "a sustains 4 requests/s" in text
     assert "TTFT P90 by tokens a second" in text
 
 

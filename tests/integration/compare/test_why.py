@@ -129,7 +129,9 @@ def test_sides_without_a_fact_that_an_experiment_can_set_have_no_plan(store: Syn
         for name, kernel in (("alder", "6.1"), ("birch", "6.8")):
             node = store.node(name, name, kernel=kernel)
             store.run(f"{name}-{repeat}", node, start_seconds=20 * repeat)
-    with pytest.raises(GpuAgentError, match=r"can set nothing in which alder and birch differ: .*Kernel"):
+    with pytest.raises(
+        GpuAgentError, match=r"alder and birch differ only in what an experiment cannot change: .*Kernel"
+    ):
         ask_why(store, "alder", "birch", by="platform")
     with pytest.raises(MisuseError, match="two different sides"):
         ask_why(store, "alder", "alder", by="platform")

@@ -55,10 +55,10 @@ def put(run: Run, name_store: NameStore) -> Callable[..., str]:
 def test_a_file_is_stored_once_whatever_it_is_called(
     put: Callable[..., str], name_store: NameStore, tmp_path: Path
 ) -> None:
-    assert "1 run of vllm bench serve stored, 0 were there already" in put("vllm-rate4.json", "--platform", "a")
+    assert "1 run of vllm bench serve stored, none were already stored" in put("vllm-rate4.json", "--platform", "a")
     before = content(name_store("a"))
     copy = shutil.copy(FILES / "vllm-rate4.json", tmp_path / "other.json")
-    assert "0 runs of vllm bench serve stored, 1 were there already" in put(copy, "--platform", "b", "--name", "x")
+    assert "0 runs of vllm bench serve stored, 1 were already stored" in put(copy, "--platform", "b", "--name", "x")
     assert content(name_store("a")) == before
 
 

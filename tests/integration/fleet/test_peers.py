@@ -37,7 +37,7 @@ def test_each_other_node_counts_once_and_the_own_one_apart(store: SyntheticStore
     assert (first.percentile, first.is_outside) == (0, True)
     assert first.tolerance
     assert first.tolerance.method is Method.LOG_NORMAL
-    assert "above 0 % of 9 peers, outside the range of most of them" in answer(peers)
+    assert "lower than all 9 peers, outside the range of most of them" in answer(peers)
 
 
 def test_peers_are_shown_by_the_properties_in_which_they_differ(store: SyntheticStore) -> None:

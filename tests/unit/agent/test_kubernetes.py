@@ -302,7 +302,7 @@ def test_the_end_of_a_run_elsewhere_is_its_own_unless_somebody_else_ended_it(tmp
 
     assert end(done, message=json.dumps(own), reason="Completed") == ("succeeded", None)
     lost = json.dumps({**own, "undelivered": 7})
-    assert end(done, message=lost) == ("failed", "the collector did not take 7 messages before the pod ended")
+    assert end(done, message=lost) == ("failed", "the collector did not accept 7 messages before the pod ended")
     assert end(failed, message="", reason="Error") == ("failed", "the agent in the pod ended without a word")
     running = json.dumps({**own, "status": "running", "exit_code": None})
     memory = Outcome(status=RunStatus.FAILED, exit_code=-9, reason="its memory limit ran out, and the kernel ended it")

@@ -82,5 +82,5 @@ def test_ratios_have_three_decimals_until_they_are_large() -> None:
 
 @given(st.floats(-1e15, 1e15, allow_nan=False))
 def test_three_significant_digits_are_within_half_a_percent(value: float) -> None:
-    written = float(significant(value).replace(",", ""))
+    written = float(significant(value).replace(",", "").replace("−", "-"))
     assert written == pytest.approx(value, rel=5e-3, abs=1e-300)

@@ -134,7 +134,9 @@ def test_nothing_from_the_store_acts_on_a_terminal(output_format: OutputFormat) 
     assert "[red]" in text.replace("\\[", "[").replace("\\]", "]")
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+A1", "@SUM(1)", "\t=1", "\r=1", "\n=1", "--flag"])
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+cmd|' /C calc'!A0", "-2+A1", "@SUM(1)", "\t=1", "\r=1", "\n=1", "--a1", "--x cmd|'/C'!A0"]
+)
 def test_a_text_in_csv_is_no_formula_of_a_spreadsheet(text: str) -> None:
     table = pa.table({text: [text, None, "plain"], "n": [-1, -2, -3]})
     first, empty, plain = csv_rows(printed(table, OutputFormat.CSV))
@@ -143,7 +145,24 @@ def test_a_text_in_csv_is_no_formula_of_a_spreadsheet(text: str) -> None:
     assert json.loads(printed(table, OutputFormat.JSON))[0][text] == text
 
 
-@pytest.mark.parametrize("text", ["-5", "+1.5e-3", "-", ".5", "-.5", "+3.2 %", "a=1", "'quoted'", "—", "x\n=1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-5",
+        "--flag",
+        "--batch-size 32",
+        "--lr 1e-3 --dtype=bf16",
+        "+1.5e-3",
+        "-",
+        ".5",
+        "-.5",
+        "+3.2 %",
+        "a=1",
+        "'quoted'",
+        "—",
+        "x\n=1",
+    ],
+)
 def test_other_texts_in_csv_are_exact(text: str) -> None:
     assert csv_rows(printed(pa.table({"a": [text]}), OutputFormat.CSV)) == [{"a": text}]
 

@@ -34,10 +34,11 @@ def too_few(evidence: Evidence) -> Iterator[Caveat]:
     if few:
         needed = least_runs(len(tests), evidence.figures.alpha)
         together = f", with {len(tests)} comparisons tested together" if len(tests) > 1 else ""
+        first, second = few[0].baseline.runs, few[0].other.runs
+        runs = "one run a side" if first == second == 1 else f"a difference between {first} and {second} runs"
         yield Caveat(
             code="n_too_small",
-            text=f"no outcome of {few[0].baseline.runs} and {few[0].other.runs} runs could show a difference "
-            f"at {100 * evidence.figures.alpha:.0f} %{together}",
+            text=f"{runs} can never be significant{together}",
             remedy=f"repeat the experiment with at least {needed} runs a side (7 is a good number)",
         )
 
@@ -165,7 +166,7 @@ def client_limited_caveat(where: str) -> Caveat:
     """Return the warning that clients were late themselves in these runs."""
     return Caveat(
         code="client_limited",
-        text=f"the clients were behind their own schedule in {where}: latencies are partly theirs",
+        text=f"the load generator fell behind its schedule in {where}: latencies are partly its own",
         remedy="give serve-load more --clients and cores, or a lower load",
     )
 

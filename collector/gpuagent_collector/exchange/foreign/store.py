@@ -304,7 +304,7 @@ def import_results(path: Path, runs: Sequence[ForeignRun], content: bytes, place
             news.append(run_id(run, digest, place))
         if news:
             summarize_runs(writing, news, utc_now())
-    words = f"{counted(len(news), 'run')} of {runs[0].program} stored, {len(known):,} were there already"
+    words = f"{counted(len(news), 'run')} of {runs[0].program} stored, {len(known) or 'none'} were already stored"
     return f"{words}: {', '.join([*news, *known])}"
 
 

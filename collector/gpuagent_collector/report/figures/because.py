@@ -35,7 +35,11 @@ def because_figure(because: Because, sides: Sequence[str]) -> Figure:
             }
         ],
         layout={
-            "xaxis": {"ticksuffix": f" {safe(scale.symbol)}", "rangemode": "tozero"},
+            "xaxis": {
+                "ticksuffix": f" {safe(scale.symbol)}",
+                # Room for the text of the last bars.
+                "range": [0, 1.15 * max(bar.end for bar in bars) / scale.divisor],
+            },
             "yaxis": {
                 "autorange": "reversed",
                 "tickvals": places,

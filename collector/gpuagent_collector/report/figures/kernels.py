@@ -36,7 +36,7 @@ def kernels_figure(lane: LaneTimes, study: Study, sides: Sequence[str]) -> Figur
             }
         )
     return Figure(
-        title=f"{lane.lane.title}, {scale.symbol} a step",
+        title=f"{lane.lane.title}, {scale.symbol} per step",
         description=f"The operations that take longest: {', '.join(called[:3])}; the table below has all",
         data=data,
         layout={

@@ -18,7 +18,7 @@ def serving_figure(study: Study) -> Figure:
         data=[_line(index, curve, side, study) for index, (curve, side) in enumerate(lines)],
         layout={
             "hovermode": "closest",
-            "xaxis": {"title": {"text": "tokens of answers a second"}, "rangemode": "tozero"},
+            "xaxis": {"title": {"text": "output tokens per second"}, "rangemode": "tozero"},
             "yaxis": {"type": "log", "title": {"text": f"{title}, s"}},
             "shapes": [
                 {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": most, "y1": most, "line": _LIMIT}
