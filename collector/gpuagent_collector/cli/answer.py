@@ -78,7 +78,8 @@ def answer_question(question: "Question", reader: "StreamingReader", folder: Pat
         if not part.needs_drawing:
             named = part.answer.title or f"`{shlex.join(part.answer.words[:-2])}`"
             print_error(textwrap.shorten(f"no answer yet: {named}: {part.reason}", 150, placeholder=" …"))
-    written = f"{len(parts) - len(unanswered)} of {counted(len(parts), 'answer')}" if unanswered else "all answers"
+    answers = counted(len(parts), "answer")
+    written = f"{len(parts) - len(unanswered)} of {answers}" if unanswered else f"all {answers}"
     print_error(f"{written} written to {folder / _PAGE}")
     return int(len(unanswered) == len(parts))
 
