@@ -17,7 +17,7 @@ from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
 from gpuagent_collector.metrics import BY_NAME, Metric
 from gpuagent_collector.metrics.result import SERVING, SERVING_METRICS
-from gpuagent_collector.present.answer import Answer, Legend, Section, in_short
+from gpuagent_collector.present.answer import Answer, Legend, Section
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
 from gpuagent_collector.query.ask import Ask
@@ -61,22 +61,21 @@ def repeats_to_equal(spread: float, delta: float, *, power: float, level: float,
     return _fewest(partial(power_to_equal, _in_deviations(delta, spread), level=level, matched=matched), power)
 
 
-# Standard deviations that any number of repeats shows if it can show anything.
-_MOST_DEVIATIONS = 64.0
+# Repeats that can show a difference show one of so many standard errors.
+_MOST_ERRORS = 40.0
 
 
 @lru_cache(maxsize=256)
 def least_deviations(repeats: int, *, power: float, level: float, matched: bool) -> float | None:
     """Return the least difference, in standard deviations, that so many repeats show; None: they show none."""
-    low, high = 0.0, _MOST_DEVIATIONS
-    if not 1 < repeats <= MOST_REPEATS or power_to_differ(high, repeats, level=level, matched=matched) < power:
+    repeats = min(repeats, MOST_REPEATS)
+    low, high = 0.0, _MOST_ERRORS / sqrt(max(repeats, 1))
+    if repeats < 2 or power_to_differ(high, repeats, level=level, matched=matched) < power:
         return None
-    while high - low > 1e-3 * high:
+    while high - low > 5e-3 * high:
         middle = (low + high) / 2
-        if power_to_differ(middle, repeats, level=level, matched=matched) < power:
-            low = middle
-        else:
-            high = middle
+        is_enough = power_to_differ(middle, repeats, level=level, matched=matched) >= power
+        low, high = (low, middle) if is_enough else (middle, high)
     return high
 
 
@@ -259,12 +258,10 @@ class BlockPlan:
         """The number of runs that the smallest of its cells has."""
         return min(len(cell.runs) for cell in self.block.cells)
 
-    def least_effect(self, repeats: int, level: float, *, cautious: bool = False) -> float | None:
+    def least_effect(self, repeats: int, level: float) -> float | None:
         """Return the share from which on so many repeats show a difference, with the first of POWERS; None: none."""
         deviations = least_deviations(repeats, power=POWERS[0], level=level, matched=self.matched)
-        return (
-            None if deviations is None else expm1(deviations * (self.spread.cautious if cautious else self.spread.seen))
-        )
+        return None if deviations is None else expm1(deviations * self.spread.seen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -428,7 +425,10 @@ def render(plan: Plan) -> Answer:
             "where": question.where,
             "comparisons": question.comparisons,
             "level": question.level,
-            "smallest": data_table(list(_smallest(plan))),
+            "least_effects": [
+                {str(repeats): each.least_effect(repeats, question.level) for repeats in _REPEATS}
+                for each in plan.blocks
+            ],
             "needs": needs,
         },
         csv=[needs],
@@ -437,33 +437,28 @@ def render(plan: Plan) -> Answer:
 
 # The columns of the first table.
 _REPEATS = (5, 7, 10, 20)
-_SPOKEN_BLOCKS = 3
+_SPOKEN_BLOCKS, _USUAL_REPEATS = 3, 7
 
 
 def answer(plan: Plan) -> str:
-    """Return what repeats at hand show, and how many a difference takes."""
+    """Return which differences the repeats at hand, and the usual number of them, show, and how many one takes."""
     blocks = [each.block for each in plan.blocks]
-    sentences = [_sentence(each, tell_apart(each.block, blocks), plan) for each in plan.blocks]
-    return " ".join(in_short(sentences, most=_SPOKEN_BLOCKS))
-
-
-def _sentence(block: BlockPlan, name: str, plan: Plan) -> str:
-    level, at_hand = plan.question.level, block.repeats
-    shown = []
-    for repeats in sorted({at_hand, _USUAL_REPEATS}):
-        effect = block.least_effect(repeats, level)
-        words = f"{counted(repeats, 'repeat')} a side{', as here,' if repeats == at_hand else ''}"
-        shown.append(f"{words} show {'no difference' if effect is None else f'one of {_share(effect)} or more'}")
-    takes = []
-    for need in block.needs:
-        if need.effect is not None:
-            takes.append(f"{need.as_seen[0] or f'more than {MOST_REPEATS}'} for {percent(need.effect)}")
-    title = spoken(plan.metric, plan.question.stat)
-    needed = f"It takes {', '.join(takes)} ({percent(POWERS[0])} power)."
-    return f"{name}: of differences in {title}, {'; '.join(shown)}. {needed}"
-
-
-_USUAL_REPEATS = 7
+    sentences = []
+    for block in plan.blocks[:_SPOKEN_BLOCKS]:
+        shown = []
+        for repeats in sorted({block.repeats, _USUAL_REPEATS}):
+            effect = block.least_effect(repeats, plan.question.level)
+            words = f"{counted(repeats, 'repeat')} a side{', as here,' if repeats == block.repeats else ''}"
+            shown.append(f"{words} show {'no difference' if effect is None else f'one of {_share(effect)} or more'}")
+        takes = []
+        for need in block.needs:
+            if need.effect is not None:
+                takes.append(f"{need.as_seen[0] or f'more than {MOST_REPEATS}'} for {percent(need.effect)}")
+        differences = f"of differences in {spoken(plan.metric, plan.question.stat)}, {'; '.join(shown)}"
+        needed = f"It takes {', '.join(takes)} ({percent(POWERS[0])} power)."
+        sentences.append(f"{tell_apart(block.block, blocks)}: {differences}. {needed}")
+    more = len(blocks) - len(sentences)
+    return " ".join([*sentences, *([f"{counted(more, 'more workload')} can be seen below."] if more > 0 else [])])
 
 
 def _share(effect: float) -> str:
@@ -527,19 +522,6 @@ def _repeats(block: BlockPlan, plan: Plan) -> Table:
 def _number(name: str, at: int, need: Need) -> str:
     repeats = getattr(need, name)[at]
     return f"> {MOST_REPEATS}" if repeats is None else str(repeats)
-
-
-def _smallest(plan: Plan) -> Iterator[dict[str, Any]]:
-    for block in plan.blocks:
-        for repeats in sorted({block.repeats, *_REPEATS}):
-            yield {
-                "workload": block.block.workload,
-                "parameters": block.block.parameters,
-                "power": POWERS[0],
-                "repeats": repeats,
-                "effect": block.least_effect(repeats, plan.question.level),
-                "effect_cautious": block.least_effect(repeats, plan.question.level, cautious=True),
-            }
 
 
 def _needs(plan: Plan) -> Iterator[dict[str, Any]]:

@@ -95,10 +95,9 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
         if list(weights) == ["cost"]:
             yield from _break_even(behind[0], facet)
     sides = [standing.side for standing in ranking.standings[:2]]
-    others = [one.name for one in ranking.criteria if one.name not in weights and one.name != "energy"]
-    yield from (
-        f"{_compare(ranking, name, sides, facet)}." for name in others if len(tied) == 1 and name in ranking.judged
-    )
+    for one in ranking.criteria if len(tied) == 1 else ():
+        if one.name in ranking.judged and one.name not in (*weights, "energy"):
+            yield f"{_compare(ranking, one.name, sides, facet)}."
 
 
 def _weighed(weight: tuple[str, float]) -> str:
@@ -151,18 +150,14 @@ def _compare(ranking: Ranking, criterion: str, sides: Sequence[str], facet: Face
 
 def _listed(behind: Sequence[Standing], verbs: _Verbs, facet: Facet) -> str:
     """Return how much more the sides behind the best take."""
-    listed = [f"{facet.name_side(one.side)} {verbs.more.format(_times(one))}" for one in behind[:_SPOKEN_SIDES]]
-    if behind[0].judgement:
-        listed[0] += f" ({interval(behind[0].judgement.shift)})"
+    listed: list[str] = []
+    for one in behind[:_SPOKEN_SIDES]:
+        if one.judgement:
+            more = verbs.more.format(f"{ratio(one.judgement.shift.estimate)} times")
+            evidence = "" if listed else f" ({interval(one.judgement.shift)})"
+            listed.append(f"{facet.name_side(one.side)} {more}{evidence}")
     rest = len(behind) - len(listed)
     return ", ".join([*listed, *([f"{rest} more after them"] if rest else [])])
-
-
-def _times(standing: Standing) -> str:
-    if standing.judgement is None or standing.judgement.shift.scale is not Scale.RATIO:
-        return "more than"
-    shift = standing.judgement.shift
-    return f"{ratio(shift.estimate)} times"
 
 
 def _break_even(second: Standing, facet: Facet) -> Iterator[str]:

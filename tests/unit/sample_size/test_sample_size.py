@@ -12,6 +12,7 @@ from scipy.stats import chi2, norm, wilcoxon
 from gpuagent_collector.answers.plan import (
     MOST_REPEATS,
     Spread,
+    least_deviations,
     matched_spread,
     pooled_spread,
     power_to_differ,
@@ -115,3 +116,15 @@ def test_what_nobody_could_run_is_not_planned() -> None:
 def test_more_repeats_show_more(deviations: float, repeats: int) -> None:
     for power in (power_to_differ, power_to_equal):
         assert power(deviations, 2 * repeats, level=0.05) >= power(deviations, repeats, level=0.05) - 0.02
+
+
+@pytest.mark.parametrize("matched", [False, True])
+def test_the_least_difference_that_repeats_show_needs_just_these_repeats(matched: bool) -> None:
+    for repeats in (7, 20):
+        least = least_deviations(repeats, power=0.8, level=0.05, matched=matched)
+        assert least is not None
+        for factor, is_enough in ((1.02, True), (0.98, False)):
+            needed = repeats_to_differ(0.02, expm1(factor * least * 0.02), power=0.8, level=0.05, matched=matched)
+            assert needed is not None
+            assert (needed <= repeats) is is_enough
+    assert least_deviations(2, power=0.8, level=0.05, matched=matched) is None
