@@ -94,8 +94,8 @@ def _draw(axes: Axes, panel: _Panel, sides: Sequence[str], *, titled: bool) -> N
         axes.plot(*zip(*line, strict=True), color=QUIET, ls=(0, (4, 2)), lw=0.9, zorder=1)
     axes.set_xlim(0, max(xs) / x_scale.divisor * 1.12)
     axes.set_ylim(0, max(ys) / y_scale.divisor * 1.12)
-    axes.set_xlabel(f"{panel.time.what} {panel.time.per} ({x_scale.symbol})")
-    axes.set_ylabel(f"{panel.other.what} {panel.other.per} ({y_scale.symbol})")
+    axes.set_xlabel(f"{panel.time.what} per {panel.time.per} ({x_scale.symbol})")
+    axes.set_ylabel(f"{panel.other.what} per {panel.other.per} ({y_scale.symbol})")
     if titled:
         axes.set_title(harmless(panel.title))
     axes.grid()

@@ -111,7 +111,7 @@ def test_a_profile_shows_the_kernels_of_each_rank(call: Collector, tmp_path: Pat
     code, out, _ = call("profile", "run-0", "--each", "rank", store=path)
     assert code == 0
     text = " ".join(out.split())
-    assert "Kernels and copies by part, ms a step (share)" in text
+    assert "Kernels and copies by part, ms per step (share)" in text
     assert "gemm 4.00 (80 %) 4.00 (66.7 %)" in text.replace(" 4 (", " 4.00 (")
     answer = json.loads(call("profile", "run-0", "--each", "rank", "--json", store=path)[1])
     assert list(answer["parts"][0]["seconds"]) == ["rank 0", "rank 1"]

@@ -298,7 +298,7 @@ def test_the_frontier_joins_what_nothing_beats(filled_with: Filled, plot: Plot) 
     prices = parse_prices(PRICES.encode(), "prices.yaml")
     picture = plot(filled_with(everything), "frontier", workload="mnist", prices=prices)
     labels = {axes.get_ylabel().partition(" (")[0] for axes in axes_of(picture)}
-    assert labels == {"GPUs' energy an item", "cost a million items"}
+    assert labels == {"GPUs' energy per item", "cost per million items"}
     energy = axes_of(picture)[0]
     (joined,) = [line for line in energy.lines if line.get_linestyle() != "None"]
     assert len(xs_of(joined)) == 2

@@ -65,7 +65,7 @@ def test_the_answer_has_the_difference_its_parts_and_the_kernels_of_one_side(two
         "A step of B takes 1.50 ms longer on the GPU than one of A (3.60 and 2.10 ms): "
         "2.10 ms more in cudnn::nchwToNhwcKernel<…>, which A does not launch; "
         "900 µs less in implicit_convolve_sgemm<…>, which B does not launch; 300 µs more in add. "
-        "Kernels: 1 launched by A alone (900 µs a step), 1 launched by B alone (2.10 ms a step). "
+        "Kernels: 1 launched by A alone (900 µs per step), 1 launched by B alone (2.10 ms per step). "
         "The GPU was busy for 2.10 and idle for 0.900 ms of a measured step of A."
     )
     assert answer(study(two, "run-1", "run-0")).startswith("A step of B takes 1.50 ms less on the GPU than one of A")

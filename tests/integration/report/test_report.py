@@ -128,7 +128,7 @@ def test_roofline_kernels_scaling_bounds_and_costs_agree_with_their_commands(pag
     assert "2.19 TFLOP/s at ≤ 50 FLOP/byte" in page.by_id("roofline").text
     assert "ampere_sgemm_128x64_tn" in page.by_id("kernels").text
     assert "1.90 times the throughput on 2 ranks as on 1" in page.by_id("scaling").text
-    assert "On gke-a100 it is bound by launches" in page.by_id("bounds").text
+    assert "launches (77 %) on gke-a100" in page.by_id("bounds").text
     costs = page.by_id("costs")
     assert "prices are those of prices.yaml" in costs.text
     captions = {figure.text.partition(",")[0] for figure in costs.all("figcaption")}

@@ -41,12 +41,12 @@ def _figure(time: Criterion, other: Criterion, block: Block, facts: Facts, sides
         "xaxis": {
             "rangemode": "tozero",
             "ticksuffix": f" {x_scale.symbol}",
-            "title": {"text": f"{time.what} {time.per}"},
+            "title": {"text": f"{time.what} per {time.per}"},
         },
         "yaxis": {
             "rangemode": "tozero",
             "ticksuffix": f" {safe(y_scale.symbol)}",
-            "title": {"text": f"{other.what} {other.per}"},
+            "title": {"text": f"{other.what} per {other.per}"},
         },
     }
     medians = "; ".join(
@@ -54,8 +54,8 @@ def _figure(time: Criterion, other: Criterion, block: Block, facts: Facts, sides
         for side, found in taken.items()
     )
     return Figure(
-        title=f"{other.what[0].upper()}{other.what[1:]} by {time.what}, of {time.per}: down and to the left is better",
-        description=f"Medians of {time.what} and {other.what} {time.per}: {medians}",
+        title=f"{other.what[0].upper()}{other.what[1:]} by {time.what}, per {time.per}: down and to the left is better",
+        description=f"Medians of {time.what} and {other.what} per {time.per}: {medians}",
         data=traces,
         layout=layout,
         height=300,
