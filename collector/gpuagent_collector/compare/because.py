@@ -474,31 +474,24 @@ def because_table(because: Because) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar of a waterfall: from where to where, in the unit of the difference; `name` None: a side's whole."""
+    """A bar of a waterfall, from where to where in the scale of all; a whole one is a side's."""
 
     title: str
-    name: str | None
+    text: str
     begin: float
     end: float
+    is_whole: bool = False
 
 
-def waterfall(because: Because) -> list[Bar]:
-    """Return the bars from the baseline to the other side, each part where the one before it ends."""
+def waterfall(because: Because) -> tuple[str, list[Bar]]:
+    """Return the unit, and the bars from the baseline to the other side, each part where the one before it ends."""
     first, last = because.medians
-    bars = [Bar(because.baseline, None, 0.0, first)]
+    scale = notation([first, last], because.unit)
+    bars = [Bar(because.baseline, scale.write(first), 0.0, first / scale.divisor, is_whole=True)]
     for part in because.parts:
-        bars.append(Bar(part.title, part.name, bars[-1].end, bars[-1].end + part.difference))
-    return [*bars, Bar(because.side, None, 0.0, last)]
-
-
-def describe_bars(bars: Sequence[Bar], unit: str) -> tuple[Notation, list[str]]:
-    """Return the notation of the bars, and what each says: a side's whole, or what a part adds."""
-    scale = notation([bar.end for bar in bars], unit)
-    texts = []
-    for bar in bars:
-        difference = f"{_signed(bar.end - bar.begin, scale, digits=3)} {scale.symbol}"
-        texts.append(difference if bar.name else scale.write(bar.end))
-    return scale, texts
+        begin, text = bars[-1].end, f"{_signed(part.difference, scale, digits=3)} {scale.symbol}"
+        bars.append(Bar(part.title, text, begin, begin + part.difference / scale.divisor))
+    return scale.symbol, [*bars, Bar(because.side, scale.write(last), 0.0, last / scale.divisor, is_whole=True)]
 
 
 def _with_interval(part: Part, scale: Notation) -> str:

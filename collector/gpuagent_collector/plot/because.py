@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from gpuagent_collector.compare.because import Because, describe_bars, waterfall
+from gpuagent_collector.compare.because import Because, waterfall
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.plot.picture import QUIET, Picture, characters, color, shorten_names
 from gpuagent_collector.runs.cells import tell_apart
@@ -28,7 +28,7 @@ def draw_because(comparison: Comparison, width_mm: float) -> Picture:
         )
     shares = "Medians of runs; each part begins where the one before it ends, and they sum to the difference."
     picture = Picture(width_mm=width_mm, note=shares)
-    panels = picture.panels([_BAR_MM * len(waterfall(because)) for because in reasons])
+    panels = picture.panels([_BAR_MM * (len(because.parts) + 2) for because in reasons])
     for axes, because in zip(panels, reasons, strict=True):
         name = tell_apart(because.block, comparison.layout.blocks)
         axes.set_title(harmless(f"{name}: per {because.of}"))
@@ -37,18 +37,15 @@ def draw_because(comparison: Comparison, width_mm: float) -> Picture:
 
 
 def _draw(axes: Axes, because: Because, sides: Sequence[str], most: int) -> None:
-    bars = waterfall(because)
-    scale, texts = describe_bars(bars, because.unit)
-    for place, (bar, text) in enumerate(zip(bars, texts, strict=True)):
-        side = because.baseline if place == 0 else because.side
-        shade = QUIET if bar.name else color(sides.index(side))
-        axes.barh(place, (bar.end - bar.begin) / scale.divisor, left=bar.begin / scale.divisor, color=shade, height=0.7)
-        axes.annotate(
-            text, (max(bar.begin, bar.end) / scale.divisor, place), (3, 0), textcoords="offset points", va="center"
-        )
+    unit, bars = waterfall(because)
+    for place, bar in enumerate(bars):
+        shade = color(sides.index(bar.title)) if bar.is_whole else QUIET
+        axes.barh(place, bar.end - bar.begin, left=bar.begin, color=shade, height=0.7)
+        beside = (max(bar.begin, bar.end), place)
+        axes.annotate(bar.text, beside, (3, 0), textcoords="offset points", va="center")
     axes.set_yticks(range(len(bars)), shorten_names([bar.title for bar in bars], most))
     axes.invert_yaxis()
-    axes.set_xlabel(scale.symbol)
+    axes.set_xlabel(unit)
     axes.margins(x=0.16)
     axes.set_xlim(left=0)
     axes.grid(axis="x")

@@ -13,11 +13,11 @@ from gpuagent_collector.compare.comparison import compare
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound, Limit
 from gpuagent_collector.present.answer import Answer, Legend, Part, Section
-from gpuagent_collector.present.human import notation, ratio, significant
+from gpuagent_collector.present.human import in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.recommend.ranking import Criterion, Ranking, Standing
+from gpuagent_collector.recommend.ranking import Ranking, Standing
 from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, recommend
 from gpuagent_collector.runs.cells import Layout, describe, tell_apart
 from gpuagent_collector.runs.facets import Facet
@@ -89,7 +89,8 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
     else:
         by = "" if verbs is not _SEVERAL else f" by {_join_words([*map(_weighed, weights.items())], 'and')}"
         where = facet.where(tied[0].side)
-        taken = ", ".join(_taken(tied[0], one) for one in ranking.criteria if one.name in weights)
+        weighed = [one for one in ranking.criteria if one.name in weights]
+        taken = ", ".join(f"{in_unit(one.unit)(tied[0].medians[one.name])} per {one.per}" for one in weighed)
         others = _listed(behind, verbs, facet)
         yield f"{block} {verbs.least}{by} {where}: {taken} (median of {tied[0].runs} runs); {others}."
         if list(weights) == ["cost"]:
@@ -102,10 +103,6 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
 
 def _weighed(weight: tuple[str, float]) -> str:
     return f"{weight[0]} (weight {significant(weight[1])})"
-
-
-def _taken(standing: Standing, one: Criterion) -> str:
-    return f"{notation([standing.medians[one.name]], one.unit).write(standing.medians[one.name])} per {one.per}"
 
 
 def _tie(ranking: Ranking, block: str, tied: Sequence[Standing], recommendation: Recommendation) -> Iterator[str]:
@@ -143,8 +140,7 @@ def _compare(ranking: Ranking, criterion: str, sides: Sequence[str], facet: Face
         return f"There is no measurable difference in {criterion} between {between}"
     first, second = sorted(sides, key=lambda side: _median(ranking, side, criterion))
     one = next(one for one in ranking.criteria if one.name == criterion)
-    less, more = (notation([_median(ranking, side, criterion)], one.unit) for side in (first, second))
-    figures = [scale.write(_median(ranking, side, criterion)) for scale, side in ((less, first), (more, second))]
+    figures = [in_unit(one.unit)(_median(ranking, side, criterion)) for side in (first, second)]
     return f"{facet.name_side(first)} is {_VERBS[criterion].less} ({figures[0]} per {one.per} against {figures[1]})"
 
 
@@ -284,6 +280,9 @@ def _data(ranking: Ranking, reasons: Sequence[Reasons], by: str) -> Table:
     def percent(at: int, standing: Standing) -> float | None:
         return bounds[standing.side][at].percent
 
+    def shown_limits(standing: Standing) -> str:
+        return " ".join(bound.limit.value for bound in bounds[standing.side] if bound.is_shown)
+
     columns = [
         Column("side"),
         _NUMBER,
@@ -294,13 +293,9 @@ def _data(ranking: Ranking, reasons: Sequence[Reasons], by: str) -> Table:
     ]
     for at, bound in enumerate(reasons[0].bounds):
         columns.append(Column(f"{bound.limit.value}_percent", value=partial(percent, at)))
-    columns.append(Column("bound_by", value=lambda standing: _shown_limits(bounds[standing.side])))
+    columns.append(Column("bound_by", value=shown_limits))
     about = {"workload": block.workload, "parameters": block.parameters, "held": block.held, "by": by}
     return Table(columns, ranking.standings, about=about)
-
-
-def _shown_limits(bounds: Sequence[Bound]) -> str:
-    return " ".join(bound.limit.value for bound in bounds if bound.is_shown)
 
 
 def _bounds(ranking: Ranking, reasons: Sequence[Reasons], layout: Layout) -> Iterator[Part]:

@@ -2,20 +2,16 @@
 
 from collections.abc import Sequence
 
-from gpuagent_collector.compare.because import Because, describe_bars, waterfall
+from gpuagent_collector.compare.because import Because, waterfall
 from gpuagent_collector.report.figures.base import Figure, color, safe, short
 
 
 def because_figure(because: Because, sides: Sequence[str]) -> Figure:
     """Return a bar for the baseline, one for each part that leads on from there, and one for the other side."""
-    bars = waterfall(because)
-    scale, texts = describe_bars(bars, because.unit)
+    unit, bars = waterfall(because)
     places = list(range(len(bars)))
-    colors = []
-    for bar in bars:
-        side = because.baseline if bar is bars[0] else because.side
-        colors.append("--quiet" if bar.name else color(sides.index(side)))
-    titled = [f"{bar.title}: {text}" for bar, text in zip(bars, texts, strict=True)]
+    ends = [color(sides.index(side)) for side in (because.baseline, because.side)]
+    titled = [f"{bar.title}: {bar.text}" for bar in bars]
     return Figure(
         title=f"From {because.baseline} to {because.side}: per {because.of}",
         description=f"Parts of the difference per {because.of}: {'; '.join(titled)}",
@@ -25,10 +21,10 @@ def because_figure(because: Because, sides: Sequence[str]) -> Figure:
                 "orientation": "h",
                 "showlegend": False,
                 "y": places,
-                "base": [short(bar.begin / scale.divisor) for bar in bars],
-                "x": [short((bar.end - bar.begin) / scale.divisor) for bar in bars],
-                "marker": {"color": colors},
-                "text": [safe(text) for text in texts],
+                "base": [short(bar.begin) for bar in bars],
+                "x": [short(bar.end - bar.begin) for bar in bars],
+                "marker": {"color": [ends[0], *["--quiet"] * len(because.parts), ends[1]]},
+                "text": [safe(bar.text) for bar in bars],
                 "textposition": "auto",
                 "hovertext": [safe(text) for text in titled],
                 "hoverinfo": "text",
@@ -36,9 +32,9 @@ def because_figure(because: Because, sides: Sequence[str]) -> Figure:
         ],
         layout={
             "xaxis": {
-                "ticksuffix": f" {safe(scale.symbol)}",
+                "ticksuffix": f" {safe(unit)}",
                 # Room for the text of the last bars.
-                "range": [0, 1.15 * max(bar.end for bar in bars) / scale.divisor],
+                "range": [0, 1.15 * max(bar.end for bar in bars)],
             },
             "yaxis": {
                 "autorange": "reversed",
