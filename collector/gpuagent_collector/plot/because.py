@@ -26,8 +26,12 @@ def draw_because(comparison: Comparison, width_mm: float) -> Picture:
         raise GpuAgentError(
             "no parts to draw: no difference is shown whose parts are known; `collector compare` says what is"
         )
-    shares = "Medians of runs; each part begins where the one before it ends, and they sum to the difference."
-    picture = Picture(width_mm=width_mm, note=shares)
+    counts = sorted(
+        {len(because.block.cell(side).runs) for because in reasons for side in (because.baseline, because.side)}
+    )
+    runs = f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]} runs"
+    sums = "each part begins where the one before it ends, and they sum to the difference"
+    picture = Picture(width_mm=width_mm, note=f"Medians of runs; {sums}. {runs}.")
     panels = picture.panels([_BAR_MM * (len(because.parts) + 2) for because in reasons])
     for axes, because in zip(panels, reasons, strict=True):
         name = tell_apart(because.block, comparison.layout.blocks)

@@ -88,6 +88,7 @@ def ten(store: SyntheticStore) -> None:
         (everything, "roofline", {}),
         (ranks, "scaling", {}),
         (gke, "frontier", {"by": "device"}),
+        (gke, "because", {"by": "device"}),
         (stacks, "split", {}),
         (links, "collectives", {"by": "node"}),
     ],
