@@ -83,7 +83,8 @@ def _name_device(texts: Mapping[str, str], sessions: Iterable[Record], devices: 
         return named
     processors = ", ".join(sorted({session["cpu_model"] or "unknown CPU" for session in sessions}))
     threads = texts.get("threads")
-    return f"{processors or 'unknown CPU'}{f', {threads} threads' if threads else ''}"
+    with_threads = f" with {threads} thread{'s' * (threads != '1')}" if threads else ""
+    return f"{processors or 'unknown CPU'}{with_threads}"
 
 
 _RESULTS = """

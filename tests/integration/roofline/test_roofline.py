@@ -191,7 +191,7 @@ def test_a_processor_is_another_device_with_another_number_of_threads(store: Syn
     add_ceilings(store, node)
     add_trial(store, node, fp32(1e12))
     roofline = only_roofline(study(store))
-    assert roofline.device == "AMD EPYC 9654 96-Core Processor, 8 threads"
+    assert roofline.device == "AMD EPYC 9654 96-Core Processor with 8 threads"
     assert roofline.ceilings is None  # the made-up measurement does not say its threads
 
 
