@@ -205,5 +205,6 @@ def test_energy_and_cost_are_divided_into_their_two_factors(cause: str) -> None:
         assert part.end == pytest.approx(whole.end)
         if {part.name for part in because.parts} >= {cause}:
             assert because.lead is not None and because.lead.name == cause
+    assert because is not None
     hourly = next(line for line in because_table(because).records() if line["unit"] == "USD/h")
     assert hourly["baseline"] == pytest.approx(1.0)
