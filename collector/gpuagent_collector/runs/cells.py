@@ -278,12 +278,14 @@ def lay_out(
         for block in _divide(group, row, facet, sides, across=across, every_status=every_status)
     ]
     succeeded = {cell.side for block in found for cell in block.cells if cell.runs}
-    if len(succeeded) == 1 and not chosen_by_name:
+    # A side that failed is the answer to why nothing can be compared; one that was stopped is none.
+    is_stopped = all(run.status == CANCELLED for run in chosen if run.side not in succeeded)
+    if len(succeeded) == 1 and is_stopped and not chosen_by_name:
         least = 1
     kept = [block for block in found if _count_sides(block) >= least]
     if not kept:
         present = [side for side in sides if any(run.side == side for run in chosen)]
-        if not chosen_by_name and succeeded:
+        if not chosen_by_name and succeeded and is_stopped:
             present = [side for side in present if side in succeeded]
         raise NothingToCompareError(_why_nothing(chosen, present))
     blocks = sorted(kept, key=lambda block: -sum(len(cell.runs) for cell in block.cells))
