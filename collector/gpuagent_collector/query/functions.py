@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -70,6 +71,7 @@ _PURE_QUERY = """
 """
 
 
+@cache
 def scalar_functions(bare: duckdb.DuckDBPyConnection) -> frozenset[str]:
     """Return the names of scalar, aggregate and window functions that depend on their arguments and the time alone.
 

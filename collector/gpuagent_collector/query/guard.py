@@ -9,6 +9,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -76,6 +77,13 @@ class Statement:
     tree: Tree
 
 
+@cache
+def _open_parser() -> duckdb.DuckDBPyConnection:
+    """Return an empty database that parses the statements of all guards: to open one takes longer than most answers."""
+    # More threads would only wait.
+    return duckdb.connect(config={"enable_external_access": "false", "threads": 1})
+
+
 class Guard:
     """A checker of statements against the tables of one store, safe for several threads."""
 
@@ -83,8 +91,7 @@ class Guard:
         """Allow these tables and views, and EXPLAIN unless `explain` is False: plans are computed from all rows."""
         self._explain = explain
         self._relations = frozenset(name.lower() for name in relations)
-        # There is one guard for each part of the store; more threads would only wait.
-        self._parser = duckdb.connect(config={"enable_external_access": "false", "threads": 1})
+        self._parser = _open_parser()
         self._functions = scalar_functions(self._parser)
 
     def check(self, sql: str) -> str:
