@@ -1,5 +1,6 @@
 """One experiment file in every environment of this machine: the costs of each, from its image to the first step."""
 
+import json
 from pathlib import Path
 
 import psutil
@@ -11,14 +12,21 @@ from tests.support.servers import Node
 
 pytestmark = pytest.mark.slow
 
+# Reports as a workload does, without importing torch in every environment.
+PROGRAM = """
+import json, os, time
+with open(os.environ["GPUAGENT_RUN_DIR"] + "/events.0.0.jsonl", "w") as file:
+    for event in ({"event": "phase", "name": "measure"}, {"event": "step", "phase": "measure", "step": 0}):
+        print(json.dumps({"t": time.time_ns(), **event}), file=file)
+"""
+
 EXPERIMENT = """
 name: environments
 question: What do containers and Slurm cost on this machine, from the launch to the end?
 repeats: 1
 environments: [bare, "docker:built", "podman:built", "charliecloud:{folder}/built", {more}slurm]
 workloads:
-  - workload: resnet18
-    parameters: {{steps: 1, warmup: 1, batch-size: 1, image-size: 64, classes: 2}}
+  - command: [python3, -c, {program}]
 answer:
   - compare --by environment --all
 """
@@ -79,7 +87,8 @@ def test_one_file_compares_all_environments_and_leaves_nothing(
     if has_apptainer:
         build_for_apptainer(node, root)
         more = f'"apptainer:{node.folder}/built.sif", '
-    (node.folder / "environments.yaml").write_text(EXPERIMENT.format(folder=node.folder, more=more))
+    path = node.folder / "environments.yaml"
+    path.write_text(EXPERIMENT.format(folder=node.folder, more=more, program=json.dumps(PROGRAM)))
     experiment = node.start("gpuagent", "experiment", "run", "environments.yaml", log="experiment.log")
     code, printed = experiment.wait(), (node.folder / "experiment.log").read_text()
     assert code == 0, printed
@@ -95,6 +104,8 @@ def test_one_file_compares_all_environments_and_leaves_nothing(
             assert ("process_start_seconds" in metrics) == (name != "charliecloud")
         assert {"image_size_bytes", "image_build_seconds"} <= set(metrics) or name not in images
         assert ("image_layers" in metrics) == (name in ("docker", "podman"))
+    small = ("--steps", "1", "--warmup", "1", "--batch-size", "1", "--image-size", "64", "--classes", "2")
+    node.run("gpuagent", "run", "--environment", podman.environment, "resnet18", *small)
     assert [runtime.containers() for runtime in runtimes] == [[]] * len(runtimes)
     assert left_by_runs(node) == []
 

@@ -1,6 +1,7 @@
 """Collectives between real processes over gloo: their values, their bandwidths, and what goes wrong."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from torch.multiprocessing.spawn import start_processes
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
@@ -30,6 +32,18 @@ from tests.unit.workloads.runs import (
 pytestmark = pytest.mark.slow
 
 CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def _forked_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork ranks from one process that has imported torch, for what does not depend on how they are started."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["gpuagent_workloads.measuring.ranks", __name__])
+    monkeypatch.setattr("gpuagent_workloads.measuring.ranks.spawn", partial(start_processes, start_method="forkserver"))
+
+
+forked_ranks = pytest.mark.usefixtures("_forked_ranks")
+
 FEW = ("--calls", "2", "--rounds", "1")
 
 
@@ -65,6 +79,7 @@ def write_outputs(folder: Path, member: Member, _reporter: Reporter) -> None:
     (folder / f"{member.rank}.json").write_text(json.dumps(found))
 
 
+@forked_ranks
 def test_each_operation_brings_each_rank_its_values(tmp_path: Path) -> None:
     run_ranks("a test", 2, CPU, partial(write_outputs, tmp_path), Reporter(None))
     outputs = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
@@ -111,6 +126,7 @@ def test_every_point_is_reported_with_time_and_bandwidth_and_every_pair(tmp_path
     assert last["pairs_1000_bytes_bus_bytes_per_second"] == pytest.approx(sum(of_pairs[1:]) / 2)
 
 
+@forked_ranks
 def test_two_ranks_have_no_pairs_beside_send_recv() -> None:
     reporter = Reporter(None)
     measure(Config(device="cpu", ranks=2, operations="send_recv", sizes="4", calls=1, rounds=1), reporter)
@@ -131,6 +147,7 @@ def corrupt(member: Member, reporter: Reporter) -> None:
     reporter.result("is_never_reached", 1)
 
 
+@forked_ranks
 def test_wrong_values_fail_the_run_in_words() -> None:
     reporter = Reporter(None)
     with pytest.raises(WorkloadError, match="a test over 2 ranks failed: the exchange gave 1 wrong values") as failed:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.loop import Window
 from gpuagent_workloads.training.peaks import TERA, Peaks, peaks_of
 from gpuagent_workloads.training.precision import Precision
+from gpuagent_workloads.training.ranks import is_divided
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ def minimum_bytes(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Ite
         # Counts of steps may be kept on the host.
         kept += (v for v in state.values() if isinstance(v, torch.Tensor) and v.device == weights.device)
     # Of what is divided among ranks, this one's part.
-    parts = (tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in kept)
+    parts = (tensor.to_local() if is_divided(tensor) else tensor for tensor in kept)
     return 2 * sum(tensor.nbytes for tensor in parts) + sum(tensor.nbytes for tensor in batch)
 
 

@@ -10,16 +10,21 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.report import number_in
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+    from torch.distributed.tensor import DTensor
 
 # The longest wait of ranks for one another: the first step of one may compile for minutes.
 TIMEOUT = timedelta(minutes=10)
@@ -91,9 +96,14 @@ def parallel(model: nn.Module, ranks: Ranks, device: torch.device) -> nn.Module:
     it where its gradients are unwanted, like those of a discriminator while its generator learns. Compile the parallel
     form.
     """
-    if ranks.size == 1 or any(isinstance(weights, DTensor) for weights in model.parameters()):
+    if ranks.size == 1 or any(is_divided(weights) for weights in model.parameters()):
         return model
     return DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+
+
+def is_divided(tensor: torch.Tensor) -> "TypeGuard[DTensor]":
+    """Return whether a tensor is divided among ranks. To import its class takes most of a second."""
+    return hasattr(tensor, "to_local")
 
 
 def without_sharing(model: nn.Module) -> AbstractContextManager[None]:
