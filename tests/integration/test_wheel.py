@@ -70,7 +70,7 @@ def test_the_commands_work_without_the_source_tree(unpacked: Path, command: str,
     command_line = [sys.executable, "-S", "-c", program]
     done = subprocess.run(command_line, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "Print the completion script of a shell." in done.stdout
+    assert "completion script" in done.stdout
 
 
 @pytest.mark.timeout(1800)
@@ -87,7 +87,7 @@ def test_the_wheel_works_in_an_empty_environment(unpacked: Path, python: str | N
         node.serve(program=[collector])
         for side in ("left", "right"):
             node.run(gpuagent, "run", "--repeat", "2", "--label", f"side={side}", "--", "true")
-        assert "Comparison by label:side: left, right" in node.run(collector, "compare", "--by", "label:side").stdout
+        assert "label:side: left" in node.run(collector, "compare", "--by", "label:side").stdout
         node.run(collector, "report", "report.html", "--by", "label:side")
         assert "<h2" in (tmp_path / "report.html").read_text()
 

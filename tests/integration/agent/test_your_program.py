@@ -36,7 +36,7 @@ def test_what_a_program_prints_becomes_its_throughput_and_its_loss(tmp_path: Pat
         paragraph = node.collector("runs", run["run_id"]).stdout
         assert " (pattern nanogpt), " in " ".join(paragraph.split())
         done = node.run("gpuagent", "run", "--pattern", "step {step}", "--", "echo", "iteration 1")
-        assert "no steps: fewer than three lines" in done.stderr
+        assert "fewer than three" in done.stderr
 
 
 def test_the_log_of_a_run_becomes_its_steps(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_the_log_of_a_run_becomes_its_steps(tmp_path: Path) -> None:
                 writer.writerows([step, started + step / 100, 1 / (step + 1), "a text"] for step in range(0, 100, 10))
         command = ("collector", "import", "--store", str(node.store), "--run")
         late = node.run(*command, run["run_id"], "late.csv", code=2)
-        assert "name its own run" in late.stderr
+        assert "its own run" in late.stderr
         done = node.run(*command, run["run_id"], "history.csv", "--items-per-step", "2")
         assert "10 steps and 10 values of metrics" in done.stdout
         again = node.run(*command, run["run_id"], "history.csv", code=2)

@@ -120,7 +120,7 @@ def test_an_upgrade_with_mutual_tls_and_the_way_back_lose_nothing(deployed: Depl
     deployed.goes_on()
     without = "unset GPUAGENT_CLIENT_CERT GPUAGENT_CLIENT_KEY; collector nodes"
     refused = deployed.kubectl("exec", deployed.pod, "--", "sh", "-c", without, code=1)
-    assert "it requires a client certificate" in refused
+    assert "client certificate" in refused
     assert launch(deployed, "next")["status"] == "succeeded"
     deployed.deploy()
     assert set(deployed.kubectl("get", "pods", path).split()) == {f"gpuagent-{image}:0.1.0" for image in IMAGES}

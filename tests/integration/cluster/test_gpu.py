@@ -71,7 +71,7 @@ def test_the_agent_stores_every_gpu_of_its_node(deployed: Deployment) -> None:
 
 def test_a_run_of_a_project_trains_to_its_end_on_one_gpu(site: Site, deployed: Deployment) -> None:
     printed = train(site, "resnet18")
-    assert "the pod measures itself" in printed
+    assert "pod measures itself" in printed
     (run,) = runs(site, "resnet18")
     assert (run["status"], run["gpus"]) == ("succeeded", 1), run
     (session,) = site.ask(

@@ -55,7 +55,7 @@ def test_the_limits_and_the_ends_of_a_followed_job(site: Site) -> None:
     for each in ended:
         each.result()
     assert site.find("memory")["reason"] == "its memory limit (64M) ran out, and the kernel ended it"
-    assert 'cannot start the program: "no-such-program"' in str(site.find("absent")["reason"])
+    assert 'program: "no-such-program"' in str(site.find("absent")["reason"])
     assert site.find("late")["status"] == "timed_out"
 
 

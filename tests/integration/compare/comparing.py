@@ -41,5 +41,5 @@ def warnings(store: SyntheticStore, **request: Any) -> dict[str, str]:
     return {caveat.code: caveat.text for caveat in compared(store, **request).caveats}
 
 
-def texts(comparison: Comparison) -> list[str]:
-    return [caveat.text for caveat in comparison.caveats]
+def texts(comparison: Comparison) -> str:
+    return "\n".join(caveat.text for caveat in comparison.caveats)

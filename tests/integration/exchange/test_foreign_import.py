@@ -150,7 +150,7 @@ def test_without_a_time_a_run_has_no_duration(put: Callable[..., str], run: Run,
     assert found.keys() == {"gpus", "ranks"}
     code, printed = run("show", "collectives", "--store", name_store("a"))
     assert code == 0
-    assert "last change of the file" in printed
+    assert "last change" in printed
     assert "Took" not in printed
 
 
@@ -214,7 +214,7 @@ def test_a_result_is_compared_with_the_run_of_gpuagent_that_agrees_with_it(
     points = {(point["side"], point["load"]): point["ttft_p90_seconds"] for point in curve["points"]}
     assert points == {("here", 4.0): 0.025, ("here", 16.0): 0.5, ("there", 4.0): 0.05225}
     assert curve["highest_load_kept"] == {"here": 4.0, "there": 4.0}
-    assert "here: gpuagent; there: vllm bench serve" in printed
+    assert "there: vllm bench" in printed
     assert run("compare", "here", "there", "--metric", "ttft_p90_seconds", "--store", name_store("a"))[0] == 0
 
 
@@ -231,7 +231,7 @@ def test_a_result_that_fits_none_or_two_runs_stays_alone(
     put("vllm-rate4.json", "--platform", "there")
     code, printed = run("compare", "--metric", "ttft_p90_seconds", "--store", name_store("a"))
     assert code == 1
-    assert "serve-load ran with other parameters on each side" in printed
+    assert "with other parameters" in printed
 
 
 def test_a_model_that_is_left_open_agrees_with_any(put: Callable[..., str], run: Run, name_store: NameStore) -> None:
@@ -304,7 +304,7 @@ def test_a_file_that_is_bad_in_its_second_result_stores_nothing(
     lines.write_text(f"{json.dumps(whole)}\n{json.dumps({**whole, 'completed': 'many'})}\n")
     code, printed = run("import", str(lines), "--store", name_store("a"), "--platform", "a")
     assert code == 1
-    assert "completed is 'many', not a number from 0 up" in printed
+    assert "completed is 'many'" in printed
     assert content(name_store("a")) == before
 
 

@@ -78,7 +78,7 @@ def test_a_range_counts_one_gpu_of_each_node_because_those_of_a_node_are_alike(
 def test_a_run_of_other_parameters_has_no_peers(store: SyntheticStore) -> None:
     peers = find_peers(store.ask, Request(where="parameters->>'batch_size' = '128'"))
     assert (peers.nodes, peers.places[0].percentile) == (0, None)
-    assert "has no peers: no other node has run mnist with the same parameters and circumstances" in answer(peers)
+    assert "has no peers" in answer(peers)
     assert GPU in answer(peers)
 
 

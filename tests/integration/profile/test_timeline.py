@@ -143,12 +143,12 @@ def test_a_run_without_gpus_or_samples_has_what_there_is(store: SyntheticStore, 
 @pytest.mark.parametrize("content", [b"no JSON", b"{}", b'{"traceEvents": [1]}', b"[]", b"\x1f\x8bcut"])
 def test_a_file_that_is_no_trace_is_refused(recorded: SyntheticStore, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "other.json.gz").write_bytes(content)
-    with pytest.raises(MisuseError, match="is no trace of torch's profiler"):
+    with pytest.raises(MisuseError, match="torch's profiler"):
         write(recorded, tmp_path / "run.json", tmp_path / "other.json.gz")
 
 
 def test_what_cannot_be_found_or_written_is_named(recorded: SyntheticStore, tmp_path: Path) -> None:
-    with pytest.raises(MisuseError, match="run-7 is not in the store"):
+    with pytest.raises(MisuseError, match="run-7 is not"):
         load_timeline(recorded.ask, "run-7")
     with pytest.raises(GpuAgentError, match="cannot read"):
         write(recorded, tmp_path / "run.json", tmp_path / "missing.json")

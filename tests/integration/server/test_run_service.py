@@ -225,7 +225,7 @@ async def test_output_that_cannot_be_had_is_refused_with_the_reason(
     await has_run(agent)
     code, words = await refusal(logs(served))
     assert code == grpc.StatusCode.FAILED_PRECONDITION
-    assert words.startswith("no output of run r: its agent (gpuagent 0.0.1) is too old to send output; upgrade")
+    assert "agent (gpuagent 0.0.1)" in words
     agent.call.cancel()
     while (gone := await refusal(logs(served)))[0] != missing:
         pass

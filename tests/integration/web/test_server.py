@@ -75,7 +75,7 @@ def test_without_the_token_nothing_is_told(server: WebServer, path: str, authori
     answer = fetch(server.address, path, {} if authorization is None else {"Authorization": authorization})
     assert answer.status == 401
     assert answer.headers["WWW-Authenticate"].startswith("Basic ")
-    assert "a token is missing" in answer.text
+    assert "token is missing" in answer.text
 
 
 def test_open_routes_need_no_token_and_every_answer_restricts_the_browser(server: WebServer) -> None:

@@ -212,7 +212,7 @@ def test_errors_in_logs_and_threads_are_a_line_each(tmp_path: Path) -> None:
     code, _, printed = run_tool(tmp_path, "log")
     logged, thread = printed.splitlines()
     assert code == 0
-    assert logged.startswith("tool: the source nvml: ZeroDivisionError: division by zero")
+    assert "source nvml: ZeroDivisionError:" in logged
     assert thread.startswith("tool: unexpected ZeroDivisionError")
     assert "Traceback" in run_tool(tmp_path, "log", GPUAGENT_DEBUG="1")[2]
 

@@ -76,7 +76,7 @@ def test_names_are_split_and_unknown_and_blank_ones_refused() -> None:
     with pytest.raises(MisuseError, match="did you mean 'docker'"):
         find_environment("dokcer")
     for blank in ("", ":image"):
-        with pytest.raises(MisuseError, match="names no environment; without a container it is bare"):
+        with pytest.raises(MisuseError, match="names no environment"):
             split_name(blank)
     assert split_name("apptainer:torch.sif") == ("apptainer", str(Path.cwd() / "torch.sif"))
     assert split_name("docker:registry:5000/torch:2.5") == ("docker", "registry:5000/torch:2.5")
@@ -134,7 +134,7 @@ def test_apptainer_refuses_limits_of_a_user_that_it_cannot_enforce(
     apptainer = find_environment("apptainer")
     monkeypatch.setattr("gpuagent.environments.apptainer._CGROUPS_2", tmp_path / "cgroup.controllers")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(MisuseError, match="only with control groups of version 2 and systemd"):
+    with pytest.raises(MisuseError, match="version 2"):
         apptainer.check_limits(LIMITS)
     apptainer.check_limits(Limits())
     (tmp_path / "cgroup.controllers").touch()
@@ -146,7 +146,7 @@ def test_apptainer_refuses_limits_of_a_user_that_it_cannot_enforce(
 
 @pytest.mark.parametrize("name", ["bare", "charliecloud", "apptainer", "slurm", "slurm+apptainer", "kubernetes"])
 def test_other_environments_refuse_to_change_cpus(name: str) -> None:
-    with pytest.raises(MisuseError, match="cannot change the CPUs of a running program") as caught:
+    with pytest.raises(MisuseError, match="running program") as caught:
         find_environment(name).check_limits(Limits(changes=(CpuChange(cpus=8, after_seconds=60),)))
     assert str(caught.value).startswith(name)
 
@@ -157,7 +157,7 @@ def test_a_process_of_the_node_is_bound_to_the_first_cpus(node: Path, monkeypatc
     bare = find_environment("bare")
     bare.check_limits(Limits(cpus=2))
     assert list(bare.launch(job(node, limits=Limits(cpus=2))).command) == ["taskset", "--cpu-list", "1,3", *PROGRAM]
-    with pytest.raises(MisuseError, match="the agent itself may use 3 CPUs"):
+    with pytest.raises(MisuseError, match="use 3 CPUs"):
         bare.check_limits(Limits(cpus=4))
     (node / "bin" / "taskset").unlink()
     with pytest.raises(EnvironmentUnavailableError, match="taskset"):
@@ -282,7 +282,7 @@ def test_an_image_for_another_architecture_is_refused_unless_the_kernel_runs_it(
     image, old = (
         Image(name="torch", digest=None, architecture=machine_of(name), size_bytes=None) for name in ("arm64", "386")
     )
-    with pytest.raises(MisuseError, match="is for aarch64, and this node is x86_64"):
+    with pytest.raises(MisuseError, match="node is x86_64"):
         check_machine(image, "x86_64")
     assert check_machine(image, "aarch64") is image
     assert check_machine(old, "x86_64") is old
@@ -311,7 +311,7 @@ def test_charliecloud_mounts_all_run_directories_at_once_and_makes_none_outside_
     image, charliecloud = node / "image", find_environment("charliecloud")
     (image / "bin").mkdir(parents=True)
     (image / "scratch").symlink_to(node)
-    with pytest.raises(GpuAgentError, match="leads out of it"):
+    with pytest.raises(GpuAgentError, match="leads out of"):
         charliecloud.launch(job(Path("/scratch/gpuagent"), str(image)))
     assert not (node / "gpuagent").exists()
     monkeypatch.setattr("gpuagent.environments.charliecloud._SHARED", Path("/shared"))

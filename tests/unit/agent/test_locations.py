@@ -181,14 +181,14 @@ def test_a_folder_that_others_use_is_not_closed_to_them(tmp_path: Path) -> None:
     make_private(tmp_path)
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
     tmp_path.chmod(0o775)
-    assert "other users can use" in refused(tmp_path)
+    assert "users can use" in refused(tmp_path)
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o775
 
 
 def test_a_folder_of_all_users_is_not_closed_to_them(tmp_path: Path) -> None:
     """The agent of root must not take /tmp for itself."""
     tmp_path.chmod(0o1777)
-    assert "is not a folder of yours" in refused(tmp_path)
+    assert "folder of yours" in refused(tmp_path)
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1777
 
 
@@ -216,8 +216,8 @@ def test_what_another_user_made_is_not_used(tmp_path: Path) -> None:
     theirs, link = tmp_path / "theirs", tmp_path / "link"
     theirs.mkdir()
     os.chown(theirs, OTHER_USER, OTHER_USER)
-    assert "is not a folder of yours" in refused(theirs)
+    assert "folder of yours" in refused(theirs)
     (tmp_path / "mine").mkdir()
     link.symlink_to(tmp_path / "mine")
-    with pytest.raises(GpuAgentError, match="is not a folder of yours"):
+    with pytest.raises(GpuAgentError, match="folder of yours"):
         runtime_directory({"GPUAGENT_RUNTIME_DIR": str(link)})

@@ -61,7 +61,7 @@ def test_another_runtime_error_is_reported(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr("gpuagent_common.unexpected._keep", lambda *_: "a file")
     with pytest.raises(SystemExit, match="1"):
         main()
-    assert "a mistake of ours" in capsys.readouterr().err
+    assert "mistake of ours" in capsys.readouterr().err
 
 
 _IMPORTS_IN_THE_DARK = """

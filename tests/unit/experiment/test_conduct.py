@@ -79,7 +79,7 @@ def test_a_repeat_beyond_the_budget_does_not_begin(tmp_path: Path) -> None:
 def test_an_energy_budget_without_energy_counters_ends_after_the_first_repeat(tmp_path: Path) -> None:
     recorded = Recorded()
     assert not conductor(experiment(more="budget: {kilowatt_hours: 1}\n"), tmp_path, InstantRuns(), recorded).run()
-    assert recorded.lines[-1].endswith("the GPUs do not count energy, and kilowatt_hours is limited")
+    assert recorded.lines[-1].endswith("kilowatt_hours is limited")
 
 
 def test_the_expected_time_comes_from_the_same_cell_or_from_all(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_cells_for_which_the_node_lacks_something_are_found() -> None:
 
 def test_an_experiment_for_which_the_node_lacks_everything_is_refused() -> None:
     wanted = plan.narrowed(experiment(CELLS), ["environment=docker"])
-    with pytest.raises(GpuAgentError, match="nothing of cells can run here: docker cannot be used here"):
+    with pytest.raises(GpuAgentError, match="docker cannot be"):
         check_cells(wanted, planner(), NodeGpus(NO_DRIVER))
     assert len(check_cells(wanted, planner(), NodeGpus(NO_DRIVER), may_lack_all=True)) == 1
 

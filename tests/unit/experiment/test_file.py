@@ -146,7 +146,7 @@ def test_each_study_has_the_name_of_its_file_repeats_and_commands_as_answers(pat
 
 def test_a_study_is_found_by_name_and_other_names_and_unreadable_files_are_refused(tmp_path: Path) -> None:
     assert find_file(Path("containers")).name == "containers.yaml"
-    with pytest.raises(MisuseError, match="did you mean containers"):
+    with pytest.raises(MisuseError, match="mean containers"):
         find_file(Path("contaners"))
     with pytest.raises(MisuseError, match="studies: accelerators"):
         find_file(Path("mine.yaml"))

@@ -47,7 +47,7 @@ def test_only_keeps_the_named_cells() -> None:
         with pytest.raises(MisuseError, match="--only"):
             plan.narrowed(wanted, [only])
     for name in ("../other", "a b", "-x"):
-        with pytest.raises(MisuseError, match="an experiment's name has"):
+        with pytest.raises(MisuseError, match="experiment's name"):
             plan.narrowed(wanted, [], name=name)
 
 
@@ -55,9 +55,9 @@ def test_too_many_runs_are_refused_before_they_are_listed() -> None:
     values = f"[{', '.join(map(str, range(1000)))}]"
     parameters = ", ".join(f"{name}: {values}" for name in "abcdef")
     crossed = experiment(f"name: x\nrepeats: 1\nworkloads: [{{workload: mnist, parameters: {{{parameters}}}}}]")
-    with pytest.raises(MisuseError, match="1,000,000,000,000,000,000 runs; an experiment has 100,000 at most"):
+    with pytest.raises(MisuseError, match="has 100,000 at most"):
         plan.narrowed(crossed, [])
-    with pytest.raises(MisuseError, match="runs; an experiment has"):
+    with pytest.raises(MisuseError, match="an experiment has"):
         plan.narrowed(experiment(), [], repeats=100_000)
 
 
@@ -125,7 +125,7 @@ workloads: [{command: [train]}]
     assert (here.options, there.options) == ((), ("--gpus", "1", "--platform", "openshift"))
     trial = plan.Trial(cell=there, repeat=1)
     assert list(plan.spec(trial, experiment(text), "").options) == list(there.options)
-    with pytest.raises(MisuseError, match=r"cannot read options\.kubernetes: No closing quotation"):
+    with pytest.raises(MisuseError, match="closing quotation"):
         experiment(text.replace("--gpus 1 --platform openshift", '"\'"'))
 
 

@@ -103,7 +103,7 @@ def test_errors_are_reported_with_their_line(text: str, message: str) -> None:
 def test_binary_and_far_too_long_files_are_rejected() -> None:
     with pytest.raises(MisuseError, match="not UTF-8"):
         parse_prices(b"\xff\xfe\x00", "p.yaml")
-    with pytest.raises(MisuseError, match="has 1,000,001 bytes; price files have at most 1,000,000"):
+    with pytest.raises(MisuseError, match="has 1,000,001 bytes"):
         parse_prices(b"#" * 1_000_001, "p.yaml")
 
 

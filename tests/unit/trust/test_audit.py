@@ -95,5 +95,5 @@ def test_a_record_that_was_moved_away_is_made_anew_for_its_owner_alone(record: P
 
 def test_a_pipe_that_nobody_reads_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(GpuAgentError, match="cannot write the audit log"):
+    with pytest.raises(GpuAgentError, match="audit log"):
         audit.keep_in(str(tmp_path / "pipe"))

@@ -64,7 +64,7 @@ def test_a_ca_is_never_replaced_and_rotating_keeps_it_and_adds_names(folder: Cer
     "host", ["", "a b", "host:1", "http://host", "ümlaut", "*.example.org", "nosuch..host", "-a.b", "a.", "a" * 64]
 )
 def test_what_is_no_host_is_misuse(host: str) -> None:
-    with pytest.raises(MisuseError, match="--host takes a name or an address"):
+    with pytest.raises(MisuseError, match="--host takes"):
         Authority.create().issue_server(["ok", host])
 
 

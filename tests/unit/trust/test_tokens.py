@@ -69,7 +69,7 @@ def test_a_token_belongs_to_the_first_node_that_uses_it_and_the_node_to_the_toke
     assert second
     assert tokens.bind(first, "node-1") is None
     assert [token.bound_to for token in tokens.all()] == ["node-1", None]
-    assert "token one is bound to this node" in str(tokens.bind(second, "node-1"))
+    assert "bound to this" in str(tokens.bind(second, "node-1"))
     tokens.revoke("one")
     assert tokens.bind(second, "node-1") is None
 
@@ -114,7 +114,7 @@ def test_what_makes_no_sense_is_misuse(
     tokens.create(Scope.AGENT, "taken")
     with pytest.raises(MisuseError, match=words):
         tokens.create(scope, name, node=node, any_node=any_node)
-    with pytest.raises(MisuseError, match="there is no token ghost"):
+    with pytest.raises(MisuseError, match="no token ghost"):
         tokens.revoke("ghost")
 
 
@@ -123,7 +123,7 @@ def test_a_file_of_something_else_opens_nothing(tmp_path_factory: pytest.TempPat
     path = tmp_path_factory.mktemp("tokens") / "tokens.json"
     path.write_text(content, encoding="utf-8", errors="replace")
     path.chmod(0o600)
-    with pytest.raises(GpuAgentError, match="is damaged; restore it from a backup"):
+    with pytest.raises(GpuAgentError, match="restore it from"):
         TokenFile(path).find("anything")
 
 

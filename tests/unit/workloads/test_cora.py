@@ -71,10 +71,10 @@ def test_arbitrary_bytes_are_refused(tmp_path_factory: pytest.TempPathFactory, c
 
 
 def test_missing_files_directories_and_huge_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "cora.content: No such file" in refusal(read_cora, tmp_path)
+    assert "cora.content: No such" in refusal(read_cora, tmp_path)
     write(tmp_path)
     (tmp_path / "cora.cites").unlink()
-    assert "cora.cites: No such file" in refusal(read_cora, tmp_path)
+    assert "cora.cites: No such" in refusal(read_cora, tmp_path)
     (tmp_path / "cora.cites").mkdir()
     assert "directory" in refusal(read_cora, tmp_path)
     monkeypatch.setattr(cora, "MAX_BYTES", 10)

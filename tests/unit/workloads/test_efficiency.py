@@ -230,7 +230,7 @@ def test_compiled_programs_are_kept_where_no_other_user_can_leave_some(tmp_path:
         private_cache(tmp_path)
     cache.rmdir()
     cache.symlink_to(tmp_path)
-    with pytest.raises(MisuseError, match="not a folder of yours alone"):
+    with pytest.raises(MisuseError, match="of yours alone"):
         private_cache(tmp_path)
 
 

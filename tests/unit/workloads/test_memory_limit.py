@@ -178,7 +178,7 @@ def test_a_stated_division_reports_the_layers_and_the_time_of_each_gpu(monkeypat
 
 def test_a_trial_that_fails_for_another_reason_than_memory_fails_the_run() -> None:
     stage = Stage(device="cuda:999", conv=1, fc=0)
-    with pytest.raises(WorkloadError, match="a trial failed with exit code 1: "):
+    with pytest.raises(WorkloadError, match="with exit code 1: "):
         run_in_fresh_process(Trial(stages=(stage,), shape=SHAPE, warmup=1, steps=1, limit_bytes=None))
 
 
@@ -278,7 +278,7 @@ def test_a_point_that_no_longer_fits_when_it_is_timed_is_moved_back(room_when_ti
 
 
 def test_a_device_without_room_for_one_layer_fails_the_run() -> None:
-    with pytest.raises(WorkloadError, match="not even one layer fits"):
+    with pytest.raises(WorkloadError, match="one layer fits"):
         point_of(0, 0)
 
 

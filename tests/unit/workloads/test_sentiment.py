@@ -69,7 +69,7 @@ def test_an_lstm_in_bf16_is_refused_before_it_runs_on_a_cpu_without_it(tmp_path:
     # With it oneDNN behaves as on a CPU without AVX-512.
     done = start_workloads(*arguments, GPUAGENT_RUN_DIR=str(tmp_path), ONEDNN_MAX_CPU_ISA="AVX2")
     assert done.returncode == 2
-    assert "error: --precision bf16: this CPU has no LSTM in bfloat16; use --precision fp32" in done.stderr
+    assert "no LSTM in bfloat16" in done.stderr
     assert phases_of(read_events(tmp_path / "events.0.0.jsonl")) == ["prepare", "end"]
 
 

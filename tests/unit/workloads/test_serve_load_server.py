@@ -81,5 +81,5 @@ def test_our_own_server_is_not_taken_from_the_folder_and_one_of_the_user_s_is(
 
 def test_a_missing_server_is_misuse(tmp_path: Path) -> None:
     asked = Config(rate=1.0, serve="/no/such/program {port}")
-    with pytest.raises(MisuseError, match="cannot start the server"), served(asked, Reporter(None)):
+    with pytest.raises(MisuseError, match="start the server"), served(asked, Reporter(None)):
         pass

@@ -42,9 +42,9 @@ def test_folders_that_hold_no_images_are_refused(tmp_path: Path) -> None:
     assert "No such file" in complaint
     assert "gpuagent prepare resnet18 --data" in complaint
     (tmp_path / "train").mkdir()
-    assert "no folders of classes" in refusal(list_training_images, tmp_path)
+    assert "folders of classes" in refusal(list_training_images, tmp_path)
     make_class(tmp_path, "n01", 0)
-    assert "n01/images has no images" in refusal(list_training_images, tmp_path)
+    assert "has no images" in refusal(list_training_images, tmp_path)
 
 
 def test_images_are_scaled_and_grey_ones_get_three_channels(tmp_path: Path) -> None:

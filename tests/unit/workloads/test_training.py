@@ -180,7 +180,7 @@ def test_mixed_precision_computes_in_the_type_that_was_asked_for() -> None:
 def test_ranks_that_contradict_torchrun_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(MisuseError, match="--ranks 3 contradicts torchrun, which started 2"):
+    with pytest.raises(MisuseError, match="--ranks 3 contradicts"):
         set_up(replace(CONFIG, ranks=3), Reporter(None))
 
 
@@ -234,7 +234,7 @@ def test_an_epoch_has_as_many_steps_as_whole_global_batches() -> None:
 
 
 def test_a_global_batch_that_is_larger_than_the_data_is_misuse_unless_samples_may_come_again() -> None:
-    with pytest.raises(MisuseError, match="--batch-size 6 on 2 ranks is more than the 10 training samples"):
+    with pytest.raises(MisuseError, match="10 training samples"):
         order(10, 6, size=2)
     assert len(take(order(10, 6, size=2, drawn=True), 1)) == 6
 
