@@ -24,7 +24,7 @@ def test_a_missing_program_skips_with_its_package_and_fails_in_ci(
 ) -> None:
     monkeypatch.setenv("CI", ci)
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(raised, match="needs ch-run, ch-image, dash"):
+    with pytest.raises(raised, match="ch-run, ch-image, dash"):
         need("ch-run", "ch-image", "dash")
 
 

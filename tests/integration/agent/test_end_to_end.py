@@ -163,7 +163,7 @@ def test_an_agent_with_a_relative_spool_serves_callers_in_other_folders(node: No
     until(lambda: "no collector answers" in (node.folder / "agent.log").read_text(), "the lost connection")
     late = node.run("gpuagent", "run", "--", *QUIET).stderr
     assert "delivers to 127.0.0.1:" in late
-    assert re.search(r"\d+ messages wait in this node's agent: no collector answers at", late), late
+    assert re.search(r"\d+ messages wait .*: no collector", late), late
 
 
 def test_the_collector_that_a_run_names_gets_it_though_the_node_s_agent_has_another(
@@ -178,13 +178,13 @@ def test_the_collector_that_a_run_names_gets_it_though_the_node_s_agent_has_anot
         node.environment |= {name: other.environment[name] for name in names}
         said = node.run("gpuagent", "run", "--name", "elsewhere", "--", *QUIET).stderr
         wanted = other.environment["GPUAGENT_COLLECTOR"]
-        assert f"this node's agent delivers to {agent_collector}; an agent beside it delivers to {wanted} and" in said
-        assert f"gpuagent: stored by the collector at {wanted}\n" in said
+        assert f"{agent_collector}; an agent beside it delivers to {wanted}" in said
+        assert f"collector at {wanted}\n" in said
         assert [row["workload"] for row in other.ask("SELECT workload FROM runs")] == ["elsewhere"]
         del node.environment["GPUAGENT_COLLECTOR"]
         said = node.run("gpuagent", "run", "--name", "here", "--", *QUIET).stderr
-        assert f"gpuagent: this node's agent delivers to the collector at {agent_collector}\n" in said
-        assert f"running already and delivers to {agent_collector}, not 127.0.0.1:50051; --collector" in said
+        assert f"collector at {agent_collector}\n" in said
+        assert f"{agent_collector}, not 127.0.0.1:50051; --collector" in said
         node.environment["GPUAGENT_COLLECTOR"] = f"{agent_collector.replace('127.0.0.1', 'localhost')},127.0.0.1:9"
         assert "beside" not in node.run("gpuagent", "run", "--name", "here", "--", *QUIET).stderr
         assert len(other.ask("SELECT 1 FROM runs")) == 1

@@ -313,20 +313,20 @@ def test_misuse_is_reported_with_the_remedy(run: Run, name_store: NameStore, sit
     code, printed = run("import", file, "--store", name_store("none"))
     assert (code, "add --platform NAME" in printed) == (2, True)
     code, printed = run("import", file, "--run", "satori-first", "--platform", "a", "--store", site)
-    assert (code, "is not taken as a result" in printed) == (2, True)
+    assert (code, "not taken as" in printed) == (2, True)
     code, printed = run("import", file, "--platform", "a", "--format", "nccl-tests", "--store", name_store("none"))
-    assert (code, "is no result of nccl-tests" in printed) == (1, True)
+    assert (code, "of nccl-tests" in printed) == (1, True)
     two = ("import", str(FILES / "nccl-two-nodes.txt"), "--store", name_store("none"), "--platform", "a")
     for option in (("--node", "n"), ("--gpu", "2 x NVIDIA H200")):
         code, printed = run(*two, *option)
         assert (code, "names 2 nodes; leave out --node and --gpu" in printed) == (2, True)
     for gpus in ("0 x NVIDIA H200", "1000 x NVIDIA H200", "8 x ", "8 x"):
         code, printed = run("import", file, "--store", name_store("none"), "--platform", "a", "--gpu", gpus)
-        assert (code, "is not N x NAME with N from 1 to 999" in printed) == (2, True)
+        assert (code, "N from 1 to 999" in printed) == (2, True)
     assert not Path(name_store("none")).exists()
     (tmp_path / "empty").mkdir()
     code, printed = run("import", str(tmp_path / "empty"), "--platform", "a", "--store", name_store("none"))
-    assert (code, "of a result name its file" in printed) == (2, True)
+    assert (code, "name its file" in printed) == (2, True)
 
 
 def test_prompts_of_other_lengths_are_another_setting(
@@ -410,7 +410,7 @@ def test_a_run_takes_its_own_steps_from_a_chart_of_several(run: Run, site: str, 
     code, printed = run(*given)
     assert (code, "2 runs (a, b)" in printed) == (2, True), printed
     code, printed = run(*given, "--log-run", "b")
-    assert (code, "1 steps and 1 values of metrics stored" in printed) == (0, True), printed
+    assert (code, "1 steps and 1 values" in printed) == (0, True), printed
     stored = "SELECT name, json_extract(detail, '$.value') FROM run_events WHERE event = 'metric'"
     assert execute(site, f"{stored} AND run_id = 'satori-first'") == [("loss", "2.0")]
     assert run("import", str(chart), "--store", site, "--log-run", "b")[0] == 2

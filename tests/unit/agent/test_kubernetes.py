@@ -254,7 +254,7 @@ def test_the_causes_of_an_end_are_read_from_a_pod() -> None:
     with pytest.raises(JobError, match="Evicted: The node"):
         terminated(pod(phase="Failed", reason="Evicted", message="The node was low"))
     failed = {"state": {"terminated": {"exitCode": 1, "reason": "Error", "message": "no space left"}}}
-    with pytest.raises(JobError, match="into the pod: no"):
+    with pytest.raises(JobError, match="pod: no space"):
         terminated(pod(initContainerStatuses=[failed]))
     with pytest.raises(JobError, match="ImagePullBackOff: Back-off"):
         waiting_reason(pod({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off"}}))

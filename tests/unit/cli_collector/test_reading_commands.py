@@ -188,7 +188,7 @@ def test_a_store_in_use_is_reported_with_the_process(collector: Collector, store
         outcome = collector("runs", "--store", store)
         process.communicate()
     assert outcome.code == 1
-    assert f"in use by process {process.pid}" in outcome.err
+    assert f"use by process {process.pid}" in outcome.err
 
 
 def test_nodes_fit_80_columns_and_show_the_hardware_and_a_wider_terminal_shows_more(

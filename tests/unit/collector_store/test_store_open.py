@@ -157,7 +157,7 @@ def test_a_store_in_use_names_the_process_that_holds_it(store_name: str) -> None
     )
     with holder:
         assert holder.stdout and holder.stdout.readline() == "open\n"
-        with pytest.raises(StoreError, match=f"in use by process {holder.pid};"):
+        with pytest.raises(StoreError, match=f"use by process {holder.pid};"):
             Store.open(store_name)
         holder.communicate("done\n")
 

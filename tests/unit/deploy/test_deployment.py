@@ -41,7 +41,7 @@ def test_what_would_be_kept_for_longer_than_what_it_becomes_is_refused_here_and_
         "--keep-seconds=2d",
         "--keep=1w",
     ]
-    with pytest.raises(MisuseError, match=r"^KEEP_RAW must be less than KEEP$"):
+    with pytest.raises(MisuseError, match=r"^KEEP_RAW .* KEEP$"):
         Retention(keep_raw="2w", keep="14d")
 
 

@@ -35,7 +35,7 @@ def test_an_agent_matches_all_terms_of_one_target() -> None:
 def test_several_agents_need_a_choice_and_no_agent_is_an_error() -> None:
     with pytest.raises(MisuseError, match=r"^2 agents match platform=satori; choose with --on, or give --all or"):
         chosen("platform=satori", spread=Spread.ONE)
-    with pytest.raises(GpuAgentError, match=r"^no connected agent matches platform=x or node=y$"):
+    with pytest.raises(GpuAgentError, match=r"matches platform=x or node=y$"):
         chosen("platform=x", "node=y")
     with pytest.raises(GpuAgentError, match="node: gpuagent start"):
         choose_agents([], [], Spread.ONE)

@@ -154,7 +154,7 @@ def test_a_file_that_was_named_must_be_there_and_the_default_one_need_not(
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert find_prices(None) is None
-    with pytest.raises(MisuseError, match=r"cannot read the prices in .*missing.yaml: No such file"):
+    with pytest.raises(MisuseError, match=r"missing.yaml: No such"):
         find_prices(tmp_path / "missing.yaml")
     (tmp_path / "gpuagent").mkdir()
     (tmp_path / "gpuagent" / "prices.yaml").write_text(FULL)

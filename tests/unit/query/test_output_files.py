@@ -115,6 +115,6 @@ def test_rows_are_written_as_they_come_and_an_interrupt_leaves_nothing(tmp_path:
 
 
 def test_a_full_disk_is_said_in_words(tmp_path: Path) -> None:
-    with pytest.raises(GpuAgentError, match=r"cannot write .*x: No space left"), appearing(tmp_path / "x"):
+    with pytest.raises(GpuAgentError, match=r"x: No space"), appearing(tmp_path / "x"):
         write_rows(Path("/dev/full"), pa.schema([("a", pa.int64())]), [], FileFormat.CSV)
     assert list(tmp_path.iterdir()) == []
