@@ -1,3 +1,3 @@
-from tests.integration.conftest import node
+from tests.integration.conftest import meeting, node
 
-__all__ = ["node"]
+__all__ = ["meeting", "node"]

@@ -1,7 +1,5 @@
 """What hostile statements must not do: end the collector, or keep others from it."""
 
-import socket
-from contextlib import closing
 from pathlib import Path
 
 import grpc
@@ -51,14 +49,14 @@ def test_whatever_a_viewer_asks_others_are_served_by_the_same_process(tmp_path: 
     assert waits.outcomes["unavailable"] == 0
 
 
-def test_a_statement_that_obeys_no_interrupt_is_ended_by_a_restart_and_nothing_is_lost(tmp_path: Path) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        listen = f"127.0.0.1:{free.getsockname()[1]}"
+def test_a_statement_that_obeys_no_interrupt_is_ended_by_a_restart_and_nothing_is_lost(
+    tmp_path: Path, meeting: str
+) -> None:
     with Node(tmp_path) as node:
-        process = node.serve(listen)
+        process = node.serve(meeting)
         token = (tmp_path / "token").read_text().strip()
         before = node.ask("SELECT version FROM schema_migrations ORDER BY 1")
-        with grpc.insecure_channel(listen) as channel, pytest.raises(grpc.RpcError) as ended:
+        with grpc.insecure_channel(meeting) as channel, pytest.raises(grpc.RpcError) as ended:
             request = pb.QueryRequest(sql=_ENDLESS, timeout_seconds=0.5)
             list(pb_grpc.QueryServiceStub(channel).Query(request, metadata=bearer(token)))
         assert ended.value.code() is grpc.StatusCode.UNAVAILABLE

@@ -1,3 +1,4 @@
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,15 @@ def node(tmp_path: Path) -> Iterator[Node]:
     """A folder in which our commands run; whatever was started in it is stopped."""
     with Node(tmp_path) as node:
         yield node
+
+
+@pytest.fixture
+def meeting() -> Iterator[str]:
+    """A port that nobody else is given: it stays bound, beside whoever listens there, as both allow that."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
 
 
 @pytest.fixture(scope="session")

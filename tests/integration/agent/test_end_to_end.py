@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -328,15 +327,6 @@ def nodes(node: Node, tmp_path: Path) -> Iterator[tuple[Node, Node]]:
         for number, each in enumerate((node, other)):
             each.environment |= {"GPUAGENT_NODE_ID": f"node-{number}", "GPUAGENT_NODE_NAME": f"host{number}"}
         yield node, other
-
-
-@pytest.fixture
-def meeting() -> Iterator[str]:
-    """A port that nobody else is given: it stays bound, beside whoever listens there, as both allow that."""
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{held.getsockname()[1]}"
 
 
 def begin(node: Node, *what: str) -> "subprocess.Popen[str]":

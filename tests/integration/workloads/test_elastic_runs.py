@@ -1,7 +1,6 @@
 """Elastic training through torchrun's launcher: ranks that are killed, and nodes that join, in mid-run."""
 
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -71,11 +70,8 @@ def test_a_run_survives_a_rank_that_is_killed_and_says_what_that_cost(tmp_path: 
     assert results["throughput"] == pytest.approx(100 * 4 / seconds)
 
 
-def test_a_node_that_joins_in_mid_run_makes_the_world_larger(tmp_path: Path, digits: Path) -> None:
+def test_a_node_that_joins_in_mid_run_makes_the_world_larger(tmp_path: Path, digits: Path, meeting: str) -> None:
     shared = tmp_path / "shared"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        meeting = f"127.0.0.1:{free.getsockname()[1]}"
     more = ("--elastic", "1:2", "--rendezvous", meeting, "--checkpoint", str(shared), "--epochs", "100000")
     with nodes(tmp_path, digits, *more) as start:
         first = start()

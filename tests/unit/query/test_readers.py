@@ -15,13 +15,13 @@ from tests.support.stores import make_store
 
 
 @pytest.fixture
-def nobody(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of a port on which nobody listens, made the default one."""
+def nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a port that is taken and on which nobody listens, made the default one."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    monkeypatch.setattr(reader_module, "DEFAULT_ADDRESS", address)
-    return address
+        monkeypatch.setattr(reader_module, "DEFAULT_ADDRESS", address)
+        yield address
 
 
 @pytest.fixture
