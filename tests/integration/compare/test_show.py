@@ -66,15 +66,6 @@ def test_a_result_that_is_no_number_is_shown_as_reported() -> None:
     assert [value for _, value in grid.rows] == ["nan", "inf", "-inf", "2"]
 
 
-def test_a_failed_run_is_shown_with_the_end_of_its_output(call: Collector, recordings: Path) -> None:
-    code, out, _ = call("show", "run-3", store=recordings)
-    assert code == 0
-    assert "Status failed" in " ".join(out.split())
-    assert "Traceback: out" in out
-    markdown = call("show", "run-3", "--format", "markdown", store=recordings)[1]
-    assert "    Traceback: out" in markdown
-
-
 def test_json_has_everything_that_is_shown_and_the_sql(call: Collector, recordings: Path) -> None:
     _, out, err = call("show", "run-0", "--json", "--show-sql", store=recordings)
     answer = json.loads(out)
