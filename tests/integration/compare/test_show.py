@@ -1,6 +1,7 @@
 """`collector show`: everything about a run or a side."""
 
 import json
+from collections.abc import Callable
 from math import inf, nan
 from pathlib import Path
 
@@ -8,51 +9,20 @@ import pytest
 
 from gpuagent_collector.answers.show import Details, results_section
 from gpuagent_collector.present.table import Table
-from tests.integration.compare.filled import add_recordings
+from tests.integration.compare.filled import FILLS, Fill
 from tests.integration.profile.traced import add_traced, kernel
 from tests.support.commands import HOSTILE, Collector, assert_inert, csv_rows, made_up, statements_shown
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def recordings(tmp_path: Path) -> Path:
-    """A store with three runs of what an H200 was recorded to do, a failed run, and a run of two ranks."""
-    path = tmp_path / "recordings.duckdb"
-    with made_up(path) as store:
-        add_recordings(store)
-    return path
-
-
-def test_a_run_is_shown_with_hardware_phases_metrics_curves_and_kernels(call: Collector, recordings: Path) -> None:
-    code, out, _ = call("show", "run-1", store=recordings)
-    assert code == 0
-    assert max(map(len, out.splitlines())) <= 80
-    for words in (
-        "Run run-1",
-        "Exit code",
-        "GPU used",
-        "NVIDIA H200",
-        "Throughput, each GPU",
-        "Phases of run-1",
-        "Results that the program reported",
-        "1,199,882",
-        "GPU utilisation, %",
-        "Over time: run-1, 0 s where its measured phase began",
-        "Kernels on the GPU",
-        "--show-sql prints",
-    ):
-        assert words in out, words
-    assert "ratio [" not in out
-
-
-def test_a_platform_is_shown_with_median_range_and_number_of_runs(call: Collector, recordings: Path) -> None:
-    code, out, _ = call("show", "lab", "--workload", "mnist", store=recordings)
+def test_a_platform_is_shown_with_median_range_and_number_of_runs(call: Collector) -> None:
+    code, out, _ = call("show", "lab", "--workload", "mnist")
     assert code == 0
     assert "Values of lab" in out
     assert "median" in out
     assert "lowest" in out
-    rows = csv_rows(call("show", "lab", "--workload", "mnist", "--format", "csv", store=recordings)[1])
+    rows = csv_rows(call("show", "lab", "--workload", "mnist", "--format", "csv")[1])
     throughput = next(row for row in rows if row["metric"] == "throughput")
     assert (throughput["n"], throughput["median"], throughput["side"]) == ("3", "1000", "lab")
 
@@ -66,8 +36,8 @@ def test_a_result_that_is_no_number_is_shown_as_reported() -> None:
     assert [value for _, value in grid.rows] == ["nan", "inf", "-inf", "2"]
 
 
-def test_json_has_everything_that_is_shown_and_the_sql(call: Collector, recordings: Path) -> None:
-    _, out, err = call("show", "run-0", "--json", "--show-sql", store=recordings)
+def test_json_has_everything_that_is_shown_and_the_sql(call: Collector, filled: Callable[[Fill], Path]) -> None:
+    _, out, err = call("show", "run-0", "--json", "--show-sql")
     answer = json.loads(out)
     assert answer["run"]["run_id"] == "run-0"
     assert answer["run"]["parameters"] == {"batch_size": 64}
@@ -75,20 +45,20 @@ def test_json_has_everything_that_is_shown_and_the_sql(call: Collector, recordin
     assert [phase["name"] for phase in course["phases"]] == ["setup", "warmup", "measure", "teardown"]
     assert {"GPU utilisation", "Node CPU"} <= {curve["title"] for curve in course["curves"]}
     assert answer["profile"]["tables"]
-    assert len(answer["sql"]) == len(statements_shown(err, recordings))
+    assert len(answer["sql"]) == len(statements_shown(err, filled(FILLS["show"])))
 
 
-def test_each_gpu_and_rank_has_a_column_and_a_curve(call: Collector, recordings: Path) -> None:
-    code, out, _ = call("show", "run-4", "--each", "gpu", store=recordings)
+def test_each_gpu_and_rank_has_a_column_and_a_curve(call: Collector) -> None:
+    code, out, _ = call("show", "run-4", "--each", "gpu")
     assert code == 0
     header = next(line for line in out.splitlines() if "GPU 0" in line)
     assert "GPU 1" in header
-    answer = json.loads(call("show", "run-4", "--each", "gpu", "--all", "--json", store=recordings)[1])
+    answer = json.loads(call("show", "run-4", "--each", "gpu", "--all", "--json")[1])
     assert [course["course"] for course in answer["courses"]] == ["run-4", "run-4 GPU 0", "run-4 GPU 1"]
-    ranks = call("show", "run-4", "--each", "rank", store=recordings)[1]
+    ranks = call("show", "run-4", "--each", "rank")[1]
     assert "rank 0" in ranks
     assert "rank 1" in ranks
-    assert "spruce" in call("show", "run-4", "--each", "node", store=recordings)[1]
+    assert "spruce" in call("show", "run-4", "--each", "node")[1]
 
 
 def test_a_profile_shows_the_kernels_of_each_rank(call: Collector, tmp_path: Path) -> None:
@@ -108,26 +78,25 @@ def test_a_profile_shows_the_kernels_of_each_rank(call: Collector, tmp_path: Pat
     assert list(answer["parts"][0]["seconds"]) == ["rank 0", "rank 1"]
 
 
-def test_a_condition_chooses_runs_of_any_platform(call: Collector, recordings: Path) -> None:
-    code, out, _ = call("show", "--where", "repeat <= 2 AND workload = 'mnist'", store=recordings)
+def test_a_condition_chooses_runs_of_any_platform(call: Collector) -> None:
+    code, out, _ = call("show", "--where", "repeat <= 2 AND workload = 'mnist'")
     assert code == 0
     assert "of all runs" in out
 
 
-def test_workloads_and_experiments_are_shown_by_their_names(call: Collector, recordings: Path) -> None:
+def test_workloads_and_experiments_are_shown_by_their_names(call: Collector) -> None:
     named, by_option = (
-        json.loads(call("show", *arguments, "--json", store=recordings)[1])
-        for arguments in (("mnist",), ("--workload", "mnist"))
+        json.loads(call("show", *arguments, "--json")[1]) for arguments in (("mnist",), ("--workload", "mnist"))
     )
     assert named["blocks"] == by_option["blocks"]
     assert named["answer"] == by_option["answer"]
 
 
-def test_unknown_and_ambiguous_names_are_rejected(call: Collector, recordings: Path) -> None:
-    code, _, err = call("show", "nothing", store=recordings)
+def test_unknown_and_ambiguous_names_are_rejected(call: Collector) -> None:
+    code, _, err = call("show", "nothing")
     assert code == 2
     assert "is named nothing" in err
-    code, _, err = call("show", "run-", store=recordings)
+    code, _, err = call("show", "run-")
     assert code == 2
     assert "begin with run-" in err
 
