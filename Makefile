@@ -81,8 +81,8 @@ proto: $(VENV)/.installed-dev ## Generate the wire format's code from the .proto
 docs: $(VENV)/.installed-dev ## Generate docs/commands.md from the commands' help
 	$(BIN)/python scripts/generate_commands.py
 
-goldens: $(VENV)/.installed-dev ## Write anew what the commands that answer print; review the diff
-	GOLDENS=write $(BIN)/python -m pytest -q tests/integration/compare/test_goldens.py
+goldens: $(VENV)/.installed-dev ## Write anew what answers print and what is read from files of others; review the diff
+	GOLDENS=write $(BIN)/python -m pytest -q tests/integration/compare/test_goldens.py tests/unit/exchange/test_foreign.py
 
 figures: ## Print the size of the code and its figures (TREES='. ../other' compares checkouts)
 	@$(firstword $(wildcard $(BIN)/python) $(PYTHON)) scripts/code_figures.py $(TREES)

@@ -35,10 +35,6 @@ def csv_rows(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def assert_golden(out: str, golden: Path) -> None:
-    assert [line.rstrip() for line in out.splitlines()] == golden.read_text().splitlines()
-
-
 def assert_inert(printed: Printed, code: int = 0) -> None:
     """Check that nothing printed acts on a terminal, and how the command ended."""
     assert printed[0] == code

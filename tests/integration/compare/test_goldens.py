@@ -1,10 +1,8 @@
 """Every answer in every format, as it was reviewed. `make goldens` writes them anew; their diff shows a change."""
 
-import os
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +12,7 @@ from gpuagent_collector.present.answer import Answer
 from gpuagent_collector.query.ask import Ask
 from tests.integration.recommend.scenes import PRICES
 from tests.support.commands import Collector
-
-GOLDENS = Path(__file__).parents[2] / "goldens"
+from tests.support.goldens import assert_golden
 
 # Name of the files → the command.
 ANSWERS = {
@@ -79,11 +76,7 @@ def test_an_answer_is_as_it_was_reviewed(
     command, *arguments = shlex.split(ANSWERS[name])
     code, out, _ = call(command, *arguments, "--format", output_format, columns=columns)
     assert code == 0
-    printed = "".join(f"{line.rstrip()}\n" for line in _LONG_NUMBER.sub(_rounded, out).splitlines())
-    golden = GOLDENS / f"{name}.{form}"
-    if os.environ.get("GOLDENS") == "write":
-        golden.write_text(printed)
-    assert printed == golden.read_text()
+    assert_golden(_LONG_NUMBER.sub(_rounded, out), f"{name}.{form}")
 
 
 def _rounded(number: re.Match[str]) -> str:

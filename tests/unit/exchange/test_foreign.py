@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -30,113 +30,26 @@ def at(*parts: int) -> datetime:
     return datetime(*parts)  # type: ignore[arg-type]  # noqa: DTZ001 - as the store holds times
 
 
+def lines_of(run: ForeignRun) -> Iterator[str]:
+    """Describe a run with all that was taken from its file, a fact a line."""
+    for fact in ("program", "version", "workload", "platform", "reason", "started_at", "ended_at"):
+        yield f"{fact}: {getattr(run, fact)}"
+    yield from (f"phase {name}: {time}" for name, time in run.phases)
+    yield from (f"evaluation {name}: {time}, {dict(detail)}" for time, name, detail in run.evaluations)
+    yield from (f"node {node.hostname}: {', '.join(node.gpus)}" for node in run.nodes)
+    yield from (f"parameter {name}: {value!r}" for name, value in run.parameters.items())
+    yield from (f"figure {each.name}: {each.value!r} {each.unit} {each.phase}" for each in run.figures)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FILES.iterdir() if path.suffix != ".md"))
+def test_a_file_is_read_as_it_was_reviewed(name: str) -> None:
+    runs = read(name)
+    assert all(figures(run) for run in runs)
+    assert_golden("\n\n".join("\n".join(lines_of(run)) for run in runs), f"imported/{name}.txt")
+
+
 def test_the_command_offers_each_format() -> None:
     assert tuple(FORMATS) == OFFERED
-
-
-def test_a_result_of_vllm_has_its_figures_in_seconds() -> None:
-    (run,) = read("vllm-rate4.json")
-    assert (run.program, run.version, run.workload) == ("vllm bench serve", None, "serve-load")
-    assert run.parameters == {
-        "model": "meta-llama/Llama-3.1-8B-Instruct",
-        "rate": 4.0,
-        "concurrency": None,
-        "burstiness": 1.0,
-        "api": "completions",
-        "input": "≈256",
-        "output": "≈64",
-    }
-    assert (run.started_at, run.ended_at) == (at(2026, 11, 23, 14, 19, 28, 500_000), at(2026, 11, 23, 14, 20, 31))
-    assert run.phases == [("measure", run.started_at), ("end", run.ended_at)]
-    assert run.reason is None
-    assert figures(run) == {
-        "throughput": 243.712,
-        "requests_per_second": 3.808,
-        "goodput": 3.52,
-        "input_tokens_per_second": 60928 / 62.5,
-        "input_tokens_mean": 256,
-        "output_tokens_mean": 64,
-        "ttft_p50_seconds": 0.0385,
-        "ttft_p90_seconds": 0.05225,
-        "ttft_p99_seconds": 0.081125,
-        "tpot_p50_seconds": 0.00725,
-        "tpot_p90_seconds": 0.008125,
-        "tpot_p99_seconds": 0.0095,
-        "e2e_p50_seconds": 0.49525,
-        "e2e_p90_seconds": 0.5615,
-        "e2e_p99_seconds": 0.64,
-        "requests": 240,
-        "request_errors": 2,
-        "model": "meta-llama/Llama-3.1-8B-Instruct",
-        "tokenizer": "meta-llama/Llama-3.1-8B-Instruct",
-        "backend": "openai",
-    }
-
-
-def test_what_a_result_of_vllm_lacks_is_absent() -> None:
-    (run,) = read("vllm-default.json")
-    found = figures(run)
-    assert run.parameters["concurrency"] == 16
-    assert run.parameters["rate"] is None
-    assert run.parameters["api"] == "chat"
-    assert "burstiness" not in run.parameters
-    assert (found["ttft_p50_seconds"], found["ttft_p99_seconds"]) == (0.09775, 0.1805)
-    assert not {"ttft_p90_seconds", "e2e_p50_seconds", "goodput", "request_errors"} & found.keys()
-
-
-def test_a_profile_of_aiperf_has_its_load_and_its_figures() -> None:
-    (run,) = read("aiperf-poisson.json")
-    assert (run.program, run.version, run.workload) == ("aiperf", "0.13.0", "serve-load")
-    assert run.parameters == {
-        "model": "tiny",
-        "rate": 4.0,
-        "concurrency": None,
-        "burstiness": 1.0,
-        "api": "completions",
-        "input": "32",
-        "output": "16",
-        "slo-ttft": 500.0,
-        "slo-tpot": 100.0,
-    }
-    assert (run.started_at, run.ended_at) == (
-        at(2026, 11, 23, 15, 38, 51, 381_783),
-        at(2026, 11, 23, 15, 38, 59, 20_302),
-    )
-    assert figures(run) == {
-        "throughput": 62.83940364584315,
-        "input_tokens_per_second": 125.6788072916863,
-        "requests_per_second": 3.927462727865197,
-        "goodput": 3.927462727865197,
-        "goodput_percent": 100.0,
-        "ttft_p50_seconds": 26.802778 / 1000,
-        "ttft_p90_seconds": 56.566256200000005 / 1000,
-        "ttft_p99_seconds": 75.17171397 / 1000,
-        "tpot_p50_seconds": 12.964934 / 1000,
-        "tpot_p90_seconds": 18.44454529333333 / 1000,
-        "tpot_p99_seconds": 20.89529316866667 / 1000,
-        "e2e_p50_seconds": 235.43072999999998 / 1000,
-        "e2e_p90_seconds": 298.9657713 / 1000,
-        "e2e_p99_seconds": 342.32314082000005 / 1000,
-        "client_lag_p99_seconds": 27.44972544000001 / 1000,
-        "requests": 30,
-        "request_errors": 0,
-        "input_tokens_mean": 32.0,
-        "output_tokens_mean": 16.0,
-        "model": "tiny",
-    }
-
-
-def test_a_closed_loop_of_aiperf_has_its_users_and_the_spread_of_its_lengths() -> None:
-    (run,) = read("aiperf-concurrency.json")
-    assert run.parameters == {
-        "model": "tiny",
-        "rate": None,
-        "concurrency": 2,
-        "api": "chat",
-        "input": "normal:32:8",
-        "output": "16",
-    }
-    assert "goodput" not in figures(run)
 
 
 def test_the_csv_of_aiperf_has_the_figures_of_its_json_to_two_digits() -> None:
@@ -157,40 +70,6 @@ def test_what_aiperf_saw_of_gpus_and_of_its_end_is_taken_over() -> None:
     (run,) = read_results(Path("a.json"), json.dumps({**document, "was_cancelled": True}).encode(), None)
     assert run.nodes == [Node(hostname="gpu-a", gpus=("NVIDIA H200", "NVIDIA H200"))]
     assert run.reason == "cancelled or incomplete"
-
-
-def test_a_report_of_guidellm_is_a_run_for_each_level_of_load() -> None:
-    runs = read("guidellm-concurrent.json")
-    assert [run.parameters["concurrency"] for run in runs] == [1, 2]
-    assert {run.version for run in runs} == {"0.8.1"}
-    assert runs[0].parameters == {
-        "model": "tiny",
-        "rate": None,
-        "concurrency": 1,
-        "api": "chat",
-        "input": "32",
-        "output": "16",
-        "slo-ttft": 200.0,
-        "slo-tpot": 50.0,
-    }
-    benchmark = json.loads((FILES / "guidellm-concurrent.json").read_text())["benchmarks"][0]["metrics"]
-    found = figures(runs[0])
-    assert (found["goodput_percent"], found["requests"], found["request_errors"]) == (100.0, 14, 0)
-    assert found["goodput"] == benchmark["request_goodput"]["successful"]["mean"]
-    further = benchmark["inter_token_latency_ms"]["successful"]["percentiles"]["p90"]
-    assert found["tpot_p90_seconds"] == further / 1000
-    assert further != benchmark["time_per_output_token_ms"]["successful"]["percentiles"]["p90"]
-
-
-def test_an_open_loop_of_guidellm_is_in_seconds() -> None:
-    (run,) = read("guidellm-poisson.json")
-    assert run.parameters["rate"] == 4.0
-    assert run.parameters["burstiness"] == 1.0
-    assert run.started_at == at(2026, 11, 23, 15, 29, 54, 670_432)
-    found = figures(run)
-    assert (found["ttft_p90_seconds"], found["e2e_p50_seconds"]) == (0.6340515613555908, 1.1499459743499756)
-    assert (found["throughput"], found["requests_per_second"], found["requests"]) == (103.25, 6.375, 51)
-    assert "goodput" not in found
 
 
 @pytest.mark.parametrize(
@@ -230,34 +109,6 @@ def test_a_load_that_no_request_survived_has_failed_without_figures() -> None:
     assert "ttft_p50_seconds" not in figures(run)
 
 
-def test_nccl_tests_have_a_point_for_each_size_and_their_devices() -> None:
-    (run,) = read("nccl-all-reduce.txt")
-    assert (run.program, run.version, run.workload) == ("nccl-tests", "2.17.6", "collectives")
-    assert run.nodes == [Node(hostname="gpu-a", gpus=("NVIDIA H200",) * 4)]
-    assert (run.started_at, run.ended_at, run.platform) == (None, None, None)
-    assert run.parameters == {
-        "collective": "all_reduce",
-        "dtype": "float",
-        "operation": "sum",
-        "min_bytes": 1048576,
-        "max_bytes": 1073741824,
-        "sizes": 3,
-        "graph": 0,
-        "threads": 1,
-        "iterations": 20,
-        "aggregated": 1,
-    }
-    found = figures(run)
-    assert found["all_reduce_33554432_bytes_bus_bytes_per_second"] == pytest.approx(258.8e9, rel=1e-12)
-    assert found["all_reduce_33554432_bytes_algorithm_bytes_per_second"] == pytest.approx(172.5e9, rel=1e-12)
-    assert found["all_reduce_1048576_bytes_seconds"] == pytest.approx(33.25e-6, rel=1e-12)
-    assert found["all_reduce_average_bus_bytes_per_second"] == pytest.approx(221.02e9, rel=1e-12)
-    assert found["all_reduce_bus_bytes_per_second"] == pytest.approx(356.96e9, rel=1e-12)
-    # Bus bandwidth is normalised by the ranks already: a rate of each GPU must not be derived from it.
-    assert "throughput" not in found
-    assert (found["ranks"], found["nccl_version"]) == (4, "2.28.7")
-
-
 @pytest.mark.parametrize(
     ("program", "operation"),
     [("alltoall", "all_to_all"), ("sendrecv", "send_recv"), ("reduce_scatter", "reduce_scatter")],
@@ -287,15 +138,6 @@ def test_a_long_line_of_nccl_tests_is_read_at_once() -> None:
         read_results(Path("long.txt"), cut.encode(), None)
 
 
-def test_nccl_tests_with_wrong_values_have_failed_and_older_ones_have_no_version() -> None:
-    (run,) = read("nccl-two-nodes.txt")
-    assert run.reason == "3 wrong values"
-    assert run.version is None
-    assert run.parameters["collective"] is None
-    assert run.parameters["operation"] is None
-    assert [(node.hostname, len(node.gpus)) for node in run.nodes] == [("gpu-a", 2), ("gpu-b", 2)]
-
-
 @pytest.mark.parametrize("place", [("258.8       0", "258.8      17"), ("258.0       0", "258.0      17")])
 def test_nccl_tests_with_wrong_values_of_a_size_have_failed_whatever_the_sum_says(place: tuple[str, str]) -> None:
     content = (FILES / "nccl-all-reduce.txt").read_text()
@@ -313,20 +155,6 @@ def test_a_size_of_nccl_tests_without_a_time_does_not_vanish(written: str) -> No
     changed = re.sub(r"(?m)194\.5 .*$", written, content) if not written else content.replace("194.5", written)
     with pytest.raises(ResultError):
         read_results(Path("out.txt"), changed.encode(), None)
-
-
-def test_a_log_of_mlperf_training_has_the_time_to_train_and_the_quality_over_time() -> None:
-    (run,) = read("mlperf-training.log")
-    assert (run.program, run.workload, run.platform) == ("mlperf-training", "mlperf-llama2_70b_lora", "1xExample8")
-    assert (run.started_at, run.ended_at) == (at(2025, 10, 9, 16, 43, 20), at(2025, 10, 9, 17, 4, 21, 500_000))
-    assert [name for name, _ in run.phases] == ["setup", "measure", "end"]
-    assert run.reason is None
-    found = figures(run)
-    assert found["time_to_train_seconds"] == 1201.0
-    assert found["eval_accuracy"] == 0.924
-    assert (found["global_batch_size"], found["seed"], found["submission_org"]) == (8, 1234, "Example")
-    assert [detail["value"] for _, _, detail in run.evaluations] == [0.941, 0.924]
-    assert [detail["step"] for _, _, detail in run.evaluations] == [1536, 3072]
 
 
 def test_an_aborted_training_has_failed() -> None:
@@ -409,16 +237,6 @@ def test_a_figure_that_is_no_number_is_refused_by_its_name(name: str, written: s
     assert times
     with pytest.raises(ResultError, match=f"{field} is .*, not a number from 0 up"):
         read_results(Path(name), changed.encode(), None)
-
-
-def test_a_summary_of_mlperf_inference_is_in_seconds() -> None:
-    (run,) = read("mlperf_log_summary.txt")
-    assert (run.program, run.workload) == ("mlperf-inference", "mlperf-inference")
-    assert run.parameters == {"scenario": "Server", "mode": "PerformanceOnly", "rate": 104.0}
-    found = figures(run)
-    assert (found["throughput"], found["requests_per_second"]) == (29500.5, 103.5)
-    assert (found["ttft_p90_seconds"], found["tpot_p99_seconds"], found["e2e_p50_seconds"]) == (1.445, 0.165, 32.5)
-    assert run.reason is None
 
 
 def test_an_invalid_result_of_mlperf_inference_has_failed() -> None:
@@ -559,46 +377,6 @@ def test_an_empty_a_large_and_no_file_are_refused(tmp_path: Path, monkeypatch: p
         load(large)
 
 
-def test_settings_of_aiperf_are_conditions_whichever_version_wrote_them() -> None:
-    (old,) = read("aiperf-1.0.json")
-    assert (old.program, old.version) == ("aiperf", "0.5.0")
-    assert old.parameters == {
-        "model": "example/model-8b",
-        "rate": 4.0,
-        "concurrency": None,
-        "max_concurrency": 32,
-        "burstiness": "constant",
-        "load": '{"prefill_concurrency": 2}',
-        "api": "chat",
-        "input": "normal:256:16",
-        "output": "64",
-        "dataset": '{"prefix_prompt": {"length": 128, "pool_size": 4}}',
-    }
-    (new,) = read("aiperf-1.3-public.json")
-    # Phases without a kind, two models, and a dataset of which only the mean lengths are known.
-    assert new.parameters == {
-        "model": "model-a,model-b",
-        "rate": None,
-        "concurrency": 16,
-        "api": "chat",
-        "request": '{"extra": {"temperature": 0.0}}',
-        "input": "≈268.8",
-        "output": "≈67.2",
-        "dataset": '{"dataset": "sharegpt", "type": "public"}',
-    }
-
-
-def test_genai_perf_is_no_aiperf_and_has_its_own_settings() -> None:
-    for name, lengths in (
-        ("genai-perf-options.json", {"input": "normal:256:8", "output": "64"}),
-        ("genai-perf-nested.json", {"input": "256", "output": "≈67.2"}),
-    ):
-        (run,) = read(name)
-        assert (run.program, run.version) == ("genai-perf", None)
-        load = {"model": "example/model-8b", "rate": None, "concurrency": 8, "api": "chat"}
-        assert run.parameters == {**load, **lengths}
-
-
 def test_a_file_with_settings_of_aiperf_and_no_version_is_no_aiperf() -> None:
     document = json.loads((FILES / "aiperf-1.0.json").read_text())
     del document["schema_version"], document["aiperf_version"], document["input_config"]["cli_command"]
@@ -657,22 +435,6 @@ def test_the_unit_of_a_line_of_the_csv_of_aiperf_counts() -> None:
         read_results(Path("a.csv"), content.replace("First Token (ms)", "First Token (weeks)").encode(), None)
 
 
-def test_an_early_file_of_vllm_has_its_load_and_its_metadata_as_conditions() -> None:
-    (run,) = read("vllm-2024.json")
-    assert run.parameters == {
-        "model": "example/model-7b",
-        "rate": None,
-        "concurrency": None,
-        "profile": "throughput",
-        "requests": 200,
-        "api": "completions",
-        "input": "≈215",
-        "output": "≈198",
-        "tensor_parallel_size": "2",
-    }
-    assert figures(run)["ttft_p99_seconds"] == 2.1
-
-
 @pytest.mark.parametrize(
     "change", [{"best_of": 4}, {"use_beam_search": True}, {"ramp_up_strategy": "linear", "ramp_up_start_rps": 1}]
 )
@@ -725,42 +487,6 @@ def test_two_processes_that_each_measured_are_not_mixed() -> None:
     both = "".join(f"{rank}: {line}\n" for line in content.splitlines() for rank in (0, 1))
     with pytest.raises(ResultError, match="measures 1048576 bytes 2 times"):
         read_results(Path("out.txt"), both.encode(), None)
-
-
-def test_lines_of_sglang_are_runs_with_the_settings_that_they_state() -> None:
-    first, second = read("sglang.jsonl")
-    assert first.parameters == {
-        "rate": None,
-        "concurrency": 16,
-        "model": "/models/example-8b",
-        "api": "sglang",
-        "input": "1024",
-        "output": "128",
-        "tp_size": 2,
-        "dp_size": 1,
-        "dtype": "auto",
-    }
-    assert second.parameters["concurrency"] == 32
-    found = figures(first)
-    assert (found["throughput"], found["requests_per_second"], found["server_version"]) == (512.0, 4.0, "0.5.0")
-    assert (found["ttft_p99_seconds"], found["tpot_p50_seconds"], found["e2e_p90_seconds"]) == (0.26, 0.0285, 4.2)
-
-
-def test_an_early_result_of_sglang_has_no_model_and_the_means_of_its_lengths() -> None:
-    (run,) = read("sglang-2024.jsonl")
-    parameters = dict(run.parameters)
-    assert (
-        parameters.pop("dataset") == '{"random_input_len": 1024, "random_output_len": 128, "random_range_ratio": 0.0}'
-    )
-    assert parameters == {
-        "rate": 4.0,
-        "concurrency": None,
-        "burstiness": 1.0,
-        "api": "completions",
-        "input": "≈215",
-        "output": "≈198",
-    }
-    assert figures(run)["ttft_p50_seconds"] == 0.085
 
 
 def test_a_csv_of_genai_perf_is_no_aiperf() -> None:
