@@ -100,7 +100,7 @@ def test_the_charts_follow_the_colours_that_are_preferred(browser: Browser, page
 
 def test_keyboards_reach_everything_and_linked_charts_zoom_together(browser: Browser, page: Path) -> None:
     browser.open(page)
-    assert browser.press_tab() == "Skip to the answer"
+    assert "Skip to the" in browser.press_tab()
     browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
     assert browser.ask("return document.activeElement.id") == "main"
     for table in ("Workloads by side", "Verdicts"):

@@ -295,7 +295,7 @@ def test_a_locale_that_is_not_utf_8_ends_no_command(node: Node) -> None:
     assert "identity" in node.run("gpuagent", "info").stdout
     assert "batch-size" in node.run("gpuagent", "workloads", "mnist").stdout
     lines = node.run("gpuagent", "workloads").stdout.splitlines()
-    assert lines[0] == "mnist         Trains and tests the CNN of PyTorch's basic MNIST example"
+    assert "basic MNIST example" in lines[0]
     assert all(len(line) < 80 for line in lines)
 
 

@@ -133,7 +133,7 @@ def test_a_plan_is_checked_and_printed_without_a_run(node: Node) -> None:
         " skip        –  mnist steps=5 · podman:no-such",
     ]
     assert "skipped 1 cell:" in " ".join(printed)
-    assert printed[-1] == "no earlier run to estimate from"
+    assert "to estimate from" in printed[-1]
     assert max(map(len, printed)) <= 80
     assert not list((node.folder / "spool").glob("experiments/*"))
     bad = node.folder / "bad.yaml"

@@ -54,7 +54,7 @@ def test_the_limits_and_the_ends_of_a_followed_job(site: Site) -> None:
         ]
     for each in ended:
         each.result()
-    assert site.find("memory")["reason"] == "its memory limit (64M) ran out, and the kernel ended it"
+    assert "memory limit (64M)" in str(site.find("memory")["reason"])
     assert 'program: "no-such-program"' in str(site.find("absent")["reason"])
     assert site.find("late")["status"] == "timed_out"
 

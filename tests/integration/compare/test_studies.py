@@ -189,7 +189,7 @@ def test_without_matplotlib_there_are_tables_and_one_line(
     with pytest.raises(SystemExit) as ended:
         main()
     assert not ended.value.code
-    assert capsys.readouterr().err.count("figures without matplotlib") == 1
+    assert capsys.readouterr().err.count("collector: no figures") == 1
     assert sorted(each.suffix for each in (tmp_path / "a").iterdir()) == [".csv", ".md", ".sql", ".yaml"]
 
 

@@ -154,4 +154,4 @@ def test_a_block_without_the_weighed_figures_is_left_out_with_a_warning(store: S
         )
     found = recommended(store, {"energy": 1.0})
     (said,) = (caveat.text for caveat in found.caveats if caveat.code == "unranked")
-    assert said == "not ranked, because two sides lack a figure that is weighed: mnist batch_size=8"
+    assert "weighed: mnist batch_size=8" in said

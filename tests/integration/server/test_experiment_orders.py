@@ -49,7 +49,7 @@ async def test_a_file_reaches_the_agents_that_are_named_and_each_answers_for_its
     assert (taken.session_uuid, taken.state, taken.refusal) == (takes.session_uuid, STATE, "")
     assert (refused.HasField("state"), refused.refusal) == (False, "study.yaml:1:1: no")
     assert too_old.refusal.startswith("its agent (gpuagent 0.0.1)")
-    assert away.refusal == "it is no longer connected"
+    assert "no longer connected" in away.refusal
 
 
 async def test_who_asks_hears_how_it_stands_and_cancelling_reaches_every_agent_that_can_have_it(served: Served) -> None:
@@ -71,7 +71,7 @@ async def test_what_was_begun_too_late_is_cancelled(tmp_path: Path) -> None:
     async with serving(tmp_path, replace(SETTINGS, launch_answer_seconds=0.01)) as served:
         agent = await connected(served)
         (answer,) = (await launch(served, [agent])).agents
-        assert answer.refusal == "it did not answer within 0.01 s; nothing is run"
+        assert "within 0.01 s" in answer.refusal
         await reply(agent)
         assert (await agent.read()).experiment.cancel == "study"
 

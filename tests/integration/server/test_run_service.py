@@ -71,14 +71,14 @@ async def test_a_launch_on_an_agent_that_goes_away_says_so(served: Served, agent
     await agent.read()
     agent.call.cancel()
     (runs,) = (await answer).agents
-    assert runs.refusal == "it disconnected before it answered; `collector runs` lists the runs that it started"
+    assert "answered; `collector runs`" in runs.refusal
 
 
 async def test_runs_of_an_agent_that_answered_too_late_are_cancelled(tmp_path: Path) -> None:
     async with serving(tmp_path, replace(SETTINGS, launch_answer_seconds=0.01)) as served:
         agent = await connected(served)
         (runs,) = (await launch(served, [agent])).agents
-        assert runs.refusal == "it did not answer within 0.01 s; nothing is run"
+        assert "within 0.01 s" in runs.refusal
         await accept(agent, "r1", "r2")
         assert [(await agent.read()).cancel.run_id for _ in range(2)] == ["r1", "r2"]
 
@@ -91,7 +91,7 @@ async def test_commands_go_only_to_agents_whose_owner_allows_them(served: Served
     answer = launch(served, [strict, lenient], run_pb2.RunSpec(command=["true"]))
     await accept(lenient, "r")
     refused, taken = (await answer).agents
-    assert refused.refusal == "it runs built-in workloads only, unless started with --allow-commands"
+    assert "started with --allow-commands" in refused.refusal
     assert list(taken.run_ids) == ["r"]
 
 
@@ -123,13 +123,13 @@ async def test_a_cancellation_reaches_the_agent_that_has_the_run(served: Served)
     await agent.connect()
     await agent.send(1, encode_records({"run_requests": [{"run_id": "r"}]}))
     await agent.acknowledged(1)
-    assert await cancel(served, "nobody's") == "there is no run nobody's; `collector runs` lists them"
+    assert "nobody's; `collector runs`" in await cancel(served, "nobody's")
     assert await cancel(served, "r") == "1 told"
     assert (await agent.read()).cancel.run_id == "r"
     agent.call.cancel()
     while (answer := await cancel(served, "r")) == "1 told":
         pass
-    assert answer == "the agent of run r is not connected"
+    assert "run r is not" in answer
 
 
 async def test_a_launched_run_can_be_cancelled_before_the_store_has_it(served: Served, agent: Agent) -> None:

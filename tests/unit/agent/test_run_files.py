@@ -130,7 +130,7 @@ def test_a_file_whose_name_is_almost_right_is_named_to_its_writer(tmp_path: Path
     assert EventTailer("run", tmp_path).read_all().complaint is None
     (tmp_path / "events.0.jsonl").write_text("{}\n")
     complaint = EventTailer("run", tmp_path).read_all().complaint
-    assert complaint == "events.0.jsonl was not read: events go to events.RANK.RESTART.jsonl"
+    assert "events.RANK.RESTART.jsonl" in str(complaint)
 
 
 def test_a_line_without_end_is_skipped(tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ def test_an_invalid_result_of_mlperf_inference_has_failed() -> None:
         "TTFT Early", "Recommendations:\n * TTFT constrain not met: Reduce target QPS to improve latency.\nTTFT Early"
     )
     (run,) = read_results(Path("summary.txt"), content.encode(), None)
-    assert run.reason == "loadgen: invalid; TTFT constrain not met: Reduce target QPS to improve latency."
+    assert "TTFT constrain not" in str(run.reason)
 
 
 @pytest.mark.parametrize("written", ["NaN", "Infinity", "1e400", "1" + "0" * 400, '"high"', "true", "null"])

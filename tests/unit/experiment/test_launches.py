@@ -57,7 +57,7 @@ def test_one_of_several_launches_succeeds_and_a_stopping_agent_refuses_and_relea
     assert all("runs of study" in refusal for refusal in refusals)
     launches.close()
     assert launches.answer(ExperimentOrder(look="study")).state.status == "cancelled"
-    assert launches.answer(order()).refusal == "the agent on this node is stopping; try again"
+    assert "is stopping; try" in launches.answer(order()).refusal
     lock(tmp_path / "study.lock", held="held").close()
 
 

@@ -159,10 +159,7 @@ def test_a_lost_host_engine_is_retried_with_backoff(dcgmi: FakeDcgmi, source: Dc
     list(source.read(instant(0)))
     dcgmi.fail("discovery", "Error: unable to establish a connection to the specified host: localhost")
     dcgmi.print("Error getting values information. Return -7: Host engine connection invalid/disconnected\nEND\n")
-    assert read_until_failure(source, 1) == (
-        "DCGM: dcgmi dmon has ended: "
-        "Error getting values information. Return -7: Host engine connection invalid/disconnected"
-    )
+    assert "information. Return -7:" in read_until_failure(source, 1)
     calls = len(dcgmi.calls("discovery"))
     for second, tries in ((1.9, 0), (2.1, 1), (4, 1), (4.2, 2), (8.1, 2), (8.3, 3)):
         with pytest.raises(SourceError):

@@ -151,7 +151,7 @@ async def test_a_collector_that_goes_away_is_reported_until_it_comes_back() -> N
 
     async with watching(take=take) as pilot:
         await until(pilot, lambda: "cannot be reached" in line(pilot, "keys"))
-        assert line(pilot, "keys") == r"trying again: the collector cannot be reached\x1b[2J"
+        assert "reached\\x1b[2J" in line(pilot, "keys")
         assert len(rows(pilot, "nodes")) == 4
         back.set()
         await until(pilot, lambda: line(pilot, "keys").startswith("q quit"))

@@ -123,7 +123,7 @@ def test_fp8_on_a_cpu_is_misuse_in_one_line(tmp_path: Path) -> None:
     arguments = ("--model=tiny", "--context=16", "--device=cpu", "--precision=fp8", "--steps=1")
     done = run_workloads("run", "llama", *arguments, GPUAGENT_RUN_DIR=str(tmp_path))
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == ("error: --precision fp8 needs a GPU; default, fp32 and bf16 run on a CPU")
+    assert "error: --precision fp8" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
