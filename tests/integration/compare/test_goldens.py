@@ -12,7 +12,7 @@ from gpuagent_collector.present.answer import Answer
 from gpuagent_collector.query.ask import Ask
 from tests.integration.recommend.scenes import PRICES
 from tests.support.commands import Collector
-from tests.support.goldens import assert_golden
+from tests.support.goldens import GOLDENS, assert_golden
 
 # Name of the files → the command.
 ANSWERS = {

@@ -13,6 +13,7 @@ from gpuagent_collector.cli.import_ import FORMATS as OFFERED
 from gpuagent_collector.exchange.foreign import store
 from gpuagent_collector.exchange.foreign.result import ForeignRun, Node, ResultError
 from gpuagent_collector.exchange.foreign.store import FORMATS, load, read_results
+from tests.support.goldens import assert_golden
 
 FILES = Path(__file__).parents[2] / "fixtures" / "imported"
 
