@@ -5,14 +5,18 @@ import re
 import subprocess
 import tempfile
 import zlib
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.support.containers import REPOSITORY
+from gpuagent.images.recipe import write_wheel
+from tests.support.containers import REPOSITORY, short_folder
+from tests.support.images import write_wheels
 from tests.support.programs import found, need, unavailable
+from tests.support.servers import Node
 
 # What Debian calls each machine of `uname -m`.
 ARCHITECTURES = {"ppc64le": "ppc64el", "aarch64": "arm64"}
@@ -71,3 +75,32 @@ def make_debian(machine: str) -> Path:
 def inside(root: Path, folder: Path) -> Sequence[str]:
     """Return what begins a command in `root`, which shares the folder for temporary files, and works in `folder`."""
     return [found("unshare"), "--mount", "sh", "-ec", _ENTER, "-", str(root), tempfile.gettempdir(), str(folder)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatedAgent:
+    """An agent in a root file system of another processor."""
+
+    machine: str
+    root: Path
+    program: str
+
+    def command(self, node: Node, *words: str) -> list[str]:
+        """Return a command of `gpuagent` there, in the node's folder."""
+        return [*inside(self.root, node.folder), self.program, *words]
+
+
+@contextmanager
+def emulated_agent(machine: str) -> Iterator[EmulatedAgent]:
+    """Yield an agent that is installed as docs/deploy/power.md says; of pip's packages, those that Debian has not."""
+    root = make_debian(machine)
+    with short_folder() as folder:
+        wheels = write_wheels(folder / "wheels", ["gpuagent"])
+        there = inside(root, folder)
+        # Without pip, and what it compiles: that takes twice the time here, where the system's pip is as good.
+        venv = ["-m", "venv", "--without-pip", "--system-site-packages", "gpuagent"]
+        subprocess.run([*there, "python3", *venv], check=True)
+        options = ["--quiet", "--no-compile", "--no-index", f"--find-links={wheels}"]
+        pip = ["-m", "pip", "--python", "gpuagent/bin/python3", "install", *options, str(write_wheel(wheels))]
+        subprocess.run([*there, "python3", *pip], check=True)
+        yield EmulatedAgent(machine=machine, root=root, program=f"{folder}/gpuagent/bin/gpuagent")

@@ -1,6 +1,7 @@
 """OpenShift: runs in a project, by somebody without any other right, and the overlay with all that it deploys."""
 
 import json
+import platform
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ import pytest
 
 from tests.support.cluster import NODES, TINY, Cluster, Site, on, open_site
 from tests.support.deployment import LOADED_SECONDS, NEWEST, Deployment, launch
+from tests.support.emulation import emulated_agent
 from tests.support.programs import need
 from tests.support.servers import until
 from tests.support.slurm import slurm
@@ -59,6 +61,15 @@ def test_a_run_records_itself_as_any_other(site: Site) -> None:
     assert site.ask(f"SELECT count(*) AS n FROM process_samples WHERE run_id = '{found['run_id']}'")[0]["n"]
     # Its requester's agent records nothing of it.
     assert site.ask(f"SELECT count(*) AS n FROM run_requests WHERE run_id = '{found['run_id']}'") == [{"n": 1}]
+
+
+def test_a_pod_is_compared_with_a_node_of_another_processor(site: Site) -> None:
+    run(site, "both", "sh", "-c", "exit 0", options=["--repeat=2"])
+    with emulated_agent("ppc64le") as satori, site.beside("satori") as own:
+        options = ("--platform=satori", "--name=both", "--repeat=2")
+        own.node.run(*satori.command(own.node, "run", *options, "--", "true"))
+    compared = site.as_owner("collector", "compare", "satori", "openshift", "--all").stdout
+    assert {"satori", "openshift", "ppc64le", platform.machine()} <= set(compared.split())
 
 
 def test_what_ends_a_run_is_said_in_plain_words(site: Site) -> None:
