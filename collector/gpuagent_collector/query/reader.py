@@ -1,5 +1,6 @@
 """The readers of a store: through a running collector, or of the store itself."""
 
+import os
 import socket
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
@@ -115,7 +116,11 @@ def find_holder(error: StoreIsHeldError) -> str | None:
     import psutil  # only here: most readers need no other process
 
     try:
-        if error.holder is None or "serve" not in psutil.Process(error.holder).cmdline():
+        if error.holder is None:
+            return None
+        process = psutil.Process(error.holder)
+        # Root sees the ports of others too, and would give them its token.
+        if process.uids().real != os.geteuid() or "serve" not in process.cmdline():
             return None
         every = psutil.net_connections("tcp")
         found = [each.laddr for each in every if each.pid == error.holder and each.laddr and not each.raddr]

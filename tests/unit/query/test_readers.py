@@ -1,4 +1,7 @@
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -6,10 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from gpuagent_collector.errors import StoreIsHeldError
 from gpuagent_collector.query import reader as reader_module
 from gpuagent_collector.query.answer import Answer
 from gpuagent_collector.query.local import FileReader
-from gpuagent_collector.query.reader import open_reader
+from gpuagent_collector.query.reader import find_holder, open_reader
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.support.stores import make_store
 
@@ -103,3 +107,30 @@ def test_whether_an_answer_was_cut_short_is_not_asked_before_all_of_it_was_taken
     answer = Answer(pa.RecordBatchReader.from_batches(batch.schema, [batch, batch]), asked)
     assert next(iter(answer)).num_rows == 1
     assert not answer.truncated
+
+
+_LISTEN = """
+import os, socket, sys
+os.setuid(int(sys.argv[2]))
+with socket.create_server(("127.0.0.1", 0)) as server:
+    print(server.getsockname()[1], flush=True)
+    input()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("user", [0, 65_533])
+def test_only_a_process_of_this_user_is_asked_for_the_store_that_it_has_open(user: int) -> None:
+    """It is sent the token, which another user could collect with a file of their own that they hold."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _LISTEN, "serve", str(user)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout
+        port = process.stdout.readline().strip()
+        error = StoreIsHeldError("held")
+        error.holder = process.pid
+        assert find_holder(error) == (f"127.0.0.1:{port}" if user == 0 else None)
+        process.communicate("\n")
