@@ -6,6 +6,7 @@ import fcntl
 import os
 import re
 import shutil
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def start_instance(spec: StoreSpec, *, read_only: bool, create: bool = True, exa
             raise StoreError(f"cannot make the store {path}: there is no folder {folder}; run: mkdir -p {folder}")
         if path.is_dir():
             raise StoreError(f"the store {path} is a folder; name a file in it")
-        _check_owners(spec)
+        _check_owners(spec, read_only=read_only)
     try:
         if spec.kind is Kind.FILE:
             return Instance(
@@ -97,14 +98,17 @@ def start_instance(spec: StoreSpec, *, read_only: bool, create: bool = True, exa
         raise told from error
 
 
-def _check_owners(spec: StoreSpec) -> None:
-    """Raise StoreError where another user has left one of the places that DuckDB would use beside the store.
+def _check_owners(spec: StoreSpec, *, read_only: bool) -> None:
+    """Raise StoreError where another user has left the store, or one of the places that DuckDB would use beside it.
 
     In a folder such as /tmp such a user could read and change what it writes there.
     """
     path, ours = spec.path, {os.geteuid(), 0}
     if path.exists():
-        ours.add(path.stat().st_uid)
+        owner, is_for_all = path.stat().st_uid, path.parent.stat().st_mode & stat.S_IWOTH
+        if is_for_all and owner not in ours and not read_only:
+            raise StoreError(f"{path} belongs to another user; name a store in a folder of your own with --store")
+        ours.add(owner)
     for place in (path.with_name(f"{path.name}.wal"), spec.scratch_directory, spec.data_directory):
         with contextlib.suppress(FileNotFoundError):
             if place.lstat().st_uid not in ours:

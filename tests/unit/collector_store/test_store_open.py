@@ -281,6 +281,18 @@ def test_what_another_user_left_beside_a_store_is_not_used(tmp_path: Path, endin
         Store.open(str(path)).close()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_store_that_another_user_left_where_all_can_write_is_read_alone(tmp_path: Path) -> None:
+    """Such as /tmp/runs.duckdb, which bench and serve would fill for them."""
+    path = tmp_path / "runs.duckdb"
+    Store.open(str(path)).close()
+    os.chown(path, 65_533, 65_533)
+    tmp_path.chmod(0o1777)
+    with pytest.raises(StoreError, match="belongs to another user"):
+        Store.open(str(path))
+    Store.open(str(path), read_only=True).close()
+
+
 def test_a_pipe_in_the_place_of_a_store_or_a_token_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(StoreError, match="pipe"):
