@@ -51,14 +51,21 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def check_private(path: Path) -> None:
-    """Reject a file that anyone but its owner can use; a pod's group may read a Secret.
+    """Reject a file that anyone but this user can use; a pod's group may read a Secret, which root owns.
 
     Raises:
         GpuAgentError: others can.
         FileNotFoundError: there is no such file.
     """
+    _check_owner(path)
     if is_open_to_others(path.stat()):
         raise GpuAgentError(f"other users can read {path}; run: chmod 600 {path}")
+
+
+def _check_owner(path: Path) -> None:
+    """Reject a file of another user, whose folders root may use by mistake: with `sudo -E`, or with `su`."""
+    if path.stat().st_uid not in (os.geteuid(), 0):
+        raise GpuAgentError(f"{path} belongs to another user; use a folder of your own: XDG_CONFIG_HOME=DIR")
 
 
 def check_unreadable_by_all(path: Path) -> None:
@@ -102,6 +109,7 @@ def ensure_token(path: Path) -> str:
 def _read_token(path: Path) -> str | None:
     """Return the token in a file; None: there is no file."""
     try:
+        _check_owner(path)
         return read_token(path)
     except FileNotFoundError:
         return None

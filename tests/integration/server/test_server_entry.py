@@ -1,3 +1,4 @@
+import os
 import re
 import secrets
 from pathlib import Path
@@ -16,7 +17,7 @@ from gpuagent_collector.server.throttle import (
     Pace,
     flush_interval_millis,
 )
-from gpuagent_collector.trust.private_files import ensure_token
+from gpuagent_collector.trust.private_files import check_private, ensure_token
 from gpuagent_common.address import Address, check_free
 from gpuagent_common.connection import bearer
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -112,6 +113,20 @@ def test_a_token_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> 
     path.chmod(0o644)
     with pytest.raises(GpuAgentError, match="run: chmod 600"):
         ensure_token(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_root_takes_no_token_that_another_user_knows(tmp_path: Path) -> None:
+    """As with `sudo -E`, which keeps the other user's XDG_CONFIG_HOME: they would be the owner of root's collector."""
+    token, tokens = tmp_path / "token", tmp_path / "tokens.json"
+    for path in (token, tokens):
+        path.write_text("known\n")
+        path.chmod(0o600)
+        os.chown(path, 65_533, 65_533)
+    with pytest.raises(GpuAgentError, match="belongs to another user"):
+        ensure_token(token)
+    with pytest.raises(GpuAgentError, match="belongs to another user"):
+        check_private(tokens)
 
 
 def test_a_collector_takes_the_token_that_another_makes_at_the_same_time(
