@@ -249,14 +249,11 @@ class BlockPlan:
 
     block: Block
     runs: int
+    # The runs with the metric of the smallest cell that has some.
+    repeats: int
     spread: Spread
     matched: bool
     needs: tuple[Need, ...]
-
-    @property
-    def repeats(self) -> int:
-        """The number of runs that the smallest of its cells has."""
-        return min(len(cell.runs) for cell in self.block.cells)
 
     def least_effect(self, repeats: int, level: float) -> float | None:
         """Return the share from which on so many repeats show a difference, with the first of POWERS; None: none."""
@@ -350,6 +347,7 @@ def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> Blo
     return BlockPlan(
         block=block,
         runs=sum(map(len, cells)),
+        repeats=min(len(values) for values in cells if len(values)),
         spread=spread,
         matched=matched is not None,
         needs=tuple(_need(spread, effect, question, matched is not None) for effect in (*question.effects, None)),
@@ -450,15 +448,22 @@ def answer(plan: Plan) -> str:
             effect = block.least_effect(repeats, plan.question.level)
             words = f"{counted(repeats, 'repeat')} a side{', as here,' if repeats == block.repeats else ''}"
             shown.append(f"{words} show {'no difference' if effect is None else f'one of {_share(effect)} or more'}")
-        takes = []
-        for need in block.needs:
-            if need.effect is not None:
-                takes.append(f"{need.as_seen[0] or f'more than {MOST_REPEATS}'} for {percent(need.effect)}")
         differences = f"of differences in {spoken(plan.metric, plan.question.stat)}, {'; '.join(shown)}"
-        needed = f"It takes {', '.join(takes)} ({percent(POWERS[0])} power)."
+        needed = f"It takes {_spoken_needs(block.needs)} ({percent(POWERS[0])} power)."
         sentences.append(f"{tell_apart(block.block, blocks)}: {differences}. {needed}")
     more = len(blocks) - len(sentences)
     return " ".join([*sentences, *([f"{counted(more, 'more workload')} can be seen below."] if more > 0 else [])])
+
+
+def _spoken_needs(needs: Sequence[Need]) -> str:
+    """Return the repeats that each difference takes; those that take too many are one part, of the largest."""
+    found = [(need.effect, need.as_seen[0]) for need in needs if need.effect is not None]
+    beyond = [effect for effect, repeats in found if repeats is None]
+    takes = [f"{repeats} for {percent(effect)}" for effect, repeats in found if repeats is not None]
+    if beyond:
+        less = " or less" if len(beyond) > 1 else ""
+        takes.insert(0, f"more than {MOST_REPEATS} for {percent(max(beyond))}{less}")
+    return ", ".join(takes)
 
 
 def _share(effect: float) -> str:

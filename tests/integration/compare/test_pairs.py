@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.answers.plan import Question, plan_repeats
+from gpuagent_collector.answers.plan import MOST_REPEATS, Question, plan_repeats
+from gpuagent_collector.answers.plan import answer as answer_plan
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.statistics.verdicts import Verdict
@@ -62,6 +63,20 @@ def test_a_plan_takes_the_spread_within_repeats_of_an_experiment(store: Syntheti
     assert planned.matched
     assert planned.spread.seen < 0.002
     assert planned.spread.freedom == 6
+
+
+def test_a_plan_counts_the_repeats_that_have_the_metric(store: SyntheticStore) -> None:
+    """Runs that report no steps are no repeats of a throughput."""
+    node = store.node("alder-node", "alder")
+    for environment, runs, throughput in (("bare", 4, 1000.0), ("docker", 3, None)):
+        for number in range(runs):
+            value = throughput and throughput + 100 * number
+            name = f"{environment}-{number}"
+            store.run(name, node, start_seconds=20 * number, throughput=value, environment=environment)
+    store.write()
+    plan = plan_repeats(store.ask, Question())
+    assert [planned.repeats for planned in plan.blocks] == [4]
+    assert answer_plan(plan).count(f"more than {MOST_REPEATS} for") == 1
 
 
 def test_runs_of_no_experiment_are_independent(store: SyntheticStore) -> None:
