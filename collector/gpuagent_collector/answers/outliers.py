@@ -446,6 +446,11 @@ def _by_unit(outliers: Outliers) -> dict[str, list[str]]:
 def answer(outliers: Outliers, *, most: int = _MOST_NAMED) -> str:
     """Return the units to look at first, and what was looked at."""
     by_unit = _by_unit(outliers)
+    if not outliers.tests and not by_unit:
+        return (
+            f"Nothing can be tested: no {LEAST_VALUES} nodes or GPUs of one kind have run the same workload with the "
+            "same parameters and circumstances."
+        )
     seen = f"Tested: {counted(outliers.tests, 'figure')} of {counted(outliers.units, 'unit')}."
     if not by_unit:
         return f"No node or GPU is shown to differ from its kind. {seen}"

@@ -1,6 +1,7 @@
 """Seeded faults that are found, with their evidence, and sound fleets in which nothing is."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,17 @@ def test_a_sound_fleet_has_no_outliers_and_other_parameters_are_another_kind(sto
     assert (outliers.findings, outliers.oddities) == ((), ())
     assert (outliers.units, outliers.lone) == (NODES, 1)
     assert answer(outliers).startswith("No node or")
+
+
+def test_without_enough_nodes_of_a_kind_nothing_is_said_of_them(tmp_path: Path) -> None:
+    with open_store(str(tmp_path / "small")) as opened:
+        store = SyntheticStore(opened.connect())
+        store.run("alone", store.node("alder-node", "alder"), start_seconds=0)
+        store.write()
+        outliers = find_outliers(store.ask, Request())
+        store.connection.close()
+    assert outliers.tests == 0
+    assert answer(outliers).startswith("Nothing can be tested")
 
 
 def test_every_seeded_fault_is_found_by_its_own_figures_and_nothing_else(stores: dict[str, SyntheticStore]) -> None:
