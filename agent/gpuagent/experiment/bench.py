@@ -41,9 +41,10 @@ _OF_SHELLS = re.compile(r"[|&;<>()$`*?\[\]#~!\n]|^\s*\w+=")
 # What ends a program's arguments, so that words at the end of the line are no longer its own.
 _ENDS_ARGUMENTS = re.compile(r"[|&;<>()#\n]")
 
-# Options of hyperfine, and what does the same here.
+# Options of hyperfine and `gpuagent run`, and what does the same here.
 _KIN = {
     **dict.fromkeys(("--runs", "-r", "--min-runs", "-m", "--max-runs", "-M"), "--rounds N, or --until WIDTH"),
+    **dict.fromkeys(("--repeat", "--repeats"), "--rounds N"),
     **dict.fromkeys(("--warmup", "-w"), "--warm-up N"),
     **dict.fromkeys(("--parameter-list", "-L"), "--vary NAME=A,B"),
     **dict.fromkeys(("--parameter-scan", "-P", "--parameter-step-size", "-D"), "--vary NAME=1..9..2, or NAME=0.1,0.2"),
@@ -124,6 +125,14 @@ def split_line(line: str) -> list[str]:
     return words
 
 
+def _check_option(word: str) -> None:
+    """Raise MisuseError for an option that bench does not have, with the one that does the same."""
+    if word.startswith("-"):
+        kin = _KIN.get(word.partition("=")[0])
+        hint = f"use {kin}" if kin else "a program's own come within its quotes, or behind `--`"
+        raise MisuseError(f"no option {word:.60}; {hint}")
+
+
 def _without_quotations(line: str) -> str:
     """Return a line without what is quoted, except for what a shell reads within double quotes."""
     return _QUOTED.sub(lambda quoted: re.sub(r"[^$`]", "_", quoted[1] or ""), line)
@@ -158,6 +167,7 @@ def bench_file(
     """
     varied = {key: _values(key, text) for key, text in parse_pairs(vary, "--vary").items()}
     if words and program:
+        _check_option(words[0])
         raise MisuseError(f"unexpected {words[0]!r} before `--`; give commands in quotes, or one behind `--`")
     if not all(word.strip() for word in words):
         raise MisuseError("a command is empty")
@@ -260,10 +270,8 @@ def _commands(lines: Sequence[str], program: Sequence[str], vary: Mapping[str, S
         forms = itertools.product(*expanded)
         templates = [[re.sub(r"\\([{}])", r"\1", word) for word in words] for words in forms]
     else:
-        if stray := next((word for word in lines if word.startswith("-")), None):
-            kin = _KIN.get(stray.partition("=")[0])
-            hint = f"use {kin}" if kin else "a program's own come within its quotes, or behind `--`"
-            raise MisuseError(f"no option {stray:.60}; {hint}")
+        for line in lines:
+            _check_option(line)
         templates = [[line] for text in lines for line in expand_braces(text)]
         _check_number(map(len, (templates, *vary.values())))
     made = []

@@ -111,6 +111,7 @@ def test_a_planned_look_needs_more_rounds_and_sides() -> None:
         ({}, "bench --help"),
         ({"words": ["a", "a"]}, "given twice"),
         ({"words": ["a", "--lr", "1"]}, "no option --lr"),
+        ({"words": ["--repeat", "3"], "program": ["a"]}, "use --rounds N"),
         ({"words": ["--runs=5", "a"]}, "--rounds"),
         ({"words": ["--parameter-scan", "n", "1", "4", "a {n}"]}, "--vary"),
         ({"words": ["a"], "program": ["b"]}, "before `--`"),
