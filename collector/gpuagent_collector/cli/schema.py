@@ -92,9 +92,9 @@ def _print_index(tables: Sequence["TableDoc"]) -> None:
 
     index = plain_table()
     index.add_column("table", no_wrap=True, min_width=max(len(each.name) for each in tables))
-    index.add_column("rows", overflow="ellipsis", no_wrap=True)
+    index.add_column("rows", overflow="fold")
     for table in sorted(tables, key=lambda each: each.name):
-        index.add_row(table.name, table.definition)
+        index.add_row(table.name, table.definition.partition(". ")[0].removesuffix("."))
     plain_console(sys.stdout).print(index)
     click.echo("\nThe columns of one: collector schema NAME; of all: --format markdown; figures of runs: --metrics")
 

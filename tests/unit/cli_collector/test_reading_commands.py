@@ -12,6 +12,7 @@ import pytest
 
 from gpuagent_collector.cli import COMMANDS, cli
 from gpuagent_collector.present.statuses import STATUSES
+from gpuagent_collector.schema.describe import describe_store
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.spec import DEFAULT_STORE
 from tests.support.commands import made_up
@@ -351,6 +352,10 @@ def test_schema_fits_the_terminal_with_column_names_unbroken(
     text = collector("schema", "host_samples").out
     assert max(map(len, text.splitlines())) <= width
     assert "network_receive_bytes_per_second" in text
+    listed = " ".join(collector("schema").out.split())
+    assert all(
+        f"{one.name} {one.definition.partition('. ')[0].removesuffix('.')}" in listed for one in describe_store()
+    )
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
