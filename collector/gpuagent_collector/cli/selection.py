@@ -113,10 +113,14 @@ def open_sides(reader: ReaderOptions, asked: dict[str, Any]) -> "Iterator[Stream
     """Open what is asked: where the sides are files of stores, a copy of these, of which `asked` then has the sides.
 
     Raises:
-        MisuseError: only some of the sides are such files, or a store or collector is named beside them.
+        MisuseError: only some of the sides are such files, one does not exist, or a store or collector is named beside
+            them.
         GpuAgentError: nothing can be read.
     """
     files = [Path(side) for side in asked.get("values", ()) if _is_store(Path(side))]
+    for side in asked.get("values", ()):
+        if side.endswith(".duckdb") and not Path(side).exists():
+            raise MisuseError(f"there is no store {side}; name a file that `gpuagent bench` or `collector serve` made")
     page = asked.get("path")
     if page and _is_store(page):  # a report whose name is left out
         files, asked["path"] = [page, *files], Path("report.html")

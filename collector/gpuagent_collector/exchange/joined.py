@@ -71,4 +71,5 @@ def _check_apart(names: Sequence[str], runs: Sequence[set[str]]) -> None:
             raise MisuseError(f"{name} has no runs")
         if common := own & set().union(*runs[:at]):
             before = ", ".join(names[:at])
-            raise MisuseError(f"{name} and {before} have {counted(len(common), 'run')} in common, so on both sides")
+            shared = f"{name} and {before} have {counted(len(common), 'run')} in common"
+            raise MisuseError(f"{shared}; a run has one side, so name files of different runs")

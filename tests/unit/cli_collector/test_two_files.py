@@ -51,6 +51,7 @@ def test_what_are_no_two_sides_is_refused(collector: Collector, tmp_path: Path) 
         ([here, copy], "4 runs in common"),
         ([here, "satori"], "is a store"),
         ([here], "is a store"),
+        ([here, "none.duckdb"], "no store none.duckdb"),
         ([here, copy, "--store", here], "--store"),
     ):
         outcome = collector("compare", *words)
