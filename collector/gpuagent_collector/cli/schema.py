@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 import click
@@ -87,15 +88,17 @@ def _find(tables: Sequence["TableDoc"], name: str) -> "TableDoc":
 
 
 def _print_index(tables: Sequence["TableDoc"]) -> None:
-    """Print a line for each table, with the first sentence of its definition."""
-    from gpuagent_collector.present.terminal import plain_console, plain_table
+    """Print a line for each table, with the first sentence of its definition, or what of it has room."""
+    from gpuagent_collector.present.terminal import GAP, plain_console, plain_table
 
+    console, names = plain_console(sys.stdout), max(len(each.name) for each in tables)
     index = plain_table()
-    index.add_column("table", no_wrap=True, min_width=max(len(each.name) for each in tables))
-    index.add_column("rows", overflow="fold")
+    index.add_column("table", no_wrap=True, min_width=names)
+    index.add_column("rows", no_wrap=True)
     for table in sorted(tables, key=lambda each: each.name):
-        index.add_row(table.name, table.definition.partition(". ")[0].removesuffix("."))
-    plain_console(sys.stdout).print(index)
+        sentence = table.definition.partition(". ")[0].removesuffix(".")
+        index.add_row(table.name, shorten(sentence, max(console.width - names - GAP, 1), placeholder=" …"))
+    console.print(index)
     click.echo("\nThe columns of one: collector schema NAME; of all: --format markdown; figures of runs: --metrics")
 
 
