@@ -8,6 +8,7 @@ from gpuagent_collector.present.human import significant
 from gpuagent_collector.prices.price import currencies_of
 from gpuagent_collector.runs.cells import match_runs, tell_apart
 from gpuagent_collector.runs.data import Run
+from gpuagent_collector.runs.words import spoken
 from gpuagent_collector.statistics.shift import least_pairs, least_runs
 from gpuagent_collector.statistics.summaries import outliers
 from gpuagent_collector.statistics.verdicts import Verdict
@@ -124,14 +125,14 @@ def untested(evidence: Evidence) -> Iterator[Caveat]:
 
 def far_from_repeats(evidence: Evidence) -> Iterator[Caveat]:
     """Warn of runs far from their repeats."""
-    name = evidence.figures.primary.name
+    metric = evidence.figures.primary
     for cell in (cell for block in evidence.layout.blocks for cell in block.cells):
-        runs = [run for run in cell.runs if evidence.facts.value(run, name) is not None]
-        odd = [runs[index] for index in outliers(evidence.facts.values(runs, name))]
+        runs = [run for run in cell.runs if evidence.facts.value(run, metric.name) is not None]
+        odd = [runs[index] for index in outliers(evidence.facts.values(runs, metric.name))]
         if odd:
             yield Caveat(
                 code="outliers",
-                text=f"{name} is far from the others of {cell.side} in repeat "
+                text=f"{spoken(metric, None)} is far from the others of {cell.side} in repeat "
                 + ", ".join(f"{run.repeat} ({run.run_id})" for run in odd),
                 remedy="no run is removed, and medians tolerate it; check what else happened at that time",
             )
