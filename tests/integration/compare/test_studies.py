@@ -169,7 +169,7 @@ def test_a_study_of_one_side_ends_in_values_and_names_what_has_no_answer_yet(
     assert not ended.value.code
     assert "There is only one side (bare), so nothing to compare." in " ".join(printed.out.split())
     assert "no answer yet: Kernels: Docker against bare metal: " in printed.err
-    assert "answers of 10" in printed.err
+    assert "of 10 answers" in printed.err
     assert "No answer yet: " in (tmp_path / "containers-answer" / "answer.md").read_text()
 
 
