@@ -38,8 +38,8 @@ CPU = torch.device("cpu")
 def _forked_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fork ranks from one process that has imported torch, for what does not depend on how they are started."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["gpuagent_workloads.measuring.ranks", __name__])
-    monkeypatch.setattr("gpuagent_workloads.measuring.ranks.spawn", partial(start_processes, start_method="forkserver"))
+    context.set_forkserver_preload(["gpuagent_workloads.measuring.setup", __name__])
+    monkeypatch.setattr("gpuagent_workloads.measuring.setup.spawn", partial(start_processes, start_method="forkserver"))
 
 
 forked_ranks = pytest.mark.usefixtures("_forked_ranks")
