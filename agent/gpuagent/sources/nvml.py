@@ -104,6 +104,11 @@ def shares_memory(nvml: Nvml, uuid: str, machine: str) -> bool:
     if machine != "aarch64":
         return False
     try:
+        # A GPU that is gone may support nothing, not even this.
+        nvml.ask("nvmlDeviceGetName", uuid)
+    except NvmlError:
+        return False
+    try:
         nvml.ask("nvmlDeviceGetMemoryInfo", uuid)
     except NvmlError as error:
         return error.code == NOT_SUPPORTED

@@ -202,8 +202,9 @@ def test_a_run_that_begins_during_a_loss_gets_its_event() -> None:
     ],
     ids=["lost", "supports nothing"],
 )
-def test_a_lost_gpu_is_an_event_with_the_reason(outcomes: dict[str, Any], words: str) -> None:
-    source, recording = replay(NvmlGpu, "idle", runs=Runs(("a", 1)))
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_a_lost_gpu_is_an_event_with_the_reason(machine: str, outcomes: dict[str, Any], words: str) -> None:
+    source, recording = replay(NvmlGpu, "idle", runs=Runs(("a", 1)), machine=machine)
     devices = {name: outcome for name, outcome in recording.outcomes.items() if name in ("open()", "devices()")}
     (before,) = source.read(instant(0))
     recording.outcomes = {**devices, **outcomes}
