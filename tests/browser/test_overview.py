@@ -48,5 +48,5 @@ def test_filter_order_and_links_work_by_keyboard_and_mouse(browser: Browser, ove
     assert browser.driver.current_url == f"{overview}?filter=alder&sort=CPU"
     assert browser.complaints() == []
     browser.open(overview)
-    seen = [browser.press_tab() for _ in range(5)]
-    assert seen[:4] == ["filter", "Show", "refresh every 5 s", "metrics"]
+    seen = [browser.press_tab() for _ in range(6)]
+    assert seen[:5] == ["filter", "Show", "refresh every 5 s", "all runs", "metrics"]

@@ -215,7 +215,7 @@ def test_enough_runs_on_gpus_of_two_nodes_need_no_warning(store: SyntheticStore)
 
 def test_rates_that_cannot_be_are_in_no_figure_and_their_ratio_is_a_number(store: SyntheticStore) -> None:
     node = store.node("spruce", "laptop")
-    for ranks, rate in ((1, 1e-300), (2, 1e300), (2, math.inf), (4, math.nan), (8, math.inf)):
+    for ranks, rate in ((1, 1e-300), (2, 1e299), (2, math.inf), (4, math.nan), (8, math.inf)):
         add_ranked(store, node, ranks, rate)
     (figures,) = study(store).curves
     assert points(figures.curve) == {1: 1, 2: 1, 4: 0, 8: 0}

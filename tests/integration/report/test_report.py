@@ -169,7 +169,7 @@ def test_every_chart_is_one_that_plotly_knows(page: Element) -> None:
     assert len(drawn) >= 15
     for figure in drawn.values():
         # The page's script puts a colour in the place of its name.
-        coloured = json.loads(re.sub(r'(color": )"--[^"]*"', r'\1"#123456"', json.dumps(figure)))
+        coloured = json.loads(re.sub(r'"--[^"]*"', '"#123456"', json.dumps(figure)))
         go.Figure(data=coloured["data"], layout=coloured["layout"])
 
 

@@ -25,7 +25,7 @@ def because_figure(because: Because, sides: Sequence[str]) -> Figure:
                 "x": [short(bar.end - bar.begin) for bar in bars],
                 "marker": {"color": [ends[0], *["--quiet"] * len(because.parts), ends[1]]},
                 "text": [safe(bar.text) for bar in bars],
-                "textposition": "auto",
+                "textposition": "outside",
                 "hovertext": [safe(text) for text in titled],
                 "hoverinfo": "text",
             }
