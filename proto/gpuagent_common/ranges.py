@@ -42,7 +42,6 @@ _COUNTS = (
     "_multiprocessors",
     "_nodes",
     "_nvlinks",
-    "_nvlinks_to_cpus",
     "_nvlinks_to_gpus",
     "_nvlinks_to_switches",
     "_pages",

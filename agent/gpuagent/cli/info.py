@@ -124,7 +124,7 @@ def _lines(found: _Values) -> Iterable[str]:
     for device in found["devices"]:
         index, parent = device["device_index"], device["parent_device_id"]
         title = f"GPU {index}" if parent is None else f"GPU {index_of[parent]}, MIG instance {index}"
-        yield from _section(title, _device(device))
+        yield from _section(title, _device(device, node))
     agent = found["agent"]
     state = "no; `gpuagent start` starts one"
     if agent:
@@ -185,9 +185,9 @@ def _memory(node: _Values) -> str | None:
     return f"{node['memory_total_bytes'] / _GB:.1f} GB" + (f"; {limit / _GB:.1f} GB allowed here" if limit else "")
 
 
-def _device(device: _Values) -> dict[str, str | None]:
+def _device(device: _Values, node: _Values) -> dict[str, str | None]:
     memory, power = device["memory_total_bytes"], device["power_limit_watts"]
-    shared = ", shared with the node" if device["memory_kind"] else ""
+    shared = ", shared with the node" if memory == node["memory_total_bytes"] else ""
     slices, multiprocessors = device["gpu_slices"], device["multiprocessors"]
     is_instance = device["parent_device_id"] is not None
     share = {"slices": slices and str(slices), "SMs": multiprocessors and str(multiprocessors)}

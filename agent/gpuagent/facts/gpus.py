@@ -43,11 +43,7 @@ class DriverFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
-    """One GPU or MIG instance, as in the table session_devices; None where the driver does not report the value.
-
-    Attributes:
-        memory_kind: system: it shares the node's memory; None: it has its own, or none is known.
-    """
+    """One GPU or MIG instance, as in the table session_devices; None where the driver does not report the value."""
 
     device_id: int
     uuid: str
@@ -57,7 +53,6 @@ class DeviceFacts:
     architecture: str | None
     compute_capability: str | None
     memory_total_bytes: int | None
-    memory_kind: str | None = None
     power_limit_watts: float | None
     sm_clock_max_mhz: float | None
     memory_clock_max_mhz: float | None
@@ -97,7 +92,7 @@ def collect_device_facts(surroundings: Surroundings) -> list[DeviceFacts]:
             gpu = _read_gpu(nvml, uuid)
             if shares_memory(nvml, uuid, surroundings.machine):
                 memory = read_memory(surroundings.proc, surroundings.sys)
-                gpu = replace(gpu, memory_total_bytes=memory.get("MemTotal"), memory_kind="system")
+                gpu = replace(gpu, memory_total_bytes=memory.get("MemTotal"))
             instances = _answer(lambda: nvml.instances(uuid)) or ()  # noqa: B023 - called at once
             devices += [gpu, *(_read_instance(nvml, instance, gpu) for instance in instances)]
     return [_drop_impossible(device) for device in devices]
@@ -163,7 +158,6 @@ def _read_instance(nvml: Nvml, uuid: str, gpu: DeviceFacts) -> DeviceFacts:
         device_index=ask("nvmlDeviceGetIndex", int),
         name=ask("nvmlDeviceGetName", str),
         memory_total_bytes=ask("nvmlDeviceGetMemoryInfo", _total_bytes),
-        memory_kind=None,
         power_limit_watts=None,
         cuda_cores=None,
         mig_mode=None,

@@ -34,7 +34,6 @@ class Link:
     pci_bus_id: str | None
     numa_node: int | None
     nvlinks_to_gpus: int | None = None
-    nvlinks_to_cpus: int | None = None
     nvlinks_to_switches: int | None = None
     network_bits_per_second: int | None = None
     pcie_transfers_per_second: float | None = None
@@ -77,8 +76,7 @@ def _read_gpu(surroundings: Surroundings, nvml: Nvml, uuid: str) -> tuple[Link, 
     ends = _read_nvlinks(surroundings, nvml, uuid)
     kinds = Counter(kind for kind, _ in ends or ())
     if ends is not None and not kinds[None]:
-        to_gpus, to_cpus, to_switches = kinds[_GPU], kinds[_CPU], kinds[_SWITCH]
-        link = replace(link, nvlinks_to_gpus=to_gpus, nvlinks_to_cpus=to_cpus, nvlinks_to_switches=to_switches)
+        link = replace(link, nvlinks_to_gpus=kinds[_GPU], nvlinks_to_switches=kinds[_SWITCH])
     return link, ends
 
 

@@ -23,7 +23,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         *("container", "orchestrator", "os", "kernel", "architecture", "boot_id", "cpu_model", "driver_version"),
         *("cuda_driver_version", "cloud_provider", "instance_type"),
     ),
-    "session_devices": ("uuid", "name", "architecture", "compute_capability", "memory_kind", "pci_bus_id"),
+    "session_devices": ("uuid", "name", "architecture", "compute_capability", "pci_bus_id"),
     "run_requests": ("run_id", "experiment", "workload", "environment", "interference"),
     "run_states": ("status",),
 }

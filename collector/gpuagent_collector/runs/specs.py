@@ -130,11 +130,6 @@ def _pcie(record: Record) -> str | None:
     return None if generation is None or width is None else f"generation {generation} × {width}"
 
 
-def _gpu_memory(record: Record) -> object:
-    size = _amount("memory_total_bytes", "bytes")(record)
-    return f"{size}, shared with the node" if size and record.get("memory_kind") == "system" else size
-
-
 def _limit_cores(record: Record) -> str | None:
     value = record["cpu_limit_cores"]
     return None if value is None else f"{significant(value)} cores"
@@ -170,7 +165,7 @@ SESSION_PROPERTIES: Mapping[str, Read] = {
 }
 # Title → reader of a row of session_devices.
 DEVICE_PROPERTIES: Mapping[str, Read] = {
-    "GPU memory": _gpu_memory,
+    "GPU memory": _amount("memory_total_bytes", "bytes"),
     "CUDA cores": _plain("cuda_cores"),
     "GPU power limit": _amount("power_limit_watts", "watts"),
     "GPU max SM clock": _amount("sm_clock_max_mhz", "megahertz"),

@@ -51,7 +51,7 @@ CREATE TABLE session_devices (
     name VARCHAR,                         -- | product name | NVML
     architecture VARCHAR,                 -- | Volta, Ampere, Hopper, … | NVML
     compute_capability VARCHAR,           -- | CUDA compute capability, as 9.0 | NVML
-    memory_total_bytes BIGINT,            -- bytes | device memory | NVML memory info
+    memory_total_bytes BIGINT,            -- bytes | device memory; the node's where the GPU has none of its own | NVML memory info, /proc/meminfo
     power_limit_watts DOUBLE,             -- W | enforced power limit | NVML
     sm_clock_max_mhz DOUBLE,              -- MHz | highest SM clock | NVML
     memory_clock_max_mhz DOUBLE,          -- MHz | highest memory clock | NVML
@@ -267,7 +267,7 @@ CREATE TABLE gpu_samples (
     memory_utilization_percent DOUBLE,    -- % of time | share of the same window in which device memory was read or written; not capacity | NVML
     memory_used_bytes BIGINT,             -- bytes | device memory in use, the driver's own share apart | NVML memory info v2
     memory_reserved_bytes BIGINT,         -- bytes | device memory kept by driver and firmware; NULL where v2 is missing | NVML memory info v2
-    memory_total_bytes BIGINT,            -- bytes | device memory | NVML memory info
+    memory_total_bytes BIGINT,            -- bytes | device memory; the node's where the GPU has none of its own | NVML memory info, /proc/meminfo
     power_watts DOUBLE,                   -- W | power of the whole board | NVML
     power_kind VARCHAR,                   -- | instant, or average_1s: what power_watts is | NVML field, or architecture
     temperature_celsius DOUBLE,           -- °C | the GPU's core | NVML

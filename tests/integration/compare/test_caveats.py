@@ -55,15 +55,6 @@ def test_sides_of_different_architectures_are_named_among_the_first_warnings(
     assert "PyTorch" in caveat.remedy
 
 
-def test_a_gpu_that_shares_the_node_s_memory_is_said_to(store: SyntheticStore) -> None:
-    nodes = [store.node(f"{name}-node", name, gpus=["NVIDIA GB10"]) for name in ("alder", "birch")]
-    store.rows["session_devices"][0]["memory_kind"] = "system"
-    for node in nodes * 5:
-        store.next_run(node)
-    (row,) = [row for row in compared(store).specs if row.title == "GPU memory"]
-    assert [("shared" in text) for (text,) in row.values] == [True, False]
-
-
 def test_workloads_may_count_other_items(store: SyntheticStore) -> None:
     nodes = [store.node(f"{name}-node", name) for name in ("alder", "birch")]
     for workload in ("mnist", "gcn"):

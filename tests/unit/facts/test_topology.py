@@ -71,7 +71,7 @@ def test_nvlinks_numa_nodes_interfaces_and_the_paths_between_them_are_read(tmp_p
         "pcie_transfers_per_second": 32e9,
         "pcie_width": 16,
     }
-    nvlinks = {"nvlinks_to_gpus": 2, "nvlinks_to_cpus": 0, "nvlinks_to_switches": 1}
+    nvlinks = {"nvlinks_to_gpus": 2, "nvlinks_to_switches": 1}
     assert links == [
         Link(device_id=key(FIRST), name=None, pci_bus_id=ONE, numa_node=0, **nvlinks),
         Link(device_id=key(SECOND), name=None, pci_bus_id=TWO, numa_node=1, **nvlinks),
@@ -131,7 +131,7 @@ def test_nvlinks_that_the_driver_does_not_describe_are_unknown_not_missing(
 
 @pytest.mark.parametrize(
     ("vendor", "kind", "expected"),
-    [("0x1014", "0x068000", (3, 3, 0)), ("0x10de", "0x068000", (3, 0, 3)), ("0x8086", "0x068000", (None, None, None))],
+    [("0x1014", "0x068000", (3, 0)), ("0x10de", "0x068000", (3, 3)), ("0x8086", "0x068000", (None, None))],
     ids=["power9", "nvswitch", "unknown"],
 )
 def test_nvlinks_of_drivers_that_report_no_types_are_told_apart_by_their_devices(
@@ -146,7 +146,7 @@ def test_nvlinks_of_drivers_that_report_no_types_are_told_apart_by_their_devices
         add_device(tmp_path / "sys", f"0006:00:00.{function}", "pci0006:00", vendor=vendor, **{"class": kind})
     given = Surroundings(root=tmp_path, proc=tmp_path, sys=tmp_path / "sys", open_nvml=recording.open)
     (link,), _ = collect_topology(given)
-    assert (link.nvlinks_to_gpus, link.nvlinks_to_cpus, link.nvlinks_to_switches) == expected
+    assert (link.nvlinks_to_gpus, link.nvlinks_to_switches) == expected
     assert link.numa_node == 0
 
 
