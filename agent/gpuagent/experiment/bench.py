@@ -64,7 +64,13 @@ _NAME_CHARACTERS = 40
 
 
 def expand_braces(text: str) -> list[str]:
-    r"""Return a text with each of the alternatives in its braces, which quotations and `\{` protect."""
+    r"""Return a text with each of the alternatives in its braces, which quotations and `\{` protect.
+
+    Raises:
+        MisuseError: there are too many, or a character of the text is for private use.
+    """
+    if found := _PRIVATE.search(text):
+        raise MisuseError(f"a command has no character for private use: U+{ord(found[0]):X}")
     groups: list[list[str]] = []
 
     def expand(part: str) -> list[str]:

@@ -49,6 +49,11 @@ def test_braces_are_those_of_a_shell_and_quotations_keep_theirs(text: str, expan
     assert expand_braces(text) == expanded
 
 
+def test_a_character_that_stands_for_a_brace_is_refused() -> None:
+    with pytest.raises(MisuseError, match=r"U\+100005"):
+        expand_braces("a\U00100005 {1,2}")
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
