@@ -185,6 +185,9 @@ _WANTED = re.compile(
     flags=re.MULTILINE,
 )
 
+# What belongs to no NUMA node.
+_OF_MACHINE = frozenset({"SwapTotal", "SwapFree"})
+
 
 def parse_meminfo(text: str) -> dict[str, int]:
     """Return the lines that are used, in bytes; those that an old kernel lacks are left out.
@@ -215,14 +218,23 @@ def find_gpu_nodes(proc: Path, sys: Path) -> list[Path]:
 
 
 def subtract_nodes(meminfo: Mapping[str, int], nodes: Iterable[str]) -> dict[str, int]:
-    """Return the numbers of /proc/meminfo without those of NUMA nodes, given as the texts of their meminfo."""
+    """Return the numbers of /proc/meminfo without those of NUMA nodes, given as the texts of their meminfo.
+
+    What a node does not show is left out.
+    """
     rest = dict(meminfo)
     for part in map(_read_lines, nodes):
         # A NUMA node has no MemAvailable; the kernel computes it from these.
-        part["MemAvailable"] = sum(part.get(name, 0) for name in ("MemFree", "Active(file)", "Inactive(file)"))
-        part["Cached"] = part.get("FilePages", 0)
-        for name in rest.keys() & part.keys():
-            rest[name] -= part[name]
+        available = [part[name] for name in ("MemFree", "Active(file)", "Inactive(file)") if name in part]
+        if len(available) == 3:
+            part["MemAvailable"] = sum(available)
+        if "FilePages" in part:
+            part["Cached"] = part["FilePages"]
+        for name in rest.keys() - _OF_MACHINE:
+            if name in part:
+                rest[name] -= part[name]
+            else:
+                del rest[name]
     return rest
 
 

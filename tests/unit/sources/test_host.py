@@ -19,6 +19,7 @@ from gpuagent.sources.host import (
     parse_net_dev,
     parse_stat,
     percentages,
+    subtract_nodes,
 )
 from gpuagent.sources.source import Source, SourceContext, Value
 from gpuagent.sources.support.files import exists
@@ -119,6 +120,13 @@ def test_memory_in_use_is_what_programs_cannot_get_or_absent() -> None:
     assert {"memory_used_bytes", "swap_used_bytes"} <= {each.column for each in find_impossible("host_samples", mixed)}
     # Kernels without MemAvailable.
     assert memory_values(parse_meminfo("MemTotal: 1000 kB\nMemFree: 10 kB\n"))["memory_used_bytes"] is None
+
+
+def test_what_the_memory_of_a_gpu_does_not_show_is_not_known_of_the_host() -> None:
+    whole = {"MemTotal": 100, "MemAvailable": 50, "Cached": 20, "AnonPages": 10, "SwapTotal": 5}
+    part = "Node 255 MemTotal: 1 kB\nNode 255 AnonPages: 0 kB\n"
+    assert subtract_nodes(whole, [part]) == {"MemTotal": 100 - 1024, "AnonPages": 10, "SwapTotal": 5}
+    assert subtract_nodes(whole, [""]) == {"SwapTotal": 5}
 
 
 def test_the_memory_of_gpus_is_no_memory_of_the_host(open_source: OpenSource) -> None:
