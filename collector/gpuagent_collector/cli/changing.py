@@ -5,9 +5,15 @@ from collections.abc import Sequence
 
 import click
 
-from gpuagent_collector.cli.options import CollectorOptions, ReaderOptions, collector_options, reader_options
+from gpuagent_collector.cli.options import (
+    CollectorOptions,
+    ReaderOptions,
+    collector_options,
+    node_option,
+    reader_options,
+)
 from gpuagent_collector.cli.printing import asking, print_error, print_rows_of
-from gpuagent_common.cli import NAME, SuggestingGroup, parse_pairs, single
+from gpuagent_common.cli import NAME, SuggestingGroup, parse_pairs
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted, harmless
 
@@ -22,14 +28,7 @@ Examples:
 )
 @click.option("--run", "run_ids", multiple=True, metavar="ID", help="Remove this run; repeatable.")
 @click.option("--experiment", type=NAME, metavar="NAME", help="Remove all runs of this experiment.")
-@click.option(
-    "--node",
-    type=NAME,
-    metavar="NAME",
-    multiple=True,
-    callback=single,
-    help="Remove this node (hostname or UUID) with its data and runs.",
-)
+@node_option("Remove this node (hostname or UUID) with its data and runs.")
 @click.option("--yes", is_flag=True, help="Remove without confirmation.")
 @reader_options
 def delete(run_ids: Sequence[str], experiment: str | None, node: str | None, yes: bool, reader: ReaderOptions) -> None:

@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuagent_collector.cli.options import ReaderOptions, reader_options
+from gpuagent_collector.cli.options import ReaderOptions, node_option, reader_options
 from gpuagent_collector.cli.printing import asking, print_error
-from gpuagent_common.cli import NAME, single
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import harmless
 
@@ -33,14 +32,7 @@ _STORED = ("succeeded", "failed", "cancelled", "timed_out")
 @click.argument("name", metavar="RUN")
 @click.option("-f", "--follow", is_flag=True, help="Continue until the run ends; Ctrl-C leaves it running.")
 @click.option("--all", "from_start", is_flag=True, help="Start at the first byte that the node still has.")
-@click.option(
-    "--node",
-    type=NAME,
-    metavar="NAME",
-    multiple=True,
-    callback=single,
-    help="Of a run on several nodes, only the output on this one.",
-)
+@node_option("Of a run on several nodes, only the output on this one.")
 @reader_options
 def command(name: str, *, follow: bool, from_start: bool, node: str | None, reader: ReaderOptions) -> int:
     """Print the output of a run.

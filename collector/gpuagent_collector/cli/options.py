@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from gpuagent_collector.present.formats import OutputFormat
+from gpuagent_common.cli import NAME, single
 from gpuagent_common.connection import (
     ADDRESS_VARIABLE,
     CA_FILE_VARIABLE,
@@ -34,6 +35,11 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+def node_option(words: str) -> Callable[[Any], Any]:
+    """Return the option --node, which names one node."""
+    return click.option("--node", type=NAME, metavar="NAME", multiple=True, callback=single, help=words)
 
 
 def file_option(name: str, variable: str, words: str) -> Callable[[Any], Any]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuagent_collector.cli.options import file_option, format_options, parse_time
+from gpuagent_collector.cli.options import file_option, format_options, node_option, parse_time
 from gpuagent_collector.cli.printing import print_error
 from gpuagent_collector.present.formats import OutputFormat
-from gpuagent_common.cli import NAME, SuggestingGroup, single
+from gpuagent_common.cli import NAME, SuggestingGroup
 from gpuagent_common.connection import CA_FILE_VARIABLE, TOKEN_FILE_VARIABLE, default_ca_file, default_token_file
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
@@ -46,14 +46,7 @@ Examples:
 )
 @click.argument("scope", type=click.Choice(["agent", "viewer", "operator"]))
 @click.option("--name", type=NAME, help="Name of the token.  [default: the node's name]")
-@click.option(
-    "--node",
-    type=NAME,
-    metavar="NAME",
-    multiple=True,
-    callback=single,
-    help="For an agent: the only node to use it (hostname or UUID).",
-)
+@node_option("For an agent: the only node to use it (hostname or UUID).")
 @click.option(
     "--nodes",
     "nodes_file",
