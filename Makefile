@@ -35,7 +35,7 @@ $(VENV)/.made:
 
 # Of what pip prints, a line for each package that it fetches.
 $(VENV)/.installed: $(VENV)/.made pyproject.toml constraints.txt
-	@echo "installing gpuagent, its collector and the workloads with torch into $(VENV): 1 to 10 minutes"
+	@echo "installing gpuagent, its collector and the workloads with torch into $(VENV); this takes a minute or more"
 	@set -o pipefail; $(BIN)/python -m pip install --progress-bar off --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[collector,lake,plot,workloads]' \
 		| awk '/^ *(Downloading|Using cached) [^ ]*[.](whl|gz) / { print "  " $$(NF-2), $$(NF-1), $$NF } /^Installing/ { print "  unpacking " NF - 3 " packages" } { fflush() }'
 	@touch $@
