@@ -5,7 +5,7 @@ import logging
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,8 +27,11 @@ from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_common.address import Address, check_free
 from gpuagent_common.cli import MOST, MOST_SECONDS, Number
 from gpuagent_common.connection import ADDRESS_VARIABLE, DEFAULT_ADDRESS, TOKEN_FILE_VARIABLE, default_token_file
-from gpuagent_common.errors import MisuseError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.unexpected import LineFormatter
+
+if TYPE_CHECKING:
+    from gpuagent_collector.server.otlp import OtlpTarget
 
 _SHARED_COMMIT_SECONDS = 10.0
 
@@ -46,12 +49,14 @@ Examples:
   collector serve --store ducklake:lake.ducklake
   collector serve --store 'ducklake:postgres:dbname=lake' --data /shared/lake
   collector serve --http 127.0.0.1:9464
+  collector serve --otlp http://127.0.0.1:4318
   collector serve --keep-raw 7d --keep-seconds 30d --keep 52w
   collector certs init && collector serve --listen 0.0.0.0:50051
 """
 )
 @click.option("--listen", default=DEFAULT_ADDRESS, show_default=True, metavar="HOST:PORT", help="Address to listen on.")
 @click.option("--http", metavar="HOST:PORT", help="Address of the web pages and of /metrics for Prometheus.")
+@click.option("--otlp", metavar="URL", help="Send metrics to an OpenTelemetry backend, such as http://HOST:4318.")
 @click.option(
     "--store",
     "store_name",
@@ -108,6 +113,7 @@ def command(
     *,
     listen: str,
     http: str | None,
+    otlp: str | None,
     store_name: str,
     data: str | None,
     commit_seconds: float | None,
@@ -131,6 +137,7 @@ def command(
     spec = StoreSpec.parse(store_name, data)
     raise_file_limit()
     address, http_address = Address.parse(listen), Address.parse(http) if http else None
+    target = _otlp_target(otlp) if otlp else None
     # Before anything is made: a second collector leaves nothing behind.
     check_free(address)
     if http_address:
@@ -148,6 +155,7 @@ def command(
         tls=shown.grpc,
         http=http_address,
         http_tls=shown.http,
+        otlp=target,
         connection_age_seconds=connection_age_seconds,
         ingest=_ingest_settings(spec, commit_seconds, retention),
     )
@@ -170,6 +178,14 @@ def command(
 
     with _open(spec, memory_bytes=None if memory_gib is None else int(memory_gib * 2**30)) as store:
         asyncio.run(serve(store, settings, announce))
+
+
+def _otlp_target(url: str) -> "OtlpTarget":
+    try:
+        from gpuagent_collector.server.otlp import OtlpTarget
+    except ModuleNotFoundError:
+        raise GpuAgentError("--otlp needs a package; run: pip install opentelemetry-proto") from None
+    return OtlpTarget.parse(url)
 
 
 def _open(spec: StoreSpec, *, memory_bytes: int | None) -> Store:

@@ -53,6 +53,7 @@ from gpuagent_proto.v1 import (
 )
 
 if TYPE_CHECKING:
+    from gpuagent_collector.server.otlp import OtlpPush, OtlpTarget
     from gpuagent_collector.web.answers import Page
     from gpuagent_collector.web.server import WebServer
 
@@ -102,6 +103,8 @@ class ServerSettings:
     http: Address | None = None
     # The certificate for metrics and pages; None: no encryption.
     http_tls: ServerCertificate | None = None
+    # The OpenTelemetry backend that metrics are sent to; None: none.
+    otlp: "OtlpTarget | None" = None
     # Flush interval of agents while the collector keeps up.
     flush_interval_millis: int = 1000
     # Time for an agent to accept or refuse a launch.
@@ -156,6 +159,7 @@ class Collector:
         self._add_services(store)
         self._asker = Asker(store.connect, limits)
         self._web: WebServer | None = None
+        self._otlp: OtlpPush | None = None
         self._is_serving = False
 
     def _add_services(self, store: Store) -> None:
@@ -185,6 +189,10 @@ class Collector:
         check_free(self._settings.listen)
         if self._settings.http is not None:
             self._web = self._web_server(self._settings.http)
+        if self._settings.otlp is not None:
+            from gpuagent_collector.server.otlp import OtlpPush
+
+            self._otlp = OtlpPush(self._settings.otlp, self._asker)
         try:
             listen, tls = str(self._settings.listen), self._settings.tls
             if tls is None:
@@ -201,6 +209,8 @@ class Collector:
         self._is_serving = True
         if self._web is not None:
             self._web.start()
+        if self._otlp is not None:
+            self._otlp.start()
         return self._settings.listen.at(port)
 
     async def _end_revoked(self) -> None:
@@ -252,7 +262,9 @@ class Collector:
         audit.sum_up(at_end=True)
         if self._web is not None:
             await asyncio.to_thread(self._web.stop)
-            await asyncio.to_thread(self._asker.close)
+        await asyncio.to_thread(self._asker.close)
+        if self._otlp is not None:
+            await asyncio.to_thread(self._otlp.stop)
         await self._health.enter_graceful_shutdown()
         self.ingest.give_up_on_failure()
         closing = asyncio.ensure_future(self._server.stop(grace_seconds))
