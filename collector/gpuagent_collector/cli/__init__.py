@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "profile": (_ANSWERS, "Show the operators and kernels that take a step's time."),
     "trace": ("gpuagent_collector.cli.trace", "Write a run as a trace for Perfetto."),
     "answer": ("gpuagent_collector.cli.answer", "Print and write the answer of an experiment."),
+    "mcp": ("gpuagent_collector.cli.mcp", "Answer an assistant's questions, by MCP."),
     "launch": ("gpuagent_collector.cli.launch", "Launch a workload, program or experiment on agents."),
     "logs": ("gpuagent_collector.cli.logs", "Print the output of a run."),
     "cancel": ("gpuagent_collector.cli.changing:cancel", "Stop runs, running or queued."),
