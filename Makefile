@@ -131,6 +131,11 @@ bench-gke: $(VENV)/.installed ## Measure accelerators on GKE and compare them (A
 wheel: $(VENV)/.installed-dev ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist
 
+# With the package index: it fetches what uvx installs beside the wheel.
+release-check: $(VENV)/.installed-dev ## Build wheel and source distribution from the last commit, and try them as users get them (2 minutes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[release]'
+	$(BIN)/python -m pytest -p no:randomly tests/integration/test_wheel.py tests/integration/test_release.py $(ARGS)
+
 # REGISTRY=registry.example/me is put before the names; BASE, TORCH, PIP_EXTRA_INDEX_URL and PIP_NO_INDEX are the recipes' arguments.
 # WHEELS is a folder of wheels that pip shall not fetch. ENGINE=podman builds as well. MACHINE=arm64 builds for that processor, by
 # emulation on another; MACHINE=ppc64le needs a BASE with the packages that docs/deploy/power.md names.

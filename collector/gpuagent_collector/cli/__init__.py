@@ -1,6 +1,7 @@
 """The `collector` command. Modules of subcommands are imported when they are used, so that help stays quick."""
 
 import sys
+from importlib.util import find_spec
 from typing import NoReturn
 
 import click
@@ -93,6 +94,8 @@ class _WithoutPandas:
 
 def main() -> NoReturn:
     """Run the command line and exit."""
+    if find_spec("duckdb") is None:
+        sys.exit("collector: only the agent is installed; collector and bench need: pip install 'gpuagent[collector]'")
     sys.meta_path.insert(0, _WithoutPandas)
     with for_owner_alone():  # anyone who can read a store, or a copy of it, needs no token
         run_command_line(cli)
