@@ -81,6 +81,9 @@ proto: $(VENV)/.installed-dev ## Generate the wire format's code from the .proto
 docs: $(VENV)/.installed-dev ## Generate docs/commands.md from the commands' help
 	$(BIN)/python scripts/generate_commands.py
 
+site: $(VENV)/.installed-dev ## Build the documentation as a site into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 goldens: $(VENV)/.installed-dev ## Write anew what answers print and what is read from files of others; review the diff
 	GOLDENS=write $(BIN)/python -m pytest -q tests/integration/compare/test_goldens.py tests/unit/exchange/test_foreign.py
 
