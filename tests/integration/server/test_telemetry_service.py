@@ -337,6 +337,6 @@ async def test_agents_are_told_why_nothing_is_stored_and_that_it_is_over(tmp_pat
             late = Agent(channel=channel, node_uuid="node-2")
             faults.clear()
             last = await agent.acknowledged(1)
-            assert [message.pace.trouble for message in last if message.HasField("pace")] in ([], [""])
+            assert {message.pace.trouble for message in last if message.HasField("pace")} <= {""}
             await late.connect()
         await collector.stop()
