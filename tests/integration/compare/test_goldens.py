@@ -1,8 +1,10 @@
 """Every answer in every format, as it was reviewed. `make goldens` writes them anew; their diff shows a change."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -43,7 +45,19 @@ FORMS = {
 
 # The others differ from it in their last step alone.
 QUICK = "80.txt"
-OTHERS = [pytest.param(form, marks=pytest.mark.slow) for form in FORMS if form != QUICK]
+
+# Answers of which the other forms, or the other width alone, say what these or those of another answer say.
+QUICK_ALONE = ("compare", "recommend")
+NARROW = ("history", "plan", "serving", "show-failed")
+
+CASES = [
+    pytest.param(name, form, marks=() if form == QUICK else pytest.mark.slow)
+    for name, form in product(ANSWERS, FORMS)
+    if form == QUICK or name not in (QUICK_ALONE if form != "120.txt" else QUICK_ALONE + NARROW)
+]
+
+# Of a line of JSON.
+WIDTH = 160
 
 # Digits beyond these differ with the processor and the library.
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{9,}(?:e[+-]?\d+)?|-?\d\.\d+e-\d+")
@@ -66,8 +80,7 @@ def _each_answer_once() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("form", [QUICK, *OTHERS])
-@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize(("name", "form"), CASES)
 def test_an_answer_is_as_it_was_reviewed(
     call: Collector, name: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,11 +89,35 @@ def test_an_answer_is_as_it_was_reviewed(
     command, *arguments = shlex.split(ANSWERS[name])
     code, out, _ = call(command, *arguments, "--format", output_format, columns=columns)
     assert code == 0
-    assert_golden(_LONG_NUMBER.sub(_rounded, out), f"{name}.{form}")
+    text = _LONG_NUMBER.sub(_rounded, out)
+    if form == "json":
+        found = json.loads(text)
+        assert text == json.dumps(found, indent=2) + "\n"
+        text = _folded(found)
+    assert_golden(text, f"{name}.{form}")
 
 
 def _rounded(number: re.Match[str]) -> str:
     return f"{float(number.group()):.9g}"
+
+
+def _folded(value: object, indent: str = "") -> str:
+    """Return JSON with as much in a line as fits: a metric's figures, say, which then are a line of a diff."""
+    text = json.dumps(value, ensure_ascii=False)
+    if len(indent) + len(text) <= WIDTH or not isinstance(value, dict | list):
+        return text
+    inner = indent + "  "
+    parts = [_folded(each, inner) for each in (value.values() if isinstance(value, dict) else value)]
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(name)}: {part}" for name, part in zip(value, parts, strict=True)]
+    lines = [inner + parts[0]]
+    for part in parts[1:]:
+        if "\n" in lines[-1] + part or len(lines[-1]) + len(part) > WIDTH:
+            lines[-1] += ","
+            lines.append(inner + part)
+        else:
+            lines[-1] += f", {part}"
+    return "\n".join([text[0], *lines, indent + text[-1]])
 
 
 FIRST_SCREENS = ("compare", "plan", "recommend", "recommend-prices", "peers", "outliers", "history")
@@ -89,3 +126,7 @@ FIRST_SCREENS = ("compare", "plan", "recommend", "recommend-prices", "peers", "o
 @pytest.mark.parametrize("name", FIRST_SCREENS)
 def test_a_first_screen_fits_into_24_lines(name: str) -> None:
     assert len((GOLDENS / f"{name}.{QUICK}").read_text().strip().splitlines()) < 24
+
+
+def test_every_golden_is_compared() -> None:
+    assert {path.name for path in GOLDENS.glob("*.*")} == {"{}.{}".format(*case.values) for case in CASES}
