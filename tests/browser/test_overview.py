@@ -1,5 +1,4 @@
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ def overview(tmp_path: Path, browser: Browser) -> Iterator[str]:
 def test_the_page_can_be_read_in_any_width_and_colours_loads_nothing_and_runs_nothing(
     browser: Browser, overview: str
 ) -> None:
-    for width, colours in product((400, 1280), COLOURS):
+    for width, colours in zip((400, 1280), COLOURS, strict=True):
         browser.resize(width, 800)
         browser.prefer(colours)
         browser.open(overview)

@@ -3,7 +3,6 @@
 import base64
 from collections.abc import Callable
 from datetime import datetime
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -71,7 +70,7 @@ def test_a_report_without_its_library_says_so(browser: Browser, page: Path, tmp_
 
 
 def test_the_report_can_be_read_in_any_width_and_colours_and_draws_every_chart(browser: Browser, page: Path) -> None:
-    for width, colours in product((360, 1600), COLOURS):
+    for width, colours in zip((360, 1600), COLOURS, strict=True):
         browser.resize(width, 800)
         browser.prefer(colours)
         browser.open(page)

@@ -1,7 +1,6 @@
 """The page of one run: it can be read in any width and colours, loads nothing, and draws a line for each GPU."""
 
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,7 @@ def address(tmp_path: Path, browser: Browser) -> Iterator[str]:
 
 
 def test_the_page_of_a_run_can_be_read_and_has_a_line_for_each_gpu(browser: Browser, address: str) -> None:
-    for width, colours in product((360, 1600), COLOURS):
+    for width, colours in zip((360, 1600), COLOURS, strict=True):
         browser.resize(width, 800)
         browser.prefer(colours)
         browser.open(f"{address}/runs/mnist-1?each=gpu")

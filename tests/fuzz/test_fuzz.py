@@ -17,6 +17,7 @@ _EXAMPLES = {
     "http": 60,
     "node": 25,
     "nvml": 25,
+    "prices": 40,
     "screen": 60,
     "spool": 10,
     "sql": 60,

@@ -79,6 +79,7 @@ def least_deviations(repeats: int, *, power: float, level: float, matched: bool)
     return high
 
 
+@lru_cache(maxsize=1024)
 def power_to_differ(shift: float, repeats: int, *, level: float, matched: bool = False) -> float:
     """Return the share of experiments that call sides `shift` standard deviations apart different."""
     baseline, other = _draws()[:, :, :repeats]
@@ -86,6 +87,7 @@ def power_to_differ(shift: float, repeats: int, *, level: float, matched: bool =
     return float(np.mean(np.minimum(above, all_shifts - above) < _bound(repeats, level, matched)))
 
 
+@lru_cache(maxsize=1024)
 def power_to_equal(margin: float, repeats: int, *, level: float, matched: bool = False) -> float:
     """Return the share of experiments with equal sides whose interval is within ± `margin` standard deviations."""
     baseline, other = _draws()[:, :, :repeats]

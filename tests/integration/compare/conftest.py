@@ -1,12 +1,17 @@
 """Stores to compare in: each kind that the collector has."""
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpuagent_collector.cli import main
+from gpuagent_collector.cli.answers import AnswerCommand
+from gpuagent_collector.present.answer import Answer
+from gpuagent_collector.query.ask import Ask
 from tests.integration.compare.filled import FILLS, Fill
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.support.commands import Collector, Printed, made_up
@@ -54,9 +59,31 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Fill], Path]:
     return make
 
 
+@pytest.fixture(scope="session")
+def _answered() -> dict[str, Answer]:
+    return {}
+
+
 @pytest.fixture
-def call(collector: Collector, filled: Callable[[Fill], Path]) -> Collector:
-    """Run a command of `collector` on the store that is made for it, or another, in 80 columns."""
+def call(
+    collector: Collector,
+    filled: Callable[[Fill], Path],
+    _answered: dict[str, Answer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Collector:
+    """Run a command of `collector` on the store that is made for it, or another, in 80 columns.
+
+    What another format or width asks of the same store is asked once, but where the SQL is to be shown.
+    """
+    answer = AnswerCommand.call
+
+    def answer_once(entry: AnswerCommand, ask: Ask, source: str, asked: dict[str, Any]) -> Answer:
+        question = f"{source} {entry.function} {asked}"
+        if "--show-sql" in sys.argv or question not in _answered:
+            _answered[question] = answer(entry, ask, source, asked)
+        return _answered[question]
+
+    monkeypatch.setattr(AnswerCommand, "call", answer_once)
 
     def run(command: str, *arguments: str, columns: int = 80, store: Path | None = None) -> Printed:
         return collector(command, store or filled(FILLS[command]), *arguments, columns=columns)

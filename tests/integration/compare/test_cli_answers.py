@@ -62,7 +62,9 @@ def test_hostile_names_do_nothing_to_a_terminal_and_mean_nothing_in_markdown(
     call: Collector, filled: Callable[[Fill], Path], command: str, arguments: tuple[str, ...], output_format: str
 ) -> None:
     hostile = filled(HOSTILE_FILLS[command])
-    printed = call(command, *arguments, "--format", output_format, "--show-sql", columns=400, store=hostile)
+    # The SQL is the same for all, and what was asked once is not asked again.
+    shown = ["--show-sql"] if output_format == "table" else []
+    printed = call(command, *arguments, "--format", output_format, *shown, columns=400, store=hostile)
     assert_inert(printed)
     if output_format == "markdown":
         assert_inert_markdown(printed[1])

@@ -353,9 +353,9 @@ def test_facets_that_have_usual_values_have_a_usual_combination(store: Synthetic
     assert compared(store, by="environment,interference").layout.sides[0] == "bare · none"
 
 
-def test_a_condition_chooses_runs_by_parameters_times_and_other_tables(any_store: SyntheticStore) -> None:
-    quiet_and_burning(any_store, repeats=6)
-    any_store.write()
+def test_a_condition_chooses_runs_by_parameters_times_and_other_tables(store: SyntheticStore) -> None:
+    quiet_and_burning(store, repeats=6)
+    store.write()
     for where, repeats in (
         ("repeat > 1", {2, 3, 4, 5, 6}),
         ("parameters->>'batch_size' = '64' AND repeat <= 4 OR false -- a comment", {1, 2, 3, 4}),
@@ -363,7 +363,7 @@ def test_a_condition_chooses_runs_by_parameters_times_and_other_tables(any_store
         ("repeat <> 3 AND run_id IN (SELECT run_id FROM metrics WHERE metric = 'throughput')", {1, 2, 4, 5, 6}),
         ("workload <> 'why?' AND repeat <> 6", {1, 2, 3, 4, 5}),
     ):
-        (block,) = compared(any_store, by="interference", where=where).layout.blocks
+        (block,) = compared(store, by="interference", where=where).layout.blocks
         assert {run.repeat for cell in block.cells for run in cell.runs} == repeats, where
 
 

@@ -3,15 +3,10 @@
 import json
 import re
 import shlex
-from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
 import pytest
 
-from gpuagent_collector.cli.answers import AnswerCommand
-from gpuagent_collector.present.answer import Answer
-from gpuagent_collector.query.ask import Ask
 from tests.integration.recommend.scenes import PRICES
 from tests.support.commands import Collector
 from tests.support.goldens import GOLDENS, assert_golden
@@ -61,23 +56,6 @@ WIDTH = 160
 
 # Digits beyond these differ with the processor and the library.
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{9,}(?:e[+-]?\d+)?|-?\d\.\d+e-\d+")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _each_answer_once() -> Iterator[None]:
-    """Let each command ask its store once for all formats."""
-    found: dict[str, Answer] = {}
-    call = AnswerCommand.call
-
-    def call_once(entry: AnswerCommand, ask: Ask, source: str, asked: dict[str, Any]) -> Answer:
-        asking = f"{entry.function} {asked}"
-        if asking not in found:
-            found[asking] = call(entry, ask, source, asked)
-        return found[asking]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AnswerCommand, "call", call_once)
-        yield
 
 
 @pytest.mark.parametrize(("name", "form"), CASES)

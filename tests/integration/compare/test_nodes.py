@@ -31,19 +31,19 @@ def test_a_node_has_the_gpus_of_its_newest_session_whoever_else_sees_them_and_ea
 
 
 @pytest.mark.parametrize("runs", [True, False])
-def test_a_pod_that_measures_itself_does_not_hide_the_node_s_own_agent(any_store: SyntheticStore, runs: bool) -> None:
-    any_store.node("spruce", "laptop", gpus=["NVIDIA L4", "NVIDIA T4"])
-    (agent,) = any_store.rows["sessions"]
+def test_a_pod_that_measures_itself_does_not_hide_the_node_s_own_agent(store: SyntheticStore, runs: bool) -> None:
+    store.node("spruce", "laptop", gpus=["NVIDIA L4", "NVIDIA T4"])
+    (agent,) = store.rows["sessions"]
     pod = {**agent, "session_id": 99, "started_at": EPOCH + timedelta(minutes=1), "memory_limit_bytes": 1}
-    any_store.rows["sessions"].append(pod)
+    store.rows["sessions"].append(pod)
     if not runs:
-        any_store.rows["session_ends"].append({"session_id": 99, "time": EPOCH + timedelta(minutes=3)})
+        store.rows["session_ends"].append({"session_id": 99, "time": EPOCH + timedelta(minutes=3)})
     # The pod was the last to deliver.
     for session_id, seconds in ((agent["session_id"], 179), (99, 180)):
         mark = {"session_id": session_id, "number": 1, "committed_at": EPOCH + timedelta(seconds=seconds)}
-        any_store.rows["marks"].append(mark)
-    any_store.write()
-    (node,) = any_store.ask(NODES_SQL)
+        store.rows["marks"].append(mark)
+    store.write()
+    (node,) = store.ask(NODES_SQL)
     assert (node["memory_limit_bytes"], node["ended_at"], len(node["gpu_names"])) == (None, None, 2)
     assert node["last_seen_at"] == EPOCH + timedelta(minutes=3)
 

@@ -57,8 +57,8 @@ def test_runs_of_one_name_are_compared_whatever_their_commands(store: SyntheticS
     assert row.values == (("--dtype bfloat16",), ("--dtype float32",))
 
 
-def test_commands_and_arguments_are_facets_that_declare_the_difference(any_store: SyntheticStore) -> None:
-    alternate(any_store, first=precision("bfloat16"), second=precision("float32"))
+def test_commands_and_arguments_are_facets_that_declare_the_difference(store: SyntheticStore) -> None:
+    alternate(store, first=precision("bfloat16"), second=precision("float32"))
     for by, sides in {
         "command": ("--dtype bfloat16", "--dtype float32"),
         "argument:--dtype": ("bfloat16", "float32"),
@@ -66,7 +66,7 @@ def test_commands_and_arguments_are_facets_that_declare_the_difference(any_store
         "argument:dtype,platform": ("bfloat16 · alder", "float32 · birch"),
         "platform,command": ("alder · --dtype bfloat16", "birch · --dtype float32"),
     }.items():
-        comparison = compared(any_store, by=by)
+        comparison = compared(store, by=by)
         assert comparison.layout.sides == sides
         assert "different_commands" not in codes(comparison)
 

@@ -15,24 +15,26 @@ import pytest
 from gpuagent.cli.run import command as gpuagent_run
 from gpuagent_workloads.registry import WORKLOADS, find
 from tests.integration.compare.comparing import alternate
+from tests.integration.compare.filled import Fill
 from tests.integration.compare.ranked import add_ranked
 from tests.integration.compare.served import add_served
 from tests.integration.compare.synthetic import BEFORE_MEASURE, EPOCH, Node, SyntheticStore
 from tests.integration.compare.test_own_programs import NANOGPT, own
 from tests.integration.compare.test_serving import add_failure
 from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32
-from tests.support.commands import Collector, made_up
+from tests.support.commands import Collector
 
 pytestmark = pytest.mark.slow
 
 COLLECTOR = Path(__file__).parents[3] / "collector" / "gpuagent_collector"
 
-Fill = Callable[[SyntheticStore], object]
-
 
 def turns(first: Mapping[str, Any], second: Mapping[str, Any], **nodes: Any) -> Fill:
     """Return a fill of five runs on each of alder and birch."""
-    return lambda store: alternate(store, first=dict(first), second=dict(second), **nodes)
+    def fill(store: SyntheticStore) -> None:
+        alternate(store, first=dict(first), second=dict(second), **nodes)
+
+    return fill
 
 
 def warming(run: Mapping[str, Any], **seconds: list[float]) -> Fill:
@@ -86,14 +88,6 @@ def in_pairs(store: SyntheticStore) -> None:
             store.next_run(node, environment=environment, experiment="cost", repeat=repeat, status=status)
 
 
-def edited(**edit: Any) -> Fill:
-    def fill(store: SyntheticStore) -> None:
-        alternate(store)
-        store.rows["run_edits"].append({"run_id": "first-0", "time": EPOCH, **edit})
-
-    return fill
-
-
 def ended(status: str) -> Fill:
     def fill(store: SyntheticStore) -> None:
         alder, _ = alternate(store)
@@ -126,22 +120,18 @@ def joined(*experiments: str | None) -> Fill:
     return fill
 
 
-def in_gaps(store: SyntheticStore) -> None:
-    alder, _ = alternate(store)
-    store.rows["gaps"].append({**alder.at(5), "reason": "source_failed"})
-
-
-def on_a_shared_gpu(store: SyntheticStore) -> None:
-    alder, _ = alternate(store, first_node={"gpus": ["NVIDIA L4"]})
-    seen = alder.at(4, gpu=0)
-    store.rows["gpu_samples"].append({**seen, "process_count": 1})
-    store.rows["gpu_process_samples"].append({**seen, "pid": 5, "memory_used_bytes": 9_000_000_000})
-
-
-def measured_energy(store: SyntheticStore) -> None:
+def doubtful(store: SyntheticStore) -> None:
+    """Add gaps, a shared GPU, two ways to measure power, and runs that are excluded, cancelled and beside others."""
     alder, _ = alternate(store, first_node={"gpus": ["NVIDIA L4"]}, second_node={"gpus": ["NVIDIA L4"]})
     for row in store.rows["gpu_samples"]:
         row["power_kind"] = "instant" if row["node_id"] == alder.node_id else "average_1s"
+    store.rows["gaps"].append({**alder.at(45), "reason": "source_failed"})
+    seen = alder.at(44, gpu=0)
+    store.rows["gpu_samples"].append({**seen, "process_count": 1})
+    store.rows["gpu_process_samples"].append({**seen, "pid": 5, "memory_used_bytes": 9_000_000_000})
+    store.rows["run_edits"].append({"run_id": "first-0", "time": EPOCH, "is_excluded": True})
+    store.run("other", alder, start_seconds=5000, status="cancelled")
+    store.run("beside", alder, start_seconds=45, workload="other")
 
 
 def below_roofs(**run: Any) -> Fill:
@@ -193,16 +183,12 @@ CASES: list[tuple[str, Fill, tuple[str, ...]]] = [
     ("warming_up", warming(OBSERVED, alder=SLOW_START, birch=FEW_STEPS), COMPARE),
     ("warming_up", warming(TRAINED, alder=SLOW_START, birch=FEW_STEPS), COMPARE),
     ("warming_up", warming(OBSERVED, alder=SLOW_START, birch=SLOW_START), ("recommend", "nanogpt")),
-    ("whole_run", turns(own("a"), own("a")), COMPARE),
-    ("energy_methods", measured_energy, COMPARE),
-    ("gaps", in_gaps, COMPARE),
+    ("whole_run no_throughput", turns(own("a"), own("a")), COMPARE),
+    ("energy_methods gaps cancelled excluded overlapping shared_gpu", doubtful, COMPARE),
     *(("unsuccessful", ended(status), COMPARE) for status in ("failed", "timed_out", "lost")),
-    ("cancelled", ended("cancelled"), COMPARE),
-    ("excluded", edited(is_excluded=True), COMPARE),
     ("few_nodes", of_two_nodes, COMPARE),
     ("few_nodes", of_two_nodes, ("compare", "birch", "alder", "--where", "run_id <> 'x'")),
-    ("not_interleaved", after_an_event, ("compare", "--before", "driver")),
-    ("different_commands", after_an_event, ("compare", "--before", "driver")),
+    ("not_interleaved different_commands", after_an_event, ("compare", "--before", "driver")),
     ("different_commands", turns(own("a", "--x=1"), own("a", "--x=2")), COMPARE),
     ("different_commands", turns(own("a", "++x.y=1"), own("a", "++x.y=2")), COMPARE),
     ("different_commands", turns(own("a", "b"), own("a", "c")), COMPARE),
@@ -212,14 +198,11 @@ CASES: list[tuple[str, Fill, tuple[str, ...]]] = [
     ("confounded", environments("docker", "podman"), COMPARE),
     ("confounded", environments(None, "podman"), COMPARE),
     ("confounded", turns({"limits": "cpus=2"}, {"limits": "none"}), COMPARE),
-    ("overlapping", lambda store: store.run("z", alternate(store)[0], start_seconds=5, workload="other"), COMPARE),
     ("unmatched", in_pairs, ("compare", "--by", "environment", "bare", "docker")),
-    ("no_throughput", turns(own("a"), own("a")), COMPARE),
     ("mixed_units", mixed_units, COMPARE),
     ("untested", lacking, COMPARE),
     ("different_specs", turns({}, {}, second_node={"kernel": "7"}), COMPARE),
     ("different_specs", turns({"limits": "cpus=2"}, {}, second_node={"kernel": "7"}), COMPARE),
-    ("shared_gpu", on_a_shared_gpu, COMPARE),
     ("unused_gpu", turns({"gpus": []}, {}, first_node={"gpus": ["NVIDIA L4"]}), COMPARE),
     ("no_ceilings", without_roofs, ("roofline",)),
     (ROOFS, below_roofs(), ("roofline",)),
@@ -231,11 +214,9 @@ CASES: list[tuple[str, Fill, tuple[str, ...]]] = [
 
 @pytest.mark.parametrize(("codes", "fill", "command"), CASES)
 def test_the_remedy_of_a_warning_works(
-    codes: str, fill: Fill, command: tuple[str, ...], collector: Collector, tmp_path: Path
+    codes: str, fill: Fill, command: tuple[str, ...], collector: Collector, filled: Callable[[Fill], Path]
 ) -> None:
-    path = tmp_path / "runs.duckdb"
-    with made_up(path) as store:
-        fill(store)
+    path = filled(fill)
     name, *arguments = command
     # 1: what was measured is impossible, and a warning says so.
     ended, out, err = collector(name, path, *arguments, "--format", "json", columns=80)

@@ -128,10 +128,8 @@ answer:
 """
 
 
-def test_an_answer_is_written_into_a_folder_also_from_a_lake(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    spec = f"ducklake:{tmp_path / 'runs.store'}"
+def test_an_answer_is_written_into_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = str(tmp_path / "runs.store")
     with made_up(spec) as store:
         node = store.node("vm", "vm", gpus=["NVIDIA H200"])
         for environment in ("bare", "docker"):

@@ -326,10 +326,10 @@ def test_equal_steps_are_steady_from_the_first_and_few_steps_have_no_such_figure
     assert figures["steady_throughput"] == pytest.approx(10)
 
 
-def test_ranks_on_cpus_have_figures_of_their_own(any_store: SyntheticStore) -> None:
-    add_ranked(any_store, any_store.node("spruce", "laptop"), 2, 100.0)
-    any_store.write()
-    parts = any_store.ask("SELECT part, value FROM metric_parts WHERE part_kind = 'rank' AND metric = 'throughput'")
+def test_ranks_on_cpus_have_figures_of_their_own(store: SyntheticStore) -> None:
+    add_ranked(store, store.node("spruce", "laptop"), 2, 100.0)
+    store.write()
+    parts = store.ask("SELECT part, value FROM metric_parts WHERE part_kind = 'rank' AND metric = 'throughput'")
     assert sorted((row["part"], row["value"]) for row in parts) == [(0, 50.0), (1, 50.0)]
 
 

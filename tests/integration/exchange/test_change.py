@@ -6,7 +6,7 @@ import pytest
 
 from gpuagent_collector.store import Store
 from tests.integration.compare.synthetic import SyntheticStore
-from tests.integration.exchange.conftest import BOTH_KINDS, NameStore, Run, two_nodes
+from tests.integration.exchange.conftest import NameStore, Run, two_nodes
 from tests.integration.exchange.sites import write_site
 from tests.support.servers import Node
 
@@ -43,7 +43,6 @@ def test_a_running_collector_removes_and_edits_runs_for_operators_only(node: Nod
     assert node.ask(_EDITED) == edited
 
 
-@BOTH_KINDS
 def test_excluded_runs_are_in_no_figure_and_a_warning_counts_them(
     name_store: NameStore, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

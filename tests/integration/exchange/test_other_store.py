@@ -84,18 +84,25 @@ def test_a_folder_of_stores_is_merged_without_the_store_itself(tmp_path: Path, r
     assert run("import", both, "--store", both)[0] == 2
 
 
-@pytest.mark.parametrize("version", range(1, load_migrations()[-1].version))
-def test_a_store_of_an_older_schema_is_merged_as_it_is(version: int, name_store: NameStore, run: Run) -> None:
-    old = name_store("old")
-    with Store.open(old, migrations=load_migrations()[:version]) as store, store.connect() as connection:
-        connection.execute("INSERT INTO steps (session_id, run_id, step) VALUES (1, 'r', 1), (1, 'r', 1), (1, 'r', 2)")
-        connection.execute("INSERT INTO sessions (session_id, hostname) VALUES (1, 'n')")
-    before = Path(old).read_bytes()
-    code, said = run("import", old, "--store", name_store("mine"))
+def test_stores_of_older_schemas_are_merged_as_they_are(tmp_path: Path, name_store: NameStore, run: Run) -> None:
+    folder = tmp_path / "older"
+    folder.mkdir()
+    versions = range(1, load_migrations()[-1].version)
+    for version in versions:
+        with Store.open(f"{folder}/{version}", migrations=load_migrations()[:version]) as store:
+            connection = store.connect()
+            steps = f"({version}, 'r', 1), ({version}, 'r', 1), ({version}, 'r', 2)"
+            connection.execute(f"INSERT INTO steps (session_id, run_id, step) VALUES {steps}")
+            connection.execute("INSERT INTO sessions (session_id, hostname) VALUES (?, 'n')", [version])
+            connection.close()
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    code, said = run("import", str(folder), "--store", name_store("mine"))
     assert code == 0, said
-    assert execute(name_store("mine"), "SELECT step FROM steps ORDER BY step") == [(1,), (1,), (2,)]
-    assert execute(name_store("mine"), "SELECT hostname FROM sessions") == [("n",)]
-    assert Path(old).read_bytes() == before
+    steps_of = "SELECT session_id, list(step ORDER BY step) FROM steps GROUP BY session_id ORDER BY session_id"
+    assert execute(name_store("mine"), steps_of) == [(version, [1, 1, 2]) for version in versions]
+    sessions = execute(name_store("mine"), "SELECT session_id, hostname FROM sessions ORDER BY session_id")
+    assert sessions == [(version, "n") for version in versions]
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def make_empty(path: Path) -> None:

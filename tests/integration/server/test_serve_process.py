@@ -149,7 +149,7 @@ def test_a_store_that_a_collector_has_open_is_read_and_changed_through_it(node: 
 
 def test_a_second_collector_on_the_same_store_is_told_who_has_it(node: Node) -> None:
     collector = node.serve()
-    done = node.run("collector", "serve", "--listen", "127.0.0.1:0", "--store", str(node.store), code=1)
+    done = node.collector("serve", "--listen", "127.0.0.1:0", "--store", str(node.store), code=1)
     assert f"use by process {collector.pid}; " in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
@@ -169,7 +169,7 @@ def test_a_second_collector_on_the_same_store_is_told_who_has_it(node: Node) -> 
 def test_what_cannot_be_served_is_told_in_one_line(node: Node, options: list[str], code: int, words: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        done = node.run("collector", "serve", *(each.format(used=port) for each in options), code=code)
+        done = node.collector("serve", *(each.format(used=port) for each in options), code=code)
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not done.stdout

@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
@@ -26,6 +27,7 @@ from tests.support.nvml_replay import NvmlRecording
 from tests.support.programs import found
 from tests.support.recent import AHEAD_SECONDS, Site
 from tests.support.servers import Node, until
+from tests.support.stores import open_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("prometheus", "promtool")]
 
@@ -92,20 +94,28 @@ def exported(store: Store, *, queued_bytes: int) -> Iterator[tuple[str, float]]:
             yield f"{sample.name}{{{labels}}}", sample.value
 
 
-@pytest.mark.parametrize(
-    ("fault", "queued_bytes", "rejected", "raised"),
-    [
-        pytest.param(no_fault, 50, False, set(), id="a run and a node that ended well"),
-        pytest.param(silent, 0, False, {("NodeSilent", "silent")}, id="a node that goes silent"),
-        pytest.param(held_back, 0, False, {("GpuHeldBack", "hot")}, id="a GPU that is held back in a recording"),
-        pytest.param(no_fault, 51, False, {("CollectorBehind", None)}, id="a queue that fills"),
-        pytest.param(no_fault, 0, True, {("MessagesRejected", None)}, id="a rejected message"),
-    ],
-)
-def test_each_alert_is_raised_by_its_fault_and_by_nothing_else(
-    tmp_path: Path, fault: Fault, queued_bytes: int, rejected: bool, raised: set[tuple[str, str | None]]
-) -> None:
-    with Store.open(str(tmp_path / "runs.duckdb")) as store:
+# Of each: the fault, how much waits, whether a message is rejected, and the alert that comes, of which node.
+FAULTS: dict[str, tuple[Fault, int, bool, set[tuple[str, str | None]]]] = {
+    "a run and a node that ended well": (no_fault, 50, False, set()),
+    "a node that goes silent": (silent, 0, False, {("NodeSilent", "silent")}),
+    "a GPU that is held back in a recording": (held_back, 0, False, {("GpuHeldBack", "hot")}),
+    "a queue that fills": (no_fault, 51, False, {("CollectorBehind", None)}),
+    "a rejected message": (no_fault, 0, True, {("MessagesRejected", None)}),
+}
+
+
+def test_each_alert_is_raised_by_its_fault_and_by_nothing_else(tmp_path: Path) -> None:
+    tests = [alert_test(name, *fault) for name, fault in FAULTS.items()]
+    document = {"rule_files": [str(write_rules(tmp_path))], "tests": tests}
+    (tmp_path / "test.yml").write_text(yaml.safe_dump(document))
+    promtool("test", "rules", str(tmp_path / "test.yml"))
+
+
+def alert_test(
+    title: str, fault: Fault, queued_bytes: int, rejected: bool, raised: set[tuple[str, str | None]]
+) -> dict[str, Any]:
+    """Return the test of promtool that a fault raises these alerts alone."""
+    with TemporaryDirectory() as folder, open_store(f"{folder}/runs.duckdb") as store:
         with store.connect() as connection:
             site = Site(connection=connection)
             calm(site)
@@ -132,23 +142,14 @@ def test_each_alert_is_raised_by_its_fault_and_by_nothing_else(
             elif name == alert:
                 expected.append({"exp_labels": {"outcome": "rejected"} if rejected else {}})
         tests.append({"eval_time": f"{MINUTES - 1}m", "alertname": alert, "exp_alerts": expected})
-    document = {
-        "rule_files": [str(write_rules(tmp_path))],
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": [{"series": name, "values": values} for name, values in series.items()],
-                "alert_rule_test": tests,
-            }
-        ],
-    }
-    (tmp_path / "test.yml").write_text(yaml.safe_dump(document))
-    promtool("test", "rules", str(tmp_path / "test.yml"))
+    given = [{"series": name, "values": values} for name, values in series.items()]
+    return {"name": title, "interval": "1m", "input_series": given, "alert_rule_test": tests}
 
 
 def write_configuration(folder: Path, target: str, token: str, ca: Path) -> Path:
-    """Write the page's configuration with https, for a collector at `target`."""
+    """Write the page's configuration with https, for a collector at `target`, and once more with a wrong token."""
     (folder / "prometheus-token").write_text(token)
+    (folder / "wrong-token").write_text("wrong")
     text = CONFIGURATION.replace("# scheme", "scheme").replace("# tls_config", "tls_config")
     for name, value in {
         "/etc/prometheus/gpuagent-token": str(folder / "prometheus-token"),
@@ -157,9 +158,11 @@ def write_configuration(folder: Path, target: str, token: str, ca: Path) -> Path
     }.items():
         assert name in text
         text = text.replace(name, value)
-    fast = f"global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: [{write_rules(folder)}]\n"
+    wrong = text.replace("prometheus-token", "wrong-token").replace("job_name: gpuagent", "job_name: wrong")
+    fast = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    jobs = [yaml.safe_load(each)["scrape_configs"][0] for each in (text, wrong)]
     path = folder / "prometheus.yml"
-    path.write_text(fast + text)
+    path.write_text(yaml.safe_dump({"global": fast, "rule_files": [str(write_rules(folder))], "scrape_configs": jobs}))
     promtool("check", "config", str(path))
     return path
 
@@ -204,7 +207,9 @@ def test_prometheus_scrapes_with_token_and_tls_and_raises_an_alert_for_a_rejecte
         def query(expression: str) -> list[float]:
             return [float(found["value"][1]) for found in ask(f"query?query={expression}")["result"]]
 
-        until(lambda: query("up") == [1.0], "a scrape")
+        until(lambda: sorted(query("up")) == [0.0, 1.0], "a scrape with the right token alone")
+        assert query("up{job=%22gpuagent%22}") == [1.0]
+        assert any("401" in target["lastError"] for target in ask("targets")["activeTargets"])
         until(lambda: query("gpuagent_snapshot_success") == [1.0], "the collector's own figures")
         node.run("gpuagent", "run", "--", "true")
         until(lambda: query("gpuagent_node_left") == [1.0], "the node's end in good order")
@@ -214,9 +219,6 @@ def test_prometheus_scrapes_with_token_and_tls_and_raises_an_alert_for_a_rejecte
         asyncio.run(_send_what_is_no_records(node, ca))
         raised = until(lambda: ask("alerts")["alerts"], "an alert")
         assert [(alert["labels"]["alertname"], alert["state"]) for alert in raised] == [("MessagesRejected", "firing")]
-    # Without the token there is nothing to scrape.
-    with prometheus(write_configuration(node.folder, page[1], "wrong", ca)) as ask:
-        until(lambda: any("401" in target["lastError"] for target in ask("targets")["activeTargets"]), "a refusal")
 
 
 async def _send_what_is_no_records(node: Node, ca: Path) -> None:
