@@ -11,11 +11,11 @@ from gpuagent_collector.exchange import backup as exchange_backup
 from gpuagent_collector.exchange import checks
 from gpuagent_collector.query.local import FileReader
 from gpuagent_collector.schema import load_migrations
-from gpuagent_collector.store import StoreSpec
+from gpuagent_collector.store import Store, StoreSpec
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.keys import key
 from tests.support.servers import Node
-from tests.support.stores import open_store
+from tests.support.stores import put_store
 
 pytestmark = pytest.mark.slow
 
@@ -26,14 +26,18 @@ SESSION = key("one")
 FIRST_BLOCK, BLOCK_BYTES = 12 * 1024, 256 * 1024
 
 
-def fill(store_name: str) -> None:
-    with open_store(store_name) as store, store.connect() as connection:
+def _add_rows(store: Store) -> None:
+    with closing(store.connect()) as connection:
         connection.execute(
             "INSERT INTO core_samples BY NAME SELECT make_timestamp(1900000000000000 + i * 1000) AS time, "
             f"{SESSION} AS session_id, i AS core, hash(i) / 3 AS cpu_percent FROM range({ROWS}) r(i)"
         )
         connection.execute(f"INSERT INTO sessions BY NAME SELECT {SESSION} AS session_id, 'one' AS session_uuid")
         connection.execute(f"INSERT INTO marks VALUES ({SESSION}, 7, now()::TIMESTAMP)")
+
+
+def fill(store_name: str) -> None:
+    put_store(store_name, _add_rows)
 
 
 def content(store: Path) -> dict[str, object]:
@@ -135,33 +139,33 @@ def changed(folder: Path, sql: str) -> Path:
     ("sql", "expected"),
     [
         ("SELECT 1", []),
-        ("INSERT INTO core_samples FROM core_samples LIMIT 3", [("3 duplicate rows in core_samples", True)]),
         (
-            "INSERT INTO results BY NAME FROM (VALUES (1, 'a'), (1, 'a')) t(rank, name)",
-            [("1 duplicate row in results, which workloads may report", False)],
-        ),
-        (
-            "INSERT INTO sessions BY NAME SELECT session_id, session_uuid, 'other' AS hostname FROM sessions",
-            [("1 session described more than once", True)],
+            "INSERT INTO core_samples FROM core_samples LIMIT 3;"
+            "INSERT INTO results BY NAME FROM (VALUES (1, 'a'), (1, 'a')) t(rank, name);"
+            "INSERT INTO sessions BY NAME SELECT session_id, session_uuid, 'other' AS hostname FROM sessions;"
+            "INSERT INTO steps BY NAME SELECT 'gone' AS run_id, 1 AS step;"
+            "UPDATE marks SET number = 0",
+            [
+                ("3 duplicate rows in core_samples", True),
+                ("1 duplicate row in results, which workloads may report", False),
+                ("1 session described more than once", True),
+                ("1 mark without session, number or time", True),
+                ("1 row of steps name 1 unknown run", False),
+            ],
         ),
         (
             f"UPDATE sessions SET session_uuid = 'two' WHERE session_id = {SESSION}",
             [("1 session with a key that does not fit the UUID", True)],
         ),
-        ("UPDATE marks SET number = 0", [("1 mark without session, number or time", True)]),
         (
             f"DELETE FROM sessions WHERE session_id = {SESSION}",
             [("50,000 rows of core_samples name 1 unknown session", False)],
         ),
-        (
-            "INSERT INTO steps BY NAME SELECT 'gone' AS run_id, 1 AS step",
-            [("1 row of steps name 1 unknown run", False)],
-        ),
     ],
-    ids=["nothing", "samples", "results", "sessions", "identity", "marks", "orphans", "runs"],
+    ids=["nothing", "each", "identity", "orphans"],
 )
 def test_a_check_finds(tmp_path: Path, sql: str, expected: list[tuple[str, bool]]) -> None:
-    assert remarks(changed(tmp_path, sql)) == expected
+    assert sorted(remarks(changed(tmp_path, sql))) == sorted(expected)
 
 
 def test_a_large_table_is_gone_through_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

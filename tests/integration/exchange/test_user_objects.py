@@ -12,9 +12,9 @@ from gpuagent_collector.schema import load_migrations, migrate, schema_relations
 from gpuagent_collector.store import Store, StoreSpec
 from gpuagent_collector.store.user_objects import user_objects
 from gpuagent_collector.times import utc_now
-from tests.integration.exchange.conftest import BOTH_KINDS, NameStore, Run
+from tests.integration.exchange.conftest import BOTH_KINDS, Run
 from tests.support.servers import Node
-from tests.support.stores import open_store
+from tests.support.stores import open_store, put_store
 
 pytestmark = pytest.mark.slow
 
@@ -63,9 +63,9 @@ def objects(store_name: str) -> list[str]:
         return [str(each) for each in user_objects(connection)]
 
 
-def free_half(path: Path) -> None:
+def free_half(store: Store) -> None:
     """Fill the file, and remove most of it, so that it is worth a copy."""
-    with open_store(str(path)) as store, store.connect() as connection:
+    with closing(store.connect()) as connection:
         connection.execute(
             "INSERT INTO core_samples (session_id, core, time, cpu_percent) SELECT 5, i % 4, "
             "TIMESTAMP '2026-01-01' + to_seconds(i // 4), hash(i) % 1000 / 10 FROM range(300_000) r(i)"
@@ -84,7 +84,7 @@ def test_the_names_of_the_schema_are_those_that_it_makes() -> None:
 
 def test_a_compacted_file_has_the_objects_of_users(tmp_path: Path, run: Run) -> None:
     path = tmp_path / "runs.duckdb"
-    free_half(path)
+    put_store(str(path), free_half)
     add(str(path), PLAIN + OF_FILES)
     before = path.stat().st_size
     code, said = run("compact", "--store", str(path))
@@ -112,7 +112,7 @@ def test_a_compacted_file_has_the_objects_of_users(tmp_path: Path, run: Run) -> 
 )
 def test_a_file_with_what_no_copy_can_have_stays_and_is_told_of(sql: str, name: str, tmp_path: Path, run: Run) -> None:
     path = tmp_path / "runs.duckdb"
-    free_half(path)
+    put_store(str(path), free_half)
     add(str(path), sql)
     code, said = run("compact", "--store", str(path))
     assert (code, name in said) == (0, True), said
@@ -121,9 +121,14 @@ def test_a_file_with_what_no_copy_can_have_stays_and_is_told_of(sql: str, name: 
 
 
 @BOTH_KINDS
-def test_a_backup_has_what_users_made_or_names_it(site: str, name_store: NameStore, tmp_path: Path, run: Run) -> None:
+def test_exports_and_checks_pass_over_what_users_made_and_a_backup_has_or_names_it(
+    site: str, tmp_path: Path, run: Run
+) -> None:
     is_file = ":" not in site
     add(site, PLAIN + MACRO + (OF_FILES if is_file else ""))
+    for command in (["check"], ["export", "--parquet", str(tmp_path / "export")], ["runs"], ["query", "FROM notes"]):
+        code, said = run(*command, "--store", site)
+        assert code == 0, said
     copy = tmp_path / "copy.duckdb"
     code, said = run("backup", str(copy), "--store", site)
     assert (code, "macro doubled;" in said) == (0, True), said
@@ -150,16 +155,3 @@ def test_rows_of_an_own_table_that_cannot_be_copied_do_not_end_the_backup(tmp_pa
         copied = backup(reader, tmp_path / "copy.duckdb", lambda *_: None)
     assert copied.left_out == ["table sums"]
     assert objects(str(tmp_path / "copy.duckdb")) == []
-
-
-@BOTH_KINDS
-def test_exports_and_checks_pass_over_what_users_made(site: str, tmp_path: Path, run: Run) -> None:
-    add(site, PLAIN)
-    for command in (
-        ["check"],
-        ["export", "--parquet", str(tmp_path / "export")],
-        ["runs"],
-        ["query", "sql", "FROM notes"],
-    ):
-        code, said = run(*command, "--store", site)
-        assert code == 0, said
