@@ -12,5 +12,5 @@ from tests.support.stores import fill, open_store
 def serving(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Serving]:
     with open_store(f"{getattr(request, 'param', '')}{tmp_path}/runs.duckdb") as store:
         fill(store)
-        with serving_queries(store, Limits(timeout_seconds=20.0, rows=100_000)) as server:
+        with serving_queries(store, Limits(timeout_seconds=240.0, rows=100_000)) as server:
             yield server

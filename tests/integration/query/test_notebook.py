@@ -15,6 +15,7 @@ from gpuagent_collector.cli.options import ReaderOptions
 from gpuagent_collector.query.reader import open_reader
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.support.query_servers import Serving
+from tests.support.servers import LIMIT_SECONDS
 from tests.support.stores import HOSTILE, make_store
 
 
@@ -150,7 +151,7 @@ with connect(sys.argv[1]) as again, connect(sys.argv[1]) as beside:
 def test_a_store_can_be_opened_again_after_a_query_that_was_stopped_halfway(store: Path) -> None:
     command = [sys.executable, "-c", _STOPPED_THEN_OPENED, str(store)]
     # DuckDB would wait for the rows of the stopped query forever.
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
     assert (done.stdout, done.stderr) == ("4 4\n", "")
 
 

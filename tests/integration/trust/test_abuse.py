@@ -28,7 +28,7 @@ from gpuagent_proto.v1.query_service_pb2 import QueryRequest
 from gpuagent_proto.v1.query_service_pb2_grpc import QueryServiceStub
 from tests.integration.server.agents import TOKEN, ending
 from tests.integration.trust.conftest import Guarded, guarded
-from tests.support.http import fetch
+from tests.support.http import PATIENCE_SECONDS, fetch
 
 LEAVERS = 24
 LONG = "SELECT a.range FROM range(10000) AS a, range(10000) AS b"
@@ -70,7 +70,7 @@ async def test_who_holds_many_connections_leaves_the_collector_running_and_is_cu
     monkeypatch.setattr(app, "most_connections", lambda: 3)
 
     def hold(host: str, port: int) -> list[socket.socket]:
-        held = [socket.create_connection((host, port), timeout=60) for _ in range(20)]
+        held = [socket.create_connection((host, port), timeout=PATIENCE_SECONDS) for _ in range(20)]
         assert held[-1].recv(1) == b""
         return held
 

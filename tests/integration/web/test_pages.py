@@ -16,7 +16,7 @@ from gpuagent_collector.web.site import Cached
 from gpuagent_common.address import Address
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
-from tests.support.http import fetch, served_store
+from tests.support.http import PATIENCE_SECONDS, fetch, served_store
 from tests.support.pages import parse
 from tests.support.stores import open_store
 
@@ -112,14 +112,14 @@ def test_those_who_come_while_it_is_made_share_one_answer() -> None:
 
     def make() -> int:
         begun.set()
-        go_on.wait(60)
+        go_on.wait(PATIENCE_SECONDS)
         made.append(1)
         return len(made)
 
     cached = Cached(make, keep_seconds=1e9)
     with ThreadPoolExecutor(4) as pool:
         answers = [pool.submit(cached.get) for _ in range(4)]
-        begun.wait(60)
+        begun.wait(PATIENCE_SECONDS)
         go_on.set()
     assert [answer.result() for answer in answers] == [1] * 4
 
@@ -145,7 +145,7 @@ def test_closing_stops_a_question_under_way(store: Store) -> None:
     asker = Asker(connect, Limits())
     with ThreadPoolExecutor(1) as pool:
         refused = pool.submit(failure, lambda: asker(ENDLESS))
-        begun.wait(60)
+        begun.wait(PATIENCE_SECONDS)
         asker.close()
     assert "query was cancelled" in refused.result()
     # A page that asks on is refused, too.

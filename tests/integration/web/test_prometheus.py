@@ -25,8 +25,8 @@ from gpuagent_collector.web.metrics import Metrics
 from tests.integration.server.agents import Agent
 from tests.support.nvml_replay import NvmlRecording
 from tests.support.programs import found
-from tests.support.recent import AHEAD_SECONDS, Site
-from tests.support.servers import Node, until
+from tests.support.recent import MOMENTS, Site
+from tests.support.servers import LIMIT_SECONDS, Node, until
 from tests.support.stores import open_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("prometheus", "promtool")]
@@ -60,9 +60,8 @@ def calm(site: Site) -> None:
     """Put in a busy node, one that has left, one whose run ended well, and a GPU of each."""
     busy, left = site.node("busy", gpus=1), site.node("left", heard_age=300)
     site.add("session_ends", -299, session_id=left, node_id=left)
-    for seconds in (-1, AHEAD_SECONDS):
-        site.host(busy, seconds, cpu_percent=25.0)
-        site.gpu(busy, "busy", 0, seconds, utilization_percent=98.0, throttle_reasons=reasons_of("h200_busy"))
+    site.host(busy, MOMENTS, cpu_percent=25.0)
+    site.gpu(busy, "busy", 0, MOMENTS, utilization_percent=98.0, throttle_reasons=reasons_of("h200_busy"))
     site.run("mnist-done", busy, (-60, "running"), (-5, "succeeded"))
 
 
@@ -72,9 +71,8 @@ def silent(site: Site) -> None:
 
 def held_back(site: Site) -> None:
     node = site.node("hot", gpus=1)
-    for seconds in (-1, AHEAD_SECONDS):
-        site.host(node, seconds, cpu_percent=25.0)
-        site.gpu(node, "hot", 0, seconds, utilization_percent=98.0, throttle_reasons=reasons_of("throttled"))
+    site.host(node, MOMENTS, cpu_percent=25.0)
+    site.gpu(node, "hot", 0, MOMENTS, utilization_percent=98.0, throttle_reasons=reasons_of("throttled"))
 
 
 def no_fault(site: Site) -> None:
@@ -180,14 +178,14 @@ def prometheus(configuration: Path) -> Iterator[Callable[[str], Any]]:
         place = until(lambda: address.search(log.read_text()), "Prometheus' address")[1]
 
         def ask(path: str) -> Any:
-            with urllib.request.urlopen(f"http://{place}/api/v1/{path}", timeout=30) as answer:
+            with urllib.request.urlopen(f"http://{place}/api/v1/{path}", timeout=LIMIT_SECONDS) as answer:
                 return json.load(answer)["data"]
 
         until(lambda: "Server is ready" in log.read_text(), "Prometheus")
         yield ask
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(LIMIT_SECONDS)
 
 
 def test_prometheus_scrapes_with_token_and_tls_and_raises_an_alert_for_a_rejected_message_alone(node: Node) -> None:

@@ -73,7 +73,7 @@ def guard_of(store: Store) -> Guard:
 
 
 def execute(store: Store, sql: str, limits: Limits | None = None) -> list[dict[str, object]]:
-    execution = Execution(store.connect, limits or Limits(timeout_seconds=20.0))
+    execution = Execution(store.connect, limits or Limits(timeout_seconds=240.0))
     try:
         return execution.start(sql).read_all().to_pylist()
     finally:

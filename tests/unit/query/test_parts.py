@@ -68,7 +68,7 @@ def part(filled: Store) -> Part:
 
 
 def ask(part: Part, sql: str) -> list[dict[str, Any]]:
-    execution = Execution(part.connect, Limits(timeout_seconds=60.0))
+    execution = Execution(part.connect, Limits(timeout_seconds=240.0))
     try:
         return execution.start(part.guard.check(sql)).read_all().to_pylist()
     finally:
