@@ -4,16 +4,16 @@ from pathlib import Path
 import pytest
 from selenium.webdriver.common.by import By
 
-from gpuagent_collector.store import Store
 from tests.browser.browsing import COLOURS, Browser
 from tests.support.http import TOKEN, served_store
 from tests.support.recent import fill
+from tests.support.stores import open_store
 
 
 @pytest.fixture
 def overview(tmp_path: Path, browser: Browser) -> Iterator[str]:
     """The address of the page of a small store; the browser is logged in there."""
-    with Store.open(str(tmp_path / "runs.duckdb")) as store:
+    with open_store(str(tmp_path / "runs.duckdb")) as store:
         fill(store)
         with served_store(store) as address:
             browser.log_in(TOKEN)

@@ -13,12 +13,12 @@ from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.prices.price import parse_prices
 from gpuagent_collector.report.page import library_name, plotly_script, render
 from gpuagent_collector.report.study import make_report
-from gpuagent_collector.store import Store
 from tests.browser.browsing import COLOURS, Browser
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.report.scenes import PRICES, everything
 from tests.support.recent import HOSTILE
 from tests.support.servers import until
+from tests.support.stores import open_store
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,7 @@ return [...document.querySelectorAll(".chart")]
 
 
 def write_report(folder: Path, fill: Callable[[SyntheticStore], None], request: Request, source: str = "x") -> Path:
-    with Store.open(str(folder / "runs.duckdb")) as opened:
+    with open_store(str(folder / "runs.duckdb")) as opened:
         fill(store := SyntheticStore(opened.connect()))
         store.write()
         now = datetime(2030, 1, 2)  # noqa: DTZ001 - as the store holds times

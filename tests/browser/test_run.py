@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from selenium.webdriver.common.by import By
 
-from gpuagent_collector.store import Store
 from tests.browser.browsing import COLOURS, Browser
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.support.http import TOKEN, served_store
+from tests.support.stores import open_store
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def address(tmp_path: Path, browser: Browser) -> Iterator[str]:
     """The address of the pages of a store with a run on two GPUs; the browser is logged in there."""
-    with Store.open(str(tmp_path / "runs.duckdb")) as store:
+    with open_store(str(tmp_path / "runs.duckdb")) as store:
         synthetic = SyntheticStore(store.connect())
         node = synthetic.node("spruce", "lab", gpus=["NVIDIA H200"] * 2)
         synthetic.run("mnist-1", node, start_seconds=0)

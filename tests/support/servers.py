@@ -17,6 +17,7 @@ import pytest
 
 from gpuagent_collector.cli import main as collector
 from gpuagent_collector.query.reader import open_reader
+from tests.support.stores import put_store
 
 BIN = Path(sys.executable).parent
 
@@ -159,7 +160,13 @@ class Node:
     def serve(
         self, listen: str = "127.0.0.1:0", options: Sequence[str] = (), program: Sequence[str] = ("collector",)
     ) -> "subprocess.Popen[str]":
-        """Start the collector and wait until it listens; commands find it from then on."""
+        """Start the collector and wait until it listens; commands find it from then on.
+
+        Its store is a copy of an empty one where there is none: to make one takes longer. `--store` in `options` names
+        one that it makes itself.
+        """
+        if "--store" not in options:
+            put_store(str(self.store))
         process = self.start(
             *(*program, "serve", "--listen", listen, "--store", str(self.store), *options), log="collector.log"
         )

@@ -63,7 +63,7 @@ def test_what_a_user_writes_for_others_is_as_the_user_s_umask_says(site: str, ru
 
 @pytest.mark.usefixtures("open_umask")
 def test_a_collector_s_files_are_for_its_owner_alone(node: Node) -> None:
-    collector = node.serve(options=("--audit-log", "audit"))
+    collector = node.serve(options=("--audit-log", "audit", "--store", str(node.store)))
     (node.folder / "collector.log").unlink()  # the test's own
     assert open_to_others(node.folder) == []
     node.stop(collector)

@@ -16,7 +16,6 @@ from gpuagent_collector import __version__
 from gpuagent_collector.ingest.ingest import IngestSettings
 from gpuagent_collector.server import throttle
 from gpuagent_collector.server.app import Collector
-from gpuagent_collector.store import Store
 from gpuagent_common.connection import bearer
 from gpuagent_proto.v1 import PROTOCOL_VERSION
 from gpuagent_proto.v1 import telemetry_pb2 as wire
@@ -34,6 +33,7 @@ from tests.integration.server.agents import (
     serving,
     until,
 )
+from tests.support.stores import open_store
 from tests.unit.collector_store.faults import failing
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
@@ -188,7 +188,7 @@ async def test_stopping_commits_and_acknowledges_what_was_taken(served: Served, 
 
 
 async def test_stopping_does_not_wait_for_a_store_that_cannot_be_written(tmp_path: Path) -> None:
-    with Store.open(str(tmp_path / "runs.duckdb")) as store:
+    with open_store(str(tmp_path / "runs.duckdb")) as store:
         collector = Collector(failing(store, ["before commit"] * 1000), SETTINGS, summarize=no_summary)
         address = await collector.start()
         async with grpc.aio.insecure_channel(str(address)) as channel:
@@ -324,7 +324,7 @@ async def test_machines_with_one_identity_are_told_of_each_other(served: Served)
 
 
 async def test_agents_are_told_why_nothing_is_stored_and_that_it_is_over(tmp_path: Path) -> None:
-    with Store.open(str(tmp_path / "runs.duckdb")) as store:
+    with open_store(str(tmp_path / "runs.duckdb")) as store:
         faults = ["before commit"] * 1000
         settings = replace(SETTINGS, ingest=replace(SETTINGS.ingest, first_retry_seconds=0.01))
         collector = Collector(failing(store, faults), settings, summarize=no_summary)

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gpuagent_collector.store import Store
 from tests.integration.watch.terminals import FakeTerminal
 from tests.support.recent import fill
 from tests.support.servers import Node
+from tests.support.stores import open_store
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +18,7 @@ SUMMARY = "3 nodes · 1 silent · 2 GPUs · 1 held back · 1 run under way"
 
 @pytest.fixture
 def filled(node: Node) -> Node:
-    with Store.open(str(node.store)) as store:
+    with open_store(str(node.store)) as store:
         fill(store)
     return node
 
