@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pytest
+
+from gpuagent_collector.cli import main
 from gpuagent_collector.query.reader import open_reader
 from gpuagent_common.text import is_dangerous
 from tests.integration.compare.synthetic import SyntheticStore
@@ -19,6 +22,15 @@ HOSTILE = "\x1b[31m\x9b2J\u202e[red]|x|[/]`<b>"
 Printed = tuple[int, str, str]
 
 Collector = Callable[..., Printed]
+
+
+def run_collector(capture: pytest.CaptureFixture[str], *words: str) -> Printed:
+    """Run a command of `collector` in this process."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr("sys.argv", ["collector", *words])
+        main()
+    printed = capture.readouterr()
+    return int(ended.value.code or 0), printed.out, printed.err
 
 
 @contextmanager

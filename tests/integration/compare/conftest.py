@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.cli import main
 from gpuagent_collector.cli.answers import AnswerCommand
 from gpuagent_collector.present.answer import Answer
 from gpuagent_collector.query.ask import Ask
 from tests.integration.compare.filled import FILLS, Fill
 from tests.integration.compare.synthetic import SyntheticStore
-from tests.support.commands import Collector, Printed, made_up
+from tests.support.commands import Collector, Printed, made_up, run_collector
 from tests.support.stores import KINDS, open_store
 
 
@@ -36,11 +35,7 @@ def collector(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 
     def run(command: str, store: Path, *arguments: str, columns: int) -> Printed:
         monkeypatch.setenv("COLUMNS", str(columns))
-        monkeypatch.setattr("sys.argv", ["collector", command, "--store", str(store), *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
+        return run_collector(capsys, command, "--store", str(store), *arguments)
 
     return run
 

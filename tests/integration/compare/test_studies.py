@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpuagent.experiment.file import read_experiment, studies
-from gpuagent_collector.cli import main
 from gpuagent_collector.cli.answer import answer_question
 from gpuagent_collector.launching.experiment_file import read_file, read_question
 from gpuagent_collector.query.reader import open_reader
@@ -35,20 +35,18 @@ def page_commands(program: str) -> list[list[str]]:
 
 @pytest.fixture
 def run(
-    filled: Callable[[Fill], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    filled: Callable[[Fill], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: Collector
 ) -> Callable[..., Printed]:
     """Run a command of `collector` on a store with all five studies, in 80 columns and in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
+    return lambda command, *words: collector(command, filled(add_studies), *words, columns=80)
 
-    def call(*words: str) -> Printed:
-        monkeypatch.setattr("sys.argv", ["collector", *words, "--store", str(filled(add_studies))])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
 
-    return call
+def one_run(path: Path, **run: Any) -> Path:
+    """Make a store with a single run."""
+    with made_up(path) as store:
+        store.run("only", store.node("spruce", "laptop"), start_seconds=0, **run)
+    return path
 
 
 @pytest.mark.parametrize("study", sorted(STUDIES))
@@ -85,9 +83,8 @@ def test_stacks_are_in_the_order_of_their_numbers(collector: Collector, tmp_path
     with made_up(path) as store:
         ended = store.next_run(store.node("lab-1", "lab"), workload="memory-limit", throughput=None, parameters={})
         for count in (6, 30):
-            for field, value in {"conv_layers": count, "fc_layers": count, "fits": 1}.items():
-                name = f"point_conv{count}_fc{count}_{field}"
-                store.rows["results"].append({**ended, "rank": 0, "name": name, "value": float(value)})
+            layers = {"conv_layers": float(count), "fc_layers": float(count), "fits": 1.0}
+            store.report(ended, {f"point_conv{count}_fc{count}_{field}": value for field, value in layers.items()})
     stacks = json.loads(collector("show", path, "--workload", "memory-limit", "--json", columns=80)[1])["stacks"]
     assert [each["conv"] for each in stacks] == [6, 30]
 
@@ -152,57 +149,39 @@ def test_an_answer_is_written_into_a_folder(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_a_study_of_one_side_ends_in_values_and_names_what_has_no_answer_yet(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "runs.duckdb"
-    with made_up(path) as store:
-        node = store.node("spruce", "laptop")
-        plain = {"counters": "none"}
-        store.run("only", node, start_seconds=0, workload="mnist", parameters=plain, experiment="containers")
-    monkeypatch.setattr("sys.argv", ["collector", "answer", "containers", "--store", str(path)])
+    path = one_run(tmp_path / "runs.duckdb", parameters={"counters": "none"}, experiment="containers")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    printed = capsys.readouterr()
-    assert not ended.value.code
-    assert "There is only one side (bare), so nothing to compare." in " ".join(printed.out.split())
-    assert "no answer yet: Kernels: Docker against bare metal: " in printed.err
-    assert "of 10 answers" in printed.err
+    code, out, err = collector("answer", path, "containers", columns=80)
+    assert code == 0
+    assert "There is only one side (bare), so nothing to compare." in " ".join(out.split())
+    assert "no answer yet: Kernels: Docker against bare metal: " in err
+    assert "of 10 answers" in err
     assert "No answer yet: " in (tmp_path / "containers-answer" / "answer.md").read_text()
 
 
 def test_without_matplotlib_there_are_tables_and_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "runs.duckdb"
-    with made_up(path) as store:
-        store.run("only", store.node("spruce", "laptop"), start_seconds=0, workload="mnist", experiment="e")
+    path = one_run(tmp_path / "runs.duckdb", experiment="e")
     file = tmp_path / "e.yaml"
     answers = "[compare --by environment, plot throughput -o a.svg, plot run_seconds -o b.svg]"
     file.write_text(f"name: e\nworkloads: [{{workload: mnist}}]\nanswer: {answers}\n")
     monkeypatch.setattr("gpuagent_collector.cli.answer.find_spec", lambda _: None)
-    monkeypatch.setattr(
-        "sys.argv", ["collector", "answer", str(file), "--output", str(tmp_path / "a"), "--store", str(path)]
-    )
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert not ended.value.code
-    assert capsys.readouterr().err.count("collector: no figures") == 1
+    code, _, err = collector("answer", path, str(file), "--output", str(tmp_path / "a"), columns=80)
+    assert (code, err.count("collector: no figures")) == (0, 1)
     assert sorted(each.suffix for each in (tmp_path / "a").iterdir()) == [".csv", ".md", ".sql", ".yaml"]
 
 
 def test_files_of_an_answer_stay_in_its_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "runs.duckdb"
-    with made_up(path) as store:
-        store.run("only", store.node("spruce", "laptop"), start_seconds=0, workload="mnist", experiment="e")
+    path = one_run(tmp_path / "runs.duckdb", experiment="e")
     file = tmp_path / "e.yaml"
     file.write_text("name: e\nworkloads: [{workload: mnist}]\nanswer: [report ../out.html]\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["collector", "answer", "e.yaml", "--store", str(path)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 1
-    assert "../out.html: files" in capsys.readouterr().err
+    code, _, err = collector("answer", path, "e.yaml", columns=80)
+    assert code == 1
+    assert "../out.html: files" in err
     assert not (tmp_path / "out.html").exists()

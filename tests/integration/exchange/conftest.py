@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.cli import main
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.exchange.sites import write_site
+from tests.support.commands import run_collector
 from tests.support.stores import on_both_kinds
 
 # Makes the name of a store that is not there yet.
@@ -41,15 +41,12 @@ def site(name_store: NameStore) -> str:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs `collector`; returns its exit code and all that it printed."""
 
     def collector(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr("sys.argv", ["collector", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out + printed.err
+        code, out, err = run_collector(capsys, *arguments)
+        return code, out + err
 
     return collector
 

@@ -1,11 +1,10 @@
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.cli import main
+from tests.support.commands import run_collector
 from tests.support.stores import make_store
 
 
@@ -29,12 +28,8 @@ def collector(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
     monkeypatch.setattr("gpuagent_collector.query.reader.DEFAULT_ADDRESS", "127.0.0.1:1")
 
     def run(*arguments: str) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["collector", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        captured = capfd.readouterr()
-        assert isinstance(end.value.code, int)
-        return Outcome(code=end.value.code, out=captured.out, err=captured.err)
+        code, out, err = run_collector(capfd, *arguments)
+        return Outcome(code=code, out=out, err=err)
 
     return run
 
