@@ -126,10 +126,16 @@ def test_gaps_and_neighbours_are_warned_of(store: SyntheticStore, gaps: list[tup
     assert "other runs were on the same node at the same time in 1 of 5 runs on alder" in said
 
 
-def test_processes_that_ended_with_their_program_and_metrics_that_were_dropped_are_warned_of(
+def test_processes_that_were_left_metrics_that_were_dropped_gaps_and_impossible_readings_are_warned_of(
     store: SyntheticStore,
 ) -> None:
     alder, birch = alternate(store)
+    # A gap without bounds, and one of another agent on the node.
+    for gap in (alder.at(5), {**birch.at(25), "session_id": 987}):
+        store.rows["gaps"].append({**gap, "reason": "rejected"})
+    power = {"quantity": "gpu_samples.power_watts", "readings": 3, "value": 4294967.295, "source": "nvml"}
+    span = {"from_time": EPOCH + timedelta(seconds=4)}
+    store.rows["impossible_readings"] += [{**alder.at(5), **span, **power}, {**birch.at(10_000), **power}]
     left = {"run_id": "first-0", "event": "left", "name": "processes", "detail": '{"processes": 2, "names": ["sh"]}'}
     thinned = {"event": "thinned", "name": "metrics", "detail": '{"every": 4, "metrics": ["loss"]}'}
     store.rows["run_events"] += [
@@ -151,13 +157,10 @@ def test_processes_that_ended_with_their_program_and_metrics_that_were_dropped_a
     assert found["left_processes"].endswith("in 1 of 5 runs on alder")
     assert found["thinned"].endswith("one in 4 is stored in 2 of 5 runs on birch")
     assert found["refused"] == "no number, in 1 of 5 runs on alder"
-
-
-def test_a_gap_without_bounds_is_warned_of_and_one_of_another_agent_on_the_node_is_not(store: SyntheticStore) -> None:
-    alder, birch = alternate(store)
-    for gap in (alder.at(5), {**birch.at(25), "session_id": 987}):
-        store.rows["gaps"].append({**gap, "reason": "rejected"})
-    assert "samples are missing in 1 of 5 runs on alder" in texts(compared(store))
+    assert "samples are missing in 1 of 5 runs on alder" in found["gaps"]
+    assert "birch" not in found["gaps"] + found["impossible_readings"]
+    assert "1 of 5 runs on alder" in found["impossible_readings"]
+    assert "3 readings of gpu_samples.power_watts (nvml)" in found["impossible_readings"]
 
 
 def test_a_session_that_reports_its_devices_twice_has_no_more_gpus(store: SyntheticStore) -> None:
@@ -247,37 +250,35 @@ def test_idle_clocks_are_no_defect(store: SyntheticStore, alder: Node) -> None:
     assert warnings_of_gpus(store) == {}
 
 
-def test_a_narrow_link_is_warned_of_with_its_lanes(store: SyntheticStore, alder: Node) -> None:
+def test_a_narrow_link_failing_memory_errors_of_the_driver_and_ways_to_measure_are_warned_of(
+    store: SyntheticStore, alder: Node
+) -> None:
     rows_of(store, alder, "session_devices")[0]["pcie_width"] = 8
-    text = "the PCIe link of a GPU is narrower than it could be in all 5 runs on alder: ×8 of ×16"
-    assert warnings_of_gpus(store) == {"narrow_link": text}
-
-
-def test_failing_memory_is_warned_of(store: SyntheticStore, alder: Node) -> None:
     repair = {"memory_repair_pending": 1, "memory_repair_failed": 1}
     store.rows["gpu_health_samples"].append({**alder.at(4, gpu=0), **repair})
+    for row in store.rows["gpu_samples"]:
+        row["power_kind"] = "instant" if row["node_id"] == alder.node_id else "average_1s"
     for number, row in enumerate(rows_of(store, alder)):
         row["ecc_errors_uncorrected"] = int(number > 20)
-    assert warnings_of_gpus(store) == {
-        "ecc_errors_uncorrected": "memory errors occurred that could not be corrected in 1 of 5 runs on alder",
-        "memory_repair_pending": "bad memory of a GPU is waiting to be replaced in 1 of 5 runs on alder",
-        "memory_repair_failed": "bad memory of a GPU could not be replaced in 1 of 5 runs on alder",
-    }
-
-
-def test_only_xid_errors_of_a_runs_own_gpus_and_time_are_reported(store: SyntheticStore, alder: Node) -> None:
     off_the_bus = {"number": 79, "words": "GPU has fallen off the bus"}
     events: list[dict[str, Any]] = [
         {**alder.at(5, gpu=0), **off_the_bus},
         {**alder.at(6, gpu=0), **off_the_bus},
         {**alder.at(6, gpu=0), "number": 999, "words": None},
+        # Of another time, and of another GPU.
         {**alder.at(2000, gpu=0), "number": 31},
         {**alder.at(5), "device_id": 4711, "number": 48},
     ]
     store.rows["gpu_events"] += [{**event, "event": "xid"} for event in events]
     assert warnings_of_gpus(store) == {
+        "narrow_link": "the PCIe link of a GPU is narrower than it could be in all 5 runs on alder: ×8 of ×16",
+        "ecc_errors_uncorrected": "memory errors occurred that could not be corrected in 1 of 5 runs on alder",
+        "memory_repair_pending": "bad memory of a GPU is waiting to be replaced in 1 of 5 runs on alder",
+        "memory_repair_failed": "bad memory of a GPU could not be replaced in 1 of 5 runs on alder",
         "xid_errors": "the driver reported errors of a GPU in 1 of 5 runs on alder: "
-        "Xid 79 (GPU has fallen off the bus), Xid 999"
+        "Xid 79 (GPU has fallen off the bus), Xid 999",
+        "energy_methods": "energy was measured in different ways on the sides: "
+        "alder: polled power; birch: polled power, averaged over 1 s",
     }
 
 
@@ -286,15 +287,6 @@ def test_an_error_of_the_gpu_of_which_a_run_had_an_instance_is_warned_of(store: 
     event = {"device_id": 4711, "event": "xid", "number": 48, "words": "ECC"}
     store.rows["gpu_events"].append({**alder.at(5), **event})
     assert warnings_of_gpus(store).keys() == {"xid_errors"}
-
-
-def test_energy_that_was_measured_in_different_ways_is_warned_of(store: SyntheticStore, alder: Node) -> None:
-    for row in store.rows["gpu_samples"]:
-        row["power_kind"] = "instant" if row["node_id"] == alder.node_id else "average_1s"
-    assert warnings_of_gpus(store) == {
-        "energy_methods": "energy was measured in different ways on the sides: "
-        "alder: polled power; birch: polled power, averaged over 1 s"
-    }
 
 
 def test_slow_first_steps_that_cost_throughput_are_a_warning_with_the_warm_up_to_give(store: SyntheticStore) -> None:
@@ -337,17 +329,3 @@ def test_one_machine_after_a_restart_in_mid_run_is_not_warned_of(store: Syntheti
         for row in store.rows["run_states"]
     ]
     assert "shared_identity" not in warnings(store)
-
-
-def test_impossible_readings_while_a_run_ran_are_warned_of_with_their_source(store: SyntheticStore) -> None:
-    alder, birch = alternate(store)
-    power = {"quantity": "gpu_samples.power_watts", "readings": 3, "value": 4294967.295}
-    span = {"from_time": EPOCH + timedelta(seconds=4)}
-    store.rows["impossible_readings"] += [
-        {**alder.at(5), **span, **power, "source": "nvml"},
-        {**birch.at(10_000), **power, "source": "nvml"},
-    ]
-    said = warnings(store)["impossible_readings"]
-    assert "1 of 5 runs on alder" in said
-    assert "birch" not in said
-    assert "3 readings of gpu_samples.power_watts (nvml)" in said
