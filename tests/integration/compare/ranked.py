@@ -28,12 +28,11 @@ def add_ranked(
     used = node.gpus[:ranks] if gpus is None else gpus
     ended = store.next_run(node, throughput=share, parameters=asked, status=status, gpus=used, **run)
     for rank in range(ranks) if status == "succeeded" else ():
-        results: list[dict[str, Any]] = [{"name": "ranks", "value": float(ranks)}]
+        store.report(ended, {"ranks": float(ranks)}, rank=rank)
         if rank:
-            results.append({"name": "throughput", "value": share, "unit": "items/s", "phase": "measure"})
+            store.report(ended, {"throughput": share}, rank=rank, unit="items/s", phase="measure")
         if communication_percents:
-            results.append({"name": "communication_share", "value": communication_percents[rank], "unit": "%"})
-        store.rows["results"] += [{**ended, "rank": rank, **result} for result in results]
+            store.report(ended, {"communication_share": communication_percents[rank]}, rank=rank, unit="%")
     return str(ended["run_id"])
 
 

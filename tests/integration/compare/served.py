@@ -17,19 +17,9 @@ def add_served(
         parameters["server"] = None
     request = {"workload": "serve-load", "experiment": "e", "repeat": repeat, "parameters": parameters}
     at = store.next_run(node, throughput=None, **request)
-    common = {**at, "rank": 0}
-    store.rows["results"].append(
-        {**common, "name": "throughput", "value": 100 * rate, "unit": "tokens/s", "phase": "measure"}
-    )
-    results = {
-        "ttft_p50_seconds": ttft / 2,
-        "ttft_p90_seconds": ttft,
-        "tpot_p90_seconds": 0.01,
-        "goodput": rate,
-        **more,
-    }
-    for name, value in results.items():
-        store.rows["results"].append({**common, "name": name, "value": value})
+    store.report(at, {"throughput": 100 * rate}, unit="tokens/s", phase="measure")
+    first = {"ttft_p50_seconds": ttft / 2, "ttft_p90_seconds": ttft}
+    store.report(at, {**first, "tpot_p90_seconds": 0.01, "goodput": rate, **more})
 
 
 def add_servers(store: SyntheticStore) -> None:

@@ -160,12 +160,8 @@ def _stacks(store: SyntheticStore, node: Node) -> None:
         for gpu in (0, 1):
             part = {"conv_layers": conv // 2, "fc_layers": fc // 2, **measured}
             figures |= {f"gpu{gpu}_{field}": value for field, value in part.items()}
-        store.rows["results"] += [
-            {**ended, "rank": 0, "name": f"{name}_{field}", "value": float(value)}
-            for field, value in figures.items()
-            if value is not None
-        ]
-    store.rows["results"].append({**ended, "rank": 0, "name": "split", "value": 2.0})
+        store.report(ended, {f"{name}_{field}": float(value) for field, value in figures.items() if value is not None})
+    store.report(ended, {"split": 2.0})
 
 
 def vm_container(store: SyntheticStore) -> None:

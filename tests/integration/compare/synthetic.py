@@ -132,19 +132,28 @@ class SyntheticStore:
         self.run(f"run-{turn}", node, start_seconds=start_seconds, **run)
         return {**node.at(start_seconds + RUN_SECONDS), "run_id": f"run-{turn}"}
 
+    def report(
+        self,
+        at: Mapping[str, Any],
+        results: Mapping[str, float | str],
+        *,
+        rank: int = 0,
+        unit: str | None = None,
+        phase: str | None = None,
+    ) -> None:
+        """Add what a rank of a run reported, by name: numbers and texts."""
+        for name, value in results.items():
+            column = "value_text" if isinstance(value, str) else "value"
+            row = {"name": name, column: value, "unit": unit, "phase": phase}
+            self.rows["results"].append({"rank": rank, **at, **row})
+
     def _results(self, at: Mapping[str, Any], end: datetime, throughput: float, texts: Mapping[str, str]) -> None:
         common = {**at, "time": end}
-        for name, value, unit, phase in (
-            ("throughput", throughput, "items/s", "measure"),
-            ("accuracy", 98.5 + self.chance.gauss(0, 0.05), "%", None),
-            ("loss", 0.05, None, None),
-            ("parameters", 1_199_882.0, None, None),
-            ("peak_memory_allocated", 3e9, "bytes", None),
-            ("threads", 8.0, None, None),
-        ):
-            self.rows["results"].append({**common, "name": name, "value": value, "unit": unit, "phase": phase})
-        for name, text in texts.items():
-            self.rows["results"].append({**common, "name": name, "value_text": text})
+        self.report(common, {"throughput": throughput}, unit="items/s", phase="measure")
+        self.report(common, {"accuracy": 98.5 + self.chance.gauss(0, 0.05)}, unit="%")
+        self.report(common, {"loss": 0.05, "parameters": 1_199_882.0})
+        self.report(common, {"peak_memory_allocated": 3e9}, unit="bytes")
+        self.report(common, {"threads": 8.0, **texts})
         begin = end - timedelta(seconds=TEARDOWN_SECONDS + MEASURE_SECONDS)
         for step in range(10):
             wall = 64 / throughput

@@ -31,6 +31,7 @@ COLLECTOR = Path(__file__).parents[3] / "collector" / "gpuagent_collector"
 
 def turns(first: Mapping[str, Any], second: Mapping[str, Any], **nodes: Any) -> Fill:
     """Return a fill of five runs on each of alder and birch."""
+
     def fill(store: SyntheticStore) -> None:
         alternate(store, first=dict(first), second=dict(second), **nodes)
 

@@ -35,8 +35,7 @@ def add_own(store: SyntheticStore, platform: str, ttft: float, **parameters: Any
     at = store.next_run(
         store.node(f"{platform}-1", platform), workload="serve-load", parameters={**OWN, **parameters}, throughput=200.0
     )
-    for name in ("ttft_p50_seconds", "ttft_p90_seconds"):
-        store.rows["results"].append({**at, "rank": 0, "name": name, "value": ttft, "unit": "s"})
+    store.report(at, dict.fromkeys(("ttft_p50_seconds", "ttft_p90_seconds"), ttft), unit="s")
 
 
 @pytest.fixture

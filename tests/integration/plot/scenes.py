@@ -51,17 +51,16 @@ def stacks(store: SyntheticStore) -> None:
     node = store.node("lab-1", "lab", gpus=["NVIDIA H200"] * 2)
     for split in (1, 2):
         ended = store.next_run(node, workload="memory-limit", throughput=None, parameters={"split": split})
-        store.rows["results"].append({**ended, "rank": 0, "name": "split", "value": float(split)})
+        store.report(ended, {"split": float(split)})
         for conv, fc in ((1, 0), (1, 1), (0, 1)):
             point = {"conv_layers": 120.0 * conv / (conv + fc), "fc_layers": 120.0 * fc / (conv + fc)}
             point |= {"step_seconds": 0.11 * split}
             if split > 1:
                 point |= {"gpu0_conv_layers": 30.0 * conv, "gpu0_fc_layers": 15.0 * fc, "gpu0_step_seconds": 0.09}
-            for name, value in point.items():
-                named = {"name": f"frontier_conv{conv}_fc{fc}_{name}", "value": value}
-                store.rows["results"].append({**ended, "rank": 0, **named})
-        for name, value in {"conv_layers": 62.0, "fc_layers": 62.0, "fits": 0.0}.items() if split == 1 else ():
-            store.rows["results"].append({**ended, "rank": 0, "name": f"point_conv62_fc62_{name}", "value": value})
+            store.report(ended, {f"frontier_conv{conv}_fc{fc}_{name}": value for name, value in point.items()})
+        if split == 1:
+            layers = {"point_conv62_fc62_conv_layers": 62.0, "point_conv62_fc62_fc_layers": 62.0}
+            store.report(ended, {**layers, "point_conv62_fc62_fits": 0.0})
 
 
 def links(store: SyntheticStore) -> None:
@@ -73,5 +72,4 @@ def links(store: SyntheticStore) -> None:
         for operation in ("all_reduce", "all_gather", "send_recv"):
             for size in (1 << power for power in range(10, 31, 3)):
                 figures[f"{operation}_{size}_bytes_bus_bytes_per_second"] = 4e11 * size / (size + 2e6) / gpus
-        for name, value in figures.items():
-            store.rows["results"].append({**ended, "rank": 0, "name": name, "value": value})
+        store.report(ended, figures)

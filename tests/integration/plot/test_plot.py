@@ -247,9 +247,7 @@ def test_roofs_and_arrows_are_explained_only_where_they_are_drawn(
     work = {"model_flops_fp32_per_step": 1e12, "model_flops_per_step": 1e12, "dram_bytes_per_step": 1e10}
     node = store.node("lab-1", "lab", gpus=["NVIDIA H200"])
     ended = store.next_run(node)
-    store.rows["results"] += [
-        {**ended, "rank": 0, "name": name, "value": value} for name, value in (roofs | work).items()
-    ]
+    store.report(ended, roofs | work)
     store.write()
     alone = words_of(plot(store, "roofline"))
     assert "none is measured" in alone
@@ -264,7 +262,7 @@ def _two_gpus(store: SyntheticStore) -> None:
     add_ranked(store, node, 2, 100.0)
     (ended,) = store.rows["run_states"][-1:]
     at = {name: ended[name] for name in ("session_id", "node_id", "run_id", "time")}
-    store.rows["results"] += [{**at, "rank": 0, "name": name, "value": value} for name, value in work.items()]
+    store.report(at, work)
     for row in [row for row in store.rows["steps"] if row["rank"] == 0]:
         store.rows["steps"].append({**row, "rank": 1, "wall_seconds": 2 * row["wall_seconds"]})
     for rank, row in enumerate(store.rows["run_devices"]):
@@ -339,9 +337,7 @@ def test_stacks_of_nearly_the_same_share_are_drawn_apart(store: SyntheticStore, 
     ended = store.next_run(store.node("lab-1", "lab"), workload="memory-limit", throughput=None, parameters={})
     for conv, fc, fits in ((61, 62, 1), (62, 61, 1), (62, 62, 0)):
         point = {"conv_layers": conv, "fc_layers": fc, "fits": fits} | ({"step_seconds": 0.11} if fits else {})
-        for name, value in point.items():
-            row = {**ended, "rank": 0, "name": f"point_conv{conv}_fc{fc}_{name}", "value": float(value)}
-            store.rows["results"].append(row)
+        store.report(ended, {f"point_conv{conv}_fc{fc}_{name}": float(value) for name, value in point.items()})
     store.write()
     _, lower = axes_of(plot(store, "split"))
     left, right = lower.get_xlim()
@@ -351,8 +347,8 @@ def test_stacks_of_nearly_the_same_share_are_drawn_apart(store: SyntheticStore, 
 def test_stacks_of_which_none_fits_have_no_axis_of_time(store: SyntheticStore, plot: Plot) -> None:
     node = store.node("lab-1", "lab")
     ended = store.next_run(node, workload="memory-limit", throughput=None, parameters={"points": "62:62"})
-    for name, value in {"conv_layers": 62.0, "fc_layers": 62.0, "fits": 0.0}.items():
-        store.rows["results"].append({**ended, "rank": 0, "name": f"point_conv62_fc62_{name}", "value": value})
+    layers = {"point_conv62_fc62_conv_layers": 62.0, "point_conv62_fc62_fc_layers": 62.0}
+    store.report(ended, {**layers, "point_conv62_fc62_fits": 0.0})
     store.write()
     (lower,) = axes_of(plot(store, "split"))
     assert xs_of(lower.lines[0]) == [50]

@@ -46,5 +46,5 @@ def add_traced(
     for rank in range(ranks):
         at = {**ended, "rank": rank}
         store.rows["op_times"] += [{**at, "steps": STEPS, **operation} for operation in operations]
-        store.rows["results"] += [{**at, "name": name, "value": value} for name, value in (results or {}).items()]
+        store.report(at, results or {})
     return str(ended["run_id"])

@@ -10,10 +10,7 @@ PRICES = Path(__file__).with_name("prices.yaml")
 
 def report(store: SyntheticStore, run_id: str, **results: float | str) -> None:
     """Add what a run's only rank reported."""
-    at = {"run_id": run_id, "rank": 0, "time": EPOCH + timedelta(seconds=RUN_SECONDS)}
-    for name, value in results.items():
-        column = "value_text" if isinstance(value, str) else "value"
-        store.rows["results"].append({**at, "name": name, column: value})
+    store.report({"run_id": run_id, "time": EPOCH + timedelta(seconds=RUN_SECONDS)}, results)
 
 
 def gke(store: SyntheticStore) -> None:

@@ -73,9 +73,8 @@ def _add(
     run_id: str = common["run_id"]
     if run.get("status", "succeeded") != "succeeded":
         return run_id
-    named = {"device": GPU if node.gpus else "cpu", **(texts or {})}
-    store.rows["results"] += [{**common, "name": name, "value_text": text} for name, text in named.items()]
-    store.rows["results"] += [{**common, "name": name, "value": value} for name, value in results.items()]
+    named: dict[str, float | str] = {"device": GPU if node.gpus else "cpu", **(texts or {}), **results}
+    store.report(common, named)
     store.rows["steps"] = [row for row in store.rows["steps"] if row["run_id"] != run_id]
     # Handing a step to a GPU takes less than the step.
     gpu = {"wall_seconds": step_seconds / 10, "gpu_seconds": step_seconds}
