@@ -68,13 +68,14 @@ def call(
 ) -> Collector:
     """Run a command of `collector` on the store that is made for it, or another, in 80 columns.
 
-    What another format or width asks of the same store is asked once, but where the SQL is to be shown.
+    What another format or width asks of the same store is asked once, unless the SQL is to be shown or a file written.
     """
     answer = AnswerCommand.call
 
     def answer_once(entry: AnswerCommand, ask: Ask, source: str, asked: dict[str, Any]) -> Answer:
         question = f"{source} {entry.function} {asked}"
-        if "--show-sql" in sys.argv or question not in _answered:
+        writes_file = entry.is_file or any(isinstance(value, Path) for value in asked.values())
+        if "--show-sql" in sys.argv or writes_file or question not in _answered:
             _answered[question] = answer(entry, ask, source, asked)
         return _answered[question]
 

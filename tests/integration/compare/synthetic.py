@@ -102,9 +102,13 @@ class SyntheticStore:
         gpus: Sequence[int] | None = None,
         texts: Mapping[str, str] | None = None,
         rank: int = 0,
+        sampled: bool = True,
         **request: Any,
     ) -> None:
-        """Add a run of one rank, or its part on this node, with phases, steps, results and, at 2 Hz, its samples."""
+        """Add a run of one rank, or its part on this node, with phases and results.
+
+        If it is sampled, with steps and, at 2 Hz, its samples too.
+        """
         start = EPOCH + timedelta(seconds=start_seconds)
         at = {"session_id": node.session_id, "node_id": node.node_id, "run_id": run_id}
         defaults = {"workload": "mnist", "environment": "bare", "interference": "none", "repeat": 1, "labels": "{}"}
@@ -122,8 +126,11 @@ class SyntheticStore:
             time = start + timedelta(seconds=seconds)
             self.rows["run_events"].append({**at, "rank": rank, "time": time, "event": "phase", "name": name})
         if throughput is not None and status == "succeeded":
-            self._results({**at, "rank": rank}, end, throughput, texts or {})
-        self._samples(node, run_id, start, cpu_percent)
+            self._results({**at, "rank": rank, "time": end}, throughput, texts or {})
+            if sampled:
+                self._steps({**at, "rank": rank}, end, throughput)
+        if sampled:
+            self._samples(node, run_id, start, cpu_percent)
 
     def next_run(self, node: Node, **run: Any) -> dict[str, Any]:
         """Add a run after those that are there; return its identity, its place and when it ended."""
@@ -147,20 +154,20 @@ class SyntheticStore:
             row = {"name": name, column: value, "unit": unit, "phase": phase}
             self.rows["results"].append({"rank": rank, **at, **row})
 
-    def _results(self, at: Mapping[str, Any], end: datetime, throughput: float, texts: Mapping[str, str]) -> None:
-        common = {**at, "time": end}
-        self.report(common, {"throughput": throughput}, unit="items/s", phase="measure")
-        self.report(common, {"accuracy": 98.5 + self.chance.gauss(0, 0.05)}, unit="%")
-        self.report(common, {"loss": 0.05, "parameters": 1_199_882.0})
-        self.report(common, {"peak_memory_allocated": 3e9}, unit="bytes")
-        self.report(common, {"threads": 8.0, **texts})
+    def _results(self, at: Mapping[str, Any], throughput: float, texts: Mapping[str, str]) -> None:
+        self.report(at, {"throughput": throughput}, unit="items/s", phase="measure")
+        self.report(at, {"accuracy": 98.5 + self.chance.gauss(0, 0.05)}, unit="%")
+        self.report(at, {"loss": 0.05, "parameters": 1_199_882.0})
+        self.report(at, {"peak_memory_allocated": 3e9}, unit="bytes")
+        self.report(at, {"threads": 8.0, **texts})
+
+    def _steps(self, at: Mapping[str, Any], end: datetime, throughput: float) -> None:
         begin = end - timedelta(seconds=TEARDOWN_SECONDS + MEASURE_SECONDS)
         for step in range(10):
             wall = 64 / throughput
             time = begin + timedelta(seconds=step + 1)
-            self.rows["steps"].append(
-                {**common, "time": time, "phase": "measure", "step": step, "wall_seconds": wall, "items": 64.0}
-            )
+            row = {"time": time, "phase": "measure", "step": step, "wall_seconds": wall, "items": 64.0}
+            self.rows["steps"].append({**at, **row})
 
     def _samples(self, node: Node, run_id: str, start: datetime, cpu_percent: float) -> None:
         for tick in range(2 * RUN_SECONDS):
@@ -243,3 +250,16 @@ def quiet_and_burning(store: SyntheticStore, *, repeats: int = 5, gpus: Sequence
                 repeat=repeat,
                 texts=texts,
             )
+
+
+def many_sides(
+    store: SyntheticStore, *, sides: int, workloads: int, repeats: int = 1, platform: str = "platform", **run: Any
+) -> None:
+    """Add so many workloads on so many platforms; not every workload ran everywhere."""
+    nodes = [store.node(f"node-{side}", f"{platform}-{side}", gpus=["NVIDIA L4"]) for side in range(sides)]
+    for repeat in range(1, repeats + 1):
+        for workload in range(workloads):
+            for side, node in enumerate(nodes):
+                if workload % 7 or side % 3 == 0:
+                    rate = 100.0 * (side + 1) + workload + repeat
+                    store.next_run(node, workload=f"workload-{workload:02}", throughput=rate, repeat=repeat, **run)

@@ -23,19 +23,6 @@ def models(store: SyntheticStore, *, repeats: int = 7) -> None:
                     store.rows["run_events"].append({**ended, **event, "time": EPOCH + timedelta(seconds=step)})
 
 
-def many(store: SyntheticStore, *, sides: int, workloads: int, repeats: int = 1) -> None:
-    """Add so many workloads on so many platforms, without samples; not every workload ran everywhere."""
-    nodes = [store.node(f"node-{side}", f"a-platform-named-{side}", gpus=["NVIDIA L4"]) for side in range(sides)]
-    for repeat in range(repeats):
-        for workload in range(workloads):
-            for side, node in enumerate(nodes):
-                if workload % 7 or side % 3 == 0:
-                    rate = 100.0 * (side + 1) + workload + repeat
-                    store.next_run(node, workload=f"workload-{workload:02}", throughput=rate, repeat=repeat + 1)
-    for table in ("host_samples", "process_samples", "gpu_samples", "steps"):
-        store.rows[table].clear()
-
-
 def ranks(store: SyntheticStore) -> None:
     """Add two models on one to eight ranks, six times each."""
     node = store.node("lab-1", "lab", gpus=["NVIDIA H200"] * 8)

@@ -19,9 +19,9 @@ from gpuagent_collector.store import Store
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.filled import FILLS, HOSTILE_FILLS, Fill
 from tests.integration.compare.ranked import add_ranked
-from tests.integration.compare.synthetic import SyntheticStore
+from tests.integration.compare.synthetic import SyntheticStore, many_sides
 from tests.integration.plot.looking import assert_clear, axes_of, words_of, xs_of, ys_of
-from tests.integration.plot.scenes import links, many, models, ranks, stacks
+from tests.integration.plot.scenes import links, models, ranks, stacks
 from tests.integration.recommend.scenes import gke
 from tests.integration.report.scenes import PRICES, everything
 from tests.support.commands import Collector, made_up
@@ -71,7 +71,7 @@ Filled = Callable[[Fill], SyntheticStore]
 
 
 def ten(store: SyntheticStore) -> None:
-    many(store, sides=10, workloads=3, repeats=6)
+    many_sides(store, sides=10, workloads=3, repeats=6, platform="a-platform-named", sampled=False)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,7 @@ from gpuagent_collector.report.chapters import CHAPTERS
 from gpuagent_collector.report.page import render
 from gpuagent_collector.report.study import Missing, Report, make_report
 from gpuagent_collector.store.retention import Retention, retain
-from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, SyntheticStore, quiet_and_burning
-from tests.integration.plot.scenes import many
+from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, SyntheticStore, many_sides, quiet_and_burning
 from tests.integration.profile.traced import add_traced, kernel, operator
 from tests.integration.report.scenes import PRICES, everything
 from tests.support.commands import Collector, made_up
@@ -155,7 +154,7 @@ def test_the_commands_and_every_statement_stand_at_the_end_and_the_guard_takes_t
 
 
 def test_of_many_workloads_and_sides_the_smaller_ones_have_values_without_ratios(store: SyntheticStore) -> None:
-    many(store, sides=10, workloads=8)
+    many_sides(store, sides=10, workloads=8, platform="a-platform-named", sampled=False)
     text = render(report_on(store), library="plotly.js")
     metrics = parse(text).by_id("metrics")
     # The largest have a table for each pair of sides, the smaller ones one of values.

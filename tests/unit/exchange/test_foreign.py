@@ -386,7 +386,7 @@ def test_statistics_that_contradict_each_other_are_refused(
     name: str, place: tuple[str, ...], change: dict[str, float]
 ) -> None:
     document = document_of(name)
-    found = document
+    found: Any = document
     for key in place:
         found = found[int(key)] if key.isdigit() else found[key]
     assert found.keys() >= change.keys()
