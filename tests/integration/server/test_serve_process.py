@@ -164,6 +164,8 @@ def test_a_second_collector_on_the_same_store_is_told_who_has_it(node: Node) -> 
         (["--listen", "127.0.0.1:0", "--token-file", "/sys/token"], 1, "cannot make the token file"),
         (["--listen", "127.0.0.1:{used}"], 1, "Address already in use; choose another address with --listen"),
         (["--listen", "127.0.0.1:0", "--http", "127.0.0.1:{used}"], 1, "choose another address with --http"),
+        (["--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"], 2, "without TLS"),
+        (["--listen", "127.0.0.1:0", "--http", "nonsense"], 2, "write HOST:PORT"),
     ],
 )
 def test_what_cannot_be_served_is_told_in_one_line(node: Node, options: list[str], code: int, words: str) -> None:

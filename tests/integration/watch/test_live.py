@@ -88,5 +88,5 @@ def test_without_a_terminal_one_snapshot_is_printed_in_any_format(filled: Node) 
     assert not any(character in done.stdout for character in "\x1b\x9b\u202e")
     assert max(map(len, lines)) <= 80
     for output_format, beginning in (("csv", '"node",'), ("markdown", "| node |"), ("json", "{")):
-        done = filled.run("collector", "watch", "--store", str(filled.store), "--format", output_format)
+        done = filled.collector("watch", "--store", str(filled.store), "--format", output_format)
         assert done.stdout.startswith(beginning)

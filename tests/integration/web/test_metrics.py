@@ -2,7 +2,6 @@ import asyncio
 import json
 import re
 import signal
-import socket
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -188,16 +187,3 @@ def test_the_collector_says_where_it_serves_and_ends_in_good_order(node: Node) -
     assert token not in log
     assert node.stop(collector, signal.SIGTERM) == 0
     assert (node.folder / "collector.log").read_text() == log
-
-
-def test_an_address_that_cannot_be_served_is_reported_in_one_line(node: Node) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        taken = f"127.0.0.1:{other.getsockname()[1]}"
-        for http, code, words in (
-            ("0.0.0.0:0", 2, "without TLS"),
-            ("nonsense", 2, "write HOST:PORT"),
-            (taken, 1, "choose another address with --http"),
-        ):
-            done = node.run("collector", "serve", "--listen", "127.0.0.1:0", "--http", http, code=code)
-            assert words in done.stderr
-            assert len(done.stderr.splitlines()) == 1
