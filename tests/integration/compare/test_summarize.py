@@ -79,25 +79,27 @@ def test_samples_of_idle_neighbours_and_of_other_times_do_not_count(store: Synth
     assert figures["gpu_idle_percent"] == 0
 
 
-@pytest.mark.parametrize(
-    ("results", "throughput"),
-    [
-        ({None: 50.0}, 50.0),
-        ({"measure": 40.0, None: 60.0}, 40.0),
-        ({None: 60.0, "measure": 40.0}, 40.0),
-        ({"warmup": 60.0}, None),
-    ],
-)
-def test_a_throughput_without_a_phase_counts_unless_one_of_the_measured_phase_exists(
-    store: SyntheticStore, results: dict[str | None, float], throughput: float | None
-) -> None:
+def test_a_throughput_without_a_phase_counts_unless_one_of_the_measured_phase_exists(store: SyntheticStore) -> None:
     node = store.node("spruce", "laptop", gpus=["NVIDIA L4"])
-    store.run("run-1", node, start_seconds=0, throughput=None)
-    at = {"session_id": node.session_id, "node_id": node.node_id, "run_id": "run-1", "rank": 0, "name": "throughput"}
-    for number, (phase, value) in enumerate(results.items()):
-        time = EPOCH + timedelta(seconds=BEFORE_MEASURE + number)
-        store.rows["results"].append({**at, "time": time, "phase": phase, "value": value})
-    assert store.figures().get("throughput") == throughput
+    reported: dict[str, dict[str | None, float]] = {
+        "without": {None: 50.0},
+        "before": {"measure": 40.0, None: 60.0},
+        "after": {None: 60.0, "measure": 40.0},
+        "warming up": {"warmup": 60.0},
+    }
+    for turn, (run_id, results) in enumerate(reported.items()):
+        store.run(run_id, node, start_seconds=100 * turn, throughput=None)
+        for number, (phase, value) in enumerate(results.items()):
+            at = {**node.at(100 * turn + BEFORE_MEASURE + number), "run_id": run_id}
+            store.report(at, {"throughput": value}, phase=phase)
+    assert figures_of_runs(store, "throughput") == {"without": 50.0, "before": 40.0, "after": 40.0}
+
+
+def figures_of_runs(store: SyntheticStore, metric: str) -> dict[str, float]:
+    """Write what was added, and return a figure of each run that has it."""
+    store.write()
+    rows = store.ask("SELECT run_id, value FROM metrics WHERE metric = ?", [metric])
+    return {row["run_id"]: row["value"] for row in rows}
 
 
 def test_a_run_without_phases_counts_from_start_to_end_and_has_no_measured_time(store: SyntheticStore) -> None:
@@ -343,25 +345,28 @@ BESIDE = {
 }
 
 
-@pytest.mark.parametrize("name", BESIDE)
-def test_samples_are_of_the_runs_machine_and_not_of_another_with_its_identity(store: SyntheticStore, name: str) -> None:
-    differs, is_same_machine = BESIDE[name]
-    node = store.node("spruce", "laptop", boot_id="boot-1", gpus=["NVIDIA L4"])
-    store.run("run-1", node, start_seconds=0)
-    store.rows["host_samples"].clear()
-    other = store.beside(node, **differs)
-    for second in range(RUN_SECONDS):
-        for one, used, watts in ((node, 10, 100.0), (other, 30, 300.0)):
-            at = one.at(second + (one is other) / 2)
-            store.rows["host_samples"].append({**at, "memory_used_bytes": used, "cpu_power_watts": watts})
-            store.gpu_sample(at, one.gpus[0], sm_active_percent=float(used))
-            gone = {"remapped_rows_uncorrectable": used, "device_id": one.gpus[0]}
-            store.rows["gpu_health_samples"].append({**at, **gone})
-    figures = store.figures()
-    assert figures["memory_used_bytes"] == pytest.approx(20 if is_same_machine else 10, abs=1)
-    assert figures["sm_active_percent"] == pytest.approx(20 if is_same_machine else 10, abs=1)
-    watts = 200.0 if is_same_machine else 100.0
-    assert figures["cpu_energy_joules"] == pytest.approx(watts * MEASURE_SECONDS, rel=0.1)
+def test_samples_are_of_the_runs_machine_and_not_of_another_with_its_identity(store: SyntheticStore) -> None:
+    for name, (differs, _) in BESIDE.items():
+        node = store.node("spruce", "laptop", boot_id="boot-1", gpus=["NVIDIA L4"])
+        store.run(name, node, start_seconds=0)
+        other = store.beside(node, **differs)
+        own = [row for row in store.rows["host_samples"] if row["node_id"] != node.node_id]
+        for second in range(RUN_SECONDS):
+            for one, used, watts in ((node, 10, 100.0), (other, 30, 300.0)):
+                at = one.at(second + (one is other) / 2)
+                own.append({**at, "memory_used_bytes": used, "cpu_power_watts": watts})
+                store.gpu_sample(at, one.gpus[0], sm_active_percent=float(used))
+                gone = {"remapped_rows_uncorrectable": used, "device_id": one.gpus[0]}
+                store.rows["gpu_health_samples"].append({**at, **gone})
+        store.rows["host_samples"] = own
+    shares = {name: 2 if is_same_machine else 1 for name, (_, is_same_machine) in BESIDE.items()}
+    for metric, alone, off in (
+        ("memory_used_bytes", 10, 1),
+        ("sm_active_percent", 10, 1),
+        ("cpu_energy_joules", 100.0 * MEASURE_SECONDS, 10.0 * MEASURE_SECONDS),
+    ):
+        expected = {name: pytest.approx(share * alone, abs=off) for name, share in shares.items()}
+        assert figures_of_runs(store, metric) == expected, metric
 
 
 def test_a_run_has_the_samples_of_all_its_sessions_and_of_all_its_nodes(store: SyntheticStore) -> None:
