@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import statistics
 import subprocess
 import sys
 import threading
@@ -13,7 +12,7 @@ from itertools import pairwise
 
 from benchmarks.agent_states import MOST_MIB, most_percent
 from benchmarks.agent_states import RATE_HZ as GOAL_RATE_HZ
-from benchmarks.figures import Figure, documented, short
+from benchmarks.figures import Figure
 from benchmarks.ingest.http import get
 from benchmarks.machine import count_gpus
 from benchmarks.watching import Use, watch
@@ -56,23 +55,14 @@ WHERE session_id = (SELECT arg_max(session_id, started_at) FROM sessions) ORDER 
 
 def measure(node: Node) -> Iterator[Figure]:
     """Yield the cost of the agent at several rates, and of its peers at theirs."""
-    beside: dict[str, list[str]] = {}
     for command in PEERS:
         if shutil.which(command[0]):
-            for figure in _peer(command):
-                name, _, what = figure.name.rpartition(": ")
-                beside.setdefault(what, []).append(f"{name} {short(statistics.median(figure.values))}")
-                yield figure
-    peers = {what: ", ".join(figures) for what, figures in beside.items()}
+            yield from _peer(command)
     for rate_hz in RATES_HZ:
-        yield from _at_rate(node, rate_hz, peers)
-    if not count_gpus():
-        for row, unit, goal in (("CPU", "% of a core", most_percent(1)), ("memory", "MiB RSS", MOST_MIB)):
-            note = f"no GPU here; one GPU: {documented('The agent on a GPU node', f'agent at 10 Hz: {row}')}"
-            yield Figure(name=f"agent at 10 Hz with a GPU: {row}", unit=unit, values=(), goal=goal, note=note)
+        yield from _at_rate(node, rate_hz)
 
 
-def _at_rate(node: Node, rate_hz: float, peers: Mapping[str, str]) -> Iterator[Figure]:
+def _at_rate(node: Node, rate_hz: float) -> Iterator[Figure]:
     process = node.start("gpuagent", "start", "--platform", "bench", "--rate", f"{rate_hz:g}", log="agent.log")
     log = node.folder / "agent.log"
     until(lambda: "sampling" in log.read_text(), "the agent's first line")
@@ -81,7 +71,7 @@ def _at_rate(node: Node, rate_hz: float, peers: Mapping[str, str]) -> Iterator[F
     name = f"agent at {rate_hz:g} Hz"
     # The goals are those of 10 Hz.
     goals = {"CPU": most_percent(count_gpus()), "memory": MOST_MIB} if rate_hz == GOAL_RATE_HZ else {}
-    yield from _figures(name, uses, f"`gpuagent start --rate {rate_hz:g}`", goals, peers)
+    yield from _figures(name, uses, f"`gpuagent start --rate {rate_hz:g}`", goals)
     yield from _lateness(node, name)
 
 
@@ -127,7 +117,7 @@ def _peer(command: Sequence[str]) -> Iterator[Figure]:
         ended.set()
         process.kill()
         process.wait()
-    yield from _figures(name, uses, "its own process", {}, {})
+    yield from _figures(name, uses, "its own process", {})
 
 
 def _scrape(ended: threading.Event) -> None:
@@ -142,21 +132,11 @@ def _watched(pid: int) -> list[Use]:
     return [watch(pid, WINDOW_SECONDS) for _ in range(WINDOWS)]
 
 
-def _figures(
-    name: str, uses: Sequence[Use], how: str, goals: Mapping[str, float], peers: Mapping[str, str]
-) -> Iterator[Figure]:
-    note = f"{how}, windows of {WINDOW_SECONDS:.0f} s"
+def _figures(name: str, uses: Sequence[Use], how: str, goals: Mapping[str, float]) -> Iterator[Figure]:
     quantities = (
-        ("CPU", "% of a core", [use.cpu_percent for use in uses]),
-        ("memory", "MiB RSS", [use.rss_mib for use in uses]),
-        ("context switches", "/s", [use.switches_per_second for use in uses]),
+        ("CPU", "% of a core", [use.cpu_percent for use in uses], f"{how}, windows of {WINDOW_SECONDS:.0f} s"),
+        ("memory", "MiB RSS", [use.rss_mib for use in uses], ""),
+        ("context switches", "/s", [use.switches_per_second for use in uses], ""),
     )
-    for what, unit, values in quantities:
-        yield Figure(
-            name=f"{name}: {what}",
-            unit=unit,
-            values=values,
-            note=note,
-            goal=goals.get(what),
-            peers=peers.get(what, ""),
-        )
+    for what, unit, values, note in quantities:
+        yield Figure(name=f"{name}: {what}", unit=unit, values=values, note=note, goal=goals.get(what))

@@ -80,6 +80,7 @@ def _state(pid: int, name: str, how: str) -> Iterator[Figure]:
         ("memory", "MiB RSS", [use.rss_mib for use in uses], MOST_MIB),
         ("context switches", "/s", [use.switches_per_second for use in uses], None),
     )
+    note = f"{how}, {gpus} GPUs, {RATE_HZ} Hz, windows of {WINDOW_SECONDS:.0f} s"
     for what, unit, values, goal in quantities:
-        note = f"{how}, {gpus} GPUs, {RATE_HZ} Hz, windows of {WINDOW_SECONDS:.0f} s"
         yield Figure(name=f"{name}: {what}", unit=unit, values=values, note=note, goal=goal)
+        note = ""  # that of the rows below it as well

@@ -1,6 +1,5 @@
 """Time and memory of answers over 10,000 runs in a store of 100 M GPU samples."""
 
-import statistics
 import subprocess
 import sys
 import time
@@ -11,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import duckdb
 
-from benchmarks.figures import Figure, short
+from benchmarks.figures import Figure
 from benchmarks.ingest.http import free_port
 from gpuagent_collector.metrics import METRICS
 from gpuagent_collector.store import Store
@@ -47,31 +46,21 @@ def measure(_node: Node | None = None) -> Iterator[Figure]:
     with TemporaryDirectory(prefix="gpuagent-bench-compare-") as folder, Node(Path(folder)) as node:
         store = node.store
         fill(str(store), SAMPLES)
-        how = f"{NODES * RUNS_A_NODE:,} runs, {SAMPLES / 1e6:.0f} M GPU samples, {store.stat().st_size / 1e9:.1f} GB"
-        alone = [timed([sys.executable, "-c", _DUCKDB_ALONE, str(store)]) for _ in range(REPEATS)]
-        seconds, mebibytes = map(statistics.median, zip(*alone, strict=True))
+        size = f"{NODES * RUNS_A_NODE:,} runs, {SAMPLES / 1e6:.0f} M GPU samples, {store.stat().st_size / 1e9:.1f} GB"
+        alone = [sys.executable, "-c", _DUCKDB_ALONE, str(store)]
+        yield from _timed("medians by DuckDB alone", alone, f"{size}; start included, highest memory")
         written = ("report", str(Path(folder) / "report.html"), "--force")
         for words in (("compare",), ("compare", "--no-series"), ("plan",), ("runs",), ("watch", "--once"), written):
-            taken = [timed([str(BIN / "collector"), *words, "--store", str(store)]) for _ in range(REPEATS)]
-            title = f"`collector {' '.join(words[:1] if words is written else words)}`"
-            compares = words[0] in {"compare", "report"}
-            yield Figure(
-                name=title,
-                unit="s",
-                values=[each for each, _ in taken],
-                note=f"{how}; start included",
-                goal=MOST_SECONDS,
-                peers=f"medians by DuckDB alone {short(seconds)} s" if compares else "",
-            )
-            yield Figure(
-                name=f"{title}: memory",
-                unit="MiB RSS",
-                values=[each for _, each in taken],
-                note="highest",
-                peers=f"medians by DuckDB alone {short(mebibytes)} MiB" if compares else "",
-            )
+            name = f"`collector {' '.join(words[:1] if words is written else words)}`"
+            yield from _timed(name, [str(BIN / "collector"), *words, "--store", str(store)], goal=MOST_SECONDS)
         yield _opening(store)
         yield _page(node)
+
+
+def _timed(name: str, command: list[str], note: str = "", goal: float | None = None) -> Iterator[Figure]:
+    taken = [timed(command) for _ in range(REPEATS)]
+    yield Figure(name=name, unit="s", values=[each for each, _ in taken], note=note, goal=goal)
+    yield Figure(name=f"{name}: memory", unit="MiB RSS", values=[each for _, each in taken])
 
 
 def _opening(store: Path) -> Figure:
