@@ -26,8 +26,8 @@ class Table:
     rows: Sequence[Sequence[str]]
 
     def markdown(self) -> str:
-        lines = [self.header, ["---", *["--:"] * (len(self.header) - 1)], *self.rows]
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        header, *rows = [f"| {' | '.join(line)} |" for line in (self.header, *self.rows)]
+        return "\n".join([header, f"|---{'|--:' * (len(self.header) - 1)}|", *rows])
 
 
 def share(count: int, trials: int) -> str:
