@@ -26,7 +26,14 @@ class Table:
     rows: Sequence[Sequence[str]]
 
     def markdown(self) -> str:
-        header, *rows = [f"| {' | '.join(line)} |" for line in (self.header, *self.rows)]
+        """Return the table, with the largest error of a column's shares in its header."""
+        columns = []
+        for name, *cells in zip(self.header, *self.rows, strict=True):
+            shares = [cell.partition(" ± ") for cell in cells]
+            errors = [float(error) for _, _, error in shares if error]
+            title = f"{name} (± {max(errors)})" if errors else name
+            columns.append([title, *(value for value, _, _ in shares)])
+        header, *rows = [f"| {' | '.join(line)} |" for line in zip(*columns, strict=True)]
         return "\n".join([header, f"|---{'|--:' * (len(self.header) - 1)}|", *rows])
 
 
