@@ -5,7 +5,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from gpuagent_collector.runs.arguments import differing_arguments, identify_command, name_commands, write_argument
+from gpuagent_collector.runs.arguments import (
+    differing_arguments,
+    find_argument,
+    identify_command,
+    name_commands,
+    write_argument,
+)
 
 TRAIN = "python train.py --learning-rate 0.001 --optimizer adamw --weight-decay 0.01 --batch-size"
 
@@ -68,6 +74,14 @@ def test_switches_and_absent_arguments_have_words_of_their_own() -> None:
         ("", (("not given",), ("not given",), ("one two",))),
         ("--x", (("1", "not given"), ("given",), ("not given",))),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("--lr", "0.1"), ("lr", "0.1"), ("--amp", "given"), ("--seed", "not given"), ("--batch-size", "128")],
+)
+def test_an_argument_has_its_value_with_hyphens_or_without(name: str, value: str) -> None:
+    assert find_argument(shlex.split("python train.py --lr 0.1 --batch-size=64 batch-size=128 --amp"), name) == value
 
 
 def test_many_commands_with_words_of_their_own_are_read_once() -> None:
