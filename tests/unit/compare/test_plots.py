@@ -6,7 +6,7 @@ from rich.text import Text
 
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
 from gpuagent_collector.runs.data import Run
-from gpuagent_collector.runs.series import CHARTS, Course, Curve, Phase, Reading
+from gpuagent_collector.runs.series import CHARTS, Course, Curve, Phase, Reading, _stretches
 
 
 def curve(*points: tuple[float, float]) -> Curve:
@@ -73,3 +73,10 @@ def test_quantities_that_some_side_sampled_are_drawn(
 
 def test_phases_are_shown_in_seconds_from_the_start_of_the_measured_phase() -> None:
     assert phase_lines([trace("none")]) == ["none  setup −2.0 measure 0.0 end 8.0 s"]
+
+
+def test_a_curve_is_interrupted_where_nothing_was_read_for_long() -> None:
+    # Two agents read in turns, half a second apart.
+    times = (0, 0.5, 2, 2.5, 4, 4.5, 60, 60.5, 62, 62.5)
+    (readings,) = curve(*((second, 1.0) for second in times))
+    assert [len(stretch) for stretch in _stretches(readings, width=0.1)] == [6, 4]
