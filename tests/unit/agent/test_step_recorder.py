@@ -1,6 +1,7 @@
 """Steps with CUDA events, which stand in for a GPU's: the device is half a millisecond behind the host."""
 
 import gc
+import json
 import sys
 import types
 import weakref
@@ -88,6 +89,19 @@ def test_short_steps_share_cuda_events_and_their_times_add_up(clock: Clock, tmp_
     assert {row["wall_seconds"] for row in rows[1:]} == {0.001}
     assert tailer.digest.steps.by_rank[0].seconds == pytest.approx(2.995)
     assert tailer.digest.results["peak_memory_allocated"] == 5
+
+
+def test_each_phase_begins_once_with_its_first_step(clock: Clock, tmp_path: Path) -> None:
+    recorder = StepRecorder(str(tmp_path), "observed")
+    for _ in range(8):
+        clock.pass_time(1)
+        recorder.end_step(4)
+    recorder.finish()
+    (path,) = tmp_path.glob("events.*.jsonl")
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    phases = [(event["name"], (event["t"] - clock.time_ns()) / 1e6) for event in events if event["event"] == "phase"]
+    # The first step has no time of its own: the warm-up begins at its end.
+    assert phases == [("setup", -8), ("warmup", -7), ("measure", -3), ("teardown", 0), ("end", 0)]
 
 
 def test_a_checkpoint_is_a_gap_whose_device_time_counts_to_no_step(clock: Clock, tmp_path: Path) -> None:
