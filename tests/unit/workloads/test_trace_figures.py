@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from gpuagent_workloads.training.trace.activity import (
     Operation,
     device_operations,
     longest,
+    operators,
     parse_activities,
     read_activities,
 )
@@ -156,12 +158,28 @@ def test_the_longest_operations_are_listed_and_sums_are_of_all() -> None:
     assert [operation.name for operation in operations if operation.kind == "memset"] == ["gemm"]
 
 
+@pytest.mark.parametrize(("on_gpu", "gpu"), [(True, (5.0, 4.0)), (False, (None, None))])
+def test_times_of_operators_are_in_seconds(on_gpu: bool, gpu: tuple[float | None, float | None]) -> None:
+    average = SimpleNamespace(
+        key="aten::mm",
+        count=2,
+        cpu_time_total=3e6,
+        self_cpu_time_total=2e6,
+        device_time_total=5e6,
+        self_device_time_total=4e6,
+        device_type=SimpleNamespace(name="CPU"),
+    )
+    (found,) = operators([average], on_gpu=on_gpu)
+    assert (found.cpu_seconds, found.cpu_self_seconds) == (3.0, 2.0)
+    assert (found.gpu_seconds, found.gpu_self_seconds) == gpu
+
+
 def test_operators_beyond_those_listed_have_only_times_that_can_be_added_up() -> None:
-    operators = [
+    many = [
         Operation(kind="operator", name=str(number), calls=1, cpu_seconds=9.0, cpu_self_seconds=0.5)
         for number in range(LISTED + 4)
     ]
-    others = longest(operators, lambda operator: operator.cpu_self_seconds or 0)[-1]
+    others = longest(many, lambda operator: operator.cpu_self_seconds or 0)[-1]
     assert (others.name, others.calls, others.cpu_self_seconds) == (OTHERS, 4, 2.0)
     assert (others.cpu_seconds, others.gpu_seconds, others.gpu_self_seconds) == (None, None, None)
 
