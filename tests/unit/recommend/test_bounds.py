@@ -68,6 +68,9 @@ def test_nothing_else_shows_a_limit(metrics: dict[str, float]) -> None:
 
 def test_launches_are_what_waits_for_data_leave_of_the_idle_time() -> None:
     assert percent(Limit.LAUNCH, {"gpu_busy_percent": 20, "data_wait_percent": 30}) == 50
+    for metrics in ({"gpu_busy_percent": 20.0}, {"gpu_busy_percent": 20.0, "data_wait_percent": 30.0}):
+        (bound,) = (bound for bound in find_bounds(metrics, NOWHERE) if bound.limit is Limit.LAUNCH)
+        assert ("waits" in bound.sign) == ("data_wait_percent" in metrics)
     assert percent(Limit.LAUNCH, {"gpu_busy_percent": 90, "data_wait_percent": 30}) == 0
 
 
