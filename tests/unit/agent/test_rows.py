@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent.sampling.rows import RecordBuffer, Row, encode_records
+from gpuagent.sampling.rows import RecordBuffer, Row, encode_records, split_rows
 from gpuagent_proto.v1.records_pb2 import Column, Records, Table
 
 INTEGERS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
@@ -105,3 +105,9 @@ def test_facts_and_reports_beyond_physical_limits_are_absent_and_counted_without
     assert records["steps"] == [{"time": 8, "wall_seconds": None, "step": -3}]
     counts = [(row["source"], row["quantity"], row["time"]) for row in records["impossible_readings"]]
     assert counts == [(None, "session_devices.power_limit_watts", 7), (None, "steps.wall_seconds", 8)]
+
+
+def test_rows_are_split_over_tables_without_loss_and_in_their_order() -> None:
+    one, two, three, four = ({"value": number} for number in range(4))
+    parts = [dict(part) for part in split_rows({"a": [one, two, three], "b": [four]}, 2)]
+    assert parts == [{"a": [one, two]}, {"a": [three], "b": [four]}]
