@@ -12,7 +12,7 @@ import psutil
 from gpuagent_collector.query.reader import open_reader
 from gpuagent_common.errors import GpuAgentError
 from tests.fault.invariants import Findings
-from tests.support.servers import Node, until
+from tests.support.servers import LIMIT_SECONDS, Node, until
 
 # Reports a step every 10 ms, and never ends by itself.
 STEPS = """
@@ -69,7 +69,7 @@ class AgentSite:
         """Kill the agent; wait until what it started has ended, which nobody tells it to."""
         started = psutil.Process(self.agent.pid).children(recursive=True)
         self.node.stop(self.agent, signal.SIGKILL)
-        _, alive = psutil.wait_procs(started, timeout=60)
+        _, alive = psutil.wait_procs(started, timeout=LIMIT_SECONDS)
         assert not alive, f"left running: {alive}"
 
     def settle(self) -> float:

@@ -12,7 +12,7 @@ import pytest
 from gpuagent.delivery.spool import Entry, Spool
 from gpuagent.sampling.rows import encode_records
 from tests.fault.agent_site import STEPS, steps_written
-from tests.support.servers import Node, until
+from tests.support.servers import LIMIT_SECONDS, Node, until
 
 pytestmark = pytest.mark.slow
 
@@ -95,7 +95,7 @@ def test_a_killed_agent_takes_its_workload_with_it_and_the_next_one_tells_how_fa
     until(lambda: node.ask("SELECT 1 FROM steps LIMIT 1"), "the first step")
     supervisors = psutil.Process(agent.pid).children()
     node.stop(agent, signal.SIGKILL)
-    psutil.wait_procs(supervisors, timeout=60)
+    psutil.wait_procs(supervisors, timeout=LIMIT_SECONDS)
     (run_directory,) = (node.folder / "spool" / "runs").iterdir()
     written = steps_written(run_directory)
     node.run("gpuagent", "run", "--", sys.executable, "-c", "pass")

@@ -7,6 +7,7 @@ import pytest
 
 from gpuagent_workloads.suite.mnist.data import make_digits
 from tests.support.servers import Node
+from tests.support.shared import SharingNode
 from tests.unit.workloads.runs import write_mnist
 
 
@@ -14,6 +15,21 @@ from tests.unit.workloads.runs import write_mnist
 def node(tmp_path: Path) -> Iterator[Node]:
     """A folder in which our commands run; whatever was started in it is stopped."""
     with Node(tmp_path) as node:
+        yield node
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A collector for the nodes of all tests."""
+    with Node(tmp_path_factory.mktemp("served")) as node:
+        node.serve()
+        yield node
+
+
+@pytest.fixture
+def sharing(tmp_path: Path, served: Node) -> Iterator[Node]:
+    """A node that delivers to the collector of all tests."""
+    with SharingNode(tmp_path, served) as node:
         yield node
 
 

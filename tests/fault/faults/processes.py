@@ -12,7 +12,7 @@ import psutil
 
 from tests.fault.agent_site import AgentSite
 from tests.fault.site import Site
-from tests.support.servers import BIN, until
+from tests.support.servers import BIN, LIMIT_SECONDS, until
 
 _SMALL_BYTES = 64 * 1024
 
@@ -77,7 +77,7 @@ def kill_agent_in_mid_run(site: AgentSite, random: Random) -> None:
     """Kill the agent; its workload ends with it, and the next agent tells how far that came."""
     run = site.start_run(random.randrange(100))
     site.kill_agent()
-    run.wait(60)
+    run.wait(LIMIT_SECONDS)
     site.start_agent()
 
 
@@ -95,7 +95,7 @@ def kill_collector_in_mid_run(site: AgentSite, random: Random) -> None:
     site.collector = site.node.serve(site.address)
     if run.poll() is None:
         run.send_signal(signal.SIGINT)
-    run.wait(60)
+    run.wait(LIMIT_SECONDS)
 
 
 _NEWER = "INSERT INTO schema_migrations VALUES (999, '0999_later.sql', now()::TIMESTAMP)"

@@ -45,48 +45,45 @@ with open(os.environ["GPUAGENT_RUN_DIR"] + "/events.0.0.jsonl", "a", buffering=1
 
 
 @pytest.mark.parametrize("with_agent", [True, False])
-def test_on_a_terminal_a_line_follows_the_run_and_a_paragraph_the_end(node: Node, with_agent: bool) -> None:
-    node.serve()
+def test_on_a_terminal_a_line_follows_the_run_and_a_paragraph_the_end(sharing: Node, with_agent: bool) -> None:
     if with_agent:
-        start_agent(node)
+        start_agent(sharing)
     terminal = FakeTerminal()
-    words = ("gpuagent", "run", "--name", "walk", "--", sys.executable, "-c", STEPS)
-    process = terminal.start(*words, environment=node.environment, folder=node.folder)
+    words = ("gpuagent", "run", "--name", "march", "--", sys.executable, "-c", STEPS)
+    process = terminal.start(*words, environment=sharing.environment, folder=sharing.folder)
     terminal.shows("begins")
     terminal.shows("steps/s")
-    (node.folder / "enough").touch()
+    (sharing.folder / "enough").touch()
     terminal.shows("succeeded in")
-    terminal.shows("collector compare --workload walk --by command")
+    terminal.shows("collector compare --workload march --by command")
     assert terminal.ended(process) == 0
 
 
-def test_without_a_terminal_there_is_no_line_of_progress(node: Node) -> None:
-    node.serve()
-    (node.folder / "enough").touch()
-    done = node.run("gpuagent", "run", "--name", "walk", "--", sys.executable, "-c", STEPS)
+def test_without_a_terminal_there_is_no_line_of_progress(sharing: Node) -> None:
+    (sharing.folder / "enough").touch()
+    done = sharing.run("gpuagent", "run", "--name", "walk", "--", sys.executable, "-c", STEPS)
     assert done.stdout == "begins\n"
     assert "\r" not in done.stderr
     assert "steps/s" not in done.stderr
-    (run,) = node.ask("SELECT workload, starts_with(run_id, 'walk-') AS is_named FROM runs")
+    (run,) = sharing.ask("SELECT workload, starts_with(run_id, 'walk-') AS is_named FROM runs")
     assert run == {"workload": "walk", "is_named": True}
-    described = node.collector("runs", "walk-").stdout
+    described = sharing.collector("runs", "walk-").stdout
     assert "succeeded in" in described
     assert "40 measured steps" in described
-    assert json.loads(node.collector("runs", "walk-", "--json").stdout)[0]["workload"] == "walk"
-    failed = node.run("gpuagent", "run", "--name", "walk", "--", "false", code=1)
+    assert json.loads(sharing.collector("runs", "walk-", "--json").stdout)[0]["workload"] == "walk"
+    failed = sharing.run("gpuagent", "run", "--name", "walk", "--", "false", code=1)
     assert "failed" in failed.stderr
-    (last,) = node.ask("SELECT run_id FROM runs WHERE status = 'failed'")
-    assert f"collector logs {last['run_id']}" in node.collector("runs", last["run_id"]).stdout
+    (last,) = sharing.ask("SELECT run_id FROM runs WHERE status = 'failed'")
+    assert f"collector logs {last['run_id']}" in sharing.collector("runs", last["run_id"]).stdout
 
 
-def test_a_result_without_a_phase_is_a_metric_and_malformed_events_are_reported(node: Node) -> None:
-    node.serve()
+def test_a_result_without_a_phase_is_a_metric_and_malformed_events_are_reported(sharing: Node) -> None:
     good = '{"t": 1, "event": "result", "name": "throughput", "value": 5}'.replace("1,", "'$(date +%s%N)',", 1)
     script = f"cd $GPUAGENT_RUN_DIR; printf '%s\\n' '{good}' nonsense 'password=hunter2' > events.0.0.jsonl"
-    done = node.run("gpuagent", "run", "--", "sh", "-c", script)
+    done = sharing.run("gpuagent", "run", "--", "sh", "-c", script)
     assert "2 lines of events" in done.stderr
-    until(lambda: node.ask("SELECT 1 FROM metrics WHERE metric = 'throughput' AND value = 5"), "the metric")
-    (detail,) = node.ask("SELECT detail FROM run_events WHERE event = 'malformed' AND name = 'total'")
+    until(lambda: sharing.ask("SELECT 1 FROM metrics WHERE metric = 'throughput' AND value = 5"), "the metric")
+    (detail,) = sharing.ask("SELECT detail FROM run_events WHERE event = 'malformed' AND name = 'total'")
     assert json.loads(detail["detail"])["lines"] == 2
 
 
@@ -104,31 +101,31 @@ def test_without_a_collector_the_run_works_and_the_next_agent_delivers_it(node: 
     assert node.ask("SELECT count(DISTINCT session_id) AS sessions FROM host_samples") == [{"sessions": 2}]
 
 
-def test_a_running_agent_serves_commands_and_refuses_what_contradicts_it(node: Node) -> None:
-    node.serve()
-    start_agent(node)
-    refused = node.run("gpuagent", "run", "--platform", "elsewhere", "--", *QUIET, code=2)
+def test_a_running_agent_serves_commands_and_refuses_what_contradicts_it(sharing: Node, served: Node) -> None:
+    start_agent(sharing)
+    refused = sharing.run("gpuagent", "run", "--platform", "elsewhere", "--", *QUIET, code=2)
     assert "samples as platform 'here'" in refused.stderr
-    refused = node.run("gpuagent", "start", code=1)
+    refused = sharing.run("gpuagent", "start", code=1)
     assert "another agent" in refused.stderr
-    assert "ignores --rate" in node.run("gpuagent", "run", "--rate", "5", "--", *QUIET).stderr
-    until(lambda: node.ask("SELECT 1 FROM runs WHERE status = 'succeeded'"), "the run's end")
-    assert node.ask("SELECT count(*) AS sessions FROM sessions") == [{"sessions": 1}]
-    assert json.loads(node.run("gpuagent", "info", "--json").stdout)["agent"]["connected"] is True
+    assert "ignores --rate" in sharing.run("gpuagent", "run", "--rate", "5", "--", *QUIET).stderr
+    until(lambda: sharing.ask("SELECT 1 FROM runs WHERE status = 'succeeded'"), "the run's end")
+    assert sharing.ask("SELECT count(*) AS sessions FROM sessions") == [{"sessions": 1}]
+    assert json.loads(sharing.run("gpuagent", "info", "--json").stdout)["agent"]["connected"] is True
 
-    tools, elsewhere = node.folder / "tools", node.folder / "elsewhere"
+    tools, elsewhere = sharing.folder / "tools", sharing.folder / "elsewhere"
     for folder, name in ((tools, "mine"), (elsewhere, "ours")):
         folder.mkdir()
         (folder / name).write_text('#!/bin/sh\necho "$OMP_NUM_THREADS $PWD ${GPUAGENT_RUN_DIR##*/}"\n')
         (folder / name).chmod(0o700)
     secret, path = "a-value-of-the-caller", f"{tools}:{os.environ['PATH']}"
-    node.environment |= {"OMP_NUM_THREADS": "1", "PATH": path, "MINE": secret, "GPUAGENT_RUN_DIR": "/elsewhere"}
+    sharing.environment |= {"OMP_NUM_THREADS": "1", "PATH": path, "MINE": secret, "GPUAGENT_RUN_DIR": "/elsewhere"}
     for program in ("mine", "./ours"):
-        threads, started_in, run = node.run("gpuagent", "run", "--", program, folder=elsewhere).stdout.split()
+        threads, started_in, run = sharing.run("gpuagent", "run", "--", program, folder=elsewhere).stdout.split()
         assert (threads, started_in) == ("1", str(elsewhere))
         assert run.startswith(program.removeprefix("./"))
-    until(lambda: len(node.ask("SELECT 1 FROM runs WHERE status = 'succeeded'")) == 3, "all ends")
-    assert not [path for path in node.folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+    until(lambda: len(sharing.ask("SELECT 1 FROM runs WHERE status = 'succeeded'")) == 3, "all ends")
+    written = [path for node in (sharing, served) for path in node.folder.rglob("*") if path.is_file()]
+    assert not [path for path in written if secret.encode() in path.read_bytes()]
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
@@ -218,15 +215,14 @@ def test_an_agent_that_ends_in_order_says_goodbye_last(node: Node, number: signa
 
 
 @pytest.mark.parametrize("with_agent", [True, False])
-def test_ctrl_c_cancels_the_run_and_leaves_no_process(node: Node, with_agent: bool) -> None:
-    node.serve()
+def test_ctrl_c_cancels_the_run_and_leaves_no_process(sharing: Node, with_agent: bool) -> None:
     if with_agent:
-        start_agent(node)
-    process = node.start("gpuagent", "run", "--with", "cpu-burn", "--", *ENDLESS, log="run.log")
-    until(lambda: "up" in (node.folder / "run.log").read_text(), "the program's output")
+        start_agent(sharing)
+    process = sharing.start("gpuagent", "run", "--with", "cpu-burn", "--", *ENDLESS, log="run.log")
+    until(lambda: "up" in (sharing.folder / "run.log").read_text(), "the program's output")
     started = {child.pid for child in psutil.Process().children(recursive=True)}
-    assert node.stop(process, signal.SIGINT) == 130
-    until(lambda: node.ask("SELECT 1 FROM runs WHERE status = 'cancelled'"), "the run's end")
+    assert sharing.stop(process, signal.SIGINT) == 130
+    until(lambda: sharing.ask("SELECT 1 FROM runs WHERE status = 'cancelled'"), "the run's end")
     left = [psutil.Process(pid).cmdline() for pid in started if psutil.pid_exists(pid)]
     assert not [command for command in left if "time.sleep(600)" in " ".join(command) or "cpu-burn" in command]
 
@@ -235,23 +231,21 @@ def test_ctrl_c_cancels_the_run_and_leaves_no_process(node: Node, with_agent: bo
     ("command", "said", "code"), [(("start",), "sampling", 0), (("run", "--", *ENDLESS), "up", 130)]
 )
 def test_a_suspended_command_ends_once_it_is_continued(
-    node: Node, command: tuple[str, ...], said: str, code: int
+    sharing: Node, command: tuple[str, ...], said: str, code: int
 ) -> None:
-    node.serve()
-    process = node.start("gpuagent", *command, log="agent.log")
-    until(lambda: said in (node.folder / "agent.log").read_text(), "its first line")
+    process = sharing.start("gpuagent", *command, log="agent.log")
+    until(lambda: said in (sharing.folder / "agent.log").read_text(), "its first line")
     process.send_signal(signal.SIGSTOP)
     process.send_signal(signal.SIGTERM)
-    assert node.stop(process, signal.SIGCONT) == code
+    assert sharing.stop(process, signal.SIGCONT) == code
 
 
 @pytest.mark.parametrize(
     ("program", "code"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 15)", 143)]
 )
-def test_the_exit_code_is_that_of_the_workload(node: Node, program: str, code: int) -> None:
-    node.serve()
-    node.run("gpuagent", "run", "--", sys.executable, "-c", program, code=code)
-    assert node.ask("SELECT status FROM runs") == [{"status": "failed"}]
+def test_the_exit_code_is_that_of_the_workload(sharing: Node, program: str, code: int) -> None:
+    sharing.run("gpuagent", "run", "--", sys.executable, "-c", program, code=code)
+    assert sharing.ask("SELECT status FROM runs") == [{"status": "failed"}]
 
 
 MISUSE: list[tuple[list[str], str]] = [
@@ -299,19 +293,18 @@ def test_a_locale_that_is_not_utf_8_ends_no_command(node: Node) -> None:
     assert all(len(line) < 80 for line in lines)
 
 
-def test_a_wrong_token_is_reported_and_no_data_is_lost(node: Node) -> None:
-    node.serve()
-    wrong = node.folder / "wrong-token"
+def test_a_wrong_token_is_reported_and_no_data_is_lost(sharing: Node) -> None:
+    wrong = sharing.folder / "wrong-token"
     wrong.write_text("not the token")
     wrong.chmod(0o600)
     # Several attempts may be needed: gRPC now and then loses the reason of a refusal.
-    report = node.folder / "run.log"
+    report = sharing.folder / "run.log"
     waits = ("sh", "-c", f"until grep -q 'does not accept the token' '{report}'; do sleep 0.1; done")
-    process = node.start("gpuagent", "run", "--token-file", str(wrong), "--", *waits, log="run.log")
+    process = sharing.start("gpuagent", "run", "--token-file", str(wrong), "--", *waits, log="run.log")
     assert process.wait(LIMIT_SECONDS) == 0
     assert "messages wait" in report.read_text()
-    node.run("gpuagent", "run", "--", *QUIET)
-    assert node.ask("SELECT count(*) AS runs FROM runs") == [{"runs": 2}]
+    sharing.run("gpuagent", "run", "--", *QUIET)
+    assert sharing.ask("SELECT count(*) AS runs FROM runs") == [{"runs": 2}]
 
 
 MNIST = ("mnist", "--device", "cpu", "--threads", "1", "--batch-size", "4", "--steps", "3", "--warmup", "1", "--data")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.servers import Node, until
+from tests.support.servers import LIMIT_SECONDS, Node, until
 
 pytestmark = pytest.mark.slow
 
@@ -168,6 +168,6 @@ def test_an_experiment_goes_on_by_itself_when_the_command_whose_agent_it_uses_en
     process = node.start("gpuagent", "experiment", "run", str(written(node)), log="study.log")
     until(lambda: node.ask("SELECT 1 FROM runs WHERE experiment = 'study'"), "the experiment's run to wait")
     node.stop(other, signal.SIGKILL)
-    assert process.wait(300) == 0
+    assert process.wait(LIMIT_SECONDS) == 0
     assert "has ended; another" in (node.folder / "study.log").read_text()
     assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]

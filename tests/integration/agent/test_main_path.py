@@ -11,27 +11,25 @@ from tests.support.servers import Node
 QUIET = (sys.executable, "-c", "print('hello')")
 
 
-def test_a_command_becomes_a_stored_run_with_samples(node: Node) -> None:
-    node.serve()
-    done = node.run("gpuagent", "run", "--platform", "here", "--label", "k=v", "--", *QUIET)
+def test_a_command_becomes_a_stored_run_with_samples(sharing: Node) -> None:
+    done = sharing.run("gpuagent", "run", "--platform", "here", "--label", "k=v", "--", *QUIET)
     assert done.stdout == "hello\n"
     assert "stored by the" in done.stderr
     columns = "platform, status, exit_code, environment, interference, labels->>'k' AS k"
-    (run,) = node.ask(f"SELECT {columns} FROM runs")
+    (run,) = sharing.ask(f"SELECT {columns} FROM runs")
     assert list(run.values()) == ["here", "succeeded", 0, "bare", "none", "v"]
-    (counts,) = node.ask("SELECT count(*) AS rows, min(memory_total_bytes) AS memory FROM host_samples")
+    (counts,) = sharing.ask("SELECT count(*) AS rows, min(memory_total_bytes) AS memory FROM host_samples")
     assert counts["rows"]
     assert counts["memory"] == psutil.virtual_memory().total
 
 
-def test_a_built_in_workload_reports_steps_and_results(node: Node, digits: Path) -> None:
-    node.serve()
+def test_a_built_in_workload_reports_steps_and_results(sharing: Node, digits: Path) -> None:
     short = ("--steps", "3", "--warmup", "1", "--data", str(digits))
-    done = node.run("gpuagent", "run", "mnist", *short, "--json")
+    done = sharing.run("gpuagent", "run", "mnist", *short, "--json")
     (run,) = json.loads(done.stdout)
     assert (run["status"], run["results"]["parameters"]) == ("succeeded", 1_199_882)
     measured = "phase = 'measure' AND wall_seconds > 0"
-    steps = node.ask(f"SELECT run_id, count(*) AS steps FROM steps WHERE {measured} GROUP BY ALL")
+    steps = sharing.ask(f"SELECT run_id, count(*) AS steps FROM steps WHERE {measured} GROUP BY ALL")
     assert steps == [{"run_id": run["run_id"], "steps": 3}]
 
 

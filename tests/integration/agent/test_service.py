@@ -170,11 +170,10 @@ def test_without_a_collector_it_is_alive_and_not_ready_and_reports_its_backlog(n
     assert node.stop(process, signal.SIGINT) == 0
 
 
-def test_an_invalid_or_occupied_address_is_one_clear_error(node: Node) -> None:
-    assert "HOST:PORT" in node.run("gpuagent", "start", "--metrics", "9465", code=2).stderr
-    node.serve()
-    taken = node.environment["GPUAGENT_COLLECTOR"]
-    assert f"cannot listen on {taken}" in node.run("gpuagent", "start", "--metrics", taken, code=1).stderr
+def test_an_invalid_or_occupied_address_is_one_clear_error(sharing: Node) -> None:
+    assert "HOST:PORT" in sharing.run("gpuagent", "start", "--metrics", "9465", code=2).stderr
+    taken = sharing.environment["GPUAGENT_COLLECTOR"]
+    assert f"cannot listen on {taken}" in sharing.run("gpuagent", "start", "--metrics", taken, code=1).stderr
 
 
 def test_an_agent_without_flushes_for_too_long_is_dead() -> None:

@@ -28,7 +28,7 @@ from gpuagent_proto.v1.telemetry_service_pb2_grpc import (
     TelemetryServiceServicer,
     add_TelemetryServiceServicer_to_server,
 )
-from tests.support.servers import until
+from tests.support.servers import LIMIT_SECONDS, until
 
 Requests = Iterator[telemetry.AgentMessage]
 Replies = Iterator[telemetry.CollectorMessage]
@@ -199,7 +199,7 @@ def test_a_hello_lists_every_session_that_has_messages(tmp_path: Path) -> None:
     before.append([Entry(records=b"old", droppable=True, from_unix_nano=0, to_unix_nano=1)])
     before.close()
     with delivery(tmp_path, acknowledge_all) as (agent, collector):
-        hello = collector.hellos.get(timeout=60)
+        hello = collector.hellos.get(timeout=LIMIT_SECONDS)
         assert [(session.session_uuid, session.node_uuid) for session in hello.sessions] == [
             (before.session.session_uuid, "another node"),
             (agent.spool.session.session_uuid, "n"),
@@ -242,10 +242,10 @@ def test_launches_cancels_and_paces_are_obeyed(tmp_path: Path) -> None:
                 replies.put(message.launch_reply)
 
     with delivery(tmp_path, script) as (agent, _):
-        accepted, refused = replies.get(timeout=60), replies.get(timeout=60)
+        accepted, refused = replies.get(timeout=LIMIT_SECONDS), replies.get(timeout=LIMIT_SECONDS)
         assert (accepted.launch_id, list(accepted.run_ids), accepted.refusal) == ("mnist", ["run-1"], "")
         assert (refused.launch_id, list(refused.run_ids), refused.refusal) == ("unknown", [], "no such workload")
-        assert agent.cancelled.get(timeout=60) == "run-1"
+        assert agent.cancelled.get(timeout=LIMIT_SECONDS) == "run-1"
         # A collector that knows no other pace for idle nodes sends none.
         until(lambda: agent.paces == [(1.0, 1.0), (2.0, 5.0)], "both paces")
 
@@ -304,7 +304,7 @@ def test_the_trouble_of_a_connection_ends_with_it(tmp_path: Path) -> None:
 
     def says_nothing(_requests: Requests, _context: grpc.ServicerContext) -> Replies:
         yield welcome()
-        is_over.wait(60)
+        is_over.wait(LIMIT_SECONDS)
 
     with delivery(tmp_path, has_trouble, says_nothing) as (agent, _):
         until(lambda: seen and agent.uplink.connected and not agent.uplink.trouble, "a connection without trouble")

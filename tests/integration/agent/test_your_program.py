@@ -16,27 +16,25 @@ for step in range(30):
 """
 
 
-def test_what_a_program_prints_becomes_its_throughput_and_its_loss(tmp_path: Path) -> None:
+def test_what_a_program_prints_becomes_its_throughput_and_its_loss(sharing: Node, tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(PROGRAM)
-    with Node(tmp_path) as node:
-        node.serve()
-        done = node.run("gpuagent", "run", "--items-per-step", "4", "--", sys.executable, str(program), "0.06")
-        assert re.search(r"measured steps of \S+ ms \(pattern nanogpt\)", done.stderr)
-        (throughput,) = until(
-            lambda: node.ask("SELECT value, unit FROM metrics WHERE metric = 'throughput'"), "the run's figures"
-        )
-        assert 0 < throughput["value"] < 4 / 0.06
-        steps = node.ask("SELECT phase, step, items FROM steps ORDER BY step")
-        assert {step["phase"] for step in steps} == {"warmup", "measure"}
-        assert {step["items"] for step in steps} == {4.0}
-        assert node.ask("SELECT name FROM run_events WHERE event = 'found'") == [{"name": "pattern nanogpt"}]
-        assert node.ask("SELECT value FROM metrics WHERE metric = 'loss'") == [{"value": 2.71}]
-        (run,) = node.ask("SELECT run_id FROM runs")
-        paragraph = node.collector("runs", run["run_id"]).stdout
-        assert " (pattern nanogpt), " in " ".join(paragraph.split())
-        done = node.run("gpuagent", "run", "--pattern", "step {step}", "--", "echo", "iteration 1")
-        assert "fewer than three" in done.stderr
+    done = sharing.run("gpuagent", "run", "--items-per-step", "4", "--", sys.executable, str(program), "0.06")
+    assert re.search(r"measured steps of \S+ ms \(pattern nanogpt\)", done.stderr)
+    (throughput,) = until(
+        lambda: sharing.ask("SELECT value, unit FROM metrics WHERE metric = 'throughput'"), "the run's figures"
+    )
+    assert 0 < throughput["value"] < 4 / 0.06
+    steps = sharing.ask("SELECT phase, step, items FROM steps ORDER BY step")
+    assert {step["phase"] for step in steps} == {"warmup", "measure"}
+    assert {step["items"] for step in steps} == {4.0}
+    assert sharing.ask("SELECT name FROM run_events WHERE event = 'found'") == [{"name": "pattern nanogpt"}]
+    assert sharing.ask("SELECT value FROM metrics WHERE metric = 'loss'") == [{"value": 2.71}]
+    (run,) = sharing.ask("SELECT run_id FROM runs")
+    paragraph = sharing.collector("runs", run["run_id"]).stdout
+    assert " (pattern nanogpt), " in " ".join(paragraph.split())
+    done = sharing.run("gpuagent", "run", "--pattern", "step {step}", "--", "echo", "iteration 1")
+    assert "fewer than three" in done.stderr
 
 
 def test_the_log_of_a_run_becomes_its_steps(tmp_path: Path) -> None:

@@ -16,6 +16,12 @@ from tests.support.servers import BIN, Node, until
 
 pytestmark = pytest.mark.slow
 
+
+@pytest.fixture
+def node(sharing: Node) -> Node:
+    return sharing
+
+
 RECIPE = """
 Bootstrap: docker
 From: anything
@@ -85,7 +91,6 @@ WHERE run_id IS NOT NULL AND path LIKE '%apptainer%'
 def test_a_limited_program_is_sampled_in_its_group_which_goes_with_it(node: Node, runtime: Runtime) -> None:
     if os.getuid() != 0:
         pytest.skip("Apptainer limits a user's programs by systemd only; run as root")
-    node.serve()
     limits = ("--cpus", "0.5", "--memory", "256M")
     run = node.start("gpuagent", "run", "--environment", runtime.environment, *limits, "--", "sleep", "600", log="log")
     until(lambda: node.ask(LIMITED) == [{"cpus": 0.5, "bytes": 256 * 2**20}], "a sample of both limits")
@@ -114,7 +119,6 @@ def test_a_user_who_is_not_root_runs_images_and_is_refused_limits_before_the_run
 @on("apptainer")
 def test_a_users_program_is_sampled_and_an_interrupt_or_a_killed_agent_ends_it(node: Node, runtime: Runtime) -> None:
     as_user = [found("unshare"), "--user", "--map-user=1000", "--map-group=1000"] if os.getuid() == 0 else []
-    node.serve()
     marker = f"import time; time.sleep(600)  # {node.folder}"
 
     def programs() -> list[int]:

@@ -13,9 +13,15 @@ import pytest
 
 from gpuagent.facts import Surroundings, collect_node_facts
 from tests.support.containers import Runtime, on
-from tests.support.servers import Node, until
+from tests.support.servers import LIMIT_SECONDS, Node, until
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def node(sharing: Node) -> Node:
+    return sharing
+
 
 LOOK = """
 import os, sys
@@ -24,8 +30,9 @@ open(directory + "/mine", "w").close()
 print(os.getuid(), os.path.exists("/bin/busybox"), os.getcwd(), flush=True)
 sys.exit(3)
 """
-HOLD = """
-import os, time
+# Its text names who runs these tests: others may run them on the same machine.
+HOLD = f"""
+import os, time  # for process {os.getpid()}
 block = bytearray(os.urandom(1 << 20)) * 200
 print("holds 200 MB", flush=True)
 time.sleep(600)
@@ -57,7 +64,6 @@ def holders() -> list[int]:
 
 @on("docker", "podman", "charliecloud", "apptainer", "singularity")
 def test_a_command_runs_in_the_image_as_the_agents_user(node: Node, runtime: Runtime) -> None:
-    node.serve()
     done = node.run("gpuagent", "run", "--environment", runtime.environment, "--", "python3", "-c", LOOK, code=3)
     assert done.stdout == f"{os.getuid()} True {node.folder}\n"
     assert "exit code 3" in done.stderr
@@ -99,7 +105,6 @@ def test_a_killed_agent_takes_its_container_with_it(node: Node, runtime: Runtime
 
 @on("docker", "podman", "charliecloud", "apptainer", "slurm", "slurm+apptainer")
 def test_the_samples_of_a_container_belong_to_its_run_and_an_interrupt_ends_it(node: Node, runtime: Runtime) -> None:
-    node.serve()
     agent = start(node, runtime)
     enough = "SELECT processes, anonymous_bytes FROM process_samples WHERE anonymous_bytes > 200000000 LIMIT 1"
     (row,) = until(lambda: node.ask(enough), "a sample of the container's processes")
@@ -109,20 +114,19 @@ def test_the_samples_of_a_container_belong_to_its_run_and_an_interrupt_ends_it(n
     if runtime.environment.startswith(("docker", "podman")):  # Slurm's steps have one by its cgroup plug-in only
         until(lambda: node.ask(group), "a sample of the container's control group")
     agent.send_signal(signal.SIGINT)
-    agent.wait(60)
+    agent.wait(LIMIT_SECONDS)
     assert (runtime.containers(), holders()) == ([], [])
 
 
 @on("docker", "podman", "apptainer")
 def test_a_container_that_exceeds_its_memory_limit_has_that_reason(node: Node, runtime: Runtime) -> None:
-    node.serve()
     # It begins when its processes are sampled.
     hold = f"import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\n{HOLD}"
     program = ("--environment", runtime.environment, "--memory", "64M", "--", "python3", "-c", hold)
     process = node.start("gpuagent", "run", *program, log="run.log")
     until(lambda: node.ask("SELECT 1 FROM process_samples WHERE run_id IS NOT NULL LIMIT 1"), "a sample of it")
     (node.folder / "go").touch()
-    assert process.wait(60) == 137
+    assert process.wait(LIMIT_SECONDS) == 137
     assert "memory limit (64M)" in (node.folder / "run.log").read_text()
     # The reason is a likely one where the program exceeds the limit at once.
     at_once = run(node, runtime, "--memory", "64M", "--", "python3", "-c", HOLD, code=137)
@@ -179,7 +183,6 @@ def test_an_agent_inside_detects_every_layer(node: Node, runtime: Runtime, expec
 
 @on("podman", "charliecloud", "apptainer")
 def test_a_neighbour_is_in_the_same_image_and_reports_its_load(node: Node, runtime: Runtime) -> None:
-    node.serve()
     node.run("gpuagent", "run", "--environment", runtime.environment, "--with", "cpu-burn", "--", "true")
     (beside,) = node.ask("SELECT name, detail FROM run_events WHERE event = 'interference'")
     assert beside["name"] == "cpu-burn"
@@ -218,7 +221,6 @@ WHERE run_id IS NOT NULL AND cpu_limit_cores IS NOT NULL ORDER BY time DESC LIMI
 
 @on("docker", "podman")
 def test_a_container_may_use_so_much_and_more_from_when_it_is_changed(node: Node, runtime: Runtime) -> None:
-    node.serve()
     options = ("--cpus", "0.5", "--memory", "256M", "--change", "cpus=1@3s")
     program = ("python3", "-c", WAIT_FOR_MORE)
     run = node.start("gpuagent", "run", "--environment", runtime.environment, *options, "--", *program, log="run.log")

@@ -13,6 +13,12 @@ from tests.support.servers import Node
 
 pytestmark = pytest.mark.slow
 
+
+@pytest.fixture
+def node(sharing: Node) -> Node:
+    return sharing
+
+
 # It notes its own first and last moment.
 PROGRAM = """
 import json, os, time
@@ -39,7 +45,6 @@ def stand_in_front(client: str, folder: Path) -> Path:
 
 @on("docker", "podman", "charliecloud", "slurm")
 def test_a_run_lasts_as_long_as_its_program(node: Node, runtime: Runtime, tmp_path: Path) -> None:
-    node.serve()
     name = runtime.environment.partition(":")[0]
     variable = f"GPUAGENT_{name.upper()}"
     if variable in node.environment:

@@ -14,6 +14,12 @@ from tests.support.servers import Node, until
 
 pytestmark = pytest.mark.slow
 
+
+@pytest.fixture
+def node(sharing: Node) -> Node:
+    return sharing
+
+
 RECIPE = """
 FROM base
 ARG BUILD=none
@@ -62,7 +68,6 @@ def images(runtime: Runtime) -> list[str]:
 
 @on("docker", "podman", "charliecloud")
 def test_a_built_image_runs_and_its_build_time_is_recorded_with_the_run(node: Node, environment: str) -> None:
-    node.serve()
     build = node.run("gpuagent", "image", "build", environment, "--recipe", recipe(node, environment), "--json")
     made = json.loads(build.stdout)
     assert "gpuagent-0.1.0-py3-none-any.whl" in build.stderr

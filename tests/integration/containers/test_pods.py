@@ -15,7 +15,7 @@ from gpuagent_collector.trust.serving import CertificateFolder
 from tests.support.containers import IMAGE, PACKAGES, REPOSITORY, Runtime, short_folder
 from tests.support.manifests import Container, containers
 from tests.support.pods import FOLDERS, LOOPBACK, Pod
-from tests.support.servers import until
+from tests.support.servers import LIMIT_SECONDS, until
 
 pytestmark = [pytest.mark.needs("kubectl")]
 
@@ -61,7 +61,7 @@ class Engine:
     def stop(self, name: str, process: "subprocess.Popen[str]") -> int:
         """End one as kubelet does, by SIGTERM; return its exit code."""
         self._call("kill", "--signal=TERM", name)
-        return process.wait(timeout=60)
+        return process.wait(timeout=LIMIT_SECONDS)
 
     def _call(self, *words: str) -> str:
         return subprocess.run([*self._client, *words], capture_output=True, text=True, check=True).stdout

@@ -12,7 +12,7 @@ import pytest
 
 from deploy.kubernetes.cluster import troubles
 from tests.support.manifests import KUBERNETES
-from tests.support.servers import BIN
+from tests.support.servers import BIN, LIMIT_SECONDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("kubectl", "make")]
 
@@ -74,7 +74,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
         command = ["make", "--silent", f"BIN={BIN}", *words]
         place: dict[str, Any] = {"cwd": ROOT, "env": {**os.environ, **({"PATH": path} if path else {})}}
         quiet: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
-        return subprocess.run(command, **place, **quiet, timeout=100, check=False)
+        return subprocess.run(command, **place, **quiet, timeout=LIMIT_SECONDS, check=False)
 
     return run
 

@@ -1,6 +1,6 @@
 """`gpuagent run` as a pod's own program: its spool goes with the pod, so it waits until everything is delivered."""
 
-from tests.support.servers import Node, until
+from tests.support.servers import LIMIT_SECONDS, Node, until
 
 
 def test_a_run_waits_for_a_collector_that_only_comes_later(node: Node) -> None:
@@ -10,7 +10,7 @@ def test_a_run_waits_for_a_collector_that_only_comes_later(node: Node) -> None:
     run = node.start("gpuagent", "run", "--deliver-within", "60", "--", "true", log="run.log")
     until(lambda: "collector serve" in (node.folder / "run.log").read_text(), "the word that nobody answers")
     node.serve(listen=node.environment["GPUAGENT_COLLECTOR"])
-    assert run.wait(timeout=60) == 0
+    assert run.wait(timeout=LIMIT_SECONDS) == 0
     assert "stored by the" in (node.folder / "run.log").read_text()
 
 

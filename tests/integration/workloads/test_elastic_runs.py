@@ -11,7 +11,15 @@ import pytest
 
 from gpuagent_workloads.training.restarts import Attempt, read_log
 from tests.support.servers import until
-from tests.unit.workloads.runs import environment_with, of_kind, phases_of, read_events, results_of, workloads_command
+from tests.unit.workloads.runs import (
+    assert_gone,
+    environment_with,
+    of_kind,
+    phases_of,
+    read_events,
+    results_of,
+    workloads_command,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -78,10 +86,13 @@ def test_a_node_that_joins_in_mid_run_makes_the_world_larger(tmp_path: Path, dig
         wait_until(lambda attempts: any(attempt.last >= 5 for attempt in attempts), shared / "steps.log")
         second = start()
         wait_until(lambda attempts: len(attempts) > 1 and len(attempts[1].done) >= 5, shared / "steps.log")
+        ranks = [rank for node in (first, second) for rank in psutil.Process(node.pid).children()]
         for node in (first, second):
             node.send_signal(signal.SIGTERM)
         errors = [node.communicate()[1] for node in (first, second)]
     assert [node.returncode for node in (first, second)] == [143, 143], errors
+    assert len(ranks) >= 2
+    assert_gone(ranks)
     alone, together = read_log(shared / "steps.log")[:2]
     assert (alone.ranks, together.ranks) == (1, 2)
     # Only work since the last checkpoint is repeated; the last one may lack its line in the log.

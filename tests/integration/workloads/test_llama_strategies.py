@@ -108,6 +108,7 @@ def test_two_ranks_have_the_losses_of_one_on_the_same_global_batches(
     assert abs(alone[-1] - alone[0]) > 10 * TOLERANCES["fp32"] * alone[0]
 
 
+@pytest.mark.usefixtures("forked_ranks")
 def test_a_tensor_parallel_run_reports_its_share_and_the_loss_of_one_rank(tmp_path: Path) -> None:
     small = {"model": "tiny", "context": 16, "device": "cpu", "threads": 1, "warmup": 1, "steps": 3}
     arguments = [f"--{name}={value}" for name, value in small.items()]

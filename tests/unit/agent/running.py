@@ -15,6 +15,7 @@ from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_proto.v1.records_pb2 import Records, Table
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 from tests.support.parts import make_runner
+from tests.support.servers import LIMIT_SECONDS
 
 REPORT = """
 import json, os, sys, time
@@ -72,7 +73,7 @@ class Node:
         return found
 
     def until(self, status: str) -> RunUpdate:
-        while (update := self.updates.get(timeout=60)).status != status:
+        while (update := self.updates.get(timeout=LIMIT_SECONDS)).status != status:
             pass
         return update
 

@@ -9,6 +9,7 @@ import pytest
 from gpuagent.cli import follow
 from gpuagent.cli.follow import Follower
 from gpuagent_proto.v1.run_pb2 import RunUpdate
+from tests.support.servers import LIMIT_SECONDS
 
 
 def test_a_run_that_waits_for_another_program_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -21,7 +22,7 @@ def test_a_run_that_waits_for_another_program_says_so(monkeypatch: pytest.Monkey
 
     def updates() -> Iterator[RunUpdate]:
         yield RunUpdate(run_id="a-run", status="queued", run_directory=str(tmp_path))
-        assert is_printed.wait(60)
+        assert is_printed.wait(LIMIT_SECONDS)
         yield RunUpdate(run_id="a-run", status="cancelled", run_directory=str(tmp_path))
 
     monkeypatch.setattr("click.echo", echo)

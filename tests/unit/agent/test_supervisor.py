@@ -12,7 +12,7 @@ import pytest
 from gpuagent.runs import processes, supervisor
 from gpuagent.runs.processes import SupervisedProcess, read_unread_end
 from gpuagent.runs.supervisor import CANNOT_START, STOPPED_BY_AGENT, UNREAD_NEWS, _report
-from tests.support.servers import until
+from tests.support.servers import LIMIT_SECONDS, until
 
 PYTHON = [sys.executable, "-c"]
 SLEEPING = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
@@ -235,7 +235,7 @@ def test_a_pipe_in_place_of_the_unread_news_stops_neither_the_supervisor_nor_the
     read = threading.Thread(target=read_unread_end, args=(tmp_path,), daemon=True)
     for thread in (reported, read):
         thread.start()
-        thread.join(timeout=60)
+        thread.join(timeout=LIMIT_SECONDS)
         assert not thread.is_alive()
     os.close(closed)
 

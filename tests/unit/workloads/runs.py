@@ -22,6 +22,7 @@ from gpuagent_workloads.cli import main
 from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.registry import find
 from gpuagent_workloads.report import Reporter
+from tests.support.servers import LIMIT_SECONDS
 
 Event = dict[str, Any]
 
@@ -117,7 +118,7 @@ def measuring(name: str, *arguments: str, **environment: str) -> Iterator["subpr
 
 
 def assert_gone(processes: Sequence[psutil.Process]) -> None:
-    _, left = psutil.wait_procs(processes, timeout=60)
+    _, left = psutil.wait_procs(processes, timeout=LIMIT_SECONDS)
     assert all(process.status() == psutil.STATUS_ZOMBIE for process in left)
 
 
@@ -141,11 +142,12 @@ def run_workloads(*arguments: str, **environment: str) -> subprocess.CompletedPr
 
 
 def run_torchrun(script: Path, *arguments: object) -> None:
-    """Run a script in two ranks; torchrun is in this process."""
+    """Run a script in two ranks, forked from a process with torch; torchrun is in this process."""
     from torch.distributed.run import main as torchrun
 
+    words = [str(script), *map(str, arguments)]
     with mock.patch.dict(os.environ, environment_with(), clear=True):
-        torchrun(["--standalone", "--nproc-per-node", "2", str(script), *map(str, arguments)])
+        torchrun(["--standalone", "--nproc-per-node=2", "--run-path", "--start-method=forkserver", *words])
 
 
 def start_workloads(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

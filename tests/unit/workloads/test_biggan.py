@@ -62,6 +62,7 @@ def image_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.usefixtures("forked_ranks")
 @pytest.mark.parametrize(
     ("ranks", "more", "autocast"),
     [(1, ["--precision", "bf16", "--channels-last", "--ema"], "bfloat16"), (2, [], "none")],

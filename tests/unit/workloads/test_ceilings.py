@@ -14,6 +14,7 @@ from tests.unit.workloads.runs import of_kind, phases_of, results_of, run_report
 CPU = torch.device("cpu")
 
 
+@pytest.mark.usefixtures("forked_ranks")
 def test_a_cpus_roofs_are_reported_with_their_units(tmp_path: Path) -> None:
     events = run_reporting(tmp_path, "ceilings", "--device", "cpu", "--quick", "--ranks", "2", OMP_NUM_THREADS="1")
     assert phases_of(events) == ["setup", "measure", "teardown", "end"]

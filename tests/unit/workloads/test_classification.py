@@ -41,16 +41,18 @@ def tiny_imagenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_it_trains_for_the_batches_that_were_asked_for(tmp_path: Path) -> None:
-    small = ("--image-size", "64", "--batch-size", "2", "--warmup", "1", "--threads", "1")
-    events = run_reporting(tmp_path, "resnet18", "--steps", "3", "--device", "cpu", *small)
+def test_it_trains_for_the_batches_that_were_asked_for_and_its_loss_falls(tmp_path: Path) -> None:
+    small = ("--image-size", "64", "--batch-size", "8", "--classes", "4", "--warmup", "1", "--threads", "1")
+    events = run_reporting(tmp_path, "resnet18", "--steps", "21", "--device", "cpu", *small)
     results = results_of(events)
     assert phases_of(events) == ["prepare", "setup", "warmup", "measure", "teardown", "end"]
-    assert [event["phase"] for event in of_kind(events, "step")] == ["warmup"] + 3 * ["measure"]
-    assert (results["steps"], results["parameters"]) == (3, 11_279_112)
+    assert [event["phase"] for event in of_kind(events, "step")] == ["warmup"] + 21 * ["measure"]
+    assert (results["steps"], results["parameters"]) == (21, 11_178_564)
     assert "on the device" in results["data_source"]
     assert "accuracy" not in results
     assert {"loss", "throughput", "model_flops_per_step", "minimum_bytes_per_step", "data_wait_share"} <= results.keys()
+    losses = [event["value"] for event in of_kind(events, "metric") if event["name"] == "loss"]
+    assert losses[-1] < losses[0] / 2
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_it_trains_for_the_batches_that_were_asked_for(tmp_path: Path) -> None:
             (name, {"steps": 1, "channels_last": True, "precision": "bf16"}, "bfloat16")
             for name in ("resnet50", "alexnet")
         ),
-        *(("vgg16", {"steps": 1, "order": order}, "none") for order in ("normal", "swapped")),
+        ("vgg16", {"steps": 1, "order": "swapped"}, "none"),
         ("vit", {"steps": 1}, "none"),
     ],
 )
@@ -72,12 +74,6 @@ def test_other_networks_train(
         monkeypatch.setattr(nn.init, draw, lambda weights, *_, **__: nn.init.constant_(weights, 0.01))
     results = results_of(train_small(name, tmp_path, **parameters))
     assert (results["steps"], results["autocast"]) == (1, autocast)
-
-
-def test_the_loss_on_synthetic_images_falls(tmp_path: Path) -> None:
-    events = train_small("resnet18", tmp_path, classes=4, batch_size=8, steps=21)
-    losses = [event["value"] for event in of_kind(events, "metric") if event["name"] == "loss"]
-    assert losses[-1] < losses[0] / 2
 
 
 @pytest.mark.parametrize(
@@ -156,13 +152,19 @@ def test_model_flops_are_those_counted_by_hand(name: str) -> None:
 
 
 def test_swapping_relu_and_pooling_changes_no_output() -> None:
-    normal = vgg16(10)
     with torch.device("meta"):
-        swapped = vgg16(10, swapped=True)
+        # Without the linear layers behind, which have most of the weights.
+        normal, swapped = (vgg16(10, swapped=order).get_submodule("features") for order in (False, True))
+    normal.to_empty(device="cpu")
+    generator = torch.Generator().manual_seed(1)
+    for weights in normal.parameters():
+        nn.init.normal_(weights, std=0.05, generator=generator)
     swapped.load_state_dict(normal.state_dict(), assign=True)
-    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    images = torch.randn(2, 3, 64, 64, generator=generator)
     with torch.inference_mode():
-        assert torch.equal(normal.eval()(images), swapped.eval()(images))
+        seen = normal(images)
+        assert seen.any()
+        assert torch.equal(seen, swapped(images))
 
 
 def test_swapped_pooling_comes_before_relu() -> None:

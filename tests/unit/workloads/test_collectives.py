@@ -1,7 +1,6 @@
 """Collectives between real processes over gloo: their values, their bandwidths, and what goes wrong."""
 
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from torch.multiprocessing.spawn import start_processes
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
@@ -34,15 +32,7 @@ pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def _forked_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fork ranks from one process that has imported torch, for what does not depend on how they are started."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["gpuagent_workloads.measuring.setup", __name__])
-    monkeypatch.setattr("gpuagent_workloads.measuring.setup.spawn", partial(start_processes, start_method="forkserver"))
-
-
-forked_ranks = pytest.mark.usefixtures("_forked_ranks")
+forked_ranks = pytest.mark.usefixtures("forked_ranks")
 
 FEW = ("--calls", "2", "--rounds", "1")
 

@@ -96,10 +96,6 @@ def test_the_frontier_on_a_cpu_lies_within_the_limit_and_each_trial_is_recorded(
     assert (conv + fc + 1, False) in outcomes
 
 
-def test_the_kernel_enforces_the_limit() -> None:
-    assert not run_in_fresh_process(cpu_trial((30, 0), limit_bytes=20 * MIB)).fits
-
-
 def test_a_stack_may_be_split_into_stages() -> None:
     outcome = run_in_fresh_process(cpu_trial((2, 0), (1, 2), limit_bytes=None))
     assert (outcome.fits, len(outcome.free_bytes)) == (True, 1)
@@ -188,12 +184,11 @@ def trial_of(process: "subprocess.Popen[str]") -> psutil.Process:
     return until(lambda: next((child for child in children() if _TRIAL_MODULE in child.cmdline()), None), "a trial")
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
-def test_no_trial_survives_the_search(sent: signal.Signals) -> None:
+def test_no_trial_survives_a_killed_search() -> None:
     small = ("--limit-bytes", str(64 * MIB), "--batch-size", "1", "--channels", "2", "--side", "8")
     with measuring("memory-limit", "--device", "cpu", *small) as process:
         trial = trial_of(process)
-        process.send_signal(sent)
+        process.kill()
         process.communicate()
     assert_gone([trial])
 

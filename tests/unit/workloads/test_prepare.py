@@ -25,6 +25,7 @@ from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.registry import WORKLOADS, find
 from gpuagent_workloads.suite.gcn.train import make_graph
 from gpuagent_workloads.suite.sentiment import data as sentiment
+from tests.support.servers import LIMIT_SECONDS
 from tests.unit.workloads.archives import Named, gzipped_tar, served, zipped
 from tests.unit.workloads.runs import environment_with, run_workloads
 
@@ -260,7 +261,7 @@ def test_what_gpuagent_prepare_cannot_do_it_says_in_a_line(
 def test_ctrl_c_ends_a_download_with_130_and_what_has_come_stays(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         # Its program may end before it asks for anything.
-        listener.settimeout(30)
+        listener.settimeout(LIMIT_SECONDS)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         command = gpuagent_command("prepare", "cifar10", "--mirror", url, "--data", str(tmp_path))
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment_with()) as process:

@@ -4,10 +4,9 @@ import gzip
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,16 @@ import torch
 from gpuagent.runs.events import MAX_LINE_BYTES, EventTailer
 from gpuagent_collector.store import Store
 from gpuagent_workloads.errors import NonFiniteError
+from gpuagent_workloads.measuring.setup import Member, run_ranks
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.loop import train
 from gpuagent_workloads.training.trace import report
 from gpuagent_workloads.training.trace.activity import MAX_NAME_CHARACTERS, Activity, join_cycles
+from gpuagent_workloads.training.trace.figures import gather, wait_nano
 from gpuagent_workloads.training.trace.report import SHORT, TraceError, take
 from tests.support.stores import make_store
-from tests.unit.workloads.runs import environment_with, of_kind, phases_of, read_events, results_of
+from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 CONFIG = TrainingConfig(steps=4, warmup=2, batch_size=4)
@@ -254,21 +255,16 @@ def test_a_step_that_fails_fails_the_run_and_the_profiler_ends() -> None:
     assert not torch._C._autograd._profiler_enabled()
 
 
+def write_wait(folder: Path, member: Member, _reporter: Reporter) -> None:
+    """Write how long this rank waited for the other in a collective."""
+    of_all = gather([("ncclDevKernel_AllReduce", (100, 70)[member.rank])])
+    (folder / str(member.rank)).write_text(str(wait_nano(of_all, member.rank)))
+
+
+@pytest.mark.usefixtures("forked_ranks")
 def test_ranks_exchange_their_collectives(tmp_path: Path) -> None:
-    program = (
-        "import sys, torch.distributed as dist\n"
-        "from gpuagent_workloads.training.trace.figures import gather, wait_nano\n"
-        f"dist.init_process_group('gloo', init_method='file://{tmp_path}/store', rank=int(sys.argv[1]), world_size=2)\n"
-        "of_all = gather([('ncclDevKernel_AllReduce', (100, 70)[dist.get_rank()])])\n"
-        "print(wait_nano(of_all, dist.get_rank()))\n"
-        "dist.destroy_process_group()\n"
-    )
-    environment = environment_with(GLOO_SOCKET_IFNAME="lo")
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", program, str(rank)], stdout=subprocess.PIPE, env=environment, text=True)
-        for rank in range(2)
-    ]
-    assert [rank.communicate()[0].split()[-1:] for rank in ranks] == [["30"], ["0"]]
+    run_ranks("a test", 2, CPU, partial(write_wait, tmp_path), Reporter(None))
+    assert [(tmp_path / rank).read_text() for rank in "01"] == ["30", "0"]
 
 
 def test_the_documented_query_finds_the_kernels_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
