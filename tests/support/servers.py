@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -40,6 +41,11 @@ def until(condition: Callable[[], Found | None], what: str, seconds: float = LIM
         time.sleep(min(1.0, max(0.02, 4 * (now - asked))))
         asked = time.monotonic()
     return value
+
+
+def without_waits(said: str) -> str:
+    """Return what a command said without what it waited for, which it tells on a busy machine only."""
+    return re.sub(r"(?m)^(gpuagent|collector): waits for .*\n", "", said)
 
 
 # Runs each command of `gpuagent` in a fork of one process, and prints exit code, stdout and stderr of each as JSON.
@@ -101,6 +107,7 @@ class Node:
             check=False,
         )
         assert done.returncode == code, f"{command} gave {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        done.stderr = without_waits(done.stderr)
         return done
 
     def collector(self, *words: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
@@ -113,7 +120,7 @@ class Node:
                 collector()
         printed, said = (each.buffer.getvalue().decode() for each in (out, err))
         assert int(ended.value.code or 0) == code, f"{words} gave {ended.value.code}:\n{printed}\n{said}"
-        return subprocess.CompletedProcess(words, code, printed, said)
+        return subprocess.CompletedProcess(words, code, printed, without_waits(said))
 
     def run_each(self, *commands: Sequence[str]) -> list[tuple[int, str, str]]:
         """Run commands of `gpuagent` that take less than its start, which they share; return how they ended."""
@@ -126,7 +133,7 @@ class Node:
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        return [(code, out, err) for code, out, err in json.loads(done.stdout)]
+        return [(code, out, without_waits(err)) for code, out, err in json.loads(done.stdout)]
 
     def without_collector(self) -> None:
         """Name a collector that does not exist, and a token for it."""

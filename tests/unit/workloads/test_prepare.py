@@ -25,7 +25,7 @@ from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.registry import WORKLOADS, find
 from gpuagent_workloads.suite.gcn.train import make_graph
 from gpuagent_workloads.suite.sentiment import data as sentiment
-from tests.support.servers import LIMIT_SECONDS
+from tests.support.servers import LIMIT_SECONDS, without_waits
 from tests.unit.workloads.archives import Named, gzipped_tar, served, zipped
 from tests.unit.workloads.runs import environment_with, run_workloads
 
@@ -123,7 +123,9 @@ def gpuagent_command(*arguments: str) -> list[str]:
 
 def gpuagent(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = gpuagent_command(*arguments)
-    return subprocess.run(command, capture_output=True, text=True, env=environment_with(**environment), check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment_with(**environment), check=False)
+    done.stderr = without_waits(done.stderr)
+    return done
 
 
 def test_gpuagent_prepare_fetches_once_and_the_workload_runs_on_it(tmp_path: Path) -> None:
