@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from gpuagent_collector.cli import cli
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from tests.support.servers import Node, until
+from tests.support.servers import Node, until, without_waits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Lab:
             raise error
         ended = (2 if isinstance(error, MisuseError) else 1) if error else result.return_value or 0
         assert ended == code, f"{words} gave {ended}: {result.stdout}{result.stderr}{error}"
-        return Result(out=result.stdout, err=f"{result.stderr}{error or ''}")
+        return Result(out=result.stdout, err=f"{without_waits(result.stderr)}{error or ''}")
 
     def start(self, *words: str) -> "Future[Result]":
         """Run `collector WORDS` as a process, while the test does something else."""
