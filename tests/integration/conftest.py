@@ -19,17 +19,17 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 
 @pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+def shared_collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """A collector for the nodes of all tests."""
-    with Node(tmp_path_factory.mktemp("served")) as node:
+    with Node(tmp_path_factory.mktemp("shared")) as node:
         node.serve()
         yield node
 
 
 @pytest.fixture
-def sharing(tmp_path: Path, served: Node) -> Iterator[Node]:
+def sharing(tmp_path: Path, shared_collector: Node) -> Iterator[Node]:
     """A node that delivers to the collector of all tests."""
-    with SharingNode(tmp_path, served) as node:
+    with SharingNode(tmp_path, shared_collector) as node:
         yield node
 
 

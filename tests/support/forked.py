@@ -13,13 +13,14 @@ from torch.multiprocessing.spawn import ProcessContext, start_processes
 from gpuagent_workloads.rank import main
 
 # The last two are what test modules with the functions of ranks import.
-_IMPORTED = ["torch._dynamo", "gpuagent_workloads.rank", "gpuagent_workloads.measuring.setup", "hypothesis", "pytest"]
+multiprocessing.set_forkserver_preload(
+    ["torch._dynamo", "gpuagent_workloads.rank", "gpuagent_workloads.measuring.setup", "hypothesis", "pytest"]
+)
 
 
 @pytest.fixture
 def forked_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fork the ranks of a test, for what does not depend on how they are started."""
-    multiprocessing.get_context("forkserver").set_forkserver_preload(_IMPORTED)
     monkeypatch.setattr("gpuagent_workloads.measuring.setup.spawn", _spawn)
     monkeypatch.setattr("gpuagent_workloads.training.launch.elastic_launch", _launch)
 

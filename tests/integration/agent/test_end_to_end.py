@@ -49,13 +49,15 @@ def test_on_a_terminal_a_line_follows_the_run_and_a_paragraph_the_end(sharing: N
     if with_agent:
         start_agent(sharing)
     terminal = FakeTerminal()
-    words = ("gpuagent", "run", "--name", "march", "--", sys.executable, "-c", STEPS)
+    # The first of its name: of others, the collector of all tests would say more.
+    name = "led" if with_agent else "alone"
+    words = ("gpuagent", "run", "--name", name, "--", sys.executable, "-c", STEPS)
     process = terminal.start(*words, environment=sharing.environment, folder=sharing.folder)
     terminal.shows("begins")
     terminal.shows("steps/s")
     (sharing.folder / "enough").touch()
     terminal.shows("succeeded in")
-    terminal.shows("collector compare --workload march --by command")
+    terminal.shows(f"collector compare --workload {name} --by command")
     assert terminal.ended(process) == 0
 
 
@@ -101,7 +103,7 @@ def test_without_a_collector_the_run_works_and_the_next_agent_delivers_it(node: 
     assert node.ask("SELECT count(DISTINCT session_id) AS sessions FROM host_samples") == [{"sessions": 2}]
 
 
-def test_a_running_agent_serves_commands_and_refuses_what_contradicts_it(sharing: Node, served: Node) -> None:
+def test_a_running_agent_serves_commands_and_refuses_what_contradicts_it(sharing: Node, shared_collector: Node) -> None:
     start_agent(sharing)
     refused = sharing.run("gpuagent", "run", "--platform", "elsewhere", "--", *QUIET, code=2)
     assert "samples as platform 'here'" in refused.stderr
@@ -124,7 +126,7 @@ def test_a_running_agent_serves_commands_and_refuses_what_contradicts_it(sharing
         assert (threads, started_in) == ("1", str(elsewhere))
         assert run.startswith(program.removeprefix("./"))
     until(lambda: len(sharing.ask("SELECT 1 FROM runs WHERE status = 'succeeded'")) == 3, "all ends")
-    written = [path for node in (sharing, served) for path in node.folder.rglob("*") if path.is_file()]
+    written = [path for node in (sharing, shared_collector) for path in node.folder.rglob("*") if path.is_file()]
     assert not [path for path in written if secret.encode() in path.read_bytes()]
 
 

@@ -81,7 +81,9 @@ ranks.leave()
 def test_ranks_that_torchrun_started_end_after_the_same_step_by_rank_0s_clock(tmp_path: Path) -> None:
     script = tmp_path / "agree.py"
     script.write_text(AGREE)
+    name = Path("/proc/self/comm").read_text()
     run_torchrun(script, tmp_path)
+    assert Path("/proc/self/comm").read_text() == name
     assert [(tmp_path / rank).read_text() for rank in "01"] == ["100", "100"]
 
 

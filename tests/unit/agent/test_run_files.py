@@ -169,16 +169,10 @@ INCOMPLETE = [
 ]
 
 
-@pytest.mark.parametrize("text", MALFORMED)
-def test_a_malformed_line_is_rejected(text: bytes) -> None:
+@pytest.mark.parametrize("text", [*MALFORMED, *(line(**event) for event in INCOMPLETE)])
+def test_a_line_that_is_malformed_or_lacks_a_required_field_is_rejected(text: bytes) -> None:
     with pytest.raises(MalformedEventError):
-        parse_event(text)
-
-
-@pytest.mark.parametrize("event", INCOMPLETE)
-def test_an_event_without_its_required_fields_is_rejected(event: dict[str, object]) -> None:
-    with pytest.raises(MalformedEventError):
-        event_row({"t": 1, **event}, "r", 0)
+        event_row(parse_event(text), "r", 0)
 
 
 @given(

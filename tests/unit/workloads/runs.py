@@ -145,9 +145,15 @@ def run_torchrun(script: Path, *arguments: object) -> None:
     """Run a script in two ranks, forked from a process with torch; torchrun is in this process."""
     from torch.distributed.run import main as torchrun
 
-    words = [str(script), *map(str, arguments)]
-    with mock.patch.dict(os.environ, environment_with(), clear=True):
-        torchrun(["--standalone", "--nproc-per-node=2", "--run-path", "--start-method=forkserver", *words])
+    words = ["--standalone", "--nproc-per-node=2", "--run-path", "--start-method=forkserver", str(script)]
+    # It gives this process another name, which other tests may look for.
+    comm = Path("/proc/self/comm")
+    name = comm.read_text()
+    try:
+        with mock.patch.dict(os.environ, environment_with(), clear=True):
+            torchrun([*words, *map(str, arguments)])
+    finally:
+        comm.write_text(name)
 
 
 def start_workloads(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

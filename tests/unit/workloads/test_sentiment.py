@@ -80,7 +80,7 @@ def test_every_model_learns_from_a_table_of_reviews_in_mixed_precision(name: str
     lines = [f"{label}\t{'The film. ' * (i % 4)}So {word}!\n" for i in range(8) for label, word in labels_and_words]
     for part in ("train", "test"):
         (tmp_path / f"{part}.tsv").write_text("".join(lines), encoding="utf-8")
-    small = {"device": "cpu", "batch_size": 8, "length": 8, "warmup": 1, "threads": 1, "epochs": 20}
+    small = {"device": "cpu", "batch_size": 8, "length": 8, "warmup": 1, "threads": 1, "epochs": 10}
     try:
         events = run_config("sentiment", tmp_path, model=name, data=str(tmp_path), precision="bf16", **small)
     except MisuseError as error:
@@ -89,7 +89,7 @@ def test_every_model_learns_from_a_table_of_reviews_in_mixed_precision(name: str
         return
     results = results_of(events)
     assert results["data_source"] == f"reviews in {tmp_path}"
-    assert (results["steps"], results["autocast"]) == (40, "bfloat16")
+    assert (results["steps"], results["autocast"]) == (20, "bfloat16")
     assert results["accuracy"] == 100
 
 
