@@ -10,17 +10,18 @@ from tests.support.servers import LIMIT_SECONDS, Node, until
 QUIET = (sys.executable, "-c", "print('hello')")
 
 
-def test_the_agent_of_a_spool_is_found_whatever_its_node_s_identity(sharing: Node) -> None:
-    sharing.start("gpuagent", "start", "--node-id", "mine", log="agent.log")
-    until(lambda: "sampling" in (sharing.folder / "agent.log").read_text(), "the agent's first line")
-    assert sharing.run("gpuagent", "run", "--", *QUIET).stdout == "hello\n"
-    assert "hello" in sharing.run("gpuagent", "run", "--node-id", "mine", "--", *QUIET).stdout
-    refused = sharing.run("gpuagent", "run", "--node-id", "other", "--", *QUIET, code=2)
+def test_the_agent_of_a_spool_is_found_whatever_its_node_s_identity(node: Node) -> None:
+    node.serve()
+    node.start("gpuagent", "start", "--node-id", "mine", log="agent.log")
+    until(lambda: "sampling" in (node.folder / "agent.log").read_text(), "the agent's first line")
+    assert node.run("gpuagent", "run", "--", *QUIET).stdout == "hello\n"
+    assert "hello" in node.run("gpuagent", "run", "--node-id", "mine", "--", *QUIET).stdout
+    refused = node.run("gpuagent", "run", "--node-id", "other", "--", *QUIET, code=2)
     assert "--node-id" in refused.stderr
-    agent = json.loads(sharing.run("gpuagent", "info", "--json").stdout)["agent"]
+    agent = json.loads(node.run("gpuagent", "info", "--json").stdout)["agent"]
     assert agent["connected"] is True
-    until(lambda: len(sharing.ask("SELECT 1 FROM runs WHERE status = 'succeeded'")) == 2, "both ends")
-    assert sharing.ask("SELECT DISTINCT node_uuid FROM sessions") == [{"node_uuid": agent["node_uuid"]}]
+    until(lambda: len(node.ask("SELECT 1 FROM runs WHERE status = 'succeeded'")) == 2, "both ends")
+    assert node.ask("SELECT DISTINCT node_uuid FROM sessions") == [{"node_uuid": agent["node_uuid"]}]
 
 
 def test_a_command_says_that_it_waits_for_an_agent_that_does_not_listen(node: Node) -> None:
