@@ -148,7 +148,7 @@ def run_torchrun(script: Path, *arguments: object) -> None:
     words = ["--standalone", "--nproc-per-node=2", "--run-path", "--start-method=forkserver", str(script)]
     # It gives this process another name, which other tests may look for.
     comm = Path("/proc/self/comm")
-    name = comm.read_text()
+    name = comm.read_text().strip()
     try:
         with mock.patch.dict(os.environ, environment_with(), clear=True):
             torchrun([*words, *map(str, arguments)])
