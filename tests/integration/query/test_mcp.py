@@ -42,7 +42,9 @@ def words(text: str) -> list[str]:
 
 
 def test_an_answer_is_the_one_of_the_command(filled: Callable[[Fill], Path]) -> None:  # noqa: F811
-    ((failed, text),) = ask(filled(FILLS["compare"]), [("answer", {"command": "compare --by interference --all --no-series"})])
+    ((failed, text),) = ask(
+        filled(FILLS["compare"]), [("answer", {"command": "compare --by interference --all --no-series"})]
+    )
     assert not failed
     assert words(text) == words((GOLDENS / "compare-all.md").read_text())
 
