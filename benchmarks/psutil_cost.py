@@ -78,8 +78,6 @@ def readings() -> Iterator[Reading]:
     pid = os.getpid()
     process = psutil.Process(pid)
     yield "CPU times", lambda: parse_stat(stat.read_line()), psutil.cpu_times
-    both = (psutil.cpu_times, lambda: psutil.cpu_times(percpu=True))
-    yield "CPU times of each core", lambda: parse_stat(stat.read()), lambda: [read() for read in both]
     memory = (psutil.virtual_memory, psutil.swap_memory)
     yield "memory and swap", lambda: parse_meminfo(meminfo.read()), lambda: [read() for read in memory]
     yield "load", lambda: float(loadavg.read().partition(" ")[0]), psutil.getloadavg

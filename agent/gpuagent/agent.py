@@ -164,7 +164,7 @@ class Agent:
         self._samplers = self._open_samplers()
 
     def _open_samplers(self) -> list[Sampler]:
-        context = SourceContext(open_nvml=self._open_nvml, runs=self.runner, per_core=self.config.per_core)
+        context = SourceContext(open_nvml=self._open_nvml, runs=self.runner)
         opened, unavailable = open_sources(context)
         for name, reason in unavailable:
             _LOG.info("source %s does not work here: %s", name, reason)

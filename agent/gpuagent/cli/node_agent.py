@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Options of the agent, which a running one has settled already.
 _CONNECTION = ("collector", "token_file", "ca_file", "client_cert", "client_key")
-_AGENT_S_OWN = ("platform", *_CONNECTION, "rate_hz", "spool", "per_core")
+_AGENT_S_OWN = ("platform", *_CONNECTION, "rate_hz", "spool")
 
 # The wait before a run is queued, in words.
 PLANNING = "the plan of the run: the list of workloads, or the answer of its environment"

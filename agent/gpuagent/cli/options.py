@@ -216,7 +216,6 @@ _AGENT_OPTIONS = (
     ),
     SPOOL_OPTION,
     env_option("--deliver-within", "GPUAGENT_DELIVER_WITHIN", metavar="SECONDS", type=_SECONDS, help=_DELIVER_HELP),
-    click.option("--per-core", is_flag=True, help="Also sample each logical CPU."),
     PYTHON_OPTION,
     *_IDENTITY_OPTIONS,
 )
@@ -273,7 +272,6 @@ def agent_config(options: dict[str, Any], *, allow_commands: bool) -> "AgentConf
         labels=labels,
         rate_hz=options.pop("rate_hz"),
         spool=options.pop("spool"),
-        per_core=options.pop("per_core"),
         python=options.pop("python"),
         node_id=options.pop("node_id"),
         delivery=Delivery(seconds=seconds, through_failures=True) if seconds else Delivery(),

@@ -62,7 +62,7 @@ class RecordBuffer:
             self._records.setdefault(table, []).append(row)
 
     def drain(self, *, is_last: bool = False) -> tuple[Tables, Tables]:
-        """Return (samples, records) since the last drain, with the samples of each GPU and core next to each other.
+        """Return (samples, records) since the last drain, with the samples of each GPU next to each other.
 
         In that order a store needs a third less of its disk for them. The last drain has all counts of impossible
         readings, others those that are due.
@@ -79,7 +79,7 @@ class RecordBuffer:
                 if len(row) > 1:  # more than its time
                     (records if table in _NEVER_DROPPED else samples).setdefault(table, []).append(row)
         for rows in samples.values():
-            rows.sort(key=lambda row: (str(row.get("device_id")), str(row.get("core"))))
+            rows.sort(key=lambda row: str(row.get("device_id")))
         if is_last or ticks:
             counts = list(self._impossible.take_rows(None if is_last else ticks[-1][0]))
             if counts:

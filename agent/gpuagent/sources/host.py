@@ -43,20 +43,14 @@ _BEGIN = re.compile(r"cpu(?: +[0-9]+){4,} *$", flags=re.MULTILINE)
 Ticks = Sequence[int]
 
 
-def parse_stat(text: str) -> dict[str, Ticks]:
-    """Return the ticks of `cpu`, all CPUs together, and of `cpu0`, `cpu1`, … as far as `text` goes.
+def parse_stat(text: str) -> Ticks:
+    """Return the ticks of all CPUs together, from the first line.
 
     Raises:
         ValueError: this is not a /proc/stat.
     """
-    _check(text)
-    rows: dict[str, Ticks] = {}
-    for line in text.splitlines():
-        name, *numbers = line.split()[: 1 + len(_STATES)] or [""]
-        if not name.startswith("cpu"):
-            break
-        rows[name] = [int(number) for number in numbers]
-    return rows
+    first, *_ = _check(text).split("\n", 1)
+    return [int(number) for number in first.split()[1 : 1 + len(_STATES)]]
 
 
 def percentages(before: Ticks, after: Ticks) -> dict[str, float | None]:
@@ -77,7 +71,7 @@ def percentages(before: Ticks, after: Ticks) -> dict[str, float | None]:
 
 
 class HostCpu(FileSource):
-    """CPU use of the whole node, and of each logical CPU if requested.
+    """CPU use of the whole node.
 
     The use of the node's CPUs, from /proc/stat. `top` and `mpstat` show the same.
 
@@ -93,28 +87,13 @@ class HostCpu(FileSource):
 
     def __init__(self, context: SourceContext) -> None:
         super().__init__(context)
-        self._per_core = context.per_core
         self._before: str | None = None
-        self._before_by_cpu: Mapping[str, Ticks] = {}
 
     def read(self, now: Instant) -> Iterable[Reading]:
-        """Return one row for the node, and one for each CPU; nothing the first time."""
-        if self._per_core:
-            return self._read_cores()
+        """Return a row; nothing the first time."""
         after = read_parsed(self._file, _check, first_line=True)
         before, self._before = self._before, after
         return () if before is None else (Reading("host_samples", Computed(_node_shares, before, after)),)
-
-    def _read_cores(self) -> Iterable[Reading]:
-        after = read_parsed(self._file, parse_stat)
-        before, self._before_by_cpu = self._before_by_cpu, after
-        for name in (name for name in after if name in before):
-            shares = percentages(before[name], after[name])
-            if name == "cpu":
-                yield Reading("host_samples", shares)
-            else:
-                core = int(name.removeprefix("cpu"))
-                yield Reading("core_samples", {"core": core, "cpu_percent": shares["cpu_percent"]}, core)
 
 
 def _check(text: str) -> str:
@@ -125,7 +104,7 @@ def _check(text: str) -> str:
 
 
 def _node_shares(before: str, after: str) -> Mapping[str, Value]:
-    return percentages(parse_stat(before)["cpu"], parse_stat(after)["cpu"])
+    return percentages(parse_stat(before), parse_stat(after))
 
 
 class HostLoad(FileSource):

@@ -106,7 +106,6 @@ class SourceContext:
     machine: str = field(default_factory=lambda: os.uname().machine)
     open_nvml: OpenNvml = open_nvml
     runs: ActiveRuns = field(default_factory=NoRuns)
-    per_core: bool = False
     # The signs of work on GPUs, shared by the sources that ask them.
     activity: Activity = field(default_factory=Activity)
 

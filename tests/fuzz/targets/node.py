@@ -80,7 +80,7 @@ def opened(folder: Path) -> Iterator[Attempt]:
     names = sorted(files)
     previous, psutil.PROCFS_PATH = psutil.PROCFS_PATH, str(folder / "proc")
     places: dict[str, Any] = {"proc": folder / "proc", "sys": folder / "sys", "open_nvml": NO_DRIVER}
-    context = SourceContext(**places, runs=Runs(("run", 40)), per_core=True)
+    context = SourceContext(**places, runs=Runs(("run", 40)))
     surroundings = Surroundings(**places, root=folder, environment={}, machine="x86_64")
 
     def attempt(data: bytes) -> None:

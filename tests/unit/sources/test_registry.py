@@ -43,7 +43,7 @@ def test_a_source_that_cannot_be_opened_leaves_the_others(monkeypatch: pytest.Mo
 
 
 def test_the_sources_of_this_machine_fill_host_samples() -> None:
-    opened, unavailable = open_sources(SourceContext(per_core=True))
+    opened, unavailable = open_sources(SourceContext())
     columns: dict[str, object] = {}
     for second in (0, 1):
         for source in opened:
