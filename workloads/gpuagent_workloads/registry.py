@@ -17,7 +17,6 @@ from gpuagent_workloads.suite import (
     gpu_burn,
     layer,
     llama,
-    memory_burn,
     memory_limit,
     mnist,
     sentiment,
@@ -41,7 +40,6 @@ WORKLOADS: tuple[Workload[Any], ...] = (
     ceilings.WORKLOAD,
     collectives.WORKLOAD,
     cpu_burn.WORKLOAD,
-    memory_burn.WORKLOAD,
     gpu_burn.WORKLOAD,
 )
 

@@ -18,7 +18,7 @@ name: order
 question: Does it?
 repeats: 3
 environments: [bare, "docker:image"]
-with: [none, cpu-burn, [cpu-burn, memory-burn]]
+with: [none, cpu-burn, [cpu-burn, gpu-burn]]
 workloads:
   - workload: mnist
     parameters: {batch-size: [32, 64], compile: true, lr: 0.5}
@@ -44,7 +44,7 @@ def test_a_file_defines_the_runs_and_omitted_fields_have_defaults() -> None:
     mnist, command = experiment.entries
     assert mnist.parameters == {"batch-size": ("32", "64"), "compile": ("true",), "lr": ("0.5",)}
     assert mnist.environments == ("bare", "docker:image")
-    assert mnist.interference == ((), ("cpu-burn",), ("cpu-burn", "memory-burn"))
+    assert mnist.interference == ((), ("cpu-burn",), ("cpu-burn", "gpu-burn"))
     assert (tuple(command.asked.command), command.environments, command.asked.timeout_seconds) == (
         _COMMAND,
         ("bare",),

@@ -9,11 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.measuring.host_memory import available_bytes
 from gpuagent_workloads.suite.gpu_burn.burn import PERIOD_SECONDS, alternate, pace
-from gpuagent_workloads.suite.memory_burn import BLOCK_BYTES, hold
 from tests.unit.workloads.runs import (
     assert_gone,
     measuring,
@@ -27,38 +25,6 @@ from tests.unit.workloads.runs import (
 
 MIB = 1 << 20
 PHASES = ["setup", "warmup", "measure", "teardown", "end"]
-
-
-def test_memory_burn_holds_what_was_asked_for_until_it_is_terminated(tmp_path: Path) -> None:
-    with measuring("memory-burn", "--bytes", str(200 * MIB), GPUAGENT_RUN_DIR=str(tmp_path)) as process:
-        held_bytes = psutil.Process(process.pid).memory_info().rss
-        process.send_signal(signal.SIGTERM)
-        process.communicate()
-    assert process.returncode == 143
-    assert held_bytes > 200 * MIB
-    events = read_events(tmp_path / "events.0.0.jsonl")
-    assert phases_of(events) == PHASES
-    results = results_of(events)
-    assert results["asked_bytes"] == 200 * MIB
-    assert results["held_bytes"] == pytest.approx(200 * MIB, rel=0.1)
-    assert "stream_bytes_per_second" not in results
-
-
-def test_streaming_reports_its_bandwidth_and_ends_with_its_time(tmp_path: Path) -> None:
-    results = results_of(run_config("memory-burn", tmp_path, bytes=5 * BLOCK_BYTES, stream=True, duration=0.1))
-    assert results["asked_bytes"] == 5 * BLOCK_BYTES
-    assert results["stream_bytes_per_second"] > 0
-
-
-def test_memory_is_held_in_whole_blocks_that_are_all_written() -> None:
-    memory = hold(3 * BLOCK_BYTES)
-    assert len(memory) == 3 * BLOCK_BYTES
-    assert all(any(memory[start : start + 4096]) for start in range(0, len(memory), 4096))
-
-
-def test_more_memory_than_there_is_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(MisuseError, match="available bytes"):
-        run_config("memory-burn", tmp_path, bytes=1 << 50)
 
 
 def write_proc(proc: Path, cgroup: str) -> None:
@@ -98,7 +64,7 @@ def test_available_memory_is_what_the_host_and_the_cgroups_leave(
 def test_a_kernel_that_does_not_say_what_is_available_is_an_error(tmp_path: Path) -> None:
     write_proc(tmp_path, "0::/\n")
     (tmp_path / "meminfo").write_text("MemTotal: 1 kB\n")
-    with pytest.raises(WorkloadError, match="give --bytes"):
+    with pytest.raises(WorkloadError, match="give --sizes"):
         available_bytes(tmp_path, tmp_path / "cgroup")
 
 

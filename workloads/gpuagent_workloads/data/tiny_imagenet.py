@@ -1,7 +1,7 @@
 """The reader of images in folders of classes: tiny-imagenet-200, ImageNet, and any other tree of their layouts.
 
-Layouts: `train/CLASS/images/*.JPEG` of tiny-imagenet-200, and `train/CLASS/*.JPEG` of ImageNet, with images to test on
-in `val` likewise. Labels number the classes in the order of their names.
+Layouts: `train/CLASS/images/*.JPEG` of tiny-imagenet-200, and `train/CLASS/*.JPEG` of ImageNet. Labels number the
+classes in the order of their names.
 """
 
 import re
@@ -14,7 +14,6 @@ import numpy.typing as npt
 from PIL import Image
 
 from gpuagent_workloads.data.download import Contents, Dataset, RemoteFile
-from gpuagent_workloads.data.images import Frame, whole
 from gpuagent_workloads.errors import DataError
 
 SUFFIXES = (".jpeg", ".jpg", ".png")
@@ -31,13 +30,8 @@ class ImageFiles:
 
     paths: Sequence[Path]
     labels: npt.NDArray[np.int64]
-    # Their names, in order.
-    names: Sequence[str]
-
-    @property
-    def classes(self) -> int:
-        """The number of classes."""
-        return len(self.names)
+    # Their number.
+    classes: int
 
 
 def list_training_images(directory: Path) -> ImageFiles:
@@ -47,39 +41,17 @@ def list_training_images(directory: Path) -> ImageFiles:
         DataError: there are none, or a class has none.
     """
     try:
-        return _list_classes(directory / "train")
+        folders = sorted(path for path in (directory / "train").iterdir() if path.is_dir())
+        by_class = [_list_images(folder) for folder in folders]
     except OSError as error:
         raise DataError(
             f"cannot read {error.filename}: {error.strerror}; --data needs train/CLASS/*.JPEG or "
             f"train/CLASS/images/*.JPEG: `gpuagent prepare resnet18 --data {directory}` fetches it"
         ) from error
-
-
-def list_test_images(directory: Path, classes: Sequence[str]) -> ImageFiles:
-    """Return the files to test on: those of `val`.
-
-    Raises:
-        DataError: there are none, or they are of other classes than `classes`.
-    """
-    try:
-        files = _list_classes(directory / "val")
-    except OSError as error:
-        raise DataError(
-            f"cannot read {error.filename}: {error.strerror}; --test-images needs val/CLASS/*.JPEG"
-        ) from error
-    if files.names != classes:
-        raise DataError(f"{directory / 'val'} and {directory / 'train'} have folders of different classes")
-    return files
-
-
-def _list_classes(directory: Path) -> ImageFiles:
-    folders = sorted(path for path in directory.iterdir() if path.is_dir())
-    by_class = [_list_images(folder) for folder in folders]
     if not folders:
-        raise DataError(f"{directory} has no folders of classes")
+        raise DataError(f"{directory / 'train'} has no folders of classes")
     labels = np.repeat(np.arange(len(folders)), [len(paths) for paths in by_class])
-    paths = [path for paths in by_class for path in paths]
-    return ImageFiles(paths=paths, labels=labels, names=[folder.name for folder in folders])
+    return ImageFiles(paths=[path for paths in by_class for path in paths], labels=labels, classes=len(folders))
 
 
 def check_original(directory: Path) -> None:
@@ -116,8 +88,8 @@ TINY_IMAGENET = Dataset(
 )
 
 
-def read_image(path: Path, side: int, frame: Frame = whole) -> npt.NDArray[np.uint8]:
-    """Return an image as bytes, shape (side, side, 3): its part in `frame`, scaled to that size.
+def read_image(path: Path, side: int) -> npt.NDArray[np.uint8]:
+    """Return an image as bytes, scaled to shape (side, side, 3).
 
     Raises:
         DataError: it cannot be read or decoded.
@@ -128,8 +100,7 @@ def read_image(path: Path, side: int, frame: Frame = whole) -> npt.NDArray[np.ui
                 raise DataError(
                     f"{path} has {image.width} × {image.height} pixels, more than the {MAX_PIXELS} accepted"
                 )
-            box = frame(image.width, image.height)
-            colours = image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR, box)
+            colours = image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
     # Pillow raises these for damaged files: OSError (also for unknown formats), the others from its decoders.
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
         raise DataError(f"cannot read {path} as an image: {error}") from error

@@ -1,4 +1,4 @@
-"""The memory of the host that is available. It does without torch, which would take more than memory-burn itself."""
+"""The memory of the host that is available."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ def available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cg
         elif "memory" in controllers.split(","):
             left += _left_in(cgroups / "memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes")
     if not left:
-        raise WorkloadError("the kernel does not report the available memory: give --bytes")
+        raise WorkloadError("the kernel does not report the available memory: give --sizes")
     return max(0, min(left))
 
 

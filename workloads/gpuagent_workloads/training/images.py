@@ -3,7 +3,7 @@
 Images are bytes with their channels innermost, as files have them, until they are on the device.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -60,8 +60,8 @@ def accuracy_percent(
     return 100 * (torch.cat(guesses) == labels).double().mean().item()
 
 
-def hits(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return how many labels have the highest score, and how many one of the five highest: shape (2,).
+def train_accuracies(scores: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the percentages of labels with the highest score, and with one of the five highest, by result.
 
     Args:
         scores: of each class, shape (count, classes).
@@ -69,23 +69,8 @@ def hits(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """
     best = scores.topk(min(5, scores.shape[1]), dim=1).indices
     right = best == labels[:, None]
-    return torch.stack([right[:, 0].sum(), right.sum()])
-
-
-def named_accuracies(right: torch.Tensor, count: int, prefix: str = "") -> dict[str, torch.Tensor]:
-    """Return what `hits` counted as percentages of `count`, by the names of their results."""
-    first, five = 100 * right.double() / count
-    return {f"{prefix}accuracy": first, f"{prefix}top5_accuracy": five}
-
-
-def accuracies_of(
-    model: nn.Module, batches: Iterable[Batch], normalise: Callable[[torch.Tensor], torch.Tensor]
-) -> dict[str, torch.Tensor]:
-    """Return the percentages of images that `model`, left in evaluation mode, labels correctly, by result."""
-    model.eval()
-    with torch.inference_mode():
-        counted = [(hits(model(normalise(images)), labels).cpu(), len(labels)) for images, labels in batches]
-    return named_accuracies(torch.stack([right for right, _ in counted]).sum(dim=0), sum(n for _, n in counted))
+    first, five = 100 * torch.stack([right[:, 0].sum(), right.sum()]).double() / len(labels)
+    return {"train_accuracy": first, "train_top5_accuracy": five}
 
 
 def _memory_format(channels_last: bool) -> torch.memory_format:

@@ -7,9 +7,9 @@ With the images of tiny-imagenet-200 instead of synthetic ones:
     gpuagent prepare resnet18 --data ~/tiny-imagenet-200
     python -m gpuagent_workloads run resnet18 --data ~/tiny-imagenet-200 --steps 15
 
-With ImageNet's own folders, its cropping and mirroring, and a test:
+With ImageNet's own folders:
 
-    python -m gpuagent_workloads run resnet50 --data ~/imagenet --classes 1000 --crop --flip --test-images 50000
+    python -m gpuagent_workloads run resnet50 --data ~/imagenet --classes 1000
 
 With ReLU and pooling swapped, on the batches of the study that compared both orders:
 
@@ -40,21 +40,9 @@ class ClassificationConfig(ImageTrainingConfig):
     # AlexNet leaves nothing of images smaller than 63 pixels.
     image_size: int = parameter(224, help="pixels on each side of an image", minimum=64, maximum=1024)
     data: str = parameter(SYNTHETIC, help="directory of tiny-imagenet-200 or ImageNet, or synthetic", path=True)
-    crop: bool = parameter(False, help="with --data: cut out a random part of each image, as for ImageNet")
-    flip: bool = parameter(False, help="with --data: mirror every other image, at random")
-    test_images: int | None = parameter(
-        None, help="images of val, or synthetic ones, to test on after training", minimum=1
-    )
     workers: int | None = parameter(
         None, help="processes that decode images; by default the number of CPUs, at most 16", minimum=0
     )
-
-    def check_together(self) -> None:
-        """Check the changes of images."""
-        if self.data == SYNTHETIC and (self.crop or self.flip):
-            raise MisuseError(
-                "--crop and --flip need --data DIRECTORY: synthetic images stay on the device as they are"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
