@@ -115,7 +115,7 @@ class Reporter:
     def step(
         self,
         *,
-        wall_seconds: float | None,
+        wall_seconds: float,
         items: float,
         gpu_seconds: float | None = None,
         at_unix_nano: int | None = None,
@@ -123,9 +123,9 @@ class Reporter:
         """Report the next step of this phase.
 
         Args:
-            wall_seconds: its wall time; None where something else interrupted it.
+            wall_seconds: its wall time.
             items: its samples or tokens.
-            gpu_seconds: its time on the GPU; None without GPU, or likewise.
+            gpu_seconds: its time on the GPU; None without GPU.
             at_unix_nano: its end; None: now.
 
         Raises:
@@ -197,10 +197,6 @@ class Reporter:
             NonFiniteError: a figure is NaN or infinite.
         """
         self._add({"event": event, **{name: _finite(name, value) for name, value in figures.items()}})
-
-    def gap(self, name: str, *, seconds: float, step: int, at_unix_nano: int) -> None:
-        """Report that something else, such as a checkpoint, took that time of a step and ended at `at_unix_nano`."""
-        self._add({"event": "gap", "name": name, "seconds": seconds, "step": step}, at_unix_nano)
 
     def device(self, uuid: str) -> None:
         """Report that this process uses the GPU with that UUID (`GPU-…`, as `nvidia-smi -L` prints it)."""

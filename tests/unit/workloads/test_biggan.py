@@ -16,7 +16,6 @@ from torch.nn.functional import batch_norm, max_pool2d, scaled_dot_product_atten
 from gpuagent_workloads.data.images import make_images
 from gpuagent_workloads.suite.biggan import Config
 from gpuagent_workloads.suite.biggan.gan import (
-    EMA_DECAY,
     Gan,
     discriminator_loss,
     frozen,
@@ -65,7 +64,7 @@ def image_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.usefixtures("forked_ranks")
 @pytest.mark.parametrize(
     ("ranks", "more", "autocast"),
-    [(1, ["--precision", "bf16", "--channels-last", "--ema"], "bfloat16"), (2, [], "none")],
+    [(1, ["--precision", "bf16", "--channels-last"], "bfloat16"), (2, [], "none")],
     ids=["mixed precision", "two ranks"],
 )
 def test_it_trains_on_image_files_and_reports_everything(
@@ -92,7 +91,7 @@ def test_it_trains_on_image_files_and_reports_everything(
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(
-    "parameters", [{}, {"precision": "bf16", "channels_last": True, "ema": True}, {"precision": "fp16"}]
+    "parameters", [{}, {"precision": "bf16", "channels_last": True}, {"precision": "fp16"}]
 )
 def test_it_trains_at_full_size_on_a_gpu(parameters: dict[str, Any], tmp_path: Path) -> None:
     events = run_config("biggan", tmp_path, device="cuda", batch_size=32, steps=20, **parameters)
@@ -266,24 +265,11 @@ def test_a_step_takes_a_batch_for_each_update_of_the_discriminator() -> None:
     assert (config.items_per_step, config.samples_per_step) == (3, 3)
 
 
-def test_the_average_follows_the_generator_slowly() -> None:
-    gan = small_gan(replace(SMALL, ema=True))
-    assert gan.average is not None
-    weights, averaged = (next(network.parameters()) for network in (gan.generator, gan.average))
-    gan.step(repeat(BATCH))
-    first = weights.detach().clone()
-    torch.testing.assert_close(averaged, first)
-    gan.step(repeat(BATCH))
-    assert not torch.equal(weights, first)
-    torch.testing.assert_close(averaged, EMA_DECAY * first + (1 - EMA_DECAY) * weights)
-
-
 def test_a_training_goes_on_from_the_state_of_its_parts_as_if_it_had_not_stopped() -> None:
-    config = replace(SMALL, ema=True)
-    gan = small_gan(config)
+    gan = small_gan()
     gan.step(repeat(BATCH))
     states = {name: deepcopy(part.state_dict()) for name, part in gan.parts.items()}
-    other = Gan(config, CPU, Precision("default", CPU), Ranks())
+    other = Gan(SMALL, CPU, Precision("default", CPU), Ranks())
     for name, part in other.parts.items():
         part.load_state_dict(states[name])
     losses = []
@@ -291,6 +277,12 @@ def test_a_training_goes_on_from_the_state_of_its_parts_as_if_it_had_not_stopped
         torch.manual_seed(2)
         losses.append((training.step(repeat(BATCH)).item(), training.step(repeat(BATCH)).item()))
     assert losses[0] == pytest.approx(losses[1])
+
+
+def test_each_network_learns_at_its_own_rate() -> None:
+    gan = small_gan(replace(SMALL, lr_g=1e-4, lr_d=4e-4))
+    assert gan.generator_optimizer.param_groups[0]["lr"] == 1e-4
+    assert gan.discriminator_optimizer.param_groups[0]["lr"] == 4e-4
 
 
 @pytest.mark.parametrize(
@@ -381,9 +373,8 @@ def test_model_flops_are_those_counted_by_hand() -> None:
     assert count_flops(lambda: loss_on_meta_device(config)) == StepFlops(convolutions=convolutions, products=products)
 
 
-@pytest.mark.parametrize("ema", [False, True])
-def test_the_least_bytes_are_those_of_all_updates(ema: bool) -> None:
-    gan = small_gan(replace(SMALL, ema=ema))
+def test_the_least_bytes_are_those_of_all_updates() -> None:
+    gan = small_gan()
     gan.step(repeat(BATCH))
     generator, discriminator = 4 * size_of(gan.generator), 4 * size_of(gan.discriminator)
     buffers, other_buffers = (
@@ -393,7 +384,6 @@ def test_the_least_bytes_are_those_of_all_updates(ema: bool) -> None:
     # Adam keeps two figures for each weight.
     updates = 2 * (2 * (3 * discriminator + other_buffers) + images_and_labels + generator)
     last = 2 * (3 * generator + buffers) + discriminator
-    average = 2 * generator if ema else 0
     # And, on a CPU beside them, a count of its steps for each tensor, in 4 bytes.
     counts = 2 * 4 * (len(list(gan.generator.parameters())) + 2 * len(list(gan.discriminator.parameters())))
-    assert minimum_bytes_per_step(gan, 2, BATCH) == updates + last + average + counts
+    assert minimum_bytes_per_step(gan, 2, BATCH) == updates + last + counts

@@ -5,7 +5,7 @@ read when the window is over.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
@@ -19,78 +19,6 @@ from gpuagent_workloads.training.progress import Progress, Step, Work
 from gpuagent_workloads.training.ranks import AgreedEnd
 from gpuagent_workloads.training.timing import Call, synchronize
 from gpuagent_workloads.training.trace.report import report_trace
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interlude:
-    """One kind of interruption."""
-
-    # Of its gaps, and the begin of its results' names.
-    name: str
-    # Steps from one to the next; None: there are none.
-    every: int | None
-    # Called with the number of measured steps so far.
-    work: Callable[[int], object]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
-    """One interruption."""
-
-    name: str
-    # The number of the step that it came after.
-    step: int
-    seconds: float
-    at_unix_nano: int
-
-
-class Interludes:
-    """All interruptions of a training. Their time is the training's, but no step's."""
-
-    def __init__(self, device: torch.device, interludes: Sequence[Interlude] = ()) -> None:
-        self._device = device
-        self._interludes = [interlude for interlude in interludes if interlude.every]
-        self._gaps: list[Gap] = []
-
-    def after(self, step: Step, first_step: int) -> Step:
-        """Return a function that takes a step, the first of that number, and then interrupts where it is time."""
-        if not self._interludes:
-            return step
-        taken = first_step
-
-        def interrupted_step() -> torch.Tensor:
-            nonlocal taken
-            loss = step()
-            taken += 1
-            for interlude in self._interludes:
-                if interlude.every and taken % interlude.every == 0:
-                    self._interrupt(interlude, taken)
-            return loss
-
-        return interrupted_step
-
-    @property
-    def steps(self) -> frozenset[int]:
-        """The numbers of the steps that an interruption came after."""
-        return frozenset(gap.step for gap in self._gaps)
-
-    def report(self, reporter: Reporter) -> None:
-        """Report each interruption as a gap, and the number and time of each kind."""
-        for gap in self._gaps:
-            reporter.gap(gap.name, seconds=gap.seconds, step=gap.step, at_unix_nano=gap.at_unix_nano)
-        for interlude in self._interludes:
-            seconds = [gap.seconds for gap in self._gaps if gap.name == interlude.name]
-            reporter.result(f"{interlude.name}s", len(seconds), phase="measure")
-            reporter.result(f"{interlude.name}_seconds", sum(seconds), unit="s", phase="measure")
-
-    def _interrupt(self, interlude: Interlude, taken: int) -> None:
-        synchronize(self._device)
-        began_seconds = time.perf_counter()
-        interlude.work(taken)
-        synchronize(self._device)
-        seconds = time.perf_counter() - began_seconds
-        self._gaps.append(Gap(name=interlude.name, step=taken - 1, seconds=seconds, at_unix_nano=time.time_ns()))
-
 
 # The least length of the measured phase: power and utilisation are themselves averages over up to a second.
 MEASURE_SECONDS = 10.0
@@ -143,7 +71,6 @@ def train(
     reporter: Reporter,
     feed: Feed[Any] | None = None,
     progress: Progress | None = None,
-    interludes: Interludes | None = None,
     figures: Figures = dict,
 ) -> Window:
     """Take the warm-up steps, then the measured ones, and report their times, losses, throughput and memory.
@@ -156,13 +83,12 @@ def train(
         steps_per_epoch: steps of all ranks in a pass over the data.
         feed: the source of their batches, to report the time of waiting for it; None: not reported.
         progress: from `progress.resume`; None: one rank, from the beginning.
-        interludes: what interrupts the measured steps; None: nothing.
         figures: returns others of a step than its loss, by name, that are still on the device.
 
     Returns:
         The steps that this process measured.
     """
-    progress, interludes = progress or Progress(), interludes or Interludes(device)
+    progress = progress or Progress()
     if config.warmup and not progress.resumed:
         _warm_up(step, config, device, reporter)
 
@@ -172,10 +98,8 @@ def train(
     waited_before_seconds = feed.waited_seconds if feed else 0.0
     # For ncu and nsys, which can be limited to this.
     with torch.cuda.profiler.profile() if device.type == "cuda" else nullcontext():
-        measured_step = interludes.after(progress.recorded(step), first_step)
-        measured = run_window(measured_step, _is_enough(config, steps_per_epoch, progress), device, figures)
-    _report_steps(measured.steps, config.items_per_step, reporter, {number - first_step for number in interludes.steps})
-    interludes.report(reporter)
+        measured = run_window(progress.recorded(step), _is_enough(config, steps_per_epoch, progress), device, figures)
+    _report_steps(measured.steps, config.items_per_step, reporter)
     if not config.warmup and not progress.resumed:
         reporter.result("time_to_first_step", began_seconds + measured.steps[0].device_seconds, unit="s")
     reporter.phase("teardown", at_unix_nano=measured.ended_at_unix_nano)
@@ -237,14 +161,11 @@ def _is_enough(config: TrainingConfig, steps_per_epoch: int, progress: Progress)
     return lambda _count, seconds: seconds >= MEASURE_SECONDS
 
 
-def _report_steps(
-    steps: Sequence[Call], items: int, reporter: Reporter, interrupted: Collection[int] = frozenset()
-) -> None:
-    for number, step in enumerate(steps):
-        timed = number not in interrupted
+def _report_steps(steps: Sequence[Call], items: int, reporter: Reporter) -> None:
+    for step in steps:
         reporter.step(
-            wall_seconds=step.wall_seconds if timed else None,
-            gpu_seconds=step.gpu_seconds if timed else None,
+            wall_seconds=step.wall_seconds,
+            gpu_seconds=step.gpu_seconds,
             items=items,
             at_unix_nano=step.ended_at_unix_nano,
         )

@@ -49,18 +49,11 @@ class Precision:
     def update(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
         """Compute the gradients of `loss`, a scalar, and take a step of the optimizer."""
         optimizer.zero_grad()
-        self.backward(loss)
-        self.step(optimizer)
-
-    def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradients of `loss`, a scalar, to those of the weights."""
-        (self._scaler.scale(loss) if self._scaler else loss).backward()
-
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take a step of the optimizer with the gradients of the weights."""
         if self._scaler is None:
+            loss.backward()
             optimizer.step()
             return
+        self._scaler.scale(loss).backward()
         self._scaler.step(optimizer)
         self._scaler.update()
 

@@ -7,7 +7,6 @@ MASTER_PORT and, with several GPUs on a node, LOCAL_RANK.
 import math
 import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -104,11 +103,6 @@ def parallel(model: nn.Module, ranks: Ranks, device: torch.device) -> nn.Module:
 def is_divided(tensor: torch.Tensor) -> "TypeGuard[DTensor]":
     """Return whether a tensor is divided among ranks. To import its class takes most of a second."""
     return hasattr(tensor, "to_local")
-
-
-def without_sharing(model: nn.Module) -> AbstractContextManager[None]:
-    """Return the context in which a parallel model's gradients stay with their rank, to be added up there."""
-    return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
 
 class AgreedEnd:

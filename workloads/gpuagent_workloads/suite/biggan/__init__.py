@@ -6,11 +6,6 @@ On other images, such as those of tiny-imagenet-200, which are scaled to 128 × 
 
     gpuagent prepare biggan --data ~/tiny-imagenet-200
     python -m gpuagent_workloads run biggan --data ~/tiny-imagenet-200 --classes 200
-
-With saves and tests within the training, as in published scripts:
-
-    python -m gpuagent_workloads run biggan --d-steps 1 --accumulate 8 --lr-g 1e-4 --lr-d 4e-4 \
-        --save-every 500 --test-every 2000 --steps 2000
 """
 
 from dataclasses import dataclass
@@ -35,13 +30,8 @@ class Config(ImageTrainingConfig):
     ch: int = parameter(96, help="channels at full size, a multiple of 8", minimum=8)
     classes: int = parameter(1000, help="classes of images", minimum=2, maximum=100_000)
     d_steps: int = parameter(2, help="updates of the discriminator per update of the generator", minimum=1)
-    accumulate: int = parameter(1, help="batches whose gradients an update adds up", minimum=1)
     lr_g: float = parameter(5e-5, help="learning rate of the generator", minimum=0)
     lr_d: float = parameter(2e-4, help="learning rate of the discriminator", minimum=0)
-    save_every: int | None = parameter(None, help="measured steps between saves of weights and optimizers", minimum=1)
-    test_every: int | None = parameter(None, help="measured steps between tests of the generator", minimum=1)
-    test_images: int = parameter(1000, help="images that a test makes and scores", minimum=1)
-    ema: bool = parameter(False, help="keep a moving average of the generator's weights")
     batch_size: int = parameter(64, help="real images of an update, and as many made ones", minimum=1)
     warmup: int = parameter(5, help="steps before the measured ones", minimum=0)
     data: str = parameter(SYNTHETIC, help="directory laid out as tiny-imagenet-200, or synthetic", path=True)
@@ -57,7 +47,7 @@ class Config(ImageTrainingConfig):
     @property
     def items_per_step(self) -> int:
         """Real images of a step of a rank; each update of the discriminator takes new ones."""
-        return self.batch_size * self.accumulate * self.d_steps
+        return self.batch_size * self.d_steps
 
     @property
     def samples_per_step(self) -> int:

@@ -1,8 +1,8 @@
 """BigGAN's two networks in training.
 
 Optimizers and losses are those of the paper and of the defaults of ajbrock/BigGAN-PyTorch; the penalty on weights that
-are not orthogonal is the paper's. Batch normalisation takes the statistics of one batch of one rank, also where an
-update adds up the gradients of several batches. Real images are neither cropped nor mirrored.
+are not orthogonal is the paper's. Batch normalisation takes the statistics of one batch of one rank. Real images are
+neither cropped nor mirrored.
 
 Shapes: B images of a batch, N features of the noise, O outputs of a layer, I weights of each of them.
 """
@@ -14,14 +14,13 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.functional import relu
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from gpuagent_workloads.suite.biggan import Config
 from gpuagent_workloads.suite.biggan.networks import build_networks, draw
 from gpuagent_workloads.training.compiling import compiled
 from gpuagent_workloads.training.images import Batch, Normalisation, placed
 from gpuagent_workloads.training.precision import Precision
-from gpuagent_workloads.training.ranks import Ranks, parallel, without_sharing
+from gpuagent_workloads.training.ranks import Ranks, parallel
 
 # Strength of the penalty on weights that are not orthogonal: β of the paper's equation 3.
 PENALTY = 1e-4
@@ -90,8 +89,6 @@ MEAN = DEVIATION = (0.5, 0.5, 0.5)
 
 BETAS = (0.0, 0.999)
 
-EMA_DECAY = 0.9999
-
 
 class Gan:
     """The networks with their optimizers."""
@@ -108,8 +105,6 @@ class Gan:
             generator, discriminator = build_networks(config)
         self.generator = placed(generator, device, channels_last=config.channels_last)
         self.discriminator = placed(discriminator, device, channels_last=config.channels_last)
-        averaging = get_ema_multi_avg_fn(EMA_DECAY)
-        self.average = AveragedModel(self.generator, multi_avg_fn=averaging) if config.ema else None
         # A fused Adam removes fp16's scale from the gradients by itself, and so from the penalty's, which have none.
         fused = device.type == "cuda" and precision.dtype is not torch.float16
         self.generator_optimizer = _adam(self.generator, config.lr_g, fused)
@@ -118,9 +113,8 @@ class Gan:
         # Ranks share the gradients of the network that learns; the other one is used as it is.
         both = (self.generator, self.discriminator)
         self._make, self._judge = (compiled(network, config.compile, device) for network in both)
-        self._learners = [parallel(network, ranks, device) for network in both]
         self._make_learning, self._judge_learning = (
-            compiled(learner, config.compile, device) for learner in self._learners
+            compiled(parallel(network, ranks, device), config.compile, device) for network in both
         )
 
     @property
@@ -136,65 +130,30 @@ class Gan:
             "generator_optimizer": self.generator_optimizer,
             "discriminator_optimizer": self.discriminator_optimizer,
             "precision": self._precision,
-            **({"average": self.average} if self.average else {}),
         }
 
     def step(self, batches: Iterator[Batch]) -> torch.Tensor:
         """Update the discriminator --d-steps times, then the generator once, and return the generator's loss.
 
         Args:
-            batches: real images as bytes, and their labels; each update of the discriminator takes --accumulate.
+            batches: real images as bytes, and their labels; each update of the discriminator takes one.
         """
-        make_learner, judge_learner = self._learners
-        for _ in range(self._config.d_steps):
-            self.discriminator_loss = self._update(
-                judge_learner, self.discriminator_optimizer, lambda: self._discriminator_loss(*next(batches))
-            )
-        with frozen(self.discriminator):
-            loss = self._update(make_learner, self.generator_optimizer, self._generator_loss)
-        if self.average:
-            self.average.update_parameters(self.generator)
-        return loss
-
-    def mean_score(self, images: int) -> float:
-        """Return the mean score of that many made images, in evaluation mode; of the average's, where it is kept."""
-        maker = self.average or self.generator
-        networks = nn.ModuleList([maker, self.discriminator]).eval()
-        scores = []
-        with torch.inference_mode(), self._precision.autocast():
-            for _ in range(-(-images // self._config.batch_size)):
-                noise = draw(self._config, self._device)
-                scores.append(self.discriminator(maker(*noise), noise[1]))
-        networks.train()
-        return torch.cat(scores)[:images].float().mean().item()
-
-    def _update(
-        self, learner: nn.Module, optimizer: torch.optim.Optimizer, loss_of_batch: Callable[[], torch.Tensor]
-    ) -> torch.Tensor:
-        """Take a step with the mean of the gradients of --accumulate batches, and return the mean of their losses."""
-        count = self._config.accumulate
-        losses = []
-
-        def part() -> torch.Tensor:
+        config, device = self._config, self._device
+        for _ in range(config.d_steps):
+            images, labels = next(batches)
+            # Gradients take no memory during the forward passes.
+            self.discriminator_optimizer.zero_grad()
             with self._precision.autocast():
-                loss = loss_of_batch() / count
-            losses.append(loss.detach())
-            return loss
-
-        optimizer.zero_grad()
-        with without_sharing(learner):
-            for _ in range(count - 1):
-                self._precision.backward(part())
-        self._precision.backward(part())
-        self._precision.step(optimizer)
-        return torch.stack(losses).sum()
-
-    def _generator_loss(self) -> torch.Tensor:
-        return generator_loss(self._make_learning, self._judge, draw(self._config, self._device))
-
-    def _discriminator_loss(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        real = self._normalise(images), labels
-        return discriminator_loss(self._make, self._judge_learning, real, draw(self._config, self._device))
+                real = self._normalise(images), labels
+                loss = discriminator_loss(self._make, self._judge_learning, real, draw(config, device))
+            self._precision.update(loss, self.discriminator_optimizer)
+            self.discriminator_loss = loss.detach()
+        self.generator_optimizer.zero_grad()
+        with frozen(self.discriminator):
+            with self._precision.autocast():
+                loss = generator_loss(self._make_learning, self._judge, draw(config, device))
+            self._precision.update(loss, self.generator_optimizer)
+        return loss.detach()
 
     def _penalise(self) -> None:
         with self._precision.autocast():

@@ -1,8 +1,6 @@
 """Training of the biggan workload: its data, its steps, its figures and its costs."""
 
-import tempfile
 from collections.abc import Iterable
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -20,15 +18,15 @@ from gpuagent_workloads.suite.biggan.gan import (
 from gpuagent_workloads.suite.biggan.networks import SIDE, build_networks, draw
 from gpuagent_workloads.suite.classification import ClassificationConfig
 from gpuagent_workloads.suite.classification.sources import open_source
-from gpuagent_workloads.training.loop import Feed, Interlude, Interludes, train
+from gpuagent_workloads.training.loop import Feed, train
 from gpuagent_workloads.training.model import count_flops, minimum_bytes, report_counts, report_mfu
 from gpuagent_workloads.training.order import Order
-from gpuagent_workloads.training.progress import Position, resume, save
+from gpuagent_workloads.training.progress import resume
 from gpuagent_workloads.training.session import set_up
 
 
 def train_gan(config: Config, reporter: Reporter) -> None:
-    """Run the workload from its data to its figures. Only --test-every makes and scores images beside training."""
+    """Run the workload from its data to its figures."""
     images = ClassificationConfig(
         batch_size=config.batch_size,
         classes=config.classes,
@@ -46,37 +44,14 @@ def train_gan(config: Config, reporter: Reporter) -> None:
     order = Order(len(source), config, progress)
     feed = Feed(source.batches(order, device))
 
-    with tempfile.TemporaryDirectory(prefix="saved-", dir=reporter.directory) as folder:
-        interludes = _make_interludes(gan, config, Path(folder), device, reporter)
-        measured = train(
-            lambda: gan.step(feed), config, order.steps_per_epoch, device, reporter, feed, progress, interludes
-        )
+    measured = train(lambda: gan.step(feed), config, order.steps_per_epoch, device, reporter, feed, progress)
     reporter.result("discriminator_loss", gan.discriminator_loss.item())
     for name, network in gan.networks.named_children():
         reporter.result(f"{name}_parameters", sum(weights.numel() for weights in network.parameters()))
     flops = count_flops(lambda: loss_on_meta_device(config))
     report_counts(gan.networks, flops, reporter)
     report_mfu(flops, measured, precision, device, reporter)
-    batches = [tensor for _ in range(config.accumulate) for tensor in next(feed)]
-    reporter.result("minimum_bytes_per_step", minimum_bytes_per_step(gan, config.d_steps, batches), unit="bytes")
-
-
-def _make_interludes(gan: Gan, config: Config, folder: Path, device: torch.device, reporter: Reporter) -> Interludes:
-    """Return the saves and tests. They are rank 0's; the others wait for it in their next step."""
-
-    def write(step: int) -> None:
-        save(folder / "saved.pt", Position(step=step), gan.parts)
-
-    def test(step: int) -> None:
-        reporter.metric("test_score", gan.mean_score(config.test_images), step=step - 1)
-
-    return Interludes(
-        device,
-        [
-            Interlude(name="save", every=config.save_every if reporter.rank == 0 else None, work=write),
-            Interlude(name="test", every=config.test_every if reporter.rank == 0 else None, work=test),
-        ],
-    )
+    reporter.result("minimum_bytes_per_step", minimum_bytes_per_step(gan, config.d_steps, next(feed)), unit="bytes")
 
 
 def loss_on_meta_device(config: Config) -> torch.Tensor:
@@ -89,13 +64,12 @@ def loss_on_meta_device(config: Config) -> torch.Tensor:
     with device:
         generator, discriminator = build_networks(config)
         real = torch.empty(config.batch_size, 3, SIDE, SIDE), torch.empty(config.batch_size, dtype=torch.long)
-    for _ in range(config.d_steps * config.accumulate):
+    for _ in range(config.d_steps):
         discriminator_loss(generator, discriminator, real, draw(config, device)).backward()
     for weights in regularised(generator):
         penalty_gradient(weights.detach())
     with frozen(discriminator):
-        losses = [generator_loss(generator, discriminator, draw(config, device)) for _ in range(config.accumulate)]
-        return torch.stack(losses).sum()
+        return generator_loss(generator, discriminator, draw(config, device))
 
 
 def minimum_bytes_per_step(gan: Gan, d_steps: int, batch: Iterable[torch.Tensor]) -> int:
@@ -109,13 +83,8 @@ def minimum_bytes_per_step(gan: Gan, d_steps: int, batch: Iterable[torch.Tensor]
     """
     of_discriminator = minimum_bytes(gan.discriminator, gan.discriminator_optimizer, batch)
     of_generator = minimum_bytes(gan.generator, gan.generator_optimizer, ())
-    of_average = 2 * _weight_bytes(gan.average) if gan.average else 0
-    return (
-        d_steps * (of_discriminator + _weight_bytes(gan.generator))
-        + of_generator
-        + _weight_bytes(gan.discriminator)
-        + of_average
-    )
+    of_others = d_steps * _weight_bytes(gan.generator) + _weight_bytes(gan.discriminator)
+    return d_steps * of_discriminator + of_generator + of_others
 
 
 def _weight_bytes(network: nn.Module) -> int:
