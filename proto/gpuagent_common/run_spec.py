@@ -62,12 +62,17 @@ _OPTIONS = {
 RUN_PARAMETERS = tuple(_OPTIONS)
 
 
-def run_options(**own: Mapping[str, Any]) -> Callable[[Decorated], Decorated]:
-    """Return the decorator that adds the options of a run; `own` has settings that differ, by parameter."""
+def run_options(*parameters: str, **own: Mapping[str, Any]) -> Callable[[Decorated], Decorated]:
+    """Return the decorator that adds the options of a run.
+
+    Args:
+        parameters: of these options; empty: of all.
+        own: settings that differ, by parameter.
+    """
 
     def decorate(command: Decorated) -> Decorated:
-        for parameter, option in reversed(_OPTIONS.items()):
-            command = option(parameter, **own.get(parameter, {}))(command)
+        for parameter in reversed(parameters or RUN_PARAMETERS):
+            command = _OPTIONS[parameter](parameter, **own.get(parameter, {}))(command)
         return command
 
     return decorate

@@ -137,12 +137,9 @@ _COUNTED: dict[str, Any] = {
     "steps": 1,
     "warmup": 3,
     "epochs": None,
-    "batches": None,
     "trace": False,
     "profile": False,
     "counters": "none",
-    "save_every": None,
-    "test_every": None,
 }
 
 
@@ -186,8 +183,7 @@ def report_counters(workload: Workload[Any], config: TrainingConfig, reporter: R
         WorkloadError: ncu cannot count here, for the reason given.
     """
     ncu = find_ncu()
-    fields = {field.name for field in dataclasses.fields(config)}
-    one_step = dataclasses.replace(config, **{name: value for name, value in _COUNTED.items() if name in fields})
+    one_step = dataclasses.replace(config, **_COUNTED)
     program = [*module_command(sys.executable, "gpuagent_workloads"), "run", workload.name, *arguments_of(one_step)]
     flops = _count(ncu, flops_metrics(_output([ncu, "--query-metrics"])), program)
     by_precision = {precision: core_flops(flops, precision) for precision in PRECISIONS}

@@ -5,24 +5,20 @@ the launcher reports them once for all ranks. SIGTERM ends a rank at once: anoth
 waiting for it in a collective.
 """
 
-import ctypes
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from gpuagent_common.own_module import end_with_parent
 from gpuagent_workloads.cli import attempt
-
-_PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code."""
-    # The kernel ends this process should its launcher be killed.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent()
     code, message = attempt(arguments)
     if message:
         # The exact time shows which rank failed first.

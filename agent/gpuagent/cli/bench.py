@@ -14,11 +14,12 @@ import click
 
 from gpuagent.cli.node_agent import given_to_agent
 from gpuagent.cli.options import agent_config, agent_options
-from gpuagent_common.cli import MOST_SECONDS, NAME, Number, ProgramCommand, interrupt_on_signals
+from gpuagent_common.cli import ProgramCommand, interrupt_on_signals
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.run_spec import run_options
 
-_COUNT = Number(0, 1e15, min_open=True)
-_SECONDS = Number(0, MOST_SECONDS, min_open=True)
+# Of a run, and the same for all of them.
+_SETTINGS = ("timeout_seconds", "observe", "pattern", "items_per_step")
 _HOURS = {"s": 1 / 3600, "min": 1 / 60, "h": 1.0}
 
 
@@ -50,17 +51,16 @@ Examples:
 )
 @click.option("--vary", metavar="NAME=A,B", multiple=True, help="Values of {NAME}, or of --NAME; repeatable.")
 @click.option("--environment", "environments", metavar="ENV[:IMAGE]", multiple=True, help="Environment; repeatable.")
-@click.option("--with", "beside", metavar="WORKLOAD", multiple=True, help="Workload beside it, or none; repeatable.")
 @click.option("--rounds", metavar="N", type=click.IntRange(1, 1000), help="Runs of each cell.  [default: 7]")
 @click.option("--warm-up", metavar="N", type=click.IntRange(0, 100), help="Rounds that do not count.  [default: 1]")
 @click.option("--until", metavar="WIDTH", help="Stop at a planned look with intervals this narrow, such as 2%.")
 @click.option("--at-most", "hours", metavar="TIME", callback=_hours, help="Begin no round that would exceed TIME.")
 @click.option("--prepare", metavar="COMMAND", help="Command for the shell before each run, not measured.")
-@click.option("--timeout", metavar="SECONDS", type=_SECONDS, help="Stop a run SECONDS after its launch.")
-@click.option("--name", type=NAME, metavar="NAME", show_default="its script's", help="Name of the programs.")
-@click.option("--observe", is_flag=True, help="Time the steps of a Python program with torch or Keras.")
-@click.option("--pattern", metavar="PATTERN", help="Printed line with a step, such as 'step {step} loss {loss}'.")
-@click.option("--items-per-step", metavar="N", type=_COUNT, help="Samples or tokens of a program's step.")
+@run_options(
+    *("beside", "name", *_SETTINGS),
+    beside={"help": "Workload beside it, or none; repeatable."},
+    name={"help": "Name of the programs."},
+)
 @click.option(
     "-o",
     "--output",
@@ -90,8 +90,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> in
     files, prepare, anew, force = (options.pop(name) for name in ("files", "prepare", "anew", "force"))
     for file in files:
         check_output(file)
-    given = {name: options.pop(name) for name in ("timeout", "observe", "pattern", "items_per_step")}
-    settings = {"timeout_seconds" if name == "timeout" else name: value for name, value in given.items() if value}
+    settings = {name: value for name in _SETTINGS if (value := options.pop(name))}
     is_workload = bool(words) and _is_workload(words[0], words[1:])
     given_input = None if is_workload else _input_file()
     if given_input:

@@ -10,7 +10,7 @@ import click
 
 from gpuagent.delivery.joined import Joined
 from gpuagent.locations import SPOOL_VARIABLE
-from gpuagent_common.cli import MOST, MOST_SECONDS, NAME, Number, parse_labels
+from gpuagent_common.cli import MOST_SECONDS, NAME, Number, parse_labels
 from gpuagent_common.connection import (
     ADDRESS_VARIABLE,
     CA_FILE_VARIABLE,
@@ -222,9 +222,6 @@ _AGENT_OPTIONS = (
 
 # What `gpuagent` alone can ask for.
 _OWN_RUN_OPTIONS = (
-    click.option(
-        "--first-repeat", metavar="N", type=click.IntRange(1, MOST), default=1, help="Number of the first run."
-    ),
     click.option(
         "--nodes",
         metavar="N",

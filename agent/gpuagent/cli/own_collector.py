@@ -1,25 +1,24 @@
 """A collector that lasts as long as one command: on loopback, with the usual store."""
 
 import contextlib
-import ctypes
 import signal
 import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from gpuagent.cli.collector_command import find_collector_command
 from gpuagent_common.connection import host_and_port
 from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.own_module import end_with_parent
 from gpuagent_common.waiting import waiting_for
 
 _CONNECT_SECONDS = 2.0
 
 # Usually it takes one or two to start.
 _SILENT_SECONDS = 5.0
-
-_PR_SET_PDEATHSIG = 1
 
 
 def is_reachable(addresses: str) -> bool:
@@ -52,7 +51,7 @@ def own_collector(store: str, token_file: Path) -> Iterator[str]:
             stderr=errors,
             start_new_session=True,
             text=True,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509 - nothing else runs in this process yet
+            preexec_fn=partial(end_with_parent, signal.SIGTERM),  # noqa: PLW1509 - nothing else runs in this process yet
         )
         try:
             assert process.stdout  # noqa: S101 - a pipe
@@ -69,8 +68,3 @@ def own_collector(store: str, token_file: Path) -> Iterator[str]:
             process.terminate()
             with waiting_for("gpuagent", f"the collector to close {store}", after_seconds=_SILENT_SECONDS):
                 process.wait()
-
-
-def _end_with_parent() -> None:
-    """Have the kernel end the collector if this process is killed."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

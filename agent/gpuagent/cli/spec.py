@@ -32,7 +32,6 @@ def run_spec(
     """
     spec = make_spec(workload, program, words, labels, **options)
     spec.environment, spec.image = split_name(options["environment"])
-    spec.first_repeat = options["first_repeat"]
     # A container has the folder only for a program of the user's: a workload needs none there.
     if program or spec.environment == "bare":
         spec.working_directory = str(Path.cwd())

@@ -29,7 +29,7 @@ from gpuagent.environments.support.common import Container
 from gpuagent.environments.support.job_manifest import SCC_VARIABLE
 from gpuagent.runs.elsewhere import SHOWN_RESULTS, SelfRecord
 from gpuagent.runs.events import EventTailer
-from gpuagent.runs.planning import Interference, PlannedRun
+from gpuagent.runs.planning import CARRIED, PlannedRun
 from gpuagent.runs.runner import has_ended
 from gpuagent_common.cli import interrupt_on_signals
 from gpuagent_common.connection import TlsFiles
@@ -163,18 +163,12 @@ def _config(folder: Path, settings: Mapping[str, Any]) -> AgentConfig:
 
 def read_plan(given: Mapping[str, Any], environment: Environment) -> PlannedRun:
     """Return the run that the node's agent planned, for this pod."""
-    names = ("run_id", "experiment", "workload", "parameters", "repeat", "invitation")
     return PlannedRun(
-        **{name: given[name] for name in names},
+        **{name: given[name] for name in CARRIED},
         asked=ParseDict(given["asked"], RunSpec()),
-        program=tuple(given["program"]),
-        required_results=tuple(given["required_results"]),
         environment=environment,
         image=Image(name=given["image"], digest=None, architecture=None, size_bytes=None),
         data=(),
-        interference=tuple(
-            Interference(name=name, program=tuple(program)) for name, program in given["interference"].items()
-        ),
     )
 
 

@@ -20,7 +20,7 @@ from gpuagent.environments import ClientError, Ending, Job, Launch, ask_client
 from gpuagent.environments.support.common import read_run_file
 from gpuagent.runs.events import EventTailer
 from gpuagent.runs.output import redact_text
-from gpuagent.runs.planning import Interference, PlannedRun
+from gpuagent.runs.planning import PlannedRun
 from gpuagent.runs.printed import PrintedSteps
 from gpuagent.runs.processes import SupervisedProcess
 from gpuagent.runs.start_up import StartUp
@@ -157,8 +157,8 @@ class Execution:
         """Execute the run to its end; `on_launch` gets the time when its program is started, after those beside it."""
         self._oom_kills_before = read_oom_kills()
         with ExitStack() as beside:
-            for interference in () if self.plan.elsewhere else self.plan.interference:
-                problem = self._start_beside(interference, beside)
+            for name in () if self.plan.elsewhere else self.plan.interference:
+                problem = self._start_beside(name, beside)
                 if self.cancelled:
                     return Outcome(status=RunStatus.CANCELLED)
                 if problem:
@@ -313,18 +313,18 @@ class Execution:
             input_file=given,
         )
 
-    def _start_beside(self, interference: Interference, beside: ExitStack) -> str | None:
+    def _start_beside(self, name: str, beside: ExitStack) -> str | None:
         """Start an interference and wait until it has reached its load; return the reason if that fails."""
-        directory = self.directory / f"with-{interference.name}"
+        directory = self.directory / f"with-{name}"
         directory.mkdir()
         tailer = EventTailer(self.plan.run_id, directory)
-        job = self.plan.job_beside(interference, directory)
+        job = self.plan.job_beside(name, directory)
         process = self._start(self.plan.environment.launch_beside(job), job)
 
         def stop() -> None:
             process.stop()
             process.wait()
-            self.interference[interference.name] = tailer.read_all().results
+            self.interference[name] = tailer.read_all().results
 
         beside.callback(stop)
         deadline = time.monotonic() + _INTERFERENCE_READY_SECONDS
@@ -334,9 +334,9 @@ class Execution:
             # Whether the process has ended, without collecting it.
             if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 why = self._explain(process.wait(), directory) or f"see {directory}/stderr"
-                return f"{interference.name} ended before it reached its load: {why}"
+                return f"{name} ended before it reached its load: {why}"
             if time.monotonic() > deadline:
-                return f"{interference.name} did not reach its load within {_INTERFERENCE_READY_SECONDS:.0f} s"
+                return f"{name} did not reach its load within {_INTERFERENCE_READY_SECONDS:.0f} s"
         return None
 
 

@@ -6,7 +6,7 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -50,16 +50,14 @@ _IN_WORDS = {
 # from which torch's launcher loads a pickle, that is any program.
 _FOR_OWNERS = frozenset({"serve", "url", "rendezvous"})
 
+# The fields of a plan that an agent elsewhere gets as they are.
+CARRIED = (
+    *("run_id", "experiment", "workload", "program", "parameters", "repeat", "required_results"),
+    *("invitation", "interference"),
+)
+
 MAX_REPEATS = 10_000
 MAX_TIMEOUT_SECONDS = 365 * 86_400.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interference:
-    """A workload that runs beside the measured one."""
-
-    name: str
-    program: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,16 +69,17 @@ class PlannedRun:
     run_id: str
     experiment: str
     workload: str
-    program: tuple[str, ...]
+    program: Sequence[str]
     parameters: Mapping[str, ParameterValue]
     environment: Environment
     image: Image | None
     # Files of the node that its parameters name.
     data: tuple[Path, ...]
-    interference: tuple[Interference, ...]
+    # The programs of the workloads beside it, by name.
+    interference: Mapping[str, Sequence[str]]
     repeat: int
     # Results that a built-in workload has to report for the run to succeed.
-    required_results: tuple[str, ...]
+    required_results: Sequence[str]
     # Where it measures and records itself; None: this agent does.
     elsewhere: Elsewhere | None = None
     # Environment variables of its processes: the caller's. They are never stored, nor shown.
@@ -154,20 +153,17 @@ class PlannedRun:
         asked = MessageToDict(self.asked, preserving_proto_field_name=True)
         for name in ("job", "options", "working_directory", "cpu_changes"):  # who asked sees to these
             asked.pop(name, None)
-        names = ("run_id", "experiment", "workload", "program", "parameters", "repeat", "required_results")
         return {
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in CARRIED},
             "asked": asked,
-            "invitation": self.invitation,
             "image": self.image.name if self.image else None,
-            "interference": {beside.name: beside.program for beside in self.interference},
         }
 
-    def job_beside(self, beside: Interference, directory: Path) -> Job:
+    def job_beside(self, name: str, directory: Path) -> Job:
         """Return an interference job in the same image, with a run directory of its own and no limits."""
         return Job(
-            run_id=f"{self.run_id}-with-{beside.name}",
-            program=beside.program,
+            run_id=f"{self.run_id}-with-{name}",
+            program=self.interference[name],
             image=self.image,
             run_directory=directory,
             working_directory=None,
@@ -231,14 +227,12 @@ class Planner:
             run_id=_run_id(spec),
             experiment=experiment,
             workload=_name(spec),
-            program=(
-                tuple(self._catalogue.program(workload, given, environment.python)) if workload else tuple(spec.command)
-            ),
+            program=self._catalogue.program(workload, given, environment.python) if workload else list(spec.command),
             parameters=parameters,
             environment=environment,
             image=environment.find_image(spec.image or None),
             data=_data(workload, parameters) if workload else (),
-            interference=tuple(self._interference(beside, environment) for beside in spec.interference),
+            interference={beside: self._interference(beside, environment) for beside in spec.interference},
             repeat=spec.first_repeat,
             required_results=("throughput",) if workload and workload.kind == "training" else (),
             variables=variables,
@@ -253,12 +247,12 @@ class Planner:
             spec.job = secrets.token_hex(16)
         return replace(planned, elsewhere=elsewhere)
 
-    def _interference(self, name: str, environment: Environment) -> Interference:
+    def _interference(self, name: str, environment: Environment) -> Sequence[str]:
         workload = self._catalogue.find(name)
         if workload.kind != "interference":
             known = [other.name for other in self._catalogue.workloads().values() if other.kind == "interference"]
             raise MisuseError(f"{name!r} is not an interference workload; --with takes: {', '.join(known)}")
-        return Interference(name=name, program=tuple(self._catalogue.program(workload, {}, environment.python)))
+        return self._catalogue.program(workload, {}, environment.python)
 
 
 def _check_harmless(spec: RunSpec) -> None:

@@ -39,7 +39,7 @@ class RunRecorder:
             "parameters": _json(_redact_values(plan.parameters)),
             "environment": plan.environment.name,
             "image": plan.image.name if plan.image else None,
-            "interference": ",".join(beside.name for beside in plan.interference) or "none",
+            "interference": ",".join(plan.interference) or "none",
             "limits": str(plan.limits),
             "repeat": plan.repeat,
             "labels": _json(_redact_values(plan.asked.labels)),

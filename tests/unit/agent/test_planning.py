@@ -171,7 +171,7 @@ def test_others_may_run_commands_if_the_owner_allows_it() -> None:
 def test_a_run_has_its_limits_and_data_and_its_interference_has_no_limits(tmp_path: Path) -> None:
     (plan,) = planner().plan(RunSpec(workload="train", cpus=1, interference=["burn"]))
     assert plan.job(tmp_path).limits == Limits(cpus=1)
-    beside = plan.job_beside(plan.interference[0], tmp_path)
+    beside = plan.job_beside("burn", tmp_path)
     assert (beside.run_id, beside.limits) == (f"{plan.run_id}-with-burn", Limits())
     (plan,) = planner().plan(RunSpec(workload="train", parameters={"data": str(tmp_path)}))
     assert plan.data == (tmp_path,)

@@ -11,7 +11,7 @@ from gpuagent.environments import Job, Launch
 from gpuagent.environments.bare import Bare
 from gpuagent.locations import lock
 from gpuagent.runs.execution import read_oom_kills
-from gpuagent.runs.planning import Interference, PlannedRun
+from gpuagent.runs.planning import PlannedRun
 from gpuagent_common.errors import MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
 from tests.support.parts import executing
@@ -97,7 +97,7 @@ def test_a_run_is_stored_with_its_events_and_states(node: Node) -> None:
         ("", {"required_results": ("throughput",)}, "it reported no throughput"),
         ("", {"program": ("/missing/program",)}, "no program"),
         ("", {"asked": RunSpec(working_directory="/missing")}, "cannot start"),
-        ("", {"interference": (Interference(name="burn", program=("/bin/false",)),)}, "ended before it reached"),
+        ("", {"interference": {"burn": ["/bin/false"]}}, "ended before it reached"),
     ],
 )
 def test_a_failed_run_has_a_reason(node: Node, code: str, changes: dict[str, Any], reason: str) -> None:
@@ -120,9 +120,8 @@ def test_runs_go_one_after_the_other_and_cancelling_reaches_running_and_queued_o
 
 
 def test_interference_reaches_its_load_before_the_run_and_is_stored(node: Node) -> None:
-    burn = Interference(name="burn", program=(sys.executable, "-c", BURN))
     code = "print(open(os.environ['GPUAGENT_RUN_DIR'] + '/with-burn/events.0.0.jsonl').read().count('measure'))"
-    node.runner.submit([plan(code, interference=(burn,))], node.updates.put)
+    node.runner.submit([plan(code, interference={"burn": [sys.executable, "-c", BURN]})], node.updates.put)
     update = node.until("succeeded")
     assert Path(update.run_directory, "stdout").read_text() == "1\n"
     node.pipeline.flush()

@@ -90,9 +90,7 @@ def test_it_trains_on_image_files_and_reports_everything(
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize(
-    "parameters", [{}, {"precision": "bf16", "channels_last": True}, {"precision": "fp16"}]
-)
+@pytest.mark.parametrize("parameters", [{}, {"precision": "bf16", "channels_last": True}, {"precision": "fp16"}])
 def test_it_trains_at_full_size_on_a_gpu(parameters: dict[str, Any], tmp_path: Path) -> None:
     events = run_config("biggan", tmp_path, device="cuda", batch_size=32, steps=20, **parameters)
     assert 0 < results_of(events).get("mfu", 1) < 100

@@ -9,8 +9,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_workloads.errors import WorkloadError
-from gpuagent_workloads.measuring.host_memory import available_bytes
 from gpuagent_workloads.suite.gpu_burn.burn import PERIOD_SECONDS, alternate, pace
 from tests.unit.workloads.runs import (
     assert_gone,
@@ -25,47 +23,6 @@ from tests.unit.workloads.runs import (
 
 MIB = 1 << 20
 PHASES = ["setup", "warmup", "measure", "teardown", "end"]
-
-
-def write_proc(proc: Path, cgroup: str) -> None:
-    (proc / "self").mkdir(parents=True)
-    (proc / "meminfo").write_text("MemTotal:        8000000 kB\nMemAvailable:    4000000 kB\n")
-    (proc / "self" / "cgroup").write_text(cgroup)
-
-
-V2 = ("memory.max", "memory.current")
-V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
-
-
-@pytest.mark.parametrize(
-    ("cgroup", "limits", "expected"),
-    [
-        pytest.param("0::/\n", [], 4_000_000 * 1024, id="the host's without a cgroup"),
-        pytest.param(
-            "0::/pods/mine\n", [("pods/mine", "max", "5", V2), ("pods", "1000", "400", V2)], 600, id="the tightest"
-        ),
-        pytest.param(
-            "5:cpu,cpuacct:/x\n4:memory:/docker/abc\n", [("memory", "3000", "1000", V1)], 2000, id="a container's root"
-        ),
-        pytest.param("0::/\n", [("", "1000", "1500", V2)], 0, id="nothing over the limit"),
-    ],
-)
-def test_available_memory_is_what_the_host_and_the_cgroups_leave(
-    cgroup: str, limits: list[tuple[str, str, str, tuple[str, str]]], expected: int, tmp_path: Path
-) -> None:
-    write_proc(tmp_path, cgroup)
-    for folder, limit, usage, names in limits:
-        (tmp_path / "cgroup" / folder).mkdir(parents=True, exist_ok=True)
-        for name, text in zip(names, (limit, usage), strict=True):
-            (tmp_path / "cgroup" / folder / name).write_text(f"{text}\n")
-    assert available_bytes(tmp_path, tmp_path / "cgroup") == expected
-
-
-def test_a_kernel_that_does_not_say_what_is_available_is_an_error(tmp_path: Path) -> None:
-    write_proc(tmp_path, "0::/\n")
-    (tmp_path / "meminfo").write_text("MemTotal: 1 kB\n")
-    with pytest.raises(WorkloadError, match="give --sizes"):
-        available_bytes(tmp_path, tmp_path / "cgroup")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

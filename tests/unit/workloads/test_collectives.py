@@ -7,6 +7,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -221,6 +222,10 @@ def test_wrong_parameters_are_misuse_in_words(parameters: dict[str, object], wor
         Config(device="cpu", **parameters)  # type: ignore[arg-type]
 
 
+def offer(available: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=available))
+
+
 @pytest.mark.parametrize(
     ("sizes", "words"),
     [
@@ -229,14 +234,14 @@ def test_wrong_parameters_are_misuse_in_words(parameters: dict[str, object], wor
     ],
 )
 def test_sizes_that_do_not_fit_are_misuse(sizes: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuagent_workloads.suite.collectives.measure.available_bytes", lambda: 1 << 20)
+    offer(1 << 20, monkeypatch)
     with pytest.raises(MisuseError, match=words):
         measure(Config(device="cpu", ranks=3, sizes=sizes), Reporter(None))
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_memory_in_which_no_size_fits_is_misuse(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuagent_workloads.suite.collectives.measure.available_bytes", lambda: ranks * 16 * 1023)
+    offer(ranks * 16 * 1023, monkeypatch)
     with pytest.raises(MisuseError, match="not even 1024 bytes"):
         measure(Config(device="cpu", ranks=ranks), Reporter(None))
 

@@ -67,17 +67,16 @@ def time_calls(
     ]
 
 
-def median_seconds(work: Work, device: torch.device, repeats: int, budget_seconds: float | None = 2.0) -> float:
+def median_seconds(work: Work, device: torch.device, repeats: int, budget_seconds: float = 2.0) -> float:
     """Return the median of the device's time for `work`, after a warm-up.
 
     Args:
-        budget_seconds: limits the calls to what fits into it, but to no fewer than three; None: no limit.
+        budget_seconds: limits the calls to what fits into it, but to no fewer than three.
     """
     time_calls(work, device, lambda count, _seconds: count == 2)
-    if budget_seconds is not None:
-        began_seconds = time.perf_counter()
-        time_calls(work, device, lambda made, _seconds: made == 1)
-        repeats = max(3, min(repeats, int(budget_seconds / (time.perf_counter() - began_seconds))))
+    began_seconds = time.perf_counter()
+    time_calls(work, device, lambda made, _seconds: made == 1)
+    repeats = max(3, min(repeats, int(budget_seconds / (time.perf_counter() - began_seconds))))
     calls = time_calls(work, device, lambda made, _seconds: made == repeats)
     return statistics.median(call.device_seconds for call in calls)
 

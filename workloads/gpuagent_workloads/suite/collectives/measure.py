@@ -7,12 +7,12 @@ from functools import partial
 from itertools import combinations
 from statistics import median
 
+import psutil
 import torch
 import torch.distributed as dist
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
-from gpuagent_workloads.measuring.host_memory import available_bytes
 from gpuagent_workloads.measuring.setup import BACKENDS, Member, bus_bandwidth, free_gpu_bytes, run_ranks, set_up_device
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.collectives import Config, parse_operations, parse_sizes
@@ -192,17 +192,6 @@ _WARMUP_CALLS = 5
 _ROUND_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The extent of the measurement, the same on all ranks."""
-
-    operations: Sequence[str]
-    sizes_bytes: Sequence[int]
-    pairs: bool
-    calls: int
-    rounds: int
-
-
 def measure(config: Config, reporter: Reporter) -> None:
     """Run the workload from its devices to the last pair.
 
@@ -217,13 +206,7 @@ def measure(config: Config, reporter: Reporter) -> None:
         raise MisuseError(f"--ranks {ranks} is more than the {gpus} GPUs that torch finds")
     if ranks < 2:
         raise MisuseError("there is one GPU, and collectives need two: --device cpu --ranks 2 measures this host")
-    plan = Plan(
-        operations=parse_operations(config.operations),
-        sizes_bytes=_choose_sizes(config, ranks, device),
-        pairs=config.pairs and ranks > 2,
-        calls=config.calls,
-        rounds=config.rounds,
-    )
+    sizes_bytes = _choose_sizes(config, ranks, device)
     reporter.result("ranks", ranks)
     reporter.result("backend", BACKENDS[device.type])
     if device.type == "cuda":
@@ -232,7 +215,7 @@ def measure(config: Config, reporter: Reporter) -> None:
     if settings:
         reporter.result("communication_settings", " ".join(f"{name}={value}" for name, value in settings.items()))
     reporter.phase("measure")
-    run_ranks("collectives", ranks, device, partial(measure_rank, plan), reporter)
+    run_ranks("collectives", ranks, device, partial(measure_rank, config, sizes_bytes), reporter)
     reporter.phase("teardown")
 
 
@@ -243,7 +226,7 @@ def _choose_sizes(config: Config, ranks: int, device: torch.device) -> list[int]
         MisuseError: one that is asked for does not fit, or has no value for each rank; or no usual one fits.
     """
     # Half of what is free, since other programs may want some.
-    free_bytes = free_gpu_bytes(device) if device.type == "cuda" else available_bytes() // ranks
+    free_bytes = free_gpu_bytes(device) if device.type == "cuda" else psutil.virtual_memory().available // ranks
     most_bytes = free_bytes // 2 // _COPIES
     if config.sizes is None:
         usual = parse_sizes(GPU_SIZES if device.type == "cuda" else CPU_SIZES)
@@ -262,39 +245,39 @@ def _choose_sizes(config: Config, ranks: int, device: torch.device) -> list[int]
     return sizes
 
 
-def measure_rank(plan: Plan, member: Member, reporter: Reporter) -> None:
+def measure_rank(config: Config, sizes_bytes: Sequence[int], member: Member, reporter: Reporter) -> None:
     """Measure and report everything on one rank, while all others do the same.
 
     Raises:
         WorkloadError: an operation gave wrong values.
     """
-    for operation in plan.operations:
-        for size_bytes in plan.sizes_bytes:
+    for operation in parse_operations(config.operations):
+        for size_bytes in sizes_bytes:
             prepared = prepare(operation, size_bytes, member)
             _check(f"{operation} of {size_bytes} bytes", prepared, member)
-            seconds = time_call(prepared, member, calls=plan.calls, rounds=plan.rounds)
+            seconds = time_call(prepared, member, calls=config.calls, rounds=config.rounds)
             if member.rank == 0:
                 name = f"{operation.replace('-', '_')}_{size_bytes}_bytes"
                 _report(name, operation, member.ranks, prepared.size_bytes, seconds, reporter)
             # Before the next buffers are made.
             del prepared
-    if plan.pairs:
-        _measure_pairs(plan, member, reporter)
+    if config.pairs and member.ranks > 2:
+        _measure_pairs(config, sizes_bytes, member, reporter)
 
 
-def _measure_pairs(plan: Plan, member: Member, reporter: Reporter) -> None:
+def _measure_pairs(config: Config, sizes_bytes: Sequence[int], member: Member, reporter: Reporter) -> None:
     """Report the exchange of each pair at the least and the greatest size, and of each rank the median over its pairs.
 
     One pair after the other, so that none shares a link with another.
     """
-    for size_bytes in dict.fromkeys((plan.sizes_bytes[0], plan.sizes_bytes[-1])):
+    for size_bytes in dict.fromkeys((sizes_bytes[0], sizes_bytes[-1])):
         mine = []
         for pair in combinations(range(member.ranks), 2):
             is_in = member.rank in pair
             other = pair[pair[0] == member.rank]
             prepared = exchange(size_bytes, member, other, other) if is_in else make_idle_part(member)
             _check(f"the exchange of ranks {pair[0]} and {pair[1]}", prepared, member)
-            seconds = time_call(prepared, member, calls=plan.calls, rounds=plan.rounds, among=pair)
+            seconds = time_call(prepared, member, calls=config.calls, rounds=config.rounds, among=pair)
             exact_bytes = size_bytes // ELEMENT_BYTES * ELEMENT_BYTES
             if is_in:
                 mine.append(bus_bandwidth("send-recv", len(pair), exact_bytes, seconds))

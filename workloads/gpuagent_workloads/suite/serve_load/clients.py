@@ -5,7 +5,6 @@ next one when the last was answered. Load of each goes on until its last measure
 """
 
 import asyncio
-import ctypes
 import itertools
 import multiprocessing
 import random
@@ -18,12 +17,11 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
+from gpuagent_common.own_module import end_with_parent
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.suite.serve_load import Config
 from gpuagent_workloads.suite.serve_load.exchange import Answer, Endpoint, Exchange, parse
 from gpuagent_workloads.suite.serve_load.schedule import Planned, schedule
-
-_PR_SET_PDEATHSIG = 1
 
 # How often a client looks whether it is late itself.
 _TICK_SECONDS = 0.02
@@ -298,8 +296,7 @@ def _processes(config: Config, target: Target, clients: int) -> Iterator[list[Co
 
 def _work(pipe: Connection, config: Config, target: Target, share: int, shares: int) -> None:
     """Be one client: say that it is ready, receive the times, and return the log."""
-    # The kernel ends this process should the run be killed; Ctrl-C is for the run, which then ends it.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent()  # Ctrl-C is for the run, which then ends this process
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):

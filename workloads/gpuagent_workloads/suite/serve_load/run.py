@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import click
+import numpy as np
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
@@ -67,13 +68,8 @@ def latency_of(record: Record) -> Latency | None:
 
 def quantile(values: Iterable[float], percent: float) -> float | None:
     """Return a percentile, by linear interpolation between the two nearest values; None for no values."""
-    ranked = sorted(values)
-    if not ranked:
-        return None
-    place = (len(ranked) - 1) * percent / 100
-    low = int(place)
-    high = min(low + 1, len(ranked) - 1)
-    return ranked[low] + (ranked[high] - ranked[low]) * (place - low)
+    every = list(values)
+    return float(np.percentile(every, percent)) if every else None
 
 
 def output_rate(records: Sequence[Record], window: Window) -> float:

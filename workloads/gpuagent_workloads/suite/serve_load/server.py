@@ -1,6 +1,5 @@
 """The server of a run: started, awaited, and ended with it."""
 
-import ctypes
 import os
 import shlex
 import signal
@@ -14,13 +13,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_common.own_module import SAFE_PATH, module_command
+from gpuagent_common.own_module import SAFE_PATH, end_with_parent, module_command
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.serve_load import Config
 from gpuagent_workloads.suite.serve_load.exchange import Endpoint, ask
 
-_PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.05
 _GRACE_SECONDS = 8.0
 
@@ -51,7 +49,7 @@ def served(config: Config, reporter: Reporter) -> Iterator[str]:
                 stderr=file,
                 env={name: value for name, value in os.environ.items() if (name, value) != SAFE_PATH},
                 start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - there are no threads here
+                preexec_fn=end_with_parent,  # noqa: PLW1509 - there are no threads here
             )
         except OSError as error:
             raise MisuseError(f"cannot start the server {words[0]!r}: {error.strerror}") from error
@@ -70,11 +68,6 @@ def _server_command(serve: str, port: int) -> list[str]:
     if words[:3] == ["{python}", "-m", "gpuagent_workloads"]:
         return [*module_command(sys.executable, "gpuagent_workloads"), *words[3:]]
     return [word.replace("{python}", sys.executable) for word in words]
-
-
-def _die_with_parent() -> None:
-    """Have the kernel end the server should the run be killed."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _free_port() -> int:
