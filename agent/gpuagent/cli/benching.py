@@ -104,7 +104,9 @@ class Bench:
             if anew or not is_there:  # without its store, what was stored of an interrupted one is lost
                 self._path.unlink(missing_ok=True)
                 self._path.with_suffix(".jsonl").unlink(missing_ok=True)
-            experiment = self._find_experiment()
+            is_interrupted = self._path.exists()
+            content = self._path.read_bytes() if is_interrupted else b""
+            experiment = parse_experiment(content, str(self._path)) if is_interrupted else self._new_experiment()
             if uses_collector:
                 return self._answer(experiment, "")
             if self.store is None and "collector" in self.given:
@@ -125,12 +127,6 @@ class Bench:
             spool=spool,
         )
         self.given = [*self.given, "collector", "spool"]
-
-    def _find_experiment(self) -> Experiment:
-        """Return the experiment of an interrupted command like this one, or a new one."""
-        if self._path.exists():
-            return parse_experiment(self._path.read_bytes(), str(self._path))
-        return self._new_experiment()
 
     def _new_experiment(self) -> Experiment:
         return parse_experiment(json.dumps({"name": name_bench(self.content), **self.content}).encode(), "bench")

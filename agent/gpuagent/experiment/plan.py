@@ -294,15 +294,12 @@ def fingerprint(experiment: Experiment) -> str:
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
 
-def _rule(experiment: Experiment) -> dict[str, str]:
-    planned = ",".join(map(str, looks(experiment)))
-    return {RULE_LABEL: f"{experiment.until:g}% at {planned}"} if planned else {}
-
-
 def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpec:
     """Return the request to an agent."""
     cell = trial.cell
     kind, image = split_name(cell.environment)
+    planned = ",".join(map(str, looks(experiment)))
+    rule = {RULE_LABEL: f"{experiment.until:g}% at {planned}"} if planned else {}
     asked = RunSpec(
         parameters=dict(cell.parameters),
         repeats=1,
@@ -310,7 +307,7 @@ def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpe
         environment=kind,
         image=image,
         interference=cell.interference,
-        labels={**experiment.labels, **cell.entry.labels, **_rule(experiment)},
+        labels={**experiment.labels, **cell.entry.labels, **rule},
         experiment=experiment.name if trial.repeat > 0 else f"{experiment.name}{WARM_UP}",
         options=cell.options,
         working_directory=working_directory if cell.command or kind == "bare" else "",

@@ -93,7 +93,10 @@ class HostCpu(FileSource):
         """Return a row; nothing the first time."""
         after = read_parsed(self._file, _check, first_line=True)
         before, self._before = self._before, after
-        return () if before is None else (Reading("host_samples", Computed(_node_shares, before, after)),)
+        if before is None:
+            return ()
+        shares = Computed(lambda: percentages(parse_stat(before), parse_stat(after)))
+        return (Reading("host_samples", shares),)
 
 
 def _check(text: str) -> str:
@@ -101,10 +104,6 @@ def _check(text: str) -> str:
     if not _BEGIN.match(text):
         raise ValueError("it does not begin with the CPUs' times")
     return text
-
-
-def _node_shares(before: str, after: str) -> Mapping[str, Value]:
-    return percentages(parse_stat(before), parse_stat(after))
 
 
 class HostLoad(FileSource):

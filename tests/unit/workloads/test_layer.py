@@ -8,9 +8,7 @@ from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.suite.layer import LAYERS as NAMES
 from gpuagent_workloads.suite.layer import Config
 from gpuagent_workloads.suite.layer.measure import (
-    backward_step,
     build_layer,
-    forward_step,
     last_cache_bytes,
     step_flops,
     step_minimum_bytes,
@@ -28,9 +26,8 @@ def run_tiny(folder: Path, **values: object) -> list[Event]:
 
 
 @pytest.mark.parametrize("layer", NAMES)
-@pytest.mark.parametrize("backward", [False, True])
-def test_each_layer_runs_and_reports_its_figures(layer: str, backward: bool, tmp_path: Path) -> None:
-    events = run_tiny(tmp_path, layer=layer, backward=backward)
+def test_each_layer_runs_and_reports_its_figures(layer: str, tmp_path: Path) -> None:
+    events = run_tiny(tmp_path, layer=layer)
     results = results_of(events)
     assert phases_of(events) == ["prepare", "setup", "warmup", "measure", "teardown", "end"]
     measured = [event for event in of_kind(events, "step") if event["phase"] == "measure"]
@@ -44,16 +41,15 @@ def test_each_layer_runs_and_reports_its_figures(layer: str, backward: bool, tmp
     assert not {"peak_memory_allocated", "tf32_matmul"} & results.keys()
 
 
-def test_warm_up_steps_may_be_none_and_the_cache_may_be_warm(tmp_path: Path) -> None:
-    events = run_tiny(tmp_path, warmup=0, layer="relu", cache="warm")
+def test_warm_up_steps_may_be_none(tmp_path: Path) -> None:
+    events = run_tiny(tmp_path, warmup=0, layer="relu")
     assert [event["phase"] for event in of_kind(events, "step")] == ["measure", "measure"]
-    assert results_of(events)["cache"].startswith("warm")
 
 
 def test_halved_values_halve_the_least_bytes(tmp_path: Path) -> None:
     half = results_of(run_tiny(tmp_path, layer="maxpool", precision="bf16"))
     assert half["tensor_type"] == "bfloat16"
-    assert half["minimum_bytes_per_step"] == step_minimum_bytes(LAYERS["maxpool"], 1, False, 2)
+    assert half["minimum_bytes_per_step"] == step_minimum_bytes(LAYERS["maxpool"], 1, 2)
 
 
 def test_a_precision_that_a_cpu_does_not_have_is_refused(tmp_path: Path) -> None:
@@ -62,7 +58,7 @@ def test_a_precision_that_a_cpu_does_not_have_is_refused(tmp_path: Path) -> None
 
 
 def test_forward_flops_are_those_counted_by_hand() -> None:
-    assert {name: step_flops(layer, 256, backward=False) for name, layer in LAYERS.items()} == {
+    assert {name: step_flops(layer, 256) for name, layer in LAYERS.items()} == {
         # One comparison for each value.
         "relu": 256 * 3 * 224 * 224,
         # The largest of four takes three.
@@ -72,34 +68,22 @@ def test_forward_flops_are_those_counted_by_hand() -> None:
     }
 
 
-def test_backward_doubles_the_products_again_and_adds_nothing_where_there_are_none() -> None:
-    ratios = {name: step_flops(layer, 7, True) / step_flops(layer, 7, False) for name, layer in LAYERS.items()}
-    assert ratios == {"relu": 1, "maxpool": 1, "conv": 3, "linear": 3}
-
-
 @pytest.mark.parametrize("name", ["conv", "linear"])
 def test_products_are_counted_as_torch_counts_them(name: str) -> None:
     layer = LAYERS[name]
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
-        layer.build()(torch.empty(2, *layer.input_shape, requires_grad=True)).sum().backward()
-    assert step_flops(layer, 2, backward=True) == counter.get_total_flops()
+        layer.build()(torch.empty(2, *layer.input_shape))
+    assert step_flops(layer, 2) == counter.get_total_flops()
 
 
 def test_least_bytes_are_those_counted_by_hand() -> None:
     image, pooled, filtered = 3 * 224 * 224, 3 * 112 * 112, 128 * 224 * 224
     conv_weights, linear_weights = 128 * 27 + 128, 25088 * 4096 + 4096
-    assert {name: step_minimum_bytes(layer, 2, False, 4) for name, layer in LAYERS.items()} == {
+    assert {name: step_minimum_bytes(layer, 2, 4) for name, layer in LAYERS.items()} == {
         "relu": 4 * 2 * (image + image),
         "maxpool": 4 * 2 * (image + pooled),
         "conv": 4 * (2 * (image + filtered) + conv_weights),
         "linear": 4 * (2 * (25088 + 4096) + linear_weights),
-    }
-    assert {name: step_minimum_bytes(layer, 2, True, 2) for name, layer in LAYERS.items()} == {
-        "relu": 2 * 2 * (4 * image),
-        "maxpool": 2 * 2 * (2 * image + 2 * pooled),
-        # Twice the output or its gradient; the input read twice and its gradient; the weights twice and theirs.
-        "conv": 2 * (2 * (2 * filtered + 3 * image) + 3 * conv_weights),
-        "linear": 2 * (2 * (2 * 4096 + 3 * 25088) + 3 * linear_weights),
     }
 
 
@@ -139,28 +123,6 @@ def test_a_given_shape_is_reported_with_what_it_makes_of_the_input(tmp_path: Pat
 def test_shapes_that_make_no_sense_are_misuse(values: dict[str, object], complaint: str) -> None:
     with pytest.raises(MisuseError, match=complaint):
         Config(**values)  # type: ignore[arg-type]
-
-
-def test_a_step_forward_of_a_layer_in_place_works_in_place() -> None:
-    values = torch.tensor([-1.0, 2.0])
-    before, step = forward_step(torch.nn.ReLU(inplace=True), values)
-    before()
-    step()
-    assert values.tolist() == [0.0, 2.0]
-
-
-def test_a_step_backward_computes_every_gradient_and_keeps_none() -> None:
-    module = torch.nn.Linear(3, 2)
-    values = torch.randn(4, 3)
-    computed: list[torch.Tensor] = []
-    for weights in module.parameters():
-        weights.register_hook(computed.append)
-    before, step = backward_step(module, values, (4, 2))
-    for _ in range(2):
-        before()
-        step()
-    assert [tuple(gradient.shape) for gradient in computed] in ([(2, 3), (2,)] * 2, [(2,), (2, 3)] * 2)
-    assert all(weights.grad is None for weights in module.parameters())
 
 
 def test_the_largest_cache_counts_and_none_is_none(tmp_path: Path) -> None:

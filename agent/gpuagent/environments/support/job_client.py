@@ -79,18 +79,13 @@ def main(arguments: Sequence[str]) -> int:
             return _delete(what, client)
         task = json.loads(what)
         followers = [_Follower(task, client, index) for index in range(len(task["reports"]))]
-        signal.signal(signal.SIGTERM, lambda _number, _frame: _stop(followers))
+        signal.signal(signal.SIGTERM, lambda _number, _frame: [each.events.put(_STOP) for each in followers])
         if "measured" in task:
             _report(f"gpuagent: {task['measured']}")
         _create(task, client)
         return _follow_all(followers)
     except JobError as error:
         return _cannot_run(error)
-
-
-def _stop(followers: Sequence["_Follower"]) -> None:
-    for each in followers:
-        each.events.put(_STOP)
 
 
 def _follow_all(followers: Sequence["_Follower"]) -> int:

@@ -2,10 +2,6 @@
 
     python -m gpuagent_workloads run layer --layer conv --device cuda
 
-With the gradients, and with the layer's data left in the cache:
-
-    python -m gpuagent_workloads run layer --layer linear --backward --cache warm
-
 In a shape of your own:
 
     python -m gpuagent_workloads run layer --layer conv --inputs 64 --outputs 64 --kernel 5 --padding 2 --side 112
@@ -40,10 +36,6 @@ class Config(Checked):
     kernel: int | None = parameter(None, help="of conv and maxpool: side of the kernel", minimum=1)
     padding: int | None = parameter(None, help="of conv and maxpool: zeros around a sample", minimum=0)
     stride: int | None = parameter(None, help="of conv and maxpool: distance of the kernel's places", minimum=1)
-    backward: bool = parameter(False, help="also compute the gradients of input and weights")
-    cache: str = parameter(
-        "flushed", help="content of the cache before a step: other data, or its own", choices=("flushed", "warm")
-    )
     device: str = parameter("auto", help="where to run; auto: a GPU if there is one", choices=DEVICES)
     precision: str = parameter(
         "default",
@@ -81,7 +73,7 @@ WORKLOAD = Workload(
     kind="measurement",
     study="S2: memory and power of ReLU, MaxPool, convolution and linear layer, one at a time",
     data="none; the input is random",
-    memory="on the device, by default 0.2 GB, linear 0.5 GB, conv 7 GB; up to three times that with --backward",
+    memory="on the device, by default 0.2 GB, linear 0.5 GB, conv 7 GB",
     config=Config,
     entry="gpuagent_workloads.suite.layer.measure:measure",
 )

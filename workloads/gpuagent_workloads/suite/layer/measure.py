@@ -7,13 +7,12 @@ once, as if the cache held it from then on.
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import nn
-from torch.autograd.graph import get_gradient_edge
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.measuring.setup import set_up_device, tf32_set, type_of, why_not
@@ -80,30 +79,17 @@ def build_layer(config: Config) -> Layer:
     )
 
 
-def step_flops(layer: Layer, batch_size: int, backward: bool) -> int:
-    """Return the operations of a step; with weights, either gradient takes as many as the forward pass."""
-    forward = batch_size * math.prod(layer.output_shape) * layer.operations_per_output
-    return forward * 3 if backward and layer.weights else forward
+def step_flops(layer: Layer, batch_size: int) -> int:
+    """Return the operations of a step."""
+    return batch_size * math.prod(layer.output_shape) * layer.operations_per_output
 
 
-def step_minimum_bytes(layer: Layer, batch_size: int, backward: bool, value_bytes: int) -> int:
-    """Return the least bytes that a step moves between memory and processor.
+def step_minimum_bytes(layer: Layer, batch_size: int, value_bytes: int) -> int:
+    """Return the least bytes that a step moves between memory and processor, given those of any value.
 
-    Forward: input and weights are read, the output is written. Backward: the output's gradient is read, the input's and
-    the weights' are written, and where there are weights, they and the input are read again.
-
-    Args:
-        backward: count the backward pass, too.
-        value_bytes: of one value of any of the tensors.
+    Input and weights are read, the output is written.
     """
-    input_values = batch_size * math.prod(layer.input_shape)
-    output_values = batch_size * math.prod(layer.output_shape)
-    values = input_values + output_values + layer.weights
-    if backward:
-        # The gradient of the weights needs the input. That of a ReLU or a MaxPool needs a few bits a value, which are
-        # not counted.
-        again = input_values + layer.weights if layer.weights else 0
-        values += output_values + input_values + layer.weights + again
+    values = batch_size * (math.prod(layer.input_shape) + math.prod(layer.output_shape)) + layer.weights
     return values * value_bytes
 
 
@@ -136,32 +122,29 @@ def _measure_in_precision(config: Config, device: torch.device, reporter: Report
     layer, dtype = build_layer(config), type_of(config.precision)
     module = layer.build().to(device, dtype)
     values = torch.randn(config.batch_size, *layer.input_shape, device=device, dtype=dtype)
-    if config.backward:
-        before, step = backward_step(module, values, (config.batch_size, *layer.output_shape))
-    else:
-        before, step = forward_step(module, values)
+
+    @torch.inference_mode()
+    def step() -> None:
+        # A layer that works in place finds its own output from the second step on: the same bytes, other values.
+        module(values)
+
     reporter.phase("warmup")
     # The first step loads kernels. Its peak memory is the layer's alone: the cache's flush has no buffer yet.
-    before()
     step()
     synchronize(device)
     reporter.result("time_to_first_step", reporter.elapsed_seconds(), unit="s")
     if device.type == "cuda":
         reporter.result("peak_memory_allocated", torch.cuda.max_memory_allocated(device), unit="bytes")
         reporter.result("peak_memory_reserved", torch.cuda.max_memory_reserved(device), unit="bytes")
-    flush = _make_flush(config, device, reporter)
-
-    def between() -> None:
-        before()
-        flush()
+    flush = _make_flush(device, reporter)
 
     def is_enough(count: int, seconds: float) -> bool:
         return seconds >= MEASURE_SECONDS if config.steps is None else count == config.steps
 
-    _report_calls(time_calls(step, device, lambda count, _s: count == config.warmup, between), config, reporter)
+    _report_calls(time_calls(step, device, lambda count, _s: count == config.warmup, flush), config, reporter)
     reporter.phase("measure")
     began_seconds = time.perf_counter()
-    calls = time_calls(step, device, is_enough, between)
+    calls = time_calls(step, device, is_enough, flush)
     measured_seconds = time.perf_counter() - began_seconds
     _report_calls(calls, config, reporter)
     reporter.phase("teardown")
@@ -170,42 +153,8 @@ def _measure_in_precision(config: Config, device: torch.device, reporter: Report
     return calls
 
 
-def forward_step(module: nn.Module, values: torch.Tensor) -> tuple[Work, Work]:
-    """Return the untimed work before each step, which is nothing, and the step.
-
-    A layer that works in place finds its own output from the second step on: the same bytes, other values.
-    """
-
-    @torch.inference_mode()
-    def step() -> None:
-        module(values)
-
-    return lambda: None, step
-
-
-def backward_step(module: nn.Module, values: torch.Tensor, output_shape: Sequence[int]) -> tuple[Work, Work]:
-    """Return the untimed work before each step, and the step: the output, then the gradients of input and weights."""
-    parameters = list(module.parameters())
-    output_gradient = torch.randn(*output_shape, device=values.device, dtype=values.dtype)
-    nothing = torch.zeros((), device=values.device, dtype=values.dtype, requires_grad=True)
-
-    def before() -> None:
-        # Autograd refuses in-place layers on its leaves. Adding nothing, in place, makes the input the result of a
-        # computation, as it is within a network, without a copy of it.
-        values.detach_().add_(nothing)
-
-    def step() -> None:
-        wanted = [get_gradient_edge(values), *map(get_gradient_edge, parameters)]
-        torch.autograd.grad(module(values), wanted, output_gradient)
-
-    return before, step
-
-
-def _make_flush(config: Config, device: torch.device, reporter: Reporter) -> Work:
+def _make_flush(device: torch.device, reporter: Reporter) -> Work:
     """Return a function that writes a buffer of twice the cache's size, so that nothing else stays in it."""
-    if config.cache == "warm":
-        reporter.result("cache", "warm: data of the step before")
-        return lambda: None
     cache_bytes = last_cache_bytes(device)
     reporter.result("cache", "flushed before each step, outside its time")
     if cache_bytes is not None:
@@ -221,7 +170,6 @@ def _report_settings(config: Config, device: torch.device, reporter: Reporter) -
     with torch.device("meta"):
         module = layer.build()
     reporter.result("layer_shape", f"{module}: {' to '.join(shapes)}, {layer.weights:,} parameters")
-    reporter.result("passes", "forward and backward" if config.backward else "forward")
     reporter.result("precision", config.precision)
     reporter.result("tensor_type", str(tensor_type).removeprefix("torch."))
     reporter.result("step_timing", "enqueue" if device.type == "cuda" else "synchronised")
@@ -229,7 +177,7 @@ def _report_settings(config: Config, device: torch.device, reporter: Reporter) -
     if device.type == "cuda":
         reporter.result("tf32_matmul", int(torch.backends.cuda.matmul.allow_tf32))
         reporter.result("tf32_cudnn", int(torch.backends.cudnn.allow_tf32))
-    flops = step_flops(layer, config.batch_size, config.backward)
+    flops = step_flops(layer, config.batch_size)
     # By torch's flags for the arithmetic: a comparison counts as a product.
     convolutions = flops if config.layer == "conv" else 0
     by_kind = StepFlops(convolutions=convolutions, products=flops - convolutions)
@@ -249,9 +197,9 @@ def _report_calls(calls: list[Call], config: Config, reporter: Reporter) -> None
 def _report_figures(config: Config, calls: list[Call], reporter: Reporter) -> None:
     layer = build_layer(config)
     seconds = sum(call.device_seconds for call in calls) / len(calls)
-    flops = step_flops(layer, config.batch_size, config.backward)
+    flops = step_flops(layer, config.batch_size)
     value_bytes = type_of(config.precision).itemsize
-    minimum_bytes = step_minimum_bytes(layer, config.batch_size, config.backward, value_bytes)
+    minimum_bytes = step_minimum_bytes(layer, config.batch_size, value_bytes)
     reporter.result("steps", len(calls), phase="measure")
     reporter.result("throughput", config.batch_size / seconds, unit="items/s", phase="measure")
     reporter.result("parameters", layer.weights)

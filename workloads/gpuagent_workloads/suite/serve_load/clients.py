@@ -193,7 +193,9 @@ class Client:
     async def _send_for_users(self) -> None:
         await asyncio.sleep(max(0.0, self._window.load_from - time.monotonic()))
         users = [asyncio.create_task(self._use()) for _ in range(self._users)]
-        while not (time.monotonic() >= self._window.measure_to and self._is_over()):
+        while time.monotonic() < self._window.measure_to or any(
+            sent.is_measured and sent.ended is None for sent in self._sent
+        ):
             await asyncio.sleep(_TICK_SECONDS)
         # Before Python 3.12 a wait with a timeout that ends just now loses a cancellation.
         self._is_ending = True
@@ -207,9 +209,6 @@ class Client:
             await self._exchange(sent)
             if sent.failure or not (sent.exchange and sent.exchange.pieces):
                 await asyncio.sleep(_AFTER_ERROR_SECONDS)
-
-    def _is_over(self) -> bool:
-        return all(sent.ended is not None for sent in self._sent if sent.is_measured)
 
     def _begin(self, planned: Planned, intended: float) -> _Sent:
         is_measured = self._window.measure_from <= intended < self._window.measure_to
