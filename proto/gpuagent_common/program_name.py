@@ -120,9 +120,7 @@ def _find_started(starter: Starter, words: Sequence[str]) -> str:
     operands, rest = rest[: starter.operands], rest[starter.operands :]
     rest = rest[starter.skip_options(rest, [True] * len(rest)) :] if not starter.is_named else rest
     if rest and not rest[0].startswith("-"):
-        # Hatch names the environment of the program with it: test:python.
-        started = rest[0].rpartition(":")[2] if starter is STARTERS["hatch"] else rest[0]
-        return _find_program([started, *rest[1:]])
+        return _find_program(rest)
     return PurePath(operands[0]).name if operands and starter.is_named else ""
 
 

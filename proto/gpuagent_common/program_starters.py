@@ -95,9 +95,6 @@ _APPTAINER = Starter(
     is_named=True,
 )
 _CONDA = Starter(actions="run", values="n name p prefix r root-prefix e env cwd a attach")
-_SUDO = Starter(
-    values="u user g group h host p prompt C close-from D chdir R chroot T command-timeout U other-user r role t type"
-)
 _UVX = Starter(
     values="from with with-editable with-requirements w p python c constraints index default-index i index-url f "
     "find-links extra group only-group no-group env-file directory project package config-file cache-dir"
@@ -106,53 +103,33 @@ _WITHOUT_OPTIONS = Starter()
 
 STARTERS: dict[str, Starter] = {
     # The system's.
-    "chroot": Starter(operands=1),
-    "chrt": Starter(operands=1, values="T D P"),
     "env": Starter(values="u unset C chdir"),
-    "flock": Starter(operands=1, values="w timeout E conflict-exit-code"),
-    "gosu": Starter(operands=1),
     "ionice": Starter(values="c class n classdata"),
     "nice": Starter(values="n adjustment"),
     "nohup": _WITHOUT_OPTIONS,
     "numactl": Starter(
         values="N cpunodebind m membind C physcpubind i interleave w weighted-interleave p preferred P preferred-many"
     ),
-    "prlimit": _WITHOUT_OPTIONS,
-    "runuser": Starter(values="u user g group G supp-group"),
-    "setpriv": Starter(values="reuid regid ruid euid rgid egid groups inh-caps ambient-caps bounding-set securebits"),
     "setsid": _WITHOUT_OPTIONS,
     "stdbuf": Starter(values="i input o output e error"),
-    "sudo": _SUDO,
-    "doas": _SUDO,
-    "systemd-run": Starter(values="p property u unit slice description uid gid nice E setenv H M"),
+    "sudo": Starter(
+        values="u user g group h host p prompt C close-from D chdir R chroot T command-timeout U other-user r role "
+        "t type"
+    ),
     "taskset": Starter(operands=1),
     "time": Starter(values="o output f format"),
     "timeout": Starter(operands=1, values="k kill-after s signal"),
-    "tini": Starter(values="p e"),
-    "dumb-init": Starter(values="r rewrite"),
-    "unshare": _WITHOUT_OPTIONS,
-    "xvfb-run": Starter(
-        values="n server-num s server-args e error-file f auth-file p xauth-protocol w wait listen-tcp-port"
-    ),
     # Of Python environments.
     "conda": _CONDA,
-    "hatch": Starter(actions="run", values="e env p project data-dir cache-dir config"),
     "mamba": _CONDA,
     "micromamba": _CONDA,
     "pdm": Starter(actions="run", values="p project s site-packages-from venv c config"),
     "pipenv": Starter(actions="run", values="python categories"),
     "pixi": Starter(actions="run", values="e environment manifest-path m p platform color"),
     "poetry": Starter(actions="run", values="C directory P project"),
-    "rye": Starter(actions="run", values="pyproject"),
     "uv": Starter(actions="run", values=_UVX.values),
     "uvx": _UVX,
-    "ddtrace-run": _WITHOUT_OPTIONS,
     # Of several processes.
-    "aprun": Starter(flags="b q"),
-    "flux": Starter(actions="run submit", flags="l label-io v verbose exclusive x"),
-    "horovodrun": Starter(flags="verbose disable-cache gloo mpi cb check-build"),
-    "ibrun": Starter(values="n o"),
-    "jsrun": Starter(flags="i immediate"),
     "mpiexec": _MPI,
     "mpiexec.hydra": _MPI,
     "mpirun": _MPI,
@@ -170,19 +147,11 @@ STARTERS: dict[str, Starter] = {
     "podman": _CONTAINER,
     "singularity": _APPTAINER,
     # Profilers and debuggers.
-    "compute-sanitizer": Starter(flags="q quiet f force h help"),
     "gdb": Starter(values="ex eval-command x command iex init-eval-command"),
-    "heaptrack": Starter(values="o output"),
-    "likwid-perfctr": Starter(values="c C g t o"),
-    "likwid-pin": Starter(values="c s"),
-    "ltrace": Starter(values="o e s u n a l"),
     "ncu": Starter(flags="f force-overwrite nvtx csv quiet call-stack h help print-summary-only"),
     "nsys": Starter(actions="profile launch", flags=""),
     "perf": Starter(actions="record stat trace", values="e event o output F freq c count call-graph C cpu I r repeat"),
     "py-spy": Starter(actions="record top", values="o output f format r rate d duration"),
-    "rocprof": Starter(values="o i d m t heartbeat ctx-limit"),
-    "rocprofv3": Starter(values="o output-file d output-directory i input f output-format"),
     "strace": Starter(values="o e s p P u S a b E I O X"),
     "valgrind": _WITHOUT_OPTIONS,
-    "vtune": Starter(values="collect r result-dir knob k data-limit d duration start-paused-after"),
 }

@@ -50,7 +50,7 @@ def test_each_repeat_is_a_run_of_its_own_with_all_parameters() -> None:
     defaults = {"load": 1.5, "device": "auto", "compile": False, "data": "synthetic"}
     assert plans[0].parameters == {"batch-size": 8, **defaults}
     start = module_command("python3", "gpuagent_workloads")
-    assert plans[0].program == (*start, "run", "train", "--param", "batch_size=8")
+    assert plans[0].program == [*start, "run", "train", "--param", "batch_size=8"]
     assert shown_command(plans[0].program)[:3] == ["python3", "-m", "gpuagent_workloads"]
     assert plans[0].required_results == ("throughput",)
 
