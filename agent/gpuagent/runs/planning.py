@@ -234,7 +234,7 @@ class Planner:
             data=_data(workload, parameters) if workload else (),
             interference={beside: self._interference(beside, environment) for beside in spec.interference},
             repeat=spec.first_repeat,
-            required_results=("throughput",) if workload and workload.kind == "training" else (),
+            required_results=["throughput"] if workload and workload.kind == "training" else [],
             variables=variables,
         )
         elsewhere = environment.find_elsewhere(planned.probe(), self._home) if self._home else None

@@ -52,7 +52,7 @@ def test_each_repeat_is_a_run_of_its_own_with_all_parameters() -> None:
     start = module_command("python3", "gpuagent_workloads")
     assert plans[0].program == [*start, "run", "train", "--param", "batch_size=8"]
     assert shown_command(plans[0].program)[:3] == ["python3", "-m", "gpuagent_workloads"]
-    assert plans[0].required_results == ("throughput",)
+    assert plans[0].required_results == ["throughput"]
 
 
 def test_a_run_that_is_made_in_a_pod_is_the_same_there_but_for_what_its_asker_sees_to(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_run_that_is_made_in_a_pod_is_the_same_there_but_for_what_its_asker_se
 @pytest.mark.parametrize(("name", "workload"), [("", "train.py"), ("nanogpt", "nanogpt")])
 def test_any_command_is_a_workload_named_by_the_user_or_after_its_script(name: str, workload: str) -> None:
     (plan,) = planner().plan(RunSpec(command=["/usr/bin/python3.11", "train.py"], name=name))
-    expected = (workload, ("/usr/bin/python3.11", "train.py"), ())
+    expected = (workload, ["/usr/bin/python3.11", "train.py"], [])
     assert (plan.workload, plan.program, plan.required_results) == expected
     assert plan.run_id.startswith(f"{workload}-")
 
@@ -222,7 +222,7 @@ def test_nodes_with_equal_requests_derive_the_same_run_and_their_commands_may_di
     assert [run.run_id for run in here] == [run.run_id for run in there]
     assert here[0].run_id != here[1].run_id
     assert here[0].parameters["nodes"] == 2
-    assert here[0].program[-2:] == ("--param", "nodes=2")
+    assert here[0].program[-2:] == ["--param", "nodes=2"]
     first, second = (plan_joint(workload="", command=["torchrun", f"--node-rank={rank}"])[0] for rank in range(2))
     assert first.run_id == second.run_id
     assert first.program != second.program

@@ -3,15 +3,12 @@
 Images are bytes with their channels innermost, as files have them, until they are on the device.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
 from torch import nn
 
 from gpuagent_workloads.data.images import LabelledImages
-from gpuagent_workloads.training.device import upload
-from gpuagent_workloads.training.order import Order
 
 TEST_BATCH_SIZE = 1000
 
@@ -40,13 +37,6 @@ def placed(model: nn.Module, device: torch.device, *, channels_last: bool) -> nn
     """Return `model` on the device, its weights in the memory order of its images."""
     # torch's stubs lack memory_format here.
     return model.to(device, memory_format=_memory_format(channels_last))  # type: ignore[call-overload, no-any-return]
-
-
-def endless_batches(data: LabelledImages, order: Order, device: torch.device) -> Iterator[Batch]:
-    """Yield one batch of this rank after the other, picked on the host and copied to the device."""
-    labels = data.labels.astype(np.int64)
-    for chosen in order:
-        yield upload(data.images[chosen], device), upload(labels[chosen], device)
 
 
 def accuracy_percent(

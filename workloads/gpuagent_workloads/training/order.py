@@ -1,12 +1,15 @@
 """The order of the training data: one for all ranks, whatever their number."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.training.config import TrainingConfig
+from gpuagent_workloads.training.device import upload
 from gpuagent_workloads.training.progress import Progress
 
 _DRAWN_AT_ONCE = 1 << 16
@@ -63,3 +66,11 @@ class Order:
         """Return the positions of an epoch, or a block of drawn ones."""
         random = np.random.default_rng([self._seed, number])
         return random.integers(0, self._samples, _DRAWN_AT_ONCE) if self._drawn else random.permutation(self._samples)
+
+
+def batches_in(
+    order: Order, values: npt.NDArray[Any], labels: npt.NDArray[Any], device: torch.device
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield one batch of this rank after the other, picked on the host and copied to the device."""
+    for chosen in order:
+        yield upload(values[chosen], device), upload(labels[chosen], device)

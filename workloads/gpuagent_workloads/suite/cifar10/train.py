@@ -14,8 +14,9 @@ from gpuagent_workloads.data.cifar import CHANNELS, CLASSES, SIDE, read_cifar10
 from gpuagent_workloads.data.images import LabelledImages, make_images
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import SYNTHETIC, ImageTrainingConfig
-from gpuagent_workloads.training.images import Normalisation, accuracy_percent, endless_batches
+from gpuagent_workloads.training.images import Normalisation, accuracy_percent
 from gpuagent_workloads.training.model import count_network_flops
+from gpuagent_workloads.training.order import batches_in
 from gpuagent_workloads.training.session import Session
 
 MEAN = DEVIATION = (0.5, 0.5, 0.5)
@@ -40,7 +41,8 @@ def train_and_test(config: ImageTrainingConfig, reporter: Reporter) -> None:
     def loss(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return cross_entropy(session.forward(normalise(images)), labels)
 
-    session.learn(loss, order.steps_per_epoch, endless_batches(train_images, order, session.device))
+    batches = batches_in(order, train_images.images, train_images.labels.astype(np.int64), session.device)
+    session.learn(loss, order.steps_per_epoch, batches)
     session.report(count_network_flops(build_network, config.batch_size, CHANNELS, SIDE, SIDE))
     reporter.result("accuracy", accuracy_percent(session.model, test_images, normalise, session.device), unit="%")
 

@@ -4,6 +4,7 @@ Network, optimizer, schedule and normalisation are those of pytorch/examples, mn
 share a batch with the next one's first, so that all steps do the same work.
 """
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import nll_loss
@@ -11,8 +12,9 @@ from torch.nn.functional import nll_loss
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.mnist.data import CLASSES, SIDE, load_digits
 from gpuagent_workloads.training.config import ImageTrainingConfig
-from gpuagent_workloads.training.images import accuracy_percent, endless_batches
+from gpuagent_workloads.training.images import accuracy_percent
 from gpuagent_workloads.training.model import count_network_flops
+from gpuagent_workloads.training.order import batches_in
 from gpuagent_workloads.training.session import Session
 
 # Of MNIST's pixels, on a scale from 0 to 1.
@@ -37,7 +39,8 @@ def train_and_test(config: ImageTrainingConfig, reporter: Reporter) -> None:
     def loss(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return nll_loss(session.forward(normalise(images)), labels)
 
-    session.learn(loss, order.steps_per_epoch, endless_batches(train_digits, order, session.device))
+    batches = batches_in(order, train_digits.images, train_digits.labels.astype(np.int64), session.device)
+    session.learn(loss, order.steps_per_epoch, batches)
     session.report(count_network_flops(build_network, config.batch_size, 1, SIDE, SIDE))
     reporter.result("accuracy", accuracy_percent(session.model, test_digits, normalise, session.device), unit="%")
 

@@ -6,7 +6,6 @@ Shapes: B reviews of a batch, L words of a review, E features of a word, H hidde
 """
 
 import math
-from collections.abc import Iterator
 
 import torch
 from torch import nn
@@ -16,9 +15,9 @@ from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.sentiment import Config
 from gpuagent_workloads.suite.sentiment.data import PADDING, VOCABULARY, EncodedReviews, load_reviews
-from gpuagent_workloads.training.device import choose_device, upload
+from gpuagent_workloads.training.device import choose_device
 from gpuagent_workloads.training.model import StepFlops
-from gpuagent_workloads.training.order import Order
+from gpuagent_workloads.training.order import batches_in
 from gpuagent_workloads.training.session import Session
 
 EMBEDDING, HIDDEN = 100, 256
@@ -135,7 +134,9 @@ def train_and_test(config: Config, reporter: Reporter) -> None:
     def loss(words_BL: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         return binary_cross_entropy_with_logits(session.forward(words_BL), labels_B)
 
-    session.learn(loss, order.steps_per_epoch, _endless_batches(train_reviews, order, session.device))
+    session.learn(
+        loss, order.steps_per_epoch, batches_in(order, train_reviews.words, train_reviews.labels, session.device)
+    )
     session.report(step_flops(config.model, config.batch_size, config.length))
     reporter.result("accuracy", _accuracy_percent(session.model, test_reviews, session.device), unit="%")
 
@@ -158,14 +159,6 @@ def refuse_missing_kernel(model: str) -> None:
         raise MisuseError(
             "--precision bf16: this CPU has no LSTM in bfloat16; use --precision fp32 or --model gru"
         ) from error
-
-
-def _endless_batches(
-    reviews: EncodedReviews, order: Order, device: torch.device
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield words and labels for one step of this rank after the other."""
-    for chosen in order:
-        yield upload(reviews.words[chosen], device), upload(reviews.labels[chosen], device)
 
 
 def _accuracy_percent(model: nn.Module, reviews: EncodedReviews, device: torch.device) -> float:
