@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import json
 import math
-import os
 import re
 import statistics
 import threading
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpuagent.environments.support.common import read_run_file
 from gpuagent.runs.output import STREAMS
 from gpuagent.runs.patterns import MAX_LINE_CHARACTERS, Pattern, Template, metrics_of
 
@@ -184,7 +184,7 @@ class _Stream:
         """Read lines that were printed before one look; None: there are no further ones."""
         while self.looks:
             size_bytes, written_unix_nano = self.looks[0]
-            data = self._read(min(size_bytes - self.offset_bytes, _PIECE_BYTES))
+            data = read_run_file(self.path, self.offset_bytes, min(size_bytes - self.offset_bytes, _PIECE_BYTES))
             complete = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
             if not complete and len(data) == _PIECE_BYTES:
                 complete = len(data)
@@ -193,18 +193,6 @@ class _Stream:
                 return _Piece(data[:complete], written_unix_nano)
             self.looks.popleft()
         return None
-
-    def _read(self, most_bytes: int) -> bytes:
-        try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:
-            return b""
-        try:
-            return os.pread(descriptor, most_bytes, self.offset_bytes)
-        except OSError:
-            return b""
-        finally:
-            os.close(descriptor)
 
 
 class PrintedSteps:

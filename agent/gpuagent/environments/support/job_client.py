@@ -79,7 +79,12 @@ def main(arguments: Sequence[str]) -> int:
             return _delete(what, client)
         task = json.loads(what)
         followers = [_Follower(task, client, index) for index in range(len(task["reports"]))]
-        signal.signal(signal.SIGTERM, lambda _number, _frame: [each.events.put(_STOP) for each in followers])
+
+        def stop(_number: int, _frame: object) -> None:
+            for follower in followers:
+                follower.events.put(_STOP)
+
+        signal.signal(signal.SIGTERM, stop)
         if "measured" in task:
             _report(f"gpuagent: {task['measured']}")
         _create(task, client)
