@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuagent.cli.node_agent import raise_failure, report_undelivered
-from gpuagent.cli.options import agent_config, agent_options, env_option
+from gpuagent.cli.options import agent_config, agent_options, complete_workloads, env_option, run_options
+from gpuagent_common.errors import MisuseError
 from gpuagent_common.service_manager import notify, watchdog_seconds
 
 if TYPE_CHECKING:
@@ -20,8 +21,13 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   gpuagent start --platform satori --label rack=7
+  gpuagent start --run mnist --param epochs=3 --repeat 7
   gpuagent run mnist                 in another terminal: this agent runs it""",
 )
+@click.option(
+    "--run", "workload", metavar="WORKLOAD", shell_complete=complete_workloads, help="Run this at once; then sample on."
+)
+@run_options
 @env_option(
     "--metrics",
     "GPUAGENT_METRICS",
@@ -30,16 +36,20 @@ Examples:
 )
 @click.option("--allow-commands", is_flag=True, help="Let the collector launch any command, not only workloads.")
 @agent_options
-def command(allow_commands: bool, metrics: str | None, **options: Any) -> None:
+def command(workload: str | None, allow_commands: bool, metrics: str | None, **options: Any) -> None:
     """Sample this node until stopped.
 
     The agent streams samples to the collector, and takes work from it and from `gpuagent run` of the same user. Without
     a collector, samples wait in the spool. Ctrl-C stores the last samples and stops.
     """
     from gpuagent.agent import Agent
+    from gpuagent.cli.spec import run_spec
 
     config = agent_config(options, allow_commands=allow_commands)
+    if not workload and any(options[name] for name in ("parameters", "beside", "cpus", "memory", "changes")):
+        raise MisuseError("--param, --with, --cpus, --memory and --change are for --run WORKLOAD")
     agent = Agent(config)
+    plans = agent.planner.plan(run_spec(workload, (), (), labels={}, **options)) if workload else []
     with ExitStack() as stack:
         if metrics is not None:
             from gpuagent.metrics_http.own_server import serving
@@ -59,6 +69,7 @@ def command(allow_commands: bool, metrics: str | None, **options: Any) -> None:
             f"for the collector at {config.collector}; Ctrl-C stops",
             err=True,
         )
+        agent.runner.submit(plans)
         notify("READY=1")
         _wait(signalled, agent)
         notify("STOPPING=1")

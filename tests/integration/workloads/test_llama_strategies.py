@@ -57,7 +57,7 @@ def losses_of(strategy, among, **options):
 
 made = {}
 for name, options in json.loads(sys.argv[2]).items():
-    for strategy in ("ddp", "fsdp2") if name == "fp8" else ("ddp", "fsdp2", "tp"):
+    for strategy in ("ddp", "fsdp2") if name in ("adapters", "fp8") else ("ddp", "fsdp2", "tp"):
         made[f"{name} {strategy}"] = losses_of(strategy, ranks, **options)
     made[f"{name} alone"] = losses_of("ddp", Ranks(), **options)
 pathlib.Path(sys.argv[1], str(ranks.rank)).write_text(json.dumps(made))
@@ -69,11 +69,12 @@ OPTIONS = {
     "recomputed": {"recompute": True, "loss_chunk": 24},
     "bf16": {"precision": "bf16"},
     "fp8": {"precision": "fp8", "recompute": True},
+    "adapters": {"lora": 4},
 }
 
 # float32 has 24 bits, and Adam's first steps enlarge the error of small gradients; bfloat16 has 8 bits, half a percent.
 # Scales of FP8 are those of each rank's own sequences.
-TOLERANCES = {"fp32": 1e-5, "recomputed": 1e-5, "bf16": 5e-3, "fp8": 5e-3}
+TOLERANCES = {"fp32": 1e-5, "recomputed": 1e-5, "bf16": 5e-3, "fp8": 5e-3, "adapters": 1e-5}
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +92,12 @@ def losses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
 
 @pytest.mark.parametrize(
     ("options", "strategy"),
-    [(options, strategy) for options in OPTIONS for strategy in STRATEGIES if strategy != "tp" or options != "fp8"],
+    [
+        (options, strategy)
+        for options in OPTIONS
+        for strategy in STRATEGIES
+        if strategy != "tp" or options not in ("adapters", "fp8")
+    ],
 )
 def test_two_ranks_have_the_losses_of_one_on_the_same_global_batches(
     options: str, strategy: str, losses: dict[str, list[float]]

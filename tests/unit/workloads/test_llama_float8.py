@@ -66,6 +66,11 @@ def test_all_layers_of_the_blocks_are_in_fp8_and_no_other(name: str) -> None:
     assert list(dict(model.named_parameters())) == list(dict(plain.named_parameters()))
 
 
+def test_frozen_layers_are_in_fp8_and_the_adapters_beside_them_are_not() -> None:
+    model = converted_on_meta(TINY, lora=16)
+    assert names_in_float8(model) == {f"llama.blocks.{block}.{part}.layer" for block in range(2) for part in PARTS}
+
+
 def test_all_sizes_have_sides_that_fp8_can_multiply() -> None:
     for size in PRESETS.values():
         assert not any(
@@ -80,12 +85,13 @@ def test_the_number_of_converted_layers_is_reported(precision: str, converted: i
     assert reported(reporter).get("float8_layers") == converted
 
 
-def test_losses_fall_as_in_bf16_within_two_percent() -> None:
-    wide, narrow = losses_of("bf16"), losses_of("fp8")
+@pytest.mark.parametrize("options", [{}, {"lora": 4}])
+def test_losses_fall_as_in_bf16_within_two_percent(options: dict[str, Any]) -> None:
+    wide, narrow = losses_of("bf16", **options), losses_of("fp8", **options)
     assert narrow == pytest.approx(wide, rel=0.02)
     # Rounded they were.
     assert narrow != wide
-    assert narrow[-1] < narrow[0] - 1
+    assert narrow[-1] < narrow[0] - (0.1 if options else 1)
 
 
 def test_activations_that_are_computed_again_give_equal_losses() -> None:
@@ -107,6 +113,10 @@ def test_flops_in_fp8_are_those_of_the_converted_layers_by_hand() -> None:
         assert of_step(config).float8 == 3 * 2 * tokens * 2 * block
         assert of_step(config).total == of_step(wide).total
         assert of_step(wide).float8 == 0
+    # Frozen weights have no gradients, nor has the input of the first three.
+    frozen = step_flops(Config(**SMALL, precision="fp8", lora=4))
+    assert frozen.float8 == 2 * tokens * (2 * 2 * block - (64 * 64 + 2 * 64 * 32))
+    assert frozen.total == step_flops(Config(**SMALL, precision="bf16", lora=4)).total
 
 
 def test_fp8_on_a_cpu_is_misuse_in_one_line(tmp_path: Path) -> None:

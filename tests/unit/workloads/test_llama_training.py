@@ -10,7 +10,9 @@ from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.llama.presets import PRESETS
 from gpuagent_workloads.llama.training import LanguageModel, materialise
 from gpuagent_workloads.suite.llama import Config
-from gpuagent_workloads.suite.llama.train import palm_step_flops, step_flops
+from gpuagent_workloads.suite.llama.train import build, palm_step_flops, step_flops
+from gpuagent_workloads.training.model import make_adamw
+from gpuagent_workloads.training.ranks import Ranks
 from tests.unit.workloads.runs import of_kind, results_of, run_config
 
 CPU = torch.device("cpu")
@@ -63,6 +65,33 @@ def test_recomputation_keeps_fewer_bytes_for_the_backward_pass() -> None:
     assert kept_bytes(make_model(recompute=True)) < kept_bytes(make_model()) / 2
 
 
+def test_adapters_begin_without_effect_and_alone_learn() -> None:
+    config = Config(**SMALL, lora=4)
+    adapted, plain = build(config, Ranks()), build(Config(**SMALL), Ranks())
+    names = [name for name, weights in adapted.named_parameters() if weights.requires_grad]
+    assert len(names) == 2 * 7 * TINY.layers
+    before = {name: weights.detach().clone() for name, weights in adapted.named_parameters()}
+    optimizer = make_adamw(adapted, 1e-3, (0.9, 0.95), 0.0)
+    # The second step also changes the first of the two layers, whose gradient is zero before.
+    for _ in range(2):
+        optimizer.zero_grad()
+        gradients_of(adapted)
+        optimizer.step()
+    changed = {name for name, weights in adapted.named_parameters() if not torch.equal(weights, before[name])}
+    assert changed == set(names)
+    adapted.load_state_dict(before)
+    frozen = {name.replace(".layer.", "."): weights for name, weights in before.items() if name not in names}
+    plain.load_state_dict(frozen)
+    tokens_BL = torch.arange(32).reshape(2, 16)
+    torch.testing.assert_close(adapted(tokens_BL, tokens_BL), plain(tokens_BL, tokens_BL))
+
+
+def test_frozen_weights_have_the_type_of_autocast_and_adapters_float32() -> None:
+    model = build(Config(**SMALL, lora=4, precision="bf16"), Ranks())
+    types = {weights.requires_grad: weights.dtype for weights in model.parameters()}
+    assert types == {True: torch.float32, False: torch.bfloat16}
+
+
 def test_it_learns_and_reports_both_kinds_of_flops(tmp_path: Path) -> None:
     events = run_config("llama", tmp_path, **{**SMALL, "context": 64, "batch_size": 8}, steps=61)
     results = results_of(events)
@@ -74,6 +103,15 @@ def test_it_learns_and_reports_both_kinds_of_flops(tmp_path: Path) -> None:
     assert {event["items"] for event in of_kind(events, "step")} == {8 * 64}
     losses = [event["value"] for event in of_kind(events, "metric") if event["name"] == "loss"]
     assert losses[-1] < losses[0] - 0.1
+
+
+def test_adapters_have_no_flops_by_palms_formula(tmp_path: Path) -> None:
+    results = results_of(run_config("llama", tmp_path, **SMALL, steps=1, lora=4))
+    assert "palm_flops_per_step" not in results
+    # Two layers beside each of seven in a block: of queries, keys, values, projection, gate, up and down.
+    sides = ((64, 64), (64, 32), (64, 32), (64, 64), (64, 176), (64, 176), (176, 64))
+    assert results["parameters"] == 2 * sum(4 * (inputs + outputs) for inputs, outputs in sides)
+    assert results["frozen_parameters"] == 108_864
 
 
 def test_flops_are_those_by_hand() -> None:
@@ -106,6 +144,7 @@ def test_a_long_sequence_trains(tmp_path: Path) -> None:
         ({"ranks": 3, "strategy": "tp"}, "tp needs ranks that divide the 4 heads of tiny; 3 ranks do not"),
         ({"ranks": 4, "strategy": "tp"}, "divide the 2 heads of keys and values of tiny; 4 ranks do not"),
         ({"ranks": 2, "strategy": "tp", "context": 15}, "divide --context 15; 2 ranks do not"),
+        ({"ranks": 2, "strategy": "tp", "lora": 4}, "tp divides no adapters: omit --lora"),
         ({"ranks": 2, "strategy": "tp", "compile": True}, "tp cannot be compiled: omit --compile"),
         ({"ranks": 2, "strategy": "tp", "precision": "fp8"}, "tp divides no layers in FP8: use --precision bf16"),
         ({"context": 15, "precision": "fp8"}, "multiple of 16 tokens a step, not --batch-size 2 × --context 15"),

@@ -1,7 +1,8 @@
-"""The Llama network with its loss, as it is trained: with activations kept or computed again.
+"""The Llama network with its loss, as it is trained: whole or by adapters, with activations kept or computed again.
 
 Matrix products of the blocks in FP8 are torchao's. Tensors are cast at each use, with one scale each from their largest
-value: activations and weights to E4M3, gradients to E5M2. Weights, gradients and everything else keep their types.
+value: activations and weights to E4M3, gradients to E5M2. Weights that learn, their gradients and everything else keep
+their types.
 
 Shapes: B sequences of a batch, L tokens of each, D features of a token, N tokens whose loss is computed at a time.
 """
@@ -18,15 +19,21 @@ from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.llama.model import INITIAL_DEVIATION, Block, Llama, rotations
 from gpuagent_workloads.llama.presets import Size
 
+# The factor of adapters (alpha by rank), as in torchtune's recipes.
+LORA_SCALE = 2
+
 
 class LanguageModel(nn.Module):
     """The network and its loss, which sharding needs in one module."""
 
-    def __init__(self, size: Size, context: int, *, recompute: bool = False, chunk: int | None = None) -> None:
+    def __init__(
+        self, size: Size, context: int, *, lora: int | None = None, recompute: bool = False, chunk: int | None = None
+    ) -> None:
         """Make the network; `materialise` gives it its weights.
 
         Args:
             context: the most tokens of a sequence.
+            lora: rank of adapters, which learn instead of the weights; None: all weights learn.
             recompute: keep only the input of each block, and compute the others again in the backward pass.
             chunk: tokens whose scores are computed at a time, again in the backward pass; None: all, once.
         """
@@ -35,6 +42,11 @@ class LanguageModel(nn.Module):
         self.context, self.chunk = context, chunk
         for block in self.blocks():
             block.recompute = recompute
+            if lora is not None:
+                _adapt(block, lora)
+        if lora is not None:
+            for name, weights in self.named_parameters():
+                weights.requires_grad_(".lora_a." in name or ".lora_b." in name)
         self._sum_losses: Callable[..., torch.Tensor] = self.sum_losses
 
     def forward(self, tokens_BL: torch.Tensor, targets_BL: torch.Tensor) -> torch.Tensor:
@@ -66,17 +78,48 @@ class LanguageModel(nn.Module):
         self._sum_losses = torch.compile(self.sum_losses, dynamic=False)
 
 
+class Adapter(nn.Module):
+    """A layer whose weights stay, and two small ones in a row beside it, which learn (LoRA, Hu et al. 2021)."""
+
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.lora_a = nn.Linear(layer.in_features, rank, bias=False)
+        self.lora_b = nn.Linear(rank, layer.out_features, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the layer's output plus the adapter's."""
+        out: torch.Tensor = self.layer(x) + LORA_SCALE * self.lora_b(self.lora_a(x))
+        return out
+
+
+def _adapt(block: nn.Module, rank: int) -> None:
+    """Put adapters beside all linear layers of a block, as QLoRA does."""
+    for name, layer in list(block.named_children()):
+        if isinstance(layer, nn.Linear):
+            setattr(block, name, Adapter(layer, rank))
+
+
 @torch.no_grad()
-def materialise(model: LanguageModel, device: torch.device, seed: int) -> None:
+def materialise(model: LanguageModel, device: torch.device, seed: int, frozen: torch.dtype | None = None) -> None:
     """Give a model on the meta device, sharded or not, its first weights: the same however it is sharded.
 
-    Matrices get normal ones and norms ones.
+    Matrices get normal ones and norms ones; adapters begin without effect.
+
+    Args:
+        frozen: type of weights that do not learn; None: float32.
     """
+    if frozen is not None:
+        for weights in model.parameters():
+            if not weights.requires_grad:
+                weights.data = weights.data.to(frozen)
     model.to_empty(device=device)
     random = torch.Generator(device).manual_seed(seed)
-    for weights in model.parameters():
+    for name, weights in model.named_parameters():
         if weights.dim() == 1:
             weights.fill_(1)
+        elif ".lora_b." in name:
+            weights.zero_()
         else:
             # Each rank draws all values of one matrix after the other, and keeps its own.
             whole = torch.empty(weights.shape, device=device).normal_(std=INITIAL_DEVIATION, generator=random)
@@ -88,8 +131,12 @@ def materialise(model: LanguageModel, device: torch.device, seed: int) -> None:
 
 
 def float8_layers(model: LanguageModel) -> dict[str, nn.Linear]:
-    """Return the layers whose products can be in FP8, by their names in `model.llama.blocks`."""
-    return {name: layer for name, layer in model.llama.blocks.named_modules() if isinstance(layer, nn.Linear)}
+    """Return the layers whose products can be in FP8, by their names in `model.llama.blocks`: all but adapters."""
+    return {
+        name: layer
+        for name, layer in model.llama.blocks.named_modules()
+        if isinstance(layer, nn.Linear) and not name.endswith((".lora_a", ".lora_b"))
+    }
 
 
 def convert_blocks(model: LanguageModel, *, emulate: bool) -> None:

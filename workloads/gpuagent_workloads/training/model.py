@@ -37,7 +37,7 @@ class StepFlops:
 
 def report_counts(model: nn.Module, flops: StepFlops, reporter: Reporter) -> None:
     """Report the parameters of `model`, and the model FLOPs of a step."""
-    reporter.result("parameters", sum(weights.numel() for weights in model.parameters()))
+    reporter.result("parameters", sum(weights.numel() for weights in model.parameters() if weights.requires_grad))
     reporter.result("model_flops_per_step", flops.total, unit="FLOP")
 
 
@@ -121,12 +121,13 @@ def count_network_flops(build: Callable[[], nn.Module], *shape: int) -> StepFlop
 def make_adamw(
     model: nn.Module, learning_rate: float, betas: tuple[float, float], decay: float
 ) -> torch.optim.Optimizer:
-    """Return AdamW: matrices decay, and nothing else. On a GPU it is one kernel."""
-    parameters = list(model.parameters())
+    """Return AdamW of the weights that learn: matrices decay, and nothing else. On a GPU it is one kernel."""
+    parameters = [weights for weights in model.parameters() if weights.requires_grad]
     groups = [
         {"params": [weights for weights in parameters if weights.dim() >= 2], "weight_decay": decay},
         {"params": [weights for weights in parameters if weights.dim() < 2], "weight_decay": 0.0},
     ]
+    groups = [group for group in groups if group["params"]]
     return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, fused=parameters[0].is_cuda)
 
 

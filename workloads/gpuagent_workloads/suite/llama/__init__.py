@@ -1,4 +1,4 @@
-"""Trains a Llama model on one GPU or several.
+"""Trains a Llama model, whole or by adapters, on one GPU or several.
 
     python -m gpuagent_workloads run llama --model 1b --precision bf16 --compile true
 
@@ -9,6 +9,10 @@ Weights, gradients and optimizer divided among eight GPUs:
 Matrix products of the blocks in FP8, by torchao:
 
     python -m gpuagent_workloads run llama --model 8b --precision fp8 --compile true
+
+Adapters beside frozen weights:
+
+    python -m gpuagent_workloads run llama --model 8b --precision bf16 --lora 16
 """
 
 from dataclasses import dataclass
@@ -45,6 +49,7 @@ class Config(TrainingConfig):
     loss_chunk: int | None = parameter(
         None, help="tokens whose scores are computed at a time, twice; by default all, once", minimum=1
     )
+    lora: int | None = parameter(None, help="train adapters of this rank instead of the weights", minimum=1)
     batch_size: int = parameter(4, help="sequences a step", minimum=1)
     warmup: int = parameter(5, help="steps before the measured ones", minimum=0)
     data: str = parameter(SYNTHETIC, help="directory with train.bin and val.bin, or synthetic", path=True)
@@ -78,6 +83,8 @@ class Config(TrainingConfig):
             self._check_tensor_parallel(ranks)
 
     def _check_tensor_parallel(self, ranks: int) -> None:
+        if self.lora is not None:
+            raise MisuseError("--strategy tp divides no adapters: omit --lora, or use ddp or fsdp2")
         if self.precision == "fp8":
             raise MisuseError("--strategy tp divides no layers in FP8: use --precision bf16, or ddp or fsdp2")
         if self.compile:

@@ -83,7 +83,7 @@ def _divide_layers(model: LanguageModel, mesh: DeviceMesh) -> None:
     parallelize_module(model.llama, mesh, {"norm": gathered})
 
 
-LEARNING_RATE, BETAS, WEIGHT_DECAY = 3e-4, (0.9, 0.95), 0.1
+LEARNING_RATE, LORA_LEARNING_RATE, BETAS, WEIGHT_DECAY = 3e-4, 2e-4, (0.9, 0.95), 0.1
 
 # Of a synthetic stream, beside a sequence.
 SYNTHETIC_TOKENS = 1 << 21
@@ -107,11 +107,12 @@ def train(config: Config, reporter: Reporter) -> None:
         seed=config.seed,
         reporter=reporter,
     )
+    rate = LEARNING_RATE if config.lora is None else LORA_LEARNING_RATE
     session = Session(
         config,
         reporter,
         lambda: build(config, ranks),
-        lambda model, _ranks: make_adamw(model, LEARNING_RATE, BETAS, WEIGHT_DECAY),
+        lambda model, _ranks: make_adamw(model, rate, BETAS, WEIGHT_DECAY),
     )
     starts = len(tokens.train) - config.context
     tensor_parallel = config.strategy == "tp" and ranks.size > 1
@@ -125,7 +126,7 @@ def train(config: Config, reporter: Reporter) -> None:
     with loss_parallel() if tensor_parallel else nullcontext():
         session.learn(session.forward, steps_per_epoch, batches_of(tokens.train, config.context, order, session.device))
     report_size(session.model, config, reporter)
-    session.report(step_flops(config), palm_step_flops(config))
+    session.report(step_flops(config), None if config.lora else palm_step_flops(config))
 
 
 def build(config: Config, ranks: Ranks) -> LanguageModel:
@@ -137,18 +138,25 @@ def build(config: Config, ranks: Ranks) -> LanguageModel:
         MisuseError: the precision is fp8, and torchao is missing.
     """
     device = choose_device(config.device)
+    narrow = AUTOCAST.get(config.precision)
     model = _on_meta_device(config, recompute=config.recompute, chunk=config.loss_chunk)
     if config.precision == "fp8":
         convert_blocks(model, emulate=device.type == "cpu")
+    frozen = narrow
     if config.strategy != "ddp" and ranks.size > 1:
-        shard(model, config.strategy, ranks.size, device, AUTOCAST.get(config.precision))
-    materialise(model, device, config.seed)
+        shard(model, config.strategy, ranks.size, device, narrow)
+        # FSDP2 wants one type of all weights, and gathers them in 16 bits anyway.
+        frozen = None
+    materialise(model, device, config.seed, frozen)
     return model
 
 
 def report_size(model: nn.Module, config: Config, reporter: Reporter) -> None:
-    """Report the model's name, and the number of layers in FP8."""
+    """Report the model's name, the number of frozen weights, and that of layers in FP8."""
     reporter.result("model", config.model)
+    frozen = sum(weights.numel() for weights in model.parameters() if not weights.requires_grad)
+    if frozen:
+        reporter.result("frozen_parameters", frozen)
     if config.precision == "fp8":
         reporter.result("float8_layers", count_converted(model))
 
@@ -179,4 +187,4 @@ def palm_step_flops(config: Config) -> StepFlops:
 
 def _on_meta_device(config: Config, *, recompute: bool = False, chunk: int | None = None) -> LanguageModel:
     with torch.device("meta"):
-        return LanguageModel(config.size, config.context, recompute=recompute, chunk=chunk)
+        return LanguageModel(config.size, config.context, lora=config.lora, recompute=recompute, chunk=chunk)
