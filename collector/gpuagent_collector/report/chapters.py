@@ -26,14 +26,15 @@ from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.price import currencies_of
 from gpuagent_collector.recommend.export import bounds_legend, bounds_table, why
-from gpuagent_collector.report.figures.because import because_figure
-from gpuagent_collector.report.figures.costs import cost_figures
+from gpuagent_collector.report.figures.base import draw_panel
+from gpuagent_collector.report.figures.because import because_panel
 from gpuagent_collector.report.figures.distributions import runs_figure, steps_figure
+from gpuagent_collector.report.figures.frontier import frontier_panels
 from gpuagent_collector.report.figures.kernels import kernels_figure
 from gpuagent_collector.report.figures.over_time import course_figures, phases_figure
-from gpuagent_collector.report.figures.rooflines import roofline_figure
-from gpuagent_collector.report.figures.scaling import scaling_figure
-from gpuagent_collector.report.figures.serving import serving_figure
+from gpuagent_collector.report.figures.rooflines import number_points, roofline_panel
+from gpuagent_collector.report.figures.scaling import scaling_panel
+from gpuagent_collector.report.figures.serving import serving_panels
 from gpuagent_collector.report.pieces import Axis, anchor_of, answer_pieces, chart, charts, largest, legend
 from gpuagent_collector.report.study import MOST_BLOCKS, MOST_SIDES, Missing, Report
 from gpuagent_collector.runs.cells import Layout, describe, tell_apart
@@ -61,7 +62,7 @@ def write_answer(report: Report) -> Iterator[Markup]:
     for because in comparison.reasons[:MOST_BLOCKS]:
         name = tell_apart(because.block, comparison.layout.blocks)
         yield heading(f"{name}: where the difference comes from")
-        yield chart(because_figure(because, comparison.layout.sides))
+        yield chart(draw_panel(because_panel(because, comparison.layout.sides)))
         yield folded("Its parts", table(because_table(because).grid(), f"{name}: parts of the difference"))
 
 
@@ -115,7 +116,8 @@ def write_bounds(report: Report) -> Iterator[Markup]:
 def write_costs(report: Report) -> Iterator[Markup]:
     """Yield a chart for energy and one for money, where they are known; the metrics have the figures."""
     layout, facts = report.comparison.layout, report.comparison.facts
-    found = [cost_figures(block, facts, layout.sides) for block in layout.blocks[:MOST_BLOCKS]]
+    blocks = layout.blocks[:MOST_BLOCKS]
+    found = [[*map(draw_panel, frontier_panels(block, facts, layout.sides))] for block in blocks]
     if not any(found):
         return
     prices = report.comparison.request.prices
@@ -420,8 +422,9 @@ def write_roofline(report: Report) -> Iterator[Markup]:
     study = report.roofline
     if isinstance(study, Missing):
         return
-    sides = report.comparison.layout.sides
-    figures = [roofline_figure(one, sides) for one in study.rooflines if one.is_drawn]
+    drawn = [one for one in study.rooflines if one.is_drawn]
+    indexes = number_points(drawn, report.comparison.layout.sides)
+    figures = [draw_panel(roofline_panel(one, indexes)) for one in drawn]
     yield from answer_pieces(roofline.render(study), figures)
 
 
@@ -446,7 +449,7 @@ def write_scaling(report: Report) -> Iterator[Markup]:
     study = report.scaling
     if isinstance(study, Missing):
         return
-    yield from answer_pieces(scaling.render(study), [scaling_figure(study)])
+    yield from answer_pieces(scaling.render(study), [draw_panel(scaling_panel(study))])
 
 
 def write_serving(report: Report) -> Iterator[Markup]:
@@ -454,7 +457,7 @@ def write_serving(report: Report) -> Iterator[Markup]:
     study = report.serving
     if study is None:
         return
-    yield from answer_pieces(serving.render(study), [serving_figure(study)])
+    yield from answer_pieces(serving.render(study), map(draw_panel, serving_panels(study)))
 
 
 def write_warnings(report: Report) -> Iterator[Markup]:

@@ -11,12 +11,12 @@ import pytest
 from gpuagent_collector.answers.plan import Question, plan_repeats
 from gpuagent_collector.answers.serving import Study, answer, find_caveats, render, study_serving
 from gpuagent_collector.compare.comparison import Request, compare
+from gpuagent_collector.plot.answers import draw_serving
 from gpuagent_collector.plot.picture import in_style
-from gpuagent_collector.plot.serving import draw_serving
 from gpuagent_collector.present.table import Grid
 from gpuagent_collector.prices.price import parse_prices
 from gpuagent_collector.report.chapters import write_serving
-from gpuagent_collector.report.figures.serving import serving_figure
+from gpuagent_collector.report.figures.serving import serving_panels
 from gpuagent_collector.report.study import make_report
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.served import TTFT, add_served, add_servers
@@ -144,7 +144,7 @@ def test_a_load_at_which_a_server_fails_is_not_kept(store: SyntheticStore) -> No
     assert list(study(store, values=("a", "b")).curves[0].points) == ["a", "b"]
     with in_style(180.0):
         assert "n = 7 runs a point" in draw_serving(found, 180.0).note
-    assert "never" not in serving_figure(found).description
+    assert not any("never" in panel.description for panel in serving_panels(found))
 
 
 def test_every_format_has_every_point(served: SyntheticStore) -> None:
@@ -168,7 +168,7 @@ def test_a_report_has_a_chapter_of_servers_with_their_chart(served: SyntheticSto
     report = make_report(served.ask, Request(by="parameter:server"), source="here", now=now)
     text = "".join(write_serving(report))
     assert "a sustains 4 requests/s" in text
-    assert "TTFT P90 by tokens a second" in text
+    assert "TTFT p90 by tokens a second" in text
 
 
 @pytest.mark.parametrize("width_mm", [85.0, 180.0])

@@ -8,8 +8,10 @@ goes through `safe`.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from math import log10
 from typing import Any
 
+from gpuagent_collector.present.panel import LINES, Axis, Bar, Look, Panel, Place, Series
 from gpuagent_common.text import harmless
 
 # A trace, an axis, a shape or a layout, as plotly's documentation describes them.
@@ -91,15 +93,81 @@ def draw_dots(
     return {"type": "scatter", "mode": "markers", "x": list(xs), "y": list(ys), "marker": look, **more}
 
 
-def draw_curve(
-    index: int, name: str, points: Sequence[tuple[float, float, float, float]], hover: Sequence[str]
-) -> Data:
-    """Return a side's line through points: across, upwards, and how far the interval reaches up and down."""
-    xs, ys, up, down = zip(*points, strict=True) if points else ((), (), (), ())
-    error = {"type": "data", "array": list(up), "arrayminus": list(down), "color": color(index)}
-    look = draw_dots(index, xs, [short(y) for y in ys], 9, name=safe(name), error_y=error)
-    line = draw_line(index, (), ())["line"]
-    return {**look, "mode": "lines+markers", "line": line, "hovertext": list(hover), "hoverinfo": "text"}
+# Of marks in pixels, lines as plotly names them, and labels by their place.
+_SIZES = {Look.CURVE: 9, Look.POINTS: 10, Look.SMALL: 6, Look.LARGE: 14, Look.NOTHING: 10}
+_LINES = {Look.SOLID: "solid", Look.BROKEN: "dash", Look.DOTTED: "dot"}
+_PLACES = {Place.LEFT: "top left", Place.CENTER: "top center", Place.RIGHT: "top right"}
+
+
+def draw_panel(panel: Panel) -> Figure:
+    """Return a panel as plotly draws it."""
+    layout: Data = {"hovermode": "closest", "xaxis": _draw_axis(panel.x), "yaxis": _draw_axis(panel.y)}
+    data = [_draw_series(series) for series in panel.series]
+    if panel.bars:
+        data = [_draw_bars(panel.bars)]
+        names = [safe(bar.name) for bar in panel.bars]
+        places = {"tickvals": list(range(len(names))), "ticktext": names}
+        layout["yaxis"] = {"autorange": "reversed", "showgrid": False, **places}
+    return Figure(title=panel.title, description=panel.description, data=data, layout=layout, height=panel.height)
+
+
+def _draw_axis(axis: Axis) -> Data:
+    drawn: Data = {"title": {"text": safe(axis.label)}}
+    if axis.is_logarithmic:
+        drawn |= {"type": "log", "dtick": "D2"}
+    if axis.ends:
+        drawn["range"] = [log10(end) for end in axis.ends] if axis.is_logarithmic else list(axis.ends)
+    if axis.ticks:
+        drawn |= {"tickvals": list(axis.ticks), "ticktext": list(map(safe, axis.names))}
+    return drawn
+
+
+def _draw_series(series: Series) -> Data:
+    index, look = series.index, series.look
+    # An unseen mark keeps its label off what is drawn in the same place.
+    parts = [("lines", look in LINES), ("markers", look in _SIZES), ("text", series.labels)]
+    own = "--quiet" if index is None else color(index)
+    drawn: Data = {
+        "type": "scatter",
+        "mode": "+".join(name for name, is_there in parts if is_there),
+        "name": safe(series.name),
+        "showlegend": bool(series.name),
+        "x": list(map(short, series.xs)),
+        "y": list(map(short, series.ys)),
+        "hoverinfo": "skip",
+    }
+    if look in LINES:
+        drawn["line"] = {"color": "--text" if look is Look.SOLID else own, "width": 2 if look is Look.CURVE else 1.6}
+        drawn["line"]["dash"] = _LINES[look] if look in _LINES else dash(index or 0)
+    if look in _SIZES:
+        edge = {"color": "--text", "width": 1.5 if look is Look.LARGE else 0}
+        drawn["marker"] = {"color": own, "symbol": symbol(index or 0), "size": _SIZES[look], "line": edge}
+        drawn["marker"]["opacity"] = {Look.SMALL: 0.6, Look.NOTHING: 0}.get(look, 1)
+    if any(series.up) or any(series.down):
+        ends = {"array": list(map(short, series.up)), "arrayminus": list(map(short, series.down))}
+        drawn["error_y"] = {"type": "data", "color": own, **ends}
+    if series.labels:
+        drawn |= {"text": list(map(safe, series.labels)), "textposition": _PLACES[series.place]}
+        drawn["textfont"] = {"color": "--text" if series.place is Place.CENTER else "--quiet"}
+    if series.hover:
+        drawn |= {"hovertext": list(map(safe, series.hover)), "hoverinfo": "text"}
+    return drawn
+
+
+def _draw_bars(bars: Sequence[Bar]) -> Data:
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "showlegend": False,
+        "y": list(range(len(bars))),
+        "base": [short(bar.begin) for bar in bars],
+        "x": [short(bar.end - bar.begin) for bar in bars],
+        "marker": {"color": ["--quiet" if bar.index is None else color(bar.index) for bar in bars]},
+        "text": [safe(bar.text) for bar in bars],
+        "textposition": "outside",
+        "hovertext": [safe(f"{bar.name}: {bar.text}") for bar in bars],
+        "hoverinfo": "text",
+    }
 
 
 def _merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> Data:

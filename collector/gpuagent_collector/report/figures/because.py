@@ -3,45 +3,22 @@
 from collections.abc import Sequence
 
 from gpuagent_collector.compare.because import Because, waterfall
-from gpuagent_collector.report.figures.base import Figure, color, safe, short
+from gpuagent_collector.present.panel import Axis, Bar, Panel
 
 
-def because_figure(because: Because, sides: Sequence[str]) -> Figure:
+def because_panel(because: Because, sides: Sequence[str]) -> Panel:
     """Return a bar for the baseline, one for each part that leads on from there, and one for the other side."""
-    unit, bars = waterfall(because)
-    places = list(range(len(bars)))
-    ends = [color(sides.index(side)) for side in (because.baseline, because.side)]
-    titled = [f"{bar.title}: {bar.text}" for bar in bars]
-    return Figure(
+    unit, found = waterfall(because)
+    bars = []
+    for bar in found:
+        index = sides.index(bar.title) if bar.is_whole else None
+        bars.append(Bar(bar.title, bar.text, bar.begin, bar.end, index))
+    titled = "; ".join(f"{bar.name}: {bar.text}" for bar in bars)
+    return Panel(
         title=f"From {because.baseline} to {because.side}: per {because.of}",
-        description=f"Parts of the difference per {because.of}: {'; '.join(titled)}",
-        data=[
-            {
-                "type": "bar",
-                "orientation": "h",
-                "showlegend": False,
-                "y": places,
-                "base": [short(bar.begin) for bar in bars],
-                "x": [short(bar.end - bar.begin) for bar in bars],
-                "marker": {"color": [ends[0], *["--quiet"] * len(because.parts), ends[1]]},
-                "text": [safe(bar.text) for bar in bars],
-                "textposition": "outside",
-                "hovertext": [safe(text) for text in titled],
-                "hoverinfo": "text",
-            }
-        ],
-        layout={
-            "xaxis": {
-                "ticksuffix": f" {safe(unit)}",
-                # Room for the text of the last bars.
-                "range": [0, 1.15 * max(bar.end for bar in bars)],
-            },
-            "yaxis": {
-                "autorange": "reversed",
-                "tickvals": places,
-                "ticktext": [safe(bar.title) for bar in bars],
-                "showgrid": False,
-            },
-        },
+        description=f"Parts of the difference per {because.of}: {titled}",
+        # Room for the text of the last bars.
+        x=Axis(unit=unit, ends=(0, 1.18 * max(max(bar.begin, bar.end) for bar in bars))),
+        bars=bars,
         height=60 + 26 * len(bars),
     )

@@ -1,85 +1,94 @@
 """A roofline: both axes logarithmic, measured roofs drawn through, stated ones broken, points as letters."""
 
-from collections.abc import Iterator, Sequence
-from math import log10
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import ceil, floor, log10
 
-from gpuagent_collector.answers.roofline_points import Point, Roofline, Roofs, Traffic
+from gpuagent_collector.answers.roofline_points import Point, Roofline, Traffic, merge_marks
 from gpuagent_collector.present.human import in_unit, significant
-from gpuagent_collector.report.figures.base import Data, Figure, draw_dots, draw_line, safe, short
+from gpuagent_collector.present.panel import Axis, Look, Panel, Place, Series
 from gpuagent_common.text import counted
 
 _MARGIN = 10**0.4
 _LEAST_SPAN = 10**2
+# Points nearer than these shares of the axes have one label.
+_NEAR_ACROSS, _NEAR_UPWARDS = 0.04, 0.03
 
 
-def roofline_figure(roofline: Roofline, sides: Sequence[str]) -> Figure | None:
-    """Return the points below the roofs of a device; None: no roof or no point can be drawn."""
-    if not roofline.is_drawn:
-        return None
-    points = [point for point in roofline.points if point.intensity is not None]
-    xs, ys = zip(*roofline.corners, strict=True)
-    intensities = [*xs, *(point.intensity or 0.0 for point in points)]
-    rates = [*ys, *(point.flops_per_second for point in points)]
-    left, right = limits(intensities)
-    sources = (("measured", roofline.measured, "solid"), ("datasheet", roofline.datasheet, "dot"))
-    roofs = [trace for name, known, dash in sources for trace in _roofs(name, known, roofline, left, right, dash)]
-    layout = {
-        "hovermode": "closest",
-        "xaxis": _axis("FLOP/byte", (left, right)),
-        "yaxis": {**_axis("FLOP/s", limits(rates)), "exponentformat": "SI"},
-        "annotations": list(_peaks(roofline, right)),
-    }
-    description = "; ".join(f"{point.mark}: {_hover(point)}" for point in points)
-    return Figure(
+def number_points(rooflines: Sequence[Roofline], sides: Sequence[str]) -> Mapping[int, int]:
+    """Return the index of each point's series by its identity: that of its side; of one side, the points differ."""
+    points = [point for roofline in rooflines for point in roofline.points]
+    several = len({point.run.side for point in points}) > 1
+    return {id(one): sides.index(one.run.side or "") if several else number for number, one in enumerate(points)}
+
+
+def roofline_panel(roofline: Roofline, indexes: Mapping[int, int], *, is_only: bool = True) -> Panel:
+    """Return the points below the roofs of a device, which is named where it is not the only one."""
+    points, corners = roofline.points, roofline.corners
+    known = [point.intensity for point in points if point.intensity is not None]
+    left, right = _ends([*known, *(x for x, _ in corners)])
+    low, high = _ends([*(point.flops_per_second for point in points), *(y for _, y in corners)])
+    device = "" if is_only else f" ({roofline.device})"
+    drawn = [_point(point, indexes[id(point)], device, (left, right)) for point in points]
+    beside = left * (right / left) ** 0.05
+    near = _NEAR_ACROSS * log10(right / left), _NEAR_UPWARDS * log10(high / low)
+    marks = [*merge_marks(points, *near, unknown=beside)]
+    peaks = roofline.peaks.items()
+    return Panel(
         title=f"FLOP/s by FLOP/byte, {roofline.device}",
-        description=description,
-        data=[*roofs, *(_point(point, sides) for point in points)],
-        layout=layout,
-        height=420,
+        description="; ".join(f"{point.mark}: {_hover(point)}" for point in points),
+        x=_axis("FLOP/byte of device memory traffic", (left, right), _number),
+        y=_axis("FLOP/s", (low, high), lambda value: in_unit("FLOP/s")(value).removesuffix("FLOP/s").rstrip()),
+        series=[
+            *_roofs(roofline, left, right),
+            *drawn,
+            _labels(marks, Place.CENTER),
+            _labels([(right, peak, f"{name.upper()} {in_unit('FLOP/s')(peak)}") for name, peak in peaks], Place.LEFT),
+        ],
+        height=430,
     )
 
 
-def limits(values: list[float]) -> tuple[float, float]:
+def _ends(values: Sequence[float]) -> tuple[float, float]:
     """Return the ends of a logarithmic axis that shows all values, with a margin."""
     low, high = min(values) / _MARGIN, max(values) * _MARGIN
     spread = max(1.0, (_LEAST_SPAN / (high / low)) ** 0.5)
     return low / spread, high * spread
 
 
-def _axis(title: str, limits: tuple[float, float]) -> Data:
-    return {"type": "log", "title": {"text": title}, "range": [log10(end) for end in limits], "dtick": "D2"}
+def _axis(title: str, ends: tuple[float, float], write: Callable[[float], str]) -> Axis:
+    ticks = [10.0**power for power in range(ceil(log10(ends[0])), floor(log10(ends[1])) + 1)]
+    return Axis(title=title, is_logarithmic=True, ends=ends, ticks=ticks, names=[write(tick) for tick in ticks])
 
 
-def _roofs(name: str, roofs: Roofs, roofline: Roofline, left: float, right: float, dash: str) -> Iterator[Data]:
-    for number, line in enumerate(roofline.lines(roofs, left, right)):
-        xs, ys = zip(*line, strict=True)
-        look = {"color": "--text" if dash == "solid" else "--quiet", "dash": dash, "width": 1.6}
-        group = {"name": f"{name} roofs", "legendgroup": name, "showlegend": number == 0}
-        yield {**draw_line(0, xs, ys), **group, "line": look, "hoverinfo": "skip"}
+def _number(value: float) -> str:
+    return significant(value) if value >= 1 else f"{value:g}"
 
 
-def _peaks(roofline: Roofline, right: float) -> Iterator[Data]:
-    """Yield the name of each arithmetic below its peak, the measured one where there is one."""
-    for name, peak in roofline.peaks.items():
-        place = {"x": log10(right), "y": log10(peak), "xanchor": "right", "yanchor": "top"}
-        text = f"{name.upper()} {in_unit('FLOP/s')(peak)}"
-        yield {**place, "text": text, "showarrow": False, "font": {"color": "--quiet"}}
+def _roofs(roofline: Roofline, left: float, right: float) -> Iterator[Series]:
+    kinds = (("roof of the maker", roofline.datasheet, Look.BROKEN), ("measured roof", roofline.measured, Look.SOLID))
+    for name, roofs, look in kinds:
+        for number, line in enumerate(roofline.lines(roofs, left, right)):
+            xs, ys = zip(*line, strict=True)
+            yield Series(look=look, name="" if number else name, xs=xs, ys=ys)
 
 
-def _point(point: Point, sides: Sequence[str]) -> Data:
-    index = sides.index(point.run.side or "")
-    at_most = point.traffic_by is Traffic.LEAST
-    drawn = draw_dots(index, [short(point.intensity or 0.0)], [short(point.flops_per_second)], 10)
-    return {
-        **drawn,
-        "mode": "markers+text",
-        "name": f"{point.mark} {safe(point.label)}",
-        "text": [f"← {point.mark}" if at_most else point.mark],
-        "textposition": "middle left" if at_most else "top center",
-        "textfont": {"size": 13, "color": "--text"},
-        "hovertext": [safe(_hover(point))],
-        "hoverinfo": "text",
-    }
+def _point(point: Point, index: int, device: str, ends: tuple[float, float]) -> Series:
+    """Return a point; a line across where its traffic is unknown."""
+    known = point.intensity is not None
+    xs = [point.intensity] if point.intensity is not None else [*ends]
+    return Series(
+        look=Look.POINTS if known else Look.DOTTED,
+        index=index,
+        name=f"{point.mark}{device} {point.brief_label} (n = {len(point.trials)})",
+        xs=xs,
+        ys=[point.flops_per_second] * len(xs),
+        hover=[_hover(point)] * len(xs),
+    )
+
+
+def _labels(found: Sequence[tuple[float, float, str]], place: Place) -> Series:
+    xs, ys, texts = zip(*found, strict=True) if found else ((), (), ())
+    return Series(look=Look.NOTHING, xs=xs, ys=ys, labels=texts, place=place)
 
 
 def _hover(point: Point) -> str:

@@ -1,60 +1,68 @@
-"""Latency of servers by the tokens a second that they give."""
+"""Latency of servers by the tokens a second that they give, a point for each load."""
 
-from gpuagent_collector.answers.serving import LOADS, Curve, Study, tell_apart
-from gpuagent_collector.present.human import significant
-from gpuagent_collector.report.figures.base import Data, Figure, draw_curve, short
+from collections.abc import Iterator
 
-_MOST_LINES = 6
+from gpuagent_collector.answers.serving import LIMITED, LOADS, Curve, Study, tell_apart
+from gpuagent_collector.present.human import Notation, notation, significant
+from gpuagent_collector.present.panel import Axis, Look, Panel, Place, Series
+
+MOST_LINES = 12
 
 
-def serving_figure(study: Study) -> Figure:
-    """Return the latency of each side at each load, beside the limit."""
-    lines = study.lines[:_MOST_LINES]
-    limits = {most / 1000 for curve, _ in lines for most in list(curve.limits.milliseconds.values())[:1]}
-    title = lines[0][0].limits.metric.removesuffix("_seconds").replace("_", " ").upper()
-    return Figure(
-        title=f"{title} by tokens a second",
-        description="; ".join(f"{name_line(curve, side, study)}: {_describe(curve, side)}" for curve, side in lines),
-        data=[_line(index, curve, side, study) for index, (curve, side) in enumerate(lines)],
-        layout={
-            "hovermode": "closest",
-            "xaxis": {"title": {"text": "output tokens per second"}, "rangemode": "tozero"},
-            "yaxis": {"type": "log", "title": {"text": f"{title}, s"}},
-            "shapes": [
-                {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": most, "y1": most, "line": _LIMIT}
-                for most in limits
-            ],
-        },
-        height=340,
+def serving_panels(study: Study) -> Iterator[Panel]:
+    """Yield each shown kind of latency of each side at each load, beside the limit; the limited one has intervals."""
+    lines = study.lines[:MOST_LINES]
+    for kind in study.curves[0].limits.kinds:
+        values = [
+            point.figures[_metric(kind, curve)]
+            for curve, side in lines
+            for point in curve.points[side]
+            if point.figures.get(_metric(kind, curve))
+        ]
+        scale = notation(values or [1.0], "seconds")
+        series = [_line(index, curve, side, study, kind, scale) for index, (curve, side) in enumerate(lines)]
+        right = 1.08 * max((x for one in series for x in one.xs), default=1.0)
+        limits = {curve.limits.milliseconds[kind] / 1000 for curve, _ in lines if kind in curve.limits.milliseconds}
+        dotted = [
+            Series(look=Look.DOTTED, xs=[0, right], ys=[limit / scale.divisor] * 2, hover=["limit"] * 2)
+            for limit in sorted(limits)
+        ]
+        title = f"{LIMITED[kind]} p{lines[0][0].limits.percent}"
+        described = "; ".join(f"{one.name}: {', '.join(one.hover)}" for one in series)
+        yield Panel(
+            title=f"{title} by tokens a second",
+            description=described,
+            x=Axis(title="output tokens per second", ends=(0, right)),
+            y=Axis(title=title, unit=scale.symbol, is_logarithmic=True),
+            series=[*dotted, *series],
+        )
+
+
+def _metric(kind: str, curve: Curve) -> str:
+    return f"{kind}_p{curve.limits.percent}_seconds"
+
+
+def _line(index: int, curve: Curve, side: str, study: Study, kind: str, scale: Notation) -> Series:
+    metric, unit, telling = _metric(kind, curve), LOADS[curve.load], tell_apart(curve, study)
+    found = [point for point in curve.points[side] if point.figures.get(metric) and "throughput" in point.figures]
+    values = [point.figures[metric] for point in found]
+    up, down = [], []
+    for point, value in zip(found, values, strict=True):
+        has_interval = metric == curve.limits.metric and point.low is not None and point.high is not None
+        up.append(((point.high or value) - value) / scale.divisor if has_interval else 0.0)
+        down.append((value - (point.low or value)) / scale.divisor if has_interval else 0.0)
+    return Series(
+        look=Look.CURVE,
+        index=index,
+        name=f"{side}, {telling}" if telling else side,
+        xs=[point.figures["throughput"] for point in found],
+        ys=[value / scale.divisor for value in values],
+        up=up,
+        down=down,
+        labels=[significant(point.load) for point in found],
+        place=Place.RIGHT,
+        hover=[
+            f"{significant(point.load)} {unit}: {scale.write(value)}"
+            for point, value in zip(found, values, strict=True)
+        ],
     )
-
-
-_LIMIT: Data = {"color": "--quiet", "dash": "dot", "width": 1.5}
-
-
-def name_line(curve: Curve, side: str, study: Study) -> str:
-    """Return the name of a side's line among those of a study."""
-    telling = tell_apart(curve, study)
-    return f"{side}, {telling}" if telling else side
-
-
-def _describe(curve: Curve, side: str) -> str:
-    metric, unit = curve.limits.metric, LOADS[curve.load]
-    return ", ".join(
-        f"{significant(point.figures[metric])} s at {significant(point.load)} {unit}"
-        for point in curve.points[side]
-        if metric in point.figures
-    )
-
-
-def _line(index: int, curve: Curve, side: str, study: Study) -> Data:
-    metric, unit = curve.limits.metric, LOADS[curve.load]
-    points, hover = [], []
-    for point in curve.points[side]:
-        if "throughput" in point.figures:
-            value = point.figures[metric]
-            up = 0.0 if point.high is None else point.high - value
-            down = 0.0 if point.low is None else value - point.low
-            points.append((short(point.figures["throughput"]), value, up, down))
-            hover.append(f"{significant(point.load)} {unit}: {significant(value)} s")
-    return draw_curve(index, name_line(curve, side, study), points, hover)

@@ -1,0 +1,103 @@
+"""Panels: charts of an answer, made once for the page and for print, which each draw them in their own way."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Look(Enum):
+    """How a series is drawn."""
+
+    # A side's points, joined by its own kind of line.
+    CURVE = "curve"
+    # A side's points, of ordinary size, small where there are many, and large where they are medians of others.
+    POINTS = "points"
+    SMALL = "small"
+    LARGE = "large"
+    # Lines that points are compared with.
+    SOLID = "solid"
+    BROKEN = "broken"
+    DOTTED = "dotted"
+    # Labels alone.
+    NOTHING = "nothing"
+
+
+LINES = (Look.CURVE, Look.SOLID, Look.BROKEN, Look.DOTTED)
+
+
+class Place(Enum):
+    """The place of a label above its point."""
+
+    LEFT = "left"
+    CENTER = "center"
+    RIGHT = "right"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Points or a line.
+
+    Attributes:
+        index: the place of its side, which has one colour and mark in all charts; None: it is no side's.
+        name: in the legend; empty: it is not there.
+        up, down: how far the interval of each point reaches; empty: there are none.
+        labels: beside the points.
+        hover: texts that a page shows under the pointer.
+    """
+
+    look: Look
+    xs: Sequence[float]
+    ys: Sequence[float]
+    index: int | None = None
+    name: str = ""
+    up: Sequence[float] = ()
+    down: Sequence[float] = ()
+    labels: Sequence[str] = ()
+    place: Place = Place.CENTER
+    hover: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bar from one value to another, with its name before it and a text behind it; `index` as of a series."""
+
+    name: str
+    text: str
+    begin: float
+    end: float
+    index: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """An axis; without ends or ticks those that fit the values. `names` are the texts of the ticks."""
+
+    title: str = ""
+    unit: str = ""
+    is_logarithmic: bool = False
+    ends: tuple[float, float] | None = None
+    ticks: Sequence[float] = ()
+    names: Sequence[str] = ()
+
+    @property
+    def label(self) -> str:
+        """The title with the unit."""
+        return f"{self.title} ({self.unit})" if self.title and self.unit else self.title or self.unit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """A chart of series, or of bars from above.
+
+    Attributes:
+        description: what can be seen, for those who cannot see it.
+        height: pixels on a page; print is in proportion.
+    """
+
+    title: str
+    x: Axis
+    y: Axis = Axis()
+    description: str = ""
+    series: Sequence[Series] = ()
+    bars: Sequence[Bar] = ()
+    height: int = 340

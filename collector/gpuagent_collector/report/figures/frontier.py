@@ -1,0 +1,63 @@
+"""Two resources that runs take: time and energy, time and money."""
+
+from collections.abc import Collection, Iterator, Sequence
+from statistics import median
+
+from gpuagent_collector.present.human import notation
+from gpuagent_collector.present.panel import Axis, Look, Panel, Series
+from gpuagent_collector.recommend.ranking import Criterion, find_criteria
+from gpuagent_collector.runs.cells import Block, Cell
+from gpuagent_collector.runs.data import Facts
+
+# Run, and what it took of either.
+_Taken = Sequence[tuple[str, float, float]]
+
+
+def frontier_panels(
+    block: Block, facts: Facts, sides: Sequence[str], efficient: Collection[str] = ()
+) -> Iterator[Panel]:
+    """Yield a panel for each thing but time that some run has a figure of; a line joins the efficient sides."""
+    criteria = {criterion.name: criterion for criterion in find_criteria(block, facts)}
+    time = criteria.pop("time")
+    for other in criteria.values():
+        taken = {cell.side: found for cell in block.cells if (found := _taken_by(cell, time, other, facts))}
+        if taken:
+            yield _panel(time, other, taken, sides, efficient)
+
+
+def _taken_by(cell: Cell, time: Criterion, other: Criterion, facts: Facts) -> _Taken:
+    """Return what the runs of a cell took of two criteria; without runs that lack one."""
+    found = [(run.run_id, facts.metrics.get(run.run_id, {})) for run in cell.runs]
+    both = [(run_id, time.of(metrics), other.of(metrics)) for run_id, metrics in found]
+    return [(run_id, x, y) for run_id, x, y in both if x is not None and y is not None]
+
+
+def _panel(
+    time: Criterion, other: Criterion, taken: dict[str, _Taken], sides: Sequence[str], efficient: Collection[str]
+) -> Panel:
+    x_scale = notation([x for found in taken.values() for _, x, _ in found], time.unit)
+    y_scale = notation([y for found in taken.values() for _, _, y in found], other.unit)
+    each, medians, described, middles = [], [], [], {}
+    for side, found in taken.items():
+        index = sides.index(side)
+        xs, ys = [x / x_scale.divisor for _, x, _ in found], [y / y_scale.divisor for _, _, y in found]
+        hover = [f"{side}, {run_id}" for run_id, _, _ in found]
+        each.append(Series(look=Look.SMALL, index=index, xs=xs, ys=ys, hover=hover))
+        x, y = middles[side] = median(xs), median(ys)
+        text = f"{side}: {x_scale.write(x * x_scale.divisor)}, {y_scale.write(y * y_scale.divisor)}"
+        medians.append(Series(look=Look.LARGE, index=index, name=side, xs=[x], ys=[y], hover=[f"median of {text}"]))
+        described.append(text)
+    line = sorted(middles[side] for side in middles if side in efficient)
+    joined = [Series(look=Look.BROKEN, xs=[x for x, _ in line], ys=[y for _, y in line])] if line[1:] else []
+    return Panel(
+        title=f"{other.what[0].upper()}{other.what[1:]} by {time.what}, per {time.per}: down and to the left is better",
+        description=f"Medians of {time.what} and {other.what} per {time.per}: {'; '.join(described)}",
+        x=Axis(title=f"{time.what} per {time.per}", unit=x_scale.symbol, ends=_ends(x for s in each for x in s.xs)),
+        y=Axis(title=f"{other.what} per {other.per}", unit=y_scale.symbol, ends=_ends(y for s in each for y in s.ys)),
+        series=[*joined, *each, *medians],
+        height=300,
+    )
+
+
+def _ends(values: Iterator[float]) -> tuple[float, float]:
+    return 0, 1.12 * max(values)
