@@ -101,7 +101,7 @@ def draw_scaling(study: scaling_curves.Study, width_mm: float) -> Picture:
     """Return the speed-up of each curve by its ranks, with 95 % intervals."""
     panel = scaling_panel(study)
     curves = study.curves[:MOST_CURVES]
-    has_interval = any(any(each.up) or any(each.down) for each in panel.series)
+    has_interval = any(each.up for each in panel.series)
     intervals = "with 95 % intervals (Hodges and Lehmann)" if has_interval else "too few runs for intervals"
     runs = _runs(len(row.row.trials) for curve in curves for row in curve.rows if row.row.trials)
     note = f"Ratios of throughput to that of the fewest ranks, {intervals}; {runs} a point."
@@ -109,10 +109,16 @@ def draw_scaling(study: scaling_curves.Study, width_mm: float) -> Picture:
 
 
 def draw_serving(study: serving.Study, width_mm: float) -> Picture:
-    """Return two kinds of latency by tokens a second; numbers are loads."""
+    """Return two kinds of latency by tokens a second; numbers are loads.
+
+    Raises:
+        GpuAgentError: no server reports a latency and its tokens a second.
+    """
     lines = study.lines[:MOST_LINES]
     panels = [replace(panel, title="") for panel in serving_panels(study)]
-    has_interval = any(any(each.up) or any(each.down) for panel in panels for each in panel.series)
+    if not panels:
+        raise GpuAgentError("no latency to draw: no run reports it with the tokens a second; see `collector serving`")
+    has_interval = any(each.up for panel in panels for each in panel.series)
     medians = "Medians over runs" + ", with 95 % intervals" * has_interval
     units = dict.fromkeys(serving.LOADS[curve.load] for curve in study.curves)
     runs = write_counts(point.runs for curve, side in lines for point in curve.points[side] if point.runs)

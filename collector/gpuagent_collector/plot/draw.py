@@ -69,6 +69,8 @@ def write_plot(ask: Ask, asked: PlotRequest, path: Path) -> Picture:
         whole = WHOLE.get(asked.names[0]) if len(asked.names) == 1 else None
         if whole and asked.kind:
             raise MisuseError(f"--kind {asked.kind.value} is for metrics; {asked.names[0]} is a kind of its own")
+        if whole:
+            _check_parts(asked)
         picture = whole(ask, asked) if whole else _draw_metrics(ask, asked)
         picture.save(path)
     return picture
@@ -114,71 +116,60 @@ def _runs(ask: Ask, request: Request) -> list[Run]:
     return [run for run in runs if sides is None or run.side in sides]
 
 
-def _parts_of(asked: PlotRequest, *known: PartKind) -> PartKind | None:
-    """Return the parts that are asked for.
-
-    Raises:
-        MisuseError: the figure has none of that kind.
-    """
+def _check_parts(asked: PlotRequest) -> None:
+    """Raise MisuseError where the figure has none of the parts that are asked for."""
     kind, name = asked.request.each, asked.names[0]
+    known, what, remedy = _PARTS[name]
     if kind and kind not in known:
-        what, *others = _PARTS[name]
-        others = others or ["leave --each out"]
-        remedy = f"try {', '.join(f'--each {each.value}' for each in known)}" if known else others[0]
         raise MisuseError(f"--each {kind.value} is not for {name}: {what}; {remedy}")
-    return kind
 
 
-# Figure → why it has no parts of other kinds, and where they are.
-_PARTS = {
-    "roofline": ("roofs are of one device",),
-    "scaling": ("a speed-up is of whole runs", "`plot step_seconds --each rank --by parameter:ranks` has each rank"),
-    "frontier": ("energy and cost are of whole runs", "`plot gpu_power_watts --each gpu` has each GPU"),
-    "serving": ("latencies are of whole runs", "`plot gpu_power_watts --each gpu` has each GPU"),
-    "because": ("its parts are of whole runs",),
-    "split": ("a stack is split over GPUs of one rank",),
-    "collectives": ("bandwidths are of all ranks together", "`show` has each pair of ranks"),
+# Figure → the parts it has, why it has no others, and where they are.
+_PARTS: Mapping[str, tuple[Sequence[PartKind], str, str]] = {
+    "roofline": ((PartKind.GPU, PartKind.RANK), "roofs are of one device", "try --each gpu, --each rank"),
+    "scaling": (
+        (),
+        "a speed-up is of whole runs",
+        "`plot step_seconds --each rank --by parameter:ranks` has each rank",
+    ),
+    "frontier": ((), "energy and cost are of whole runs", "`plot gpu_power_watts --each gpu` has each GPU"),
+    "serving": ((), "latencies are of whole runs", "`plot gpu_power_watts --each gpu` has each GPU"),
+    "because": ((), "its parts are of whole runs", "leave --each out"),
+    "split": ((PartKind.GPU,), "a stack is split over GPUs of one rank", "try --each gpu"),
+    "collectives": ((), "bandwidths are of all ranks together", "`show` has each pair of ranks"),
 }
 
 
 def _draw_roofline(ask: Ask, asked: PlotRequest) -> Picture:
-    study = roofline.study_runs(
-        ask, find_facet(asked.request.by), _runs(ask, asked.request), _parts_of(asked, PartKind.GPU, PartKind.RANK)
-    )
+    study = roofline.study_runs(ask, find_facet(asked.request.by), _runs(ask, asked.request), asked.request.each)
     return draw_rooflines(study, asked.width_mm)
 
 
 def _draw_scaling(ask: Ask, asked: PlotRequest) -> Picture:
-    _parts_of(asked)
     by = By.NODES if asked.request.by == "nodes" else By.RANKS
     return draw_scaling(scaling.study_runs(ask, _runs(ask, asked.request), asked.request.prices, by), asked.width_mm)
 
 
 def _draw_frontier(ask: Ask, asked: PlotRequest) -> Picture:
-    _parts_of(asked)
     chosen = choose_runs(ask, asked.request, find_facet(asked.rows))
     return draw_frontier(chosen, asked.width_mm, delta=asked.request.delta)
 
 
 def _draw_because(ask: Ask, asked: PlotRequest) -> Picture:
-    _parts_of(asked)
     return draw_because(compare(ask, replace(asked.request, series=False)), asked.width_mm)
 
 
 def _draw_split(ask: Ask, asked: PlotRequest) -> Picture:
-    _parts_of(asked, PartKind.GPU)
     request = replace(asked.request, workload=asked.request.workload or MEMORY_LIMIT)
     return draw_split(ask, choose_runs(ask, request, find_facet(asked.rows)), asked.width_mm)
 
 
 def _draw_collectives(ask: Ask, asked: PlotRequest) -> Picture:
-    _parts_of(asked)
     request = replace(asked.request, workload=asked.request.workload or COLLECTIVES)
     return draw_links(ask, choose_runs(ask, request, find_facet(asked.rows)), asked.width_mm)
 
 
 def _draw_serving(ask: Ask, asked: PlotRequest) -> Picture:
-    _parts_of(asked)
     study = study_serving(ask, asked.request, percent=asked.percent, milliseconds=asked.milliseconds)
     return draw_serving(study, asked.width_mm)
 

@@ -63,7 +63,7 @@ def _style(series: Series) -> dict[str, Any]:
 def _draw_series(axes: Axes, series: Series) -> None:
     if series.look is not Look.NOTHING:
         axes.plot(series.xs, series.ys, **_style(series))
-    if any(series.up) or any(series.down):
+    if series.up:
         ends = [series.down, series.up]
         axes.errorbar(series.xs, series.ys, yerr=ends, fmt="none", ecolor=color(series.index or 0), elinewidth=0.9)
     across, aligned = _ALIGNED[series.place]

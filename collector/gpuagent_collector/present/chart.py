@@ -1,4 +1,4 @@
-"""Charts of an answer, drawn with a terminal's characters; the report and files for print draw their own."""
+"""Charts of an answer, drawn with a terminal's characters; pages and files for print have panels."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -143,7 +143,7 @@ def _draw_series(series: Series) -> Data:
         edge = {"color": "--text", "width": 1.5 if look is Look.LARGE else 0}
         drawn["marker"] = {"color": own, "symbol": symbol(index or 0), "size": _SIZES[look], "line": edge}
         drawn["marker"]["opacity"] = {Look.SMALL: 0.6, Look.NOTHING: 0}.get(look, 1)
-    if any(series.up) or any(series.down):
+    if series.up:
         ends = {"array": list(map(short, series.up)), "arrayminus": list(map(short, series.down))}
         drawn["error_y"] = {"type": "data", "color": own, **ends}
     if series.labels:

@@ -42,13 +42,14 @@ def _curve(index: int, curve: CurveFigures, study: Study) -> Series:
             down = shift.estimate - shift.low if shift.low is not None else 0.0
             points.append((float(row.row.ranks), shift.estimate, up, down))
     xs, ys, up_by, down_by = zip(*sorted(points), strict=True)
+    has_interval = any(row.speed_up and row.speed_up.low is not None for row in curve.rows)
     return Series(
         look=Look.CURVE,
         index=index,
         name=f"{tell_apart(curve.curve, study.curves)}, {KINDS[curve.curve.settings.held]}",
         xs=xs,
         ys=ys,
-        up=up_by,
-        down=down_by,
+        up=up_by if has_interval else (),
+        down=down_by if has_interval else (),
         hover=[f"{x:g} ranks: {y:.3g} times" for x, y in zip(xs, ys, strict=True)],
     )

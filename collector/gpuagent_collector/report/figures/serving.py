@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpuagent_collector.answers.serving import LIMITED, LOADS, Curve, Study, tell_apart
+from gpuagent_collector.answers.serving import LIMITED, LOADS, Curve, Point, Study, tell_apart
 from gpuagent_collector.present.human import Notation, notation, significant
 from gpuagent_collector.present.panel import Axis, Look, Panel, Place, Series
 
@@ -13,15 +13,12 @@ def serving_panels(study: Study) -> Iterator[Panel]:
     """Yield each shown kind of latency of each side at each load, beside the limit; the limited one has intervals."""
     lines = study.lines[:MOST_LINES]
     for kind in study.curves[0].limits.kinds:
-        values = [
-            point.figures[_metric(kind, curve)]
-            for curve, side in lines
-            for point in curve.points[side]
-            if point.figures.get(_metric(kind, curve))
-        ]
-        scale = notation(values or [1.0], "seconds")
+        values = [point.figures[_metric(kind, curve)] for curve, side in lines for point in _points(curve, side, kind)]
+        if not values:
+            continue
+        scale = notation(values, "seconds")
         series = [_line(index, curve, side, study, kind, scale) for index, (curve, side) in enumerate(lines)]
-        right = 1.08 * max((x for one in series for x in one.xs), default=1.0)
+        right = 1.08 * max(x for one in series for x in one.xs)
         limits = {curve.limits.milliseconds[kind] / 1000 for curve, _ in lines if kind in curve.limits.milliseconds}
         dotted = [
             Series(look=Look.DOTTED, xs=[0, right], ys=[limit / scale.divisor] * 2, hover=["limit"] * 2)
@@ -42,15 +39,22 @@ def _metric(kind: str, curve: Curve) -> str:
     return f"{kind}_p{curve.limits.percent}_seconds"
 
 
+def _points(curve: Curve, side: str, kind: str) -> list[Point]:
+    """Return the points that can be drawn."""
+    metric = _metric(kind, curve)
+    return [point for point in curve.points[side] if point.figures.get(metric) and "throughput" in point.figures]
+
+
 def _line(index: int, curve: Curve, side: str, study: Study, kind: str, scale: Notation) -> Series:
     metric, unit, telling = _metric(kind, curve), LOADS[curve.load], tell_apart(curve, study)
-    found = [point for point in curve.points[side] if point.figures.get(metric) and "throughput" in point.figures]
+    found = _points(curve, side, kind)
     values = [point.figures[metric] for point in found]
     up, down = [], []
     for point, value in zip(found, values, strict=True):
-        has_interval = metric == curve.limits.metric and point.low is not None and point.high is not None
-        up.append(((point.high or value) - value) / scale.divisor if has_interval else 0.0)
-        down.append((value - (point.low or value)) / scale.divisor if has_interval else 0.0)
+        if metric == curve.limits.metric and any(one.low is not None for one in found):
+            low, high = (value if end is None else end for end in (point.low, point.high))
+            up.append((high - value) / scale.divisor)
+            down.append((value - low) / scale.divisor)
     return Series(
         look=Look.CURVE,
         index=index,
