@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Look(Enum):
-    """How a series is drawn."""
+    """A way to draw a series."""
 
     # A side's points, joined by its own kind of line.
     CURVE = "curve"
