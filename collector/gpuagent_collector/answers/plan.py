@@ -130,10 +130,11 @@ def _shifts_above(
     repeats = baseline.shape[1]
     if matched:
         differences = other - baseline
-        ranks = np.argsort(np.argsort(np.abs(differences), axis=1), axis=1) + 1
-        return (ranks * (differences > 0)).sum(axis=1), repeats * (repeats + 1) // 2
-    order = np.argsort(np.concatenate([baseline, other], axis=1), axis=1)
-    above: NDArray[np.int64] = np.argsort(order, axis=1)[:, repeats:].sum(axis=1) - repeats * (repeats - 1) // 2
+        order = np.argsort(np.abs(differences), axis=1)
+        is_above = np.take_along_axis(differences > 0, order, axis=1)
+        return is_above @ np.arange(1, repeats + 1), repeats * (repeats + 1) // 2
+    is_other = np.argsort(np.concatenate([baseline, other], axis=1), axis=1) >= repeats
+    above: NDArray[np.int64] = is_other @ np.arange(2 * repeats) - repeats * (repeats - 1) // 2
     return above, repeats * repeats
 
 

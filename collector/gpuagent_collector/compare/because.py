@@ -9,7 +9,9 @@ medians. Nothing is guessed: without the figures of a split there is none.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import median
+from itertools import compress
+
+import numpy as np
 
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.present.human import Notation, notation, significant
@@ -17,20 +19,18 @@ from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN
 from gpuagent_collector.runs.cells import Block, Cell, match_runs
-from gpuagent_collector.runs.data import Facts
+from gpuagent_collector.runs.columns import Floats, Rows
+from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.runs.specs import SpecRow
 from gpuagent_collector.runs.words import percent
 from gpuagent_collector.statistics.shift import Scale, Shift, estimate_shift, least_pairs
 
-# The figures of a run, by the names of metrics.
-Metrics = Mapping[str, float]
+# The figures of runs, by the names of metrics: a column for each that is known of them. NaN: a cost that a run lacks.
+Figures = Mapping[str, Floats]
 
-# Seconds of each part, by its name.
-Parts = dict[str, float]
-
-# The parts of the runs of a side, by run.
-Times = Mapping[str, Parts]
+# Seconds of each part of the runs, by its name.
+Times = Mapping[str, Floats]
 
 # Less than this share of the time is not worth a split of its own.
 _LEAST_PERCENT = 5.0
@@ -178,13 +178,15 @@ def find_because(
     """
     cells = block.cell(block.baseline), block.cell(side)
     for of, base, split in (_RUN,) if whole_runs else (_ANSWER, _STEP):
-        figures = _common_figures(cells, base, facts)
-        times = [_split_all(of_side, split) for of_side in figures]
-        if all(times):
+        runs, figures = _common_figures(cells, base, facts)
+        before, after = map(split, figures)
+        if all(runs) and before and after:
+            times = [before, after]
             by_item = of == "step" and _differ_in_items(figures)
             if by_item:
                 times = [_divide_by_items(*each) for each in zip(times, figures, strict=True)]
-            compared = _compare(times, cells, alpha=alpha, unpaired=unpaired)
+            pairs = None if unpaired else _find_pairs(runs, cells, alpha)
+            compared = _compare(times, pairs, alpha=alpha)
             what = "item" if by_item else of
             totals = (sum(part.baseline for part in compared), sum(part.other for part in compared))
             return Because(block=block, side=side, of=what, medians=totals, parts=compared)
@@ -213,15 +215,18 @@ def find_product(
     name, unit, per_second = "power", "watts", 1.0
     if metric.unit != "joules":
         name, unit, per_second = "price", f"{metric.unit}/h", 3600.0
-    runs = [_factors(cell, facts, metric, items, name) for cell in cells] if of else []
-    if not all(runs) or not runs:
+    if not of:
         return None
-    wholes = [median(of_run["whole"] for of_run in of_side.values()) for of_side in runs]
-    seconds = [median(of_run["time"] for of_run in of_side.values()) for of_side in runs]
+    (before, factors), (after, others) = (_factors(cell, facts, metric, items, name) for cell in cells)
+    if not before or not after:
+        return None
+    times, pairs = [factors, others], None if unpaired else _find_pairs([before, after], cells, alpha)
+    wholes = [float(np.median(of_side["whole"])) for of_side in times]
+    seconds = [float(np.median(of_side["time"])) for of_side in times]
     rates = [whole / time for whole, time in zip(wholes, seconds, strict=True)]
     parts = []
     for factor, values, by in (name, rates, sum(seconds) / 2), ("time", seconds, sum(rates) / 2):
-        shift = _shift_of(factor, runs, cells, alpha=alpha, unpaired=unpaired)
+        shift = _shift_of(factor, times, pairs, alpha=alpha)
         low, high = (None if end is None else end * by for end in (shift.low, shift.high))
         shown = per_second if factor == name else 1.0
         parts.append(
@@ -238,167 +243,152 @@ def find_product(
     return Because(block=block, side=side, of=of, unit=metric.unit, medians=(wholes[0], wholes[1]), parts=tuple(parts))
 
 
-def _factors(cell: Cell, facts: Facts, metric: Metric, items: float | None, name: str) -> Times:
-    """Return for each run its energy or cost, and the two figures of which it is the product."""
-    found: dict[str, Parts] = {}
-    for run in cell.runs:
-        figures = facts.metrics.get(run.run_id, {})
-        throughput, whole = figures.get("throughput"), figures.get(metric.name)
-        seconds = figures.get("run_seconds") if items is None else throughput and items / throughput
-        if seconds and whole:
-            found[run.run_id] = {"whole": whole, "time": seconds, name: whole / seconds}
-    return found
+def _factors(cell: Cell, facts: Facts, metric: Metric, items: float | None, name: str) -> tuple[tuple[Run, ...], Times]:
+    """Return the runs with an energy or cost, and this beside the two figures of which it is the product."""
+    whole = facts.column(cell.runs, metric.name)
+    if items is None:
+        seconds = facts.column(cell.runs, "run_seconds")
+    else:
+        throughput = facts.column(cell.runs, "throughput")
+        seconds = items / np.where(throughput == 0, np.nan, throughput)
+    known = (np.nan_to_num(whole) != 0) & (np.nan_to_num(seconds) != 0)
+    whole, seconds = whole[known], seconds[known]
+    return tuple(compress(cell.runs, known)), {"whole": whole, "time": seconds, name: whole / seconds}
 
 
-def _split_all(figures: Mapping[str, Metrics], split: "Split") -> Times:
-    parts = {run_id: split(each) for run_id, each in figures.items()}
-    return {run_id: each for run_id, each in parts.items() if each}
+def _common_figures(cells: Sequence[Cell], base: str, facts: Facts) -> tuple[list[tuple[Run, ...]], list[Figures]]:
+    """Return each side's runs that have the base, and their figures that are of the same kind on both sides."""
+    runs = [tuple(compress(cell.runs, np.nan_to_num(facts.column(cell.runs, base)) != 0)) for cell in cells]
+    figures = [{name: facts.column(side, name) for name in (base, *_DECIDING, *_COSTS)} for side in runs]
+    absent = {name: [np.isnan(of_side[name]) for of_side in figures] for name in figures[0]}
+    known = {base} | {name for name in _DECIDING if not any(each.any() for each in absent[name])}
+    known |= {name for name in _COSTS if not any(each.all() for each in absent[name])}
+    return runs, [{name: of_side[name] for name in known} for of_side in figures]
 
 
-def _common_figures(cells: Sequence[Cell], base: str, facts: Facts) -> list[dict[str, Metrics]]:
-    """Return the figures of each side's runs that have the base, as far as they are of the same kind on both sides."""
-    sides: list[dict[str, Metrics]] = []
-    for cell in cells:
-        every = {run.run_id: facts.metrics.get(run.run_id, {}) for run in cell.runs}
-        sides.append({run_id: figures for run_id, figures in every.items() if base in figures})
-    runs = [figures for of_side in sides for figures in of_side.values()]
-    known = {base} | {name for name in _DECIDING if all(name in figures for figures in runs)}
-    for name in _COSTS:
-        if all(any(name in figures for figures in of_side.values()) for of_side in sides):
-            known.add(name)
-    return [
-        {run_id: {name: figures[name] for name in known if name in figures} for run_id, figures in of_side.items()}
-        for of_side in sides
-    ]
-
-
-def _split_step(figures: Metrics) -> Parts | None:
+def _split_step(figures: Figures) -> Times | None:
     """Return the parts of a step: by the steps that were traced, else by samples of the GPU's use."""
-    step = figures.get("step_seconds")
+    step = figures["step_seconds"]
     traced = figures.get("gpu_busy_percent")
     busy_percent = figures.get("gpu_utilization_percent") if traced is None else traced
     waits = figures.get("data_wait_percent")
-    if not step:
-        return None
     if busy_percent is None:
         if waits is None:
             return None
-        return {"data": step * min(waits, 100) / 100, "computing": step * (1 - min(waits, 100) / 100)}
-    parts = _split_gpu(step, min(busy_percent, 100), figures, is_own=traced is not None)
+        waiting = np.minimum(waits, 100) / 100
+        return {"data": step * waiting, "computing": step * (1 - waiting)}
+    parts = _split_gpu(step, np.minimum(busy_percent, 100), figures, is_own=traced is not None)
     # Samples tell that some kernel ran, and not how long each took.
     busy = "gpu" if traced is None else "kernels"
-    data = min(step * (waits or 0) / 100, parts["idle"])
-    exposed = min(step * figures.get("exposed_communication_percent", 0) / 100, parts["busy"])
+    data = np.minimum(step * _known(figures, "data_wait_percent") / 100, parts["idle"])
+    exposed = np.minimum(step * _known(figures, "exposed_communication_percent") / 100, parts["busy"])
     parts[busy] = parts.pop("busy") - exposed
     parts["idle"] -= data
     return {**parts, "data": data, "communication": exposed}
 
 
-def _split_gpu(seconds: float, busy_percent: float, figures: Metrics, *, is_own: bool) -> Parts:
+def _known(figures: Figures, name: str, otherwise: float = 0.0) -> Floats:
+    """Return the figure of each run, and `otherwise` of those without it."""
+    column = figures.get(name)
+    return np.array(otherwise) if column is None else np.nan_to_num(column, nan=otherwise)
+
+
+def _split_gpu(seconds: Floats, busy_percent: Floats, figures: Figures, *, is_own: bool) -> dict[str, Floats]:
     """Return busy and idle time of a GPU; `is_own`: the run's own work alone is busy time."""
     busy = seconds * busy_percent / 100
     idle = seconds - busy
-    others = min(seconds * figures.get("gpu_other_utilization_percent", 0) / 100, seconds)
+    others = np.minimum(seconds * _known(figures, "gpu_other_utilization_percent") / 100, seconds)
     # Others' turns are idle time in a trace of the run's own kernels, and lengthen those that they interrupt.
-    in_idle = min(others, idle) if is_own else 0.0
-    in_busy = min(others - in_idle, busy)
+    in_idle = np.minimum(others, idle) if is_own else np.zeros_like(idle)
+    in_busy = np.minimum(others - in_idle, busy)
     idle, busy = idle - in_idle, busy - in_busy
-    throttled = figures.get("gpu_throttled_percent", 0)
-    lost = 0.0
-    if throttled >= _LEAST_PERCENT:
-        # What the same work would take less at the highest clock.
-        lost = busy * throttled / 100 * (1 - figures.get("sm_clock_busy_percent", 100) / 100)
+    throttled = _known(figures, "gpu_throttled_percent")
+    # What the same work would take less at the highest clock.
+    lost = busy * throttled / 100 * (1 - _known(figures, "sm_clock_busy_percent", 100.0) / 100)
+    lost = np.where(throttled >= _LEAST_PERCENT, lost, 0.0)
     return {"busy": busy - lost, "throttled": lost, "shared": in_idle + in_busy, "idle": idle}
 
 
-def _split_run(figures: Metrics) -> Parts | None:
+def _split_run(figures: Figures) -> Times | None:
     """Return the parts of a whole run: its start-up, and the rest by the use of its GPU or its CPU."""
-    seconds = figures.get("run_seconds")
-    if not seconds:
-        return None
+    seconds = figures["run_seconds"]
     names = ("time_to_first_step_seconds", "first_report_seconds", "process_start_seconds")
-    start = min(next((figures[name] for name in names if name in figures), 0.0), seconds)
+    start = np.minimum(next((figures[name] for name in names if name in figures), np.zeros_like(seconds)), seconds)
     rest = seconds - start
     if "gpus" in figures and "gpu_utilization_percent" in figures:
-        parts = _split_gpu(rest, min(figures["gpu_utilization_percent"], 100), figures, is_own=False)
+        parts = _split_gpu(rest, np.minimum(figures["gpu_utilization_percent"], 100), figures, is_own=False)
         return {"start": start, "gpu": parts.pop("busy"), **parts}
     if "process_cpu_cores" not in figures:
         return None
-    computing = rest * min(figures["process_cpu_cores"], 1.0)
+    computing = rest * np.minimum(figures["process_cpu_cores"], 1.0)
     return {"start": start, "computing": computing, "waiting": rest - computing}
 
 
-def _split_answer(figures: Metrics) -> Parts | None:
+def _split_answer(figures: Figures) -> Times | None:
     """Return the parts of a server's answer at its median."""
-    whole, first = figures.get("e2e_p50_seconds"), figures.get("ttft_p50_seconds")
-    if not whole or first is None:
+    whole, first = figures["e2e_p50_seconds"], figures.get("ttft_p50_seconds")
+    if first is None:
         return None
-    return {"first_token": min(first, whole), "tokens": max(whole - first, 0.0)}
+    return {"first_token": np.minimum(first, whole), "tokens": np.maximum(whole - first, 0.0)}
 
 
-Split = Callable[[Metrics], Parts | None]
+Split = Callable[[Figures], Times | None]
 _ANSWER: tuple[str, str, Split] = ("answer", "e2e_p50_seconds", _split_answer)
 _STEP: tuple[str, str, Split] = ("step", "step_seconds", _split_step)
 _RUN: tuple[str, str, Split] = ("run", "run_seconds", _split_run)
 
 
-def _differ_in_items(figures: Sequence[Mapping[str, Metrics]]) -> bool:
+def _differ_in_items(figures: Sequence[Figures]) -> bool:
     """Return whether the steps of the sides have different numbers of items, which all runs must have reported."""
-    middles = []
-    for of_side in figures:
-        items = [_items(each) for each in of_side.values()]
-        if not all(items):
-            return False
-        middles.append(median(items))
-    return abs(middles[1] / middles[0] - 1) > _SAME_ITEMS
+    if "throughput" not in figures[0]:
+        return False
+    items = [_items(of_side) for of_side in figures]
+    before, after = map(np.median, items)
+    return all(of_side.all() for of_side in items) and bool(abs(after / before - 1) > _SAME_ITEMS)
 
 
-def _items(figures: Metrics) -> float:
-    """Return the number of items in a step; 0: unknown."""
-    return figures.get("throughput", 0.0) * figures["step_seconds"]
+def _items(figures: Figures) -> Floats:
+    """Return the number of items in a step of each run."""
+    return figures["throughput"] * figures["step_seconds"]
 
 
-def _divide_by_items(times: Times, figures: Mapping[str, Metrics]) -> Times:
-    divided = {}
-    for run_id, parts in times.items():
-        divided[run_id] = {name: seconds / _items(figures[run_id]) for name, seconds in parts.items()}
-    return divided
+def _divide_by_items(times: Times, figures: Figures) -> Times:
+    return {name: seconds / _items(figures) for name, seconds in times.items()}
 
 
-def _compare(times: Sequence[Times], cells: Sequence[Cell], *, alpha: float, unpaired: bool) -> tuple[Part, ...]:
+def _compare(times: Sequence[Times], pairs: Sequence[Rows] | None, *, alpha: float) -> tuple[Part, ...]:
     """Return the parts of both sides, those that are nothing on both left out."""
     before, after = map(_shares, times)
     parts = []
     for name in KINDS:
-        if not before.get(name) and not after.get(name):
-            continue
-        shift = _shift_of(name, times, cells, alpha=alpha, unpaired=unpaired)
-        one, two = before.get(name, 0.0), after.get(name, 0.0)
-        parts.append(Part(name=name, baseline=one, other=two, difference=two - one, shift=shift))
+        if before.get(name) or after.get(name):
+            one, two = before[name], after[name]
+            shift = _shift_of(name, times, pairs, alpha=alpha)
+            parts.append(Part(name=name, baseline=one, other=two, difference=two - one, shift=shift))
     return tuple(sorted(parts, key=lambda part: -abs(part.difference)))
 
 
-def _shift_of(name: str, times: Sequence[Times], cells: Sequence[Cell], *, alpha: float, unpaired: bool) -> Shift:
-    """Return the distance of the runs of both sides in one part, in pairs where there are enough."""
-    pairs = [
-        (one.run_id, two.run_id) for one, two in match_runs(*cells) if one.run_id in times[0] and two.run_id in times[1]
-    ]
-    is_matched = not unpaired and len(pairs) >= least_pairs(1, alpha)
-    if is_matched:
-        values = [[times[side][pair[side]].get(name, 0.0) for pair in pairs] for side in (0, 1)]
-    else:
-        values = [[of_run.get(name, 0.0) for of_run in of_side.values()] for of_side in times]
-    return estimate_shift(values[0], values[1], is_matched, alpha=alpha, scale=Scale.DIFFERENCE)
+def _find_pairs(runs: Sequence[Sequence[Run]], cells: Sequence[Cell], alpha: float) -> Sequence[Rows] | None:
+    """Return the rows of the runs of both sides that were made together; None: there are not enough."""
+    before, after = ({run.run_id: row for row, run in enumerate(of_side)} for of_side in runs)
+    pairs = [(before.get(one.run_id, -1), after.get(two.run_id, -1)) for one, two in match_runs(*cells)]
+    rows = np.array([pair for pair in pairs if -1 not in pair], np.int64)
+    return list(rows.T) if len(rows) >= least_pairs(1, alpha) else None
 
 
-def _shares(times: Times) -> Parts:
+def _shift_of(name: str, times: Sequence[Times], pairs: Sequence[Rows] | None, *, alpha: float) -> Shift:
+    """Return the distance of the runs of both sides in one part, in pairs where there are some."""
+    before, after = (of_side[name] for of_side in times)
+    if pairs is not None:
+        before, after = before[pairs[0]], after[pairs[1]]
+    return estimate_shift(before, after, pairs is not None, alpha=alpha, scale=Scale.DIFFERENCE)
+
+
+def _shares(times: Times) -> dict[str, float]:
     """Return the median of the times, divided by the medians of the shares: one odd run does not count for all."""
-    middle = median(sum(parts.values()) for parts in times.values())
-    names = dict.fromkeys(name for parts in times.values() for name in parts)
-    shares = {}
-    for name in names:
-        shares[name] = median(parts.get(name, 0.0) / sum(parts.values()) for parts in times.values())
-    whole = sum(shares.values())
+    totals: Floats = sum(times.values(), np.array(0.0))
+    shares = {name: float(np.median(seconds / totals)) for name, seconds in times.items()}
+    middle, whole = float(np.median(totals)), sum(shares.values())
     return {name: middle * share / whole for name, share in shares.items()}
 
 

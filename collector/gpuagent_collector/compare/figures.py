@@ -9,6 +9,7 @@ from itertools import compress
 from math import isnan, log, log1p
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuagent_collector.metrics import ITEMS, Metric
 from gpuagent_collector.runs.arguments import identify_command
@@ -362,6 +363,10 @@ def make_figure(side: str, values: Values) -> Figure:
     return Figure(side=side, runs=array.size, median=median, lowest=lowest, highest=highest, values=array)
 
 
+# Of each run, whether something holds.
+Flags = Sequence[bool] | NDArray[np.bool_]
+
+
 @dataclass(frozen=True, kw_only=True)  # without slots, for the cached property
 class Evidence:
     """The data that checks read.
@@ -403,18 +408,17 @@ class Evidence:
         """The succeeded runs of each side."""
         return {side: self.layout.runs_of(side) for side in self.layout.sides}
 
-    def sides_where(self, concerns: Callable[[Run], bool]) -> str:
-        """Return the number of runs of each side for which `concerns` is true, in words; '' for none."""
-        return self._count({side: sum(map(concerns, runs)) for side, runs in self.sides.items()})
+    def sides_where(self, concerns: Callable[[Sequence[Run]], Flags]) -> str:
+        """Return the number of runs of each side for which `concerns` has true, in words; '' for none."""
+        return self._count({side: int(np.count_nonzero(concerns(runs))) for side, runs in self.sides.items()})
 
     def sides_among(self, run_ids: Collection[str]) -> str:
         """Return the number of runs of each side that are among these, in words; '' for none."""
-        return self.sides_where(lambda run: run.run_id in run_ids) if run_ids else ""
+        return self.sides_where(lambda runs: [run.run_id in run_ids for run in runs]) if run_ids else ""
 
     def sides_above(self, metric: str, bound: float) -> str:
         """Return the number of runs of each side whose figure is above a bound, in words; '' for none."""
-        columns = {side: self.facts.column(runs, metric) for side, runs in self.sides.items()}
-        return self._count({side: int(np.count_nonzero(column > bound)) for side, column in columns.items()})
+        return self.sides_where(lambda runs: self.facts.column(runs, metric) > bound)
 
     def highest(self, metric: str) -> float:
         """Return the highest figure of all runs; 0 when no run has it."""

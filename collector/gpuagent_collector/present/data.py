@@ -11,8 +11,6 @@ from itertools import chain, islice
 from typing import TextIO
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import csv
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
@@ -140,6 +138,8 @@ def write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: TextIO)
     A text that a spreadsheet would compute has an apostrophe in front, which keeps it a text there; all others are
     exact in files and pipes. Control characters are escaped on terminals.
     """
+    from pyarrow import csv  # only here: most answers are no CSV
+
     inert = out.isatty()
     given = pa.array(map(harmless, schema.names) if inert else schema.names, pa.string())
     names = unique_names(map(str, _as_texts(given).to_pylist()))
@@ -154,6 +154,8 @@ def write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: TextIO)
 
 def _as_texts(column: Column) -> Column:
     """Return the column with an apostrophe before each text that a spreadsheet would take for a formula."""
+    import pyarrow.compute as pc
+
     is_harmless = pc.match_substring_regex(column, f"{_NUMBER}|{_OPTIONS}")
     is_formula = pc.and_not(pc.match_substring_regex(column, _FORMULA), is_harmless)
     quoted = pc.replace_substring_regex(column, pattern="^", replacement="'", max_replacements=1)

@@ -2,14 +2,12 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import parquet
 
 from gpuagent_collector.present.data import Writer, write_csv, write_json, write_json_lines, write_markdown
 from gpuagent_collector.present.formats import ENDINGS, FileFormat
@@ -90,7 +88,7 @@ def write_rows(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
     try:
         names = unique_names(schema.names)
         renamed = pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
-        with _COLUMNS[file_format](str(path), renamed) as writer:
+        with _open_columns(path, renamed, file_format) as writer:
             for group in _group_batches(batches):
                 writer.write_table(pa.Table.from_batches(group).rename_columns(names).combine_chunks())
     except pa.ArrowException as error:
@@ -99,10 +97,13 @@ def write_rows(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
         ) from error
 
 
-_COLUMNS: Mapping[FileFormat, Callable[[str, pa.Schema], Any]] = {
-    FileFormat.ARROW: pa.ipc.new_file,
-    FileFormat.PARQUET: partial(parquet.ParquetWriter, compression="zstd"),
-}
+def _open_columns(path: Path, schema: pa.Schema, file_format: FileFormat) -> Any:
+    """Return a writer of tables in one of Arrow's own formats."""
+    if file_format is FileFormat.ARROW:
+        return pa.ipc.new_file(str(path), schema)
+    from pyarrow import parquet  # only here: most answers are no such file
+
+    return parquet.ParquetWriter(str(path), schema, compression="zstd")
 
 
 def _group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

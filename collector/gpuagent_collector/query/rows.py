@@ -21,10 +21,10 @@ def _values(column: "pa.ChunkedArray[Any]") -> list[Any]:
         return column.to_pylist()
     values: list[Any] = []
     for chunk in cast("list[pa.ListArray[Any]]", column.chunks):
-        numbers = chunk.flatten()
+        # Of the whole column, into which the offsets point: `flatten` would import all of Arrow's functions.
+        numbers = chunk.values
         if chunk.null_count or numbers.null_count:
             values += chunk.to_pylist()
         else:
-            ends = (chunk.offsets.to_numpy() - chunk.offsets[0].as_py()).tolist()
-            values += [numbers.to_numpy()[start:end] for start, end in pairwise(ends)]
+            values += [numbers.to_numpy()[start:end] for start, end in pairwise(chunk.offsets.to_pylist())]
     return values

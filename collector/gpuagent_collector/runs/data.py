@@ -229,7 +229,7 @@ def load_figures(
     statistics |= {f":{each.value}": f"{each.value}_value" for each in stats}
     among = "" if metrics is None else f"WHERE metric IN ({', '.join(map(literal, metrics))})"
     values = " UNION ALL ".join(
-        f"SELECT place, metric, '{suffix}' AS suffix, {value} AS value FROM metrics JOIN chosen USING (run_id) {among}"  # noqa: S608
+        f"SELECT place, metric, '{suffix}' AS suffix, {value} AS value FROM newest {among}"  # noqa: S608
         for suffix, value in statistics.items()
     )
     figures: list[Piece] = []
@@ -388,6 +388,11 @@ _METRICS = """
 WITH chosen AS (
     SELECT run_id, CAST(place AS INTEGER) - 1 AS place
     FROM unnest(CAST(? AS VARCHAR[])) WITH ORDINALITY AS each(run_id, place)
+), computed AS (  -- the view `metrics` would look at all runs, in each statement
+    SELECT run_id, any_value(place) AS place, max(computed_at) AS computed_at
+    FROM run_metrics JOIN chosen USING (run_id) GROUP BY run_id
+), newest AS (
+    SELECT * FROM run_metrics JOIN computed USING (run_id, computed_at)
 )
 SELECT metric || suffix AS name, list(place) AS places, list(value) AS values
 FROM ({values})

@@ -177,7 +177,8 @@ def unpriced(evidence: Evidence) -> Iterator[Caveat]:
     facts = evidence.facts
     if not facts.prices:
         return
-    if where := evidence.sides_where(lambda run: all(facts.value(run, each.name) is None for each in facts.derived)):
+    known = {run_id for run_id, figures in facts.metrics.items() if any(each.name in figures for each in facts.derived)}
+    if where := evidence.sides_where(lambda runs: [run.run_id not in known for run in runs]):
         yield Caveat(
             code="unpriced",
             text=f"no price applies to {where}: their cost is unknown",

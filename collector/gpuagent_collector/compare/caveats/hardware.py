@@ -2,11 +2,11 @@
 
 import shlex
 from collections.abc import Iterator
+from itertools import compress
 
 from gpuagent_collector.compare.figures import Evidence
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import notation, significant
-from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.listing import FOREIGN_SHARE
 from gpuagent_collector.runs.settings import settings_of
 from gpuagent_collector.runs.specs import ARCHITECTURE
@@ -21,23 +21,16 @@ _OTHER_SPECS = ("Node", "Platform", "Environment", "Image", "Interference", "Com
 
 def foreign_load(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where others used much of the CPUs that a run had; interference on purpose is no such load."""
-
-    def others(run: Run) -> tuple[float, float]:
-        """Return the cores that others used, and all cores of the run's nodes; (0, 0): unknown."""
-        sessions = evidence.facts.sessions.get(run.run_id, [])
-        cores = sum({session["node_id"]: session["cpu_threads"] or 0 for session in sessions}.values())
-        used, own = (evidence.facts.value(run, name) for name in ("cpu_used_cores", "process_cpu_cores"))
-        if used is None or own is None or run.interference not in (None, "none"):
-            return 0.0, 0.0
-        return used - own, cores
-
-    def concerns(run: Run) -> bool:
-        used, cores = others(run)
-        return used > 0 and used >= FOREIGN_SHARE * cores
-
-    where = evidence.sides_where(concerns)
-    if where:
-        used, cores = max(others(run) for runs in evidence.sides.values() for run in runs if concerns(run))
+    facts, found = evidence.facts, {}
+    for runs in evidence.sides.values():
+        others = facts.column(runs, "cpu_used_cores") - facts.column(runs, "process_cpu_cores")
+        for run, used in compress(zip(runs, others.tolist(), strict=True), others > 0):
+            sessions = facts.sessions.get(run.run_id, [])
+            cores = sum({session["node_id"]: session["cpu_threads"] or 0 for session in sessions}.values())
+            if run.interference in (None, "none") and used >= FOREIGN_SHARE * cores:
+                found[run.run_id] = used, cores
+    if where := evidence.sides_among(found):
+        used, cores = max(found.values())
         yield Caveat(
             code="foreign_load",
             text=f"others used up to {significant(used)} of {significant(cores)} cores during {where}",
@@ -141,7 +134,9 @@ def idle_gpu(evidence: Evidence) -> Iterator[Caveat]:
         )
     sessions = evidence.facts.sessions
     unused = evidence.sides_where(
-        lambda run: run.device is None and any(session["gpu_count"] for session in sessions.get(run.run_id, []))
+        lambda runs: [
+            run.device is None and any(session["gpu_count"] for session in sessions.get(run.run_id, [])) for run in runs
+        ]
     )
     if unused:
         yield Caveat(

@@ -7,7 +7,6 @@ from statistics import median
 from gpuagent_collector.compare.figures import Evidence
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
-from gpuagent_collector.runs.data import Run
 from gpuagent_common.text import counted
 
 # Throttling for longer than this share of the time deserves a warning.
@@ -99,17 +98,18 @@ def set_clocks(evidence: Evidence) -> Iterator[Caveat]:
 
 def narrow_links(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where a GPU's PCIe link has fewer lanes than it could."""
-
-    def narrow(run: Run) -> set[str]:
-        links = [(gpu["pcie_width"], gpu["pcie_width_max"]) for gpu in evidence.facts.devices.get(run.run_id, [])]
-        return {f"×{width} of ×{widest}" for width, widest in links if width and widest and width < widest}
-
-    where = evidence.sides_where(lambda run: bool(narrow(run)))
-    if where:
-        links = sorted({link for runs in evidence.sides.values() for run in runs for link in narrow(run)})
+    links = {}
+    # Runs share the records of their GPUs.
+    for gpu in {id(gpu): gpu for gpus in evidence.facts.devices.values() for gpu in gpus}.values():
+        width, widest = gpu["pcie_width"], gpu["pcie_width_max"]
+        if width and widest and width < widest:
+            links[id(gpu)] = f"×{width} of ×{widest}"
+    narrow = {run_id for run_id, gpus in evidence.facts.devices.items() if links and links.keys() & map(id, gpus)}
+    if where := evidence.sides_among(narrow):
         yield Caveat(
             code="narrow_link",
-            text=f"the PCIe link of a GPU is narrower than it could be in {where}: {', '.join(links)}",
+            text=f"the PCIe link of a GPU is narrower than it could be in {where}: "
+            f"{', '.join(sorted(set(links.values())))}",
             remedy="copies to and from the GPU are slower there; check the slot, riser or BIOS setting",
         )
 

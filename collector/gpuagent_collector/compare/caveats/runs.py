@@ -1,11 +1,13 @@
 """Warnings about runs and their samples."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from gpuagent_collector.compare.figures import Evidence
+import numpy as np
+
+from gpuagent_collector.compare.figures import Evidence, Flags
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import MARK
@@ -94,14 +96,14 @@ def warming_up(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where the first measured steps pull the throughput down."""
     facts = evidence.facts
 
-    def loses(run: Run) -> bool:
-        figures = (facts.value(run, name) for name in ("steady_throughput", "timed_throughput", "steps_before_steady"))
-        steady, whole, before = (figure or 0 for figure in figures)
-        return before > 0 and whole > 0 and steady > whole * (1 + _WARM_UP_SHARE)
+    def loses(runs: Sequence[Run]) -> Flags:
+        names = ("steady_throughput", "timed_throughput", "steps_before_steady")
+        steady, whole, before = (np.nan_to_num(facts.column(runs, name)) for name in names)
+        return (before > 0) & (whole > 0) & (steady > whole * (1 + _WARM_UP_SHARE))
 
     where = evidence.sides_where(loses)
     if where:
-        steps = max(facts.value(run, "steps_before_steady") or 0 for side in evidence.sides.values() for run in side)
+        steps = evidence.highest("steps_before_steady")
         remedies = []
         if evidence.has_everywhere("steady_throughput"):
             remedies.append(f"{evidence.command(metric='steady_throughput')} leaves them out")
@@ -125,7 +127,7 @@ def whole_run(evidence: Evidence) -> Iterator[Caveat]:
         return
     # The figures of an imported result are of what its program measured.
     where = evidence.sides_where(
-        lambda run: run.imported is None and evidence.facts.value(run, "measure_seconds") is None
+        lambda runs: np.isnan(evidence.facts.column(runs, "measure_seconds")) & [run.imported is None for run in runs]
     )
     if where:
         yield Caveat(
