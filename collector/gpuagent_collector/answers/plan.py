@@ -132,9 +132,10 @@ def _shifts_above(
         differences = other - baseline
         order = np.argsort(np.abs(differences), axis=1)
         is_above = np.take_along_axis(differences > 0, order, axis=1)
-        return is_above @ np.arange(1, repeats + 1), repeats * (repeats + 1) // 2
+        above: NDArray[np.int64] = np.matmul(is_above, np.arange(1, repeats + 1))
+        return above, repeats * (repeats + 1) // 2
     is_other = np.argsort(np.concatenate([baseline, other], axis=1), axis=1) >= repeats
-    above: NDArray[np.int64] = is_other @ np.arange(2 * repeats) - repeats * (repeats - 1) // 2
+    above = np.matmul(is_other, np.arange(2 * repeats)) - repeats * (repeats - 1) // 2
     return above, repeats * repeats
 
 

@@ -219,17 +219,18 @@ def _figures(
 ) -> Iterator[tuple[str | None, Mapping[str, Figure]]]:
     """Yield the figures of a row by column, and then those of each part."""
 
-    def figures(values: Callable[[Run], float | None]) -> Mapping[str, Figure]:
+    def figures(read: Callable[[Cell], list[float]]) -> Mapping[str, Figure]:
         found: dict[str, list[float]] = defaultdict(list)
         for cell in cells:
-            found[cell.side] += [value for run in cell.runs if (value := values(run)) is not None]
+            found[cell.side] += read(cell)
         return {side: make_figure(side, of_side) for side, of_side in found.items() if of_side}
 
-    yield None, figures(lambda run: facts.value(run, metric.name))
+    yield None, figures(lambda cell: facts.values(cell.runs, metric.name))
     for part in dict.fromkeys(part for cell in cells for run in cell.runs for part in parts.get(run.run_id, {})):
 
-        def of_part(run: Run, part: str = part) -> float | None:
-            return parts.get(run.run_id, {}).get(part, {}).get(metric.name)
+        def of_part(cell: Cell, part: str = part) -> list[float]:
+            values = (parts.get(run.run_id, {}).get(part, {}).get(metric.name) for run in cell.runs)
+            return [value for value in values if value is not None]
 
         yield part, figures(of_part)
 

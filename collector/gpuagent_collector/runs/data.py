@@ -244,7 +244,7 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
     """Return the facts about the runs; the arguments are those of `load_figures`."""
     chosen, stats = sorted(set(run_ids)), tuple(stats)
     # Each in a statement of its own: a viewer's has only so many tables, and no list of lists.
-    answers = {name: ask(f"{_BEFORE_FACTS}{query}", [chosen]) for name, query in _FACTS.items()}
+    answers = {name: ask(f"{_BEFORE_FACTS}{query}", [chosen]) if chosen else [] for name, query in _FACTS.items()}
     return Facts(
         metrics=load_figures(ask, chosen, stat, stats),
         sessions=_by_run(answers["sessions"], chosen),

@@ -1,8 +1,8 @@
 """Likeness of runs: what ran, and the circumstances in which it ran."""
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any
 
 from gpuagent_collector.runs.arguments import Command, Identity, identify_command
@@ -44,6 +44,7 @@ class LikeKey:
 
 
 _NAMES = tuple(each.name for each in fields(LikeKey))
+_read_facets = attrgetter(*(name for name in _NAMES if name != "identity"))
 
 
 def like_key(run: Run, *left_out: str) -> LikeKey:
@@ -67,7 +68,12 @@ def like_key(run: Run, *left_out: str) -> LikeKey:
 
 def group_like(runs: Iterable[Run], *left_out: str) -> dict[LikeKey, list[Run]]:
     """Return like runs together, in their order."""
-    groups: dict[LikeKey, list[Run]] = defaultdict(list)
+    groups: dict[LikeKey, list[Run]] = {}
+    # Thousands of runs have few different facets.
+    known: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
-        groups[like_key(run, *left_out)].append(run)
+        facets = _read_facets(run)
+        if facets not in known:
+            known[facets] = groups.setdefault(like_key(run, *left_out), [])
+        known[facets].append(run)
     return groups
