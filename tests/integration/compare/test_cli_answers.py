@@ -114,7 +114,10 @@ def test_the_sql_shown_has_each_value_in_its_own_place(call: Collector) -> None:
 
 
 def test_nothing_slow_to_import_is_needed_beside_the_answer() -> None:
-    script = "import sys, gpuagent_collector.compare.comparison; assert not {'scipy', 'plotext'} & set(sys.modules)"
+    script = """
+import sys, gpuagent_collector.compare.comparison, gpuagent_collector.present.files
+assert not {"scipy", "plotext", "pyarrow.compute", "pyarrow.parquet"} & set(sys.modules)
+"""
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
