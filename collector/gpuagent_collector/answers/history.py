@@ -16,16 +16,15 @@ from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
 from gpuagent_collector.metrics import BY_NAME, Metric
 from gpuagent_collector.present.answer import Answer, Legend, Section
 from gpuagent_collector.present.human import change, significant
-from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import Command
+from gpuagent_collector.runs.arguments import Command, name_commands
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
 from gpuagent_collector.runs.like import like_key
 from gpuagent_collector.runs.releases import Release, States, find_releases, load_states
-from gpuagent_collector.runs.words import distinguishing, percent, spoken
+from gpuagent_collector.runs.words import distinguishing, percent, spoken, write_command
 from gpuagent_collector.statistics.changes import LEAST_PART, find_changes
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
@@ -217,9 +216,6 @@ def _make_series(
     )
 
 
-# Of a history's name, in a table.
-_MOST_CHARACTERS = 36
-
 # The answer names so many changes; the tables have the others.
 _MOST_NAMED = 3
 
@@ -313,14 +309,12 @@ def _next(history: History) -> str | None:
     newest = max(changed, key=lambda level: level.first)
     request = history.request
     chosen = {"--workload": request.workload, "--experiment": request.experiment, "--where": request.where}
-    options = [word for name, value in chosen.items() if value for word in (name, value)]
-    return shlex.join(["collector", "compare", "--before", newest.releases[0].event, *options])
+    return write_command("compare", {"--before": newest.releases[0].event, **chosen})
 
 
 def _overview(history: History) -> Table:
     """Return a row for each history, those that changed first: its level now, and its last change."""
-    names = shorten([*_names(history.series)], _MOST_CHARACTERS)
-    short = {id(series): name for series, name in zip(history.series, names, strict=True)}
+    names = {id(series): name for series, name in zip(history.series, _names(history.series), strict=True)}
 
     def last_change(series: Series) -> str | None:
         if not series.is_tested:
@@ -328,7 +322,7 @@ def _overview(history: History) -> Table:
         return _change(*series.levels[-2:]) if series.levels[1:] else "no change"
 
     columns = (
-        Column(None, "history", lambda series: short[id(series)], left=True),
+        Column(None, "history", lambda series: names[id(series)], left=True),
         Column(None, "runs", lambda series: sum(level.runs for level in series.levels)),
         Column(None, "level", lambda series: series.levels[-1].median, unit=history.unit),
         Column(None, "since", lambda series: f"{series.levels[-1].first:%Y-%m-%d}"),
@@ -371,12 +365,16 @@ def _heading(series: Series) -> str:
 
 
 def _names(every: Sequence[Series]) -> Iterator[str]:
-    """Yield the node and the workload of each series, with what distinguishes it from the others."""
-    settings = [_settings(series) for series in every]
+    """Yield that in which each series differs from the others; of a single one its workload."""
+    commands = name_commands([series.command for series in every])
+    held = [set(series.circumstances.split(", ")) for series in every]
+    settings = []
+    for series in every:
+        apart = [name for name in series.circumstances.split(", ") if any(name not in other for other in held)]
+        settings.append({**_settings(series), "command": commands[series.command], "circumstances": ", ".join(apart)})
     for number, own in enumerate(settings):
-        others = [*settings[:number], *settings[number + 1 :]]
-        chosen = {"node": own["node"], "workload": own["workload"], **distinguishing(own, others)}
-        yield " ".join(str(text) for text in chosen.values() if text)
+        chosen = distinguishing(own, [*settings[:number], *settings[number + 1 :]])
+        yield " ".join(str(text) for text in chosen.values() if text) or own["workload"]
 
 
 def _notes(series: Series) -> Iterator[str]:

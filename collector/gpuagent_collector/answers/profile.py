@@ -22,7 +22,7 @@ from gpuagent_collector.answers.profile_data import (
     why_not_traced,
 )
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.present.answer import Answer, Caveat, Section
+from gpuagent_collector.present.answer import Answer, Caveat, Legend, Section
 from gpuagent_collector.present.human import Notation, in_unit, notation, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
@@ -362,14 +362,15 @@ def render(study: Study, *, top: int) -> Answer:
     for lane in study.lanes:
         scale = notation([amount.seconds for row in lane.rows for amount in row.amounts if amount], "seconds")
         table = _operations(lane, study, scale, top)
-        sections.append(Section(f"{lane.lane.title}, {scale.symbol} per step", [table]))
+        sections.append(Section(f"{lane.lane.title}, {scale.symbol} per step", [table], is_detail=bool(tables)))
         tables.append(table)
         totals = {"total_seconds": lane.totals, "difference_seconds": lane.difference}
         facts[lane.lane.name] = {**totals, "operations": table}
     return Answer(
         heading=f"Profile: {' · '.join(names)}",
         text=answer(study),
-        parts=[sides, _LEGEND],
+        parts=[Legend("", sides), Legend("", _LEGEND)],
+        more="the runs, copies and how to read this",
         sections=[*sections, *(_part_section(times, study, top) for times in study.parts)],
         caveats=find_caveats(study),
         facts={
@@ -420,7 +421,8 @@ def _only_on_one_side(study: Study, top: int) -> Section:
         Column(None, "calls", _calls),
         Column(None, "per step", lambda row: scale.write(abs(row.seconds))),
     )
-    return Section("Kernels that only one side launched", [Table(columns, rows, most=top, more=partial(_more, scale))])
+    table = Table(columns, rows, most=top, more=partial(_more, scale))
+    return Section("Kernels that only one side launched", [table], is_detail=True)
 
 
 def _operations(lane: LaneTimes, study: Study, scale: Notation, top: int) -> Table:

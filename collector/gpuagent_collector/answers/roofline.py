@@ -29,7 +29,7 @@ from gpuagent_collector.answers.roofline_points import (
     make_points,
 )
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.present.answer import Answer, Caveat, Part, Section, caveat_sections, in_short
+from gpuagent_collector.present.answer import Answer, Caveat, Legend, Part, Section, caveat_sections, in_short
 from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.human import in_unit, significant
 from gpuagent_collector.present.table import Column, Table
@@ -38,7 +38,7 @@ from gpuagent_collector.runs.cells import CANCELLED, cancelled_caveat
 from gpuagent_collector.runs.data import Run, load_facts, load_runs
 from gpuagent_collector.runs.facets import CONDITIONS, Facet, find_facet
 from gpuagent_collector.runs.find import ROOFS, find_runs, only_with
-from gpuagent_collector.runs.words import distinguishing, reasons, telling
+from gpuagent_collector.runs.words import distinguishing, reasons, telling, write_command
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import counted
 
@@ -392,7 +392,7 @@ def render(study: Study) -> Answer:
     tables = [_tabulate(roofline) for roofline in study.rooflines]
     sections = [_section(roofline, table) for roofline, table in zip(study.rooflines, tables, strict=True)]
     last = sections[-1]
-    sections[-1] = Section(last.heading, [*last.parts, _legend(study)])
+    sections[-1] = Section(last.heading, [*last.parts, Legend("", _legend(study))])
     rooflines = [
         {
             "device": roofline.device,
@@ -409,6 +409,8 @@ def render(study: Study) -> Answer:
         text=answer(study),
         sections=[*sections, *caveat_sections(errors, heading="Errors")],
         caveats=caveats,
+        next=write_command("plot", {"--by": study.facet.name, "-o": "roofline.pdf"}, "roofline"),
+        more="the chart, all figures of each point and how to read this",
         facts={
             "by": study.facet.name,
             "rooflines": rooflines,
@@ -432,9 +434,9 @@ def _tabulate(roofline: Roofline) -> Table:
 def _section(roofline: Roofline, table: Table) -> Section:
     parts: list[Part] = [_describe(roofline)]
     if roofline.is_drawn:
-        parts.append(Chart(draw=partial(draw_roofline, roofline), below=(_MARKS, "")))
+        parts.append(Legend("", Chart(draw=partial(draw_roofline, roofline), below=(_MARKS, ""))))
     details = replace(table, columns=_DETAILS, more=None)
-    return Section(f"What runs reach on {roofline.device}", [*parts, table, details])
+    return Section(f"What runs reach on {roofline.device}", [*parts, table, Legend("", details)])
 
 
 def _describe(roofline: Roofline) -> str:

@@ -21,14 +21,14 @@ from gpuagent_collector.answers.scaling_curves import (
     study_scaling,
     tell_apart,
 )
-from gpuagent_collector.present.answer import Answer, Caveat, Section, in_short
+from gpuagent_collector.present.answer import Answer, Caveat, Legend, Section, in_short
 from gpuagent_collector.present.human import in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import differing_arguments, write_argument
 from gpuagent_collector.runs.cells import cancelled_caveat
-from gpuagent_collector.runs.words import interval, percent, reasons, statuses
+from gpuagent_collector.runs.words import interval, percent, reasons, statuses, write_command
 from gpuagent_collector.statistics.shift import least_runs
 from gpuagent_common.text import counted
 
@@ -233,6 +233,8 @@ def render(study: Study) -> Answer:
         text=answer(study),
         sections=[_section(figures, table, study) for figures, table in both],
         caveats=caveats,
+        next=write_command("plot", {"--workload": next(iter(workloads)), "-o": "scaling.pdf"}, "scaling"),
+        more="where the ranks ran, work by GPU and joule, and how to read this",
         facts={
             "curves": [{**(table.about or {}), "rows": _with_runs(table, figures)} for figures, table in both],
             "left_out": [trial.run.run_id for trial in study.alone],
@@ -265,11 +267,11 @@ def _section(figures: CurveFigures, table: Table, study: Study) -> Section:
     return Section(
         f"{tell_apart(figures.curve, study.curves)}: {KINDS[held]}",
         [
-            f"{_WHAT_IS_HELD[held]} All runs agree in {agreed}.",
+            Legend("", f"{_WHAT_IS_HELD[held]} All runs agree in {agreed}."),
             table,
-            _details(figures),
-            *_efficiencies(figures, study.measures),
-            _legend(figures),
+            Legend("", _details(figures)),
+            *(Legend("", table) for table in _efficiencies(figures, study.measures)),
+            Legend("", _legend(figures)),
         ],
     )
 

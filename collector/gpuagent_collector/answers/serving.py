@@ -14,7 +14,7 @@ from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.compare.figures import values_of_sides
 from gpuagent_collector.compare.matrix import Selection, choose_runs
 from gpuagent_collector.metrics import BY_NAME, Metric
-from gpuagent_collector.present.answer import Answer, Caveat, Part, Section
+from gpuagent_collector.present.answer import Answer, Caveat, Legend, Part, Section
 from gpuagent_collector.present.human import in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
@@ -23,7 +23,7 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block
 from gpuagent_collector.runs.data import Facts
 from gpuagent_collector.runs.facets import find_facet
-from gpuagent_collector.runs.words import distinguishing, interval, reasons, write_shift
+from gpuagent_collector.runs.words import distinguishing, interval, reasons, write_command, write_shift
 from gpuagent_collector.statistics.shift import Scale, Shift, estimate_shift, least_pairs, least_runs
 from gpuagent_collector.statistics.summaries import median_interval
 from gpuagent_common.errors import GpuAgentError
@@ -444,6 +444,8 @@ def render(study: Study) -> Answer:
         text=answer(study),
         sections=[_section(curve, study) for curve in study.curves],
         caveats=caveats,
+        next=write_command("plot", {"--by": layout.facet.name, "-o": "serving.pdf"}, "serving"),
+        more="tokens per second and joules at each load",
         facts={"curves": [_facts(curve, table) for curve, table in zip(study.curves, tables, strict=True)]},
         csv=tables,
         sides=sides,
@@ -500,7 +502,9 @@ def _section(curve: Curve, study: Study) -> Section:
     latency = Table((*first, *_latency(curve)), rows)
     output = Table((*first, *_output(study)), rows)
     parts: list[Part] = [f"All runs agree in {agreed}."] if agreed else []
-    return Section(tell_apart(curve, study) or f"Latency by {curve.load}", [*parts, latency, output, " ".join(notes)])
+    return Section(
+        tell_apart(curve, study) or f"Latency by {curve.load}", [*parts, latency, Legend("", output), " ".join(notes)]
+    )
 
 
 def _by_load(curve: Curve) -> Iterator[dict[str, Any]]:

@@ -26,6 +26,7 @@ from gpuagent_collector.query.named_runs import NamedRun, find_run
 from gpuagent_collector.query.recorder import Recorder
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.find import median_run
+from gpuagent_collector.runs.paragraph import describe_runs
 from gpuagent_collector.runs.reported import size_text
 from gpuagent_collector.runs.series import Course
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -291,20 +292,20 @@ def details_table(details: Details) -> Table:
     parameters = read_object(row["parameters"], "parameters")
     labels = read_object(row["labels"], "labels")
     known: dict[str, str | None] = {
+        "Started": _time(row["started_at"]),
+        "Node": row["hostname"],
+        "Parameters": " ".join(f"{name}={value}" for name, value in parameters.items() if value is not None),
+        "Command": shlex.join(command),
+        "Exit code": _text(row["exit_code"]),
         "Workload": row["workload"],
         "Status": row["status"],
-        "Exit code": _text(row["exit_code"]),
         "Reason": row["reason"],
         "Queued": _time(row["queued_at"]),
-        "Started": _time(row["started_at"]),
         "Ended": _time(row["ended_at"]),
         "Took": duration(took) if took else None,
         "Experiment": row["experiment"],
         "Repeat": _text(row["repeat"]),
-        "Node": row["hostname"],
         "Nodes": _text(row["nodes"]) if row["nodes"] > 1 else None,
-        "Parameters": " ".join(f"{name}={value}" for name, value in parameters.items() if value is not None),
-        "Command": shlex.join(command),
         "Labels": " ".join(f"{name}={value}" for name, value in labels.items()),
     }
     columns = (Column(None, "", left=True), Column(None, "value", left=True))
@@ -379,6 +380,7 @@ class Showing:
 
     Attributes:
         comparison: of one side, so without a test.
+        paragraph: on the runs of a single workload; '' for several. Its last line is the next command, if there is one.
         details: of the only run; None: there are several.
         profile: the kernels of the median traced run of the first block; None: no run has a trace.
         stacks: what `memory-limit` found; empty: these are no runs of it.
@@ -387,6 +389,7 @@ class Showing:
     """
 
     comparison: Comparison
+    paragraph: str
     details: Details | None
     profile: Profile | None
     stacks: tuple[Stack, ...]
@@ -411,12 +414,19 @@ def study_show(ask: Ask, name: str | None, request: Request) -> Showing:
     comparison = compare(asking, _choose(asking, name, request))
     return Showing(
         comparison=comparison,
+        paragraph=_describe(asking, comparison),
         details=load_details(asking, comparison.layout),
         profile=_profile(asking, comparison),
         stacks=load_stacks(asking, comparison.layout.run_ids),
         points=load_points(asking, comparison.layout.run_ids),
         statements=recorder.statements["show"],
     )
+
+
+def _describe(ask: Ask, comparison: Comparison) -> str:
+    layout = comparison.layout
+    runs = [run for side in layout.sides for run in layout.runs_of(side)]
+    return describe_runs(ask, runs, comparison.facts) if len({run.workload for run in runs}) == 1 else ""
 
 
 def _choose(ask: Ask, name: str | None, request: Request) -> Request:
@@ -449,9 +459,10 @@ def _profile(ask: Ask, comparison: Comparison) -> Profile | None:
         return None
 
 
-# Operations of a table, and lines of a stream.
+# Operations of a table, lines of a stream, and properties of a run on the first screen.
 _TOP = 10
-_LINES = 15
+_LINES = 10
+_FIRST_PROPERTIES = 4
 # Of more settings than these only the largest are detailed without --all.
 _MOST_BLOCKS = 6
 
@@ -466,15 +477,19 @@ def render(showing: Showing) -> Answer:
     comparison, details = showing.comparison, showing.details
     of_comparison = comparing.render(comparison)
     heading, parts = comparing.first_parts(comparison)
-    text = of_comparison.text
+    text, _, line = showing.paragraph.partition("\n")
+    command = _COMMAND.search(line)
     if details:
-        heading, text, parts = f"Run {details.row['run_id']}", "", [details_table(details)]
+        heading = f"Run {details.row['run_id']}"
+        parts = [replace(details_table(details), most=_FIRST_PROPERTIES)]
     return Answer(
         heading=heading,
-        text=text,
+        text=text or of_comparison.text,
         parts=parts,
         sections=list(_sections(showing)),
-        caveats=comparison.caveats,
+        caveats=[caveat for caveat in comparison.caveats if not details or caveat.code not in _OF_SIDES],
+        next=command and command[1],
+        more="every property and metric, the hardware, charts over time and kernels",
         facts={
             "answer": of_comparison.text,
             **of_comparison.facts,
@@ -489,6 +504,13 @@ def render(showing: Showing) -> Answer:
     )
 
 
+# Warnings that a single run is one node's, and that it failed, are no news.
+_OF_SIDES = ("one_node", "unsuccessful")
+
+# The command at the end of a paragraph, if it can be typed at once.
+_COMMAND = re.compile(r"^(?:Next|Its output): (collector .*)")
+
+
 def _course(course: Course) -> dict[str, Any]:
     curves = []
     for chart, curve in course.curves.items():
@@ -498,25 +520,35 @@ def _course(course: Course) -> dict[str, Any]:
 
 
 def _sections(showing: Showing) -> Iterator[Section]:
+    """Yield everything. On the first screen are the phases of one run, or its output where it failed."""
     comparison, details = showing.comparison, showing.details
-    if comparison.specs:
-        most = None if comparison.request.everything else _MOST_BLOCKS
-        yield from comparing.detail_sections(comparison, most=most)
+    has_failed = details is not None and details.row["status"] not in ("succeeded", "running", "queued")
+    output = [section] if details and (section := output_section(details, _LINES)) else []
+    yield from output if has_failed else ()
+    courses = [course for course in comparison.courses if course.phases]
+    if courses:
+        yield replace(phases_section(courses[0]), is_detail=has_failed or details is None)
     yield from comparing.part_sections(comparison)
     if showing.stacks:
         yield stacks_section(showing.stacks)
     yield from links_sections(showing.points)
-    courses = [course for course in comparison.courses if course.phases]
-    if courses:
-        yield phases_section(courses[0])
+    for section in (*_details(showing), *(() if has_failed else output)):
+        yield replace(section, is_detail=True)
+
+
+def _details(showing: Showing) -> Iterator[Section]:
+    """Yield the hardware, the metrics, charts over time, kernels, and what the program reported."""
+    comparison = showing.comparison
+    if comparison.specs:
+        most = None if comparison.request.everything else _MOST_BLOCKS
+        yield from comparing.detail_sections(comparison, most=most)
     yield from comparing.course_sections(comparison, phases=False)
     if showing.profile:
         of_kernels = profiling.render(showing.profile, top=_TOP)
         yield Section(f"Kernels: {of_kernels.heading}", [of_kernels.text])
         yield from of_kernels.sections
-    for section in (results_section(details), output_section(details, _LINES)) if details else ():
-        if section:
-            yield section
+    if showing.details and (results := results_section(showing.details)):
+        yield results
 
 
 def phases_section(course: Course) -> Section:

@@ -113,6 +113,8 @@ def command_of(name: str, summary: str) -> click.Command:
             answer = entry.call(asking(opened, show_sql=show_sql), opened.source, asked)
             if entry.is_file:
                 return 0
+            if reader.store:
+                answer = _with_store(answer, reader.store)
             print_answer(answer, output_format)
         for note in answer.notes:
             print_error(note)
@@ -122,6 +124,16 @@ def command_of(name: str, summary: str) -> click.Command:
     return click.command(name, help=f"{summary}\n\n{inspect.cleandoc(entry.details)}", epilog=_epilog(name, entry))(
         entry.declare(shared)
     )
+
+
+def _with_store(answer: "Answer", store: str) -> "Answer":
+    """Return an answer whose commands read the store that this one has read."""
+
+    def add(text: str) -> str:
+        return re.sub(r"(^|`)(collector \w+)", lambda found: f"{found[0]} --store {shlex.quote(store)}", text)
+
+    caveats = [replace(caveat, remedy=add(caveat.remedy)) for caveat in answer.caveats]
+    return replace(answer, next=answer.next and add(answer.next), caveats=caveats)
 
 
 def _epilog(name: str, entry: AnswerCommand) -> str:
@@ -602,7 +614,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             click.option(
                 "--top",
                 type=click.IntRange(1, MOST),
-                default=15,
+                default=6,
                 show_default=True,
                 metavar="N",
                 help="Most operations in a table; JSON, CSV and Markdown have all.",

@@ -15,15 +15,12 @@ import numpy as np
 
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.present.human import Notation, notation, significant
-from gpuagent_collector.present.table import Column, Table
-from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN
 from gpuagent_collector.runs.cells import Block, Cell, match_runs
 from gpuagent_collector.runs.columns import Floats, Rows
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.runs.specs import SpecRow
-from gpuagent_collector.runs.words import percent
 from gpuagent_collector.statistics.shift import Scale, Shift, estimate_shift, least_pairs
 
 # The figures of runs, by the names of metrics: a column for each that is known of them. NaN: a cost that a run lacks.
@@ -193,12 +190,12 @@ def find_because(
     return None
 
 
-# The begin of a metric's name → the work of which it is the energy or the cost; None items: a whole run.
-_WORK: Mapping[str, tuple[str, float | None]] = {
-    "gpu_energy_per_item_": ("item", 1.0),
-    "gpu_energy_run_joules": ("run", None),
-    f"{COST_PER_MILLION_ITEMS.stem}_": ("million items", 1e6),
-    f"{COST_PER_RUN.stem}_": ("run", None),
+# The begin of a metric's name → its factor beside time, and the work of which it is; None items: a whole run.
+_PRODUCTS: Mapping[str, tuple[str, str, float | None]] = {
+    "gpu_energy_per_item_": ("power", "item", 1.0),
+    "gpu_energy_run_joules": ("power", "run", None),
+    f"{COST_PER_MILLION_ITEMS.stem}_": ("price", "million items", 1e6),
+    f"{COST_PER_RUN.stem}_": ("price", "run", None),
 }
 
 
@@ -210,13 +207,12 @@ def find_product(
     None: the metric is no energy or cost, or a side has no figures of it. The other arguments are as for
     `find_because`.
     """
-    of, items = next((work for begin, work in _WORK.items() if metric.name.startswith(begin)), ("", None))
-    cells = block.cell(block.baseline), block.cell(side)
-    name, unit, per_second = "power", "watts", 1.0
-    if metric.unit != "joules":
-        name, unit, per_second = "price", f"{metric.unit}/h", 3600.0
-    if not of:
+    product = next((each for begin, each in _PRODUCTS.items() if metric.name.startswith(begin)), None)
+    if product is None:
         return None
+    name, of, items = product
+    unit, per_second = ("watts", 1.0) if name == "power" else (f"{metric.unit}/h", 3600.0)
+    cells = block.cell(block.baseline), block.cell(side)
     (before, factors), (after, others) = (_factors(cell, facts, metric, items, name) for cell in cells)
     if not before or not after:
         return None
@@ -251,7 +247,7 @@ def _factors(cell: Cell, facts: Facts, metric: Metric, items: float | None, name
     else:
         throughput = facts.column(cell.runs, "throughput")
         seconds = items / np.where(throughput == 0, np.nan, throughput)
-    known = (np.nan_to_num(whole) != 0) & (np.nan_to_num(seconds) != 0)
+    known = ~np.isnan(whole) & (np.nan_to_num(seconds) != 0)
     whole, seconds = whole[known], seconds[known]
     return tuple(compress(cell.runs, known)), {"whole": whole, "time": seconds, name: whole / seconds}
 
@@ -412,7 +408,7 @@ def say(because: Because, facet: Facet, specs: Sequence[SpecRow], sides: Sequenc
     scale = notation([because.difference, *(part.difference for part in because.parts)], because.unit)
 
     def write(difference: float) -> str:
-        return f"{_signed(difference, scale, digits=3)} {scale.symbol}"
+        return f"{write_signed(difference, scale, digits=3)} {scale.symbol}"
 
     least = abs(lead.difference) * _LEAST_PERCENT / 100
     shown = [
@@ -434,61 +430,6 @@ def _touching(because: Because, kind: Kind, specs: Sequence[SpecRow], sides: Seq
     return [f"There: {'; '.join(found[:2])}."] if found else []
 
 
-def because_table(because: Because) -> Table:
-    """Return a row for each part, its figures in their units."""
-    unit = because.unit
-    same = [value for part in because.parts for value in (part.baseline, part.other) if part.unit == unit]
-
-    def write(name: str, part: Part) -> str:
-        value = getattr(part, name)
-        return notation(same if part.unit == unit else [value], part.unit).write(value)
-
-    scale = notation(same or [part.difference for part in because.parts], unit)
-    share = percent(1 - because.parts[0].shift.alpha)
-    symbol = "" if same else f", {scale.symbol}"
-    columns = (
-        Column("part", f"per {because.of}", lambda part: part.title, left=True),
-        *([] if same else [Column("unit")]),
-        Column(f"baseline_{unit}" if same else "baseline", value="baseline"),
-        Column(None, because.baseline, partial(write, "baseline")),
-        Column(f"side_{unit}" if same else "side", value="other"),
-        Column(None, because.side, partial(write, "other")),
-        Column(f"difference_{unit}", value="difference"),
-        Column(None, f"difference{symbol} [{share}]", lambda part: _with_interval(part, scale)),
-        Column(f"low_{unit}", value=lambda part: part.interval and part.interval[0]),
-        Column(f"high_{unit}", value=lambda part: part.interval and part.interval[1]),
-    )
-    about = {"side": because.side, "baseline": because.baseline, "of": because.of, "unit": unit}
-    return Table(columns, because.parts, about=about)
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A bar of a waterfall, from where to where in the scale of all; a whole one is a side's."""
-
-    title: str
-    text: str
-    begin: float
-    end: float
-    is_whole: bool = False
-
-
-def waterfall(because: Because) -> tuple[str, list[Bar]]:
-    """Return the unit, and the bars from the baseline to the other side, each part where the one before it ends."""
-    first, last = because.medians
-    scale = notation([first, last], because.unit)
-    bars = [Bar(because.baseline, scale.write(first), 0.0, first / scale.divisor, is_whole=True)]
-    for part in because.parts:
-        begin, text = bars[-1].end, f"{_signed(part.difference, scale, digits=3)} {scale.symbol}"
-        bars.append(Bar(part.title, text, begin, begin + part.difference / scale.divisor))
-    return scale.symbol, [*bars, Bar(because.side, scale.write(last), 0.0, last / scale.divisor, is_whole=True)]
-
-
-def _with_interval(part: Part, scale: Notation) -> str:
-    """Return the difference of a part, and its interval where there is one."""
-    bounds = ", ".join(_signed(each, scale) for each in part.interval) if part.interval else ABSENT
-    return f"{_signed(part.difference, scale)} [{bounds}]"
-
-
-def _signed(difference: float, scale: Notation, *, digits: int = 2) -> str:
+def write_signed(difference: float, scale: Notation, *, digits: int = 2) -> str:
+    """Return a difference with its sign, without its unit."""
     return f"{'+' if difference >= 0 else '−'}{significant(abs(difference) / scale.divisor, digits)}"

@@ -15,9 +15,9 @@ from gpuagent_collector.compare.answer import (
     value_legend,
     value_table,
 )
-from gpuagent_collector.compare.because import because_table
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Row, count
+from gpuagent_collector.compare.parts import because_table, draw_bars
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
 from gpuagent_collector.compare.regression import Outcome, check_regressions, write_junit
 from gpuagent_collector.compare.tables import (
@@ -28,6 +28,8 @@ from gpuagent_collector.compare.tables import (
     verdict_legend,
     verdict_table,
 )
+from gpuagent_collector.metrics import BY_NAME
+from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.present.answer import Answer, Part, Section, plain
 from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.table import Column, Table
@@ -35,6 +37,8 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import CANCELLED, Block, describe, tell_apart
 from gpuagent_collector.runs.facets import name_sides
 from gpuagent_collector.runs.specs import spec_table
+from gpuagent_collector.runs.words import write_command
+from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import counted
 
@@ -93,6 +97,7 @@ def render(comparison: Comparison) -> Answer:
         parts=parts,
         sections=[*part_sections(comparison), *(replace(section, is_detail=True) for section in _details(comparison))],
         caveats=comparison.caveats,
+        next=_next(comparison),
         short=answer(comparison, most=1) if layout.is_compared else None,
         more="the metrics, the hardware and charts over time",
         facts={
@@ -129,6 +134,28 @@ def render(comparison: Comparison) -> Answer:
     )
 
 
+def _next(comparison: Comparison) -> str | None:
+    """Return the command that shows a difference, what causes it, or all of it; None: nothing is known."""
+    request, layout = comparison.request, comparison.layout
+    verdicts = {test.judgement.verdict for test in comparison.figures.tests}
+    workload = layout.blocks[0].workload
+    if workload == SERVING:
+        return write_command("serving", request.choice)
+    chosen = {"--experiment": request.experiment, "--where": request.where}
+    if Verdict.DIFFERS not in verdicts and verdicts != {Verdict.EQUAL}:
+        metric = request.metric if request.metric in BY_NAME else None
+        return write_command("plan", {**chosen, "--metric": metric}, workload)
+    if request.event:
+        return write_command("history", chosen, workload)
+    if len(layout.sides) > 2:
+        return write_command("recommend", {**request.choice, "--workload": None}, workload)
+    is_traced = any(part.name == "kernels" for because in comparison.reasons for part in because.parts)
+    if is_traced and request.where is None:
+        named = {**request.choice, "--by": request.by, "--workload": workload}
+        return write_command("profile", named, sides=layout.sides)
+    return write_command("report", request.choice, "report.html", sides=request.values)
+
+
 _TEST = (
     *(Column(name, value=f"block.{name}") for name in ("workload", "parameters", "held")),
     Column("baseline", value="baseline.side"),
@@ -146,7 +173,9 @@ def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
     sides = name_sides(layout.sides, layout.facet)
     if layout.is_compared:
         verdicts = replace(verdict_table(comparison), most=_MOST_VERDICTS)
-        return f"Comparison by {layout.facet.spoken}: {sides}", [verdicts, verdict_legend(comparison)]
+        bars = [draw_bars(because) for because in comparison.reasons[:1] if because.lead]
+        parts = [verdicts, *filter(None, bars), verdict_legend(comparison)]
+        return f"Comparison by {layout.facet.spoken}: {sides}", parts
     heading = f"Values of {sides}" if len(layout.sides) == 1 else f"Values by {layout.facet.spoken}: {sides}"
     return heading, [overview_table(comparison)]
 

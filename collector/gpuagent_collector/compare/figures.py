@@ -1,6 +1,5 @@
 """The figures of a comparison: tests of one metric, a table of all, and what warnings are derived from."""
 
-import shlex
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,12 +15,13 @@ from gpuagent_collector.runs.arguments import identify_command
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, match_runs
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.specs import SpecRow
+from gpuagent_collector.runs.words import write_command
 from gpuagent_collector.statistics.shift import Floats, Scale, Shift, Sides, Values, estimate_shift, least_pairs
 from gpuagent_collector.statistics.strata import stratified_shift
 from gpuagent_collector.statistics.summaries import GeometricMean, geometric_mean
 from gpuagent_collector.statistics.verdicts import Judgement, Verdict, judge
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_common.text import counted, harmless
+from gpuagent_common.text import counted
 
 # Returns the values of a block's baseline and of another of its sides.
 ValuesOf = Callable[[Block, str, Metric], Sides]
@@ -388,10 +388,7 @@ class Evidence:
         options = {**self.asked, **{f"--{name}": value for name, value in changed.items()}}
         if "by" in changed:  # the baseline is a value of another facet
             options.pop("--baseline", None)
-        words = [word for name, value in options.items() if value is not None for word in (name, value) if word]
-        if self.named and "by" not in changed:
-            words += ["--", *self.named]
-        return f"`{harmless(shlex.join(['collector', 'compare', *words]))}`"
+        return f"`{write_command('compare', options, sides=() if 'by' in changed else self.named)}`"
 
     def has_everywhere(self, metric: str) -> bool:
         """Return whether each side of each block has the metric, so that it can be compared."""
@@ -426,6 +423,8 @@ class Evidence:
 
     def _count(self, numbers: Mapping[str, int]) -> str:
         known = {side: (number, len(self.sides[side])) for side, number in numbers.items() if number}
+        if len(known) == len(self.sides) > 1 and all(number == runs for number, runs in known.values()):
+            return f"all {sum(runs for _, runs in known.values()):,} runs"
         facet, listed = self.layout.facet, []
         for side, (number, runs) in known.items():
             of_side = f"all {runs:,} runs" if number == runs > 1 else f"{number:,} of {counted(runs, 'run')}"

@@ -17,6 +17,7 @@ from gpuagent_collector.runs.facets import name_sides
 from gpuagent_collector.runs.specs import SpecRow, spec_table
 from gpuagent_collector.runs.words import is_same, percent, spoken, statuses, write_shift
 from gpuagent_collector.statistics.shift import Scale
+from gpuagent_collector.statistics.verdicts import Verdict
 
 _INDENT = " "
 
@@ -34,12 +35,18 @@ def verdict_table(comparison: Comparison) -> Table:
         rows += tests
         rows += [overall for overall in figures.overall if (overall.side, overall.baseline) == sides]
 
+    baselines = {test.baseline.side for test in figures.tests}
+    title = "workload" if several else "sides"
+    # The one baseline of several sides is named once.
+    if not several and len(groups) > 1 and len(baselines) == 1:
+        title = f"against {baselines.pop()}"
+
     def name(row: Test | Overall) -> str:
         if isinstance(row, Overall):
             return f"{_INDENT}geometric mean of {row.mean.pairs}"
         if several:
             return f"{_INDENT}{tell_apart(row.block, comparison.layout.blocks, briefly=True)}"
-        return f"{row.other.side} / {row.baseline.side}"
+        return row.other.side if len(groups) > 1 else f"{row.other.side} / {row.baseline.side}"
 
     def medians(row: Test | Overall) -> str:
         if isinstance(row, Overall):
@@ -49,7 +56,7 @@ def verdict_table(comparison: Comparison) -> Table:
         return f"{scale.write_bare(row.other.median)} / {reference}"
 
     columns = (
-        Column(None, "workload" if several else "sides", name, left=True),
+        Column(None, title, name, left=True),
         Column(None, "runs", _runs),
         Column(None, spoken(figures.primary, comparison.request.stat) + (f", {unit}" if unit else ""), medians),
         Column(None, "ratio [interval]", _ratio),
@@ -88,7 +95,8 @@ def verdict_legend(comparison: Comparison) -> Legend:
             "Geometric mean: of these ratios, each counted once; not tested. It is in its interval at least "
             f"{percent(1 - figures.alpha)} of the time, for these workloads and no others."
         )
-    return Legend(sentences[0], " ".join(sentences))
+    is_plain = {test.judgement.verdict for test in figures.tests} == {Verdict.DIFFERS}
+    return Legend("" if is_plain else sentences[0], " ".join(sentences))
 
 
 def _common_unit(comparison: Comparison) -> str | None:

@@ -44,10 +44,10 @@ class Verbatim:
 
 @dataclass(frozen=True, slots=True)
 class Legend:
-    """The meaning of a table: `line` on the first screen, and elsewhere the whole `text`."""
+    """What the first screen has in a line, or not at all, and what is elsewhere in its place."""
 
     line: str
-    text: str
+    text: str | Table | Chart
 
 
 # A text is a paragraph.
@@ -73,7 +73,7 @@ class Caveat:
 
 
 # Of the first screen: more have no room in 24 lines.
-_MOST_WARNINGS = 3
+_MOST_WARNINGS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -124,8 +124,12 @@ class Answer:
         text = self.short if brief and self.short is not None else self.text
         sections = [Section(self.heading, [*([text] if text else []), *self.parts])]
         sections += [section for section in self.sections if not (brief and section.is_detail)]
-        sections += caveat_sections(self.caveats, most=_MOST_WARNINGS if brief else None)
-        if self.statements:
+        if brief and self.caveats:
+            points = tuple((f"{each.text} → {each.remedy}", "") for each in self.caveats[:_MOST_WARNINGS])
+            sections[-1] = replace(sections[-1], parts=[*sections[-1].parts, Bullets(points=points)])
+        else:
+            sections += caveat_sections(self.caveats)
+        if self.statements and not brief:
             statements = counted(len(self.statements), "statement")
             text = f"--show-sql prints the {statements} of this answer; --json has everything."
             sections.append(Section("SQL", [text]))
@@ -197,11 +201,9 @@ def _written(parts: Sequence[Part], *, wide: bool, whole: bool) -> Iterator[Part
     """Yield the parts with their tables as text, and below a table what it does not show."""
     for part in parts:
         if isinstance(part, Legend):
-            text = part.text if whole else part.line
-            yield from [text] if text else []
-            continue
+            part = part.text if whole else part.line  # noqa: PLW2901 - it stands for the other
         if not isinstance(part, Table):
-            yield part
+            yield from [part] if part else []
             continue
         if whole or part.most != 0:
             yield part.grid(wide=wide, whole=whole)
@@ -239,16 +241,10 @@ def without_charts(sections: Iterable[Section]) -> Iterator[Section]:
             yield section
 
 
-def caveat_sections(
-    caveats: Sequence[Caveat], *, heading: str = "Warnings", most: int | None = None
-) -> Iterator[Section]:
-    """Yield a section with the warnings; nothing without warnings. `most` of them have one line each."""
-    if not caveats:
-        return
-    points = [(caveat.text, caveat.remedy) for caveat in caveats[:most]]
-    if most is not None:
-        points = [(f"{text} → {remedy}", "") for text, remedy in points]
-    yield Section(heading, [Bullets(points=tuple(points))])
+def caveat_sections(caveats: Sequence[Caveat], *, heading: str = "Warnings") -> Iterator[Section]:
+    """Yield a section with the warnings; nothing without warnings."""
+    if caveats:
+        yield Section(heading, [Bullets(points=tuple((caveat.text, caveat.remedy) for caveat in caveats))])
 
 
 def in_short(sentences: Sequence[str], *, most: int) -> list[str]:

@@ -1,6 +1,5 @@
 """A recommendation in words, as a document of paragraphs and tables, and in every format."""
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -8,8 +7,9 @@ from typing import Any
 
 from gpuagent_collector.compare import comparison
 from gpuagent_collector.compare import export as comparing
-from gpuagent_collector.compare.because import because_table, say
+from gpuagent_collector.compare.because import say
 from gpuagent_collector.compare.comparison import compare
+from gpuagent_collector.compare.parts import because_table, draw_bars
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound, Limit
 from gpuagent_collector.present.answer import Answer, Legend, Part, Section
@@ -21,7 +21,7 @@ from gpuagent_collector.recommend.ranking import Ranking, Standing
 from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, recommend
 from gpuagent_collector.runs.cells import Layout, describe, tell_apart
 from gpuagent_collector.runs.facets import Facet
-from gpuagent_collector.runs.words import could_hide, interval, percent, write_shift
+from gpuagent_collector.runs.words import could_hide, interval, percent, write_command, write_shift
 from gpuagent_collector.statistics.shift import Scale
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.text import counted
@@ -201,11 +201,13 @@ def render(recommendation: Recommendation) -> Answer:
     layout, first = recommendation.layout, recommendation.rankings[0]
     bounds = Section("Bottlenecks", [part for pair in recommendation.reasoned for part in _bounds(*pair, layout)])
     causes = [because_table(because) for because in recommendation.because if because]
+    lead = recommendation.because[0]
+    bars = draw_bars(lead) if lead and lead.lead else None
     return Answer(
         heading=f"Where to run {recommendation.request.workload}, by {layout.facet.name}",
         text=answer(recommendation),
         short=answer(recommendation, most=1),
-        parts=[_standings(first, layout.facet), _legend(first, recommendation)],
+        parts=[_standings(first, layout.facet), *filter(None, [bars]), _legend(first, recommendation)],
         sections=[
             *(
                 Section(tell_apart(ranking.block, layout.blocks), [_standings(ranking, layout.facet)], is_detail=True)
@@ -234,14 +236,12 @@ def _next(recommendation: Recommendation) -> str:
     """Return the command that shows the difference between the first two sides, or how many repeats would."""
     request, (first, second, *_) = recommendation.request, recommendation.rankings[0].standings
     chosen = {"--experiment": request.experiment, "--where": request.where}
-    options = [word for name, value in chosen.items() if value for word in (name, value)]
     if second.is_tied:
-        return shlex.join(["collector", "plan", request.workload, *options])
-    by = [] if request.by == "platform" else ["--by", request.by]
-    prices = ["--prices", request.prices.source] if request.prices else []
-    sides = ["--", first.side, second.side] if "-" in (first.side[0], second.side[0]) else [first.side, second.side]
-    asked = ["--workload", request.workload, *options, *by, *prices]
-    return shlex.join(["collector", "compare", *asked, *sides])
+        return write_command("plan", chosen, request.workload)
+    by = None if request.by == "platform" else request.by
+    prices = request.prices.source if request.prices else None
+    asked = {"--workload": request.workload, **chosen, "--by": by, "--prices": prices}
+    return write_command("compare", asked, sides=(first.side, second.side))
 
 
 def _verdict(standing: Standing) -> str:

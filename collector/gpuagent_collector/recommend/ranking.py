@@ -149,7 +149,7 @@ class Standing:
     """The place of one side.
 
     Attributes:
-        runs: number of those that have every weighed criterion.
+        run_ids: of the runs that have every weighed criterion.
         place: 1 for the best and all that are not shown to differ from it, which come first; then consecutive.
         medians: over runs, by the name of each criterion that the side has.
         judgement: its score against that of the best; None: it is the best.
@@ -159,12 +159,17 @@ class Standing:
     """
 
     side: str
-    runs: int
+    run_ids: frozenset[str]
     place: int
     medians: Mapping[str, float]
     judgement: Judgement | None
     chances: Mapping[str, float]
     is_efficient: bool | None
+
+    @property
+    def runs(self) -> int:
+        """The number of its runs."""
+        return len(self.run_ids)
 
     @property
     def is_tied(self) -> bool:
@@ -352,7 +357,7 @@ def _ranking(contest: _Contest, judged: Judged, by_criterion: Mapping[str, Judge
         standings=tuple(
             Standing(
                 side=side,
-                runs=len(contest.scores[side]),
+                run_ids=frozenset(contest.scores[side]),
                 place=1 + number if _is_behind(judgements[side]) else 1,
                 medians={
                     name: median(values[side].values()) for name, values in contest.taken.items() if side in values

@@ -91,11 +91,13 @@ def _roof_percents(trials: Sequence[Trial], ceilings: Iterable[Trial]) -> tuple[
 def find_caveats(
     layout: Layout, facts: Facts, specs: tuple[SpecRow, ...], rankings: Sequence[Ranking], request: "Request"
 ) -> tuple[Caveat, ...]:
-    """Return every warning that applies."""
+    """Return every warning that applies to the runs that are ranked."""
+    counted = {run_id for ranking in rankings for standing in ranking.standings for run_id in standing.run_ids}
+    chosen = layout.only(counted)
     evidence = Evidence(
-        layout=layout,
+        layout=chosen,
         facts=facts,
-        figures=compute_figures(layout, facts, metric=None, delta=request.delta),
+        figures=compute_figures(chosen, facts, metric=None, delta=request.delta),
         specs=specs,
         asked={
             "--by": request.by,

@@ -12,10 +12,10 @@ from gpuagent_collector import __version__
 from gpuagent_collector.answers import profile, roofline, scaling, serving
 from gpuagent_collector.answers.show import details_table, output_section
 from gpuagent_collector.compare.answer import answer, part_table, value_legend, value_table
-from gpuagent_collector.compare.because import because_table
 from gpuagent_collector.compare.comparison import Comparison, Request
 from gpuagent_collector.compare.figures import BlockFigures, Overall, Row, Test
 from gpuagent_collector.compare.matrix import matrix_table
+from gpuagent_collector.compare.parts import because_table
 from gpuagent_collector.compare.tables import metric_legend, metric_table, verdict_legend, verdict_table
 from gpuagent_collector.json_cells import read_words
 from gpuagent_collector.metrics.result import SERVING

@@ -32,17 +32,17 @@ FROM (
            ) AS counted,
            count(*) AS unmeasured
     FROM steps
-    WHERE run_id IN (SELECT unnest(CAST($1 AS VARCHAR[]))) AND time >= CAST($2 AS TIMESTAMP) GROUP BY run_id, rank
+    WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) AND time >= CAST(? AS TIMESTAMP) GROUP BY run_id, rank
     UNION ALL
     SELECT run_id, value, NULL, NULL FROM results
-    WHERE run_id IN (SELECT unnest(CAST($1 AS VARCHAR[]))) AND name = 'steps'
+    WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) AND name = 'steps'
 )
 GROUP BY run_id"""
 
 # The source of steps that a program did not report by itself.
 _FOUND = """
 SELECT DISTINCT name FROM run_events
-WHERE event = 'found' AND run_id IN (SELECT unnest(CAST($1 AS VARCHAR[]))) AND time >= CAST($2 AS TIMESTAMP)"""
+WHERE event = 'found' AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) AND time >= CAST(? AS TIMESTAMP)"""
 
 # Programs that did not even start.
 _SILENT = """
@@ -99,7 +99,7 @@ def _figures(ask: Ask, runs: Sequence[Run], facts: Facts) -> Iterator[str]:
     # The time bounds what is read of a large table.
     started = min((run.started_at for run in runs if run.started_at), default=None)
     ids = [run.run_id for run in runs]
-    rows = ask(_STEPS, [ids, started.isoformat()]) if started else []
+    rows = ask(_STEPS, [ids, started.isoformat(), ids]) if started else []
     if started and rows:
         sources = " or ".join(sorted(row["name"] for row in ask(_FOUND, [ids, started.isoformat()])))
         source = f" ({sources})" if sources else ""

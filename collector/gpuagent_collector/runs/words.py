@@ -1,5 +1,6 @@
 """Figures of runs in words: metrics, shifts and their intervals."""
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuagent_collector.choices import Stat
@@ -8,12 +9,20 @@ from gpuagent_collector.present.human import Notation, change, ratio, significan
 from gpuagent_collector.present.statuses import STATUSES
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.statistics.shift import Scale, Shift
+from gpuagent_common.text import harmless
 
 
 def reasons(statuses: Iterable[str] = ()) -> str:
     """Return the command that prints why runs did not succeed; `statuses` are theirs, the first one is listed."""
     known = [status for status in statuses if status in STATUSES]
     return f"`collector runs --status {known[0]}`" if known else "`collector runs`"
+
+
+def write_command(name: str, options: Mapping[str, str | None], *words: str, sides: Sequence[str] = ()) -> str:
+    """Return a command of `collector` with those options that have a value; '' is a switch. The sides are last."""
+    given = [word for option, value in options.items() if value is not None for word in (option, value) if word]
+    named = ["--", *sides] if any(side.startswith("-") for side in sides) else sides
+    return harmless(shlex.join(["collector", name, *words, *given, *named]))
 
 
 _OF_SAMPLES = {Stat.MEAN: "mean ", Stat.MEDIAN: "median ", Stat.P95: "95th percentile of ", Stat.MAX: "highest "}

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.compare.because import Because, because_table, find_because, find_product, waterfall
+from gpuagent_collector.compare.because import Because, find_because, find_product
+from gpuagent_collector.compare.parts import because_table, draw_bars, waterfall
 from gpuagent_collector.metrics import BY_NAME
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS
 from gpuagent_collector.runs.cells import Block, Cell
@@ -181,6 +182,30 @@ def test_sides_with_other_kinds_of_figures_are_split_by_what_they_have_in_common
 
 
 FACTORS = {"time": {"seconds": 1.3}, "power": {"watts": 1.3}, "price": {"price": 1.3}}
+
+
+def test_a_cost_of_nothing_is_a_figure_as_any_other() -> None:
+    cost = COST_PER_MILLION_ITEMS.metric("joules")
+    sides = [[{"throughput": 1000.0, cost.name: dollars} for _ in range(RUNS)] for dollars in (0.0, 2.0)]
+    block, facts = lay_out_sides(*sides)
+    because = find_product(block, "after", facts, cost, alpha=0.05)
+    assert because is not None and because.medians == (0.0, 2.0)
+    assert {part.name: part.difference for part in because.parts} == {"price": 2.0, "time": 0.0}
+
+
+def test_the_bars_of_a_terminal_are_as_long_as_their_parts_together() -> None:
+    chance = random.Random(1)
+    before = [make_run(chance, traced=True) for _ in range(RUNS)]
+    because = explain(before, [make_run(chance, traced=True, host=40.0) for _ in range(RUNS)])
+    assert because is not None
+    chart = draw_bars(because)
+    assert chart is not None
+    first, second = ([line.count(mark) for mark in "█▒░·"] for line in chart.draw(80))
+    assert sum(second) > 50
+    assert sum(first) / sum(second) == pytest.approx(because.medians[0] / because.medians[1], abs=0.02)
+    lead = because.parts[0]
+    assert second[0] / sum(second) == pytest.approx(lead.other / because.medians[1], abs=0.02)
+    assert lead.title in chart.below[0]
 
 
 @pytest.mark.parametrize("cause", FACTORS)

@@ -26,15 +26,15 @@ def test_the_first_screen_has_no_details_and_names_what_else_there_is() -> None:
         next="collector show",
         more="the details",
     )
-    first, seen, warnings = answer.document(brief=True)
+    first, seen = answer.document(brief=True)
     text, grid, rest, legend = first.parts
     assert (text, legend, seen.heading) == ("short", "line", "Seen")
     assert isinstance(grid, Grid) and len(grid.rows) == 12
     assert "8 more rows" in str(rest)
-    bullets, last = warnings.parts
-    assert isinstance(bullets, Bullets) and [len(bullets.points), bullets.points[0][1]] == [3, ""]
+    _, bullets, last = seen.parts
+    assert isinstance(bullets, Bullets) and [len(bullets.points), bullets.points[0][1]] == [2, ""]
     assert "`collector show`" in str(last)
-    assert "--all shows 2 more warnings, the details" in str(last)
+    assert "--all shows 3 more warnings, the details" in str(last)
     whole = answer.document()
     assert [section.heading for section in whole] == ["Answer", "Details", "Seen", "Warnings"]
     assert whole[0].parts[0] == "whole" and whole[0].parts[-1] == "long legend"

@@ -1,6 +1,5 @@
 """Warnings about the hardware and software of the sides, and about other users of it."""
 
-import shlex
 from collections.abc import Iterator
 from itertools import compress
 
@@ -10,7 +9,7 @@ from gpuagent_collector.present.human import notation, significant
 from gpuagent_collector.runs.listing import FOREIGN_SHARE
 from gpuagent_collector.runs.settings import settings_of
 from gpuagent_collector.runs.specs import ARCHITECTURE
-from gpuagent_common.text import harmless
+from gpuagent_collector.runs.words import write_command
 
 # A GPU without work for longer than this share of the time does not bound the run.
 _IDLE_PERCENT = 50.0
@@ -101,10 +100,9 @@ def _separation(evidence: Evidence) -> str:
     foot, top = (settings_of(cell, evidence.facts) for cell in cells)
     if not foot.differs_settably(top):
         return ""
-    chosen = [word for name in ("--experiment", "--where") if (value := evidence.asked[name]) for word in (name, value)]
-    sides = [cell.side for cell in cells]
-    words = ["collector", "plan", block.workload, "--by", layout.facet.name, *chosen, "--why", *sides]
-    return f"; `{harmless(shlex.join(words))}` separates what can be set"
+    chosen = {name: evidence.asked[name] for name in ("--experiment", "--where")}
+    words = (block.workload, "--why", *(cell.side for cell in cells))
+    return f"; `{write_command('plan', {'--by': layout.facet.name, **chosen}, *words)}` separates what can be set"
 
 
 def shared_gpu(evidence: Evidence) -> Iterator[Caveat]:

@@ -122,8 +122,8 @@ def warming_up(evidence: Evidence) -> Iterator[Caveat]:
 
 
 def whole_run(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn where start-up is part of the figures, unless the durations of whole runs were asked for."""
-    if evidence.figures.primary.name == "run_seconds" and not evidence.figures.fell_back:
+    """Warn where start-up is part of the figures, unless whole runs are compared."""
+    if evidence.figures.primary.name == "run_seconds":
         return
     # The figures of an imported result are of what its program measured.
     where = evidence.sides_where(

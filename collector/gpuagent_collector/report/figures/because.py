@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from gpuagent_collector.compare.because import Because, waterfall
+from gpuagent_collector.compare.because import Because
+from gpuagent_collector.compare.parts import waterfall
 from gpuagent_collector.present.panel import Axis, Bar, Panel
 
 

@@ -1,0 +1,113 @@
+"""The parts of a difference as a table, a waterfall, and bars in a terminal."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from gpuagent_collector.compare.because import Because, Part, write_signed
+from gpuagent_collector.present.chart import Chart
+from gpuagent_collector.present.human import Notation, notation
+from gpuagent_collector.present.shortening import shorten
+from gpuagent_collector.present.table import Column, Table
+from gpuagent_collector.present.values import ABSENT
+from gpuagent_collector.runs.words import percent
+
+
+def because_table(because: Because) -> Table:
+    """Return a row for each part, its figures in their units."""
+    unit = because.unit
+    same = [value for part in because.parts for value in (part.baseline, part.other) if part.unit == unit]
+
+    def write(name: str, part: Part) -> str:
+        value = getattr(part, name)
+        return notation(same if part.unit == unit else [value], part.unit).write(value)
+
+    scale = notation(same or [part.difference for part in because.parts], unit)
+    share = percent(1 - because.parts[0].shift.alpha)
+    symbol = "" if same else f", {scale.symbol}"
+    columns = (
+        Column("part", f"per {because.of}", lambda part: part.title, left=True),
+        *([] if same else [Column("unit")]),
+        Column(f"baseline_{unit}" if same else "baseline", value="baseline"),
+        Column(None, because.baseline, partial(write, "baseline")),
+        Column(f"side_{unit}" if same else "side", value="other"),
+        Column(None, because.side, partial(write, "other")),
+        Column(f"difference_{unit}", value="difference"),
+        Column(None, f"difference{symbol} [{share}]", lambda part: _with_interval(part, scale)),
+        Column(f"low_{unit}", value=lambda part: part.interval and part.interval[0]),
+        Column(f"high_{unit}", value=lambda part: part.interval and part.interval[1]),
+    )
+    about = {"side": because.side, "baseline": because.baseline, "of": because.of, "unit": unit}
+    return Table(columns, because.parts, about=about)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bar of a waterfall, from where to where in the scale of all; a whole one is a side's."""
+
+    title: str
+    text: str
+    begin: float
+    end: float
+    is_whole: bool = False
+
+
+def waterfall(because: Because) -> tuple[str, list[Bar]]:
+    """Return the unit, and the bars from the baseline to the other side, each part where the one before it ends."""
+    first, last = because.medians
+    scale = notation([first, last], because.unit)
+    bars = [Bar(because.baseline, scale.write(first), 0.0, first / scale.divisor, is_whole=True)]
+    for part in because.parts:
+        begin, text = bars[-1].end, f"{write_signed(part.difference, scale, digits=3)} {scale.symbol}"
+        bars.append(Bar(part.title, text, begin, begin + part.difference / scale.divisor))
+    return scale.symbol, [*bars, Bar(because.side, scale.write(last), 0.0, last / scale.divisor, is_whole=True)]
+
+
+def _with_interval(part: Part, scale: Notation) -> str:
+    """Return the difference of a part, and its interval where there is one."""
+    bounds = ", ".join(write_signed(each, scale) for each in part.interval) if part.interval else ABSENT
+    return f"{write_signed(part.difference, scale)} [{bounds}]"
+
+
+# The marks of the largest parts of a bar, and of all others together.
+_MARKS, _OTHERS = "█▒░", "·"
+# Parts below this share of the longer bar have no mark of their own.
+_LEAST_SHARE = 0.02
+_MOST_CHARACTERS = 24
+
+
+def draw_bars(because: Because) -> Chart | None:
+    """Return both sides as bars of one scale, whose parts add up; None: the parts are factors, which do not."""
+    if any(part.unit != because.unit for part in because.parts):
+        return None
+    names = shorten([because.baseline, because.side], _MOST_CHARACTERS)
+    longest, scale = max(because.medians), notation(because.medians, because.unit)
+    marked = [part for part in because.parts if max(part.baseline, part.other) >= _LEAST_SHARE * longest][: len(_MARKS)]
+    others = [part for part in because.parts if part not in marked]
+
+    def label(mark: str, title: str, difference: float) -> str:
+        return f"{mark} {title} {write_signed(difference, scale, digits=3)} {scale.symbol}"
+
+    key = [label(mark, part.title, part.difference) for mark, part in zip(_MARKS, marked, strict=False)]
+    key += [label(_OTHERS, "other", sum(part.difference for part in others))] if others else []
+    totals = [scale.write(whole) for whole in because.medians]
+
+    def draw(width: int) -> list[str]:
+        before, after = max(map(len, names)), max(map(len, totals))
+        cells = (width - before - after - 2) / longest
+        drawn = []
+        for name, side, total in zip(names, ("baseline", "other"), totals, strict=True):
+            bar = _draw_bar([getattr(part, side) * cells for part in (*marked, *others)], len(marked))
+            drawn.append(f"{name:<{before}} {bar} {total}")
+        return drawn
+
+    return Chart(draw=draw, below=["   ".join(key), ""])
+
+
+def _draw_bar(lengths: Sequence[float], marked: int) -> str:
+    """Return a bar; each part ends where the sum of those before it does."""
+    bar, end = "", 0.0
+    for number, length in enumerate(lengths):
+        end += length
+        bar = bar.ljust(round(end), _MARKS[number] if number < marked else _OTHERS)
+    return bar
