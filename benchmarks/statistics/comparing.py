@@ -6,8 +6,8 @@ from statistics import median
 import numpy as np
 
 from benchmarks.statistics.tables import NOISE, Floats, Table, share
-from gpuagent_collector.answers.plan import repeats_to_differ, repeats_to_equal
 from gpuagent_collector.recommend.ranking import draw_medians, share_best
+from gpuagent_collector.statistics.repeats import repeats_to_differ, repeats_to_equal
 from gpuagent_collector.statistics.shift import Sides, estimate_shift
 from gpuagent_collector.statistics.strata import stratified_shift
 from gpuagent_collector.statistics.summaries import geometric_mean, median_interval

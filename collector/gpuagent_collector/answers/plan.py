@@ -1,17 +1,16 @@
 """`collector plan`: the number of repeats that a new experiment needs."""
 
 import json
+import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from math import expm1, fsum, inf, log, log1p, sqrt
+from functools import partial
+from math import expm1
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
@@ -27,173 +26,17 @@ from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
 from gpuagent_collector.runs.like import group_like
 from gpuagent_collector.runs.words import percent, spoken
-from gpuagent_collector.statistics.shift import matched_rejection_bound, rejection_bound
-from gpuagent_collector.statistics.tolerance import chi_squared_quantile
+from gpuagent_collector.statistics.repeats import (
+    MOST_REPEATS,
+    Spread,
+    least_deviations,
+    matched_spread,
+    pooled_spread,
+    repeats_to_differ,
+    repeats_to_equal,
+)
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_common.text import counted
-
-# Nobody plans for more.
-MOST_REPEATS = 100
-
-# Simulated experiments: the power is within 0.6 points, one standard deviation.
-_TRIALS = 4000
-
-_SEED = 20260101
-
-
-def repeats_to_differ(spread: float, effect: float, *, power: float, level: float, matched: bool = False) -> int | None:
-    """Return the repeats a side after which a ratio of 1 + effect is called different with probability `power`.
-
-    Args:
-        spread: standard deviation of the runs' logarithms; 0 where they are all equal.
-        effect: above 0.
-        power: between 0 and 1.
-        level: significance level of the test.
-        matched: whether the runs of a repeat are pairs, and `spread` is without what a pair has in common.
-
-    Returns: None where it takes more than MOST_REPEATS.
-    """
-    return _fewest(partial(power_to_differ, _in_deviations(effect, spread), level=level, matched=matched), power)
-
-
-def repeats_to_equal(spread: float, delta: float, *, power: float, level: float, matched: bool = False) -> int | None:
-    """Return the same for sides without a difference that shall be called equal to within `delta`."""
-    return _fewest(partial(power_to_equal, _in_deviations(delta, spread), level=level, matched=matched), power)
-
-
-# Repeats that can show a difference show one of so many standard errors.
-_MOST_ERRORS = 40.0
-
-
-@lru_cache(maxsize=256)
-def least_deviations(repeats: int, *, power: float, level: float, matched: bool) -> float | None:
-    """Return the least difference, in standard deviations, that so many repeats show; None: they show none."""
-    repeats = min(repeats, MOST_REPEATS)
-    low, high = 0.0, _MOST_ERRORS / sqrt(max(repeats, 1))
-    if repeats < 2 or power_to_differ(high, repeats, level=level, matched=matched) < power:
-        return None
-    while high - low > 5e-3 * high:
-        middle = (low + high) / 2
-        is_enough = power_to_differ(middle, repeats, level=level, matched=matched) >= power
-        low, high = (low, middle) if is_enough else (middle, high)
-    return high
-
-
-@lru_cache(maxsize=1024)
-def power_to_differ(shift: float, repeats: int, *, level: float, matched: bool = False) -> float:
-    """Return the share of experiments that call sides `shift` standard deviations apart different."""
-    baseline, other = _draws()[:, :, :repeats]
-    above, all_shifts = _shifts_above(baseline, other + shift, matched)
-    return float(np.mean(np.minimum(above, all_shifts - above) < _bound(repeats, level, matched)))
-
-
-@lru_cache(maxsize=1024)
-def power_to_equal(margin: float, repeats: int, *, level: float, matched: bool = False) -> float:
-    """Return the share of experiments with equal sides whose interval is within ± `margin` standard deviations."""
-    baseline, other = _draws()[:, :, :repeats]
-    above_margin, all_shifts = _shifts_above(baseline, other - margin, matched)
-    below_margin = all_shifts - _shifts_above(baseline, other + margin, matched)[0]
-    return float(np.mean(np.maximum(above_margin, below_margin) < _bound(repeats, level, matched)))
-
-
-def _bound(repeats: int, level: float, matched: bool) -> int:
-    return matched_rejection_bound(repeats, level) if matched else rejection_bound(repeats, repeats, level)
-
-
-def _in_deviations(share: float, spread: float) -> float:
-    return log1p(share) / spread if spread else inf
-
-
-def _fewest(power_of: Callable[[int], float], power: float) -> int | None:
-    """Return the fewest repeats that reach the power, which grows with them."""
-    low, high = 1, 2  # `low` is too few
-    while power_of(high) < power:
-        if high == MOST_REPEATS:
-            return None
-        low, high = high, min(2 * high, MOST_REPEATS)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power_of(middle) >= power else (middle, high)
-    return high
-
-
-@lru_cache(maxsize=1)
-def _draws() -> NDArray[np.float64]:
-    """Return standard normal values, shape (2, trials, repeats). All sizes share them, so that power grows evenly."""
-    return np.random.default_rng(_SEED).normal(size=(2, _TRIALS, MOST_REPEATS))
-
-
-def _shifts_above(
-    baseline: NDArray[np.float64], other: NDArray[np.float64], matched: bool
-) -> tuple[NDArray[np.int64], int]:
-    """Return for each experiment how many shifts are positive, and of how many: from ranks, as there are no ties."""
-    repeats = baseline.shape[1]
-    if matched:
-        differences = other - baseline
-        order = np.argsort(np.abs(differences), axis=1)
-        is_above = np.take_along_axis(differences > 0, order, axis=1)
-        above: NDArray[np.int64] = np.matmul(is_above, np.arange(1, repeats + 1))
-        return above, repeats * (repeats + 1) // 2
-    is_other = np.argsort(np.concatenate([baseline, other], axis=1), axis=1) >= repeats
-    above = np.matmul(is_other, np.arange(2 * repeats)) - repeats * (repeats - 1) // 2
-    return above, repeats * repeats
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """The spread of the runs' logarithms, so that 0.02 is about 2 %.
-
-    Attributes:
-        seen: the standard deviation, pooled over cells.
-        cautious: the upper end of its one-sided 80 % interval, as Browne (1995) advises for planning: the spread of a
-            few runs is below the true one about as often as above.
-        freedom: its degrees of freedom.
-    """
-
-    seen: float
-    cautious: float
-    freedom: int
-
-
-def matched_spread(tables: Iterable[Sequence[Sequence[float]]]) -> Spread | None:
-    """Return the spread of positive values without what their row, and what their column, has in common.
-
-    Args:
-        tables: rows are repeats, columns are cells that every repeat has.
-
-    Returns: None where no table has two rows and two columns.
-    """
-    squares, freedom = 0.0, 0
-    for rows in tables:
-        logs = [[log(value) for value in row] for row in rows]
-        columns = list(zip(*logs, strict=True))
-        whole = fmean(map(fmean, logs)) if logs else 0.0
-        squares += fsum(
-            (value - fmean(row) - fmean(column) + whole) ** 2
-            for row in logs
-            for value, column in zip(row, columns, strict=True)
-        )
-        freedom += max(len(logs) - 1, 0) * max(len(columns) - 1, 0)
-    return _spread(squares, freedom)
-
-
-def pooled_spread(cells: Iterable[Sequence[float]]) -> Spread | None:
-    """Return the spread within cells of positive values; None where no cell has two of them."""
-    squares, freedom = 0.0, 0
-    for values in cells:
-        logs = [log(value) for value in values]
-        middle = fmean(logs) if logs else 0.0
-        squares += fsum((each - middle) ** 2 for each in logs)
-        freedom += max(len(logs) - 1, 0)
-    return _spread(squares, freedom)
-
-
-def _spread(squares: float, freedom: int) -> Spread | None:
-    if not freedom:
-        return None
-    seen = sqrt(squares / freedom)
-    return Spread(seen=seen, cautious=seen * sqrt(freedom / chi_squared_quantile(0.2, freedom)), freedom=freedom)
-
+from gpuagent_common.text import counted, harmless
 
 # The probabilities with which a new experiment shall show a difference that exists.
 POWERS = (0.8, 0.9)
@@ -420,6 +263,7 @@ def render(plan: Plan) -> Answer:
             ),
             Section("How to read this", [_advice(plan)], is_detail=True),
         ],
+        next=_next(plan),
         more="the repeats for each difference, and how to read this",
         facts={
             "metric": plan.metric.name,
@@ -435,6 +279,27 @@ def render(plan: Plan) -> Answer:
         },
         csv=[needs],
     )
+
+
+_SUITE = ("-m", "gpuagent_workloads", "run")
+# More commands have no room on a line.
+_MOST_COMMANDS = 4
+
+
+def _next(plan: Plan) -> str | None:
+    """Return the command that makes the new runs of the first workload; None: it would be too long."""
+    block = plan.blocks[0]
+    repeats = [need.as_seen[0] for need in block.needs]
+    number = str(next((each for each in repeats if each and each <= _REPEATS[-1]), _REPEATS[-1]))
+    commands = list(dict.fromkeys(run.command for cell in block.block.cells for run in cell.runs))
+    if any(command[1:4] == _SUITE or not command for command in commands):
+        given = commands[0][4:] or (block.block.workload,)
+        return harmless(shlex.join(["gpuagent", "run", *given, "--repeat", number]))
+    if len(commands) == 1:
+        return harmless(shlex.join(["gpuagent", "run", "--repeat", number, "--", *commands[0]]))
+    if len(commands) > _MOST_COMMANDS:
+        return None
+    return harmless(shlex.join(["gpuagent", "bench", "--rounds", number, *map(shlex.join, commands)]))
 
 
 # The columns of the first table.

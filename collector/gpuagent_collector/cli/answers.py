@@ -107,14 +107,15 @@ def command_of(name: str, summary: str) -> click.Command:
         if "no_series" in asked:  # only a terminal draws them
             asked["no_series"] |= output_format is not OutputFormat.TABLE
         force = asked.pop("force") if entry.output else False
-        with open_sides(reader, asked) as opened:
+        with open_sides(reader, asked) as (opened, place):
             if entry.output and asked[entry.output]:
                 check_writable(asked[entry.output], force=force)
             answer = entry.call(asking(opened, show_sql=show_sql), opened.source, asked)
             if entry.is_file:
                 return 0
-            if reader.store:
-                answer = _with_store(answer, reader.store)
+            if place and not reader.store:  # of files, only some commands take several
+                answer = replace(answer, next="collector report")
+            answer = _read_from(place, answer)
             print_answer(answer, output_format)
         for note in answer.notes:
             print_error(note)
@@ -126,11 +127,11 @@ def command_of(name: str, summary: str) -> click.Command:
     )
 
 
-def _with_store(answer: "Answer", store: str) -> "Answer":
-    """Return an answer whose commands read the store that this one has read."""
+def _read_from(place: Sequence[str], answer: "Answer") -> "Answer":
+    """Return an answer whose commands read what this one has read."""
 
     def add(text: str) -> str:
-        return re.sub(r"(^|`)(collector \w+)", lambda found: f"{found[0]} --store {shlex.quote(store)}", text)
+        return re.sub(r"(^|`)collector \w+", lambda found: " ".join([found[0], *map(shlex.quote, place)]), text)
 
     caveats = [replace(caveat, remedy=add(caveat.remedy)) for caveat in answer.caveats]
     return replace(answer, next=answer.next and add(answer.next), caveats=caveats)

@@ -109,8 +109,10 @@ def _metric(_context: click.Context, _option: click.Parameter, name: str | None)
 
 
 @contextmanager
-def open_sides(reader: ReaderOptions, asked: dict[str, Any]) -> "Iterator[StreamingReader]":
+def open_sides(reader: ReaderOptions, asked: dict[str, Any]) -> "Iterator[tuple[StreamingReader, Sequence[str]]]":
     """Open what is asked: where the sides are files of stores, a copy of these, of which `asked` then has the sides.
+
+    Yields: the reader, and the words by which another command reads the same.
 
     Raises:
         MisuseError: only some of the sides are such files, one does not exist, or a store or collector is named beside
@@ -126,7 +128,7 @@ def open_sides(reader: ReaderOptions, asked: dict[str, Any]) -> "Iterator[Stream
         files, asked["path"] = [page, *files], Path("report.html")
     if not files:
         with reader.open() as opened:
-            yield opened
+            yield opened, ["--store", reader.store] if reader.store else []
         return
     if len(files) < 2 or len(files) < len(asked["values"]):
         raise MisuseError(f"{files[0]} is a store: compare it with another file, or read it by --store {files[0]}")
@@ -137,8 +139,8 @@ def open_sides(reader: ReaderOptions, asked: dict[str, Any]) -> "Iterator[Stream
     with join_stores(files) as (joined, by, sides):
         is_by_file = asked["by"] == "platform"
         asked |= {"by": by, "values": tuple(sides)} if is_by_file else {"values": ()}
-        click.echo(f"reading {joined.source}; a command that is named below takes them too", err=True)
-        yield joined
+        click.echo(f"reading {joined.source}", err=True)
+        yield joined, [str(file) for file in files]
 
 
 def _is_store(file: Path) -> bool:

@@ -17,7 +17,7 @@ from gpuagent_collector.compare.answer import (
 )
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Row, count
-from gpuagent_collector.compare.parts import because_table, draw_bars
+from gpuagent_collector.compare.parts import because_table, with_bars
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
 from gpuagent_collector.compare.regression import Outcome, check_regressions, write_junit
 from gpuagent_collector.compare.tables import (
@@ -173,8 +173,7 @@ def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
     sides = name_sides(layout.sides, layout.facet)
     if layout.is_compared:
         verdicts = replace(verdict_table(comparison), most=_MOST_VERDICTS)
-        bars = [draw_bars(because) for because in comparison.reasons[:1] if because.lead]
-        parts = [verdicts, *filter(None, bars), verdict_legend(comparison)]
+        parts = [verdicts, *with_bars(next(iter(comparison.reasons), None), verdict_legend(comparison))]
         return f"Comparison by {layout.facet.spoken}: {sides}", parts
     heading = f"Values of {sides}" if len(layout.sides) == 1 else f"Values by {layout.facet.spoken}: {sides}"
     return heading, [overview_table(comparison)]

@@ -1,10 +1,11 @@
 """The parts of a difference as a table, a waterfall, and bars in a terminal."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from gpuagent_collector.compare.because import Because, Part, write_signed
+from gpuagent_collector.present.answer import Legend
 from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.human import Notation, notation
 from gpuagent_collector.present.shortening import shorten
@@ -76,6 +77,14 @@ _LEAST_SHARE = 0.02
 _MOST_CHARACTERS = 24
 
 
+def with_bars(because: Because | None, legend: Legend) -> list[Chart | Legend]:
+    """Return a legend below bars of a difference; without bars where no part is shown to be its cause."""
+    bars = draw_bars(because) if because and because.lead else None
+    if bars is None:
+        return [legend]
+    return [replace(bars, below=[*bars.below, *filter(None, [legend.line]), ""]), Legend("", legend.text)]
+
+
 def draw_bars(because: Because) -> Chart | None:
     """Return both sides as bars of one scale, whose parts add up; None: the parts are factors, which do not."""
     if any(part.unit != because.unit for part in because.parts):
@@ -101,7 +110,7 @@ def draw_bars(because: Because) -> Chart | None:
             drawn.append(f"{name:<{before}} {bar} {total}")
         return drawn
 
-    return Chart(draw=draw, below=["   ".join(key), ""])
+    return Chart(draw=draw, below=["   ".join(key)])
 
 
 def _draw_bar(lengths: Sequence[float], marked: int) -> str:

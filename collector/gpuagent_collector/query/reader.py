@@ -3,7 +3,8 @@
 import os
 import socket
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -119,17 +120,34 @@ def find_holder(error: StoreIsHeldError) -> str | None:
         if error.holder is None:
             return None
         process = psutil.Process(error.holder)
+        words = [Path(word).name for word in process.cmdline()]
         # Root sees the ports of others too, and would give them its token.
-        if process.uids().real != os.geteuid() or "serve" not in process.cmdline():
+        if process.uids().real != os.geteuid() or ("collector", "serve") not in pairwise(words):
             return None
         every = psutil.net_connections("tcp")
         found = [each.laddr for each in every if each.pid == error.holder and each.laddr and not each.raddr]
     except (psutil.Error, OSError):
         return None
-    if len(found) != 1:  # with pages or metrics there are two, and nobody knows which is which
-        return None
-    host = found[0].ip.removeprefix("::ffff:")
-    return str(Address(host="127.0.0.1" if host in _EVERYWHERE else host, port=found[0].port))
+    places = [_reachable(each.ip.removeprefix("::ffff:"), each.port) for each in found]
+    if len(places) > 1:  # another port has the pages and metrics
+        places = [place for place in places if _speaks_grpc(place)]
+    return str(places[0]) if len(places) == 1 else None
+
+
+def _reachable(host: str, port: int) -> Address:
+    return Address(host="127.0.0.1" if host in _EVERYWHERE else host, port=port)
+
+
+# A client's first words in HTTP/2, and the kind of frame with which a server answers them.
+_PREFACE, _SETTINGS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", 4
+
+
+def _speaks_grpc(place: Address) -> bool:
+    """Return whether a server speaks HTTP/2 without TLS, as gRPC does and pages do not."""
+    with suppress(OSError), socket.create_connection((place.host, place.port), timeout=1.0) as connection:
+        connection.sendall(_PREFACE)
+        return connection.recv(4)[3:] == bytes([_SETTINGS])
+    return False
 
 
 def find_collector(address: str | None) -> str | None:

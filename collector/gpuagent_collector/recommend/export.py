@@ -9,7 +9,7 @@ from gpuagent_collector.compare import comparison
 from gpuagent_collector.compare import export as comparing
 from gpuagent_collector.compare.because import say
 from gpuagent_collector.compare.comparison import compare
-from gpuagent_collector.compare.parts import because_table, draw_bars
+from gpuagent_collector.compare.parts import because_table, with_bars
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound, Limit
 from gpuagent_collector.present.answer import Answer, Legend, Part, Section
@@ -201,13 +201,14 @@ def render(recommendation: Recommendation) -> Answer:
     layout, first = recommendation.layout, recommendation.rankings[0]
     bounds = Section("Bottlenecks", [part for pair in recommendation.reasoned for part in _bounds(*pair, layout)])
     causes = [because_table(because) for because in recommendation.because if because]
-    lead = recommendation.because[0]
-    bars = draw_bars(lead) if lead and lead.lead else None
     return Answer(
         heading=f"Where to run {recommendation.request.workload}, by {layout.facet.name}",
         text=answer(recommendation),
         short=answer(recommendation, most=1),
-        parts=[_standings(first, layout.facet), *filter(None, [bars]), _legend(first, recommendation)],
+        parts=[
+            _standings(first, layout.facet),
+            *with_bars(recommendation.because[0], _legend(first, recommendation)),
+        ],
         sections=[
             *(
                 Section(tell_apart(ranking.block, layout.blocks), [_standings(ranking, layout.facet)], is_detail=True)
@@ -218,7 +219,7 @@ def render(recommendation: Recommendation) -> Answer:
         ],
         caveats=recommendation.caveats,
         next=_next(recommendation),
-        more="what bounds each side and how to read this",
+        more="what bounds each side",
         facts={
             "workload": recommendation.request.workload,
             "by": layout.facet.name,

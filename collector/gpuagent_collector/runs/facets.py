@@ -50,6 +50,9 @@ class Facet:
 
     def name_side(self, side: str) -> str:
         """Return a value as people read it: a bare one has its option, such as --batch-size 32."""
+        values = side.split(JOINT)
+        if len(values) == len(self.joined):
+            return JOINT.join(part.name_side(value) for part, value in zip(self.joined, values, strict=True))
         return f"{self.option} {side}" if self.option else side
 
     def where(self, side: str) -> str:

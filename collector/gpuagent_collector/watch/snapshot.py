@@ -11,6 +11,7 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.present import PRESENT_SQL
 from gpuagent_collector.times import utc_now
 from gpuagent_common.clocks import is_clock_wrong
+from gpuagent_common.naming import WARM_UP
 from gpuagent_common.quantities import QUANTITIES
 
 # The clock of the process that holds the store: the client's may differ.
@@ -114,7 +115,8 @@ WITH every AS MATERIALIZED (
     WHERE metric = 'throughput' AND run_id IN (SELECT run_id FROM shown) GROUP BY run_id
 )
 SELECT
-    run_id, workload, shown.platform, hostname, node_uuid, interference, repeat, status, exit_code, reason, phase,
+    run_id, workload, shown.platform, hostname, node_uuid, interference, repeat, exit_code, reason, phase,
+    CASE WHEN status = 'succeeded' AND ends_with(experiment, '{WARM_UP}') THEN 'warm-up' ELSE status END AS status,
     epoch(coalesce(shown.ended_at, {_NODE_NOW}) - shown.started_at) AS elapsed_seconds,
     epoch({_NODE_NOW} - shown.ended_at) AS ended_age_seconds,
     CASE WHEN shown.ended_at IS NULL THEN live_rate ELSE throughput END AS items_per_second,

@@ -3,10 +3,14 @@
 import json
 import re
 import shlex
+import shutil
+from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 
 import pytest
 
+from tests.integration.compare.filled import FILLS, Fill
 from tests.integration.recommend.scenes import PRICES
 from tests.support.commands import Collector
 from tests.support.goldens import GOLDENS, assert_golden
@@ -60,12 +64,14 @@ _LONG_NUMBER = re.compile(r"-?\d+\.\d{9,}(?:e[+-]?\d+)?|-?\d\.\d+e-\d+")
 
 @pytest.mark.parametrize(("name", "form"), CASES)
 def test_an_answer_is_as_it_was_reviewed(
-    call: Collector, name: str, form: str, monkeypatch: pytest.MonkeyPatch
+    call: Collector, filled: Callable[[Fill], Path], name: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(PRICES.parent)  # no answer names the folder of this checkout
     output_format, columns = FORMS[form]
     command, *arguments = shlex.split(ANSWERS[name])
-    code, out, _ = call(command, *arguments, "--format", output_format, columns=columns)
+    store = filled(FILLS[command])
+    shutil.copy(PRICES, store.parent)
+    monkeypatch.chdir(store.parent)  # answers name their store, and no other folder
+    code, out, _ = call(command, *arguments, "--format", output_format, columns=columns, store=Path(store.name))
     assert code == 0
     text = _LONG_NUMBER.sub(_rounded, out)
     if form == "json":
@@ -98,7 +104,7 @@ def _folded(value: object, indent: str = "") -> str:
     return "\n".join([text[0], *lines, indent + text[-1]])
 
 
-FIRST_SCREENS = ("compare", "plan", "recommend", "recommend-prices", "peers", "outliers", "history")
+FIRST_SCREENS = [name for name in ANSWERS if name not in ("compare-all", "profile", "roofline")]
 
 
 @pytest.mark.parametrize("name", FIRST_SCREENS)

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.answers.plan import MOST_REPEATS, Question, plan_repeats
+from gpuagent_collector.answers.plan import Question, plan_repeats
 from gpuagent_collector.answers.plan import answer as answer_plan
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.statistics.repeats import MOST_REPEATS
 from gpuagent_collector.statistics.verdicts import Verdict
 from tests.integration.compare.comparing import codes, compared
 from tests.integration.compare.synthetic import Node, SyntheticStore

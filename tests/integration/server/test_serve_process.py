@@ -179,6 +179,14 @@ def test_what_cannot_be_served_is_told_in_one_line(node: Node, options: list[str
     assert not list(node.folder.glob("**/runs.duckdb*"))
 
 
+def test_a_store_is_read_through_a_collector_that_serves_pages_too(node: Node) -> None:
+    node.serve(options=["--http", "127.0.0.1:0"])
+    address = node.environment.pop("GPUAGENT_COLLECTOR")
+    read = node.run("collector", "query", "sql", "SELECT 42 AS answer", "--store", str(node.store), "--format", "csv")
+    assert "42" in read.stdout
+    assert address in read.stderr
+
+
 def test_the_port_of_a_killed_collector_is_free_at_once(node: Node) -> None:
     collector = node.serve()
     asyncio.run(Spool().deliver(node, 1))

@@ -2,6 +2,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -118,19 +119,36 @@ with socket.create_server(("127.0.0.1", 0)) as server:
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-@pytest.mark.parametrize("user", [0, 65_533])
-def test_only_a_process_of_this_user_is_asked_for_the_store_that_it_has_open(user: int) -> None:
-    """It is sent the token, which another user could collect with a file of their own that they hold."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _LISTEN, "serve", str(user)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
+def find_holder_of(*words: str | Path) -> tuple[str | None, str]:
+    """Return the address that is found of such a process, and the one at which it listens."""
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
-        port = process.stdout.readline().strip()
+        place = f"127.0.0.1:{process.stdout.readline().strip()}"
         error = StoreIsHeldError("held")
         error.holder = process.pid
-        assert find_holder(error) == (f"127.0.0.1:{port}" if user == 0 else None)
+        found = find_holder(error)
         process.communicate("\n")
+    return found, place
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("user", [0, 65_533])
+def test_only_a_process_of_this_user_is_asked_for_the_store_that_it_has_open(user: int, program: Path) -> None:
+    """It is sent the token, which another user could collect with a file of their own that they hold."""
+    found, place = find_holder_of(sys.executable, program, "serve", str(user))
+    assert found == (place if user == 0 else None)
+
+
+def test_a_program_of_ones_own_that_has_a_store_open_is_not_asked_for_it(program: Path) -> None:
+    other = program.rename(program.with_name("train.py"))
+    assert find_holder_of(sys.executable, other, "serve", str(os.geteuid()))[0] is None
+
+
+@pytest.fixture
+def program() -> Iterator[Path]:
+    """A program of the name of ours, which every user can read."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "collector"
+        path.write_text(_LISTEN)
+        path.parent.chmod(0o755)
+        yield path

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2, norm, wilcoxon
 
-from gpuagent_collector.answers.plan import (
+from gpuagent_collector.statistics.repeats import (
     MOST_REPEATS,
     Spread,
     least_deviations,

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom, mannwhitneyu, norm
 
-from gpuagent_collector.answers.plan import repeats_to_differ, repeats_to_equal
+from gpuagent_collector.statistics.repeats import repeats_to_differ, repeats_to_equal
 from gpuagent_collector.statistics.shift import Sides, estimate_shift, matched_rejection_bound, rejection_bound
 from gpuagent_collector.statistics.summaries import geometric_mean
 from gpuagent_collector.statistics.verdicts import Verdict, judge

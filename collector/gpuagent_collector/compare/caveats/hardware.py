@@ -86,7 +86,7 @@ def different_specs(evidence: Evidence) -> Iterator[Caveat]:
     if titles:
         yield Caveat(
             code="different_specs",
-            text=f"hardware or software differs between the sides: {', '.join(titles)}",
+            text=f"the sides differ in {', '.join(titles)}",
             remedy=f"none of these is shown to be the cause{_separation(evidence)}",
         )
 

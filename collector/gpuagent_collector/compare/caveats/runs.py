@@ -235,8 +235,9 @@ def one_node(evidence: Evidence) -> Iterator[Caveat]:
             return
         text = f"all runs are from one node ({next(iter(nodes[single[0]]))}): they say nothing about other nodes"
     else:
-        text = f"one node only for {', '.join(single)}: the difference may be this node's and not the side's"
-    yield Caveat(code="one_node", text=text, remedy="repeat on other nodes of the same kind")
+        whose = "each side" if len(single) == len(nodes) else ", ".join(single)
+        text = f"one node for {whose}: the difference may be the node's"
+    yield Caveat(code="one_node", text=text, remedy="repeat on other nodes")
 
 
 def few_nodes(evidence: Evidence) -> Iterator[Caveat]:
