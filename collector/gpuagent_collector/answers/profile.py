@@ -352,7 +352,8 @@ def answer_profile(ask: Ask, *, top: int, **asked: Any) -> Answer:
 def render(study: Study, *, top: int) -> Answer:
     """Return the answer; CSV has a line for each operation. A terminal shows at most `top` of them in each table."""
     names = [side.name if len(study.sides) > 1 else side.run.run_id for side in study.sides]
-    sides, sections, tables, facts = Table(_SIDES, study.sides), [], [], {}
+    sides, sections, facts = Table(_SIDES, study.sides), [], {}
+    tables: list[Table] = []
     if study.differing:
         columns = [Column(None, "", "title", left=True)]
         columns += [Column(None, side.name, f"values.{at}", left=True) for at, side in enumerate(study.sides)]

@@ -173,7 +173,7 @@ def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
     sides = name_sides(layout.sides, layout.facet)
     if layout.is_compared:
         verdicts = replace(verdict_table(comparison), most=_MOST_VERDICTS)
-        parts = [verdicts, *with_bars(next(iter(comparison.reasons), None), verdict_legend(comparison))]
+        parts: list[Part] = [verdicts, *with_bars(next(iter(comparison.reasons), None), verdict_legend(comparison))]
         return f"Comparison by {layout.facet.spoken}: {sides}", parts
     heading = f"Values of {sides}" if len(layout.sides) == 1 else f"Values by {layout.facet.spoken}: {sides}"
     return heading, [overview_table(comparison)]

@@ -169,9 +169,9 @@ def why(reasons: Sequence[Reasons], facet: Facet) -> list[str]:
     """Return the bottleneck of a workload on each side, and the sides where none is shown, in one sentence."""
     shown = [f"{_join_words([*map(_bound, one.shown)], 'and')} {facet.where(one.side)}" for one in reasons if one.shown]
     silent = [facet.name_side(one.side) for one in reasons if not one.shown]
-    unknown = f"could not be determined {facet.preposition} {_join_words(silent, 'or')}" if silent else ""
     if not shown:
-        return [f"The bottleneck {unknown}."]
+        return ["The bottleneck could not be determined."]
+    unknown = f"could not be determined {facet.preposition} {_join_words(silent, 'or')}" if silent else ""
     return [f"The bottleneck is {_join_words(shown, 'and')}{f'; it {unknown}' if silent else ''}."]
 
 
@@ -308,7 +308,8 @@ def _bounds(ranking: Ranking, reasons: Sequence[Reasons], layout: Layout) -> Ite
 def _standings(ranking: Ranking, facet: Facet) -> Table:
     columns = [
         Column(None, "", lambda one: f"{one.place}{f' {_MARK}' if one.is_efficient else ''}", left=True),
-        Column(None, "side", lambda one: f"{facet.name_side(one.side)} (n {one.runs})", left=True),
+        Column(None, "side", lambda one: one.side if facet.joined else facet.name_side(one.side), left=True),
+        Column(None, "runs", "runs"),
     ]
     columns += [Column(None, one.name, f"medians.{one.name}", unit=one.unit) for one in ranking.criteria]
     columns += [

@@ -1,5 +1,6 @@
 """The list of runs: its statement and its columns, for the terminal and the pages."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -98,7 +99,7 @@ def run_columns(rows: Sequence[Mapping[str, Any]]) -> list[ListColumn]:
         ListColumn(title="started", show=lambda row: row["started_at"] and ago(row["started_at"], now), rank=3),
         ListColumn(title="took", show=_took, rank=2, right=True),
         *where_any("throughput", _throughput, 5),
-        *where_any("differs in", lambda row: settings[row["run_id"]], 4),
+        *where_any(_named_options(rows, settings) or "differs in", lambda row: settings[row["run_id"]], 4),
         *where_any("why", lambda row: _shortened(row["reason"]), 6),
         *where_any("others used", _disturbed, 7),
         *where_any("left behind", _left_behind, 4),
@@ -127,6 +128,15 @@ def _commands_apart(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
             fitting = (text if len(text) <= _MOST_CHARACTERS else without_options(text) for text in short)
             texts |= zip(of_one, fitting, strict=True)
     return texts
+
+
+def _named_options(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, str]) -> str:
+    """Return the options whose values alone have room in the column, of the one program that is listed; '' for none."""
+    commands = {tuple(map(str, read_words(row["command"]))) for row in rows}
+    if len({row["workload"] for row in rows}) > 1 or not all(text.startswith("…") for text in settings.values()):
+        return ""
+    found = {" ".join(re.findall(r"(?:^| )(-\S+)", name)) for name in name_commands(sorted(commands)).values()}
+    return found.pop() if len(found) == 1 else ""
 
 
 def _labels(row: Mapping[str, Any]) -> dict[str, Any]:
