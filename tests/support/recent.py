@@ -45,9 +45,10 @@ class Site:
         device_id = key(f"{hostname}{index}")
         self.add("gpu_samples", seconds, session_id=node_id, node_id=node_id, device_id=device_id, **values)
 
-    def run(self, run_id: str, node_id: int, *states: tuple[float, str], workload: str = "mnist") -> None:
+    def run(self, run_id: str, node_id: int, *states: tuple[float, str], workload: str = "mnist", **more: str) -> None:
         at = {"session_id": node_id, "node_id": node_id, "run_id": run_id}
-        self.add("run_requests", states[0][0] - 1, **at, workload=workload, environment="bare", interference="none")
+        known = {"workload": workload, "environment": "bare", "interference": "none", **more}
+        self.add("run_requests", states[0][0] - 1, **at, **known)
         for seconds, status in states:
             self.add("run_states", seconds, **at, status=status)
 

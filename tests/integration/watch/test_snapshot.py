@@ -101,6 +101,11 @@ def test_runs_under_way_come_first_then_those_that_ended_within_the_hour(site: S
     assert [run.elapsed_seconds for run in runs] == [9000, None, 100]
 
 
+def test_a_warm_up_is_no_run_that_succeeded(site: Site) -> None:
+    site.run("first", site.node("alder"), (-900, "running"), (-800, "succeeded"), experiment="train-warm-up")
+    assert [run.status for run in snapshot(site).runs] == ["warm-up"]
+
+
 def test_a_runs_phase_and_rate_are_those_of_now_summed_over_ranks(site: Site) -> None:
     node_id = site.node("alder")
     site.run("open", node_id, (-9000, "running"))

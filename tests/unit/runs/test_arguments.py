@@ -12,6 +12,8 @@ from gpuagent_collector.runs.arguments import (
     name_commands,
     write_argument,
 )
+from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.runs.words import write_command
 
 TRAIN = "python train.py --learning-rate 0.001 --optimizer adamw --weight-decay 0.01 --batch-size"
 
@@ -108,3 +110,25 @@ def test_a_long_value_is_written_with_the_part_in_which_it_differs() -> None:
     assert "left" in left
     assert "right" in right
     assert len(text) < 100
+
+
+def test_each_value_of_a_combination_has_its_option() -> None:
+    facet = find_facet("argument:--optimizer,argument:--batch-size")
+    assert facet.name_side("adam · 32") == "--optimizer adam · --batch-size 32"
+    assert find_facet("platform,environment").name_side("gke · docker") == "gke · docker"
+
+
+def test_a_command_has_the_options_that_have_a_value_and_sides_that_are_no_options() -> None:
+    options = {"--by": None, "--where": "a = 'b'", "--unpaired": ""}
+    written = write_command("compare", options, sides=["--lr 1", "--lr 2"])
+    assert shlex.split(written) == [
+        "collector",
+        "compare",
+        "--where",
+        "a = 'b'",
+        "--unpaired",
+        "--",
+        "--lr 1",
+        "--lr 2",
+    ]
+    assert write_command("plan", {}, "mnist") == "collector plan mnist"
