@@ -374,7 +374,7 @@ def _names(every: Sequence[Series]) -> Iterator[str]:
         settings.append({**_settings(series), "command": commands[series.command], "circumstances": ", ".join(apart)})
     for number, own in enumerate(settings):
         chosen = distinguishing(own, [*settings[:number], *settings[number + 1 :]])
-        yield " ".join(str(text) for text in chosen.values() if text) or own["workload"]
+        yield " ".join(str(text) for text in chosen.values() if text).removesuffix(":") or own["workload"]
 
 
 def _notes(series: Series) -> Iterator[str]:
