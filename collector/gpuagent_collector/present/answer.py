@@ -44,7 +44,7 @@ class Verbatim:
 
 @dataclass(frozen=True, slots=True)
 class Legend:
-    """What the first screen has in a line, or not at all, and what is elsewhere in its place."""
+    """A line of the first screen, or nothing there, and that which is elsewhere in its place."""
 
     line: str
     text: str | Table | Chart
