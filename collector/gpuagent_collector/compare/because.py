@@ -8,7 +8,6 @@ medians. Nothing is guessed: without the figures of a split there is none.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import compress
 
 import numpy as np
