@@ -35,6 +35,7 @@ from gpuagent.sampling.sampler import Health, Sampler
 from gpuagent.service import AgentServicer, find_socket, serve, write_node
 from gpuagent.sources import open_sources
 from gpuagent.sources.nvml import NvmlGpu
+from gpuagent.sources.owners import Owners
 from gpuagent.sources.source import Lane, SourceContext, Value
 from gpuagent.sources.support.nvml_api import OpenNvml, open_nvml
 from gpuagent_proto.v1.agent_service_pb2 import StatusResponse
@@ -164,8 +165,15 @@ class Agent:
         self._samplers = self._open_samplers()
 
     def _open_samplers(self) -> list[Sampler]:
-        context = SourceContext(open_nvml=self._open_nvml, runs=self.runner)
+        context = SourceContext(
+            open_nvml=self._open_nvml,
+            runs=self.runner,
+            owners=self.config.owners,
+            # An agent within a job is one of several on its node, each with a job of its own.
+            only_job=os.environ.get("SLURM_JOB_ID"),
+        )
         opened, unavailable = open_sources(context)
+        self._owners = next((source for source in opened if isinstance(source, Owners)), None)
         for name, reason in unavailable:
             _LOG.info("source %s does not work here: %s", name, reason)
             if name == NvmlGpu.name and reason.is_fault:
@@ -314,6 +322,9 @@ class Agent:
 
     def _say_goodbye(self) -> None:
         """Record the end of the session, after all its samples; a broken agent, like a killed one, records none."""
+        if self._owners is not None:
+            for row in self._owners.last_states(self._clock.now()):
+                self._buffer.add_record("owners", row)
         if not self.failure:
             self._buffer.add_record("session_ends", {"time": self._clock.now().unix_nano})
 

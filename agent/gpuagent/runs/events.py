@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from gpuagent.environments.support.common import read_run_file
-from gpuagent.runs.output import redact_text
+from gpuagent.redaction import redact_text
 from gpuagent.runs.printed import PRINTED_FILE
 from gpuagent.runs.steps import RunSteps
 from gpuagent.sampling.rows import Row

@@ -18,8 +18,8 @@ import psutil
 
 from gpuagent.environments import ClientError, Ending, Job, Launch, ask_client
 from gpuagent.environments.support.common import read_run_file
+from gpuagent.redaction import redact_text
 from gpuagent.runs.events import EventTailer
-from gpuagent.runs.output import redact_text
 from gpuagent.runs.planning import PlannedRun
 from gpuagent.runs.printed import PrintedSteps
 from gpuagent.runs.processes import SupervisedProcess

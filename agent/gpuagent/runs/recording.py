@@ -7,9 +7,10 @@ from dataclasses import asdict
 from gpuagent.clock import Clock
 from gpuagent.environments import Image
 from gpuagent.images.records import ImageRecords
+from gpuagent.redaction import redact_arguments, redact_text
 from gpuagent.runs.events import Digest
 from gpuagent.runs.execution import Execution, Outcome
-from gpuagent.runs.output import STREAMS, read_piece, redact_arguments, redact_text
+from gpuagent.runs.output import STREAMS, read_piece
 from gpuagent.runs.planning import PlannedRun
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent.sources.source import Value

@@ -11,6 +11,7 @@ from gpuagent.sources.host_energy import HostEnergy
 from gpuagent.sources.nvml import NvmlEnergy, NvmlEvents, NvmlGpu, NvmlHealth, NvmlPower
 from gpuagent.sources.nvml_gpm import NvmlGpm
 from gpuagent.sources.nvml_processes import NvmlProcesses
+from gpuagent.sources.owners import Owners
 from gpuagent.sources.process_pss import ProcessPss
 from gpuagent.sources.process_tree import ProcessTree
 from gpuagent.sources.source import Source, SourceContext
@@ -48,6 +49,7 @@ SOURCES: tuple[SourceType, ...] = (
     NvmlProcesses,
     NvmlHealth,
     NvmlEvents,
+    Owners,
 )
 
 

@@ -308,9 +308,14 @@ class NvmlEnergy(GpuSource):
     # One call takes 3 to 4 ms of CPU time on an H200: every 10 s that is 0.04 % of a core for each GPU.
     max_rate_hz = 0.1
 
+    def __init__(self, context: SourceContext) -> None:
+        super().__init__(context)
+        self._holders = context.holders
+
     def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
-        millijoules = nvml.ask("nvmlDeviceGetTotalEnergyConsumption", uuid)
-        return device_rows(uuid, {"energy_joules": millijoules / 1000})
+        joules = nvml.ask("nvmlDeviceGetTotalEnergyConsumption", uuid) / 1000
+        self._holders.energy_joules[uuid] = joules
+        return device_rows(uuid, {"energy_joules": joules})
 
 
 # nvmlPageRetirementCause_t: after several single bit errors, after a double bit error.

@@ -48,6 +48,7 @@ class NvmlProcesses(GpuSource):
     def __init__(self, context: SourceContext) -> None:
         super().__init__(context)
         self._activity = context.activity
+        self._shared = context.holders
         self._pace = SparingPace(context.activity, _IDLE_NANO)
         self._run_processes = RunProcesses(context)
         self._proc = context.proc
@@ -69,6 +70,7 @@ class NvmlProcesses(GpuSource):
         holders = {find(one["pid"], run_of): one["usedGpuMemory"] for one in listed}
         if sees_all:
             yield from device_rows(uuid, {"process_count": len(holders)})
+        shares: dict[int, float | None] = {}
         for holder, memory_bytes in holders.items():
             # Where the number may be another namespace's, the process in /proc may be another one.
             place = place_of(self._proc, holder.pid) if sees_all else Place()
@@ -84,7 +86,10 @@ class NvmlProcesses(GpuSource):
                 "utilization_percent": busy.sm_percent if busy else None,
                 "memory_utilization_percent": busy.memory_percent if busy else None,
             }
+            shares[holder.pid] = busy.sm_percent if busy else None
             yield Reading(table="gpu_process_samples", key=f"{uuid}/{holder.pid}", values=values)
+        memory = {holder.pid: memory_bytes or None for holder, memory_bytes in holders.items()}
+        self._shared.note_processes(uuid, memory, shares if reported is not None else None)
 
     def close(self) -> None:
         """End the session with NVML, and stop looking for processes."""

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from gpuagent.clock import Instant
 from gpuagent.sources.support.activity import Activity
+from gpuagent.sources.support.gpu_holders import GpuHolders
 from gpuagent.sources.support.nvml_api import OpenNvml, open_nvml
 
 # A cell of a sample. None is absent, which differs from 0.
@@ -108,6 +109,11 @@ class SourceContext:
     runs: ActiveRuns = field(default_factory=NoRuns)
     # The signs of work on GPUs, shared by the sources that ask them.
     activity: Activity = field(default_factory=Activity)
+    # The processes on GPUs, shared by the sources of one lane.
+    holders: GpuHolders = field(default_factory=GpuHolders)
+    # What is recorded of the owners of work: full, ids or off; and the only Slurm job that counts, None: everything.
+    owners: str = "full"
+    only_job: str | None = None
 
 
 class Source(Protocol):

@@ -1,0 +1,288 @@
+"""The owners of work on this node: Slurm jobs, pods, containers, units of systemd and users, whoever launched them.
+
+`sacct -j ID --format=TotalCPU,MaxRSS` shows the same of a Slurm job, `systemd-cgtop` of a group.
+"""
+
+import json
+import os
+import pwd
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from gpuagent.clock import Instant
+from gpuagent.errors import SourceUnavailableError
+from gpuagent.redaction import redact_arguments, redact_text
+from gpuagent.sources.source import Lane, Reading, SourceContext, Value
+from gpuagent.sources.support.cgroups import parse_mounts
+from gpuagent.sources.support.files import open_needed, read_text
+from gpuagent.sources.support.gpu_holders import Held
+from gpuagent.sources.support.nvml_api import NvmlError
+from gpuagent.sources.support.owner import Groups, Owner, OwnerFacts, without_names
+from gpuagent.sources.support.processes import read_process_file
+from gpuagent.sources.support.units import Unit, held_gpus, parse_environment, parse_unit, slurm_job
+from gpuagent_common.keys import key
+
+# Between two samples of an owner.
+SAMPLE_SECONDS = 5.0
+
+# The state of a running owner is recorded when it has doubled its age, and once an hour.
+_FIRST_STATE_SECONDS, _LAST_STATE_SECONDS = 60.0, 3600.0
+
+# What is no job and has no GPU is reported from so much CPU time in so much time on.
+FLOOR_CPU_SECONDS, FLOOR_SECONDS = 10.0, 60.0
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+# Of each owner's processes: reading those of more takes too long for once a second.
+_FEW_PROCESSES = 16
+_MOST_OWNERS = 1000
+_MOST_WORDS, _MOST_CHARACTERS = 20, 300
+_LOGS = Path("/var/log/pods")
+
+
+class Owners:
+    """Who works on this node since when, with how much CPU time, memory and GPU, and what is allocated to them."""
+
+    name = "owners"
+    lane = Lane.SLOW
+    # Each second it looks for processes that begin and end, and every 5 s at their use.
+    max_rate_hz = 1.0
+
+    def __init__(self, context: SourceContext) -> None:
+        if context.owners == "off":
+            raise SourceUnavailableError("it is switched off", "start the agent with --owners full")
+        open_needed(context.proc / "self/stat").close()
+        self._proc = context.proc
+        self._has_names = context.owners == "full"
+        self._only_job = context.only_job
+        self._holders = context.holders
+        self._mounts = parse_mounts(read_text(context.proc / "self/mountinfo") or "")
+        self._boot = (read_text(context.proc / "sys/kernel/random/boot_id") or "").strip()
+        total_kib = (read_text(context.proc / "meminfo") or "").partition("MemTotal:")[2].split(" kB")[0].strip()
+        self._memory_bytes = int(total_kib) * 1024 if total_kib.isdecimal() else None
+        self._uuids = _list_gpus(context)
+        # Of each process its owner, or that it has none worth a look; young ones are looked at twice, since a process
+        # is moved into its group, and becomes its program, after it has begun.
+        self._owner_of: dict[int, Owner | None] = {}
+        self._young: set[int] = set()
+        self._owners: dict[Unit, Owner] = {}
+        self._next_sample_seconds = 0.0
+
+    def read(self, now: Instant) -> Iterable[Reading]:
+        """Yield the samples of all owners every 5 s, and their states when they are found, change much and end."""
+        seconds = now.monotonic_seconds
+        ended = self._scan(now)
+        is_due = seconds >= self._next_sample_seconds
+        on_gpus = self._find_on_gpus()
+        if is_due:
+            self._next_sample_seconds = seconds + SAMPLE_SECONDS - 0.5
+        for owner in list(self._owners.values()):
+            self._follow(owner, seconds, on_gpus.get(owner.owner_id, {}), is_due=is_due)
+            if not owner.is_reported:
+                continue
+            if is_due:
+                yield from _readings("owner_samples", owner.samples())
+            if seconds >= owner.next_state_seconds:
+                age = seconds - owner.seen_seconds
+                owner.next_state_seconds = seconds + min(max(age, _FIRST_STATE_SECONDS), _LAST_STATE_SECONDS)
+                yield from _readings("owners", owner.states(seconds, None))
+        for owner in ended:
+            if owner.is_reported:
+                yield from _readings("owners", owner.states(seconds, now.unix_nano))
+
+    def last_states(self, now: Instant) -> Iterator[Mapping[str, Value]]:
+        """Yield the rows of `owners` for an agent that stops."""
+        for owner in self._owners.values():
+            if owner.is_reported:
+                for _, values in owner.states(now.monotonic_seconds, None):
+                    yield {"time": now.unix_nano, **values}
+
+    def close(self) -> None:
+        """Do nothing: it holds no file open."""
+
+    def _scan(self, now: Instant) -> list[Owner]:
+        """Assign new processes to their owners; return the owners that have none left."""
+        alive = {int(name) for name in os.listdir(self._proc) if name.isdecimal()}  # noqa: PTH208 - a third of the time
+        gone = self._owner_of.keys() - alive
+        for pid in gone:
+            if owner := self._owner_of.pop(pid):
+                owner.pids.discard(pid)
+        new = alive - self._owner_of.keys()
+        for pid in (self._young & alive) | new:
+            before, owner = self._owner_of.get(pid), self._find_owner(pid, now)
+            if before is not None and before is not owner:
+                before.pids.discard(pid)
+            self._owner_of[pid] = owner
+            if owner is not None:
+                owner.pids.add(pid)
+                self._describe(owner, pid)
+        self._young = new
+        ended = [owner for owner in self._owners.values() if not owner.pids]
+        for owner in ended:
+            del self._owners[owner.unit]
+        return ended
+
+    def _find_owner(self, pid: int, now: Instant) -> Owner | None:
+        text = read_process_file(self._proc, pid, "cgroup")
+        if text is None:
+            return None
+        unit = parse_unit(text)
+        variables: Mapping[str, str] = {}
+        if unit is None or unit.kind in ("session", "unit", "user"):
+            variables = parse_environment(read_process_file(self._proc, pid, "environ") or "")
+            job = variables.get("SLURM_JOB_ID")
+            # Kernel threads have neither a unit nor a command line.
+            if unit is None and not job and not read_process_file(self._proc, pid, "cmdline"):
+                return None
+            unit = Unit("slurm", job) if job else unit or Unit("user", str(_uid_of(self._proc, pid)))
+        if self._only_job and unit[:2] != ("slurm", self._only_job):
+            return None
+        if unit not in self._owners and len(self._owners) < _MOST_OWNERS:
+            self._owners[unit] = self._make(unit, text, pid, now, restarts=variables.get("SLURM_RESTART_COUNT", "0"))
+        return self._owners.get(unit)
+
+    def _make(self, unit: Unit, text: str, pid: int, now: Instant, *, restarts: str) -> Owner:
+        groups = Groups.find(text, unit.group, self._mounts)
+        place, job = self._find_pod(unit.name) if unit.kind == "pod" else (None, unit.name)
+        # Requeued jobs and restarted units are others; an agent that restarts finds the same.
+        incarnation = groups.inode if groups else restarts
+        return Owner(
+            unit=unit,
+            owner_id=key(f"{self._boot}/{unit.kind}/{unit.name}/{incarnation}"),
+            facts=OwnerFacts(job=job, number=unit.name if unit.kind == "slurm" else None, place=place),
+            started_unix_nano=min(now.unix_nano, self._began_at(pid, now)),
+            seen_seconds=now.monotonic_seconds,
+            memberships=text,
+            groups=groups,
+        )
+
+    def _find_pod(self, uid: str) -> tuple[str | None, str]:
+        """Return the namespace, and NAMESPACE/NAME of a pod: the kubelet's folder of its logs has both.
+
+        Without this folder the pod goes by its UID.
+        """
+        with suppress(OSError):
+            for name in os.listdir(_LOGS) if self._has_names else ():  # noqa: PTH208 - of names alone
+                namespace, _, rest = name.partition("_")
+                if rest.endswith(f"_{uid}"):
+                    return namespace, f"{namespace}/{rest.removesuffix(f'_{uid}')}"
+        return None, uid
+
+    def _began_at(self, pid: int, now: Instant) -> int:
+        """Return when a process began, by the node's wall clock."""
+        stat = (read_process_file(self._proc, pid, "stat") or "").rpartition(")")[2].split()
+        up = (read_text(self._proc / "uptime") or "").split()
+        if len(stat) < 20 or not up:
+            return now.unix_nano
+        return now.unix_nano - round((float(up[0]) - int(stat[19]) / _TICKS_PER_SECOND) * 1e9)
+
+    def _describe(self, owner: Owner, pid: int) -> None:
+        """Add what one process says of its owner: its user, its job, and what was allocated."""
+        uid = _uid_of(self._proc, pid)
+        if owner.uid is None or (owner.uid == 0 and uid):  # the daemons of a job are root's
+            owner.uid = uid
+            owner.facts.user_name = _user_name(uid, has_names=self._has_names)
+        if owner.is_described:
+            return
+        text = read_process_file(self._proc, pid, "environ")
+        variables = parse_environment(text or "")
+        is_slurm, facts = owner.unit.kind == "slurm", owner.facts
+        if is_slurm and text and "SLURM_JOB_ID" not in variables:  # a daemon of the job
+            return
+        owner.is_described = not is_slurm or bool(variables)
+        if is_slurm and variables:
+            facts.job = slurm_job(variables) or facts.job
+            facts.title, facts.account = variables.get("SLURM_JOB_NAME"), variables.get("SLURM_JOB_ACCOUNT")
+            facts.title = redact_text(facts.title)[:_MOST_CHARACTERS] if facts.title else None
+            facts.user_name = variables.get("SLURM_JOB_USER") or facts.user_name
+            facts.place = variables.get("SLURM_JOB_PARTITION")
+            cpus, memory = variables.get("SLURM_CPUS_ON_NODE", ""), variables.get("SLURM_MEM_PER_NODE", "")
+            facts.cpus_held = float(cpus) if cpus.isdecimal() else None
+            facts.memory_held_bytes = int(memory) * 1024**2 if memory.isdecimal() else None
+        gpus = held_gpus(owner.unit.kind, variables, self._uuids)
+        if gpus is not None:
+            owner.hold(gpus, owner.seen_seconds)
+        self._note_command(owner, pid)
+        if not self._has_names:
+            owner.facts = without_names(facts, owner.uid)
+
+    def _note_command(self, owner: Owner, pid: int) -> None:
+        words = (read_process_file(self._proc, pid, "cmdline") or "").rstrip("\0").split("\0")
+        if self._has_names and any(words):
+            # As JSON, which the store has of commands.
+            redacted = redact_arguments(words[:_MOST_WORDS])
+            owner.facts.command = json.dumps([word[:_MOST_CHARACTERS] for word in redacted])
+
+    def _find_on_gpus(self) -> dict[int, dict[str, list[Held]]]:
+        """Return what the processes of each owner have of each GPU."""
+        found: dict[int, dict[str, list[Held]]] = defaultdict(lambda: defaultdict(list))
+        for uuid, processes in self._holders.processes.items():
+            for pid, held in processes.items():
+                if owner := self._owner_of.get(pid):
+                    found[owner.owner_id][uuid].append(held)
+                    if not owner.has_gpu_command:
+                        owner.has_gpu_command = True
+                        self._note_command(owner, pid)
+        return found
+
+    def _follow(self, owner: Owner, seconds: float, on_gpus: Mapping[str, list[Held]], *, is_due: bool) -> None:
+        """Read the counters of an owner that is reported, or may be from now on."""
+        owner.is_reported = owner.is_reported or owner.unit.kind == "slurm" or bool(on_gpus) or bool(owner.parts)
+        if not owner.is_reported and not self._exceeds_floor(owner, seconds):
+            return
+        owner.is_reported = True
+        # Jobs end at once: what they used since the last look would be missing.
+        if is_due or (owner.unit.kind == "slurm" and (owner.groups or len(owner.pids) <= _FEW_PROCESSES)):
+            owner.read_cpu(self._proc)
+        if not is_due:
+            return
+        owner.read_memory(self._proc, self._memory_bytes)
+        owner.follow_gpus(seconds, on_gpus, owner.cores_since(seconds))
+        for uuid, part in owner.parts.items():
+            others = (other for other in self._owners.values() if other is not owner and uuid in other.parts)
+            part.add_energy(self._holders.energy_joules.get(uuid), is_alone=next(others, None) is None)
+
+    def _exceeds_floor(self, owner: Owner, seconds: float) -> bool:
+        """Return whether what is no job and has no GPU used much CPU time lately; of a mere user it is not known."""
+        before = owner.floor
+        if owner.unit.kind == "user" or (before is not None and seconds - before[1] < FLOOR_SECONDS):
+            return False
+        owner.read_cpu(self._proc)
+        owner.floor = (owner.cpu_seconds or 0.0, seconds)
+        return before is not None and owner.floor[0] - before[0] >= FLOOR_CPU_SECONDS
+
+
+def _readings(table: str, rows: Iterable[tuple[str, Mapping[str, Value]]]) -> Iterator[Reading]:
+    for row_key, values in rows:
+        yield Reading(table=table, key=row_key, values=values)
+
+
+def _list_gpus(context: SourceContext) -> tuple[str, ...]:
+    """Return the UUIDs of the GPUs by their index, as Slurm counts them."""
+    try:
+        nvml = context.open_nvml()
+    except NvmlError:
+        return ()
+    try:
+        return tuple(nvml.devices())
+    except NvmlError:
+        return ()
+    finally:
+        nvml.close()
+
+
+def _uid_of(proc: Path, pid: int) -> int | None:
+    try:
+        return os.stat(f"{proc}/{pid}").st_uid  # noqa: PTH116 - of each new process
+    except OSError:
+        return None
+
+
+def _user_name(uid: int | None, *, has_names: bool) -> str | None:
+    """Return the name of a user, or the number where the node has no name for it."""
+    if uid is None:
+        return None
+    with suppress(KeyError):
+        return pwd.getpwuid(uid).pw_name if has_names else str(uid)
+    return str(uid)

@@ -1,0 +1,35 @@
+"""What is known of the processes on each GPU, from the sources that ask NVML to those that only need the answer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Held(NamedTuple):
+    """The part of a GPU that a process has: memory, and the share of the time in which its kernels ran."""
+
+    memory_bytes: int | None
+    sm_percent: float | None
+
+
+@dataclass(slots=True)
+class GpuHolders:
+    """The last readings of each GPU, by its UUID. The sources that share it are read by one thread.
+
+    Attributes:
+        processes: the processes on it, by their numbers in /proc; the driver reports shares every 5 s.
+        energy_joules: the energy counter.
+    """
+
+    processes: dict[str, Mapping[int, Held]] = field(default_factory=dict)
+    energy_joules: dict[str, float] = field(default_factory=dict)
+
+    def note_processes(
+        self, uuid: str, memory: Mapping[int, int | None], use: Mapping[int, float | None] | None
+    ) -> None:
+        """Note the memory of each process, and the shares; None: they were not asked for now, and the last count."""
+        before = self.processes.get(uuid, {})
+        self.processes[uuid] = {
+            pid: Held(size, before.get(pid, Held(None, None)).sm_percent if use is None else use.get(pid))
+            for pid, size in memory.items()
+        }

@@ -1,0 +1,262 @@
+"""One owner of work on a node, and the counters that are kept of it."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from gpuagent.sources.process_tree import RisingSum, tree_use
+from gpuagent.sources.source import Value
+from gpuagent.sources.support.cgroups import (
+    Group,
+    MemoryUse,
+    Mount,
+    find_group,
+    open_cpu,
+    open_memory,
+    parse_memberships,
+)
+from gpuagent.sources.support.files import parse_flat, parse_number, read_text
+from gpuagent.sources.support.gpu_holders import Held
+from gpuagent.sources.support.idle import QUIET_CORES, HeldTime
+from gpuagent.sources.support.units import Unit, cut_path
+from gpuagent_common.keys import key
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(slots=True, kw_only=True)
+class OwnerFacts:
+    """What an owner is called and was given; None: unknown, or not to be stored."""
+
+    job: str
+    number: str | None = None
+    title: str | None = None
+    user_name: str | None = None
+    account: str | None = None
+    place: str | None = None
+    command: str | None = None
+    cpus_held: float | None = None
+    memory_held_bytes: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Part:
+    """The part of one GPU that an owner has. Energy is None from the moment that another owner has a part of it too."""
+
+    uuid: str
+    is_held: bool | None
+    held: HeldTime
+    gpu_seconds: float | None = None
+    memory_bytes: int | None = None
+    memory_max_bytes: int | None = None
+    sm_percent: float | None = None
+    energy_joules: float | None = 0.0
+    counter_joules: float | None = None
+
+    def follow(self, seconds: float, passed: float, mine: Sequence[Held], *, prepares: bool) -> None:
+        """Note what the owner's processes have of the GPU, at this moment and since `passed` seconds."""
+        self.memory_bytes = _sum([each.memory_bytes for each in mine])
+        self.memory_max_bytes = max(filter(None, (self.memory_bytes, self.memory_max_bytes)), default=None)
+        shares = [each.sm_percent for each in mine]
+        # Without a process on the GPU it does nothing.
+        self.sm_percent = 0.0 if not mine else None if None in shares else min(100.0, _sum(shares) or 0.0)
+        if self.sm_percent is not None:
+            self.gpu_seconds = (self.gpu_seconds or 0.0) + self.sm_percent / 100 * passed
+            self.held.follow(seconds, has_kernel=self.sm_percent > 0, prepares=prepares)
+
+    def add_energy(self, counter_joules: float | None, *, is_alone: bool) -> None:
+        """Add the energy since the last reading of the GPU's counter."""
+        if not is_alone or self.energy_joules is None or counter_joules is None:
+            self.energy_joules = None if not is_alone else self.energy_joules
+            return
+        before, self.counter_joules = self.counter_joules, counter_joules
+        self.energy_joules += max(0.0, counter_joules - before) if before is not None else 0.0
+
+    def totals(self) -> dict[str, Value]:
+        """Return what has been counted."""
+        return {
+            "is_held": None if self.is_held is None else int(self.is_held),
+            "gpu_memory_max_bytes": self.memory_max_bytes,
+            "gpu_seconds": self.gpu_seconds,
+            "energy_joules": self.energy_joules if self.counter_joules is not None else None,
+            "idle_seconds": self.held.total_seconds if self.gpu_seconds is not None else None,
+        }
+
+
+def _sum(values: Sequence[float | int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return round(sum(known)) if known else None
+
+
+@dataclass(slots=True, kw_only=True)
+class Owner:
+    """One owner of work: its processes, its group, and its counters."""
+
+    unit: Unit
+    owner_id: int
+    facts: OwnerFacts
+    started_unix_nano: int
+    seen_seconds: float
+    memberships: str
+    groups: "Groups | None"
+    pids: set[int] = field(default_factory=set)
+    uid: int | None = None
+    parts: dict[str, Part] = field(default_factory=dict)
+    # Whether one of its processes, not a daemon of its job, was looked at; and whether one on a GPU was.
+    is_described: bool = False
+    has_gpu_command: bool = False
+    is_reported: bool = False
+    # CPU time when it was looked at for the floor last, and when.
+    floor: tuple[float, float] | None = None
+    # CPU time of processes that have ended without a parent that waited.
+    rising: RisingSum = field(default_factory=RisingSum)
+    cpu_seconds: float | None = None
+    cpu_before: tuple[float, float] | None = None
+    memory_bytes: int | None = None
+    memory_max_bytes: int | None = None
+    next_state_seconds: float = 0.0
+    followed_seconds: float | None = None
+
+    def read_cpu(self, proc: Path) -> None:
+        """Read the CPU time: of its group, else of its processes."""
+        used_seconds = self.groups.read_cpu_seconds() if self.groups else None
+        if used_seconds is None:
+            ticks = self.rising.follow(tree_use(proc, self.pids, None).cpu_ticks) or 0
+            used_seconds = ticks / _TICKS_PER_SECOND
+        # A group that has just been removed has no time left to read.
+        self.cpu_seconds = max(used_seconds, self.cpu_seconds or 0.0)
+
+    def read_memory(self, proc: Path, total_bytes: int | None) -> None:
+        """Read the memory, page cache left out: of its group, else of its processes."""
+        memory = self.groups.read_memory() if self.groups else None
+        if memory is None:
+            self.memory_bytes = tree_use(proc, self.pids, None).anonymous_bytes
+        else:
+            self.memory_bytes, limit = memory.anonymous_bytes, memory.limit_bytes
+            if self.facts.memory_held_bytes is None and limit is not None and total_bytes and limit < total_bytes:
+                self.facts.memory_held_bytes = limit
+            if self.facts.cpus_held is None and self.groups:
+                self.facts.cpus_held = self.groups.read_limit_cores()
+        self.memory_max_bytes = max(filter(None, (self.memory_bytes, self.memory_max_bytes)), default=None)
+
+    def cores_since(self, seconds: float) -> float | None:
+        """Return the CPU time by wall time since the last call; None: unknown."""
+        before = self.cpu_before
+        self.cpu_before = (seconds, self.cpu_seconds) if self.cpu_seconds is not None else None
+        if before is None or self.cpu_before is None or seconds <= before[0]:
+            return None
+        return max(0.0, self.cpu_before[1] - before[1]) / (seconds - before[0])
+
+    def follow_gpus(self, seconds: float, on_gpus: Mapping[str, Sequence[Held]], cores: float | None) -> None:
+        """Note what its processes have of each GPU."""
+        passed = seconds - self.followed_seconds if self.followed_seconds is not None else 0.0
+        self.followed_seconds = seconds
+        for uuid in on_gpus:
+            if uuid not in self.parts:
+                self.parts[uuid] = Part(uuid=uuid, is_held=None, held=HeldTime.begun(seconds))
+        works = any((each.sm_percent or 0) > 0 for mine in on_gpus.values() for each in mine)
+        # Where the CPU time is unknown the job may prepare.
+        prepares = not works and (cores is None or cores >= QUIET_CORES)
+        for uuid, part in self.parts.items():
+            part.follow(seconds, passed, on_gpus.get(uuid, ()), prepares=prepares)
+
+    def hold(self, uuids: Sequence[str], seconds: float) -> None:
+        """Note the GPUs that are allocated to it; those that it uses beside are not."""
+        for uuid in uuids:
+            if uuid not in self.parts:
+                self.parts[uuid] = Part(uuid=uuid, is_held=True, held=HeldTime.begun(seconds))
+        for part in self.parts.values():
+            part.is_held = part.uuid in uuids
+
+    def states(self, seconds: float, ended_unix_nano: int | None) -> Iterator[tuple[str, dict[str, Value]]]:
+        """Yield the rows that say who it is and what has been counted: its own, and one for each GPU."""
+        facts: dict[str, Value] = asdict(self.facts)
+        shared: dict[str, Value] = {
+            "owner_id": self.owner_id,
+            "kind": self.unit.kind,
+            **facts,
+            "started_at": self.started_unix_nano,
+            "ended_at": ended_unix_nano,
+            "observed_seconds": seconds - self.seen_seconds,
+        }
+        counted: dict[str, Value] = {"cpu_seconds": self.cpu_seconds, "memory_max_bytes": self.memory_max_bytes}
+        yield f"{self.owner_id}", {**shared, **counted}
+        for part in self.parts.values():
+            yield f"{self.owner_id}/{part.uuid}", {**shared, "device_id": key(part.uuid), **part.totals()}
+
+    def samples(self) -> Iterator[tuple[str, dict[str, Value]]]:
+        """Yield the rows of this moment."""
+        of_owner: dict[str, Value] = {"owner_id": self.owner_id}
+        counted: dict[str, Value] = {"cpu_seconds": self.cpu_seconds, "memory_used_bytes": self.memory_bytes}
+        yield f"{self.owner_id}", {**of_owner, **counted}
+        for part in self.parts.values():
+            totals = part.totals()
+            values: dict[str, Value] = {
+                "device_id": key(part.uuid),
+                "gpu_memory_used_bytes": part.memory_bytes,
+                "sm_percent": part.sm_percent,
+                **{name: totals[name] for name in ("gpu_seconds", "energy_joules", "idle_seconds")},
+                "idle_now_seconds": part.held.idle_seconds if part.gpu_seconds is not None else None,
+            }
+            yield f"{self.owner_id}/{part.uuid}", {**of_owner, **values}
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The control groups of an owner, read without staying open: a node may have hundreds."""
+
+    cpu: Group | None
+    accounting: Group | None
+    memory: Group | None
+
+    @classmethod
+    def find(cls, memberships_text: str, folder: str | None, mounts: Sequence[Mount]) -> "Groups | None":
+        """Return the groups of the unit with this group's folder; None: none is visible."""
+        if folder is None:
+            return None
+        cut = {name: cut_path(path, folder) for name, path in parse_memberships(memberships_text).items()}
+        known = {name: path for name, path in cut.items() if path is not None}
+        found = [find_group(name, known, mounts) for name in ("cpu", "cpuacct", "memory")]
+        return cls(*found) if any(found) else None
+
+    @property
+    def inode(self) -> int | None:
+        """Return the number of the group's folder, which a later group of this name does not have."""
+        group = self.accounting or self.cpu or self.memory
+        try:
+            return group.directory.stat().st_ino if group else None
+        except OSError:
+            return None
+
+    def read_cpu_seconds(self) -> float | None:
+        """Return the CPU time; None: it is not visible."""
+        if self.accounting is not None and not self.accounting.is_v2:
+            nanoseconds = parse_number(read_text(self.accounting.directory / "cpuacct.usage"))
+            return None if nanoseconds is None else nanoseconds / 1e9
+        group = self.cpu or self.accounting
+        micros = parse_flat(read_text(group.directory / "cpu.stat")).get("usage_usec") if group else None
+        return None if micros is None else micros / 1e6
+
+    def read_limit_cores(self) -> float | None:
+        """Return the CPUs that it may use at most; None: unlimited, or not visible."""
+        files = open_cpu(self.cpu, self.accounting)
+        if files is None:
+            return None
+        with closing(files):
+            return files.read().limit_cores
+
+    def read_memory(self) -> MemoryUse | None:
+        """Return the memory and its limit; None: they are not visible."""
+        files = open_memory(self.memory)
+        if files is None:
+            return None
+        with closing(files):
+            return files.read()
+
+
+def without_names(facts: OwnerFacts, uid: int | None) -> OwnerFacts:
+    """Return the facts that identify an owner, and what it was given; of its user the number."""
+    user_name = None if uid is None else str(uid)
+    return replace(facts, title=None, user_name=user_name, account=None, place=None, command=None)

@@ -1,0 +1,212 @@
+"""The owners of work on a node, and the time in which they hold a GPU without using it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuagent.sources.owners import Owners
+from gpuagent.sources.source import Value
+from gpuagent.sources.support.gpu_holders import GpuHolders
+from gpuagent.sources.support.idle import HeldTime
+from gpuagent.sources.support.units import Unit, cut_path, held_gpus, parse_unit
+from gpuagent_common.keys import key
+from tests.support.nvml_replay import FIRST, SECOND, NvmlRecording
+from tests.support.pid_namespaces import plant_process
+from tests.support.sources import OpenSource
+from tests.support.trees import instant, mountinfo_at, plant
+
+UID, CONTAINER = "0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d", "ab" * 32
+POD_SLICE = f"kubepods-burstable-pod{UID.replace('-', '_')}.slice"
+
+
+@pytest.mark.parametrize(
+    ("group", "unit"),
+    [
+        ("4:memory:/slurm/uid_1000/job_4711/step_0/task_0", Unit("slurm", "4711", "job_4711")),
+        ("9:cpuset:/slurm_n1/uid_1000/job_4711/step_batch", Unit("slurm", "4711", "job_4711")),
+        ("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0", Unit("slurm", "4711", "job_4711")),
+        ("0::/system.slice/n1_slurmstepd.scope/job_47/step_extern/user", Unit("slurm", "47", "job_47")),
+        ("0::/system.slice/slurmd.service", Unit("unit", "slurmd.service", "slurmd.service")),
+        (
+            f"0::/kubepods.slice/kubepods-burstable.slice/{POD_SLICE}/cri-containerd-{CONTAINER}.scope",
+            Unit("pod", UID, POD_SLICE),
+        ),
+        (f"0::/kubepods/besteffort/pod{UID}/{CONTAINER}", Unit("pod", UID, f"pod{UID}")),
+        (f"0::/system.slice/docker-{CONTAINER}.scope", Unit("docker", CONTAINER, f"docker-{CONTAINER}.scope")),
+        (f"5:memory:/docker/{CONTAINER}", Unit("docker", CONTAINER, CONTAINER)),
+        (
+            f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{CONTAINER}.scope/container",
+            Unit("podman", CONTAINER, f"libpod-{CONTAINER}.scope"),
+        ),
+        ("0::/user.slice/user-1000.slice/session-3.scope", Unit("session", "session-3.scope", "session-3.scope")),
+        ("0::/user.slice/user-1000.slice/user@1000.service/app.slice/a.scope", Unit("unit", *["user@1000.service"] * 2)),
+        ("1:cpu:/\n0::/", None),
+        ("0::/init.scope", None),
+        ("0::/job_4711", None),
+    ],
+)
+def test_a_control_group_names_its_unit(group: str, unit: Unit | None) -> None:
+    assert parse_unit(f"{group}\n") == unit
+
+
+def test_the_group_of_a_unit_is_cut_out_of_that_of_a_process() -> None:
+    assert cut_path("/slurm/uid_1/job_4711/step_0", "job_4711") == "/slurm/uid_1/job_4711"
+    assert cut_path("/slurm/uid_1/job_47/step_0", "job_4711") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "variables", "held"),
+    [
+        ("slurm", {"SLURM_JOB_ID": "1", "SLURM_JOB_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}, (SECOND,)),
+        ("slurm", {"SLURM_JOB_ID": "1", "SLURM_JOB_GPUS": "0,1"}, (FIRST, SECOND)),
+        ("slurm", {"SLURM_JOB_ID": "1"}, ()),
+        ("slurm", {}, None),
+        ("docker", {"NVIDIA_VISIBLE_DEVICES": FIRST}, (FIRST,)),
+        ("docker", {"NVIDIA_VISIBLE_DEVICES": "all"}, None),
+        ("session", {"CUDA_VISIBLE_DEVICES": "0"}, None),
+    ],
+)
+def test_gpus_are_held_where_slurm_or_a_container_engine_says_so(
+    kind: str, variables: dict[str, str], held: tuple[str, ...] | None
+) -> None:
+    assert held_gpus(kind, variables, (FIRST, SECOND)) == held
+
+
+# Per minute: whether a kernel ran, and whether the job's CPUs worked while none did.
+KERNEL, PREPARES, NOTHING = (True, False), (False, True), (False, False)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "idle_minutes"),
+    [
+        ([NOTHING] * 100, 100),  # memory held asleep, or an allocation without a process
+        ([NOTHING] * 14 + [KERNEL], 0),
+        ([KERNEL] * 100, 0),  # a busy loop
+        ([PREPARES] * 4 + [KERNEL], 0),  # a data-starved loop
+        ([KERNEL] * 10 + [PREPARES] * 2 + [KERNEL] * 10, 0),  # a compilation
+        ([KERNEL] * 10 + [NOTHING] * 8 + [KERNEL] * 10, 0),  # a barrier
+        ([PREPARES] * 40 + [KERNEL] * 10, 0),  # data that take long to load
+        ([PREPARES] * 100, 100),  # a GPU that a CPU job holds
+        ([NOTHING] * 20 + [PREPARES] * 5 + [KERNEL] * 5 + [NOTHING] * 20, 40),
+    ],
+)
+def test_a_held_gpu_is_idle_after_a_quarter_of_an_hour_without_work(
+    minutes: list[tuple[bool, bool]], idle_minutes: int
+) -> None:
+    windows = 100
+    held = HeldTime.begun(0.0)
+    totals = []
+    for minute, (has_kernel, prepares) in enumerate([*minutes, KERNEL] * windows, 1):
+        held.follow(60.0 * minute, has_kernel=has_kernel, prepares=prepares)
+        totals.append(held.total_seconds)
+    assert totals == sorted(totals)
+    assert totals[len(minutes) :: len(minutes) + 1] == [60.0 * idle_minutes * number for number in range(1, windows + 1)]
+
+
+def open_job(tmp_path: Path, open_source: OpenSource, **context: object) -> tuple[Owners, GpuHolders]:
+    """Open the source on a node with a job of Slurm in groups of version 2, and two GPUs of which it holds both."""
+    group = "/system.slice/slurmstepd.scope/job_4711"
+    plant_process(tmp_path / "proc", 47, name="bash")
+    variables = {
+        "SLURM_JOB_ID": "4711",
+        "SLURM_ARRAY_JOB_ID": "4700",
+        "SLURM_ARRAY_TASK_ID": "3",
+        "SLURM_JOB_NAME": "train",
+        "SLURM_JOB_USER": "alice",
+        "SLURM_JOB_ACCOUNT": "vision",
+        "SLURM_JOB_GPUS": "0,1",
+        "SLURM_CPUS_ON_NODE": "8",
+    }
+    mounts = "25 0 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+    files = {
+        "proc/self/stat": "",
+        "proc/self/mountinfo": mountinfo_at(tmp_path, mounts),
+        "proc/sys/kernel/random/boot_id": "boot\n",
+        "proc/47/cgroup": f"0::{group}/step_0/user/task_0\n",
+        "proc/47/environ": "\0".join(f"{name}={value}" for name, value in variables.items()),
+        "proc/47/cmdline": "train.py\0--api-key\0secret\0",
+        f"sys/fs/cgroup{group}/cpu.stat": "usage_usec 1000000\n",
+        f"sys/fs/cgroup{group}/memory.stat": "anon 4096\nfile 8192\n",
+    }
+    plant(tmp_path, files)
+    holders = GpuHolders()
+    recording = NvmlRecording({"open()": [{"answer": None}], "devices()": [{"answer": [FIRST, SECOND]}]})
+    proc = tmp_path / "proc"
+    return open_source(Owners, proc=proc, open_nvml=recording.open, holders=holders, **context), holders
+
+
+def read(source: Owners, seconds: float, table: str) -> dict[Value, dict[str, Value]]:
+    """Return the rows of one table by their GPU."""
+    rows = [dict(reading.values) for reading in source.read(instant(seconds)) if reading.table == table]
+    return {row.get("device_id"): row for row in rows}
+
+
+def test_a_job_is_found_with_what_it_was_given_and_uses(tmp_path: Path, open_source: OpenSource) -> None:
+    source, holders = open_job(tmp_path, open_source)
+    holders.note_processes(FIRST, {47: 1000}, {47: 50.0})
+    states = read(source, 0, "owners")
+    assert set(states) == {None, key(FIRST), key(SECOND)}
+    own = states[None]
+    assert [own[name] for name in ("kind", "job", "number", "title", "user_name", "account", "cpus_held")] == [
+        *("slurm", "4700_3", "4711", "train", "alice", "vision", 8.0)
+    ]
+    assert json.loads(str(own["command"])) == ["train.py", "--api-key", "[hidden]"]
+    holders.energy_joules[FIRST] = 100.0
+    read(source, 5, "owners")
+    holders.energy_joules[FIRST] = 400.0
+    samples = read(source, 10, "owner_samples")
+    assert (samples[None]["cpu_seconds"], samples[None]["memory_used_bytes"]) == (1.0, 4096)
+    assert (samples[key(FIRST)]["gpu_seconds"], samples[key(FIRST)]["energy_joules"]) == (5.0, 300.0)
+    assert (samples[key(SECOND)]["gpu_seconds"], samples[key(SECOND)]["sm_percent"]) == (0.0, 0.0)
+
+
+def test_an_end_is_recorded_with_what_was_counted_last(tmp_path: Path, open_source: OpenSource) -> None:
+    source, _ = open_job(tmp_path, open_source)
+    read(source, 0, "owners")
+    (tmp_path / "proc/47").rename(tmp_path / "gone")
+    states = read(source, 1, "owners")
+    assert states[None]["ended_at"] == instant(1).unix_nano
+    assert states[None]["cpu_seconds"] == 1.0
+    assert read(source, 2, "owners") == {}
+
+
+def test_two_owners_of_one_gpu_have_no_energy(tmp_path: Path, open_source: OpenSource) -> None:
+    source, holders = open_job(tmp_path, open_source)
+    plant_process(tmp_path / "proc", 50)
+    plant(tmp_path, {"proc/50/cgroup": f"0::/system.slice/docker-{CONTAINER}.scope\n"})
+    holders.note_processes(FIRST, {47: 1000, 50: 3000}, {47: 30.0, 50: 60.0})
+    for seconds, joules in ((0, 100.0), (5, 200.0), (10, 300.0)):
+        holders.energy_joules[FIRST] = joules
+        rows = [reading.values for reading in source.read(instant(seconds)) if reading.table == "owner_samples"]
+    shares = {row["sm_percent"]: row["energy_joules"] for row in rows if row.get("device_id") == key(FIRST)}
+    assert shares == {30.0: None, 60.0: None}
+
+
+def test_without_names_an_owner_has_its_numbers(tmp_path: Path, open_source: OpenSource) -> None:
+    source, _ = open_job(tmp_path, open_source, owners="ids")
+    own = read(source, 0, "owners")[None]
+    assert (own["job"], own["number"]) == ("4700_3", "4711")
+    assert [own[name] for name in ("title", "account", "place", "command")] == [None] * 4
+    assert str(own["user_name"]).isdecimal()
+
+
+def test_an_agent_within_a_job_reports_this_job_alone(tmp_path: Path, open_source: OpenSource) -> None:
+    source, _ = open_job(tmp_path, open_source, only_job="4712")
+    assert read(source, 0, "owners") == {}
+
+
+def test_what_is_no_job_is_reported_from_some_cpu_time_on(tmp_path: Path, open_source: OpenSource) -> None:
+    source, _ = open_job(tmp_path, open_source, only_job=None)
+    plant_process(tmp_path / "proc", 50)
+    group = "sys/fs/cgroup/system.slice/a.service/cpu.stat"
+    plant(tmp_path, {"proc/50/cgroup": "0::/system.slice/a.service\n", group: "usage_usec 5000000\n"})
+
+    def jobs(seconds: float) -> set[Value]:
+        return {reading.values["job"] for reading in source.read(instant(seconds)) if reading.table == "owners"}
+
+    assert jobs(0) == {"4700_3"}
+    plant(tmp_path, {group: "usage_usec 14000000\n"})
+    assert "a.service" not in jobs(60)
+    plant(tmp_path, {group: "usage_usec 25000000\n"})
+    assert "a.service" in jobs(120)
