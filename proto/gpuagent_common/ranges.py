@@ -61,7 +61,7 @@ _COUNTS = (
 # By the end of a column's name, where an underscore precedes the first word; the longest that fits counts.
 _BY_ENDING: Mapping[str, Range] = {
     **dict.fromkeys(_COUNTS, _COUNT),
-    **dict.fromkeys(("_mode", "_pending", "_failed"), Range(0, 1)),
+    **dict.fromkeys(("_mode", "_pending", "_failed", "_is_held"), Range(0, 1)),
     **dict.fromkeys(("_generation", "_generation_max"), Range(0, 100)),
     **dict.fromkeys(("_width", "_width_max"), Range(0, 1000)),
     # Rounding, and counters that are not read at the same instant, take a share slightly above 100.

@@ -198,7 +198,7 @@ class Owners:
             facts.user_name = variables.get("SLURM_JOB_USER") or facts.user_name
             facts.place = variables.get("SLURM_JOB_PARTITION")
             cpus, memory = variables.get("SLURM_CPUS_ON_NODE", ""), variables.get("SLURM_MEM_PER_NODE", "")
-            facts.cpus_held = float(cpus) if cpus.isdecimal() else None
+            facts.held_cores = float(cpus) if cpus.isdecimal() else None
             facts.memory_held_bytes = int(memory) * 1024**2 if memory.isdecimal() else None
         gpus = held_gpus(owner.unit.kind, variables, self._uuids)
         if gpus is not None:

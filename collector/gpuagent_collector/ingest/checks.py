@@ -26,6 +26,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "session_devices": ("uuid", "name", "architecture", "compute_capability", "pci_bus_id"),
     "run_requests": ("run_id", "experiment", "workload", "environment", "interference"),
     "run_states": ("status",),
+    "owners": ("kind", "job", "number", "title", "user_name", "account", "place"),
 }
 
 # Tables that make runs: rows without a run's identity would be a run without one.
@@ -48,6 +49,7 @@ _FORMS: Mapping[str, Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
         "parameters": ("an object of texts and numbers", is_flat_object),
         "command": ("a list of texts", is_list_of_texts),
     },
+    "owners": {"command": ("a list of texts", is_list_of_texts)},
 }
 
 

@@ -47,7 +47,11 @@ _OF_SESSION = "session_id IN (FROM {part}.shown.sessions)"
 _OF_DESCRIBED = "session_id IN (FROM {part}.shown.described)"
 _OF_RUN = "run_id IN (FROM {part}.shown.runs)"
 _OF_EITHER = f"(run_id IS NULL AND {_OF_SESSION} OR {_OF_RUN} AND (session_id IS NULL OR {_OF_DESCRIBED}))"
+_OF_OWNER = "owner_id IN (FROM {part}.shown.owners)"
 _OF_NOTHING = "false"
+
+# Of an owner these words take the place of its session's labels.
+_OWNER_LABELS = {"user": "user_name", "account": "account", "namespace": "place"}
 
 # DuckDB keeps their tables without a database, so made again elsewhere they use the tables there.
 _VIEWS = """
@@ -76,6 +80,12 @@ _SHOWN = (
         LEFT JOIN {store}.sessions AS session USING (session_id)
         LEFT JOIN {store}.run_requests AS request USING (run_id)
     GROUP BY run_id HAVING bool_and(coalesce({of_run}, false))
+    """,
+    # An owner that two descriptions give to different users is shown to neither.
+    """
+    CREATE VIEW {part}.shown.owners AS
+    SELECT owner_id FROM {store}.owners AS owner LEFT JOIN {store}.sessions AS session USING (session_id)
+    GROUP BY owner_id HAVING bool_and(coalesce({of_owner}, false))
     """,
     """
     CREATE VIEW {part}.shown.described AS
@@ -167,7 +177,11 @@ def _fill(connection: duckdb.DuckDBPyConnection, part: str, reach: Reach) -> Non
     store = '"' + name.replace('"', '""') + '".main'
     tables, views = table_columns(connection), connection.execute(_VIEWS, [list(schema_relations())]).fetchall()
     connection.execute(f"CREATE SCHEMA {part}.shown")
-    conditions = {"of_session": _condition(reach, ["session"]), "of_run": _condition(reach, ["request", "session"])}
+    conditions = {
+        "of_session": _condition(reach, ["session"]),
+        "of_run": _condition(reach, ["request", "session"]),
+        "of_owner": _condition(reach, ["session"], of_owner=True),
+    }
     for view in _SHOWN:
         connection.execute(view.format(part=part, store=store, **conditions))
     for table, columns in tables.items():
@@ -189,13 +203,22 @@ def _fill(connection: duckdb.DuckDBPyConnection, part: str, reach: Reach) -> Non
                 raise
 
 
-def _condition(reach: Reach, labelled: Sequence[str]) -> str:
-    """Return the SQL condition on a row of `session`, and on a label of the first of these tables that has it."""
+def _condition(reach: Reach, labelled: Sequence[str], *, of_owner: bool = False) -> str:
+    """Return the SQL condition on a row of `session`, and on a label of the first of these tables that has it.
+
+    Args:
+        reach: what is shown.
+        labelled: tables with labels.
+        of_owner: whether a column of `owner` takes the place of the labels that have its meaning.
+    """
+    own = _OWNER_LABELS if of_owner else {}
+
+    def values_of(label: str) -> str:
+        ways = [_LABEL.format(table=table, key=quoted(label)) for table in labelled]
+        return f"owner.{own[label]}" if label in own else f"coalesce({', '.join(ways)})"
+
     platforms = [f"session.platform IN ({_list(reach.platforms)})"] if reach.platforms else []
-    labels = [
-        f"coalesce({', '.join(_LABEL.format(table=table, key=quoted(key)) for table in labelled)}) IN ({_list(values)})"
-        for key, values in reach.values_by_key().items()
-    ]
+    labels = [f"{values_of(key)} IN ({_list(values)})" for key, values in reach.values_by_key().items()]
     return " AND ".join([*platforms, *labels])
 
 
@@ -205,6 +228,8 @@ def _rule(table: str, columns: Collection[str]) -> str:
         return "true"
     if table in _DESCRIPTIONS:
         return _OF_DESCRIBED
+    if "owner_id" in columns:
+        return _OF_OWNER
     if {"session_id", "run_id"} <= set(columns):
         return _OF_EITHER
     if "session_id" in columns:

@@ -14,7 +14,7 @@ CREATE TABLE owners (
     account VARCHAR,                      -- | the account or project that pays; NULL as title | SLURM_JOB_ACCOUNT
     place VARCHAR,                        -- | Slurm's partition, or the namespace of a pod; NULL as title | SLURM_JOB_PARTITION, /var/log/pods
     command JSON,                         -- | the first program that was seen, on a GPU if any is, without secrets, an array; NULL as title | /proc/PID/cmdline
-    cpus_held DOUBLE,                     -- cores | CPUs that it was given on this node; NULL: no limit is visible | SLURM_CPUS_ON_NODE, control group
+    held_cores DOUBLE,                     -- cores | CPUs that it was given on this node; NULL: no limit is visible | SLURM_CPUS_ON_NODE, control group
     memory_held_bytes BIGINT,             -- bytes | memory that it was given on this node; NULL: no limit is visible | SLURM_MEM_PER_NODE, control group
     started_at TIMESTAMP,                 -- UTC | when the first process that was seen began | /proc/PID/stat
     ended_at TIMESTAMP,                   -- UTC | when no process was left, at most a second late; NULL: it runs | agent

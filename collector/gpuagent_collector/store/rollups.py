@@ -11,7 +11,10 @@ from gpuagent_collector.store.columns import ROLLUPS, SAMPLES, Columns
 
 # Columns that identify the source of a row's readings.
 KEYS = frozenset(
-    ("session_id", "node_id", "device_id", "core", "path", "run_id", "pid", "pod_uid", "container_id", "source")
+    (
+        *("session_id", "node_id", "device_id", "core", "path", "run_id", "pid", "pod_uid", "container_id", "source"),
+        "owner_id",
+    )
 )
 
 # Columns that count events since the previous row.

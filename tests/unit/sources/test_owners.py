@@ -148,7 +148,7 @@ def test_a_job_is_found_with_what_it_was_given_and_uses(tmp_path: Path, open_sou
     states = read(source, 0, "owners")
     assert set(states) == {None, key(FIRST), key(SECOND)}
     own = states[None]
-    assert [own[name] for name in ("kind", "job", "number", "title", "user_name", "account", "cpus_held")] == [
+    assert [own[name] for name in ("kind", "job", "number", "title", "user_name", "account", "held_cores")] == [
         *("slurm", "4700_3", "4711", "train", "alice", "vision", 8.0)
     ]
     assert json.loads(str(own["command"])) == ["train.py", "--api-key", "[hidden]"]

@@ -37,7 +37,7 @@ class OwnerFacts:
     account: str | None = None
     place: str | None = None
     command: str | None = None
-    cpus_held: float | None = None
+    held_cores: float | None = None
     memory_held_bytes: int | None = None
 
 
@@ -137,8 +137,8 @@ class Owner:
             self.memory_bytes, limit = memory.anonymous_bytes, memory.limit_bytes
             if self.facts.memory_held_bytes is None and limit is not None and total_bytes and limit < total_bytes:
                 self.facts.memory_held_bytes = limit
-            if self.facts.cpus_held is None and self.groups:
-                self.facts.cpus_held = self.groups.read_limit_cores()
+            if self.facts.held_cores is None and self.groups:
+                self.facts.held_cores = self.groups.read_limit_cores()
         self.memory_max_bytes = max(filter(None, (self.memory_bytes, self.memory_max_bytes)), default=None)
 
     def cores_since(self, seconds: float) -> float | None:
