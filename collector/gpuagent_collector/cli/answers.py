@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuagent_collector.cli.completing import facets, stored_workloads
-from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
+from gpuagent_collector.cli.options import (
+    ReaderOptions,
+    format_options,
+    parse_time,
+    reader_options,
+    show_sql_option,
+)
 from gpuagent_collector.cli.printing import asking, print_error
 from gpuagent_collector.cli.selection import (
     DELTA,
@@ -220,6 +226,17 @@ def _weights(_context: click.Context, _option: click.Parameter, text: str | None
     return weights
 
 
+_JOBS = (
+    click.option("--user", type=NAME, metavar="NAME", help="Only jobs of this user."),
+    click.option("--project", type=NAME, metavar="NAME", help="Only jobs of this account."),
+    click.option(
+        "--since",
+        metavar="TIME",
+        callback=lambda _context, _option, text: None if text is None else parse_time("--since", text),
+        help="Only jobs seen in this time before the newest.",
+    ),
+    PRICES,
+)
 _COMPARED = (SIDES, WORKLOAD, RUNS, TESTED, STATS, DELTA, UNPAIRED)
 
 # In the order of the help.
@@ -247,6 +264,44 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             EACH,
             PRICES,
         ),
+    ),
+    "jobs": AnswerCommand(
+        details="""
+        Lists Slurm's jobs, pods, containers, units and users that agents saw at work, whoever launched them:
+        those that run first, then the newest. TIME is such as 12h, 7d or 52w.
+        """,
+        examples=(
+            "",
+            "--user alice --since 7d",
+            "--project vision --prices prices.yaml",
+            "--since 4w --limit 1000 --json",
+        ),
+        function="answers.jobs:answer_jobs",
+        options=(
+            click.option(
+                "--limit", type=click.IntRange(1, MOST), default=100, show_default=True, help="Most jobs to list."
+            ),
+            *_JOBS,
+        ),
+    ),
+    "job": AnswerCommand(
+        details="""
+        Shows what a job used of what it held, on each node and GPU, what it waited for, what it cost, and what to
+        ask for instead. ID is a number of Slurm (of an array 4711_3), NAMESPACE/POD, the beginning of a
+        container's ID, or NODE/UNIT.
+        """,
+        examples=("4711", "4711_3 --prices prices.yaml", "vision/train-0 --json"),
+        function="answers.job:answer_job",
+        options=(click.argument("name", metavar="ID"), PRICES),
+    ),
+    "idle": AnswerCommand(
+        details="""
+        Lists the jobs that held GPUs without a kernel for 15 minutes, or for 60 while their CPUs worked. TIME is
+        such as 12h, 7d or 52w.
+        """,
+        examples=("", "--since 7d --prices prices.yaml", "--user alice --json"),
+        function="answers.idle:answer_idle",
+        options=_JOBS,
     ),
     "compare": AnswerCommand(
         details="""

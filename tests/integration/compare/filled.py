@@ -1,12 +1,13 @@
 """The stores on which the commands that answer are tested: known ones, and ones with hostile names."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 from tests.integration.compare.ranked import add_ranked, add_s2
 from tests.integration.compare.served import add_servers
-from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
+from tests.integration.compare.synthetic import EPOCH, Node, SyntheticStore, quiet_and_burning
 from tests.integration.fleet.scenes import add_faulty_fleet, add_history, add_peers
 from tests.integration.profile.traced import add_traced, kernel, operator, recorded
 from tests.integration.recommend.scenes import gke
@@ -80,7 +81,65 @@ def add_recordings(store: SyntheticStore) -> None:
     add_ranked(store, node, 2, 184.0)
 
 
+def add_jobs(store: SyntheticStore) -> None:
+    """Add a job on two nodes, three like it, one that sleeps on its GPUs, a pod, and a unit without a GPU."""
+    nodes = [store.node(name, "hpc", gpus=["NVIDIA H200"] * 2, cpu_threads=64) for name in ("gpu-1", "gpu-2")]
+    train: dict[str, Any] = {
+        "title": "train",
+        "user_name": "alice",
+        "account": "vision",
+        "place": "gpu",
+        "held_cores": 16.0,
+    }
+    for number in range(4):
+        for node in nodes[: 2 if number == 0 else 1]:
+            add_job(store, node, f"{4711 + number}", 100 * number, 3600, busy=[80.0 - 20 * number, 0.0], **train)
+    sleeps: dict[str, Any] = {"title": "notebook", "user_name": "bob", "account": "speech", "held_cores": 4.0}
+    add_job(store, nodes[1], "4720", 0, 7200, busy=[0.0], idle=6600.0, ended=False, **sleeps)
+    add_job(store, nodes[1], "vision/serve-0", 50, 7000, busy=[30.0], kind="pod", user_name="alice", place="vision")
+    add_job(store, nodes[0], "build.service", 60, 500, kind="unit", user_name="root")
+
+
+def add_job(
+    store: SyntheticStore,
+    node: Node,
+    job: str,
+    start: float,
+    seconds: float,
+    *,
+    busy: Sequence[float] = (),
+    idle: float = 0.0,
+    ended: bool = True,
+    kind: str = "slurm",
+    cores: float = 2.0,
+    **facts: Any,
+) -> None:
+    """Add what agents report of a job: `busy` has the share of each of its GPUs, `idle` is of each."""
+    store.keys += 1
+    owner = {"owner_id": store.keys, "kind": kind, "job": job, "number": job if kind == "slurm" else None, **facts}
+    given = {"command": json.dumps(["python", "train.py"]), "started_at": EPOCH + timedelta(seconds=start)}
+    for age in (0.0, seconds / 2, seconds):
+        ends = {"ended_at": EPOCH + timedelta(seconds=start + seconds)} if ended and age == seconds else {}
+        state = {**node.at(start + age), **owner, **given, **ends, "observed_seconds": age}
+        store.rows["owners"].append({**state, "cpu_seconds": cores * age, "memory_max_bytes": 4 * 10**9})
+        for gpu, percent in enumerate(busy):
+            counted = {"gpu_seconds": percent / 100 * age, "energy_joules": 300.0 * age}
+            counted |= {"gpu_memory_max_bytes": 60 * 10**9, "idle_seconds": idle if age else 0.0, "is_held": 1}
+            store.rows["owners"].append({**state, "device_id": node.gpus[gpu], **counted})
+    for step in range(61):
+        age = seconds * step / 60
+        sampled = {**node.at(start + age), "owner_id": store.keys}
+        store.rows["owner_samples"].append({**sampled, "cpu_seconds": cores * age, "memory_used_bytes": 4 * 10**9})
+        for gpu, percent in enumerate(busy):
+            now = {"sm_percent": percent * (step > 10), "gpu_seconds": percent / 100 * age}
+            now |= {"idle_seconds": idle, "idle_now_seconds": idle, "energy_joules": 300.0 * age}
+            store.rows["owner_samples"].append({**sampled, "device_id": node.gpus[gpu], **now})
+
+
 FILLS: dict[str, Fill] = {
+    "jobs": add_jobs,
+    "job": add_jobs,
+    "idle": add_jobs,
     "compare": _compared,
     "plan": _planned,
     "scaling": _scaled,

@@ -31,6 +31,11 @@ ANSWERS = {
     "peers": "peers node-9",
     "outliers": "outliers",
     "history": "history",
+    "jobs": "jobs --since 7d",
+    "jobs-prices": f"jobs --user alice --prices {PRICES.name}",
+    "job": "job 4711",
+    "job-pod": f"job vision/serve-0 --prices {PRICES.name}",
+    "idle": f"idle --prices {PRICES.name}",
 }
 
 FORMS = {

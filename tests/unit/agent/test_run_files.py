@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent.runs.events import MAX_LINE_BYTES, EventTailer, MalformedEventError, event_row, parse_event
 from gpuagent.redaction import redact_arguments, redact_text
+from gpuagent.runs.events import MAX_LINE_BYTES, EventTailer, MalformedEventError, event_row, parse_event
 from gpuagent.runs.output import PIECE_BYTES, TAIL_BYTES, read_piece
 from gpuagent_common.keys import key
 

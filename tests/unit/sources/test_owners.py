@@ -40,7 +40,10 @@ POD_SLICE = f"kubepods-burstable-pod{UID.replace('-', '_')}.slice"
             Unit("podman", CONTAINER, f"libpod-{CONTAINER}.scope"),
         ),
         ("0::/user.slice/user-1000.slice/session-3.scope", Unit("session", "session-3.scope", "session-3.scope")),
-        ("0::/user.slice/user-1000.slice/user@1000.service/app.slice/a.scope", Unit("unit", *["user@1000.service"] * 2)),
+        (
+            "0::/user.slice/user-1000.slice/user@1000.service/app.slice/a.scope",
+            Unit("unit", *["user@1000.service"] * 2),
+        ),
         ("1:cpu:/\n0::/", None),
         ("0::/init.scope", None),
         ("0::/job_4711", None),
@@ -101,7 +104,9 @@ def test_a_held_gpu_is_idle_after_a_quarter_of_an_hour_without_work(
         held.follow(60.0 * minute, has_kernel=has_kernel, prepares=prepares)
         totals.append(held.total_seconds)
     assert totals == sorted(totals)
-    assert totals[len(minutes) :: len(minutes) + 1] == [60.0 * idle_minutes * number for number in range(1, windows + 1)]
+    assert totals[len(minutes) :: len(minutes) + 1] == [
+        60.0 * idle_minutes * number for number in range(1, windows + 1)
+    ]
 
 
 def open_job(tmp_path: Path, open_source: OpenSource, **context: object) -> tuple[Owners, GpuHolders]:

@@ -1,0 +1,236 @@
+"""`collector job`: one job, what it used against what it held, and what to change."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from gpuagent_collector.answers.jobs import Chosen, Job, find_jobs, find_parts, money, share, size
+from gpuagent_collector.json_cells import read_words
+from gpuagent_collector.present.answer import Answer, Caveat, Section, Verbatim
+from gpuagent_collector.present.human import duration, in_unit, significant
+from gpuagent_collector.present.table import MOST_ROWS, Column, Table
+from gpuagent_collector.prices.price import Prices
+from gpuagent_collector.query.ask import Ask
+from gpuagent_common.errors import MisuseError
+from gpuagent_common.text import counted
+
+# Of a curve in a terminal.
+_BINS = 60
+_BARS = " ▁▂▃▄▅▆▇█"
+
+# At most this share of what was given is in use: less would have done.
+_LITTLE_PERCENT = 50.0
+# From these on: a GPU is busy, and CPUs are.
+_BUSY_PERCENT, _FULL_PERCENT = 50.0, 90.0
+
+_CURVE = """
+WITH read AS (
+    SELECT time, node_id, device_id, sm_percent, cpu_seconds FROM owner_samples WHERE owner_id IN ({ids})
+    UNION ALL
+    SELECT time, node_id, device_id, sm_percent.mean, cpu_seconds FROM owner_rollups WHERE owner_id IN ({ids})
+), binned AS (
+    SELECT
+        CAST(floor(least({bins} - 1, greatest(0, {bins} * epoch(time - ?) / ?))) AS BIGINT) AS bin, node_id, device_id,
+        avg(sm_percent) AS gpu_percent, max(cpu_seconds) AS cpu_seconds, max(time) AS time
+    FROM read GROUP BY bin, node_id, device_id
+), risen AS (
+    SELECT
+        *, cpu_seconds - lag(cpu_seconds) OVER before AS rise, epoch(time - lag(time) OVER before) AS seconds
+    FROM binned WINDOW before AS (PARTITION BY node_id, device_id ORDER BY bin)
+)
+SELECT
+    bin, avg(gpu_percent) AS gpu_percent, max(gpu_percent) AS busiest_percent,
+    CASE WHEN sum(seconds) FILTER (device_id IS NULL) > 0
+        THEN greatest(0, sum(rise) / sum(seconds) FILTER (device_id IS NULL)) END AS cores_a_node
+FROM risen GROUP BY bin ORDER BY bin
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """One job: its parts by node and GPU, its curve, and other jobs of its user with its name."""
+
+    job: Job
+    parts: Sequence[dict[str, Any]]
+    curve: Sequence[dict[str, Any]]
+    like: Sequence[Job]
+
+    @property
+    def nodes(self) -> int:
+        """Return the number of its nodes."""
+        return len({part["node_id"] for part in self.parts}) or 1
+
+    @property
+    def cores_a_node(self) -> float | None:
+        """Return the CPUs that it was given on each node, on average; None: unknown."""
+        held = self.job.row["held_cores"]
+        return held / self.nodes if held else None
+
+    @property
+    def cores(self) -> float | None:
+        """Return the CPUs in use, on average."""
+        row = self.job.row
+        used, seconds = row["cpu_seconds"], row["node_seconds"]
+        return used / seconds * self.nodes if used is not None and seconds else None
+
+
+def answer_job(ask: Ask, *, name: str, prices: Prices | None = None) -> Answer:
+    """Answer `collector job`; of several lives of a job, such as of a unit that was restarted, all count."""
+    found = find_jobs(ask, Chosen(job=name, limit=2), prices)
+    if not found:
+        raise MisuseError(f"no job is named {name[:80]}; `collector jobs` lists them")
+    job = found[0]
+    parts = find_parts(ask, job.row["owner_ids"])
+    ids = ", ".join(map(str, job.row["owner_ids"]))
+    curve = ask(_CURVE.format(ids=ids, bins=_BINS), [job.row["started_at"], max(job.row["seconds"], 1.0)])
+    like: list[Job] = []
+    if job.row["title"] is not None:
+        named = find_jobs(ask, Chosen(user=job.row["user_name"], title=job.row["title"]), None)
+        like = [each for each in named if each.row["job"] != job.row["job"]]
+    return render(Study(job=job, parts=parts, curve=curve, like=like), others=len(found) - 1)
+
+
+def render(study: Study, *, others: int = 0) -> Answer:
+    """Return the answer; CSV has a line for each node and GPU."""
+    job, row = study.job, study.job.row
+    changes = list(_changes(study))
+    sentences = [_sentence(study), _because(study), _against_others(study), *changes]
+    table = _parts(study)
+    command = read_words(row["command"]) if row["command"] else None
+    text = f"several jobs are named {row['job']}; this is the newest"
+    notes = [Caveat(code="several_jobs", text=text, remedy="`collector jobs` lists all")]
+    return Answer(
+        heading=f"Job {row['job']}",
+        text=" ".join(filter(None, sentences)),
+        parts=[table, *_curves(study)],
+        sections=[Section("Command", [Verbatim(title="", text=" ".join(command))], is_detail=True)] if command else [],
+        caveats=notes if others else [],
+        next=_next(study),
+        facts={
+            **{name: row[name] for name in row if name not in ("owner_ids", "idle_now_seconds")},
+            **{name: getattr(job, name) for name in ("state", "gpu_percent", "cpu_percent", "cost", "currency")},
+            "because": _shares(study),
+            "changes": changes,
+            "parts": table,
+            "curve": study.curve,
+            "like": [{"job": each.row["job"], "gpu_percent": each.gpu_percent} for each in study.like],
+        },
+        csv=[table],
+    )
+
+
+def _sentence(study: Study) -> str:
+    """Return what it held and used, and for how long."""
+    job, row = study.job, study.job.row
+    who = f"{row['title'] or row['kind']} of {row['user_name'] or 'an unknown user'}"
+    runs = "has run" if row["is_running"] else "ran"
+    text = f"{who} {runs} for {duration(row['seconds'])} on {', '.join(map(str, row['nodes'][:4]))}"
+    if job.gpus:
+        holds = "held" if row["gpus_held"] else "used"
+        text += f"; it {holds} {counted(job.gpus, 'GPU')}, "
+        text += f"with kernels on {row['gpus_used']}" if row["gpus_used"] else "without a kernel"
+        text += f", in {significant(job.gpu_percent, 2)} % of their time" if job.gpu_percent else ""
+    if study.cores is not None:
+        of = f" of {significant(row['held_cores'])}" if row["held_cores"] else ""
+        text += f"; CPUs in use: {significant(study.cores, 2)}{of}"
+    text += f"; memory: {size(row['memory_max_bytes'])}"
+    text += f"; energy: {in_unit('joules')(row['energy_joules'])}" if row["energy_joules"] else ""
+    paid = money([job])
+    return f"{text}; cost: {paid}." if paid else f"{text}."
+
+
+def _shares(study: Study) -> dict[str, float]:
+    """Return the shares of its time, in percent, by what bounded it; they sum to 100."""
+    known = [one for one in study.curve if one["busiest_percent"] is not None and one["cores_a_node"] is not None]
+    if not known:
+        return {}
+    held = study.cores_a_node
+    counts = {"GPUs busy": 0, "all CPUs busy, GPUs waiting": 0, "CPUs at work, GPUs waiting": 0, "both waiting": 0}
+    for one in known:
+        if one["busiest_percent"] >= _BUSY_PERCENT:
+            counts["GPUs busy"] += 1
+        elif held and (share(one["cores_a_node"], held) or 0) >= _FULL_PERCENT:
+            counts["all CPUs busy, GPUs waiting"] += 1
+        elif one["cores_a_node"] >= _FULL_PERCENT / 100:
+            counts["CPUs at work, GPUs waiting"] += 1
+        else:
+            counts["both waiting"] += 1
+    return {name: 100 * count / len(known) for name, count in counts.items()}
+
+
+def _because(study: Study) -> str:
+    shares = {name: percent for name, percent in _shares(study).items() if percent >= 1}
+    ordered = sorted(shares.items(), key=lambda one: -one[1])
+    return f"Of its time: {', '.join(f'{name} {percent:.0f} %' for name, percent in ordered)}." if ordered else ""
+
+
+def _against_others(study: Study) -> str:
+    known = [one.gpu_percent for one in study.like if one.gpu_percent is not None]
+    if not known or study.job.gpu_percent is None:
+        return ""
+    jobs = f"{counted(len(known), 'other job')} of this user and name"
+    return f"GPU use of {jobs}: {significant(median(known), 2)} % (median); this one {study.job.gpu_percent:.0f} %."
+
+
+def _changes(study: Study) -> Iterator[str]:
+    """Yield what to ask for next time."""
+    row = study.job.row
+    held, used = row["gpus_held"], row["gpus_used"]
+    if held and used < held:
+        yield f"It asked for {counted(held, 'GPU')} and used {used}: ask for {used or 'none'}."
+    cores, given = study.cores, row["held_cores"]
+    if given and cores is not None and given >= 4 and (share(cores, given) or 0) < _LITTLE_PERCENT:
+        yield f"It asked for {given:.0f} CPUs and used {significant(cores, 2)}."
+    most, memory = row["memory_max_bytes"], row["memory_held_bytes"]
+    if memory and most is not None and (share(most, memory) or 0) < _LITTLE_PERCENT:
+        yield f"It asked for {size(memory)} of memory on each node and used {size(most)}."
+
+
+def _parts(study: Study) -> Table:
+    """Return a row for each node, and each GPU on it."""
+    columns = (
+        Column("node", "node", "hostname", left=True),
+        Column("gpu", "GPU", _gpu_name(study), left=True),
+        Column("is_held", "held", lambda part: None if part["is_held"] is None else bool(part["is_held"]), left=True),
+        Column("gpu_percent", "GPU %", lambda part: share(part["gpu_seconds"], part["observed_seconds"])),
+        Column("gpu_memory_max_bytes", "GPU memory", unit="bytes"),
+        Column("idle_seconds", "idle", show=duration),
+        Column("energy_joules", "energy", unit="joules"),
+        Column("cpu_seconds", "CPU time", show=duration),
+        Column("memory_max_bytes", "memory", unit="bytes"),
+        *(Column(name) for name in ("started_at", "ended_at", "held_cores", "memory_held_bytes", "observed_seconds")),
+    )
+    return Table(columns, study.parts, most=MOST_ROWS)
+
+
+def _gpu_name(study: Study) -> Any:
+    """Return what names a part's GPU: they are numbered as they are listed."""
+    ids = list(dict.fromkeys(part["device_id"] for part in study.parts if part["device_id"] is not None))
+    return lambda part: None if part["device_id"] is None else ids.index(part["device_id"]) + 1
+
+
+def _curves(study: Study) -> Iterator[Verbatim]:
+    """Yield the use of GPUs and CPUs over its time, each as a line of bars."""
+    held = study.cores_a_node or max((one["cores_a_node"] or 0 for one in study.curve), default=0)
+    lines = []
+    for title, values in (
+        ("GPU", {one["bin"]: one["gpu_percent"] for one in study.curve}),
+        ("CPU", {one["bin"]: share(one["cores_a_node"], held) for one in study.curve}),
+    ):
+        if any(value is not None for value in values.values()):
+            bars = (_bar(values.get(number)) for number in range(_BINS))
+            lines.append(f"{title} {''.join(bars)}")
+    if lines:
+        yield Verbatim(title=f"Over {duration(study.job.row['seconds'])}", text="\n".join(lines))
+
+
+def _bar(percent: float | None) -> str:
+    return " " if percent is None else _BARS[min(len(_BARS) - 1, round(percent / 100 * (len(_BARS) - 1)))]
+
+
+def _next(study: Study) -> str | None:
+    row = study.job.row
+    if row["idle_gpu_seconds"]:
+        return f"collector idle --user {row['user_name']}" if row["user_name"] else "collector idle"
+    return f"collector jobs --user {row['user_name']}" if row["user_name"] else None

@@ -1,0 +1,341 @@
+"""`collector jobs`: the work on all nodes, whoever launched it, with what it was given and what it used."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from gpuagent_collector.present.answer import Answer, Legend
+from gpuagent_collector.present.human import in_unit, significant
+from gpuagent_collector.present.table import MOST_ROWS, Column, Table
+from gpuagent_collector.prices.price import Prices
+from gpuagent_collector.query.ask import Ask
+from gpuagent_common.text import counted
+
+_HOUR_SECONDS = 3600.0
+
+# What an agent recorded of one owner or one of its GPUs counts once: the last word, and the highest counts. After a
+# restart the next agent counts on from 0, but for CPU time, which the group has. Two agents that watched at the same
+# time, such as a job's own and the node's, saw the same; the one that watched longer counts.
+_COUNTED = """
+WITH newest AS (SELECT max(time) AS time FROM owners), recorded AS (
+    SELECT * FROM owners WHERE {condition}
+    UNION ALL BY NAME
+    SELECT * EXCLUDE (memory_used_bytes, gpu_memory_used_bytes, sm_percent) FROM owner_samples
+    WHERE time >= (SELECT time FROM newest) - INTERVAL 1 HOUR
+        AND owner_id IN (SELECT owner_id FROM owners WHERE {condition})
+), seen AS (
+    SELECT
+        session_id, node_id, owner_id, device_id, max(time) AS seen_at, any_value(kind) AS kind,
+        arg_max(job, time) AS job, any_value(number) AS number, arg_max(title, time) AS title,
+        arg_max(user_name, time) AS user_name, arg_max(account, time) AS account, arg_max(place, time) AS place,
+        arg_max(command, time) AS command, max(held_cores) AS held_cores, max(memory_held_bytes) AS memory_held_bytes,
+        min(started_at) AS started_at, max(ended_at) AS ended_at, max(observed_seconds) AS observed_seconds,
+        max(cpu_seconds) AS cpu_seconds, max(memory_max_bytes) AS memory_max_bytes, max(is_held) AS is_held,
+        max(gpu_memory_max_bytes) AS gpu_memory_max_bytes, max(gpu_seconds) AS gpu_seconds,
+        -- As a struct: arg_max passes over NULL, which says that the GPU was shared.
+        arg_max({{'joules': energy_joules}}, time).joules AS energy_joules, max(idle_seconds) AS idle_seconds,
+        arg_max(idle_now_seconds, time) AS idle_now_seconds
+    FROM recorded GROUP BY session_id, node_id, owner_id, device_id HAVING any_value(kind) IS NOT NULL
+), counted AS (
+    SELECT
+        node_id, owner_id, device_id, arg_max(session_id, seen_at) AS session_id, max(seen_at) AS seen_at,
+        any_value(kind) AS kind, arg_max(job, seen_at) AS job, any_value(number) AS number,
+        arg_max(title, seen_at) AS title, arg_max(user_name, seen_at) AS user_name,
+        arg_max(account, seen_at) AS account, arg_max(place, seen_at) AS place, arg_max(command, seen_at) AS command,
+        max(held_cores) AS held_cores, max(memory_held_bytes) AS memory_held_bytes, min(started_at) AS started_at,
+        max(ended_at) AS ended_at, sum(observed_seconds) AS observed_seconds, max(cpu_seconds) AS cpu_seconds,
+        max(memory_max_bytes) AS memory_max_bytes, max(is_held) AS is_held,
+        max(gpu_memory_max_bytes) AS gpu_memory_max_bytes, sum(gpu_seconds) AS gpu_seconds,
+        CASE WHEN bool_and(energy_joules IS NOT NULL) THEN sum(energy_joules) END AS energy_joules,
+        sum(idle_seconds) AS idle_seconds, arg_max(idle_now_seconds, seen_at) AS idle_now_seconds
+    FROM seen AS one
+    WHERE NOT EXISTS (
+        FROM seen AS other
+        WHERE other.node_id = one.node_id AND other.owner_id = one.owner_id
+            AND other.device_id IS NOT DISTINCT FROM one.device_id
+            AND (other.observed_seconds, other.session_id) > (one.observed_seconds, one.session_id)
+            AND other.seen_at - to_seconds(other.observed_seconds) < one.seen_at
+            AND one.seen_at - to_seconds(one.observed_seconds) < other.seen_at
+    )
+    GROUP BY node_id, owner_id, device_id
+), parts AS (
+    SELECT
+        counted.*, session.hostname, session.platform, session.instance_type, session.cpu_threads,
+        coalesce(counted.ended_at, counted.seen_at) AS last_at,
+        counted.ended_at IS NULL AND counted.seen_at >= newest.time - INTERVAL 2 MINUTE AS is_running,
+        -- The job of Slurm may be on several nodes; of everything else each node has its own.
+        CASE WHEN kind <> 'slurm' THEN counted.node_id END AS only_node
+    FROM counted LEFT JOIN sessions AS session USING (session_id), newest
+)
+"""
+
+_JOBS = """
+SELECT
+    kind, job, any_value(number) AS number, any_value(title) AS title, user_name, any_value(account) AS account,
+    any_value(place) AS place, platform, any_value(command) AS command,
+    list(DISTINCT hostname ORDER BY hostname) AS nodes,
+    list(DISTINCT owner_id) AS owner_ids, min(started_at) AS started_at, bool_or(is_running) AS is_running,
+    max(last_at) AS last_at, epoch(max(last_at) - min(started_at)) AS seconds,
+    count(DISTINCT device_id) FILTER (is_held = 1) AS gpus_held,
+    count(DISTINCT device_id) AS gpus_seen,
+    count(DISTINCT device_id) FILTER (gpu_seconds > 0) AS gpus_used,
+    sum(observed_seconds) FILTER (device_id IS NOT NULL AND coalesce(is_held, 1) = 1) AS held_gpu_seconds,
+    sum(gpu_seconds) AS gpu_seconds, max(gpu_memory_max_bytes) AS gpu_memory_max_bytes,
+    sum(idle_seconds) AS idle_gpu_seconds, count(*) FILTER (is_running AND idle_now_seconds > 0) AS gpus_idle_now,
+    max(idle_now_seconds) FILTER (is_running) AS idle_now_seconds,
+    CASE WHEN count(device_id) > 0 AND count(energy_joules) = count(device_id) THEN sum(energy_joules) END
+        AS energy_joules,
+    sum(cpu_seconds) AS cpu_seconds, max(memory_max_bytes) AS memory_max_bytes,
+    max(memory_held_bytes) FILTER (device_id IS NULL) AS memory_held_bytes,
+    sum(held_cores) FILTER (device_id IS NULL) AS held_cores,
+    sum(held_cores * observed_seconds) FILTER (device_id IS NULL) AS held_core_seconds,
+    sum(observed_seconds) FILTER (device_id IS NULL) AS node_seconds
+FROM parts WHERE {condition}
+GROUP BY kind, job, user_name, platform, only_node
+ORDER BY is_running DESC, started_at DESC, job
+LIMIT {limit}
+"""
+
+_PARTS = "SELECT * FROM parts ORDER BY hostname, device_id NULLS FIRST"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job, pod, container, unit or user, over all its nodes; `row` is what the store has of it."""
+
+    row: Mapping[str, Any]
+    cost: float | None = None
+    currency: str | None = None
+
+    @property
+    def state(self) -> str:
+        """Return whether it runs."""
+        return "running" if self.row["is_running"] else "ended"
+
+    @property
+    def gpus(self) -> int | None:
+        """Return the GPUs that it holds, where this is unknown those it was seen on; None: none."""
+        return self.row["gpus_held"] or self.row["gpus_seen"] or None
+
+    @property
+    def gpu_percent(self) -> float | None:
+        """Return the share of its GPUs' time in which kernels ran."""
+        return share(self.row["gpu_seconds"], self.row["held_gpu_seconds"])
+
+    @property
+    def cpu_percent(self) -> float | None:
+        """Return the share of the time of its CPUs that it used."""
+        return share(self.row["cpu_seconds"], self.row["held_core_seconds"])
+
+    @property
+    def idle_gpu_hours(self) -> float | None:
+        """Return the hours in which its GPUs were held and idle."""
+        idle = self.row["idle_gpu_seconds"]
+        return None if idle is None else idle / _HOUR_SECONDS
+
+    @property
+    def idle_cost(self) -> float | None:
+        """Return the part of the cost that the idle time has."""
+        idle, held = self.row["idle_gpu_seconds"], self.row["held_gpu_seconds"]
+        return self.cost * idle / held if self.cost is not None and idle is not None and held else None
+
+
+def share(part: float | None, whole: float | None) -> float | None:
+    """Return a share in percent; None: one of both is unknown."""
+    return 100 * part / whole if part is not None and whole else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What jobs to take; None: all. `since` counts from the newest record of the store."""
+
+    user: str | None = None
+    project: str | None = None
+    since: timedelta | None = None
+    job: str | None = None
+    title: str | None = None
+    only_idle: bool = False
+    limit: int = 100
+
+
+def find_jobs(ask: Ask, chosen: Chosen, prices: Prices | None) -> list[Job]:
+    """Return the jobs, those that run first, then the newest first."""
+    parameters: list[Any] = []
+    conditions = ["true"]
+    if chosen.since is not None:
+        parameters += [chosen.since.total_seconds()] * 2
+        conditions = ["time >= (SELECT time FROM newest) - to_seconds(CAST(? AS DOUBLE))"]
+    of_parts = ["true"]
+    named = {"user_name": chosen.user, "account": chosen.project, "title": chosen.title}
+    for column, value in named.items():
+        if value is not None:
+            of_parts.append(f"{column} = ?")
+            parameters.append(value)
+    if chosen.job is not None:
+        of_parts.append("? IN (job, number, hostname || '/' || job, left(job, 12))")
+        parameters.append(chosen.job)
+    sql = _COUNTED.format(condition=conditions[0]) + _JOBS.format(condition=" AND ".join(of_parts), limit=chosen.limit)
+    rows = ask(sql, parameters)
+    if chosen.only_idle:
+        rows = [row for row in rows if row["idle_gpu_seconds"]]
+    costs = _costs(ask, rows, prices) if prices and rows else [(None, None)] * len(rows)
+    return [Job(row=row, cost=cost, currency=currency) for row, (cost, currency) in zip(rows, costs, strict=True)]
+
+
+def find_parts(ask: Ask, owner_ids: Sequence[int]) -> list[dict[str, Any]]:
+    """Return what each node has of owners, and each GPU."""
+    ids = ", ".join(map(str, owner_ids))
+    return ask(_COUNTED.format(condition=f"owner_id IN ({ids})") + _PARTS)
+
+
+_NODE_GPUS = "SELECT session_id, list(name) AS names FROM session_devices WHERE parent_device_id IS NULL GROUP BY ALL"
+
+
+def _costs(ask: Ask, rows: Sequence[Mapping[str, Any]], prices: Prices) -> Iterator[tuple[float | None, str | None]]:
+    """Yield the cost of each job and its currency; None where a price is unknown."""
+    parts = defaultdict(list)
+    for part in find_parts(ask, [owner_id for row in rows for owner_id in row["owner_ids"]]):
+        parts[part["owner_id"]].append(part)
+    gpus = {each["session_id"]: each["names"] for each in ask(_NODE_GPUS)}
+    for row in rows:
+        nodes = [_node_cost(parts[owner_id], gpus, prices) for owner_id in row["owner_ids"]]
+        currencies = {currency for _, currency in nodes}
+        amounts = [amount for amount, _ in nodes if amount is not None]
+        if len(amounts) == len(nodes) and len(currencies) == 1:
+            yield sum(amounts), currencies.pop()
+        else:
+            yield None, None
+
+
+def _node_cost(
+    parts: Sequence[Mapping[str, Any]], gpus: Mapping[int, Sequence[str]], prices: Prices
+) -> tuple[float | None, str | None]:
+    """Return the cost of an owner on its node.
+
+    It pays the part of the node's GPUs that it held; without any, that of the CPUs; else all.
+    """
+    node = parts[0]
+    names = gpus.get(node["session_id"], [])
+    price = prices.of_node(node["platform"], names, node["instance_type"])
+    if price is None or price.instance_hour is None:
+        return None, None
+    held = sum(1 for part in parts if part["device_id"] is not None and part["is_held"] != 0)
+    cores, threads = node["held_cores"], node["cpu_threads"]
+    part = min(1.0, cores / threads) if cores and threads else 1.0
+    part = held / len(names) if held and names else part
+    hours = (node["last_at"] - node["started_at"]).total_seconds() / _HOUR_SECONDS
+    return part * hours * price.instance_hour, price.currency
+
+
+def answer_jobs(
+    ask: Ask,
+    *,
+    user: str | None = None,
+    project: str | None = None,
+    since: timedelta | None = None,
+    limit: int = 100,
+    prices: Prices | None = None,
+) -> Answer:
+    """Answer `collector jobs`."""
+    return render(find_jobs(ask, Chosen(user=user, project=project, since=since, limit=limit), prices))
+
+
+def money(jobs: Sequence[Job], value: str = "cost") -> str | None:
+    """Return the sum of the known amounts with its currency; None: nothing is known, or in several currencies."""
+    known = [job for job in jobs if getattr(job, value) is not None]
+    currencies = {job.currency for job in known}
+    if len(currencies) != 1:
+        return None
+    return f"{significant(sum(getattr(job, value) for job in known))} {currencies.pop()}"
+
+
+def _first(nodes: Sequence[str]) -> str:
+    return str(nodes[0]) if len(nodes) == 1 else f"{nodes[0]} +{len(nodes) - 1}"
+
+
+def columns_of_jobs() -> tuple[Column, ...]:
+    """Return the columns that all lists of jobs begin with."""
+    return (
+        Column("job", "job", "row.job", show=lambda text: text if len(text) <= 24 else f"{text[:23]}…", left=True),
+        Column("kind", "kind", "row.kind", left=True, wide=True),
+        Column("title", "name", "row.title", left=True),
+        Column("user", "user", "row.user_name", left=True),
+        Column("project", "project", "row.account", left=True, wide=True),
+        Column("nodes", "on", "row.nodes", show=_first, left=True),
+    )
+
+
+def render(jobs: Sequence[Job]) -> Answer:
+    """Return the list as an answer; CSV has a line for each job."""
+    columns = (
+        *columns_of_jobs(),
+        Column("started_at", "since", "row.started_at", show="{:%m-%d %H:%M}".format, left=True),
+        Column("seconds", "for", "row.seconds", show=short),
+        Column("state", "state", left=True, wide=True),
+        Column("gpus", "GPUs", "gpus"),
+        Column("gpus_used", "used", lambda job: job.row["gpus_used"] if job.gpus else None),
+        Column("gpu_percent", "GPU %"),
+        Column("cpu_percent", "CPU %", wide=True),
+        Column("memory_max_bytes", "memory", "row.memory_max_bytes", unit="bytes", wide=True),
+        Column("energy_joules", "energy", "row.energy_joules", unit="joules", wide=True),
+        Column("idle_gpu_hours", "idle GPU h", wide=True),
+        Column("cost", "cost", wide=True),
+        Column("currency"),
+        *(Column(name, value=f"row.{name}") for name in ("number", "platform", "place", "last_at", "cpu_seconds")),
+    )
+    table = Table(columns, jobs, most=MOST_ROWS)
+    return Answer(
+        heading="Jobs",
+        text=_sentence(jobs),
+        parts=[
+            table,
+            Legend(
+                "",
+                "GPU % is the time in which kernels ran, of the time that the job's GPUs were watched; CPU % the CPU "
+                "time, of that of its CPUs. Energy is that of GPUs that nobody else used. Cost is the node's price by "
+                "the share of its GPUs that the job held, or without GPUs of its CPUs.",
+            ),
+        ],
+        next=_next(jobs),
+        more="all jobs, and what the columns are",
+        facts={"jobs": table},
+        csv=[table],
+    )
+
+
+def _sentence(jobs: Sequence[Job]) -> str:
+    if not jobs:
+        return "No jobs were seen. Agents report them from version 1.1 on, unless they run with --owners off."
+    users = {job.row["user_name"] for job in jobs}
+    running = sum(job.row["is_running"] for job in jobs)
+    held = sum(job.row["held_gpu_seconds"] or 0 for job in jobs)
+    text = f"{counted(len(jobs), 'job')} of {counted(len(users), 'user')}, {running} running."
+    if held:
+        used = [job for job in jobs if job.gpu_percent is not None]
+        busy = share(sum(job.row["gpu_seconds"] for job in used), sum(job.row["held_gpu_seconds"] for job in used))
+        words = f" They held GPUs for {significant(held / _HOUR_SECONDS)} hours"
+        text += f"{words}, with kernels in {significant(busy, 2)} % of the time." if busy is not None else f"{words}."
+        idle = sum(job.idle_gpu_hours or 0 for job in jobs)
+        text += f" For {significant(idle)} hours they were held and idle." if idle else ""
+    paid = money(jobs)
+    return f"{text} Cost: {paid}." if paid else text
+
+
+def _next(jobs: Sequence[Job]) -> str | None:
+    if any(job.row["idle_gpu_seconds"] for job in jobs):
+        return "collector idle"
+    return f"collector job {jobs[0].row['job']}" if jobs else None
+
+
+def size(value: float | None) -> str:
+    """Return a number of bytes for people."""
+    return "unknown" if value is None else in_unit("bytes")(value)
+
+
+def short(seconds: float) -> str:
+    """Return a duration in few characters, such as 1.9 h."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{seconds / _HOUR_SECONDS:.1f} h" if seconds >= _HOUR_SECONDS else f"{seconds / 60:.0f} min"
