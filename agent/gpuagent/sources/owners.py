@@ -27,8 +27,8 @@ from gpuagent_common.keys import key
 # Between two samples of an owner.
 SAMPLE_SECONDS = 5.0
 
-# The state of a running owner is recorded when it has doubled its age, and once an hour.
-_FIRST_STATE_SECONDS, _LAST_STATE_SECONDS = 60.0, 3600.0
+# The state of a running owner is recorded after a minute, and when its age has become three times as much.
+_FIRST_STATE_SECONDS = 60.0
 
 # What is no job and has no GPU is reported from so much CPU time in so much time on.
 FLOOR_CPU_SECONDS, FLOOR_SECONDS = 10.0, 60.0
@@ -85,7 +85,7 @@ class Owners:
                 yield from _readings("owner_samples", owner.samples())
             if seconds >= owner.next_state_seconds:
                 age = seconds - owner.seen_seconds
-                owner.next_state_seconds = seconds + min(max(age, _FIRST_STATE_SECONDS), _LAST_STATE_SECONDS)
+                owner.next_state_seconds = seconds + max(2 * age, _FIRST_STATE_SECONDS)
                 yield from _readings("owners", owner.states(seconds, None))
         for owner in ended:
             if owner.is_reported:

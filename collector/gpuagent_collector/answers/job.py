@@ -108,7 +108,7 @@ def render(study: Study, *, others: int = 0) -> Answer:
         caveats=notes if others else [],
         next=_next(study),
         facts={
-            **{name: row[name] for name in row if name not in ("owner_ids", "idle_now_seconds")},
+            **{name: row[name] for name in row if name not in ("owner_ids", "idle_now_seconds", "together")},
             **{name: getattr(job, name) for name in ("state", "gpu_percent", "cpu_percent", "cost", "currency")},
             "because": _shares(study),
             "changes": changes,

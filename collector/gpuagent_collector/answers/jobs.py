@@ -72,6 +72,7 @@ WITH newest AS (SELECT max(time) AS time FROM owners), recorded AS (
 """
 
 _JOBS = """
+, jobs AS MATERIALIZED (
 SELECT
     kind, job, any_value(number) AS number, any_value(title) AS title, user_name, any_value(account) AS account,
     any_value(place) AS place, platform, any_value(command) AS command,
@@ -94,8 +95,16 @@ SELECT
     sum(observed_seconds) FILTER (device_id IS NULL) AS node_seconds
 FROM parts WHERE {condition}
 GROUP BY kind, job, user_name, platform, only_node
-ORDER BY is_running DESC, started_at DESC, job
-LIMIT {limit}
+HAVING {having}
+), together AS (
+    SELECT
+        count(*) AS jobs, count(DISTINCT user_name) AS users, count(*) FILTER (is_running) AS running,
+        sum(held_gpu_seconds) AS held_seconds, sum(idle_gpu_seconds) AS idle_seconds,
+        sum(gpu_seconds) / sum(held_gpu_seconds) FILTER (gpu_seconds IS NOT NULL) AS busy,
+        sum(gpus_idle_now) AS gpus_idle_now
+    FROM jobs
+)
+SELECT jobs.*, together FROM jobs, together ORDER BY is_running DESC, started_at DESC, job LIMIT {limit}
 """
 
 _PARTS = "SELECT * FROM parts ORDER BY hostname, device_id NULLS FIRST"
@@ -163,10 +172,10 @@ class Chosen:
 def find_jobs(ask: Ask, chosen: Chosen, prices: Prices | None) -> list[Job]:
     """Return the jobs, those that run first, then the newest first."""
     parameters: list[Any] = []
-    conditions = ["true"]
+    condition = "true"
     if chosen.since is not None:
         parameters += [chosen.since.total_seconds()] * 2
-        conditions = ["time >= (SELECT time FROM newest) - to_seconds(CAST(? AS DOUBLE))"]
+        condition = "time >= (SELECT time FROM newest) - to_seconds(CAST(? AS DOUBLE))"
     of_parts = ["true"]
     named = {"user_name": chosen.user, "account": chosen.project, "title": chosen.title}
     for column, value in named.items():
@@ -176,10 +185,9 @@ def find_jobs(ask: Ask, chosen: Chosen, prices: Prices | None) -> list[Job]:
     if chosen.job is not None:
         of_parts.append("? IN (job, number, hostname || '/' || job, left(job, 12))")
         parameters.append(chosen.job)
-    sql = _COUNTED.format(condition=conditions[0]) + _JOBS.format(condition=" AND ".join(of_parts), limit=chosen.limit)
-    rows = ask(sql, parameters)
-    if chosen.only_idle:
-        rows = [row for row in rows if row["idle_gpu_seconds"]]
+    having = "sum(idle_seconds) > 0" if chosen.only_idle else "true"
+    jobs = _JOBS.format(condition=" AND ".join(of_parts), having=having, limit=chosen.limit)
+    rows = ask(_COUNTED.format(condition=condition) + jobs, parameters)
     costs = _costs(ask, rows, prices) if prices and rows else [(None, None)] * len(rows)
     return [Job(row=row, cost=cost, currency=currency) for row, (cost, currency) in zip(rows, costs, strict=True)]
 
@@ -308,17 +316,17 @@ def render(jobs: Sequence[Job]) -> Answer:
 def _sentence(jobs: Sequence[Job]) -> str:
     if not jobs:
         return "No jobs were seen. Agents report them from version 1.1 on, unless they run with --owners off."
-    users = {job.row["user_name"] for job in jobs}
-    running = sum(job.row["is_running"] for job in jobs)
-    held = sum(job.row["held_gpu_seconds"] or 0 for job in jobs)
-    text = f"{counted(len(jobs), 'job')} of {counted(len(users), 'user')}, {running} running."
-    if held:
-        used = [job for job in jobs if job.gpu_percent is not None]
-        busy = share(sum(job.row["gpu_seconds"] for job in used), sum(job.row["held_gpu_seconds"] for job in used))
-        words = f" They held GPUs for {significant(held / _HOUR_SECONDS)} hours"
-        text += f"{words}, with kernels in {significant(busy, 2)} % of the time." if busy is not None else f"{words}."
-        idle = sum(job.idle_gpu_hours or 0 for job in jobs)
-        text += f" For {significant(idle)} hours they were held and idle." if idle else ""
+    together = jobs[0].row["together"]
+    all_jobs, users = counted(together["jobs"], "job"), counted(together["users"], "user")
+    text = f"{all_jobs} of {users}, {together['running']} running."
+    if together["held_seconds"]:
+        text += f" They held GPUs for {significant(together['held_seconds'] / _HOUR_SECONDS)} hours"
+        busy = together["busy"]
+        text += f", with kernels in {significant(100 * busy, 2)} % of the time." if busy is not None else "."
+    if together["idle_seconds"]:
+        text += f" For {significant(together['idle_seconds'] / _HOUR_SECONDS)} hours they were held and idle."
+    if together["jobs"] > len(jobs):
+        return f"{text} The newest {len(jobs)} are listed."
     paid = money(jobs)
     return f"{text} Cost: {paid}." if paid else text
 

@@ -1,5 +1,5 @@
--- The owners of work on each node, and what was counted of them: a row when one is found, when it has doubled its age, once
--- an hour, and when it ends. All counts rise, so the highest one counts.
+-- The owners of work on each node, and what was counted of them: a row when one is found, after a minute, when its age
+-- has become three times as much, and when it or the agent ends. All counts rise, so the highest one counts.
 CREATE TABLE owners (
     session_id BIGINT,                    -- | the agent process | agent
     node_id BIGINT,                       -- | the node | agent
