@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -91,6 +92,7 @@ _LOG = logging.getLogger(__name__)
 
 _NODE_LABELS = ("node", "platform", "node_uuid")
 _GPU_LABELS = (*_NODE_LABELS, "gpu", "uuid", "name")
+_IDLE_LABELS = (*_NODE_LABELS, "uuid", "kind", "job", "user")
 _RUN_LABELS = ("platform", "workload", "status")
 
 Labelled = tuple[Sequence[str], NodeNow | GpuNow]
@@ -99,12 +101,22 @@ Labelled = tuple[Sequence[str], NodeNow | GpuNow]
 class Metrics:
     """The metrics of one registry."""
 
-    def __init__(self, snapshot: Callable[[], Snapshot], others: Iterable[Collector] | None) -> None:
-        """Take the function that returns a snapshot, and the collector's own metrics; None: they are not shown."""
+    def __init__(
+        self,
+        snapshot: Callable[[], Snapshot],
+        others: Iterable[Collector] | None,
+        *,
+        find_idle: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
+    ) -> None:
+        """Take the functions that return a snapshot and the rows of IDLE_SQL, and the collector's own metrics.
+
+        Without others (None) these are not shown.
+        """
         # They would double the number of counters.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         self._registry.register(SnapshotCollector(snapshot))
+        self._registry.register(IdleCollector(find_idle))
         if others is not None:
             ProcessCollector(registry=self._registry)
             for collector in others:
@@ -159,6 +171,43 @@ class SnapshotCollector(Collector):
             for labels, number in counted.items():
                 family.add_metric([_label(each) for each in labels], number)
             yield family
+
+
+# What jobs hold now without using it, by GPU. An agent that is silent for a minute reports nothing.
+IDLE_SQL = """
+WITH last AS (
+    SELECT node_id, owner_id, device_id, arg_max(idle_now_seconds, time) AS idle_seconds FROM owner_samples
+    WHERE time >= (SELECT max(time) FROM owner_samples) - INTERVAL 1 MINUTE AND device_id IS NOT NULL
+    GROUP BY node_id, owner_id, device_id
+), named AS (
+    SELECT owner_id, any_value(kind) AS kind, arg_max(job, time) AS job, arg_max(user_name, time) AS user_name
+    FROM owners WHERE owner_id IN (SELECT owner_id FROM last) GROUP BY owner_id HAVING max(ended_at) IS NULL
+)
+SELECT hostname, platform, node_uuid, uuid, kind, job, user_name, idle_seconds
+FROM last JOIN named USING (owner_id) JOIN nodes USING (node_id) JOIN devices ON devices.device_id = last.device_id
+WHERE idle_seconds > 0
+"""
+
+
+class IdleCollector(Collector):
+    """The metric of GPUs that are held and idle."""
+
+    def __init__(self, find_idle: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
+        self._find_idle = find_idle
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the family; without a reading there is none."""
+        try:
+            rows = self._find_idle()
+        except GpuAgentError as error:
+            _LOG.warning("idle GPUs cannot be read for /metrics: %s", error)
+            return
+        words = "Time for which a job has held the GPU without a kernel, from 15 minutes on; docs/jobs.md defines it."
+        family = GaugeMetricFamily("gpuagent_gpu_held_idle_seconds", words, labels=_IDLE_LABELS)
+        for row in rows:
+            names = ("hostname", "platform", "node_uuid", "uuid", "kind", "job", "user_name")
+            family.add_metric([_label(row[name]) for name in names], row["idle_seconds"])
+        yield family
 
 
 def _family(series: Series, labels: Sequence[str], things: Iterable[Labelled]) -> Metric:

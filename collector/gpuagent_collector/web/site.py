@@ -12,7 +12,8 @@ from starlette.responses import Response
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.watch.snapshot import take_snapshot
 from gpuagent_collector.web.answers import Page, Query, text
-from gpuagent_collector.web.metrics import Metrics
+from gpuagent_collector.web.jobs import Jobs
+from gpuagent_collector.web.metrics import IDLE_SQL, Metrics
 from gpuagent_collector.web.nodes import Nodes
 from gpuagent_collector.web.overview import Overview
 from gpuagent_collector.web.reports import Reports
@@ -69,14 +70,18 @@ class Sources:
 def pages(sources: Sources) -> Sequence[Page]:
     """Return every page, one line each."""
     snapshot = Cached(lambda: take_snapshot(sources.ask, lambda: sources.trouble() or None), keep_seconds=_KEEP_SECONDS)
-    runs = Runs(sources.ask, source=sources.store)
+    runs, jobs = Runs(sources.ask, source=sources.store), Jobs(sources.ask, source=sources.store)
+    metrics = Metrics(snapshot.get, sources.instruments, find_idle=lambda: sources.ask(IDLE_SQL))
     return (
         Page(path="/", answer=Overview(snapshot.get, source=sources.store).answer),
         Page(path="/report", answer=Reports(sources.ask, source=sources.store).answer),
         Page(path="/nodes/", answer=Nodes(sources.ask, source=sources.store).answer),
         Page(path="/runs", answer=runs.answer_list),
         Page(path="/runs/", answer=runs.answer),
-        Page(path="/metrics", answer=Metrics(snapshot.get, sources.instruments).answer),
+        Page(path="/jobs", answer=jobs.answer_list),
+        Page(path="/jobs/", answer=jobs.answer),
+        Page(path="/idle", answer=jobs.answer_idle),
+        Page(path="/metrics", answer=metrics.answer),
         Page(path="/healthz", answer=_is_alive, needs_token=False),
         Page(path="/readyz", answer=lambda _: _readiness(sources.is_ready()), needs_token=False),
     )

@@ -198,6 +198,79 @@ def test_prolog_and_epilog_give_every_job_an_agent(cluster: Cluster) -> None:
     assert not list((cluster.folder / "agents").iterdir())
 
 
+@pytest.fixture
+def watched(cluster: Cluster) -> Iterator[Cluster]:
+    """A cluster whose node has an agent that no job started."""
+    agent = cluster.node.start("gpuagent", "start", "--owners", "full", log="agent.log")
+    until(lambda: "sampling" in (cluster.folder / "agent.log").read_text(), "the agent's first line")
+    yield cluster
+    cluster.node.stop(agent)
+
+
+def seen(cluster: Cluster, number: str) -> list[dict[str, Any]]:
+    """Return what the store has of a job, once its end is there."""
+    sql = f"""SELECT job, arg_max(title, time) AS title, max(account) AS account, max(held_cores) AS held_cores,
+        max(cpu_seconds) AS cpu_seconds, max(epoch(ended_at - started_at)) AS seconds,
+        count(DISTINCT session_id) AS agents FROM owners WHERE number = '{number}' OR job LIKE '{number}@_%' ESCAPE '@'
+        GROUP BY job HAVING max(ended_at) IS NOT NULL ORDER BY job"""
+    told = cluster.node.collector("query", "sql", sql, "--json")
+    rows: list[dict[str, Any]] = json.loads(told.stdout)
+    return rows
+
+
+def test_jobs_that_nobody_launched_through_us_are_jobs_too(watched: Cluster) -> None:
+    options = ("--nodes=1", "--job-name=burn", "--account=vision")
+    burn = watched.submit("#!/bin/bash\ntimeout 6 sha256sum /dev/zero\nexit 0\n", *options)
+    watched.end(burn)
+    (job,) = until(lambda: seen(watched, burn), "the job's end in the store")
+    assert (job["job"], job["title"], job["account"]) == (burn, "burn", "vision")
+    assert job["held_cores"] == os.cpu_count()
+    assert 0 < job["cpu_seconds"] <= job["seconds"]
+    assert job["seconds"] >= 6
+    shown = json.loads(watched.node.collector("job", burn, "--json").stdout)
+    assert (shown["job"], shown["state"], shown["parts"][0]["node"]) == (burn, "ended", os.uname().nodename)
+
+
+def test_the_tasks_of_an_array_are_jobs_of_their_own_and_short_ones_count(watched: Cluster) -> None:
+    array = watched.submit("#!/bin/bash\nsleep 1.5\n", "--nodes=1", "--array=3-4")
+    watched.end(array)
+    jobs = until(lambda: len(found := seen(watched, array)) == 2 and found, "both tasks' ends in the store")
+    assert [job["job"] for job in jobs] == [f"{array}_3", f"{array}_4"]
+
+
+def test_a_job_goes_on_when_the_agent_is_started_anew_and_when_it_is_requeued(cluster: Cluster) -> None:
+    log = cluster.folder / "agent.log"
+
+    def start() -> "subprocess.Popen[str]":
+        agent = cluster.node.start("gpuagent", "start", log="agent.log")
+        until(lambda: "sampling" in log.read_text(), "the agent's first line")
+        return agent
+
+    agent = start()
+    script = "#!/bin/bash\nuntil [ -e go ]; do sleep 0.2; done\n"
+    number = cluster.submit(script, "--nodes=1")
+    counted = f"owners WHERE number = '{number}'"
+
+    def count(what: str, rest: str = "") -> int:
+        return int(cluster.node.ask(f"SELECT count(DISTINCT {what}) AS n FROM {counted} {rest}")[0]["n"])
+
+    until(lambda: count("session_id") == 1, "the job")
+    cluster.node.stop(agent)
+    agent = start()
+    until(lambda: count("session_id") == 2, "the job, seen by the next agent")
+    assert count("owner_id") == 1
+    cluster.ask("scontrol", "requeue", number)
+    until(lambda: count("owner_id", "AND ended_at IS NOT NULL") == 1, "its end")
+    cluster.ask("scontrol", "update", f"JobId={number}", "StartTime=now")
+    until(lambda: count("owner_id") == 2, "its second life")
+    (cluster.folder / "go").touch()
+    cluster.end(number)
+    until(lambda: count("owner_id", "AND ended_at IS NOT NULL") == 2, "both ends")
+    cluster.node.stop(agent)
+    (job,) = json.loads(cluster.node.collector("jobs", "--json").stdout)["jobs"][:1]
+    assert (job["job"], job["state"]) == (number, "ended")
+
+
 @contextmanager
 def configured(cluster: Cluster, *lines: str) -> Iterator[None]:
     """Have Slurm heed more lines of slurm.conf for a while."""

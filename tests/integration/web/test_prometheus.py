@@ -21,7 +21,8 @@ from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.store import Store
 from gpuagent_collector.watch.snapshot import take_snapshot
 from gpuagent_collector.web.asker import Asker
-from gpuagent_collector.web.metrics import Metrics
+from gpuagent_collector.web.metrics import IDLE_SQL, Metrics
+from gpuagent_common.keys import key
 from tests.integration.server.agents import Agent
 from tests.support.nvml_replay import NvmlRecording
 from tests.support.programs import found
@@ -63,6 +64,7 @@ def calm(site: Site) -> None:
     site.host(busy, MOMENTS, cpu_percent=25.0)
     site.gpu(busy, "busy", 0, MOMENTS, utilization_percent=98.0, throttle_reasons=reasons_of("h200_busy"))
     site.run("mnist-done", busy, (-60, "running"), (-5, "succeeded"))
+    hold(site, busy, "busy", idle_seconds=1000.0)
 
 
 def silent(site: Site) -> None:
@@ -75,6 +77,19 @@ def held_back(site: Site) -> None:
     site.gpu(node, "hot", 0, MOMENTS, utilization_percent=98.0, throttle_reasons=reasons_of("throttled"))
 
 
+def hold(site: Site, node: int, hostname: str, *, idle_seconds: float) -> None:
+    """Put in a job that holds a GPU for so long without using it."""
+    owner = {"session_id": node, "node_id": node, "owner_id": node}
+    site.add("owners", -60, **owner, kind="slurm", job="4711", user_name="alice")
+    site.add("owner_samples", -1, **owner, device_id=key(f"{hostname}0"), idle_now_seconds=idle_seconds)
+
+
+def held_idle(site: Site) -> None:
+    node = site.node("asleep", gpus=1)
+    site.host(node, MOMENTS, cpu_percent=1.0)
+    hold(site, node, "asleep", idle_seconds=2000.0)
+
+
 def no_fault(site: Site) -> None:
     """Put in nothing more."""
 
@@ -85,7 +100,8 @@ Fault = Callable[[Site], None]
 def exported(store: Store, *, queued_bytes: int) -> Iterator[tuple[str, float]]:
     """Yield each series, as PromQL writes it, with its value, of a collector with so much of 100 bytes waiting."""
     ingest = IngestInstruments(queued_bytes=lambda: queued_bytes, queue_limit_bytes=100)
-    metrics = Metrics(lambda: take_snapshot(Asker(store.connect, Limits())), ingest.collectors())
+    ask = Asker(store.connect, Limits())
+    metrics = Metrics(lambda: take_snapshot(ask), ingest.collectors(), find_idle=lambda: ask(IDLE_SQL))
     for family in text_string_to_metric_families(bytes(metrics.answer({}).body).decode()):
         for sample in family.samples:
             labels = ",".join(f"{name}={json.dumps(value)}" for name, value in sample.labels.items())
@@ -97,6 +113,7 @@ FAULTS: dict[str, tuple[Fault, int, bool, set[tuple[str, str | None]]]] = {
     "a run and a node that ended well": (no_fault, 50, False, set()),
     "a node that goes silent": (silent, 0, False, {("NodeSilent", "silent")}),
     "a GPU that is held back in a recording": (held_back, 0, False, {("GpuHeldBack", "hot")}),
+    "a job that holds a GPU asleep": (held_idle, 0, False, {("GpuHeldIdle", "asleep")}),
     "a queue that fills": (no_fault, 51, False, {("CollectorBehind", None)}),
     "a rejected message": (no_fault, 0, True, {("MessagesRejected", None)}),
 }
@@ -127,14 +144,14 @@ def alert_test(
     if rejected:
         series['gpuagent_ingest_messages_total{outcome="rejected"}'] = f"0x5 1x{MINUTES - 6}"
     labels = {name: dict(re.findall(r'(\w+)="(.*?)"', name)) for name in series}
-    metric = {"NodeSilent": "gpuagent_node_silent", "GpuHeldBack": "gpuagent_gpu_held_back"}
+    metric = {alert: expression.split()[0] for alert, expression in ALERTS.items()}
     tests = []
     for alert in ALERTS:
         expected = []
         for name, node in raised:
             if name == alert and node:
                 (which,) = (
-                    labels[key] for key in labels if key.startswith(metric[alert]) and labels[key]["node"] == node
+                    labels[each] for each in labels if each.startswith(metric[alert]) and labels[each]["node"] == node
                 )
                 expected.append({"exp_labels": which})
             elif name == alert:

@@ -90,6 +90,20 @@ def test_of_every_table_and_view_only_rows_of_shown_sessions_come(part: Part, fi
             assert str(SHOWN) in str(rows), name
 
 
+def test_a_viewer_of_a_user_sees_this_users_jobs_alone(store: Store) -> None:
+    with store.connect() as connection:
+        connection.execute("INSERT INTO sessions BY NAME SELECT 1 AS session_id, 1 AS node_id, 'hpc' AS platform")
+        for number, user in enumerate(("alice", "bob", "alice", None)):
+            row = "INSERT INTO owners BY NAME SELECT 1 AS session_id, ? AS owner_id, ? AS user_name"
+            connection.execute(row, [number, user])
+            connection.execute("INSERT INTO owner_samples BY NAME SELECT 1 AS session_id, ? AS owner_id", [number])
+        # One that another message gives to somebody else.
+        connection.execute("INSERT INTO owners BY NAME SELECT 1 AS session_id, 2 AS owner_id, 'bob' AS user_name")
+    part = Parts(store).of(Reach(labels=(("user", "alice"),)))
+    for table in ("owners", "owner_samples"):
+        assert {row["owner_id"] for row in ask(part, f"FROM {table}")} == {0}
+
+
 # Statements that fail, or return something, when they are evaluated on a hidden row, wherever DuckDB evaluates it.
 ORACLES = [
     "SELECT count(*) FROM {name} t WHERE CASE WHEN t::VARCHAR LIKE '%666%' THEN error('seen') ELSE true END",

@@ -1,0 +1,67 @@
+"""`/jobs` and `/idle`: the lists of jobs. `/jobs/ID`: one of them, as `collector job ID` shows it."""
+
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+from starlette.responses import Response
+
+from gpuagent_collector.answers.idle import answer_idle
+from gpuagent_collector.answers.job import answer_job
+from gpuagent_collector.answers.jobs import answer_jobs
+from gpuagent_collector.present.answer import Answer
+from gpuagent_collector.present.html import to_html
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.web.answers import Query
+from gpuagent_collector.web.layout import render
+from gpuagent_common.errors import MisuseError
+
+_FILTERS = ("user", "project")
+
+
+class Jobs:
+    """The pages of jobs."""
+
+    def __init__(self, ask: Ask, *, source: str) -> None:
+        """Take the function that reads the store, and the store's name."""
+        self._ask = ask
+        self._source = source
+
+    def answer_list(self, query: Query) -> Response:
+        """Return the jobs, those that run first; `user` and `project` choose some.
+
+        Raises:
+            MisuseError: a field of the address is invalid.
+            GpuAgentError: the store cannot be read.
+        """
+        answer = answer_jobs(self._ask, **_filters(query))
+        jobs = [record["job"] for table in answer.csv for record in table.records()]
+        return self._page(answer, query, jobs)
+
+    def answer_idle(self, query: Query) -> Response:
+        """Return the jobs that held GPUs without using them; raises as `answer_list`."""
+        return self._page(answer_idle(self._ask, **_filters(query)), query)
+
+    def answer(self, query: Query) -> Response:
+        """Return the page of the job `name`; raises as `answer_list`."""
+        unknown = [field for field in query if field != "name"]
+        if unknown:
+            raise MisuseError(f"a job's page takes nothing named {unknown[0][:40]}")
+        return self._page(answer_job(self._ask, name=query["name"]), {})
+
+    def _page(self, answer: Answer, query: Query, jobs: list[str] | None = None) -> Response:
+        return render(
+            "jobs.html",
+            refresh_seconds=None,
+            source=self._source,
+            filters=[(name, query.get(name) or "") for name in _FILTERS] if jobs is not None else [],
+            links=[(f"/jobs/{quote(job, safe='')}", job) for job in dict.fromkeys(jobs or [])],
+            content=Markup(to_html(answer)),  # noqa: S704 - escaped piece by piece
+        )
+
+
+def _filters(query: Query) -> dict[str, Any]:
+    unknown = [field for field in query if field not in _FILTERS]
+    if unknown:
+        raise MisuseError(f"the list of jobs takes {', '.join(_FILTERS)}, and nothing named {unknown[0][:40]}")
+    return {name: query.get(name) or None for name in _FILTERS}
