@@ -31,8 +31,8 @@ WITH read AS (
     SELECT time, node_id, device_id, sm_percent.mean, cpu_seconds FROM owner_rollups WHERE owner_id IN ({ids})
 ), binned AS (
     SELECT
-        CAST(floor(least({bins} - 1, greatest(0, {bins} * epoch(time - ?) / ?))) AS BIGINT) AS bin, node_id, device_id,
-        avg(sm_percent) AS gpu_percent, max(cpu_seconds) AS cpu_seconds, max(time) AS time
+        CAST(floor(least({bins} - 1, greatest(0, {bins} * epoch(time - CAST(? AS TIMESTAMP)) / ?))) AS BIGINT) AS bin,
+        node_id, device_id, avg(sm_percent) AS gpu_percent, max(cpu_seconds) AS cpu_seconds, max(time) AS time
     FROM read GROUP BY bin, node_id, device_id
 ), risen AS (
     SELECT
@@ -83,7 +83,7 @@ def answer_job(ask: Ask, *, name: str, prices: Prices | None = None) -> Answer:
     job = found[0]
     parts = find_parts(ask, job.row["owner_ids"])
     ids = ", ".join(map(str, job.row["owner_ids"]))
-    curve = ask(_CURVE.format(ids=ids, bins=_BINS), [job.row["started_at"], max(job.row["seconds"], 1.0)])
+    curve = ask(_CURVE.format(ids=ids, bins=_BINS), [str(job.row["started_at"]), max(job.row["seconds"], 1.0)])
     like: list[Job] = []
     if job.row["title"] is not None:
         named = find_jobs(ask, Chosen(user=job.row["user_name"], title=job.row["title"]), None)
