@@ -42,7 +42,7 @@ _LOGS = Path("/var/log/pods")
 
 
 class Owners:
-    """Who works on this node since when, with how much CPU time, memory and GPU, and what is allocated to them."""
+    """Owners with their start, CPU time, memory and GPUs, and with what is allocated to them."""
 
     name = "owners"
     lane = Lane.SLOW

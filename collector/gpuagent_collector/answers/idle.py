@@ -53,7 +53,7 @@ def answer_idle(
 def _sentence(jobs: Sequence[Job]) -> str:
     if not jobs:
         return "No GPU was seen held and idle."
-    now = int(jobs[0].row["together"]["gpus_idle_now"])
+    now = int(jobs[0].row["all_idle_now"])
     hours = significant(sum(job.idle_gpu_hours or 0 for job in jobs))
     verb = "is" if now == 1 else "are"
     all_jobs = counted(len(jobs), "job")

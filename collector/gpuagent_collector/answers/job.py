@@ -81,9 +81,12 @@ def answer_job(ask: Ask, *, name: str, prices: Prices | None = None) -> Answer:
     if not found:
         raise MisuseError(f"no job is named {name[:80]}; `collector jobs` lists them")
     job = found[0]
-    parts = find_parts(ask, job.row["owner_ids"])
-    ids = ", ".join(map(str, job.row["owner_ids"]))
-    curve = ask(_CURVE.format(ids=ids, bins=_BINS), [str(job.row["started_at"]), max(job.row["seconds"], 1.0)])
+    (parts,) = find_parts(ask, [job.row])
+    ids = ", ".join({str(part["owner_id"]) for part in parts})
+    # As many bins as there may be samples.
+    seconds = max(job.row["seconds"], 1.0)
+    bins = max(1, min(_BINS, int(seconds / 5)))
+    curve = ask(_CURVE.format(ids=ids, bins=bins), [str(job.row["started_at"]), seconds])
     like: list[Job] = []
     if job.row["title"] is not None:
         named = find_jobs(ask, Chosen(user=job.row["user_name"], title=job.row["title"]), None)
@@ -108,7 +111,7 @@ def render(study: Study, *, others: int = 0) -> Answer:
         caveats=notes if others else [],
         next=_next(study),
         facts={
-            **{name: row[name] for name in row if name not in ("owner_ids", "idle_now_seconds", "together")},
+            **{name: value for name, value in row.items() if not name.startswith("all_") and name != "only_node"},
             **{name: getattr(job, name) for name in ("state", "gpu_percent", "cpu_percent", "cost", "currency")},
             "because": _shares(study),
             "changes": changes,
@@ -125,7 +128,8 @@ def _sentence(study: Study) -> str:
     job, row = study.job, study.job.row
     who = f"{row['title'] or row['kind']} of {row['user_name'] or 'an unknown user'}"
     runs = "has run" if row["is_running"] else "ran"
-    text = f"{who} {runs} for {duration(row['seconds'])} on {', '.join(map(str, row['nodes'][:4]))}"
+    text = f"{who} {runs} for {duration(row['seconds'])} on {', '.join(row['nodes'])}"
+    text += f" and {counted(row['node_count'] - 4, 'more node')}" if row["node_count"] > 4 else ""
     if job.gpus:
         holds = "held" if row["gpus_held"] else "used"
         text += f"; it {holds} {counted(job.gpus, 'GPU')}, "
@@ -219,7 +223,7 @@ def _curves(study: Study) -> Iterator[Verbatim]:
         ("CPU", {one["bin"]: share(one["cores_a_node"], held) for one in study.curve}),
     ):
         if any(value is not None for value in values.values()):
-            bars = (_bar(values.get(number)) for number in range(_BINS))
+            bars = (_bar(values.get(number)) for number in range(max(values) + 1))
             lines.append(f"{title} {''.join(bars)}")
     if lines:
         yield Verbatim(title=f"Over {duration(study.job.row['seconds'])}", text="\n".join(lines))

@@ -11,6 +11,7 @@ from gpuagent_collector.present.human import in_unit, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.literal import literal
 from gpuagent_common.text import counted
 
 _HOUR_SECONDS = 3600.0
@@ -76,8 +77,9 @@ _JOBS = """
 SELECT
     kind, job, any_value(number) AS number, any_value(title) AS title, user_name, any_value(account) AS account,
     any_value(place) AS place, platform, any_value(command) AS command,
-    list(DISTINCT hostname ORDER BY hostname) AS nodes,
-    list(DISTINCT owner_id) AS owner_ids, min(started_at) AS started_at, bool_or(is_running) AS is_running,
+    list(DISTINCT hostname)[1:4] AS nodes,
+    count(DISTINCT node_id) AS node_count,
+    only_node, min(started_at) AS started_at, bool_or(is_running) AS is_running,
     max(last_at) AS last_at, epoch(max(last_at) - min(started_at)) AS seconds,
     count(DISTINCT device_id) FILTER (is_held = 1) AS gpus_held,
     count(DISTINCT device_id) AS gpus_seen,
@@ -98,13 +100,13 @@ GROUP BY kind, job, user_name, platform, only_node
 HAVING {having}
 ), together AS (
     SELECT
-        count(*) AS jobs, count(DISTINCT user_name) AS users, count(*) FILTER (is_running) AS running,
-        sum(held_gpu_seconds) AS held_seconds, sum(idle_gpu_seconds) AS idle_seconds,
-        sum(gpu_seconds) / sum(held_gpu_seconds) FILTER (gpu_seconds IS NOT NULL) AS busy,
-        sum(gpus_idle_now) AS gpus_idle_now
+        count(*) AS all_jobs, count(DISTINCT user_name) AS all_users, count(*) FILTER (is_running) AS all_running,
+        sum(held_gpu_seconds) AS all_held_seconds, sum(idle_gpu_seconds) AS all_idle_seconds,
+        sum(gpu_seconds) / sum(held_gpu_seconds) FILTER (gpu_seconds IS NOT NULL) AS all_busy,
+        sum(gpus_idle_now) AS all_idle_now
     FROM jobs
 )
-SELECT jobs.*, together FROM jobs, together ORDER BY is_running DESC, started_at DESC, job LIMIT {limit}
+SELECT jobs.*, together.* FROM jobs, together ORDER BY is_running DESC, started_at DESC, job LIMIT {limit}
 """
 
 _PARTS = "SELECT * FROM parts ORDER BY hostname, device_id NULLS FIRST"
@@ -158,7 +160,7 @@ def share(part: float | None, whole: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """What jobs to take; None: all. `since` counts from the newest record of the store."""
+    """The jobs to take; None: all. `since` counts from the newest record of the store."""
 
     user: str | None = None
     project: str | None = None
@@ -188,27 +190,38 @@ def find_jobs(ask: Ask, chosen: Chosen, prices: Prices | None) -> list[Job]:
     having = "sum(idle_seconds) > 0" if chosen.only_idle else "true"
     jobs = _JOBS.format(condition=" AND ".join(of_parts), having=having, limit=chosen.limit)
     rows = ask(_COUNTED.format(condition=condition) + jobs, parameters)
+    rows = [{**row, "nodes": sorted(filter(None, row["nodes"]))} for row in rows]
     costs = _costs(ask, rows, prices) if prices and rows else [(None, None)] * len(rows)
     return [Job(row=row, cost=cost, currency=currency) for row, (cost, currency) in zip(rows, costs, strict=True)]
 
 
-def find_parts(ask: Ask, owner_ids: Sequence[int]) -> list[dict[str, Any]]:
-    """Return what each node has of owners, and each GPU."""
-    ids = ", ".join(map(str, owner_ids))
-    return ask(_COUNTED.format(condition=f"owner_id IN ({ids})") + _PARTS)
+def find_parts(ask: Ask, rows: Sequence[Mapping[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return for each job what its nodes have of it, and their GPUs."""
+    names = ", ".join(literal(name) for name in {row["job"] for row in rows})
+    condition = f"owner_id IN (SELECT owner_id FROM owners WHERE job IN ({names}))"  # noqa: S608 - literals
+    parts: dict[tuple[object, ...], list[dict[str, Any]]] = defaultdict(list)
+    for part in ask(_COUNTED.format(condition=condition) + _PARTS):
+        parts[_identity(part)].append(part)
+    return [parts[_identity(row)] for row in rows]
 
 
-_NODE_GPUS = "SELECT session_id, list(name) AS names FROM session_devices WHERE parent_device_id IS NULL GROUP BY ALL"
+def _identity(row: Mapping[str, Any]) -> tuple[object, ...]:
+    return tuple(row[name] for name in ("kind", "job", "user_name", "platform", "only_node"))
+
+
+_NODE_GPUS = """
+SELECT session_id, list(name)[1:64] AS names FROM session_devices WHERE parent_device_id IS NULL GROUP BY session_id
+"""
 
 
 def _costs(ask: Ask, rows: Sequence[Mapping[str, Any]], prices: Prices) -> Iterator[tuple[float | None, str | None]]:
     """Yield the cost of each job and its currency; None where a price is unknown."""
-    parts = defaultdict(list)
-    for part in find_parts(ask, [owner_id for row in rows for owner_id in row["owner_ids"]]):
-        parts[part["owner_id"]].append(part)
     gpus = {each["session_id"]: each["names"] for each in ask(_NODE_GPUS)}
-    for row in rows:
-        nodes = [_node_cost(parts[owner_id], gpus, prices) for owner_id in row["owner_ids"]]
+    for parts in find_parts(ask, rows):
+        owners: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for part in parts:
+            owners[part["owner_id"]].append(part)
+        nodes = [_node_cost(owner, gpus, prices) for owner in owners.values()]
         currencies = {currency for _, currency in nodes}
         amounts = [amount for amount, _ in nodes if amount is not None]
         if len(amounts) == len(nodes) and len(currencies) == 1:
@@ -259,8 +272,10 @@ def money(jobs: Sequence[Job], value: str = "cost") -> str | None:
     return f"{significant(sum(getattr(job, value) for job in known))} {currencies.pop()}"
 
 
-def _first(nodes: Sequence[str]) -> str:
-    return str(nodes[0]) if len(nodes) == 1 else f"{nodes[0]} +{len(nodes) - 1}"
+def _first(job: Job) -> str | None:
+    """Return the first node, and the number of the others."""
+    nodes, others = job.row["nodes"], job.row["node_count"] - 1
+    return f"{nodes[0]}{f' +{others}' if others else ''}" if nodes else None
 
 
 def columns_of_jobs() -> tuple[Column, ...]:
@@ -271,7 +286,8 @@ def columns_of_jobs() -> tuple[Column, ...]:
         Column("title", "name", "row.title", left=True),
         Column("user", "user", "row.user_name", left=True),
         Column("project", "project", "row.account", left=True, wide=True),
-        Column("nodes", "on", "row.nodes", show=_first, left=True),
+        Column("nodes", "on", "row.nodes", left=True, wide=True),
+        Column(None, "on", _first, left=True, wide=False),
     )
 
 
@@ -291,7 +307,10 @@ def render(jobs: Sequence[Job]) -> Answer:
         Column("idle_gpu_hours", "idle GPU h", wide=True),
         Column("cost", "cost", wide=True),
         Column("currency"),
-        *(Column(name, value=f"row.{name}") for name in ("number", "platform", "place", "last_at", "cpu_seconds")),
+        *(
+            Column(name, value=f"row.{name}")
+            for name in ("number", "platform", "place", "node_count", "last_at", "cpu_seconds")
+        ),
     )
     table = Table(columns, jobs, most=MOST_ROWS)
     return Answer(
@@ -316,16 +335,16 @@ def render(jobs: Sequence[Job]) -> Answer:
 def _sentence(jobs: Sequence[Job]) -> str:
     if not jobs:
         return "No jobs were seen. Agents report them from version 1.1 on, unless they run with --owners off."
-    together = jobs[0].row["together"]
-    all_jobs, users = counted(together["jobs"], "job"), counted(together["users"], "user")
-    text = f"{all_jobs} of {users}, {together['running']} running."
-    if together["held_seconds"]:
-        text += f" They held GPUs for {significant(together['held_seconds'] / _HOUR_SECONDS)} hours"
-        busy = together["busy"]
+    row = jobs[0].row
+    all_jobs, users = counted(row["all_jobs"], "job"), counted(row["all_users"], "user")
+    text = f"{all_jobs} of {users}, {row['all_running']} running."
+    if row["all_held_seconds"]:
+        text += f" They held GPUs for {significant(row['all_held_seconds'] / _HOUR_SECONDS)} hours"
+        busy = row["all_busy"]
         text += f", with kernels in {significant(100 * busy, 2)} % of the time." if busy is not None else "."
-    if together["idle_seconds"]:
-        text += f" For {significant(together['idle_seconds'] / _HOUR_SECONDS)} hours they were held and idle."
-    if together["jobs"] > len(jobs):
+    if row["all_idle_seconds"]:
+        text += f" For {significant(row['all_idle_seconds'] / _HOUR_SECONDS)} hours they were held and idle."
+    if row["all_jobs"] > len(jobs):
         return f"{text} The newest {len(jobs)} are listed."
     paid = money(jobs)
     return f"{text} Cost: {paid}." if paid else text

@@ -1,4 +1,4 @@
-"""What is known of the processes on each GPU, from the sources that ask NVML to those that only need the answer."""
+"""The processes on each GPU, noted by the sources that ask NVML for those that only need the answer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

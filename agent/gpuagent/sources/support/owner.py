@@ -28,7 +28,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 @dataclass(slots=True, kw_only=True)
 class OwnerFacts:
-    """What an owner is called and was given; None: unknown, or not to be stored."""
+    """The names of an owner, and what it was given; None: unknown, or not to be stored."""
 
     job: str
     number: str | None = None
