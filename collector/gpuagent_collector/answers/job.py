@@ -128,7 +128,8 @@ def _sentence(study: Study) -> str:
     job, row = study.job, study.job.row
     who = f"{row['title'] or row['kind']} of {row['user_name'] or 'an unknown user'}"
     runs = "has run" if row["is_running"] else "ran"
-    text = f"{who} {runs} for {duration(row['seconds'])} on {', '.join(row['nodes'])}"
+    text = f"{who} {runs} for {duration(row['seconds'])}"
+    text += f" on {', '.join(row['nodes'])}" if row["nodes"] else ""
     text += f" and {counted(row['node_count'] - 4, 'more node')}" if row["node_count"] > 4 else ""
     if job.gpus:
         holds = "held" if row["gpus_held"] else "used"

@@ -91,6 +91,7 @@ _SHOWN = (
     CREATE VIEW {part}.shown.described AS
     FROM {part}.shown.sessions
     UNION SELECT session_id FROM {part}.shown.reported WHERE run_id IN (FROM {part}.shown.runs)
+    UNION SELECT session_id FROM {store}.owners WHERE owner_id IN (FROM {part}.shown.owners)
     """,
 )
 

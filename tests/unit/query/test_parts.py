@@ -93,6 +93,7 @@ def test_of_every_table_and_view_only_rows_of_shown_sessions_come(part: Part, fi
 def test_a_viewer_of_a_user_sees_this_users_jobs_alone(store: Store) -> None:
     with store.connect() as connection:
         connection.execute("INSERT INTO sessions BY NAME SELECT 1 AS session_id, 1 AS node_id, 'hpc' AS platform")
+        connection.execute("INSERT INTO host_samples BY NAME SELECT 1 AS session_id, 50.0 AS cpu_percent")
         for number, user in enumerate(("alice", "bob", "alice", None)):
             row = "INSERT INTO owners BY NAME SELECT 1 AS session_id, ? AS owner_id, ? AS user_name"
             connection.execute(row, [number, user])
@@ -102,6 +103,8 @@ def test_a_viewer_of_a_user_sees_this_users_jobs_alone(store: Store) -> None:
     part = Parts(store).of(Reach(labels=(("user", "alice"),)))
     for table in ("owners", "owner_samples"):
         assert {row["owner_id"] for row in ask(part, f"FROM {table}")} == {0}
+    assert ask(part, "SELECT platform FROM sessions") == [{"platform": "hpc"}]
+    assert ask(part, "SELECT count(*) AS n FROM host_samples") == [{"n": 0}]
 
 
 # Statements that fail, or return something, when they are evaluated on a hidden row, wherever DuckDB evaluates it.
