@@ -16,7 +16,7 @@ from gpuagent.errors import SourceUnavailableError
 from gpuagent.redaction import redact_arguments, redact_text
 from gpuagent.sources.source import Lane, Reading, SourceContext, Value
 from gpuagent.sources.support.cgroups import parse_mounts
-from gpuagent.sources.support.files import open_needed, read_text
+from gpuagent.sources.support.files import OptionalFile, open_needed, read_text
 from gpuagent.sources.support.gpu_holders import Held
 from gpuagent.sources.support.nvml_api import NvmlError
 from gpuagent.sources.support.owner import Groups, Owner, OwnerFacts, without_names
@@ -67,7 +67,9 @@ class Owners:
         self._owner_of: dict[int, Owner | None] = {}
         self._young: set[int] = set()
         self._owners: dict[Unit, Owner] = {}
-        self._next_sample_seconds = 0.0
+        self._next_sample_seconds = self._next_scan_seconds = 0.0
+        self._loadavg = OptionalFile(context.proc / "loadavg")
+        self._last_assigned: str | None = None
 
     def read(self, now: Instant) -> Iterable[Reading]:
         """Yield the samples of all owners every 5 s, and their states when they are found, change much and end."""
@@ -99,10 +101,20 @@ class Owners:
                     yield {"time": now.unix_nano, **values}
 
     def close(self) -> None:
-        """Do nothing: it holds no file open."""
+        """Close /proc/loadavg."""
+        self._loadavg.close()
 
     def _scan(self, now: Instant) -> list[Owner]:
-        """Assign new processes to their owners; return the owners that have none left."""
+        """Assign new processes to their owners; return the owners that have none left.
+
+        Where no process has begun since the last time, those that have ended are looked for every 5 s.
+        """
+        loadavg = self._loadavg.read()
+        last_assigned = loadavg.rpartition(" ")[2] if loadavg else None
+        is_quiet = last_assigned is not None and last_assigned == self._last_assigned and not self._young
+        if is_quiet and now.monotonic_seconds < self._next_scan_seconds:
+            return []
+        self._last_assigned, self._next_scan_seconds = last_assigned, now.monotonic_seconds + SAMPLE_SECONDS - 0.5
         alive = {int(name) for name in os.listdir(self._proc) if name.isdecimal()}  # noqa: PTH208 - a third of the time
         gone = self._owner_of.keys() - alive
         for pid in gone:
@@ -130,7 +142,8 @@ class Owners:
         unit = parse_unit(text)
         variables: Mapping[str, str] = {}
         if unit is None or unit.kind in ("session", "unit", "user"):
-            variables = parse_environment(read_process_file(self._proc, pid, "environ") or "")
+            environ = read_process_file(self._proc, pid, "environ") or ""
+            variables = parse_environment(environ) if "SLURM_JOB_ID=" in environ else {}
             job = variables.get("SLURM_JOB_ID")
             # Kernel threads have neither a unit nor a command line.
             if unit is None and not job and not read_process_file(self._proc, pid, "cmdline"):

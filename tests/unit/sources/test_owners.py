@@ -168,12 +168,23 @@ def test_a_job_is_found_with_what_it_was_given_and_uses(tmp_path: Path, open_sou
 
 def test_an_end_is_recorded_with_what_was_counted_last(tmp_path: Path, open_source: OpenSource) -> None:
     source, _ = open_job(tmp_path, open_source)
-    read(source, 0, "owners")
+    for seconds in (0, 1):
+        read(source, seconds, "owners")
     (tmp_path / "proc/47").rename(tmp_path / "gone")
-    states = read(source, 1, "owners")
-    assert states[None]["ended_at"] == instant(1).unix_nano
+    assert read(source, 2, "owners") == {}, "no process has begun"
+    states = read(source, 6, "owners")
+    assert states[None]["ended_at"] == instant(6).unix_nano
     assert states[None]["cpu_seconds"] == 1.0
-    assert read(source, 2, "owners") == {}
+    assert read(source, 7, "owners") == {}
+
+
+def test_a_process_that_begins_shows_what_has_ended_at_once(tmp_path: Path, open_source: OpenSource) -> None:
+    source, _ = open_job(tmp_path, open_source)
+    for seconds in (0, 1):
+        read(source, seconds, "owners")
+    (tmp_path / "proc/47").rename(tmp_path / "gone")
+    plant_process(tmp_path / "proc", 60)
+    assert read(source, 2, "owners")[None]["ended_at"] == instant(2).unix_nano
 
 
 def test_two_owners_of_one_gpu_have_no_energy(tmp_path: Path, open_source: OpenSource) -> None:
