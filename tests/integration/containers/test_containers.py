@@ -12,6 +12,9 @@ import psutil
 import pytest
 
 from gpuagent.facts import Surroundings, collect_node_facts
+from gpuagent.sources.support.cgroups import parse_mounts
+from gpuagent.sources.support.owner import Groups
+from gpuagent.sources.support.units import Unit, parse_unit
 from tests.support.containers import Runtime, on
 from tests.support.servers import LIMIT_SECONDS, Node, until
 
@@ -118,6 +121,27 @@ def test_the_samples_of_a_container_belong_to_its_run_and_an_interrupt_ends_it(n
     assert (runtime.containers(), holders()) == ([], [])
 
 
+@on("docker", "podman")
+def test_a_container_is_the_owner_of_its_processes_with_cpu_time_and_memory(node: Node, runtime: Runtime) -> None:
+    agent = start(node, runtime)
+    (pid,) = until(lambda: [pid for pid in holders() if unit_of(pid).kind != "user"], "the program in its group")
+    unit = unit_of(pid)
+    assert (unit.kind, len(unit.name)) == (name_of(runtime), 64)
+    memberships = Path(f"/proc/{pid}/cgroup").read_text()
+    groups = Groups.find(memberships, unit.group, parse_mounts(Path("/proc/self/mountinfo").read_text()))
+    assert groups
+    assert groups.read_cpu_seconds()
+    memory = groups.read_memory()
+    assert memory
+    assert (memory.anonymous_bytes or 0) > 200_000_000
+    agent.send_signal(signal.SIGINT)
+    agent.wait(60)
+
+
+def unit_of(pid: int) -> Unit:
+    return parse_unit(Path(f"/proc/{pid}/cgroup").read_text()) or Unit("user", "")
+
+
 @on("docker", "podman", "apptainer")
 def test_a_container_that_exceeds_its_memory_limit_has_that_reason(node: Node, runtime: Runtime) -> None:
     # It begins when its processes are sampled.
@@ -157,6 +181,9 @@ def test_info_says_which_environments_can_be_used(node: Node, runtime: Runtime) 
 DETECT = """
 import json
 from gpuagent.facts import Surroundings, collect_node_facts
+from gpuagent.sources.support.cgroups import parse_mounts
+from gpuagent.sources.support.owner import Groups
+from gpuagent.sources.support.units import Unit, parse_unit
 facts = collect_node_facts(Surroundings())
 print(json.dumps([facts.virtualization, facts.container, facts.orchestrator]))
 """
