@@ -107,7 +107,7 @@ def render(study: Study, *, others: int = 0) -> Answer:
         heading=f"Job {row['job']}",
         text=" ".join(filter(None, sentences)),
         parts=[table, *_curves(study)],
-        sections=[Section("Command", [Verbatim(title="", text=" ".join(command))], is_detail=True)] if command else [],
+        sections=[Section("Command", [" ".join(command)], is_detail=True)] if command else [],
         caveats=notes if others else [],
         next=_next(study),
         facts={

@@ -11,7 +11,6 @@ from gpuagent_collector.present.human import in_unit, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.query.literal import literal
 from gpuagent_common.text import counted
 
 _HOUR_SECONDS = 3600.0
@@ -197,10 +196,10 @@ def find_jobs(ask: Ask, chosen: Chosen, prices: Prices | None) -> list[Job]:
 
 def find_parts(ask: Ask, rows: Sequence[Mapping[str, Any]]) -> list[list[dict[str, Any]]]:
     """Return for each job what its nodes have of it, and their GPUs."""
-    names = ", ".join(literal(name) for name in {row["job"] for row in rows})
-    condition = f"owner_id IN (SELECT owner_id FROM owners WHERE job IN ({names}))"  # noqa: S608 - literals
+    condition = "owner_id IN (SELECT owner_id FROM owners WHERE job IN (SELECT unnest(CAST(? AS VARCHAR[]))))"
+    names = sorted({row["job"] for row in rows})
     parts: dict[tuple[object, ...], list[dict[str, Any]]] = defaultdict(list)
-    for part in ask(_COUNTED.format(condition=condition) + _PARTS):
+    for part in ask(_COUNTED.format(condition=condition) + _PARTS, [names, names]):
         parts[_identity(part)].append(part)
     return [parts[_identity(row)] for row in rows]
 

@@ -202,7 +202,19 @@ def _hostile_recommendation(store: SyntheticStore) -> None:
         store.run(f"{turn}", node, start_seconds=turn * 20, workload=HOSTILE, parameters={HOSTILE: HOSTILE})
 
 
+def _hostile_jobs(store: SyntheticStore) -> None:
+    node = store.node(HOSTILE, HOSTILE, gpus=[HOSTILE])
+    names: dict[str, Any] = {"title": HOSTILE, "user_name": HOSTILE, "account": HOSTILE, "place": HOSTILE}
+    for number in range(2):
+        add_job(store, node, f"{HOSTILE}"[number:], 100 * number, 3600, busy=[10.0], idle=1000.0, kind=HOSTILE, **names)
+    for row in store.rows["owners"]:
+        row["command"] = json.dumps([HOSTILE])
+
+
 HOSTILE_FILLS: dict[str, Fill] = {
+    "jobs": _hostile_jobs,
+    "job": _hostile_jobs,
+    "idle": _hostile_jobs,
     "compare": _hostile_comparison,
     "scaling": _hostile_scaling,
     "profile": _hostile_profile,

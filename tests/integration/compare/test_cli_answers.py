@@ -35,6 +35,9 @@ WITH_PRICES = f"--prices {shlex.quote(str(PRICES))}"
         ("profile run-0", 200),
         ("profile run-0 run-1", 200),
         ("roofline", 200),
+        ("jobs --all", 160),
+        ("job 4711 --all", 160),
+        ("idle", 160),
         (f"recommend mnist {WITH_PRICES}", 160),
     ],
 )
@@ -50,6 +53,9 @@ def test_no_line_is_wider_than_the_terminal(call: Collector, line: str, widest: 
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [
+        ("jobs", ("--all",)),
+        ("job", (HOSTILE, "--all")),
+        ("idle", ("--all",)),
         ("compare", ("--all",)),
         ("scaling", ()),
         ("profile", ("run-0", "run-1")),

@@ -234,8 +234,8 @@ def test_jobs_that_nobody_launched_through_us_are_jobs_too(watched: Cluster) -> 
 def test_the_tasks_of_an_array_are_jobs_of_their_own_and_short_ones_count(watched: Cluster) -> None:
     array = watched.submit("#!/bin/bash\nsleep 1.5\n", "--nodes=1", "--array=3-4")
     watched.end(array)
-    jobs = until(lambda: len(found := seen(watched, array)) == 2 and found, "both tasks' ends in the store")
-    assert [job["job"] for job in jobs] == [f"{array}_3", f"{array}_4"]
+    until(lambda: len(seen(watched, array)) == 2, "both tasks' ends in the store")
+    assert [job["job"] for job in seen(watched, array)] == [f"{array}_3", f"{array}_4"]
 
 
 def test_a_job_goes_on_when_the_agent_is_started_anew_and_when_it_is_requeued(cluster: Cluster) -> None:

@@ -101,6 +101,7 @@ async def test_whatever_a_limited_viewer_asks_he_sees_his_platform_alone(
 ANSWERS = (
     *(["nodes"], ["runs"], ["watch", "--once"], ["show", "mnist-open"], ["show", "mnist-open", "gpt-done"]),
     *(["compare"], ["compare", "--by", "platform"], ["recommend"], ["plan"], ["peers", "mnist-open"], ["outliers"]),
+    *(["jobs", "--since", "7d"], ["job", "4711"], ["idle"]),
     *(["history"], ["scaling"], ["serving"], ["roofline"], ["profile", "mnist-open"], ["logs", "mnist-open"]),
     *(["report", "page.html"], ["trace", "mnist-open", "trace.json"], ["check"], ["export", "--parquet", "exported"]),
     *(["plot", kind, "figure.svg"] for kind in ("cdf", "bars", "frontier", "links", "split", "by-step")),
@@ -132,8 +133,19 @@ async def test_every_answer_s_sql_may_be_a_viewer_s(
         await asyncio.to_thread(fill, served.store)
         with served.store.connect() as connection:
             nodes = connection.execute("SELECT node_uuid FROM sessions").fetchall()
+            job = "1 AS owner_id, 'slurm' AS kind, '4711' AS job, 'train' AS title, time AS started_at"
+            connection.execute(f"INSERT INTO owners BY NAME SELECT session_id, node_id, time, {job} FROM host_samples")
         printed = {" ".join(each): await asyncio.to_thread(_printed, each, served, token_file) for each in ANSWERS}
-        paths = ["/", "/metrics", "/report", "/runs/mnist-open", *(f"/nodes/{node}" for (node,) in nodes)]
+        paths = [
+            "/",
+            "/metrics",
+            "/report",
+            "/runs/mnist-open",
+            "/jobs",
+            "/jobs/4711",
+            "/idle",
+            *(f"/nodes/{node}" for (node,) in nodes),
+        ]
         printed |= {path: (await asyncio.to_thread(_page, served, path, viewer)).text for path in paths}
     assert asked > len(ANSWERS)
     assert not {what: text for what, text in printed.items() if REFUSED.search(text)}
