@@ -157,7 +157,7 @@ MALFORMED = [
     b"[" * 100_000,
     b"\xff\xfe",
 ]
-INCOMPLETE = [
+INCOMPLETE: list[dict[str, object]] = [
     {"event": "phase"},
     {"event": "step", "phase": "measure"},
     {"event": "step", "step": "1"},
