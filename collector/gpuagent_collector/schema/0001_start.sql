@@ -215,7 +215,7 @@ CREATE TABLE host_samples (
     network_send_bytes_per_second DOUBLE  -- bytes/s | sent on all interfaces but loopback | /proc/net/dev
 );
 
--- Each logical CPU, where asked for by --per-core.
+-- Each logical CPU; only earlier agents stored it.
 CREATE TABLE core_samples (
     session_id BIGINT,                    -- | the agent process | agent
     node_id BIGINT,                       -- | the node | agent
