@@ -48,4 +48,4 @@ def test_filter_order_and_links_work_by_keyboard_and_mouse(browser: Browser, ove
     assert browser.complaints() == []
     browser.open(overview)
     seen = [browser.press_tab() for _ in range(6)]
-    assert seen[:5] == ["filter", "Show", "refresh every 5 s", "all runs", "metrics"]
+    assert seen[:5] == ["filter", "Show", "refresh every 5 s", "all runs", "jobs"]

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 QUESTIONS = {
     "compare platforms": "comparing",
     "container overhead": "environments",
-    "how many repeats": "comparing",
+    "how many repeats": "statistics",
     "price per hour": "cost",
     "slurm job": "deploy/slurm",
     "openshift": "deploy/openshift",

@@ -147,7 +147,7 @@ def test_without_a_time_a_run_has_no_duration(put: Callable[..., str], run: Run,
     put("nccl-all-reduce.txt", "--platform", "a")
     found = dict(execute(name_store("a"), "SELECT metric, value FROM metrics"))
     assert found.keys() == {"gpus", "ranks"}
-    code, printed = run("show", "collectives", "--store", name_store("a"))
+    code, printed = run("show", "collectives", "--all", "--store", name_store("a"))
     assert code == 0
     assert "last change" in printed
     assert "Took" not in printed

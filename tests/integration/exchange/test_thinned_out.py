@@ -66,7 +66,7 @@ def test_compact_and_serve_refuse_what_cannot_be_meant(name_store: NameStore, ru
         for command in ("compact", "serve"):
             code, said = run(command, "--store", name, *wrong)
             assert (code, words in said) == (2, True)
-    code, said = run("serve", "--store", "ducklake:postgres:dbname=lake", "--keep", "90d")
+    code, said = run("serve", "--listen", "127.0.0.1:0", "--store", "ducklake:postgres:dbname=lake", "--keep", "90d")
     assert (code, "collector compact --keep" in said) == (2, True)
     assert not Path(name).exists()
 
