@@ -16,7 +16,7 @@ _KNOWN_SHAPES = re.compile(
     r"(?i:\b(bearer|basic)\s+)[\w.~+/=-]{8,}"
     r"|\bAKIA[0-9A-Z]{16}\b"
     r"|\b(?:ghp|gho|ghs|github_pat|glpat|hf|sk|xox[abp])[-_][\w-]{16,}"
-    r"|\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*"
+    r"|(?<![\w-])eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*"
     r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     re.DOTALL,
