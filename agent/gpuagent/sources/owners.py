@@ -21,7 +21,7 @@ from gpuagent.sources.support.gpu_holders import Held
 from gpuagent.sources.support.nvml_api import NvmlError
 from gpuagent.sources.support.owner import Groups, Owner, OwnerFacts, without_names
 from gpuagent.sources.support.processes import read_process_file
-from gpuagent.sources.support.units import Unit, held_gpus, parse_environment, parse_unit, slurm_job
+from gpuagent.sources.support.units import Unit, held_gpus, parse_count, parse_environment, parse_unit, slurm_job
 from gpuagent_common.keys import key
 
 # Between two samples of an owner.
@@ -39,6 +39,8 @@ _FEW_PROCESSES = 16
 _MOST_OWNERS = 1000
 _MOST_WORDS, _MOST_CHARACTERS = 20, 300
 _LOGS = Path("/var/log/pods")
+# The first process of each pod, which only holds its namespaces.
+_PAUSE = ("/pause", "pause")
 
 
 class Owners:
@@ -67,6 +69,8 @@ class Owners:
         self._owner_of: dict[int, Owner | None] = {}
         self._young: set[int] = set()
         self._owners: dict[Unit, Owner] = {}
+        # GPUs with a process that has no owner here, such as that of another job.
+        self._with_strangers: set[str] = set()
         self._next_sample_seconds = self._next_scan_seconds = 0.0
         self._loadavg = OptionalFile(context.proc / "loadavg")
         self._last_assigned: str | None = None
@@ -128,6 +132,8 @@ class Owners:
             self._owner_of[pid] = owner
             if owner is not None:
                 owner.pids.add(pid)
+                if owner.seen_seconds == now.monotonic_seconds:
+                    owner.started_unix_nano = min(owner.started_unix_nano, self._began_at(pid, now))
                 self._describe(owner, pid)
         self._young = new
         ended = [owner for owner in self._owners.values() if not owner.pids]
@@ -144,18 +150,22 @@ class Owners:
         if unit is None or unit.kind in ("session", "unit", "user"):
             environ = read_process_file(self._proc, pid, "environ") or ""
             variables = parse_environment(environ) if "SLURM_JOB_ID=" in environ else {}
-            job = variables.get("SLURM_JOB_ID")
+            number = parse_count(variables, "SLURM_JOB_ID")
+            job = None if number is None else str(number)
             # Kernel threads have neither a unit nor a command line.
             if unit is None and not job and not read_process_file(self._proc, pid, "cmdline"):
                 return None
-            unit = Unit("slurm", job) if job else unit or Unit("user", str(_uid_of(self._proc, pid)))
+            uid = _uid_of(self._proc, pid)
+            if uid is None:  # it has ended
+                return None
+            unit = Unit("slurm", job) if job else unit or Unit("user", str(uid))
         if self._only_job and unit[:2] != ("slurm", self._only_job):
             return None
         if unit not in self._owners and len(self._owners) < _MOST_OWNERS:
-            self._owners[unit] = self._make(unit, text, pid, now, restarts=variables.get("SLURM_RESTART_COUNT", "0"))
+            self._owners[unit] = self._make(unit, text, now, restarts=variables.get("SLURM_RESTART_COUNT", "0"))
         return self._owners.get(unit)
 
-    def _make(self, unit: Unit, text: str, pid: int, now: Instant, *, restarts: str) -> Owner:
+    def _make(self, unit: Unit, text: str, now: Instant, *, restarts: str) -> Owner:
         groups = Groups.find(text, unit.group, self._mounts)
         place, job = self._find_pod(unit.name) if unit.kind == "pod" else (None, unit.name)
         # Requeued jobs and restarted units are others; an agent that restarts finds the same.
@@ -164,7 +174,7 @@ class Owners:
             unit=unit,
             owner_id=key(f"{self._boot}/{unit.kind}/{unit.name}/{incarnation}"),
             facts=OwnerFacts(job=job, number=unit.name if unit.kind == "slurm" else None, place=place),
-            started_unix_nano=min(now.unix_nano, self._began_at(pid, now)),
+            started_unix_nano=now.unix_nano,
             seen_seconds=now.monotonic_seconds,
             memberships=text,
             groups=groups,
@@ -196,33 +206,30 @@ class Owners:
         if owner.uid is None or (owner.uid == 0 and uid):  # the daemons of a job are root's
             owner.uid = uid
             owner.facts.user_name = _user_name(uid, has_names=self._has_names)
-        if owner.is_described:
+        if owner.described_pid not in (None, pid):
             return
+        kind, facts = owner.unit.kind, owner.facts
         text = read_process_file(self._proc, pid, "environ")
         variables = parse_environment(text or "")
-        is_slurm, facts = owner.unit.kind == "slurm", owner.facts
-        if is_slurm and text and "SLURM_JOB_ID" not in variables:  # a daemon of the job
+        if kind == "slurm" and "SLURM_JOB_ID" in variables:
+            _note_job(facts, variables, uid)
+        elif kind == "slurm" and (text is not None or not uid):  # a daemon of the job
             return
-        owner.is_described = not is_slurm or bool(variables)
-        if is_slurm and variables:
-            facts.job = slurm_job(variables) or facts.job
-            facts.title, facts.account = variables.get("SLURM_JOB_NAME"), variables.get("SLURM_JOB_ACCOUNT")
-            facts.title = redact_text(facts.title)[:_MOST_CHARACTERS] if facts.title else None
-            facts.user_name = variables.get("SLURM_JOB_USER") or facts.user_name
-            facts.place = variables.get("SLURM_JOB_PARTITION")
-            cpus, memory = variables.get("SLURM_CPUS_ON_NODE", ""), variables.get("SLURM_MEM_PER_NODE", "")
-            facts.held_cores = float(cpus) if cpus.isdecimal() else None
-            facts.memory_held_bytes = int(memory) * 1024**2 if memory.isdecimal() else None
-        gpus = held_gpus(owner.unit.kind, variables, self._uuids)
+        gpus = held_gpus(kind, variables, self._uuids)
         if gpus is not None:
             owner.hold(gpus, owner.seen_seconds)
-        self._note_command(owner, pid)
+        # Of a pod's containers any one may have GPUs.
+        if gpus is not None or kind not in ("slurm", "pod"):
+            owner.described_pid = pid
+        if owner.command_pid in (None, pid):
+            self._note_command(owner, pid)
         if not self._has_names:
             owner.facts = without_names(facts, owner.uid)
 
     def _note_command(self, owner: Owner, pid: int) -> None:
         words = (read_process_file(self._proc, pid, "cmdline") or "").rstrip("\0").split("\0")
-        if self._has_names and any(words):
+        if self._has_names and any(words) and words[0] not in _PAUSE:
+            owner.command_pid = pid
             # As JSON, which the store has of commands.
             redacted = redact_arguments(words[:_MOST_WORDS])
             owner.facts.command = json.dumps([word[:_MOST_CHARACTERS] for word in redacted])
@@ -230,6 +237,7 @@ class Owners:
     def _find_on_gpus(self) -> dict[int, dict[str, list[Held]]]:
         """Return what the processes of each owner have of each GPU."""
         found: dict[int, dict[str, list[Held]]] = defaultdict(lambda: defaultdict(list))
+        self._with_strangers.clear()
         for uuid, processes in self._holders.processes.items():
             for pid, held in processes.items():
                 if owner := self._owner_of.get(pid):
@@ -237,6 +245,8 @@ class Owners:
                     if not owner.has_gpu_command:
                         owner.has_gpu_command = True
                         self._note_command(owner, pid)
+                elif pid in self._owner_of:
+                    self._with_strangers.add(uuid)
         return found
 
     def _follow(self, owner: Owner, seconds: float, on_gpus: Mapping[str, list[Held]], *, is_due: bool) -> None:
@@ -254,7 +264,8 @@ class Owners:
         owner.follow_gpus(seconds, on_gpus, owner.cores_since(seconds))
         for uuid, part in owner.parts.items():
             others = (other for other in self._owners.values() if other is not owner and uuid in other.parts)
-            part.add_energy(self._holders.energy_joules.get(uuid), is_alone=next(others, None) is None)
+            is_alone = uuid not in self._with_strangers and next(others, None) is None
+            part.add_energy(self._holders.energy_joules.get(uuid), is_alone=is_alone)
 
     def _exceeds_floor(self, owner: Owner, seconds: float) -> bool:
         """Return whether what is no job and has no GPU used much CPU time lately; of a mere user it is not known."""
@@ -269,6 +280,23 @@ class Owners:
 def _readings(table: str, rows: Iterable[tuple[str, Mapping[str, Value]]]) -> Iterator[Reading]:
     for row_key, values in rows:
         yield Reading(table=table, key=row_key, values=values)
+
+
+def _note_job(facts: OwnerFacts, variables: Mapping[str, str], uid: int | None) -> None:
+    """Note what Slurm's variables say. Anyone can set one, so the kernel's user counts where the node names it."""
+    names = ("NAME", "ACCOUNT", "PARTITION", "USER")
+    named = {name: _short_text(variables.get(f"SLURM_JOB_{name}")) for name in names}
+    facts.job = slurm_job(variables) or facts.job
+    facts.title, facts.account, facts.place = named["NAME"], named["ACCOUNT"], named["PARTITION"]
+    if not uid or facts.user_name == str(uid):
+        facts.user_name = named["USER"] or facts.user_name
+    cpus, mib = parse_count(variables, "SLURM_CPUS_ON_NODE"), parse_count(variables, "SLURM_MEM_PER_NODE")
+    facts.held_cores = None if cpus is None else float(cpus)
+    facts.memory_held_bytes = None if mib is None else mib * 1024**2
+
+
+def _short_text(text: str | None) -> str | None:
+    return redact_text(text)[:_MOST_CHARACTERS] if text else None
 
 
 def _list_gpus(context: SourceContext) -> tuple[str, ...]:

@@ -1,6 +1,8 @@
 """The owners of work on a node, and the time in which they hold a GPU without using it."""
 
 import json
+import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,9 @@ def test_the_group_of_a_unit_is_cut_out_of_that_of_a_process() -> None:
         ("docker", {"NVIDIA_VISIBLE_DEVICES": FIRST}, (FIRST,)),
         ("docker", {"NVIDIA_VISIBLE_DEVICES": "all"}, None),
         ("session", {"CUDA_VISIBLE_DEVICES": "0"}, None),
+        # Anyone can set them.
+        ("docker", {"NVIDIA_VISIBLE_DEVICES": ",".join([FIRST] * 9000)}, (FIRST,) * 64),
+        ("docker", {"NVIDIA_VISIBLE_DEVICES": "9" * 5000}, ()),
     ],
 )
 def test_gpus_are_held_where_slurm_or_a_container_engine_says_so(
@@ -226,3 +231,112 @@ def test_what_is_no_job_is_reported_from_some_cpu_time_on(tmp_path: Path, open_s
     assert "a.service" not in jobs(60)
     plant(tmp_path, {group: "usage_usec 25000000\n"})
     assert "a.service" in jobs(120)
+
+
+def plant_docker(tmp_path: Path, pid: int, **files: str) -> None:
+    """Add a process of a container, with files of its folder in /proc."""
+    plant_process(tmp_path / "proc", pid)
+    planted = {f"proc/{pid}/{name}": text for name, text in files.items()}
+    plant(tmp_path, {f"proc/{pid}/cgroup": f"0::/system.slice/docker-{CONTAINER}.scope\n", **planted})
+
+
+def test_variables_that_anyone_can_set_do_no_harm(tmp_path: Path, open_source: OpenSource) -> None:
+    source, _ = open_job(tmp_path, open_source)
+    forged = {
+        "SLURM_JOB_ID": "47;true",
+        "SLURM_CPUS_ON_NODE": "9" * 5000,
+        "SLURM_MEM_PER_NODE": "9" * 18,
+        "SLURM_JOB_ACCOUNT": "a" * 5000,
+        "SLURM_JOB_USER": "alice",
+    }
+    variables = "\0".join(f"{name}={value}" for name, value in forged.items())
+    plant(tmp_path, {"proc/47/environ": variables})
+    plant_process(tmp_path / "proc", 50)
+    plant(tmp_path, {"proc/50/cgroup": "0::/user.slice/session-3.scope\n", "proc/50/environ": variables})
+    own = read(source, 0, "owners")[None]
+    assert [own[name] for name in ("job", "held_cores", "memory_held_bytes")] == ["4711", None, None]
+    assert len(str(own["account"])) == 300
+
+
+def test_the_node_s_name_of_a_user_counts_before_a_variable(
+    tmp_path: Path, open_source: OpenSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, _ = open_job(tmp_path, open_source)
+    monkeypatch.setattr("gpuagent.sources.owners._uid_of", lambda _proc, _pid: pwd.getpwnam("nobody").pw_uid)
+    assert read(source, 0, "owners")[None]["user_name"] == "nobody"
+
+
+def test_a_job_begins_with_its_first_process(tmp_path: Path, open_source: OpenSource) -> None:
+    source, _ = open_job(tmp_path, open_source)
+    plant(tmp_path, {"proc/uptime": "1000.00 0.00\n"})
+    group = (tmp_path / "proc/47/cgroup").read_text()
+    for pid in range(60, 64):
+        plant_process(tmp_path / "proc", pid)
+        stat = (tmp_path / f"proc/{pid}/stat").read_text().replace(" 77 ", f" {pid if pid == 62 else 5000} ")
+        plant(tmp_path, {f"proc/{pid}/cgroup": group, f"proc/{pid}/stat": stat})
+    started = read(source, 0, "owners")[None]["started_at"]
+    ticks = os.sysconf("SC_CLK_TCK")
+    assert started == instant(0).unix_nano - round((1000 - 62 / ticks) * 1e9)
+
+
+def test_a_process_of_another_job_makes_energy_unknown(tmp_path: Path, open_source: OpenSource) -> None:
+    source, holders = open_job(tmp_path, open_source, only_job="4711")
+    plant_docker(tmp_path, 50)
+    holders.note_processes(FIRST, {47: 1000, 50: 3000}, {47: 30.0, 50: 60.0})
+    for seconds in (0, 5, 10):
+        holders.energy_joules[FIRST] = 100.0 + seconds
+        samples = read(source, seconds, "owner_samples")
+    assert samples[key(FIRST)]["energy_joules"] is None
+
+
+def test_a_process_that_becomes_its_program_is_described_anew(tmp_path: Path, open_source: OpenSource) -> None:
+    source, holders = open_job(tmp_path, open_source)
+    plant_docker(tmp_path, 50, cmdline="runc\0init\0")
+    holders.note_processes(FIRST, {47: 1}, {})
+    read(source, 0, "owners")
+    variables = f"NVIDIA_VISIBLE_DEVICES={SECOND}"
+    plant(tmp_path, {"proc/50/cmdline": "train.py\0", "proc/50/environ": variables})
+    rows = [reading.values for reading in source.read(instant(1)) if reading.table == "owners"]
+    (own,) = (row for row in rows if row["kind"] == "docker" and row.get("device_id") is None)
+    assert json.loads(str(own["command"])) == ["train.py"]
+    assert {row.get("device_id") for row in rows if row["kind"] == "docker"} == {None, key(SECOND)}
+
+
+def test_a_pod_is_described_by_the_container_with_its_gpus(tmp_path: Path, open_source: OpenSource) -> None:
+    source, _ = open_job(tmp_path, open_source)
+    commands = {50: "/pause", 51: "proxy", 52: "train.py"}
+    for pid, command in commands.items():
+        plant_process(tmp_path / "proc", pid)
+        plant(tmp_path, {f"proc/{pid}/cgroup": f"0::/kubepods/pod{UID}/{CONTAINER}\n", f"proc/{pid}/cmdline": command})
+    plant(tmp_path, {"proc/52/environ": f"NVIDIA_VISIBLE_DEVICES={FIRST}"})
+    rows = [reading.values for reading in source.read(instant(0)) if reading.table == "owners"]
+    pod = [row for row in rows if row["kind"] == "pod"]
+    assert {row.get("device_id") for row in pod} == {None, key(FIRST)}
+    assert json.loads(str(pod[0]["command"])) != ["/pause"]
+
+
+def test_without_permission_a_job_keeps_its_first_command(
+    tmp_path: Path, open_source: OpenSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, _ = open_job(tmp_path, open_source)
+    monkeypatch.setattr("gpuagent.sources.owners._uid_of", lambda _proc, pid: 0 if pid == 40 else 4321)
+    group = (tmp_path / "proc/47/cgroup").read_text()
+    (tmp_path / "proc/47/environ").unlink()
+    plant_process(tmp_path / "proc", 40)
+    plant(tmp_path, {"proc/40/cgroup": group, "proc/40/cmdline": "slurmstepd: [4711.batch]"})
+    own = read(source, 0, "owners")[None]
+    assert (own["job"], own["user_name"], own["title"]) == ("4711", "4321", None)
+    assert json.loads(str(own["command"]))[0] == "train.py"
+    plant_process(tmp_path / "proc", 60)
+    plant(tmp_path, {"proc/60/cgroup": group, "proc/60/cmdline": "sleep\x001"})
+    read(source, 1, "owners")
+    assert json.loads(str(read(source, 70, "owners")[None]["command"]))[0] == "train.py"
+
+
+def test_a_gpu_that_is_first_used_late_is_recorded_at_once(tmp_path: Path, open_source: OpenSource) -> None:
+    source, holders = open_job(tmp_path, open_source)
+    plant(tmp_path, {"proc/47/environ": "SLURM_JOB_ID=4711"})
+    for seconds in (0, 60, 180):
+        assert set(read(source, seconds, "owners")) == {None}
+    holders.note_processes(SECOND, {47: 1000}, {})
+    assert key(SECOND) in read(source, 190, "owners")

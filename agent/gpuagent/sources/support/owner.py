@@ -104,8 +104,9 @@ class Owner:
     pids: set[int] = field(default_factory=set)
     uid: int | None = None
     parts: dict[str, Part] = field(default_factory=dict)
-    # Whether one of its processes, not a daemon of its job, was looked at; and whether one on a GPU was.
-    is_described: bool = False
+    # The process that said what was allocated, the one that the command is of, and whether it is on a GPU.
+    described_pid: int | None = None
+    command_pid: int | None = None
     has_gpu_command: bool = False
     is_reported: bool = False
     # CPU time when it was looked at for the floor last, and when.
@@ -156,6 +157,8 @@ class Owner:
         for uuid in on_gpus:
             if uuid not in self.parts:
                 self.parts[uuid] = Part(uuid=uuid, is_held=None, held=HeldTime.begun(seconds))
+                # Without a state of its own it would not be listed.
+                self.next_state_seconds = 0.0
         works = any((each.sm_percent or 0) > 0 for mine in on_gpus.values() for each in mine)
         # Where the CPU time is unknown the job may prepare.
         prepares = not works and (cores is None or cores >= QUIET_CORES)

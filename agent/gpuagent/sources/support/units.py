@@ -12,6 +12,10 @@ from gpuagent.sources.support.gpu_processes import parse_place
 # on a node their names have the node's.
 _SLURM = re.compile(r"/[^/]*slurm[^/]*(?:/uid_\d+)?/(job_(\d+))(?=/|$)")
 
+# Anyone can set any variable: longer numbers are none of Slurm's, and no node has more GPUs.
+_NUMBER = re.compile(r"[0-9]{1,12}")
+_MOST_GPUS = 64
+
 _ENGINES = {"docker": "docker", "libpod": "podman"}
 
 
@@ -63,10 +67,19 @@ def parse_environment(content: str) -> dict[str, str]:
     return {name: value for name, equals, value in pairs if equals}
 
 
+def parse_count(variables: Mapping[str, str], name: str) -> int | None:
+    """Return the number that a variable has; None: it has none."""
+    text = variables.get(name, "")
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
 def slurm_job(variables: Mapping[str, str]) -> str | None:
     """Return what people call the job of a process: its number, or that of its array and its own in there."""
-    array, task = variables.get("SLURM_ARRAY_JOB_ID"), variables.get("SLURM_ARRAY_TASK_ID")
-    return f"{array}_{task}" if array and task else variables.get("SLURM_JOB_ID")
+    array, task = (parse_count(variables, f"SLURM_ARRAY_{name}_ID") for name in ("JOB", "TASK"))
+    job = parse_count(variables, "SLURM_JOB_ID")
+    if array is not None and task is not None:
+        return f"{array}_{task}"
+    return None if job is None else str(job)
 
 
 def held_gpus(kind: str, variables: Mapping[str, str], uuids: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -81,12 +94,13 @@ def held_gpus(kind: str, variables: Mapping[str, str], uuids: tuple[str, ...]) -
     for name in names:
         given = variables.get(name, "")
         if given and given not in ("void", "none", "all"):
-            return tuple(filter(None, (_uuid_of(word.strip(), uuids) for word in given.split(","))))
+            words = given.split(",", _MOST_GPUS)[:_MOST_GPUS]
+            return tuple(filter(None, (_uuid_of(word.strip(), uuids) for word in words)))
     # Slurm sets its variables where a job has GPUs, and there alone.
     return () if kind == "slurm" and "SLURM_JOB_ID" in variables else None
 
 
 def _uuid_of(word: str, uuids: tuple[str, ...]) -> str | None:
-    if word.isdecimal():
+    if _NUMBER.fullmatch(word):
         return uuids[int(word)] if int(word) < len(uuids) else None
     return word if word.startswith(("GPU-", "MIG-")) else None
