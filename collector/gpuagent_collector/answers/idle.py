@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from gpuagent_collector.answers.jobs import Chosen, Job, columns_of_jobs, find_jobs, money, short
+from gpuagent_collector.answers.jobs import Chosen, Job, columns_of_jobs, command_of_job, find_jobs, money, short
 from gpuagent_collector.present.answer import Answer, Legend
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
@@ -44,7 +44,7 @@ def answer_idle(
         heading="Held and idle",
         text=_sentence(jobs),
         parts=[*([table] if jobs else []), Legend(DEFINITION, DEFINITION)],
-        next=f"collector job {jobs[0].row['job']}" if jobs else None,
+        next=command_of_job(jobs[0]) if jobs else None,
         facts={"definition": DEFINITION, "jobs": table},
         csv=[table],
     )

@@ -12,6 +12,7 @@ from gpuagent_collector.present.human import duration, in_unit, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.words import write_command
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import counted
 
@@ -235,7 +236,7 @@ def _bar(percent: float | None) -> str:
 
 
 def _next(study: Study) -> str | None:
-    row = study.job.row
-    if row["idle_gpu_seconds"]:
-        return f"collector idle --user {row['user_name']}" if row["user_name"] else "collector idle"
-    return f"collector jobs --user {row['user_name']}" if row["user_name"] else None
+    user = study.job.row["user_name"]
+    if study.job.row["idle_gpu_seconds"]:
+        return write_command("idle", {"--user": user})
+    return write_command("jobs", {"--user": user}) if user else None

@@ -11,27 +11,33 @@ from gpuagent_collector.present.human import in_unit, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.words import write_command
 from gpuagent_common.text import counted
 
 _HOUR_SECONDS = 3600.0
 
 # What an agent recorded of one owner or one of its GPUs counts once: the last word, and the highest counts. After a
 # restart the next agent counts on from 0, but for CPU time, which the group has. Two agents that watched at the same
-# time, such as a job's own and the node's, saw the same; the one that watched longer counts.
+# time, such as a job's own and the node's, saw the same; the one that watched longer counts. The last state of a job
+# that runs for days may be days old: the last hour's samples say that it runs, and what it has used since.
 _COUNTED = """
-WITH newest AS (SELECT max(time) AS time FROM owners), recorded AS (
-    SELECT * FROM owners WHERE {condition}
+WITH newest AS (
+    SELECT max(time) AS time FROM (SELECT max(time) AS time FROM owners UNION ALL SELECT max(time) FROM owner_samples)
+), chosen AS (
+    {chosen}
+), recorded AS (
+    SELECT * FROM owners WHERE owner_id IN (FROM chosen)
     UNION ALL BY NAME
     SELECT * EXCLUDE (memory_used_bytes, gpu_memory_used_bytes, sm_percent) FROM owner_samples
-    WHERE time >= (SELECT time FROM newest) - INTERVAL 1 HOUR
-        AND owner_id IN (SELECT owner_id FROM owners WHERE {condition})
+    WHERE time >= (SELECT time FROM newest) - INTERVAL 1 HOUR AND owner_id IN (FROM chosen)
 ), seen AS (
     SELECT
         session_id, node_id, owner_id, device_id, max(time) AS seen_at, any_value(kind) AS kind,
         arg_max(job, time) AS job, any_value(number) AS number, arg_max(title, time) AS title,
         arg_max(user_name, time) AS user_name, arg_max(account, time) AS account, arg_max(place, time) AS place,
         arg_max(command, time) AS command, max(held_cores) AS held_cores, max(memory_held_bytes) AS memory_held_bytes,
-        min(started_at) AS started_at, max(ended_at) AS ended_at, max(observed_seconds) AS observed_seconds,
+        min(started_at) AS started_at, max(ended_at) AS ended_at,
+        max(observed_seconds) + epoch(max(time) - max(time) FILTER (observed_seconds IS NOT NULL)) AS observed_seconds,
         max(cpu_seconds) AS cpu_seconds, max(memory_max_bytes) AS memory_max_bytes, max(is_held) AS is_held,
         max(gpu_memory_max_bytes) AS gpu_memory_max_bytes, max(gpu_seconds) AS gpu_seconds,
         -- As a struct: arg_max passes over NULL, which says that the GPU was shared.
@@ -84,7 +90,8 @@ SELECT
     count(DISTINCT device_id) AS gpus_seen,
     count(DISTINCT device_id) FILTER (gpu_seconds > 0) AS gpus_used,
     sum(observed_seconds) FILTER (device_id IS NOT NULL AND coalesce(is_held, 1) = 1) AS held_gpu_seconds,
-    sum(gpu_seconds) AS gpu_seconds, max(gpu_memory_max_bytes) AS gpu_memory_max_bytes,
+    sum(gpu_seconds) FILTER (coalesce(is_held, 1) = 1) AS gpu_seconds,
+    max(gpu_memory_max_bytes) AS gpu_memory_max_bytes,
     sum(idle_seconds) AS idle_gpu_seconds, count(*) FILTER (is_running AND idle_now_seconds > 0) AS gpus_idle_now,
     max(idle_now_seconds) FILTER (is_running) AS idle_now_seconds,
     CASE WHEN count(device_id) > 0 AND count(energy_joules) = count(device_id) THEN sum(energy_joules) END
@@ -107,6 +114,8 @@ HAVING {having}
 )
 SELECT jobs.*, together.* FROM jobs, together ORDER BY is_running DESC, started_at DESC, job LIMIT {limit}
 """
+
+_SINCE = "SELECT owner_id FROM {table} WHERE time >= (SELECT time FROM newest) - to_seconds(CAST(? AS DOUBLE))"
 
 _PARTS = "SELECT * FROM parts ORDER BY hostname, device_id NULLS FIRST"
 
@@ -173,10 +182,10 @@ class Chosen:
 def find_jobs(ask: Ask, chosen: Chosen, prices: Prices | None) -> list[Job]:
     """Return the jobs, those that run first, then the newest first."""
     parameters: list[Any] = []
-    condition = "true"
+    recent = "SELECT owner_id FROM owners"
     if chosen.since is not None:
-        parameters += [chosen.since.total_seconds()] * 2
-        condition = "time >= (SELECT time FROM newest) - to_seconds(CAST(? AS DOUBLE))"
+        parameters += [chosen.since.total_seconds(), min(chosen.since.total_seconds(), _HOUR_SECONDS)]
+        recent = " UNION ".join(_SINCE.format(table=table) for table in ("owners", "owner_samples"))
     of_parts = ["true"]
     named = {"user_name": chosen.user, "account": chosen.project, "title": chosen.title}
     for column, value in named.items():
@@ -188,7 +197,7 @@ def find_jobs(ask: Ask, chosen: Chosen, prices: Prices | None) -> list[Job]:
         parameters.append(chosen.job)
     having = "sum(idle_seconds) > 0" if chosen.only_idle else "true"
     jobs = _JOBS.format(condition=" AND ".join(of_parts), having=having, limit=chosen.limit)
-    rows = ask(_COUNTED.format(condition=condition) + jobs, parameters)
+    rows = ask(_COUNTED.format(chosen=recent) + jobs, parameters)
     rows = [{**row, "nodes": sorted(filter(None, row["nodes"]))} for row in rows]
     costs = _costs(ask, rows, prices) if prices and rows else [(None, None)] * len(rows)
     return [Job(row=row, cost=cost, currency=currency) for row, (cost, currency) in zip(rows, costs, strict=True)]
@@ -196,10 +205,10 @@ def find_jobs(ask: Ask, chosen: Chosen, prices: Prices | None) -> list[Job]:
 
 def find_parts(ask: Ask, rows: Sequence[Mapping[str, Any]]) -> list[list[dict[str, Any]]]:
     """Return for each job what its nodes have of it, and their GPUs."""
-    condition = "owner_id IN (SELECT owner_id FROM owners WHERE job IN (SELECT unnest(CAST(? AS VARCHAR[]))))"
+    chosen = "SELECT owner_id FROM owners WHERE job IN (SELECT unnest(CAST(? AS VARCHAR[])))"
     names = sorted({row["job"] for row in rows})
     parts: dict[tuple[object, ...], list[dict[str, Any]]] = defaultdict(list)
-    for part in ask(_COUNTED.format(condition=condition) + _PARTS, [names, names]):
+    for part in ask(_COUNTED.format(chosen=chosen) + _PARTS, [names]):
         parts[_identity(part)].append(part)
     return [parts[_identity(row)] for row in rows]
 
@@ -234,7 +243,7 @@ def _node_cost(
 ) -> tuple[float | None, str | None]:
     """Return the cost of an owner on its node.
 
-    It pays the part of the node's GPUs that it held; without any, that of the CPUs; else all.
+    It pays the part of the node's GPUs that it held; without any, that of the CPUs; None: neither is known.
     """
     node = parts[0]
     names = gpus.get(node["session_id"], [])
@@ -243,8 +252,12 @@ def _node_cost(
         return None, None
     held = sum(1 for part in parts if part["device_id"] is not None and part["is_held"] != 0)
     cores, threads = node["held_cores"], node["cpu_threads"]
-    part = min(1.0, cores / threads) if cores and threads else 1.0
-    part = held / len(names) if held and names else part
+    if held and names:
+        part = held / len(names)
+    elif cores and threads:
+        part = min(1.0, cores / threads)
+    else:
+        return None, None
     hours = (node["last_at"] - node["started_at"]).total_seconds() / _HOUR_SECONDS
     return part * hours * price.instance_hour, price.currency
 
@@ -333,7 +346,7 @@ def render(jobs: Sequence[Job]) -> Answer:
 
 def _sentence(jobs: Sequence[Job]) -> str:
     if not jobs:
-        return "No jobs were seen. Agents report them from version 1.1 on, unless they run with --owners off."
+        return "No jobs were seen. Agents report them unless they run with --owners off."
     row = jobs[0].row
     all_jobs, users = counted(row["all_jobs"], "job"), counted(row["all_users"], "user")
     text = f"{all_jobs} of {users}, {row['all_running']} running."
@@ -352,7 +365,12 @@ def _sentence(jobs: Sequence[Job]) -> str:
 def _next(jobs: Sequence[Job]) -> str | None:
     if any(job.row["idle_gpu_seconds"] for job in jobs):
         return "collector idle"
-    return f"collector job {jobs[0].row['job']}" if jobs else None
+    return command_of_job(jobs[0]) if jobs else None
+
+
+def command_of_job(job: Job) -> str:
+    """Return the command that shows a job."""
+    return write_command("job", {}, sides=[job.row["job"]])
 
 
 def size(value: float | None) -> str:

@@ -1,0 +1,81 @@
+"""The figures of `collector jobs`, `job` and `idle` where states are old, and the commands that they name."""
+
+import shlex
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gpuagent_collector.answers.idle import answer_idle
+from gpuagent_collector.answers.job import answer_job
+from gpuagent_collector.answers.jobs import Chosen, answer_jobs, find_jobs
+from gpuagent_collector.prices.price import parse_prices
+from tests.integration.compare.synthetic import EPOCH, Node, SyntheticStore
+
+DAY = 86400.0
+PRICE = b"- {platform: hpc, currency: EUR, instance_hour: 4}"
+
+
+def add_old_job(store: SyntheticStore, **facts: Any) -> Node:
+    """Add a job that has run for three days, with a busy GPU; its last state is a day and a half old."""
+    node = store.node("gpu-1", "hpc", gpus=["NVIDIA H200"], cpu_threads=64)
+    known = {"kind": "slurm", "job": "4711", "user_name": "alice", "started_at": EPOCH, "is_held": 1, **facts}
+    for gpu in ({}, {"device_id": node.gpus[0]}):
+        owner = {"owner_id": 1, **gpu}
+        counted = {"gpu_seconds": 1.5 * DAY, "idle_seconds": 0.0} if gpu else {}
+        state = {**node.at(1.5 * DAY), **owner, **known, **counted, "observed_seconds": 1.5 * DAY}
+        store.rows["owners"].append(state)
+        sample = {"gpu_seconds": 3 * DAY, "idle_seconds": 60.0, "idle_now_seconds": 60.0} if gpu else {}
+        store.rows["owner_samples"].append({**node.at(3 * DAY), **owner, **sample})
+    return node
+
+
+def test_a_job_whose_last_state_is_old_is_listed_with_the_time_that_it_was_watched(store: SyntheticStore) -> None:
+    add_old_job(store)
+    store.write()
+    for since in (None, timedelta(days=1), timedelta(minutes=5)):
+        (job,) = find_jobs(store.ask, Chosen(since=since), None)
+        assert (job.state, job.row["seconds"]) == ("running", 3 * DAY)
+        assert job.gpu_percent == pytest.approx(100)
+
+
+def test_a_job_of_an_agent_that_is_silent_does_not_run(store: SyntheticStore) -> None:
+    node = add_old_job(store)
+    store.rows["owner_samples"].append({**node.at(3.1 * DAY), "owner_id": 2})
+    store.write()
+    (job,) = find_jobs(store.ask, Chosen(), None)
+    assert job.state == "ended"
+
+
+def test_kernels_on_gpus_that_a_job_does_not_hold_are_no_use_of_its_own(store: SyntheticStore) -> None:
+    node = add_old_job(store)
+    (state,) = (row for row in store.rows["owners"] if "device_id" in row)
+    store.rows["owners"].append({**state, "device_id": node.gpus[0] + 1000, "is_held": 0})
+    store.write()
+    (job,) = find_jobs(store.ask, Chosen(), None)
+    assert (job.gpu_percent, job.row["gpus_used"]) == (pytest.approx(100), 2)
+
+
+def test_work_with_no_known_share_of_a_node_has_no_cost(store: SyntheticStore) -> None:
+    node = store.node("cpu-1", "hpc", cpu_threads=64)
+    unit = {"kind": "unit", "started_at": EPOCH, "observed_seconds": 3600.0}
+    for owner_id, cores in ((1, None), (2, 16.0)):
+        row = {**node.at(3600), **unit, "owner_id": owner_id, "job": f"{owner_id}.service", "held_cores": cores}
+        store.rows["owners"].append(row)
+    store.write()
+    prices = parse_prices(PRICE, "prices.yaml")
+    assert {job.row["job"]: job.cost for job in find_jobs(store.ask, Chosen(), prices)} == {
+        "1.service": None,
+        "2.service": 1.0,
+    }
+
+
+def test_the_next_command_has_a_hostile_name_as_one_word(store: SyntheticStore) -> None:
+    hostile = "1; true $(id)"
+    add_old_job(store, job=hostile, user_name=hostile)
+    store.write()
+    for answer in (answer_jobs(store.ask), answer_idle(store.ask), answer_job(store.ask, name=hostile)):
+        assert answer.next
+        words = shlex.split(answer.next)
+        assert words[:1] == ["collector"]
+        assert "1;" not in words
