@@ -111,8 +111,12 @@ class OtlpTarget(NamedTuple):
         Raises:
             MisuseError: the address is none of HTTP, or the variable with the headers cannot be read.
         """
-        place = urlsplit(url)
-        if place.scheme not in ("http", "https") or not place.netloc:
+        try:
+            place = urlsplit(url)
+            is_http = place.scheme in ("http", "https") and bool(place.netloc) and place.port != 0
+        except ValueError:  # of a port or an IPv6 address
+            is_http = False
+        if not is_http:
             raise MisuseError(f"--otlp takes an address such as http://127.0.0.1:4318, and not {url[:80]}")
         headers = {"Content-Type": "application/x-protobuf"}
         for pair in filter(None, os.environ.get(HEADERS_VARIABLE, "").split(",")):
@@ -126,11 +130,19 @@ class OtlpTarget(NamedTuple):
 class OtlpPush:
     """A thread that sends what is stored to one backend."""
 
-    def __init__(self, target: OtlpTarget, ask: Ask, *, now: Callable[[], datetime] = utc_now) -> None:
+    def __init__(
+        self,
+        target: OtlpTarget,
+        ask: Ask,
+        *,
+        now: Callable[[], datetime] = utc_now,
+        pause_seconds: float = PERIOD.total_seconds(),
+    ) -> None:
         """Take the backend, and what reads the store; `now` returns UTC without a zone."""
         self._target = target
         self._ask = ask
         self._now = now
+        self._pause_seconds = pause_seconds
         self._sent_until = _floor(now()) - WINDOW
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
@@ -142,7 +154,8 @@ class OtlpPush:
     def stop(self) -> None:
         """End the thread; what is not sent yet is sent after the next start."""
         self._stopped.set()
-        self._thread.join()
+        if self._thread.is_alive():  # it has not begun where the collector could not start
+            self._thread.join()
 
     def _run(self) -> None:
         is_failing = False
@@ -150,11 +163,12 @@ class OtlpPush:
             try:
                 self.send()
                 is_failing = False
-            except GpuAgentError as error:
+            except Exception as error:  # noqa: BLE001 - the thread must outlive whatever a backend or the store does
                 if not is_failing:
-                    _LOG.warning("metrics do not reach %s: %s; trying again", self._target.url, error)
+                    reason = str(error) if isinstance(error, GpuAgentError) else repr(error)
+                    _LOG.warning("metrics do not reach %s: %s; trying again", self._target.url, reason)
                 is_failing = True
-            self._stopped.wait(PERIOD.total_seconds())
+            self._stopped.wait(self._pause_seconds)
 
     def send(self) -> None:
         """Send the buckets that are complete and were not sent.

@@ -1,5 +1,6 @@
 """What is pushed to a real OpenTelemetry backend, against the store and the semantic conventions."""
 
+import http.client
 import json
 import socket
 import subprocess
@@ -149,7 +150,22 @@ def test_serve_pushes_as_soon_as_it_runs(backend: tuple[str, Query], store: Stor
     until(lambda: query('{__name__="hw.gpu.utilization"}'), "a GPU's utilisation")
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://"])
+@pytest.mark.parametrize("error", [GpuAgentError("no"), http.client.BadStatusLine("no"), ValueError("no")])
+def test_the_thread_goes_on_after_any_failure(error: Exception) -> None:
+    calls = []
+
+    def ask(sql: str, parameters: object = ()) -> list[dict[str, Any]]:
+        calls.append(sql)
+        if len(calls) > 1:
+            push._stopped.set()
+        raise error
+
+    push = OtlpPush(OtlpTarget("http://127.0.0.1:1", {}), ask, pause_seconds=0)
+    push._run()
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://", "http://[", "http://h:x"])
 def test_an_address_that_is_none_of_http_is_refused(url: str) -> None:
     with pytest.raises(MisuseError, match="--otlp"):
         OtlpTarget.parse(url)
