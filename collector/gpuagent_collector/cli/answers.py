@@ -157,13 +157,12 @@ def parse(words: Sequence[str]) -> tuple[AnswerCommand, dict[str, Any]]:
     if name not in ANSWERS:
         raise MisuseError(f"{shlex.join(words)!r} cannot answer an experiment; use {', '.join(sorted(ANSWERS))}")
     entry = ANSWERS[name]
-    command = click.command(name)(entry.declare(lambda **_given: None))
+    # Help would be printed among the messages of a protocol.
+    command = click.command(name, add_help_option=False)(entry.declare(lambda **_given: None))
     try:
         given = command.make_context(name, list(words[1:])).params
     except click.UsageError as error:
         raise MisuseError(describe_misuse(error)) from error
-    except click.exceptions.Exit as error:
-        raise MisuseError(f"`{shlex.join(words)}` prints help, and answers nothing") from error
     if given.get("junit"):
         raise MisuseError("--junit writes a file outside the answer's folder; give it to `collector compare`")
     if entry.output:

@@ -37,3 +37,10 @@ def test_a_command_becomes_what_its_function_takes() -> None:
 def test_what_is_no_answer_is_refused(words: list[str]) -> None:
     with pytest.raises(MisuseError):
         parse(words)
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_is_not_printed_where_a_protocol_is_spoken(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(MisuseError):
+        parse(["compare", option])
+    assert capsys.readouterr().out == ""
