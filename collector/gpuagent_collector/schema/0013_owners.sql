@@ -10,21 +10,21 @@ CREATE TABLE owners (
     job VARCHAR,                          -- | what people call it: 4711, of an array 4711_3, NAMESPACE/POD, a container's ID, systemd's name, a user's number | agent
     number VARCHAR,                       -- | Slurm's own number of a job, also within an array; NULL: no job of Slurm | /proc/PID/cgroup, environ
     title VARCHAR,                        -- | the job's name; NULL: has none, not visible, or switched off | SLURM_JOB_NAME
-    user_name VARCHAR,                    -- | its user; the number where the node has no name, or names are switched off | SLURM_JOB_USER, /proc/PID
+    user_name VARCHAR,                    -- | its user; the number where the node has no name, or names are switched off | /proc/PID, SLURM_JOB_USER
     account VARCHAR,                      -- | the account or project that pays; NULL as title | SLURM_JOB_ACCOUNT
     place VARCHAR,                        -- | Slurm's partition, or the namespace of a pod; NULL as title | SLURM_JOB_PARTITION, /var/log/pods
     command JSON,                         -- | the first program that was seen, on a GPU if any is, without secrets, an array; NULL as title | /proc/PID/cmdline
     held_cores DOUBLE,                     -- cores | CPUs that it was given on this node; NULL: no limit is visible | SLURM_CPUS_ON_NODE, control group
     memory_held_bytes BIGINT,             -- bytes | memory that it was given on this node; NULL: no limit is visible | SLURM_MEM_PER_NODE, control group
-    started_at TIMESTAMP,                 -- UTC | when the first process that was seen began | /proc/PID/stat
-    ended_at TIMESTAMP,                   -- UTC | when no process was left, at most a second late; NULL: it runs | agent
+    started_at TIMESTAMP,                 -- UTC | when the first of its processes that were seen began | /proc/PID/stat
+    ended_at TIMESTAMP,                   -- UTC | when no process was left, up to 5 s late; NULL: it runs | agent
     observed_seconds DOUBLE,              -- s | how long this agent process has watched it | agent
     cpu_seconds DOUBLE,                   -- s | CPU time, of its group since it exists | cpu.stat, cpuacct.usage, /proc/PID/stat
     memory_max_bytes BIGINT,              -- bytes | most memory at a look every 5 s, page cache left out | memory.stat, /proc/PID/statm
     is_held BIGINT,                       -- | of a GPU: 1 it is allocated to the owner, 0 it is only used; NULL: nothing says | SLURM_JOB_GPUS, NVIDIA_VISIBLE_DEVICES
     gpu_memory_max_bytes BIGINT,          -- bytes | of a GPU: most device memory at a look every 5 s | NVML
     gpu_seconds DOUBLE,                   -- s | of a GPU: time in which its kernels ran; NULL: the driver does not say | NVML process utilisation
-    energy_joules DOUBLE,                 -- J | of a GPU: energy of the whole board while nobody else had a part of it; NULL: shared, or not measured | NVML energy counter
+    energy_joules DOUBLE,                 -- J | of a GPU: energy of the whole board while no other process had a part of it; NULL: shared, or not measured | NVML energy counter
     idle_seconds DOUBLE                   -- s | of a GPU: time in which it was held and idle (no kernel for 15 min; for 60 min while the job's CPUs work and none of its GPUs does) | agent
 );
 
