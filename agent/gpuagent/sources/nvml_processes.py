@@ -88,8 +88,9 @@ class NvmlProcesses(GpuSource):
             }
             shares[holder.pid] = busy.sm_percent if busy else None
             yield Reading(table="gpu_process_samples", key=f"{uuid}/{holder.pid}", values=values)
-        memory = {holder.pid: memory_bytes or None for holder, memory_bytes in holders.items()}
-        self._shared.note_processes(uuid, memory, shares if reported is not None else None)
+        if sees_all:
+            memory = {holder.pid: memory_bytes or None for holder, memory_bytes in holders.items()}
+            self._shared.note_processes(uuid, memory, shares if reported is not None else None)
 
     def close(self) -> None:
         """End the session with NVML, and stop looking for processes."""

@@ -261,7 +261,7 @@ class Owners:
         if not is_due:
             return
         owner.read_memory(self._proc, self._memory_bytes)
-        owner.follow_gpus(seconds, on_gpus, owner.cores_since(seconds))
+        owner.follow_gpus(seconds, on_gpus, self._holders.processes, owner.cores_since(seconds))
         for uuid, part in owner.parts.items():
             others = (other for other in self._owners.values() if other is not owner and uuid in other.parts)
             is_alone = uuid not in self._with_strangers and next(others, None) is None

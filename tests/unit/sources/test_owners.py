@@ -155,6 +155,7 @@ def read(source: Owners, seconds: float, table: str) -> dict[Value, dict[str, Va
 def test_a_job_is_found_with_what_it_was_given_and_uses(tmp_path: Path, open_source: OpenSource) -> None:
     source, holders = open_job(tmp_path, open_source)
     holders.note_processes(FIRST, {47: 1000}, {47: 50.0})
+    holders.note_processes(SECOND, {}, {})
     states = read(source, 0, "owners")
     assert set(states) == {None, key(FIRST), key(SECOND)}
     own = states[None]
@@ -340,3 +341,12 @@ def test_a_gpu_that_is_first_used_late_is_recorded_at_once(tmp_path: Path, open_
         assert set(read(source, seconds, "owners")) == {None}
     holders.note_processes(SECOND, {47: 1000}, {})
     assert key(SECOND) in read(source, 190, "owners")
+
+
+def test_a_held_gpu_whose_processes_are_not_listed_is_not_known_to_be_idle(
+    tmp_path: Path, open_source: OpenSource
+) -> None:
+    source, _ = open_job(tmp_path, open_source)
+    for seconds in range(0, 1000, 5):
+        samples = read(source, seconds, "owner_samples")
+    assert [samples[key(FIRST)][name] for name in ("sm_percent", "gpu_seconds", "idle_now_seconds")] == [None] * 3

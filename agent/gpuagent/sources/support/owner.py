@@ -1,7 +1,7 @@
 """One owner of work on a node, and the counters that are kept of it."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -55,8 +55,11 @@ class Part:
     energy_joules: float | None = 0.0
     counter_joules: float | None = None
 
-    def follow(self, seconds: float, passed: float, mine: Sequence[Held], *, prepares: bool) -> None:
-        """Note what the owner's processes have of the GPU, at this moment and since `passed` seconds."""
+    def follow(self, seconds: float, passed: float, mine: Sequence[Held] | None, *, prepares: bool) -> None:
+        """Note what the owner's processes have of the GPU, at this moment and since `passed` seconds; None: unknown."""
+        if mine is None:
+            self.memory_bytes = self.sm_percent = None
+            return
         self.memory_bytes = _sum([each.memory_bytes for each in mine])
         self.memory_max_bytes = max(filter(None, (self.memory_bytes, self.memory_max_bytes)), default=None)
         shares = [each.sm_percent for each in mine]
@@ -150,8 +153,10 @@ class Owner:
             return None
         return max(0.0, self.cpu_before[1] - before[1]) / (seconds - before[0])
 
-    def follow_gpus(self, seconds: float, on_gpus: Mapping[str, Sequence[Held]], cores: float | None) -> None:
-        """Note what its processes have of each GPU."""
+    def follow_gpus(
+        self, seconds: float, on_gpus: Mapping[str, Sequence[Held]], listed: Collection[str], cores: float | None
+    ) -> None:
+        """Note what its processes have of each GPU; of GPUs whose processes are not listed this is unknown."""
         passed = seconds - self.followed_seconds if self.followed_seconds is not None else 0.0
         self.followed_seconds = seconds
         for uuid in on_gpus:
@@ -163,7 +168,8 @@ class Owner:
         # Where the CPU time is unknown the job may prepare.
         prepares = not works and (cores is None or cores >= QUIET_CORES)
         for uuid, part in self.parts.items():
-            part.follow(seconds, passed, on_gpus.get(uuid, ()), prepares=prepares)
+            mine = on_gpus.get(uuid, ()) if uuid in listed else None
+            part.follow(seconds, passed, mine, prepares=prepares)
 
     def hold(self, uuids: Sequence[str], seconds: float) -> None:
         """Note the GPUs that are allocated to it; those that it uses beside are not."""
