@@ -134,8 +134,9 @@ def _sentence(study: Study) -> str:
     text += f" and {counted(row['node_count'] - 4, 'more node')}" if row["node_count"] > 4 else ""
     if job.gpus:
         holds = "held" if row["gpus_held"] else "used"
-        text += f"; it {holds} {counted(job.gpus, 'GPU')}, "
-        text += f"with kernels on {row['gpus_used']}" if row["gpus_used"] else "without a kernel"
+        text += f"; it {holds} {counted(job.gpus, 'GPU')}"
+        if row["gpus_used"] is not None:
+            text += f", with kernels on {row['gpus_used']}" if row["gpus_used"] else ", without a kernel"
         text += f", in {significant(job.gpu_percent, 2)} % of their time" if job.gpu_percent else ""
     if study.cores is not None:
         of = f" of {significant(row['held_cores'])}" if row["held_cores"] else ""
@@ -183,7 +184,7 @@ def _changes(study: Study) -> Iterator[str]:
     """Yield what to ask for next time."""
     row = study.job.row
     held, used = row["gpus_held"], row["gpus_used"]
-    if held and used < held:
+    if held and used is not None and used < held:
         yield f"It asked for {counted(held, 'GPU')} and used {used}: ask for {used or 'none'}."
     cores, given = study.cores, row["held_cores"]
     if given and cores is not None and given >= 4 and (share(cores, given) or 0) < _LITTLE_PERCENT:

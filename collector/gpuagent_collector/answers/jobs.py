@@ -88,7 +88,8 @@ SELECT
     max(last_at) AS last_at, epoch(max(last_at) - min(started_at)) AS seconds,
     count(DISTINCT device_id) FILTER (is_held = 1) AS gpus_held,
     count(DISTINCT device_id) AS gpus_seen,
-    count(DISTINCT device_id) FILTER (gpu_seconds > 0) AS gpus_used,
+    CASE WHEN count(device_id) = count(device_id) FILTER (gpu_seconds IS NOT NULL)
+        THEN count(DISTINCT device_id) FILTER (gpu_seconds > 0) END AS gpus_used,
     sum(observed_seconds) FILTER (device_id IS NOT NULL AND coalesce(is_held, 1) = 1) AS held_gpu_seconds,
     sum(gpu_seconds) FILTER (coalesce(is_held, 1) = 1) AS gpu_seconds,
     max(gpu_memory_max_bytes) AS gpu_memory_max_bytes,

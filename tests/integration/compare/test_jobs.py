@@ -80,3 +80,14 @@ def test_the_next_command_has_a_hostile_name_as_one_word(store: SyntheticStore) 
         words = shlex.split(answer.next)
         assert words[:1] == ["collector"]
         assert "1;" not in words
+
+
+def test_a_gpu_of_unknown_use_is_not_called_unused(store: SyntheticStore) -> None:
+    node = store.node("gpu-1", "hpc", gpus=["NVIDIA H200"])
+    known = {"owner_id": 1, "kind": "slurm", "job": "4711", "started_at": EPOCH, "observed_seconds": 60.0}
+    for gpu in ({}, {"device_id": node.gpus[0], "is_held": 1}):
+        store.rows["owners"].append({**node.at(60), **known, **gpu})
+    store.write()
+    answer = answer_job(store.ask, name="4711")
+    assert answer.facts["gpus_used"] is None
+    assert answer.facts["changes"] == []
