@@ -51,7 +51,9 @@ WITH newest AS (
         arg_max(title, seen_at) AS title, arg_max(user_name, seen_at) AS user_name,
         arg_max(account, seen_at) AS account, arg_max(place, seen_at) AS place, arg_max(command, seen_at) AS command,
         max(held_cores) AS held_cores, max(memory_held_bytes) AS memory_held_bytes, min(started_at) AS started_at,
-        max(ended_at) AS ended_at, sum(observed_seconds) AS observed_seconds, max(cpu_seconds) AS cpu_seconds,
+        -- Between two steps a job without a group of its own has no process.
+        CASE WHEN max(ended_at) >= max(seen_at) - INTERVAL 1 SECOND THEN max(ended_at) END AS ended_at,
+        sum(observed_seconds) AS observed_seconds, max(cpu_seconds) AS cpu_seconds,
         max(memory_max_bytes) AS memory_max_bytes, max(is_held) AS is_held,
         max(gpu_memory_max_bytes) AS gpu_memory_max_bytes, sum(gpu_seconds) AS gpu_seconds,
         CASE WHEN bool_and(energy_joules IS NOT NULL) THEN sum(energy_joules) END AS energy_joules,

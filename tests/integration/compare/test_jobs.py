@@ -91,3 +91,14 @@ def test_a_gpu_of_unknown_use_is_not_called_unused(store: SyntheticStore) -> Non
     answer = answer_job(store.ask, name="4711")
     assert answer.facts["gpus_used"] is None
     assert answer.facts["changes"] == []
+
+
+def test_a_job_with_a_pause_between_its_steps_runs_again(store: SyntheticStore) -> None:
+    node = store.node("cpu-1", "hpc")
+    for seconds, ended in ((60, True), (120, False), (180, False)):
+        end = {"ended_at": EPOCH + timedelta(seconds=seconds)} if ended else {}
+        job = {"owner_id": 1, "kind": "slurm", "job": "4711", "started_at": EPOCH, "observed_seconds": 60.0}
+        store.rows["owners"].append({**node.at(seconds), **job, **end})
+    store.write()
+    (job,) = find_jobs(store.ask, Chosen(), None)
+    assert (job.state, job.row["seconds"]) == ("running", 180.0)
