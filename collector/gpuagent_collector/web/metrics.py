@@ -181,7 +181,8 @@ WITH last AS (
     GROUP BY node_id, owner_id, device_id
 ), named AS (
     SELECT owner_id, any_value(kind) AS kind, arg_max(job, time) AS job, arg_max(user_name, time) AS user_name
-    FROM owners WHERE owner_id IN (SELECT owner_id FROM last) GROUP BY owner_id HAVING max(ended_at) IS NULL
+    FROM owners WHERE owner_id IN (SELECT owner_id FROM last) GROUP BY owner_id
+    HAVING arg_max({'at': ended_at}, time).at IS NULL
 )
 SELECT hostname, platform, node_uuid, uuid, kind, job, user_name, idle_seconds
 FROM last JOIN named USING (owner_id) JOIN nodes USING (node_id) JOIN devices ON devices.device_id = last.device_id

@@ -7,6 +7,7 @@ import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -80,7 +81,10 @@ def held_back(site: Site) -> None:
 def hold(site: Site, node: int, hostname: str, *, idle_seconds: float) -> None:
     """Put in a job that holds a GPU for so long without using it."""
     owner = {"session_id": node, "node_id": node, "owner_id": node}
-    site.add("owners", -60, **owner, kind="slurm", job="4711", user_name="alice")
+    known = {**owner, "kind": "slurm", "job": "4711", "user_name": "alice"}
+    # Between two steps a job without a group of its own has no process.
+    site.add("owners", -90, **known, ended_at=site.now - timedelta(seconds=90))
+    site.add("owners", -60, **known)
     site.add("owner_samples", -1, **owner, device_id=key(f"{hostname}0"), idle_now_seconds=idle_seconds)
 
 
