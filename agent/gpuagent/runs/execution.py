@@ -23,7 +23,7 @@ from gpuagent.runs.events import EventTailer
 from gpuagent.runs.planning import PlannedRun
 from gpuagent.runs.printed import PrintedSteps
 from gpuagent.runs.processes import SupervisedProcess
-from gpuagent.runs.start_up import StartUp
+from gpuagent.runs.times import RunTimes
 from gpuagent.sources.source import Value
 from gpuagent.sources.support.files import parse_flat
 from gpuagent_common.limits import CpuChange
@@ -134,7 +134,7 @@ class Execution:
         self.root_is_program = False
         # Results of each interference when it ended: the load that it reached.
         self.interference: dict[str, Mapping[str, Value]] = {}
-        self.start_up = StartUp()
+        self.times = RunTimes()
         # Changes of its limits while it runs; None: there are none.
         self.changes: Changes | None = None
         # When the program itself began, within the processes that unpack an image for it; None: not known.
@@ -166,8 +166,8 @@ class Execution:
             plan = self.plan
             # Elsewhere it counts from the program's start, which is not known here.
             timeout_seconds = None if plan.elsewhere else plan.asked.timeout_seconds or None
-            self.start_up.launch_unix_nano = time.time_ns()
-            on_launch(self.start_up.launch_unix_nano)
+            self.times.launch_unix_nano = time.time_ns()
+            on_launch(self.times.launch_unix_nano)
             job = plan.job(self.directory)
             plan.environment.prepare(self.directory)
             launch = plan.environment.launch(job)
@@ -224,8 +224,8 @@ class Execution:
         if pid is None:
             return
         self.root_pid = pid
-        self.start_up.process_unix_nano = process_start_unix_nano(pid)
-        if self.changes and not self.changes.make(self.start_up.process_unix_nano or time.time_ns()):
+        self.times.process_unix_nano = process_start_unix_nano(pid)
+        if self.changes and not self.changes.make(self.times.process_unix_nano or time.time_ns()):
             self._happened.put(None)  # the run would go on without the limits that were asked for
         if self.root_is_program:
             self._wait_for_end_of(pid)
@@ -255,27 +255,27 @@ class Execution:
                 end.register(descriptor, select.POLLIN)
                 while not self._ended.is_set():
                     if end.poll(1000 * _ROOT_POLL_MOST_SECONDS):
-                        self.start_up.ended_unix_nano = time.time_ns()
+                        self.times.ended_unix_nano = time.time_ns()
                         return
             finally:
                 os.close(descriptor)
 
     def _note_times(self, process: SupervisedProcess, launch: Launch) -> None:
         """Note when the program began and ended, as exactly as its environment lets it be known."""
-        launched, client_ended = self.start_up.launch_unix_nano or 0, process.ended_unix_nano or time.time_ns()
+        launched, client_ended = self.times.launch_unix_nano or 0, process.ended_unix_nano or time.time_ns()
         span = self.plan.environment.find_span(self.directory)
 
         def is_within(unix_nano: int | None) -> bool:
             # The clock of a daemon on another machine may be another one.
             return unix_nano is not None and launched <= unix_nano <= client_ended
 
-        self.start_up.command_unix_nano = process.started_unix_nano
+        self.times.command_unix_nano = process.started_unix_nano
         if started := next(filter(is_within, (self.program_unix_nano, span.started_unix_nano)), None):
-            self.start_up.process_unix_nano = started
+            self.times.process_unix_nano = started
         elif not (launch.find_root or launch.find_program) and (self.plan.image is None or launch.is_program):
-            self.start_up.process_unix_nano = process.started_unix_nano
-        ends = (self.start_up.ended_unix_nano, span.ended_unix_nano)
-        self.start_up.ended_unix_nano = next(filter(is_within, ends), client_ended)
+            self.times.process_unix_nano = process.started_unix_nano
+        ends = (self.times.ended_unix_nano, span.ended_unix_nano)
+        self.times.ended_unix_nano = next(filter(is_within, ends), client_ended)
 
     def _explain(self, code: int, directory: Path) -> str | None:
         """Return the reason for the failure of the program in `directory`, if its environment knows one."""

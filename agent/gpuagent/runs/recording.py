@@ -84,7 +84,7 @@ class RunRecorder:
 
         They are of the time when it ended, however long it took to read them.
         """
-        run_id, ended = execution.plan.run_id, execution.start_up.ended_unix_nano
+        run_id, ended = execution.plan.run_id, execution.times.ended_unix_nano
         for figure in digest.steps.figures(digest.results):
             time = ended or self._clock.now().unix_nano
             row: dict[str, Value] = {"time": time, "run_id": run_id, **figure._asdict()}
@@ -95,7 +95,7 @@ class RunRecorder:
                 self._record_event(run_id, "output", stream, {"tail": tail}, ended)
         for name, results in execution.interference.items():
             self._record_event(run_id, "interference", name, results, ended)
-        for name, unix_nano in execution.start_up.instants():
+        for name, unix_nano in execution.times.instants():
             if name == "launch" and self._images is None:
                 continue
             self.record_start(run_id, name, unix_nano)

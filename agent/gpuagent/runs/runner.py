@@ -248,7 +248,7 @@ class Runner:
         self._notify(execution, running, listener)
         outcome = _run(execution, partial(self._recorder.record_state, run_id, running))
         self._read_to_end(run_id)
-        digest, times = self._tails.digest(run_id), execution.start_up
+        digest, times = self._tails.digest(run_id), execution.times
         times.end_at(digest.counted_unix_nano)
         self._recorder.record_leftovers(execution, digest)
         if times.ended_unix_nano:
@@ -275,7 +275,7 @@ class Runner:
             self._recorder.record_request(plan)
             self._recorder.record_state(plan.run_id, Outcome(status=RunStatus.QUEUED), began)
             self._recorder.record_leftovers(execution, Digest())
-            self._recorder.record_state(plan.run_id, outcome, execution.start_up.ended_unix_nano)
+            self._recorder.record_state(plan.run_id, outcome, execution.times.ended_unix_nano)
         took = [report.own.seconds for report in reports if report.own and report.own.seconds is not None]
         self._notify(execution, outcome, listener, max(took, default=None))
 
@@ -330,7 +330,7 @@ class Runner:
     def _record(self, execution: Execution, outcome: Outcome, listener: Listener, unix_nano: int | None = None) -> None:
         if not execution.plan.elsewhere:
             self._recorder.record_state(execution.plan.run_id, outcome, unix_nano)
-        self._notify(execution, outcome, listener, execution.start_up.seconds)
+        self._notify(execution, outcome, listener, execution.times.seconds)
 
     def _notify(self, execution: Execution, outcome: Outcome, listener: Listener, seconds: float | None = None) -> None:
         plan = execution.plan

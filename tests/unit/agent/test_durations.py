@@ -18,7 +18,7 @@ from gpuagent.environments.bare import Bare
 from gpuagent.environments.kubernetes import Kubernetes
 from gpuagent.runs.execution import Execution
 from gpuagent.runs.printed import PRINTED_FILE
-from gpuagent.runs.start_up import StartUp
+from gpuagent.runs.times import RunTimes
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 from tests.support.servers import until
 from tests.unit.agent.running import Node, life, plan
@@ -91,7 +91,7 @@ def test_a_run_lasts_as_long_as_its_program_within_a_process_that_unpacks_and_de
     execution = node.runner._executions["r"]
     until(lambda: execution.program_unix_nano, "the program")
     go.touch()
-    until(lambda: execution.start_up.ended_unix_nano, "the program's end")
+    until(lambda: execution.times.ended_unix_nano, "the program's end")
     gone.touch()
     update = node.until("succeeded")
     started, ended = life(node)
@@ -112,7 +112,7 @@ def test_a_process_with_a_large_descriptor_is_waited_for(tmp_path: Path, monkeyp
     with monkeypatch.context() as patched:
         patched.setattr(os, "pidfd_open", lambda _pid: large)
         execution._wait_for_end_of(process.pid)
-    assert execution.start_up.ended_unix_nano is not None
+    assert execution.times.ended_unix_nano is not None
     process.wait()
 
 
@@ -122,7 +122,7 @@ def test_a_python_without_descriptors_of_processes_waits_for_none(
     monkeypatch.delattr(os, "pidfd_open")
     execution = Execution(plan(""), tmp_path)
     execution._wait_for_end_of(os.getpid())
-    assert execution.start_up.ended_unix_nano is None
+    assert execution.times.ended_unix_nano is None
 
 
 def test_a_program_that_cannot_be_seen_is_looked_for_less_and_less(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_only_the_first_time_when_a_program_runs_again_for_its_counters_counts(n
 
 
 def test_a_clock_that_was_set_back_leaves_no_duration() -> None:
-    assert StartUp(launch_unix_nano=2_000_000_000, ended_unix_nano=1_000_000_000).seconds is None
+    assert RunTimes(launch_unix_nano=2_000_000_000, ended_unix_nano=1_000_000_000).seconds is None
 
 
 LEAVES = f"""

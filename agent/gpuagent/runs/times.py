@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class StartUp:
+class RunTimes:
     """The instants of one run; None: not known.
 
     Attributes:
