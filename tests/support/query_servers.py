@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import grpc
 
 from gpuagent_collector.query.execute import Limits
-from gpuagent_collector.query.parts import Parts
+from gpuagent_collector.query.visible_parts import Parts
 from gpuagent_collector.server.query_service import QueryService
 from gpuagent_collector.store import Store
 from gpuagent_collector.trust.tokens import Caller, Scope

@@ -19,7 +19,7 @@ from gpuagent_collector.ingest.ingest import Ingest, IngestSettings
 from gpuagent_collector.metrics.summarize import summarize_runs
 from gpuagent_collector.present.new_files import follow_user
 from gpuagent_collector.query.execute import STATM, Limits, keep_little_memory, resident_bytes
-from gpuagent_collector.query.parts import Parts
+from gpuagent_collector.query.visible_parts import Parts
 from gpuagent_collector.server.admission import Admission
 from gpuagent_collector.server.agents import AgentRegistry
 from gpuagent_collector.server.auth import Gate, caller

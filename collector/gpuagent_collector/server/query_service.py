@@ -26,7 +26,7 @@ from gpuagent_collector.query.execute import (
     QueryTimeoutError,
     return_memory,
 )
-from gpuagent_collector.query.parts import Parts
+from gpuagent_collector.query.visible_parts import Parts
 from gpuagent_collector.server.turns import Turns
 from gpuagent_collector.trust.tokens import Caller, Scope
 from gpuagent_common.errors import GpuAgentError, MisuseError

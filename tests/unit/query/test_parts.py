@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from gpuagent_collector.query.execute import Execution, Limits
-from gpuagent_collector.query.parts import Part, Parts
+from gpuagent_collector.query.visible_parts import Part, Parts
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.columns import table_columns
 from gpuagent_collector.trust.tokens import Reach
