@@ -15,7 +15,7 @@ import pytest
 from gpuagent.cli.run import command as gpuagent_run
 from gpuagent_workloads.registry import WORKLOADS, find
 from tests.integration.compare.comparing import alternate
-from tests.integration.compare.filled import Fill
+from tests.integration.compare.filled import Fill, add_job
 from tests.integration.compare.ranked import add_ranked
 from tests.integration.compare.served import add_served
 from tests.integration.compare.synthetic import BEFORE_MEASURE, EPOCH, Node, SyntheticStore
@@ -178,8 +178,15 @@ ROOFS = (
     "roofs_of_another_device executed_above_roof model_above_roof above_measured_roof bytes_at_least no_bytes no_peak"
 )
 
+
 # Codes of warnings, the store, and the command that shows them.
+def same_units(store: SyntheticStore) -> None:
+    for number in range(2):
+        add_job(store, store.node(f"node-{number}", "hpc"), "build.service", 5000 * number, 500, kind="unit")
+
+
 CASES: list[tuple[str, Fill, tuple[str, ...]]] = [
+    ("several_jobs", same_units, ("job", "build.service")),
     ("warming_up", warming(OBSERVED, alder=SLOW_START, birch=SLOW_START), COMPARE),
     ("warming_up", warming(OBSERVED, alder=SLOW_START, birch=FEW_STEPS), COMPARE),
     ("warming_up", warming(TRAINED, alder=SLOW_START, birch=FEW_STEPS), COMPARE),
