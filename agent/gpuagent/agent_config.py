@@ -34,8 +34,8 @@ class AgentConfig:
     node_name: str = field(default_factory=host.node)
     # The wait of a stopping agent for the collector.
     delivery: Delivery = field(default_factory=Delivery)
-    # What is recorded of the owners of work on the node: full, ids or off.
-    owners: str = "full"
+    # What is recorded of the owners of work on the node, by `gpuagent start` alone: full, ids or off.
+    owners: str = "off"
     allow_commands: bool = False
     # The collector of an agent beside the node's own, which delivers to another; None: this is the node's own.
     beside: str | None = None

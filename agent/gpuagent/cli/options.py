@@ -216,14 +216,6 @@ _AGENT_OPTIONS = (
     ),
     SPOOL_OPTION,
     env_option("--deliver-within", "GPUAGENT_DELIVER_WITHIN", metavar="SECONDS", type=_SECONDS, help=_DELIVER_HELP),
-    env_option(
-        "--owners",
-        "GPUAGENT_OWNERS",
-        type=click.Choice(["full", "ids", "off"]),
-        default="full",
-        show_default=True,
-        help="Record jobs and containers with names, by numbers, or not.",
-    ),
     PYTHON_OPTION,
     *_IDENTITY_OPTIONS,
 )
@@ -277,7 +269,7 @@ def agent_config(options: dict[str, Any], *, allow_commands: bool) -> "AgentConf
         labels=labels,
         rate_hz=options.pop("rate_hz"),
         spool=options.pop("spool"),
-        owners=options.pop("owners"),
+        owners=options.pop("owners", "off"),
         python=options.pop("python"),
         node_id=options.pop("node_id"),
         delivery=Delivery(seconds=seconds, through_failures=True) if seconds else Delivery(),

@@ -35,6 +35,14 @@ Examples:
     help="Serve the agent's /metrics, /healthz and /readyz here, without a token.",
 )
 @click.option("--allow-commands", is_flag=True, help="Let the collector launch any command, not only workloads.")
+@env_option(
+    "--owners",
+    "GPUAGENT_OWNERS",
+    type=click.Choice(["full", "ids", "off"]),
+    default="full",
+    show_default=True,
+    help="Record jobs and containers with names, by numbers, or not.",
+)
 @agent_options
 def command(workload: str | None, allow_commands: bool, metrics: str | None, **options: Any) -> None:
     """Sample this node until stopped.

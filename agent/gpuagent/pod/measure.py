@@ -158,7 +158,6 @@ def _config(folder: Path, settings: Mapping[str, Any]) -> AgentConfig:
         node_name=node,
         delivery=Delivery(seconds=settings["deliver_seconds"], through_failures=True),
         records_requests=False,
-        owners="off",
     )
 
 
