@@ -281,7 +281,7 @@ def render(plan: Plan) -> Answer:
     )
 
 
-_SUITE = ("-m", "gpuagent_workloads", "run")
+_SUITE = tuple("-m gpuagent_workloads run".split())
 # More commands have no room on a line.
 _MOST_COMMANDS = 4
 

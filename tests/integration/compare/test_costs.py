@@ -70,7 +70,7 @@ def test_costs_in_two_currencies_are_not_compared_and_missing_ones_are_reported(
 def test_prices_of_which_no_entry_fits_are_not_passed_over_in_silence(store: SyntheticStore) -> None:
     alternate(store)
     elsewhere = prices(ALDER.replace("alder", "elder"))
-    text = "no price applies to all 5 runs on alder, all 5 runs on birch: their cost is unknown"
+    text = "no price applies to all 10 runs: their cost is unknown"
     assert warnings(store, prices=elsewhere, series=False)["unpriced"] == text
     assert "unpriced" not in warnings(store, series=False)
 
