@@ -281,7 +281,8 @@ def render(plan: Plan) -> Answer:
     )
 
 
-_SUITE = tuple("-m gpuagent_workloads run".split())
+# After the interpreter and -m.
+_SUITE = ("gpuagent_workloads", "run")
 # More commands have no room on a line.
 _MOST_COMMANDS = 4
 
@@ -292,7 +293,7 @@ def _next(plan: Plan) -> str | None:
     repeats = [need.as_seen[0] for need in block.needs]
     number = str(next((each for each in repeats if each and each <= _REPEATS[-1]), _REPEATS[-1]))
     commands = list(dict.fromkeys(run.command for cell in block.block.cells for run in cell.runs))
-    if any(command[1:4] == _SUITE or not command for command in commands):
+    if any(command[2:4] == _SUITE or not command for command in commands):
         given = commands[0][4:] or (block.block.workload,)
         return harmless(shlex.join(["gpuagent", "run", *given, "--repeat", number]))
     if len(commands) == 1:
