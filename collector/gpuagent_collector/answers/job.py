@@ -22,8 +22,10 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 # At most this share of what was given is in use: less would have done.
 _LITTLE_PERCENT = 50.0
-# From these on: a GPU is busy, and CPUs are.
-_BUSY_PERCENT, _FULL_PERCENT = 50.0, 90.0
+# From this on CPUs are busy.
+_FULL_PERCENT = 90.0
+# So long a job may prepare, before what it did not use says anything.
+_PREPARES_SECONDS = 15 * 60
 
 _CURVE = """
 WITH read AS (
@@ -80,7 +82,7 @@ def answer_job(ask: Ask, *, name: str, prices: Prices | None = None) -> Answer:
     """Answer `collector job`; of several lives of a job, such as of a unit that was restarted, all count."""
     found = find_jobs(ask, Chosen(job=name, limit=2), prices)
     if not found:
-        raise MisuseError(f"no job is named {name[:80]}; `collector jobs` lists them")
+        raise MisuseError(f"no job is named {name[:80]!r}; `collector jobs` lists them")
     job = found[0]
     (parts,) = find_parts(ask, [job.row])
     ids = ", ".join({str(part["owner_id"]) for part in parts})
@@ -89,7 +91,7 @@ def answer_job(ask: Ask, *, name: str, prices: Prices | None = None) -> Answer:
     bins = max(1, min(_BINS, int(seconds / 5)))
     curve = ask(_CURVE.format(ids=ids, bins=bins), [str(job.row["started_at"]), seconds])
     like: list[Job] = []
-    if job.row["title"] is not None:
+    if None not in (job.row["title"], job.row["user_name"]):
         named = find_jobs(ask, Chosen(user=job.row["user_name"], title=job.row["title"]), None)
         like = [each for each in named if each.row["job"] != job.row["job"]]
     return render(Study(job=job, parts=parts, curve=curve, like=like), others=len(found) - 1)
@@ -153,23 +155,22 @@ def _shares(study: Study) -> dict[str, float]:
     if not known:
         return {}
     held = study.cores_a_node
-    counts = {"GPUs busy": 0, "all CPUs busy, GPUs waiting": 0, "CPUs at work, GPUs waiting": 0, "both waiting": 0}
+    full, works, waits = "all CPUs busy, GPUs waiting", "CPUs at work, GPUs waiting", "both waiting"
+    shares = dict.fromkeys(("GPUs busy", full, works, waits), 0.0)
     for one in known:
-        if one["busiest_percent"] >= _BUSY_PERCENT:
-            counts["GPUs busy"] += 1
-        elif held and (share(one["cores_a_node"], held) or 0) >= _FULL_PERCENT:
-            counts["all CPUs busy, GPUs waiting"] += 1
-        elif one["cores_a_node"] >= _FULL_PERCENT / 100:
-            counts["CPUs at work, GPUs waiting"] += 1
-        else:
-            counts["both waiting"] += 1
-    return {name: 100 * count / len(known) for name, count in counts.items()}
+        rest = works if one["cores_a_node"] >= _FULL_PERCENT / 100 else waits
+        if (share(one["cores_a_node"], held) or 0) >= _FULL_PERCENT:
+            rest = full
+        busy = min(100.0, one["busiest_percent"])
+        shares["GPUs busy"] += busy / len(known)
+        shares[rest] += (100 - busy) / len(known)
+    return shares
 
 
 def _because(study: Study) -> str:
     shares = {name: percent for name, percent in _shares(study).items() if percent >= 1}
     ordered = sorted(shares.items(), key=lambda one: -one[1])
-    return f"Of its time: {', '.join(f'{name} {percent:.0f} %' for name, percent in ordered)}." if ordered else ""
+    return f"Of its time: {'; '.join(f'{name} {percent:.0f} %' for name, percent in ordered)}." if ordered else ""
 
 
 def _against_others(study: Study) -> str:
@@ -184,7 +185,8 @@ def _changes(study: Study) -> Iterator[str]:
     """Yield what to ask for next time."""
     row = study.job.row
     held, used = row["gpus_held"], row["gpus_used"]
-    if held and used is not None and used < held:
+    is_early = row["is_running"] and row["seconds"] < _PREPARES_SECONDS
+    if held and used is not None and used < held and not is_early:
         yield f"It asked for {counted(held, 'GPU')} and used {used}: ask for {used or 'none'}."
     cores, given = study.cores, row["held_cores"]
     if given and cores is not None and given >= 4 and (share(cores, given) or 0) < _LITTLE_PERCENT:

@@ -93,7 +93,8 @@ SELECT
     CASE WHEN count(device_id) = count(device_id) FILTER (gpu_seconds IS NOT NULL)
         THEN count(DISTINCT device_id) FILTER (gpu_seconds > 0) END AS gpus_used,
     sum(observed_seconds) FILTER (device_id IS NOT NULL AND coalesce(is_held, 1) = 1) AS held_gpu_seconds,
-    sum(gpu_seconds) FILTER (coalesce(is_held, 1) = 1) AS gpu_seconds,
+    CASE WHEN count(gpu_seconds) = count(device_id)
+        THEN sum(gpu_seconds) FILTER (coalesce(is_held, 1) = 1) END AS gpu_seconds,
     max(gpu_memory_max_bytes) AS gpu_memory_max_bytes,
     sum(idle_seconds) AS idle_gpu_seconds, count(*) FILTER (is_running AND idle_now_seconds > 0) AS gpus_idle_now,
     max(idle_now_seconds) FILTER (is_running) AS idle_now_seconds,
@@ -196,8 +197,10 @@ def find_jobs(ask: Ask, chosen: Chosen, prices: Prices | None) -> list[Job]:
             of_parts.append(f"{column} = ?")
             parameters.append(value)
     if chosen.job is not None:
-        of_parts.append("? IN (job, number, hostname || '/' || job, left(job, 12))")
-        parameters.append(chosen.job)
+        # The whole ID of a container has 64 characters, the short one 12, and lists show 23.
+        container = "length(job) = 64 AND length(?) >= 12 AND starts_with(job, ?)"
+        of_parts.append(f"(? IN (job, number, hostname || '/' || job) OR {container})")
+        parameters += [chosen.job] * 3
     having = "sum(idle_seconds) > 0" if chosen.only_idle else "true"
     jobs = _JOBS.format(condition=" AND ".join(of_parts), having=having, limit=chosen.limit)
     rows = ask(_COUNTED.format(chosen=recent) + jobs, parameters)
@@ -349,7 +352,7 @@ def render(jobs: Sequence[Job]) -> Answer:
 
 def _sentence(jobs: Sequence[Job]) -> str:
     if not jobs:
-        return "No jobs were seen. Agents report them unless they run with --owners off."
+        return "No jobs were seen, or none that was asked for. Agents report jobs unless they run with --owners off."
     row = jobs[0].row
     all_jobs, users = counted(row["all_jobs"], "job"), counted(row["all_users"], "user")
     text = f"{all_jobs} of {users}, {row['all_running']} running."
