@@ -7,6 +7,7 @@ have one, else `gpuagent.…`.
 
 import logging
 import os
+import re
 import threading
 import urllib.error
 import urllib.request
@@ -111,12 +112,7 @@ class OtlpTarget(NamedTuple):
         Raises:
             MisuseError: the address is none of HTTP, or the variable with the headers cannot be read.
         """
-        try:
-            place = urlsplit(url)
-            is_http = place.scheme in ("http", "https") and bool(place.netloc) and place.port != 0
-        except ValueError:  # of a port or an IPv6 address
-            is_http = False
-        if not is_http:
+        if not _is_address(url):
             raise MisuseError(f"--otlp takes an address such as http://127.0.0.1:4318, and not {url[:80]}")
         headers = {"Content-Type": "application/x-protobuf"}
         for pair in filter(None, os.environ.get(HEADERS_VARIABLE, "").split(",")):
@@ -125,6 +121,17 @@ class OtlpTarget(NamedTuple):
                 raise MisuseError(f"{HEADERS_VARIABLE} takes NAME=VALUE,…; a part of it has no =")
             headers[name.strip()] = unquote(value.strip())
         return cls(f"{url.rstrip('/').removesuffix('/v1/metrics')}/v1/metrics", headers)
+
+
+def _is_address(url: str) -> bool:
+    """Return whether a path can be added to the URL, and whether it names a host; headers have what authenticates."""
+    try:
+        place = urlsplit(url)
+        is_host = bool(place.hostname) and place.port != 0 and "@" not in place.netloc
+    except ValueError:  # the port is no port, or a bracket is missing
+        return False
+    is_plain = url.isascii() and not re.search(r"[\s?#]", url)
+    return place.scheme in ("http", "https") and is_host and is_plain
 
 
 class OtlpPush:

@@ -165,7 +165,14 @@ def test_the_thread_goes_on_after_any_failure(error: Exception) -> None:
     assert len(calls) == 2
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://", "http://[", "http://h:x"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://", "http://:4318", "http://[::1:4318"),
+        *("http://localhost:99999", "http://localhost:port", "http://localhost:0", "http://localhost/a b"),
+        *("http://localhost?a=b", "http://localhost/#a", "http://name:word@localhost", "http://\u00e9:4318"),
+    ],
+)
 def test_an_address_that_is_none_of_http_is_refused(url: str) -> None:
     with pytest.raises(MisuseError, match="--otlp"):
         OtlpTarget.parse(url)
