@@ -12,6 +12,7 @@ from gpuagent_collector.compare.because import Because, find_because, find_produ
 from gpuagent_collector.compare.parts import because_table, draw_bars, waterfall
 from gpuagent_collector.metrics import BY_NAME
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS
+from gpuagent_collector.report.figures.because import because_panel
 from gpuagent_collector.runs.cells import Block, Cell
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 
@@ -233,3 +234,17 @@ def test_energy_and_cost_are_divided_into_their_two_factors(cause: str) -> None:
     assert because is not None
     hourly = next(line for line in because_table(because).records() if line["unit"] == "USD/h")
     assert hourly["baseline"] == pytest.approx(1.0)
+
+
+def test_a_waterfall_has_room_for_what_falls_below_zero() -> None:
+    """A side that costs a quarter an hour and takes twice as long: the price alone is more than the whole cost."""
+    cost = COST_PER_MILLION_ITEMS.metric("USD")
+    sides = [[{cost.name: usd, "throughput": rate}] * RUNS for usd, rate in ((1.0, 1.0), (0.5, 0.5))]
+    block, facts = lay_out_sides(*sides)
+    because = find_product(block, "after", facts, cost, alpha=0.05)
+    assert because is not None
+    panel = because_panel(because, ["before", "after"])
+    assert panel.x.ends is not None
+    falling = [bar.end for bar in panel.bars if bar.end < bar.begin]
+    assert falling
+    assert panel.x.ends[0] < min(falling) <= 0

@@ -14,12 +14,14 @@ def because_panel(because: Because, sides: Sequence[str]) -> Panel:
     for bar in found:
         index = sides.index(bar.title) if bar.is_whole else None
         bars.append(Bar(bar.title, bar.text, bar.begin, bar.end, index))
+    # Room for the texts: of what falls to the left of its bar, of all others to the right.
+    highest = max(max(bar.begin, bar.end) for bar in bars)
+    lowest = min((bar.end for bar in bars if bar.end < bar.begin), default=highest)
     titled = "; ".join(f"{bar.name}: {bar.text}" for bar in bars)
     return Panel(
         title=f"From {because.baseline} to {because.side}: per {because.of}",
         description=f"Parts of the difference per {because.of}: {titled}",
-        # Room for the text of the last bars.
-        x=Axis(unit=unit, ends=(0, 1.18 * max(max(bar.begin, bar.end) for bar in bars))),
+        x=Axis(unit=unit, ends=(min(0, lowest - 0.18 * highest), 1.18 * highest)),
         bars=bars,
         height=60 + 26 * len(bars),
     )
