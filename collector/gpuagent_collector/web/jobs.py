@@ -12,9 +12,10 @@ from gpuagent_collector.answers.jobs import answer_jobs
 from gpuagent_collector.present.answer import Answer
 from gpuagent_collector.present.html import to_html
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.web.answers import Query
+from gpuagent_collector.web.answers import Query, text
 from gpuagent_collector.web.layout import render
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.text import harmless
 
 _FILTERS = ("user", "project")
 
@@ -47,7 +48,11 @@ class Jobs:
         unknown = [field for field in query if field != "name"]
         if unknown:
             raise MisuseError(f"a job's page takes nothing named {unknown[0][:40]}")
-        return self._page(answer_job(self._ask, name=query["name"]), {})
+        try:
+            answer = answer_job(self._ask, name=query["name"])
+        except MisuseError as error:
+            return text(harmless(str(error)), status=404)
+        return self._page(answer, {})
 
     def _page(self, answer: Answer, query: Query, jobs: list[str] | None = None) -> Response:
         return render(

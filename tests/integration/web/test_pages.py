@@ -214,6 +214,8 @@ def test_runs_with_any_name_have_pages_and_others_do_not(tmp_path: Path) -> None
                 ("/runs/nothing", 404),
                 ("/runs/", 404),
                 ("/other/page", 404),
+                ("/jobs/nothing", 404),
+                ("/jobs/nothing?where=1", 400),
                 (f"/runs/{quote(name, safe='')}?each=core", 400),
                 (f"/runs/{quote(name, safe='')}?where=1", 400),
             ):
