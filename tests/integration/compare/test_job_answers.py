@@ -10,6 +10,8 @@ import pytest
 from tests.integration.compare.filled import add_job
 from tests.support.commands import Collector, made_up
 
+# What follows from the time of kernels.
+KERNELS = {"gpu_seconds", "idle_seconds", "idle_now_seconds", "sm_percent"}
 CONTAINER = "7e7d1054" * 8
 
 Asked = Callable[..., dict[str, Any]]
@@ -42,7 +44,7 @@ def test_of_a_gpu_whose_driver_does_not_report_kernels_it_is_unknown_whether_it_
         add_job(store, node, "4711", 0, 3600, busy=[50.0, 50.0], title="train", user_name="alice")
         for row in (*store.rows["owners"], *store.rows["owner_samples"]):
             if row.get("device_id") == node.gpus[1]:
-                row |= dict.fromkeys(row.keys() & {"gpu_seconds", "idle_seconds", "idle_now_seconds", "sm_percent"})
+                row.update(dict.fromkeys(row.keys() & KERNELS))
     found = ask("job", "4711")
     assert (found["gpus_held"], found["gpus_used"], found["gpu_percent"], found["changes"]) == (2, None, None, [])
     assert "kernel" not in found["answer"]
