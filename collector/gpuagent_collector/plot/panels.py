@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator
 
 from gpuagent_collector.plot.picture import QUIET, Picture, characters, color, line_style, marker, shorten_names
 from gpuagent_collector.present.panel import Axis, Bar, Look, Panel, Place, Series
@@ -87,8 +86,5 @@ def _set_axis(axes: Axes, which: str, axis: Axis) -> None:
     axes.set(**{f"{which}label": harmless(axis.label), f"{which}scale": "log" if axis.is_logarithmic else "linear"})
     if axis.ticks:
         own.set_ticks(axis.ticks, axis.names)
-    elif axis.is_logarithmic:
-        own.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        own.set_major_formatter("{x:g}")
     if axis.ends:
         axes.set(**{f"{which}lim": axis.ends})

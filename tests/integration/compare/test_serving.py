@@ -147,6 +147,15 @@ def test_a_load_at_which_a_server_fails_is_not_kept(store: SyntheticStore) -> No
     assert not any("never" in panel.description for panel in serving_panels(found))
 
 
+def test_ticks_of_latency_are_named_in_full_around_all_points(served: SyntheticStore) -> None:
+    for panel in serving_panels(study(served)):
+        assert panel.y.ends is not None
+        lowest, highest = panel.y.ends
+        assert all(lowest < y < highest for one in panel.series for y in one.ys)
+        assert [float(name.replace(",", "")) for name in panel.y.names] == pytest.approx(panel.y.ticks)
+        assert panel.y.ticks
+
+
 def test_every_format_has_every_point(served: SyntheticStore) -> None:
     rendering = render(study(served))
     lines = list(rendering.lines())

@@ -114,7 +114,7 @@ def draw_panel(panel: Panel) -> Figure:
 def _draw_axis(axis: Axis) -> Data:
     drawn: Data = {"title": {"text": safe(axis.label)}}
     if axis.is_logarithmic:
-        drawn |= {"type": "log", "dtick": "D2"}
+        drawn["type"] = "log"
     if axis.ends:
         drawn["range"] = [log10(end) for end in axis.ends] if axis.is_logarithmic else list(axis.ends)
     if axis.ticks:

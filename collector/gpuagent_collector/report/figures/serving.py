@@ -1,6 +1,8 @@
 """Latency of servers by the tokens a second that they give, a point for each load."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import ceil, floor, log10
 
 from gpuagent_collector.answers.serving import LIMITED, LOADS, Curve, Point, Study, tell_apart
 from gpuagent_collector.present.human import Notation, notation, significant
@@ -30,9 +32,22 @@ def serving_panels(study: Study) -> Iterator[Panel]:
             title=f"{title} by tokens a second",
             description=described,
             x=Axis(title="output tokens per second", ends=(0, right)),
-            y=Axis(title=title, unit=scale.symbol, is_logarithmic=True),
+            y=_latency_axis(title, scale.symbol, [*dotted, *series]),
             series=[*dotted, *series],
         )
+
+
+def _latency_axis(title: str, unit: str, series: Sequence[Series]) -> Axis:
+    """Return an axis with ticks at 1, 2 and 5 times a power of ten, named in full."""
+    values = [y for one in series for y in one.ys]
+    values += [y + up for one in series for y, up in zip(one.ys, one.up, strict=False)]
+    # Wide enough for a tick, whatever the values.
+    lowest, highest = 0.6 * min(values), 1.6 * max(values)
+    decades = range(floor(log10(lowest)), ceil(log10(highest)))
+    found = [step * 10.0**decade for decade, step in product(decades, (1, 2, 5))]
+    ticks = [tick for tick in found if lowest <= tick <= highest]
+    names = [f"{tick:,.10g}" for tick in ticks]
+    return Axis(title=title, unit=unit, is_logarithmic=True, ends=(lowest, highest), ticks=ticks, names=names)
 
 
 def _metric(kind: str, curve: Curve) -> str:
