@@ -100,5 +100,5 @@ def test_a_job_with_a_pause_between_its_steps_runs_again(store: SyntheticStore) 
         job = {"owner_id": 1, "kind": "slurm", "job": "4711", "started_at": EPOCH, "observed_seconds": 60.0}
         store.rows["owners"].append({**node.at(seconds), **job, **end})
     store.write()
-    (job,) = find_jobs(store.ask, Chosen(), None)
-    assert (job.state, job.row["seconds"]) == ("running", 180.0)
+    (found,) = find_jobs(store.ask, Chosen(), None)
+    assert (found.state, found.row["seconds"]) == ("running", 180.0)
