@@ -1,5 +1,7 @@
 """Errors of the collector."""
 
+import sys
+
 from gpuagent_common.errors import GpuAgentError
 
 
@@ -41,3 +43,11 @@ class RejectedRecordsError(GpuAgentError):
 
 class ProtocolError(GpuAgentError):
     """A message of an agent makes no sense at its point of the stream, or is none at all."""
+
+
+class MissingPackageError(GpuAgentError):
+    """A package that only some commands need is not installed beside the collector."""
+
+    def __init__(self, needed_by: str, package: str) -> None:
+        """Take what needs it, and the package's name on an index."""
+        super().__init__(f"{needed_by} need {package}; run: {sys.executable} -m pip install {package}")

@@ -12,6 +12,7 @@ import click
 
 from gpuagent_collector.cli.options import ReaderOptions, reader_options
 from gpuagent_collector.cli.printing import asking, print_error
+from gpuagent_collector.errors import MissingPackageError
 from gpuagent_common.cli import NAME
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted, harmless
@@ -73,7 +74,7 @@ def answer_question(question: "Question", reader: "StreamingReader", folder: Pat
     click.echo("", err=True)
     unanswered = [part for part in parts if part.reason]
     if any(part.needs_drawing for part in parts):
-        print_error("no figures without matplotlib; install it: pip install matplotlib")
+        print_error(str(MissingPackageError("figures", "matplotlib")))
     for part in unanswered:
         if not part.needs_drawing:
             named = part.answer.title or f"`{shlex.join(part.answer.words[:-2])}`"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuagent_collector.cli.options import ReaderOptions, reader_options
+from gpuagent_collector.errors import MissingPackageError
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def command(reader: ReaderOptions) -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "mcp":
             raise
-        raise GpuAgentError("an assistant's server needs mcp; run: pip install mcp") from None
+        raise MissingPackageError("assistants", "mcp") from None
     server.run("stdio")
 
 

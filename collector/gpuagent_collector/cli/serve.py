@@ -11,7 +11,7 @@ import click
 
 from gpuagent_collector.cli.options import file_option, retention_options
 from gpuagent_collector.cli.printing import print_error
-from gpuagent_collector.errors import StoreIsReadError
+from gpuagent_collector.errors import MissingPackageError, StoreIsReadError
 from gpuagent_collector.ingest.housekeeping import Intervals
 from gpuagent_collector.ingest.ingest import IngestSettings
 from gpuagent_collector.ingest.writer import Gathering
@@ -27,7 +27,7 @@ from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_common.address import Address, check_free
 from gpuagent_common.cli import MOST, MOST_SECONDS, Number
 from gpuagent_common.connection import ADDRESS_VARIABLE, DEFAULT_ADDRESS, TOKEN_FILE_VARIABLE, default_token_file
-from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_common.unexpected import LineFormatter
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _otlp_target(url: str) -> "OtlpTarget":
     try:
         from gpuagent_collector.server.otlp import OtlpTarget
     except ModuleNotFoundError:
-        raise GpuAgentError("--otlp needs a package; run: pip install opentelemetry-proto") from None
+        raise MissingPackageError("metrics by --otlp", "opentelemetry-proto") from None
     return OtlpTarget.parse(url)
 
 

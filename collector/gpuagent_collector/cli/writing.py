@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuagent_collector.cli.printing import print_error
-from gpuagent_common.errors import GpuAgentError
+from gpuagent_collector.errors import MissingPackageError
 
 if TYPE_CHECKING:
     from gpuagent_collector.query.ask import Ask
@@ -33,7 +33,7 @@ def draw(
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
-        raise GpuAgentError("figures need matplotlib; run: pip install matplotlib") from None
+        raise MissingPackageError("figures", "matplotlib") from None
     from gpuagent_collector.compare.comparison import Request
 
     wanted = PlotRequest(

@@ -19,12 +19,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from gpuagent_collector.errors import MissingPackageError
 from gpuagent_collector.metrics.summarize import summarize_runs
 from gpuagent_collector.query.ask import ask_within
 from gpuagent_collector.query.named_runs import find_run
 from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
-from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_common.statuses import FINAL_STATUSES
 from gpuagent_common.text import counted
 
@@ -181,7 +182,7 @@ def _read_tensorboard(path: Path) -> Iterator[Record]:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
         from tensorboard.util.tensor_util import make_ndarray
     except ImportError as error:
-        raise GpuAgentError("logs of TensorBoard need its reader; run: pip install tensorboard") from error
+        raise MissingPackageError("logs of TensorBoard", "tensorboard") from error
     log = EventAccumulator(str(path), size_guidance={"scalars": 0, "tensors": 0})
     log.Reload()
     for name in log.Tags()["scalars"]:
