@@ -352,7 +352,7 @@ def render(jobs: Sequence[Job]) -> Answer:
 
 def _sentence(jobs: Sequence[Job]) -> str:
     if not jobs:
-        return "No jobs were seen, or none that was asked for. Agents report jobs unless they run with --owners off."
+        return "No jobs were seen, or none that was asked for. `gpuagent start` reports them, unless with --owners off."
     row = jobs[0].row
     all_jobs, users = counted(row["all_jobs"], "job"), counted(row["all_users"], "user")
     text = f"{all_jobs} of {users}, {row['all_running']} running."
