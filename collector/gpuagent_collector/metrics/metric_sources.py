@@ -382,9 +382,22 @@ ENERGY = Source(
             JOIN windows USING (run_id, node_id)
             JOIN (SELECT run_id, count(*) AS gpus FROM run_gpus GROUP BY run_id) USING (run_id)
             LEFT JOIN (
-                SELECT run_id, count(*) AS steps, CASE WHEN count(*) = count(items) THEN sum(items) END AS items
-                FROM steps JOIN lives USING (run_id)
-                WHERE phase = 'measure' AND steps.time BETWEEN $life_from AND $life_to
+                SELECT run_id, sum(steps) AS steps, CASE WHEN count(*) = count(items) THEN sum(items) END AS items
+                FROM (
+                    -- The row of a printed line may stand for many steps; their number is a result.
+                    SELECT run_id, rank, count(*) AS steps,
+                           CASE WHEN count(*) = count(items) THEN sum(items) END
+                           * greatest(1, coalesce(any_value(counted) / nullif(count(wall_seconds), 0), 1)) AS items
+                    FROM steps JOIN lives USING (run_id)
+                    LEFT JOIN (
+                        SELECT run_id, rank, arg_max(value, results.time) AS counted
+                        FROM results JOIN lives USING (run_id)
+                        WHERE name = 'steps' AND phase = 'measure' AND results.time BETWEEN $life_from AND $life_to
+                        GROUP BY run_id, rank
+                    ) USING (run_id, rank)
+                    WHERE phase = 'measure' AND steps.time BETWEEN $life_from AND $life_to
+                    GROUP BY run_id, rank
+                )
                 GROUP BY run_id
             ) USING (run_id)
             LEFT JOIN (

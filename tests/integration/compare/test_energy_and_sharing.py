@@ -196,6 +196,15 @@ def test_an_item_has_its_share_of_the_measured_phase(store: SyntheticStore) -> N
     assert metric(store, "gpu_energy_per_item_joules") == pytest.approx(320 * MEASURE_SECONDS / items)
 
 
+def test_a_printed_line_of_many_steps_has_the_items_of_all_of_them(store: SyntheticStore) -> None:
+    node = add_run(store)
+    read_power(store, node, lambda _: 320.0, every_seconds=0.1)
+    rows = store.rows["steps"]
+    store.report(node.at(END_SECONDS) | {"run_id": "run-1"}, {"steps": 50.0 * len(rows)}, phase="measure")
+    items = 50 * sum(row["items"] for row in rows)
+    assert metric(store, "gpu_energy_per_item_joules") == pytest.approx(320 * MEASURE_SECONDS / items)
+
+
 def test_steps_of_ten_readings_have_an_energy_and_shorter_ones_have_none(store: SyntheticStore) -> None:
     node = add_run(store)
     read_power(store, node, rising, every_seconds=0.02)
