@@ -48,5 +48,5 @@ lane 3 "llama vit" --python "$PWD/benchmarks/on_gpu/turns.py" "$@"
 finish 1 2 3
 lane 4 "decode ceilings" "$@"
 finish 4
-collector compare --by workload --rows device --table throughput,step_seconds,gpu_energy_per_item_joules --store "$out/runs.duckdb"
+collector compare --by workload --rows device --table throughput,step_seconds,gpu_energy_per_item_joules
 echo "$SECONDS s; everything is in $out/runs.duckdb"
