@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Generate a token for each of 64 sequences, again and again, as a server of a 1B Llama does: the GPU reads all weights for each.
+"""Generate a token for each of 64 sequences, again and again, as a server of a Llama of a billion parameters does.
 
-The layers have Llama 3.2 1B's sizes and random weights in bf16; keys and values of 2,048 tokens a sequence are there already.
-A CUDA graph starts the kernels, so that the GPU and not the host limits the time.
+The GPU reads all weights and keys for each token. The layers have Llama 3.2 1B's sizes and
+random weights in bf16; keys and values of 2,048 tokens a sequence are there already. A CUDA graph starts the kernels, so that the GPU and not the host limits the time.
 """
 
 import argparse
@@ -34,7 +34,7 @@ class Layer:
         self.values = random_tensor(sequences, KEY_HEADS, length, HEAD_WIDTH, device=device)
 
     def __call__(self, hidden):
-        """Return the hidden states, (sequences, WIDTH), after this layer; the newest token's keys go to the cache's end."""
+        """Return the hidden states, (sequences, WIDTH), after this layer; the newest keys go to the cache's end."""
         projected = torch.nn.functional.rms_norm(hidden, (WIDTH,)) @ self.query_key_value.T
         heads = projected.view(len(hidden), HEADS + 2 * KEY_HEADS, HEAD_WIDTH)
         query, key, value = heads.split((HEADS, KEY_HEADS, KEY_HEADS), dim=1)
