@@ -2,7 +2,8 @@
 """Generate a token for each of 64 sequences, again and again, as a server of a Llama of a billion parameters does.
 
 The GPU reads all weights and keys for each token. The layers have Llama 3.2 1B's sizes and
-random weights in bf16; keys and values of 2,048 tokens a sequence are there already. A CUDA graph starts the kernels, so that the GPU and not the host limits the time.
+random weights in bf16; keys and values of 2,048 tokens a sequence are there already. A CUDA graph starts
+the kernels, so that the GPU and not the host limits the time.
 """
 
 import argparse
