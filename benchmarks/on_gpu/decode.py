@@ -17,7 +17,7 @@ WIDTH, HEADS, KEY_HEADS, HEAD_WIDTH, FEED_FORWARD, VOCABULARY = 2048, 32, 8, 64,
 STEPS = 50
 
 
-def random_tensor(*shape, device):
+def random_tensor(*shape: int, device: torch.device) -> torch.Tensor:
     """Return small random numbers of that shape in bf16."""
     return torch.randn(*shape, device=device, dtype=torch.bfloat16) / 32
 
@@ -25,7 +25,7 @@ def random_tensor(*shape, device):
 class Layer:
     """One layer with its keys and values of all sequences."""
 
-    def __init__(self, sequences, length, device):
+    def __init__(self, sequences: int, length: int, device: torch.device) -> None:
         """Make weights and a cache of random numbers."""
         self.query_key_value = random_tensor((HEADS + 2 * KEY_HEADS) * HEAD_WIDTH, WIDTH, device=device)
         self.attended = random_tensor(WIDTH, HEADS * HEAD_WIDTH, device=device)
@@ -34,7 +34,7 @@ class Layer:
         self.keys = random_tensor(sequences, KEY_HEADS, length, HEAD_WIDTH, device=device)
         self.values = random_tensor(sequences, KEY_HEADS, length, HEAD_WIDTH, device=device)
 
-    def __call__(self, hidden):
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the hidden states, (sequences, WIDTH), after this layer; the newest keys go to the cache's end."""
         projected = torch.nn.functional.rms_norm(hidden, (WIDTH,)) @ self.query_key_value.T
         heads = projected.view(len(hidden), HEADS + 2 * KEY_HEADS, HEAD_WIDTH)
@@ -49,7 +49,7 @@ class Layer:
         return hidden + (silu(gate) * up) @ self.down.T
 
 
-def main():
+def main() -> None:
     """Print the time of groups of steps."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=16)
@@ -64,7 +64,7 @@ def main():
     layers = [Layer(args.sequences, args.length, device) for _ in range(args.layers)]
     tokens = torch.zeros(args.sequences, dtype=torch.long, device=device)
 
-    def decode():
+    def decode() -> None:
         hidden = vocabulary[tokens]
         for layer in layers:
             hidden = layer(hidden)
