@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -313,9 +314,17 @@ class NvmlEnergy(GpuSource):
         self._holders = context.holders
 
     def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
-        joules = nvml.ask("nvmlDeviceGetTotalEnergyConsumption", uuid) / 1000
+        self._holders.renew_energy = partial(self._renew, nvml)
+        return device_rows(uuid, {"energy_joules": self._ask(nvml, uuid)})
+
+    def _ask(self, nvml: Nvml, uuid: str) -> float:
+        joules: float = nvml.ask("nvmlDeviceGetTotalEnergyConsumption", uuid) / 1000
         self._holders.energy_joules[uuid] = joules
-        return device_rows(uuid, {"energy_joules": joules})
+        return joules
+
+    def _renew(self, nvml: Nvml, uuid: str) -> None:
+        with suppress(NvmlError):
+            self._ask(nvml, uuid)
 
 
 # nvmlPageRetirementCause_t: after several single bit errors, after a double bit error.

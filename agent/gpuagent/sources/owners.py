@@ -95,6 +95,7 @@ class Owners:
                 yield from _readings("owners", owner.states(seconds, None))
         for owner in ended:
             if owner.is_reported:
+                self._add_energy(owner, is_end=True)
                 yield from _readings("owners", owner.states(seconds, now.unix_nano))
 
     def last_states(self, now: Instant) -> Iterator[Mapping[str, Value]]:
@@ -262,9 +263,17 @@ class Owners:
             return
         owner.read_memory(self._proc, self._memory_bytes)
         owner.follow_gpus(seconds, on_gpus, self._holders.processes, owner.cores_since(seconds))
+        self._add_energy(owner, is_end=False)
+
+    def _add_energy(self, owner: Owner, *, is_end: bool) -> None:
+        """Add the energy of its GPUs; at its first look and at its end by the counter as it is then."""
         for uuid, part in owner.parts.items():
             others = (other for other in self._owners.values() if other is not owner and uuid in other.parts)
             is_alone = uuid not in self._with_strangers and next(others, None) is None
+            if is_end and not is_alone:
+                continue  # the next one has begun on it
+            if is_end or part.counter_joules is None:
+                self._holders.renew_energy(uuid)
             part.add_energy(self._holders.energy_joules.get(uuid), is_alone=is_alone)
 
     def _exceeds_floor(self, owner: Owner, seconds: float) -> bool:

@@ -1,6 +1,6 @@
 """The processes on each GPU, noted by the sources that ask NVML for those that only need the answer."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,11 +18,13 @@ class GpuHolders:
 
     Attributes:
         processes: the processes on it, by their numbers in /proc; the driver reports shares every 5 s.
-        energy_joules: the energy counter.
+        energy_joules: the energy counter, up to 10 s old.
+        renew_energy: reads the counter now, which takes 3 ms.
     """
 
     processes: dict[str, Mapping[int, Held]] = field(default_factory=dict)
     energy_joules: dict[str, float] = field(default_factory=dict)
+    renew_energy: Callable[[str], None] = field(default=lambda _: None)
 
     def note_processes(
         self, uuid: str, memory: Mapping[int, int | None], use: Mapping[int, float | None] | None
