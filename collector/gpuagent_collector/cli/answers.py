@@ -669,7 +669,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             click.option(
                 "--top",
                 type=click.IntRange(1, MOST),
-                default=6,
+                default=5,
                 show_default=True,
                 metavar="N",
                 help="Most operations in a table; JSON, CSV and Markdown have all.",
