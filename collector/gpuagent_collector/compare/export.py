@@ -145,8 +145,8 @@ def _next(comparison: Comparison) -> str | None:
         return write_command("serving", request.choice)
     chosen = {"--experiment": request.experiment, "--where": request.where}
     if Verdict.DIFFERS not in verdicts and verdicts != {Verdict.EQUAL}:
-        if argument := _shared_argument(layout):
-            return write_command("compare", {**request.choice, "--by": f"argument:{argument.lstrip('-')}"})
+        if by := _shared_facet(layout):
+            return write_command("compare", {**request.choice, "--by": by})
         metric = request.metric if request.metric in BY_NAME else None
         return write_command("plan", {**chosen, "--metric": metric}, workload)
     if request.event:
@@ -160,8 +160,10 @@ def _next(comparison: Comparison) -> str | None:
     return write_command("report", request.choice, "report.html", sides=request.values)
 
 
-def _shared_argument(layout: Layout) -> str | None:
-    """Return the argument whose values the most commands share, and so the most runs; None: each has its own."""
+def _shared_facet(layout: Layout) -> str | None:
+    """Return the facet of a sweep whose values the most runs share; None: each side has a value of its own."""
+    if layout.facet.joined:
+        return layout.facet.joined[0].name
     if layout.facet.name != "command":
         return None
     commands = {run.command for cell in layout.blocks[0].cells for run in cell.runs}
@@ -170,7 +172,7 @@ def _shared_argument(layout: Layout) -> str | None:
         for name, value in parse_arguments(command).items():
             values[name].add(value)
     shared = [name for name, found in values.items() if 1 < len(found) < len(commands)]
-    return min(shared, key=lambda name: len(values[name]), default=None)
+    return f"argument:{min(shared, key=lambda name: len(values[name])).lstrip('-')}" if shared else None
 
 
 _TEST = (
