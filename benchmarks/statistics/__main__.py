@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.statistics import comparing, designs, fleets
+from benchmarks.statistics import comparing, designs, factorials, fleets
 from benchmarks.statistics.tables import Table
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "statistics.md"
@@ -22,6 +22,7 @@ SIMULATIONS: Mapping[str, Callable[[], Table]] = {
     "intervals": comparing.other_intervals,
     "plans": comparing.plans,
     "nodes": comparing.nodes_as_runs,
+    "factorials": factorials.factorials,
     "order": designs.orders,
     "chances": comparing.chances,
     "ladders": designs.ladders,

@@ -14,6 +14,9 @@ DEFAULT_ADDRESS = "127.0.0.1:50051"
 # Environment variable with the collector's HOST:PORT.
 ADDRESS_VARIABLE = "GPUAGENT_COLLECTOR"
 
+# Options by which a command reads later what it reads now from a collector that ends with its caller.
+READ_LATER_VARIABLE = "GPUAGENT_READ_LATER"
+
 # Environment variable with the path of the token file.
 TOKEN_FILE_VARIABLE = "GPUAGENT_TOKEN_FILE"  # noqa: S105 - the name of a variable
 

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import os
 import shlex
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ from gpuagent.experiment.plan import Trial
 from gpuagent.locations import lock
 from gpuagent.runs.catalogue import Catalogue
 from gpuagent.runs.planning import Planner
-from gpuagent_common.connection import default_token_file
+from gpuagent_common.connection import READ_LATER_VARIABLE, default_token_file
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import harmless
 from gpuagent_proto.v1.run_pb2 import RunUpdate
@@ -217,36 +218,45 @@ class Bench:
         if metric == "run_seconds":
             answer += ["--metric", metric]
             lines.note("no throughput is reported, so the figures are durations")
-        _ask([program, *answer, *connection], None)
+        self._ask([program, *answer, *connection])
         for file in self.files:
             if file.suffix == ".html":
-                _ask([program, "report", str(file), "--force", *by, *connection], None)
+                self._ask([program, "report", str(file), "--force", *by, *connection])
             elif file.suffix in _FIGURES:
-                _ask([program, "plot", metric, *by, "-o", str(file), "--force", *connection], None)
+                self._ask([program, "plot", metric, *by, "-o", str(file), "--force", *connection])
             else:
-                _ask([program, *answer, "--format", _TABLES[file.suffix], *connection], file)
+                self._ask([program, *answer, "--format", _TABLES[file.suffix], *connection], file)
                 click.echo(f"{file}: written")
         more = shlex.join([*answer, *self._store_words, "--all"])
         lines.note(f"all figures: collector {more}")
+
+    def _ask(self, command: Sequence[str], file: Path | None = None) -> None:
+        """Print what a command of the collector prints, or write it into a file; raise GpuAgentError if it fails."""
+        # The commands that it names read the store, and not the collector inside this one.
+        later = {READ_LATER_VARIABLE: shlex.join(self._store_words)}
+        with contextlib.ExitStack() as stack:
+            output = stack.enter_context(file.open("wb")) if file else None
+            done = subprocess.run(
+                command,
+                env={**os.environ, **later},
+                stdout=output,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                check=False,
+            )
+        said = [line for line in done.stderr.splitlines() if not line.startswith("reading ")]
+        if done.returncode and not said:  # such as a reader of our output that has closed it
+            raise click.exceptions.Exit(done.returncode)
+        if done.returncode:
+            raise GpuAgentError("; ".join(line.removeprefix("collector: ") for line in said))
+        for line in said:
+            click.echo(line, err=True)
 
 
 def store_place(store: str) -> str:
     """Return a store's name, of a file with its folder."""
     return store if ":" in store else str(Path(store).absolute())
-
-
-def _ask(command: Sequence[str], file: Path | None) -> None:
-    """Print what a command of the collector prints, or write it into a file; raise GpuAgentError if it fails."""
-    with contextlib.ExitStack() as stack:
-        output = stack.enter_context(file.open("wb")) if file else None
-        done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
-    said = [line for line in done.stderr.splitlines() if not line.startswith("reading ")]
-    if done.returncode and not said:  # such as a reader of our output that has closed it
-        raise click.exceptions.Exit(done.returncode)
-    if done.returncode:
-        raise GpuAgentError("; ".join(line.removeprefix("collector: ") for line in said))
-    for line in said:
-        click.echo(line, err=True)
 
 
 class _BenchLines(RunLines):

@@ -30,6 +30,7 @@ _BRACES = re.compile(
     re.DOTALL,
 )
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?")
+_DECIMAL_RANGE = re.compile(r"(?=.*\d\.\d)-?[\d.]+?\.\.-?\d[\d.]*")
 
 # Characters for private use stand for braces that have been read, within others.
 _FIRST_PRIVATE = 0x10_0000
@@ -41,6 +42,7 @@ _OF_SHELLS = re.compile(r"[|&;<>()$`*?\[\]#~!\n]|^\s*\w+=")
 # What ends a program's arguments, so that words at the end of the line are no longer its own.
 _ENDS_ARGUMENTS = re.compile(r"[|&;<>()#\n]")
 
+_EXPORTS = ("markdown", "json", "csv", "asciidoc", "orgmode")
 # Options of hyperfine and `gpuagent run`, and what does the same here.
 _KIN = {
     **dict.fromkeys(("--runs", "-r", "--min-runs", "-m", "--max-runs", "-M"), "--rounds N, or --until WIDTH"),
@@ -48,8 +50,13 @@ _KIN = {
     **dict.fromkeys(("--warmup", "-w"), "--warm-up N"),
     **dict.fromkeys(("--parameter-list", "-L"), "--vary NAME=A,B"),
     **dict.fromkeys(("--parameter-scan", "-P", "--parameter-step-size", "-D"), "--vary NAME=1..9..2, or NAME=0.1,0.2"),
-    **dict.fromkeys(("--export-markdown", "--export-json", "--export-csv"), "-o FILE.md, .json or .csv"),
-    **dict.fromkeys(("--setup", "-s", "--conclude", "--cleanup"), "--prepare COMMAND, which runs before each run"),
+    **dict.fromkeys([f"--export-{name}" for name in _EXPORTS], "-o FILE.md, .json or .csv"),
+    **dict.fromkeys(("--style", "--sort", "--time-unit", "-u"), "-o FILE.csv, which has all figures in seconds"),
+    "-p": "--prepare COMMAND",
+    **dict.fromkeys(("--setup", "-s", "--conclude", "-C"), "--prepare COMMAND, which runs before each run"),
+    **dict.fromkeys(("--cleanup", "-c"), "--prepare COMMAND, which runs before each run"),
+    **dict.fromkeys(("--reference", "--reference-name"), "it as a command; `collector compare --baseline` names it"),
+    "--show-output": "`collector logs RUN` afterwards",
     **dict.fromkeys(("--shell", "-S", "-N"), "sh -c '…' as the command; without shell syntax none is used"),
     "--input": "< FILE",
     **dict.fromkeys(("--ignore-failure", "-i"), "`COMMAND || true`"),
@@ -240,6 +247,8 @@ def digest_bench(content: Mapping[str, Any], folder: str) -> str:
 
 
 def _values(name: str, text: str) -> list[str]:
+    if _DECIMAL_RANGE.fullmatch(text):
+        raise MisuseError(f"--vary {name}={text:.60}: a range has whole numbers; list the values: {name}=0.1,0.2")
     values = _alternatives(text)
     if not all(values):
         raise MisuseError(f"--vary {name} takes values between commas, such as {name}=32,128; not {text!r}")

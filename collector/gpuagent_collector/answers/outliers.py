@@ -23,7 +23,7 @@ from gpuagent_collector.runs.find import find_runs
 from gpuagent_collector.runs.like import LikeKey, group_like
 from gpuagent_collector.runs.parts import name_nodes
 from gpuagent_collector.runs.reported import is_of_node, load_reported
-from gpuagent_collector.runs.words import percent
+from gpuagent_collector.runs.words import percent, write_command
 from gpuagent_collector.statistics.outlying import LEAST_VALUES, p_values, q_values
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import counted
@@ -478,11 +478,17 @@ def _overview(outliers: Outliers) -> Table:
     return Table(columns, [[unit, what] for unit, what in _by_unit(outliers).items()], most=MOST_ROWS)
 
 
-def _next(outliers: Outliers) -> str | None:
-    """Return the command that shows the first GPU's node beside its peers; None: no figure differs."""
-    node = next((one.unit.name.partition(" GPU ")[0] for one in outliers.findings), "")
+def _next(outliers: Outliers) -> str:
+    """Return the command that shows the first node that differs beside its peers, else what changed over time."""
+    units = [one.unit.name for one in outliers.findings] + [one.unit.name for one in outliers.oddities]
+    node = units[0].partition(" GPU ")[0] if units else ""
     # A node whose name others have too cannot be named alone.
-    return shlex.join(["collector", "peers", node]) if node and "(" not in node else None
+    if node and "(" not in node:
+        return write_command("peers", {}, node)
+    chosen = {"--experiment": outliers.request.experiment, "--where": outliers.request.where}
+    if outliers.tests or node:
+        return write_command("history", chosen, *filter(None, [outliers.request.workload]))
+    return write_command("compare", {"--by": "node", "--workload": outliers.request.workload, **chosen})
 
 
 def render(outliers: Outliers) -> Answer:

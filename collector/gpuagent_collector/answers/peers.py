@@ -20,7 +20,7 @@ from gpuagent_collector.runs.like import group_like, like_key
 from gpuagent_collector.runs.parts import Parts, label_parts, load_parts
 from gpuagent_collector.runs.reported import by_run, load_reported
 from gpuagent_collector.runs.specs import properties_of
-from gpuagent_collector.runs.words import percent, spoken
+from gpuagent_collector.runs.words import percent, spoken, write_command
 from gpuagent_collector.statistics.tolerance import Method, Tolerance, percentile, tolerance_interval
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
@@ -332,7 +332,7 @@ def render(peers: Peers) -> Answer:
         text=answer(peers),
         parts=parts,
         sections=sections,
-        next=f"collector show {run.run_id}" if any(place.is_outside for place in peers.places) else None,
+        next=_next(peers),
         more="every figure, where peers differ, and how to read this",
         facts={
             "run_id": run.run_id,
@@ -354,6 +354,15 @@ def render(peers: Peers) -> Answer:
         },
         csv=[figures],
     )
+
+
+def _next(peers: Peers) -> str:
+    """Return the command that shows the run where it is unlike its peers, else other nodes, or its own past."""
+    if any(place.is_outside for place in peers.places):
+        return write_command("show", {}, peers.run.run_id)
+    if peers.nodes:
+        return write_command("outliers", {"--workload": peers.run.workload})
+    return write_command("history", {}, peers.run.workload)
 
 
 def _figures(peers: Peers) -> Table:

@@ -24,14 +24,16 @@ from gpuagent_collector.answers.profile_data import (
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.present.answer import Answer, Caveat, Legend, Section
 from gpuagent_collector.present.human import Notation, in_unit, notation, significant
+from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, lay_out
+from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, first_few, lay_out
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import CONDITIONS, Facet, find_facet
 from gpuagent_collector.runs.find import find_runs, median_run
 from gpuagent_collector.runs.specs import SpecRow, spec_rows
+from gpuagent_collector.runs.words import write_command
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
 
@@ -226,9 +228,8 @@ def _warn(study: Study) -> Iterator[Caveat]:
     if len(study.sides) > 1:
         yield Caveat(
             code="one_run",
-            text="these are a few steps of one run a side: they do not show whether the sides differ by more "
-            "than chance",
-            remedy="repeat both, and compare the repeats (docs/comparing.md)",
+            text="a few steps of one run a side may differ by chance",
+            remedy="repeat both: `collector compare` tests the repeats",
         )
     titles = [lane.lane.title for lane in study.lanes if None in lane.totals]
     if titles:
@@ -260,8 +261,11 @@ _ALIKE_SHARE = 0.01
 _write_time = in_unit("seconds")
 
 
-def answer(study: Study) -> str:
-    """Return the difference between two steps and its parts, or the longest operations of one."""
+def answer(study: Study, *, brief: bool = False) -> str:
+    """Return the difference between two steps and its parts, or the longest operations of one.
+
+    Where it is brief, differences between the runs stand for the numbers of kernels and the idle time.
+    """
     # The GPU's lanes with all sides, else any with all sides, else any.
     shared = [lane for lane in study.lanes if None not in lane.totals]
     lanes = [lane for lane in shared if lane.lane in (KERNELS, COPIES)] or shared[:1] or study.lanes[:1]
@@ -269,10 +273,20 @@ def answer(study: Study) -> str:
     totals = [sum(lane.totals[side] or 0.0 for lane in lanes) for side in range(len(study.sides))]
     where = "on the GPU" if lanes[0].lane in (KERNELS, COPIES) else "in operators"
     if len(study.sides) > 1:
-        sentences = [_say_difference(study, rows, totals, where), *_say_exclusive(study)]
+        sentences = [_say_difference(study, rows, totals, where)]
+        sentences += _say_properties(study) if brief else _say_exclusive(study)
     else:
         sentences = [_say_longest(rows, totals[0], where)]
-    return " ".join([*sentences, *_say_steps(study)])
+    return " ".join([*sentences, *([] if brief and len(study.sides) > 1 else _say_steps(study))])
+
+
+def _say_properties(study: Study) -> Iterator[str]:
+    """Yield the first properties in which the runs of two sides differ."""
+    differing = [
+        f"{row.title} ({' and '.join(', '.join(values) or ABSENT for values in row.values)})" for row in study.differing
+    ]
+    if differing:
+        yield f"The runs differ in {first_few(differing, _SPOKEN)}."
 
 
 def _say_longest(rows: Sequence[Row], total: float, where: str) -> str:
@@ -346,7 +360,18 @@ def answer_profile(ask: Ask, *, top: int, **asked: Any) -> Answer:
     """Answer the command; `asked` as for `study_profile`."""
     if not asked["by"] and (asked["workload"] or asked["experiment"]):
         raise MisuseError("--workload and --experiment need --by; leave them out for named runs")
-    return render(study_profile(ask, **asked), top=top)
+    study = study_profile(ask, **asked)
+    return replace(render(study, top=top), next=_next(study, asked))
+
+
+def _next(study: Study, asked: Mapping[str, Any]) -> str:
+    """Return the command that compares all runs of both sides, or shows when the only run did what."""
+    names = [side.name if asked["by"] else side.run.run_id for side in study.sides]
+    if len(names) == 1:
+        run_id = study.sides[0].run.run_id
+        return write_command("trace", {"-o": f"{run_id}.json.gz"}, run_id)
+    chosen = {"--workload": asked["workload"], "--experiment": asked["experiment"]}
+    return write_command("compare", {"--by": asked["by"] or "run", **chosen}, sides=names)
 
 
 def render(study: Study, *, top: int) -> Answer:
@@ -357,7 +382,8 @@ def render(study: Study, *, top: int) -> Answer:
     if study.differing:
         columns = [Column(None, "", "title", left=True)]
         columns += [Column(None, side.name, f"values.{at}", left=True) for at, side in enumerate(study.sides)]
-        sections.append(Section("Differences that may explain different kernels", [Table(columns, study.differing)]))
+        differences = [Table(columns, study.differing)]
+        sections.append(Section("Differences that may explain different kernels", differences, is_detail=True))
     if study.lanes[0].lane is KERNELS and study.lanes[0].exclusive:
         sections.append(_only_on_one_side(study, top))
     for lane in study.lanes:
@@ -370,8 +396,9 @@ def render(study: Study, *, top: int) -> Answer:
     return Answer(
         heading=f"Profile: {' · '.join(names)}",
         text=answer(study),
+        short=answer(study, brief=True),
         parts=[Legend("", sides), Legend("", _LEGEND)],
-        more="the runs, copies and how to read this",
+        more="the runs, copies and more",
         sections=[*sections, *(_part_section(times, study, top) for times in study.parts)],
         caveats=find_caveats(study),
         facts={
@@ -426,9 +453,18 @@ def _only_on_one_side(study: Study, top: int) -> Section:
     return Section("Kernels that only one side launched", [table], is_detail=True)
 
 
+# Of an operation's name, where there is little room.
+_MOST_CHARACTERS = 31
+
+
 def _operations(lane: LaneTimes, study: Study, scale: Notation, top: int) -> Table:
     """Return the operations of a lane; the sides are a and b in names of columns."""
-    columns = [Column("kind"), Column("name"), Column(None, "", "short_name", left=True)]
+    names = [row.short_name for row in lane.rows[:top]]
+    short = dict(zip(names, shorten(names, _MOST_CHARACTERS), strict=True))
+    columns = [
+        *(Column("kind"), Column("name"), Column(None, "", "short_name", left=True, wide=True)),
+        Column(None, "", lambda row: short.get(row.short_name, row.short_name), left=True, wide=False),
+    ]
     foot = [f"all {len(lane.rows)}", *(ABSENT if total is None else scale.write_bare(total) for total in lane.totals)]
     for at, (letter, side) in enumerate(zip("ab", study.sides, strict=False)):
         columns.append(Column(f"{letter}_seconds", side.name, f"amounts.{at}.seconds", show=scale.write_bare))
@@ -452,7 +488,10 @@ def _calls(row: Row) -> str:
     return " / ".join(significant(amount.calls) if amount else ABSENT for amount in row.amounts)
 
 
-def _more(scale: Notation, rest: Sequence[Row]) -> str:
+def _more(scale: Notation, rest: Sequence[Row]) -> str | None:
+    """Return what the rows that a terminal does not show have at most; None: nothing."""
+    if not rest[0].seconds:
+        return None
     return f"{len(rest)} more, none above {scale.write(abs(rest[0].seconds))}; --top shows them."
 
 

@@ -32,9 +32,9 @@ from gpuagent_collector.choices import PartKind
 from gpuagent_collector.present.answer import Answer, Caveat, Legend, Part, Section, caveat_sections, in_short
 from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.human import in_unit, significant
-from gpuagent_collector.present.table import Column, Table
+from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.cells import CANCELLED, cancelled_caveat
+from gpuagent_collector.runs.cells import CANCELLED, cancelled_caveat, first_few
 from gpuagent_collector.runs.data import Run, load_facts, load_runs
 from gpuagent_collector.runs.facets import CONDITIONS, Facet, find_facet
 from gpuagent_collector.runs.find import ROOFS, find_runs, only_with
@@ -106,9 +106,10 @@ def study_runs(ask: Ask, facet: Facet, runs: Iterable[Run], each: PartKind | Non
             "built-in training workloads do, such as `gpuagent run mnist`"
         )
     placed = {trial.run.run_id for point in points for trial in point.trials}
+    rooflines = tuple(_make_rooflines(_label_points(points, facet), ceilings))
     return Study(
         facet=facet,
-        rooflines=tuple(_make_rooflines(_label_points(points, facet), ceilings)),
+        rooflines=tuple(replace(roofline, is_only=len(rooflines) == 1) for roofline in rooflines),
         without_figures=tuple(run for run in succeeded if run.run_id not in placed),
         unsuccessful=tuple(run for run in chosen if run.status not in ("succeeded", CANCELLED)),
         cancelled=tuple(run for run in chosen if run.status == CANCELLED),
@@ -173,8 +174,7 @@ class _Check:
     """A warning about the points for which `concerns` is true.
 
     Attributes:
-        remedy: for workloads on a GPU.
-        processor_remedy: without a GPU; None: `remedy`.
+        remedy: for workloads; `needs_gpu`: on a GPU alone, so that there is no warning without one.
         own_remedy: for programs of the user's own, which have no options of workloads.
     """
 
@@ -182,15 +182,14 @@ class _Check:
     concerns: Callable[[Point, Roofline], bool]
     text: str
     remedy: str
-    processor_remedy: str | None = None
     own_remedy: str
+    needs_gpu: bool = False
 
     def __call__(self, roofline: Roofline) -> Iterator[Caveat]:
         points = [point for point in roofline.points if self.concerns(point, roofline)]
-        if points:
-            remedy = self.remedy if roofline.is_gpu else self.processor_remedy or self.remedy
-            if all(trial.run.command for point in points for trial in point.trials):
-                remedy = self.own_remedy
+        are_own = all(trial.run.command for point in points for trial in point.trials)
+        if points and (are_own or roofline.is_gpu or not self.needs_gpu):
+            remedy = self.own_remedy if are_own else self.remedy
             yield Caveat(code=self.code, text=f"{_name_points(points, roofline)}: {self.text}", remedy=remedy)
 
 
@@ -201,8 +200,8 @@ _MOST_LETTERS = 3
 def _name_points(points: Sequence[Point], roofline: Roofline) -> str:
     """Return points in words: points a, c on NVIDIA H200."""
     if len(points) == len(roofline.points) > _MOST_LETTERS:
-        return f"all {len(points)} points on {roofline.device}"
-    return f"point{'s' * (len(points) != 1)} {', '.join(point.mark for point in points)} on {roofline.device}"
+        return f"all {len(points)} points{roofline.where}"
+    return f"point{'s' * (len(points) != 1)} {', '.join(point.mark for point in points)}{roofline.where}"
 
 
 def find_errors(study: Study) -> tuple[Caveat, ...]:
@@ -247,7 +246,6 @@ def _other_device(roofline: Roofline) -> Iterator[Caveat]:
         )
 
 
-_NOT_COUNTED = "only a GPU's memory traffic can be counted or sampled"
 _REPORT_BYTES = (
     "report the bytes, `dram_bytes_per_step`, or have them sampled (by GPM on Hopper and newer, else by DCGM)"
 )
@@ -285,18 +283,18 @@ _CHECKS: tuple[Callable[[Roofline], Iterator[Caveat]], ...] = (
     _Check(
         code="bytes_at_least",
         concerns=lambda point, _: point.traffic_by is Traffic.LEAST,
-        text="the bytes are a lower bound (weights and batch, no activations), so the intensity is an upper bound",
-        remedy="count them with `--counters ncu`, or have it sampled (by GPM on Hopper and newer, by DCGM before)",
-        processor_remedy=_NOT_COUNTED,
+        text="the bytes are a lower bound, so FLOP/byte is an upper one",
+        remedy="count them with `--counters ncu`, or sample them by GPM or DCGM",
         own_remedy=_REPORT_BYTES,
+        needs_gpu=True,
     ),
     _Check(
         code="no_bytes",
         concerns=lambda point, _: point.traffic_by is None,
-        text="the bytes are unknown, so these are in the tables only",
+        text="the bytes are unknown, and so is the share of a roof",
         remedy="count them with `--counters ncu`",
-        processor_remedy=_NOT_COUNTED,
         own_remedy=_REPORT_BYTES,
+        needs_gpu=True,
     ),
     _Check(
         code="no_peak",
@@ -337,31 +335,31 @@ def _count(names: Iterable[str]) -> str:
 
 
 # The tables have the others.
-_SPOKEN_POINTS = 3
+_SPOKEN_POINTS, _FIRST_POINTS = 3, 2
 
 # From here on the answer mentions idle time: then neither roof bounds the step.
 _OFTEN_IDLE_PERCENT = 20
 
 
-def answer(study: Study) -> str:
+def answer(study: Study, *, most: int = _SPOKEN_POINTS) -> str:
     """Return the performance of the first points."""
-    points = [point for roofline in study.rooflines for point in roofline.points]
-    sentences = in_short([_sentence(point) for point in points if point.has_share], most=_SPOKEN_POINTS)
-    unknown = [point for point in points if not point.has_share]
-    sentences += [_sentence(point) for point in unknown[:1]]
-    if unknown[1:]:
-        sentences.append(f"So is that of {counted(len(unknown) - 1, 'more point')}.")
+    points = [(point, roofline.where) for roofline in study.rooflines for point in roofline.points]
+    known = [_sentence(point, where) for point, where in points if point.has_share]
+    sentences = in_short(known, most=most)
+    unknown = [f"{point.mark} {point.label}{where}" for point, where in points if not point.has_share]
+    if unknown:
+        sentences.append(f"No roof is known for {first_few(unknown)}.")
     return " ".join(sentences)
 
 
-def _sentence(point: Point) -> str:
+def _sentence(point: Point, where: str) -> str:
     intensity = _intensity(point)
     at = f" at {intensity} FLOP/byte" if intensity else ""
     rate, idle = in_unit("FLOP/s")(point.flops_per_second), ""
     if point.busy_percent is not None and 100 - point.busy_percent >= _OFTEN_IDLE_PERCENT:
         share = significant(100 - point.busy_percent)
         idle = f"; its GPU was idle for {share} % of a step, so launches or input limit it before any roof"
-    return f"{point.mark} {point.label} on {point.device}: {rate}{at}, {_describe_share(point)}{idle}."
+    return f"{point.mark} {point.label}{where}: {rate}{at}, {_describe_share(point)}{idle}."
 
 
 def _describe_share(point: Point) -> str:
@@ -371,10 +369,10 @@ def _describe_share(point: Point) -> str:
         if shares.roof_percent is not None:
             least = "at least " if point.traffic_by is Traffic.LEAST else ""
             side = f" on the {shares.side.value} side" if shares.side else ""
-            return f"{least}{significant(shares.roof_percent)} % of the {name} roof{side}"
+            return f"{least}{significant(shares.roof_percent, 2)} % of the {name} roof{side}"
     for name, shares in sources:
         if shares.mfu_percent is not None:
-            return f"{significant(shares.mfu_percent)} % of the {name} peak of its arithmetic"
+            return f"{significant(shares.mfu_percent, 2)} % of the {name} peak of its arithmetic"
     return "its share of a roof is unknown"
 
 
@@ -391,8 +389,8 @@ def render(study: Study) -> Answer:
     errors, caveats = find_errors(study), find_caveats(study)
     tables = [_tabulate(roofline) for roofline in study.rooflines]
     sections = [_section(roofline, table) for roofline, table in zip(study.rooflines, tables, strict=True)]
-    last = sections[-1]
-    sections[-1] = Section(last.heading, [*last.parts, Legend("", _legend(study))])
+    last = sections.pop()
+    last = Section(last.heading, [*last.parts, Legend("", _legend(study))])
     rooflines = [
         {
             "device": roofline.device,
@@ -407,10 +405,12 @@ def render(study: Study) -> Answer:
     return Answer(
         heading=f"Roofline: {' · '.join(dict.fromkeys(roofline.device for roofline in study.rooflines))}",
         text=answer(study),
-        sections=[*sections, *caveat_sections(errors, heading="Errors")],
+        short=answer(study, most=_FIRST_POINTS),
+        parts=[] if sections else last.parts,  # of an only device, which the heading names
+        sections=[*sections, *([last] if sections else []), *caveat_sections(errors, heading="Errors")],
         caveats=caveats,
-        next=write_command("plot", {"--by": study.facet.name, "-o": "roofline.pdf"}, "roofline"),
-        more="the chart, all figures of each point and how to read this",
+        next=_next(study),
+        more="the chart and all figures",
         facts={
             "by": study.facet.name,
             "rooflines": rooflines,
@@ -424,15 +424,23 @@ def render(study: Study) -> Answer:
     )
 
 
+def _next(study: Study) -> str:
+    """Return the command that draws the roofline, or that measures roofs where there are none."""
+    if any(roofline.is_drawn for roofline in study.rooflines):
+        by = None if study.facet.name == "platform" else study.facet.name
+        return write_command("plot", {"--by": by, "-o": "roofline.pdf"}, "roofline")
+    return f"gpuagent run {ROOFS}"
+
+
 def _tabulate(roofline: Roofline) -> Table:
-    """Return the points; a terminal shows those whose share of a roof is known."""
+    """Return the points; a terminal shows those whose share of a roof is known, or all where that of none is."""
     known, ceilings = sum(point.has_share for point in roofline.points), roofline.ceilings
     about = {"ceilings_run": ceilings.run.run_id if ceilings else None}
-    return Table(_POINTS, roofline.points, about=about, most=known, more=_name_unknown)
+    return Table(_POINTS, roofline.points, about=about, most=known or MOST_ROWS, more=_name_unknown if known else None)
 
 
 def _section(roofline: Roofline, table: Table) -> Section:
-    parts: list[Part] = [_describe(roofline)]
+    parts: list[Part] = [text] if (text := _describe(roofline)) else []
     if roofline.is_drawn:
         parts.append(Legend("", Chart(draw=partial(draw_roofline, roofline), below=(_MARKS, ""))))
     details = replace(table, columns=_DETAILS, more=None)
@@ -442,13 +450,13 @@ def _section(roofline: Roofline, table: Table) -> Section:
 def _describe(roofline: Roofline) -> str:
     """Return the roofs of a device and their sources."""
     ceilings = roofline.ceilings
-    measured = _describe_roofs(roofline.measured, roofline) or "none"
-    datasheet = _describe_roofs(roofline.datasheet, roofline) or "not known"
-    origin = ""
-    if ceilings:
+    measured, stated = (_describe_roofs(roofs, roofline) for roofs in (roofline.measured, roofline.datasheet))
+    sentences = [f"Datasheet: {stated}."] if stated else []
+    if ceilings and measured:
         node = ceilings.run.nodes or "an unknown node"
-        origin = f" by run {ceilings.run.run_id} on {node} ({NEARNESS[ceilings.nearness]})"
-    return f"Roofs measured{origin}: {measured}. Datasheet: {datasheet}."
+        other = "" if ceilings.nearness is Nearness.SAME_DEVICE else f" ({NEARNESS[ceilings.nearness]})"
+        sentences.insert(0, f"Measured by {ceilings.run.run_id} on {node}{other}: {measured}.")
+    return " ".join(sentences)
 
 
 def _describe_roofs(roofs: Roofs, roofline: Roofline) -> str:
@@ -482,7 +490,7 @@ def _of_roof(point: Point, source: str) -> str | None:
     percent = getattr(point, source).roof_percent
     if percent is None:
         return None
-    return f"{'≥ ' if point.traffic_by is Traffic.LEAST else ''}{significant(percent)} %"
+    return f"{'≥ ' if point.traffic_by is Traffic.LEAST else ''}{significant(percent, 2)} %"
 
 
 def _of_source(source: str) -> Iterator[Column]:

@@ -498,12 +498,19 @@ class Roofline:
         ceilings: the measured roofs; None: no run measured them.
         datasheet: the maker's roofs; empty where no run reported them.
         points: at least one; those whose share of a roof is known are the first.
+        is_only: whether there is no other one, so that sentences need not name the device.
     """
 
     device: str
     ceilings: Ceilings | None
     datasheet: Roofs
     points: tuple[Point, ...]
+    is_only: bool = False
+
+    @property
+    def where(self) -> str:
+        """The device in a sentence: ` on NVIDIA H200`; '' where there is no other one."""
+        return "" if self.is_only else f" on {self.device}"
 
     @property
     def measured(self) -> Roofs:
@@ -574,4 +581,4 @@ def merge_marks(
             groups.append((x, y, [point]))
     for x, y, members in groups:
         arrow = "←" if any(point.traffic_by is Traffic.LEAST for point in members) else ""
-        yield x, y, arrow + "".join(point.mark for point in members)
+        yield x, y, arrow + ",".join(point.mark for point in members)

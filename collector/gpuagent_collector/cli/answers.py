@@ -119,7 +119,7 @@ def command_of(name: str, summary: str) -> click.Command:
             answer = entry.call(asking(opened, show_sql=show_sql), opened.source, asked)
             if entry.is_file:
                 return 0
-            if place and not reader.store:  # of files, only some commands take several
+            if place and place != reader.words:  # of files, only some commands take several
                 answer = replace(answer, next="collector report")
             answer = _read_from(place, answer)
             print_answer(answer, output_format)
@@ -669,7 +669,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             click.option(
                 "--top",
                 type=click.IntRange(1, MOST),
-                default=6,
+                default=5,
                 show_default=True,
                 metavar="N",
                 help="Most operations in a table; JSON, CSV and Markdown have all.",

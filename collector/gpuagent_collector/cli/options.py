@@ -1,6 +1,8 @@
 """Options that several commands share."""
 
+import os
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from gpuagent_common.connection import (
     CLIENT_CERT_VARIABLE,
     CLIENT_KEY_VARIABLE,
     DEFAULT_ADDRESS,
+    READ_LATER_VARIABLE,
     TOKEN_FILE_VARIABLE,
     TlsFiles,
     tls_files,
@@ -74,6 +77,8 @@ class ReaderOptions:
     store: str | None
     # None: no TLS.
     tls: TlsFiles | None = None
+    # The options by which another command reads the same.
+    words: tuple[str, ...] = ()
 
     @contextmanager
     def open(self, *, is_named: bool = True) -> Iterator["StreamingReader"]:
@@ -151,9 +156,14 @@ def reader_options(command: Command) -> Command:
     def with_reader(
         *args: Any, collector: str | None, token_file: Path | None, store: str | None, **rest: Any
     ) -> object:
-        if store and click.get_current_context().get_parameter_source("collector") is ParameterSource.COMMANDLINE:
-            raise MisuseError("--collector and --store name two places to read from; give one of them")
-        reader = ReaderOptions(address=collector, token_file=token_file, store=store, tls=_tls(rest))
+        words: tuple[str, ...] = ("--store", store) if store else ()
+        if click.get_current_context().get_parameter_source("collector") is ParameterSource.COMMANDLINE:
+            if store:
+                raise MisuseError("--collector and --store name two places to read from; give one of them")
+            words = ("--collector", collector or "")
+        if (later := os.environ.get(READ_LATER_VARIABLE)) is not None:
+            words = tuple(shlex.split(later))
+        reader = ReaderOptions(address=collector, token_file=token_file, store=store, tls=_tls(rest), words=words)
         return command(*args, reader=reader, **rest)
 
     for option in (

@@ -128,7 +128,7 @@ def open_sides(reader: ReaderOptions, asked: dict[str, Any]) -> "Iterator[tuple[
         files, asked["path"] = [page, *files], Path("report.html")
     if not files:
         with reader.open() as opened:
-            yield opened, ["--store", reader.store] if reader.store else []
+            yield opened, reader.words
         return
     if len(files) < 2 or len(files) < len(asked["values"]):
         raise MisuseError(f"{files[0]} is a store: compare it with another file, or read it by --store {files[0]}")

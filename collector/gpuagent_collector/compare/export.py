@@ -1,5 +1,6 @@
 """A comparison as a document, and in every format."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +35,8 @@ from gpuagent_collector.present.answer import Answer, Part, Section, plain
 from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.cells import CANCELLED, Block, describe, tell_apart
+from gpuagent_collector.runs.arguments import parse_arguments
+from gpuagent_collector.runs.cells import CANCELLED, Block, Layout, describe, tell_apart
 from gpuagent_collector.runs.facets import name_sides
 from gpuagent_collector.runs.specs import spec_table
 from gpuagent_collector.runs.words import write_command
@@ -143,6 +145,8 @@ def _next(comparison: Comparison) -> str | None:
         return write_command("serving", request.choice)
     chosen = {"--experiment": request.experiment, "--where": request.where}
     if Verdict.DIFFERS not in verdicts and verdicts != {Verdict.EQUAL}:
+        if by := _shared_facet(layout):
+            return write_command("compare", {**request.choice, "--by": by})
         metric = request.metric if request.metric in BY_NAME else None
         return write_command("plan", {**chosen, "--metric": metric}, workload)
     if request.event:
@@ -154,6 +158,21 @@ def _next(comparison: Comparison) -> str | None:
         named = {**request.choice, "--by": request.by, "--workload": workload}
         return write_command("profile", named, sides=layout.sides)
     return write_command("report", request.choice, "report.html", sides=request.values)
+
+
+def _shared_facet(layout: Layout) -> str | None:
+    """Return the facet of a sweep whose values the most runs share; None: each side has a value of its own."""
+    if layout.facet.joined:
+        return layout.facet.joined[0].name
+    if layout.facet.name != "command":
+        return None
+    commands = {run.command for cell in layout.blocks[0].cells for run in cell.runs}
+    values: dict[str, set[str]] = defaultdict(set)
+    for command in commands:
+        for name, value in parse_arguments(command).items():
+            values[name].add(value)
+    shared = [name for name, found in values.items() if 1 < len(found) < len(commands)]
+    return f"argument:{min(shared, key=lambda name: len(values[name])).lstrip('-')}" if shared else None
 
 
 _TEST = (

@@ -209,7 +209,8 @@ def _written(parts: Sequence[Part], *, wide: bool, whole: bool) -> Iterator[Part
             yield part.grid(wide=wide, whole=whole)
         rest = () if whole or part.most is None else part.rows[part.most :]
         if rest and part.more:
-            yield part.more(rest)
+            line = part.more(rest)
+            yield from [line] if line else []
         elif rest and part.most:
             yield f"… {counted(len(rest), 'more row')}"
 

@@ -4,9 +4,10 @@ A row is an object of a study, or a mapping. A column says once what its cells a
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
+from itertools import compress
 from typing import Any
 
 from gpuagent_collector.present.human import notation, significant
@@ -76,6 +77,21 @@ class Grid:
         """Return for each column whether it is aligned to the right."""
         return [not left for left in self.left]
 
+    def without_empty(self) -> "Grid":
+        """Return the table without the columns, after the first, in which no row has anything."""
+        rows = [row for row in self.rows if len(row) > 1]
+        kept = [
+            not number or not rows or any(row[number] not in ("", ABSENT) for row in rows)
+            for number in range(len(self.header))
+        ]
+        return replace(
+            self,
+            header=tuple(compress(self.header, kept)),
+            rows=tuple(tuple(compress(row, kept)) if len(row) > 1 else row for row in self.rows),
+            left=tuple(compress(self.left, kept)),
+            keys=None if self.keys is None else sum(kept[: self.keys]),
+        )
+
     def full_rows(self) -> Iterator[tuple[str, ...]]:
         """Yield the rows, headings within the table as wide as the others."""
         for row in self.rows:
@@ -93,7 +109,7 @@ class Table:
         foot: rows of texts below, such as totals, in no data.
         keys: columns after these may go to further tables where a terminal is too narrow; None: none may.
         most: a terminal shows so many rows; None: all.
-        more: makes the line below from the rows that a terminal does not show.
+        more: makes the line below from the rows that a terminal does not show; None: there is none.
     """
 
     columns: Sequence[Column]
@@ -102,7 +118,7 @@ class Table:
     foot: Sequence[tuple[str, ...]] = ()
     keys: int | None = None
     most: int | None = None
-    more: Callable[[Sequence[Any]], str] | None = None
+    more: Callable[[Sequence[Any]], str | None] | None = None
 
     def names(self) -> list[str]:
         """Return the names of CSV's columns."""
@@ -121,7 +137,7 @@ class Table:
         return [{**(self.about or {}), **record} for record in self.records()]
 
     def grid(self, *, wide: bool = True, whole: bool = True) -> Grid:
-        """Return the table as text: `wide` with all columns, `whole` with all rows."""
+        """Return the table as text: `wide` with all columns, `whole` with all rows, and columns without any figure."""
         columns = [each for each in self.columns if each.title is not None and each.wide in (None, wide)]
         writers = [_writer(column, self._figures()) for column in columns]
         rows: list[tuple[str, ...]] = []
@@ -133,12 +149,13 @@ class Table:
                     rows.append((*row, *[""] * (len(columns) - len(row))))
                 case _:
                     rows.append(tuple(write(row) for write in writers))
-        return Grid(
+        grid = Grid(
             header=tuple(column.title or "" for column in columns),
             rows=tuple(rows),
             keys=self.keys,
             left=tuple(column.left for column in columns),
         )
+        return grid if whole else grid.without_empty()
 
 
 def data_table(rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -180,13 +180,16 @@ class Layout:
 def match_runs(*cells: Cell) -> list[tuple[Run, ...]]:
     """Return the runs of the cells that were made together, one of each cell; empty: they were not.
 
-    An experiment makes every cell once in each repeat, so that two such runs on one node are a pair. Where all cells
-    have the same commands but for the arguments that are compared, so has a pair. The design decides that, and not the
-    values. Other runs are independent.
+    An experiment makes every cell once in each repeat, so that two such runs on one node are a pair. Where a side ran
+    several commands, a pair is of one, but for the arguments that are compared; commands that a side lacks have none.
+    Where each ran one of its own, two runs of a repeat are a pair. The design decides that, and not the values. Other
+    runs are independent.
     """
     first, *others = (cell.by_command for cell in cells)
     if len({frozenset(command for *_, command in index) for index in (first, *others)}) > 1:
-        first, *others = (cell.by_repeat for cell in cells)
+        by_repeat = [cell.by_repeat for cell in cells]
+        if all(by_repeat):
+            first, *others = by_repeat
     return [
         (run, *(other[place] for other in others))
         for place, run in first.items()

@@ -109,7 +109,7 @@ def _folded(value: object, indent: str = "") -> str:
     return "\n".join([text[0], *lines, indent + text[-1]])
 
 
-FIRST_SCREENS = [name for name in ANSWERS if name not in ("compare-all", "profile", "roofline")]
+FIRST_SCREENS = [name for name in ANSWERS if name != "compare-all"]
 
 
 @pytest.mark.parametrize("name", FIRST_SCREENS)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from gpuagent_collector.answers.plan import Question, plan_repeats
 from gpuagent_collector.answers.plan import answer as answer_plan
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.compare.export import render
 from gpuagent_collector.statistics.repeats import MOST_REPEATS
 from gpuagent_collector.statistics.verdicts import Verdict
 from tests.integration.compare.comparing import codes, compared
@@ -179,6 +181,34 @@ def test_runs_of_a_factorial_experiment_are_paired_by_all_that_is_not_compared(s
     assert verdict(comparison) == (Verdict.DIFFERS, 8)
     unpaired = compared(store, by="argument:workers", delta=0.001, unpaired=True)
     assert verdict(unpaired) == (Verdict.NOT_SHOWN, None)
+
+
+def test_a_sweep_too_small_for_its_commands_is_compared_by_the_argument_most_runs_share(store: SyntheticStore) -> None:
+    node = store.node("alder-node", "alder")
+    cells = [(batch, optimizer) for batch in (32, 64, 128) for optimizer in ("sgd", "adam")]
+    for repeat, (number, (batch, optimizer)) in product(range(4), enumerate(cells)):
+        command = ["train", f"--batch={batch}", f"--optimizer={optimizer}"]
+        run: dict[str, Any] = {"workload": "mine", "parameters": {}, "experiment": "sweep"}
+        start = 20 * (6 * repeat + number)
+        throughput = 1000.0 + 10 * repeat + batch + (30 if optimizer == "sgd" else 0)
+        run |= {"command": json.dumps(command), "throughput": throughput, "repeat": repeat + 1}
+        store.run(f"{number}-{repeat}", node, start_seconds=start, **run)
+    next_command = render(compared(store, by="command")).next
+    assert next_command == "collector compare --by argument:optimizer"
+    by_argument = compared(store, by="argument:optimizer")
+    assert verdict(by_argument) == (Verdict.DIFFERS, 12)
+
+
+def test_a_command_that_one_side_lacks_leaves_the_pairs_of_the_others(store: SyntheticStore) -> None:
+    """Independent runs of a side without its slow command would be called faster for that alone."""
+    several_commands(store, COST, fast=1.0, slow=1.0)
+    for row in store.rows["run_requests"]:
+        if row["environment"] == "docker" and "slow" in row["command"]:
+            row["environment"] = "podman"
+    comparison = by_environment(store, values=("bare", "docker"))
+    assert verdict(comparison) == (Verdict.DIFFERS, 7)
+    assert comparison.figures.tests[0].judgement.shift.estimate == pytest.approx(0.99, abs=0.001)
+    assert "unmatched" in codes(comparison)
 
 
 def test_sides_are_not_equal_if_a_command_is_faster_and_another_slower(store: SyntheticStore) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.answers.outliers import Outliers, Request, answer, find_outliers
+from gpuagent_collector.answers.outliers import Outliers, Request, answer, find_outliers, render
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.fleet.scenes import (
     CAPPED,
@@ -47,6 +47,7 @@ def test_a_sound_fleet_has_no_outliers_and_other_parameters_are_another_kind(sto
     assert (outliers.findings, outliers.oddities) == ((), ())
     assert (outliers.units, outliers.lone) == (NODES, 1)
     assert answer(outliers).startswith("No node or")
+    assert render(outliers).next == "collector history"
 
 
 def test_without_enough_nodes_of_a_kind_nothing_is_said_of_them(tmp_path: Path) -> None:
@@ -58,6 +59,7 @@ def test_without_enough_nodes_of_a_kind_nothing_is_said_of_them(tmp_path: Path) 
         store.connection.close()
     assert outliers.tests == 0
     assert answer(outliers).startswith("Nothing can be tested")
+    assert render(outliers).next == "collector compare --by node"
 
 
 def test_every_seeded_fault_is_found_by_its_own_figures_and_nothing_else(stores: dict[str, SyntheticStore]) -> None:

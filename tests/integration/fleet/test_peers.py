@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.answers.peers import Peers, Request, answer, find_peers
+from gpuagent_collector.answers.peers import Peers, Request, answer, find_peers, render
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.statistics.tolerance import Method, tolerance_interval
 from gpuagent_common.errors import MisuseError
@@ -38,6 +38,13 @@ def test_each_other_node_counts_once_and_the_own_one_apart(store: SyntheticStore
     assert first.tolerance
     assert first.tolerance.method is Method.LOG_NORMAL
     assert "lower than all 9 peers, outside the range of most of them" in answer(peers)
+
+
+@pytest.mark.parametrize(("node", "command"), [(f"node-{BAD}", "show"), ("node-3", "outliers")])
+def test_the_next_command_is_of_the_run_where_it_is_unusual_else_of_all_nodes(
+    store: SyntheticStore, node: str, command: str
+) -> None:
+    assert (render(of_node(store, node)).next or "").startswith(f"collector {command} ")
 
 
 def test_peers_are_shown_by_the_properties_in_which_they_differ(store: SyntheticStore) -> None:
