@@ -11,55 +11,9 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from gpuagent_collector.errors import RejectedRecordsError
+from gpuagent_collector.ingest.layouts import Layouts, TableLayout, count_parts
 from gpuagent_collector.store.columns import STAMPED, Columns
 from gpuagent_proto.v1 import records_pb2
-
-"""A count of a message's parts before it is parsed: a part of two bytes becomes an object of fifty."""
-
-
-def count_parts(content: memoryview, path: tuple[int, ...], limit: int) -> int:
-    """Return the number of fields in a serialised message, with those of the messages that it has along a path.
-
-    Args:
-        content: the message.
-        path: the number of the field whose messages are counted too, and so on below it.
-        limit: the number beyond which it stops.
-
-    Raises:
-        ValueError: it is no message.
-    """
-    count = position = 0
-    while position < len(content) and count <= limit:
-        count += 1
-        tag, position = _read_varint(content, position)
-        match tag & 7:
-            case 0:
-                _, position = _read_varint(content, position)
-            case 1:
-                position += 8
-            case 2:
-                length, position = _read_varint(content, position)
-                if path and tag >> 3 == path[0]:
-                    count += count_parts(content[position : position + length], path[1:], limit - count)
-                position += length
-            case 5:
-                position += 4
-            case _:
-                raise ValueError("an unknown kind of field")
-    return count
-
-
-def _read_varint(content: memoryview, position: int) -> tuple[int, int]:
-    """Return a number of variable length, and the position behind it."""
-    value = shift = 0
-    for byte in content[position : position + 10]:
-        value |= (byte & 0x7F) << shift
-        position += 1
-        if byte < 0x80:
-            return value, position
-        shift += 7
-    raise ValueError("a number without an end")
-
 
 # Limits of one message: rows in all tables, tables, columns of all tables, and runs that it names. A genuine agent
 # sends at most 5,000 rows, and each table once.
@@ -116,12 +70,26 @@ _JOINED_BYTES = 128 * 1024 * 1024
 _BYTES_A_ROW = 40
 
 
+class _Column(NamedTuple):
+    """A column of a message: the member of Column.values that it has, and its bytes; `utf8` is of texts."""
+
+    name: str
+    member: str | None
+    content: bytes
+    validity: bytes
+    utf8: bytes
+
+
 class _Numbers(NamedTuple):
     """The numbers of a column, 64 bits a row, and a bit a row, 1 where there is one; no bits: all rows have one."""
 
     data_type: pa.DataType
     content: bytes
     validity: bytes
+
+
+# The name of a table, its rows and its columns.
+_Table = tuple[str, int, Iterable[_Column]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +126,7 @@ class Decoder:
             table: {name: _KINDS[data_type] for name, data_type in columns.items()} | _NOT_STORED.get(table, {})
             for table, columns in tables.items()
         }
+        self._layouts = Layouts()
 
     def decode(self, records: bytes, *, session_id: int, node_id: int) -> Decoded:
         """Return the rows in `records`, stamped with the session and node that the stream belongs to.
@@ -165,29 +134,26 @@ class Decoder:
         Raises:
             RejectedRecordsError: the records do not fit the store, or are not records at all.
         """
-        try:
-            if len(records) > _UNCOUNTED_BYTES and count_parts(memoryview(records), (1, 3), _MAX_PARTS) > _MAX_PARTS:
-                raise RejectedRecordsError(f"more than {_MAX_PARTS:,} fields in one message")
-            message = records_pb2.Records.FromString(records)
-        except (DecodeError, ValueError) as error:
-            raise RejectedRecordsError("not a Records message") from error
-        _check_size(message, len(records))
+        layout = self._layouts.find(records)
+        message = _parse(records) if layout is None else _cut(records, layout)
         tables: dict[str, list[Piece]] = {}
         unknown: set[str] = set()
         invitations: dict[str, str] = {}
-        for table in message.tables:
-            known = self._kinds.get(table.name)
+        for table, rows, columns in message:
+            known = self._kinds.get(table)
             if known is None:
-                unknown.add(table.name[:100])
+                unknown.add(table[:100])
                 continue
-            numbers, texts = _decode_columns(table, known, unknown)
+            numbers, texts = _decode_columns(table, rows, columns, known, unknown)
             asked = texts.pop(_INVITATION, None)
             if asked is not None and "run_id" in texts:
                 pairs = zip(texts["run_id"].to_pylist(), asked.to_pylist(), strict=True)
                 invitations |= {run_id: each for run_id, each in pairs if run_id is not None and each is not None}
-            if table.rows and (numbers or texts):
-                piece = Piece(session_id=session_id, node_id=node_id, rows=table.rows, numbers=numbers, texts=texts)
-                tables.setdefault(table.name, []).append(piece)
+            if rows and (numbers or texts):
+                piece = Piece(session_id=session_id, node_id=node_id, rows=rows, numbers=numbers, texts=texts)
+                tables.setdefault(table, []).append(piece)
+        if layout is None:
+            self._layouts.learn(records)
         return Decoded(
             tables=tables,
             unknown=frozenset(unknown),
@@ -195,6 +161,37 @@ class Decoder:
             run_ids=_find_runs(piece for pieces in tables.values() for piece in pieces),
             invitations=invitations,
         )
+
+
+def _parse(records: bytes) -> Iterator[_Table]:
+    """Yield the tables of a message, whose size is right."""
+    try:
+        if len(records) > _UNCOUNTED_BYTES and count_parts(records, (1, 3), _MAX_PARTS) > _MAX_PARTS:
+            raise RejectedRecordsError(f"more than {_MAX_PARTS:,} fields in one message")
+        message = records_pb2.Records.FromString(records)
+    except (DecodeError, ValueError) as error:
+        raise RejectedRecordsError("not a Records message") from error
+    _check_size(message, len(records))
+    for table in message.tables:
+        yield table.name, table.rows, map(_read_column, table.columns)
+
+
+def _read_column(column: records_pb2.Column) -> _Column:
+    member = column.WhichOneof("values")
+    if member == "texts":
+        return _Column(column.name, member, column.texts.offsets, column.validity, column.texts.utf8)
+    content = b"" if member is None else getattr(column, member)
+    return _Column(column.name, member, content, column.validity, b"")
+
+
+def _cut(records: bytes, layout: Sequence[TableLayout]) -> Iterator[_Table]:
+    """Yield the tables of a message that is laid out like one whose size was right."""
+    for table in layout:
+        columns = (
+            _Column(name, member, records[content], records[validity], records[utf8])
+            for name, member, content, validity, utf8 in table.columns
+        )
+        yield table.name, table.rows, columns
 
 
 def _check_size(message: records_pb2.Records, size_bytes: int) -> None:
@@ -284,52 +281,47 @@ def _join_numbers(
 
 
 def _decode_columns(
-    table: records_pb2.Table, known: Mapping[str, _Kind], unknown: set[str]
+    table: str, rows: int, columns: Iterable[_Column], known: Mapping[str, _Kind], unknown: set[str]
 ) -> tuple[dict[str, _Numbers], dict[str, "pa.Array[Any]"]]:
     numbers: dict[str, _Numbers] = {}
     texts: dict[str, pa.Array[Any]] = {}
-    for column in table.columns:
+    for column in columns:
         name = column.name
         kind = known.get(name)
         if kind is None:
-            unknown.add(f"{table.name}.{name[:100]}")
+            unknown.add(f"{table}.{name[:100]}")
             continue
         if name in numbers or name in texts:
-            raise RejectedRecordsError(f"{table.name}.{name} appears twice")
+            raise RejectedRecordsError(f"{table}.{name} appears twice")
         try:
+            _check_bytes(column, rows)
             if kind.member == "texts":
-                texts[name] = _decode_array(column, table.rows, kind)
-            elif column.WhichOneof("values") == kind.member:
-                numbers[name] = _Numbers(kind.data_type, *_read(column, kind.member, table.rows))
+                texts[name] = _decode_array(column, rows, kind)
+            elif column.member == kind.member:
+                numbers[name] = _Numbers(kind.data_type, column.content, column.validity)
             else:
-                numbers[name] = _convert(_decode_array(column, table.rows, kind), kind)
+                numbers[name] = _convert(_decode_array(column, rows, kind), kind)
         except (pa.ArrowException, ValueError) as error:
-            raise RejectedRecordsError(f"{table.name}.{name}: {error}") from error
+            raise RejectedRecordsError(f"{table}.{name}: {error}") from error
     return numbers, texts
 
 
-def _read(column: records_pb2.Column, member: str, rows: int) -> tuple[bytes, bytes]:
-    """Return the numbers or offsets of a column, and its validity; each look at a field of bytes copies it."""
-    validity = column.validity
-    if validity and len(validity) != (rows + 7) // 8:
-        raise ValueError(f"{len(validity)} bytes of validity for {rows} rows")
-    content = column.texts.offsets if member == "texts" else getattr(column, member)
-    size_bytes = 4 * (rows + 1) if member == "texts" else 8 * rows
-    if len(content) != size_bytes:
-        raise ValueError(f"{len(content)} bytes where the rows need {size_bytes}")
-    return content, validity
+def _check_bytes(column: _Column, rows: int) -> None:
+    if column.validity and len(column.validity) != (rows + 7) // 8:
+        raise ValueError(f"{len(column.validity)} bytes of validity for {rows} rows")
+    size_bytes = 4 * (rows + 1) if column.member == "texts" else 8 * rows
+    if column.member and len(column.content) != size_bytes:
+        raise ValueError(f"{len(column.content)} bytes where the rows need {size_bytes}")
 
 
-def _decode_array(column: records_pb2.Column, rows: int, kind: _Kind) -> "pa.Array[Any]":
+def _decode_array(column: _Column, rows: int, kind: _Kind) -> "pa.Array[Any]":
     """Return texts, or numbers that came as integers for a column of doubles or the other way round."""
-    member = column.WhichOneof("values")
-    if member is None:
+    if column.member is None:
         raise ValueError("no values")
-    content, validity = _read(column, member, rows)
-    buffers = [pa.py_buffer(validity) if validity else None, pa.py_buffer(content)]
-    if member == "texts":
-        buffers.append(pa.py_buffer(column.texts.utf8))
-    values = pa.Array.from_buffers(_ON_THE_WIRE[member], rows, buffers)
+    buffers = [pa.py_buffer(column.validity) if column.validity else None, pa.py_buffer(column.content)]
+    if column.member == "texts":
+        buffers.append(pa.py_buffer(column.utf8))
+    values = pa.Array.from_buffers(_ON_THE_WIRE[column.member], rows, buffers)
     values.validate(full=True)  # offsets and UTF-8
     if values.type != kind.data_type and not {values.type, kind.data_type} <= {pa.int64(), pa.float64()}:
         raise ValueError(f"{values.type} in a column of {kind.data_type}")

@@ -24,6 +24,11 @@ _LOG = logging.getLogger(__name__)
 _TICK_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 30.0
 
+# Share of the writer's time for commits of few messages, whose cost is mostly the commit's, and the longest pause for
+# it. Of a thousand agents a group has some five hundred messages then, of one agent a message waits a few milliseconds.
+_COMMITS_SHARE = 0.2
+_LONGEST_PAUSE_SECONDS = 0.5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
@@ -64,9 +69,11 @@ class Gathering:
 class _Gathered:
     """Items taken from the queue for one turn."""
 
-    def __init__(self, gathering: Gathering) -> None:
+    def __init__(self, gathering: Gathering, pause_seconds: float) -> None:
         self._gathering = gathering
+        self._patience_seconds = max(gathering.seconds, pause_seconds)
         self._of_session: Counter[int] = Counter()
+        self._most_of_session = 0
         self._size_bytes = 0
         self._since_seconds = time.monotonic()
         self.entries: list[Entry] = []
@@ -77,6 +84,7 @@ class _Gathered:
         if isinstance(item, Entry):
             self.entries.append(item)
             self._of_session[item.message.session_id] += 1
+            self._most_of_session = max(self._most_of_session, self._of_session[item.message.session_id])
             self._size_bytes += len(item.message.records)
         elif isinstance(item, Claim):
             self.claims.append(item)
@@ -90,10 +98,11 @@ class _Gathered:
 
     def seconds_left(self, tick_seconds: float) -> float:
         """Return the time left for gathering: a claim or the end does not wait."""
-        most = max(self._of_session.values(), default=0)
-        if self.claims or self.ends or self.is_full or most >= self._gathering.messages_of_session:
+        if self.claims or self.ends or self.is_full:
             return 0.0
-        patience_seconds = self._gathering.seconds if self.entries else tick_seconds
+        if self._most_of_session >= self._gathering.messages_of_session:
+            return 0.0
+        patience_seconds = self._patience_seconds if self.entries else tick_seconds
         return self._since_seconds + patience_seconds - time.monotonic()
 
 
@@ -118,6 +127,8 @@ class Writer:
     def __post_init__(self) -> None:
         self._queue: SimpleQueue[Entry | Claim | None] = SimpleQueue()
         self._last = False
+        # Time for gathering after the last commit.
+        self._pause_seconds = 0.0
         self._stopping = threading.Event()
         self._abandoned = threading.Event()
         # Why the last commit failed, for people; empty: it did not.
@@ -163,6 +174,7 @@ class Writer:
             started = time.monotonic()
             receipt = self._commit([entry.message for entry in gathered.entries])
             ended = time.monotonic()
+            self._pause_seconds = min((ended - started) * (1 / _COMMITS_SHARE - 1), _LONGEST_PAUSE_SECONDS)
             self.instruments.committed(
                 receipt, commit_seconds=ended - started, lag_seconds=ended - gathered.entries[0].queued_seconds
             )
@@ -174,7 +186,7 @@ class Writer:
         self.housekeeping.tick()
 
     def _take(self) -> _Gathered:
-        gathered = _Gathered(self.gathering)
+        gathered = _Gathered(self.gathering, self._pause_seconds)
         while (seconds := gathered.seconds_left(_TICK_SECONDS)) > 0 and not (
             gathered.entries and self._stopping.is_set()
         ):

@@ -13,7 +13,8 @@ from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest import committer, decode, owners
 from gpuagent_collector.ingest.committer import Committer
-from gpuagent_collector.ingest.decode import MAX_COLUMNS, MAX_RUNS, MAX_TABLES, Decoder, Piece, count_parts
+from gpuagent_collector.ingest.decode import MAX_COLUMNS, MAX_RUNS, MAX_TABLES, Decoder, Piece
+from gpuagent_collector.ingest.layouts import count_parts
 from gpuagent_collector.ingest.messages import Message, Outcome, Verdict
 from gpuagent_collector.ingest.presence import Presence, declare_lost
 from gpuagent_collector.store.columns import agent_tables
@@ -204,14 +205,14 @@ def test_a_long_message_of_tiny_parts_is_rejected_before_it_is_parsed(
 def test_the_parts_of_a_message_are_counted_along_a_path() -> None:
     column = Column(name="count", integers=bytes(8), validity=b"\1")
     records = Records(tables=[Table(name="readings", rows=1, columns=[column, column])] * 3)
-    content = memoryview(records.SerializeToString())
+    content = records.SerializeToString()
     assert count_parts(content, (), 99) == 3
     assert count_parts(content, (1,), 99) == 3 * (1 + 4)
     assert count_parts(content, (1, 3), 99) == 3 * (1 + 4 + 2 * 3)
     assert count_parts(content, (1, 3), 5) == 6
     for cut in (b"\x0a", b"\xff" * 11, b"\x0b"):
         with pytest.raises(ValueError, match=r"field|end"):
-            count_parts(memoryview(cut), (1,), 99)
+            count_parts(cut, (1,), 99)
 
 
 def test_messages_with_different_columns_are_joined_in_parts_of_bounded_memory(

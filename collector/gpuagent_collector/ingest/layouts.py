@@ -1,0 +1,188 @@
+"""Layouts of serialised Records: most messages of agents differ in their values alone, so one is parsed for all."""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Sizes of messages whose layouts are kept, and layouts of one size.
+_KEPT_SIZES, _KEPT_OF_SIZE = 512, 4
+
+# The number and type of a field of bytes or text: Column.validity and others.
+_BYTES = 2
+
+# Column's fields for values, by number.
+_MEMBERS = {3: "doubles", 4: "integers", 5: "texts"}
+
+
+class _Field(NamedTuple):
+    """A field of a serialised message: its number and wire type, and the place of its content or number."""
+
+    number: int
+    kind: int
+    start: int
+    stop: int
+
+
+class ColumnLayout(NamedTuple):
+    """The places of a column's values; `texts` have offsets, which `content` is, and bytes in `utf8`."""
+
+    name: str
+    member: str
+    content: slice
+    validity: slice
+    utf8: slice
+
+
+class TableLayout(NamedTuple):
+    """The rows of a table in a message, and the places of its columns' values."""
+
+    name: str
+    rows: int
+    columns: Sequence[ColumnLayout]
+
+
+class _Layout(NamedTuple):
+    """The tables of a message, and the places and content of all bytes that are no values."""
+
+    tables: Sequence[TableLayout]
+    places: NDArray[np.intp]
+    skeleton: bytes
+
+
+class Layouts:
+    """The layouts of the last messages. What has the same size and the same bytes between its values is like them."""
+
+    def __init__(self) -> None:
+        # Size of a message → its layouts, empty at the first one: many have a size that does not come again.
+        self._of_size: OrderedDict[int, list[_Layout]] = OrderedDict()
+
+    def find(self, records: bytes) -> Sequence[TableLayout] | None:
+        """Return the tables of a message that is like an earlier one, or None."""
+        content = np.frombuffer(records, np.uint8)
+        for layout in self._of_size.get(len(records), ()):
+            if content[layout.places].tobytes() == layout.skeleton:
+                return layout.tables
+        return None
+
+    def learn(self, records: bytes) -> None:
+        """Keep the layout of a message that fits the store."""
+        known = self._of_size.get(len(records))
+        if known is None:
+            self._of_size[len(records)] = []
+            while len(self._of_size) > _KEPT_SIZES:
+                self._of_size.popitem(last=False)
+            return
+        try:
+            tables = [_read_table(records, each) for each in read_fields(records) if _is_bytes(each, 1)]
+        except (ValueError, KeyError):
+            return  # protobuf has rules for such messages, which no agent sends
+        is_value = np.zeros(len(records), np.bool_)
+        for column in (column for table in tables for column in table.columns):
+            for place in (column.content, column.validity, column.utf8):
+                is_value[place] = True
+        places = np.flatnonzero(~is_value)
+        skeleton = np.frombuffer(records, np.uint8)[places].tobytes()
+        known.insert(0, _Layout(tables, places, skeleton))
+        del known[_KEPT_OF_SIZE:]
+
+
+def count_parts(content: bytes, path: tuple[int, ...], limit: int, within: slice | None = None) -> int:
+    """Return the number of fields in a serialised message, with those of the messages that it has along a path.
+
+    A count before a message is parsed: a part of two bytes becomes an object of fifty.
+
+    Args:
+        content: the message.
+        path: the number of the field whose messages are counted too, and so on below it.
+        limit: the number beyond which it stops.
+        within: the place of the message in `content`; None: all of it.
+
+    Raises:
+        ValueError: it is no message.
+    """
+    count = 0
+    for each in read_fields(content, within):
+        count += 1
+        if path and each.kind == _BYTES and each.number == path[0]:
+            count += count_parts(content, path[1:], limit - count, slice(each.start, each.stop))
+        if count > limit:
+            break
+    return count
+
+
+def read_fields(content: bytes, within: slice | None = None) -> Iterator[_Field]:
+    """Yield the fields of a serialised message; raise ValueError where it is none."""
+    position, end = (0, len(content)) if within is None else (within.start, within.stop)
+    while position < end:
+        tag, start = _read_varint(content, position)
+        match tag & 7:
+            case 0:
+                _, position = _read_varint(content, start)
+            case 1:
+                position = start + 8
+            case 2:
+                length, start = _read_varint(content, start)
+                position = start + length
+            case 5:
+                position = start + 4
+            case _:
+                raise ValueError("an unknown kind of field")
+        yield _Field(tag >> 3, tag & 7, start, position)
+
+
+def _read_varint(content: bytes, position: int) -> tuple[int, int]:
+    """Return a number of variable length, and the position behind it."""
+    value = shift = 0
+    for byte in content[position : position + 10]:
+        value |= (byte & 0x7F) << shift
+        position += 1
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise ValueError("a number without an end")
+
+
+def _is_bytes(field: _Field, number: int) -> bool:
+    if field.number == number and field.kind != _BYTES:
+        raise ValueError("a field of another kind")
+    return field.number == number
+
+
+def _read_single(records: bytes, within: slice, repeated: int = 0) -> tuple[dict[int, _Field], list[_Field]]:
+    """Return the fields of a message by number, and those that may be repeated; raise ValueError if others are."""
+    fields: dict[int, _Field] = {}
+    several: list[_Field] = []
+    for field in read_fields(records, within):
+        if field.number == repeated:
+            several.append(field)
+        elif fields.setdefault(field.number, field) is not field:
+            raise ValueError("a field appears twice")
+    return fields, several
+
+
+def _read_table(records: bytes, field: _Field) -> TableLayout:
+    fields, columns = _read_single(records, slice(field.start, field.stop), repeated=3)
+    rows, _ = _read_varint(records, fields[2].start)
+    return TableLayout(_read_text(records, fields[1]), rows, [_read_column(records, each) for each in columns])
+
+
+def _read_column(records: bytes, field: _Field) -> ColumnLayout:
+    fields, _ = _read_single(records, slice(field.start, field.stop))
+    (number,) = fields.keys() & _MEMBERS.keys()
+    content, nothing = fields[number], slice(0, 0)
+    texts: dict[int, _Field] = {}
+    if _MEMBERS[number] == "texts":
+        texts, _ = _read_single(records, slice(content.start, content.stop))
+        content = texts[1]
+    places = (content, fields.get(2), texts.get(2))
+    if any(each is not None and each.kind != _BYTES for each in places):
+        raise ValueError("a field of another kind")
+    slices = (nothing if each is None else slice(each.start, each.stop) for each in places)
+    return ColumnLayout(_read_text(records, fields[1]), _MEMBERS[number], *slices)
+
+
+def _read_text(records: bytes, field: _Field) -> str:
+    return records[field.start : field.stop].decode()
