@@ -36,6 +36,11 @@ MAX_CONNECTIONS = 32
 # An older connection is cut, however busy: it carries one request.
 CONNECTION_SECONDS = 60.0
 
+# What a client still sends when it has its answer is read and dropped, up to both: a close before would reset the
+# connection, and the answer be lost on its way.
+_LINGER_SECONDS = 5.0
+_LINGER_BYTES = 8 << 20
+
 # Of the request line and all headers together.
 MAX_HEAD_BYTES = 64 * 1024
 
@@ -154,11 +159,12 @@ class _Listener(socket.socket):
         self.listen(64)
         self.before_handshake: Callable[[], None] = lambda: None
         # Connection → when it came, the oldest first.
-        self._open: dict[socket.socket, float] = {}
+        self._open: dict[_Connection, float] = {}
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept a connection; one too many cuts the oldest."""
-        connection, address = super().accept()
+        accepted, address = super().accept()
+        connection = _Connection(fileno=accepted.detach())
         self.before_handshake()
         self._open = {each: since for each, since in self._open.items() if each.fileno() >= 0}
         if len(self._open) >= MAX_CONNECTIONS:
@@ -173,11 +179,51 @@ class _Listener(socket.socket):
             if now - since >= older_than_seconds:
                 self._cut(connection)
 
-    def _cut(self, connection: socket.socket) -> None:
+    def _cut(self, connection: "_Connection") -> None:
         """End a connection below TLS: its transport closes it, and sends nothing more."""
         self._open.pop(connection, None)
+        connection.end()
+
+
+class _Connection(socket.socket):
+    """A connection that ends when the client's side does, or soon after its own."""
+
+    _left_bytes = _LINGER_BYTES
+
+    def end(self) -> None:
+        """End both sides: whoever waits for one of them goes on."""
+        self._left_bytes = 0
         with suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
+            self.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End the sending side, as its transport is done with it, and drop what still comes."""
+        try:
+            loop = asyncio.get_running_loop()
+            self.shutdown(socket.SHUT_WR)
+        except (OSError, RuntimeError):
+            self._left_bytes = 0
+        if self._left_bytes <= 0:
+            super().close()
+            return
+        loop.add_reader(self, self._drop, loop)
+        loop.call_later(_LINGER_SECONDS, self._close, loop)
+
+    def _drop(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            read_bytes = len(self.recv(1 << 16))
+        except BlockingIOError:
+            return
+        except OSError:
+            read_bytes = 0
+        self._left_bytes -= read_bytes
+        if not read_bytes or self._left_bytes <= 0:
+            self._close(loop)
+
+    def _close(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self.fileno() >= 0:
+            loop.remove_reader(self)
+            super().close()
 
 
 class _Site:

@@ -127,6 +127,20 @@ def test_requests_that_are_too_large_or_of_another_method_are_refused(
     assert b"alert" not in answer
 
 
+def test_a_client_that_still_sends_when_it_is_refused_gets_the_answer(server: WebServer) -> None:
+    with connected(server) as client:
+        client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
+        assert client.recv(12, socket.MSG_PEEK) == b"HTTP/1.1 405"
+        client.sendall(b"x" * 4_000_000)
+        assert b"".join(iter(lambda: client.recv(65536), b"")).startswith(b"HTTP/1.1 405")
+        client.shutdown(socket.SHUT_WR)
+
+
+def test_a_client_that_sends_on_and_on_is_cut(server: WebServer) -> None:
+    with connected(server) as client, pytest.raises((BrokenPipeError, ConnectionResetError)):
+        client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\n\r\n" + b"x" * 100_000_000)
+
+
 def test_clients_that_dawdle_hold_up_nobody_and_the_oldest_is_cut_for_a_new_one(server: WebServer) -> None:
     dawdlers = [connected(server) for _ in range(MAX_CONNECTIONS)]
     for dawdler in dawdlers:
