@@ -70,6 +70,8 @@ ATTACKS: dict[str, str] = {
     "structs": nested("SELECT 'x' AS a", "SELECT row(a, a) AS a FROM ({})", 22),
     "doubling": nested("SELECT 'xxxxxxxx' AS a", "SELECT a || a AS a FROM ({})", 40),
     "recursion": "WITH RECURSIVE t AS (SELECT 'x' AS a UNION ALL SELECT a || a FROM t) SELECT count(a) FROM t",
+    "each column": f"SELECT 1 FROM (SELECT {', '.join(['range::VARCHAR'] * 99)}"
+    " FROM range(4096)) WHERE length(repeat(COLUMNS(*), 900)) > 0",
     "quotes": nested("'\"'", "to_json({}::VARCHAR)", 40).join(("SELECT length(", "::VARCHAR)")),
     "rows": nested("SELECT 'x' AS a", "SELECT t AS a, t AS b FROM ({}) AS t", 40),
     "gathered": "SELECT list(l) FROM (SELECT list(range) AS l FROM range(999999)), range(9999999)",

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpuagent_collector.query.columns import TEXT_BYTES, Column, column_size, item_name, renamed_columns, with_longest
 from gpuagent_collector.query.execute import Parameter
-from gpuagent_collector.query.nodes import elements, has_star, is_constant, is_gathering, value_size
+from gpuagent_collector.query.nodes import elements, is_constant, is_gathering, is_star, value_size
 from gpuagent_collector.query.sizes import (
     GATHERING,
     LARGE,
@@ -112,6 +112,12 @@ _TOO_LARGE = (
 )
 
 
+# It would be made for each column, of which nobody knows the number: a struct's fields can be columns too.
+_STAR_WITHIN = "with a token of scope viewer, COLUMNS(…) cannot be a part of an expression; name the columns"
+# DuckDB evaluates it while it plans.
+_STAR_OF = "with a token of scope viewer, COLUMNS takes `*`, a constant pattern or names"
+
+
 class _Bound:
     def __init__(self, relations: Mapping[str, Sequence[Column]], parameters: Sequence[Parameter]) -> None:
         self._stored = relations
@@ -172,21 +178,15 @@ class _Bound:
 
     def _item(self, item: Tree, found: Sequence[Column], scope: _Scope) -> list[Column]:
         """Return the columns that one item of a SELECT list makes."""
-        if item["class"] == "STAR" and not item.get("expr"):
+        if is_star(item):
+            if item.get("expr") and not is_constant(item["expr"]):
+                raise MisuseError(_STAR_OF)
             replaced = [self._size(each["value"], scope) for each in item.get("replace_list") or ()]
             # The fields of a struct, and columns with other names.
             unknown = bool(item.get("relation_name") or item.get("rename_list") or replaced)
             widest = max([*replaced, *(column.size for column in found)], default=SMALL)
             return [replace(column, relation="") for column in found] + [Column("", "", widest)] * unknown
-        before = self.row_bytes
-        size = self._size(item, replace(scope, is_outermost=False))
-        column = Column("", item_name(item), size)
-        if not has_star(item):
-            return [column]
-        # COLUMNS(*) repeats the whole expression for each column.
-        self.row_bytes += (self.row_bytes - before) * len(found)
-        self.read_bytes += (self.row_bytes - before) * len(found)
-        return [Column("", "", size)] * max(1, len(found))
+        return [Column("", item_name(item), self._size(item, replace(scope, is_outermost=False)))]
 
     def _table(self, node: Tree, scope: _Scope) -> list[Column]:
         """Return the columns of what stands in FROM."""
@@ -252,7 +252,8 @@ class _Bound:
             if "class" in tree:
                 self._size(tree, scope)
             else:
-                self._others(list(tree.values()), scope)
+                # A whole item of ORDER BY can be a star, which makes nothing.
+                self._others([each for each in tree.values() if not is_star(each)], scope)
 
     def _size(self, node: Tree, scope: _Scope) -> float:
         """Return the most bytes of an expression's value, and add what it and its parts make."""
@@ -263,7 +264,9 @@ class _Bound:
                 return value_size(self._parameter(node))
             case "COLUMN_REF":
                 return column_size(node["column_names"], scope.columns)
-            case "POSITIONAL_REFERENCE" | "STAR":
+            case "STAR":
+                raise MisuseError(_STAR_WITHIN)
+            case "POSITIONAL_REFERENCE":
                 return max((column.size for column in scope.columns), default=TEXT_BYTES)
         before = self.row_bytes
         size = self._made_size(node, scope)

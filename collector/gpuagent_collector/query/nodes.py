@@ -47,10 +47,6 @@ def is_constant(node: Tree) -> bool:
     return False
 
 
-def has_star(tree: object) -> bool:
-    """Return whether an expression stands for one of each column."""
-    if isinstance(tree, list):
-        return any(map(has_star, tree))
-    if isinstance(tree, dict):
-        return tree.get("class") == "STAR" or any(map(has_star, tree.values()))
-    return False
+def is_star(node: object) -> bool:
+    """Return whether a part of the tree stands for one of each column: `*`, `t.*` or `COLUMNS(…)`."""
+    return isinstance(node, dict) and node.get("class") == "STAR"

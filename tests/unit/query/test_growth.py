@@ -74,6 +74,11 @@ def test_what_grows_within_a_step_is_refused(attack: str) -> None:
         "SELECT concat(x, x, x, x) FROM (SELECT * RENAME (a AS x) FROM (SELECT repeat('x', 9999) AS a)), runs",
         "SELECT concat(x, x, x, x) FROM (SELECT * REPLACE (repeat('x', 9999) AS x) FROM (SELECT 'x' AS x)), runs",
         "SELECT COLUMNS(*)::VARCHAR || COLUMNS(*)::VARCHAR FROM runs a, runs b, runs c, runs d, runs e, runs f, runs g",
+        # Once for each column, or while it is planned.
+        *(f"SELECT 1 FROM runs {words} repeat(COLUMNS(*), 9) > ''" for words in ("WHERE", "ORDER BY")),
+        "SELECT length(COLUMNS(*)::VARCHAR) FROM (SELECT s.* FROM (SELECT {'a': 1, 'b': 2} AS s))",
+        "SELECT COLUMNS(lambda c: length(repeat(repeat(c, 9999), 9999)) > 0) FROM runs",
+        nested("SELECT 1 AS a", "SELECT COLUMNS('a'), COLUMNS('a') FROM ({})", 22),
         "SELECT (SELECT repeat('x', 9999)) || run_id || (SELECT repeat('x', 9999)) FROM runs",
         "SELECT concat(a, a, a, a) FROM runs, LATERAL (SELECT repeat(run_id, 99) AS a)",
         "SELECT concat(a, a, a, a) FROM (SELECT unnest({'a': repeat('x', 9999)})), runs",
