@@ -134,9 +134,7 @@ def test_a_process_with_a_large_descriptor_is_waited_for(tmp_path: Path, monkeyp
     process.wait()
 
 
-def test_a_python_without_descriptors_of_processes_waits_for_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_python_without_descriptors_of_processes_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open")
     execution = Execution(plan(""), tmp_path)
     execution._wait_for_end_of(os.getpid())
