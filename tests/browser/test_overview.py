@@ -20,9 +20,7 @@ def overview(tmp_path: Path, browser: Browser) -> Iterator[str]:
             yield f"http://{address}/"
 
 
-def test_the_page_can_be_read_in_any_width_and_colours_loads_nothing_and_runs_nothing(
-    browser: Browser, overview: str
-) -> None:
+def test_the_page_fits_any_width_and_colours_loads_nothing_and_runs_nothing(browser: Browser, overview: str) -> None:
     for width, colours in zip((400, 1280), COLOURS, strict=True):
         browser.resize(width, 800)
         browser.prefer(colours)

@@ -49,9 +49,7 @@ def test_whatever_a_viewer_asks_others_are_served_by_the_same_process(tmp_path: 
     assert waits.outcomes["unavailable"] == 0
 
 
-def test_a_statement_that_obeys_no_interrupt_is_ended_by_a_restart_and_nothing_is_lost(
-    tmp_path: Path, meeting: str
-) -> None:
+def test_a_statement_that_obeys_no_interrupt_is_ended_by_a_restart_without_loss(tmp_path: Path, meeting: str) -> None:
     with Node(tmp_path) as node:
         process = node.serve(meeting)
         token = (tmp_path / "token").read_text().strip()

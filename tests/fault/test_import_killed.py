@@ -51,9 +51,7 @@ def fill(store_name: str, first: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "ducklake:"], ids=["file", "lake"])
-def test_an_import_that_is_killed_leaves_all_or_nothing(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_import_leaves_all_or_nothing(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "SLICE_ROWS", 2_000)
     site, other, export = str(tmp_path / "site.duckdb"), f"{kind}{tmp_path}/other", tmp_path / "export"
     fill(site, 0)

@@ -75,9 +75,7 @@ FROM core_rollups
 @pytest.mark.parametrize(
     ("kind", "statements"), [("", ("DELETE", "INSERT")), ("ducklake:", ("INSERT",))], ids=["file", "lake"]
 )
-def test_thinning_out_that_is_killed_has_done_whole_slices(
-    kind: str, statements: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_killed_thinning_out_has_done_whole_slices(kind: str, statements: tuple[str, ...], tmp_path: Path) -> None:
     name, rows = f"{kind}{tmp_path}/runs", HOURS * READINGS_AN_HOUR
     with open_store(name) as store, store.connect() as connection:
         connection.execute(

@@ -265,17 +265,18 @@ class Execution:
         launched, client_ended = self.times.launch_unix_nano or 0, process.ended_unix_nano or time.time_ns()
         span = self.plan.environment.find_span(self.directory)
 
-        def is_within(unix_nano: int | None) -> bool:
+        def first_until(latest: int, *instants: int | None) -> int | None:
             # The clock of a daemon on another machine may be another one.
-            return unix_nano is not None and launched <= unix_nano <= client_ended
+            return next((each for each in instants if each is not None and launched <= each <= latest), None)
 
+        ended = first_until(client_ended, self.times.ended_unix_nano, span.ended_unix_nano) or client_ended
+        self.times.ended_unix_nano = ended
         self.times.command_unix_nano = process.started_unix_nano
-        if started := next(filter(is_within, (self.program_unix_nano, span.started_unix_nano)), None):
+        # Podman notes a begin some time after its runtime started the program, which may have ended by then.
+        if started := first_until(ended - 1, self.program_unix_nano, span.started_unix_nano):
             self.times.process_unix_nano = started
         elif not (launch.find_root or launch.find_program) and (self.plan.image is None or launch.is_program):
             self.times.process_unix_nano = process.started_unix_nano
-        ends = (self.times.ended_unix_nano, span.ended_unix_nano)
-        self.times.ended_unix_nano = next(filter(is_within, ends), client_ended)
 
     def _explain(self, code: int, directory: Path) -> str | None:
         """Return the reason for the failure of the program in `directory`, if its environment knows one."""

@@ -18,6 +18,8 @@ from gpuagent_collector.metrics.metric_sources import (
 
 _LOWER, _HIGHER = Better.LOWER, Better.HIGHER
 
+_SPAN = "CASE WHEN {1} > {0} THEN epoch({1} - {0}) END"
+
 
 def _time(
     name: str, title: str, source: Source, reading: str, in_part: str, over_parts: str, *, detail: bool = False
@@ -28,8 +30,7 @@ def _time(
 
 def _start(name: str, title: str, instant: str) -> StoredMetric:
     """Return the metric that is the time from a run's launch to one of its instants."""
-    reading = f"nullif(epoch({instant} - launched_at), 0)"
-    return _time(name, title, STARTS, reading, "min({})", "min", detail=True)
+    return _time(name, title, STARTS, _SPAN.format("launched_at", instant), "min({})", "min", detail=True)
 
 
 def _rate(
@@ -53,16 +54,16 @@ RUN_METRICS: tuple[StoredMetric, ...] = (
         result="throughput",
     ),
     replace(_time("step_seconds", "Step, median", MEASURED_STEPS, "seconds", "median({})", "max"), quantity="Step"),
-    # An imported run may have no times: its begin is then its end.
-    _time("run_seconds", "Run duration", LIFE, "nullif(epoch(ended_at - started_at), 0)", "max({})", "max"),
-    _time("measure_seconds", "Measured phase", LIFE, "nullif(epoch(measure_to - measure_from), 0)", "max({})", "max"),
+    # An imported run may have no times: its begin is then its end. A clock that was set back leaves an end before it.
+    _time("run_seconds", "Run duration", LIFE, _SPAN.format("started_at", "ended_at"), "max({})", "max"),
+    _time("measure_seconds", "Measured phase", LIFE, _SPAN.format("measure_from", "measure_to"), "max({})", "max"),
     _start("process_start_seconds", "Start to process", "process_at"),
     _start("first_report_seconds", "Start to first report", "reported_at"),
     _time(
         "time_to_first_step_seconds",
         "Start to first step's end",
         FIRST_STEPS,
-        "epoch(time - launched_at)",
+        _SPAN.format("launched_at", "time"),
         "min({})",
         "min",
     ),

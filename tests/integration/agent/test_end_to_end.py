@@ -232,9 +232,7 @@ def test_ctrl_c_cancels_the_run_and_leaves_no_process(sharing: Node, with_agent:
 @pytest.mark.parametrize(
     ("command", "said", "code"), [(("start",), "sampling", 0), (("run", "--", *ENDLESS), "up", 130)]
 )
-def test_a_suspended_command_ends_once_it_is_continued(
-    sharing: Node, command: tuple[str, ...], said: str, code: int
-) -> None:
+def test_a_suspended_command_ends_when_continued(sharing: Node, command: tuple[str, ...], said: str, code: int) -> None:
     process = sharing.start("gpuagent", *command, log="agent.log")
     until(lambda: said in (sharing.folder / "agent.log").read_text(), "its first line")
     process.send_signal(signal.SIGSTOP)

@@ -72,9 +72,7 @@ def test_a_gpu_lost_and_found_leaves_a_gap_and_does_not_change_the_run(site: Sit
     assert site.count(f"{rows_of(BUSY)} AND ({zeros})") == 0
 
 
-def test_a_gpu_that_stays_lost_leaves_a_gap_of_which_a_comparison_warns_and_fails_nothing(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_that_stays_lost_leaves_a_gap_with_a_warning(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuagent.sampling.sampler.REPORT_SECONDS", 0.5)
     gpus = TwoGpus()
     with site.agent(gpus.nvml) as running:

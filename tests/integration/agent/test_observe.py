@@ -193,7 +193,5 @@ class Tensor:
         (object(), None, None),
     ],
 )
-def test_the_samples_of_a_batch_are_counted_whatever_its_shape(
-    batch: object, batch_size: int | None, items: int | None
-) -> None:
+def test_samples_of_batches_of_any_shape_are_counted(batch: object, batch_size: int | None, items: int | None) -> None:
     assert count_items(batch, batch_size) == items

@@ -60,6 +60,13 @@ def test_a_run_lasts_from_the_begin_of_its_program_which_may_be_known_later_than
     assert any_store.figures()["run_seconds"] == RUN_SECONDS - 4
 
 
+def test_a_run_whose_clock_was_set_back_has_no_duration(store: SyntheticStore) -> None:
+    node = store.only_run()
+    (running,) = (row for row in store.rows["run_states"] if row["status"] == "running")
+    running |= node.at(RUN_SECONDS + 1)
+    assert not {"run_seconds", "first_report_seconds", "time_to_first_step_seconds"} & store.figures().keys()
+
+
 def test_figures_that_nothing_was_read_for_are_absent(store: SyntheticStore) -> None:
     store.only_run(throughput=None)
     figures = store.figures()

@@ -219,18 +219,14 @@ def test_several_collectors_get_one_token_file_and_what_opens_the_lake_before_th
 @pytest.mark.parametrize(
     ("asked", "words"), [("statefulset", ("OVERLAY=scale", *LAKE)), ("deployment", ())], indirect=["asked"]
 )
-def test_a_collector_whose_store_is_another_one_is_not_joined_by_more(
-    make: Make, asked: Asked, words: Sequence[str]
-) -> None:
+def test_a_collector_with_another_store_is_not_joined_by_more(make: Make, asked: Asked, words: Sequence[str]) -> None:
     done = make("deploy-daemonset", *words, "CONTEXT=lab")
     assert done.returncode == 2
     assert "gpuagent-collector with another" in done.stderr
     assert not [each for each, _ in asked() if each[2] in ("apply", "create")]
 
 
-def test_a_token_that_the_collectors_would_not_know_is_told_and_not_replaced(
-    make: Make, asked: Asked, tmp_path: Path
-) -> None:
+def test_a_token_that_collectors_would_not_know_is_not_replaced(make: Make, asked: Asked, tmp_path: Path) -> None:
     (tmp_path / "secrets").write_text("gpuagent-lake gpuagent-token")
     done = make("deploy-daemonset", "OVERLAY=scale", *LAKE, "CONTEXT=lab")
     assert done.returncode == 2

@@ -69,9 +69,7 @@ def serve(node: Node, name: str, lake: Mapping[str, str]) -> tuple[str, "subproc
     return re.findall(r"127\.0\.0\.1:\d+", log.read_text())[0], started
 
 
-def test_an_agents_pod_delivers_to_whichever_collectors_pod_is_there_and_compactions_arguments_run(
-    node: Node, lake: Mapping[str, str]
-) -> None:
+def test_an_agents_pod_delivers_to_any_collectors_pod_and_compaction_runs(node: Node, lake: Mapping[str, str]) -> None:
     make_secrets(node)
     (first, first_process), (second, _) = serve(node, "a", lake), serve(node, "b", lake)
     inside = dict(node.environment)

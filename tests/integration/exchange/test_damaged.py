@@ -166,9 +166,7 @@ def test_what_only_the_store_finds_wrong_leaves_it_as_it_was(folder: Path, tmp_p
         ("text.txt", 1, "is of no known format; it can be aiperf, "),
     ],
 )
-def test_something_that_cannot_be_imported_is_one_sentence(
-    tmp_path: Path, source: str, code: int, words: str, run: Run
-) -> None:
+def test_what_cannot_be_imported_is_one_sentence(tmp_path: Path, source: str, code: int, words: str, run: Run) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.txt").write_text("hello")
     ended, said = run("import", str(tmp_path / source), "--store", str(tmp_path / "s.duckdb"))

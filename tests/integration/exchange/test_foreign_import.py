@@ -15,6 +15,7 @@ from tests.integration.exchange.sites import content, execute, write_site
 pytestmark = pytest.mark.slow
 
 FILES = Path(__file__).parents[2] / "fixtures" / "imported"
+Put = Callable[..., str]
 
 # As serve-load writes its parameters, with those that no foreign file states.
 OWN = {
@@ -39,7 +40,7 @@ def add_own(store: SyntheticStore, platform: str, ttft: float, **parameters: Any
 
 
 @pytest.fixture
-def put(run: Run, name_store: NameStore) -> Callable[..., str]:
+def put(run: Run, name_store: NameStore) -> Put:
     """Imports a file into a store of this name, and returns what was printed; the command must succeed."""
 
     def put_one(name: str | Path, *options: str, store: str = "a") -> str:
@@ -51,9 +52,7 @@ def put(run: Run, name_store: NameStore) -> Callable[..., str]:
 
 
 @BOTH_KINDS
-def test_a_file_is_stored_once_whatever_it_is_called(
-    put: Callable[..., str], name_store: NameStore, tmp_path: Path
-) -> None:
+def test_a_file_is_stored_once_by_any_name(put: Put, name_store: NameStore, tmp_path: Path) -> None:
     assert "1 run of vllm bench serve stored, none were already stored" in put("vllm-rate4.json", "--platform", "a")
     before = content(name_store("a"))
     copy = shutil.copy(FILES / "vllm-rate4.json", tmp_path / "other.json")
@@ -61,9 +60,7 @@ def test_a_file_is_stored_once_whatever_it_is_called(
     assert content(name_store("a")) == before
 
 
-def test_a_line_that_is_appended_to_a_file_is_the_only_new_run(
-    put: Callable[..., str], name_store: NameStore, tmp_path: Path
-) -> None:
+def test_a_line_that_is_appended_to_a_file_is_the_only_new_run(put: Put, name_store: NameStore, tmp_path: Path) -> None:
     one = json.loads((FILES / "vllm-rate4.json").read_text())
     first, other = json.dumps(one), json.dumps({**one, "request_rate": 8.0})
     file = tmp_path / "all.json"
@@ -75,7 +72,7 @@ def test_a_line_that_is_appended_to_a_file_is_the_only_new_run(
     assert execute(name_store("a"), rates) == [("4",), ("4",), ("8",)]
 
 
-def test_counts_of_any_size_are_stored(put: Callable[..., str], name_store: NameStore, tmp_path: Path) -> None:
+def test_counts_of_any_size_are_stored(put: Put, name_store: NameStore, tmp_path: Path) -> None:
     one = json.loads((FILES / "vllm-rate4.json").read_text())
     large = tmp_path / "large.json"
     large.write_text(json.dumps({**one, "completed": 2**53 - 1, "failed": 2**53 - 1}))
@@ -84,9 +81,7 @@ def test_counts_of_any_size_are_stored(put: Callable[..., str], name_store: Name
     assert execute(name_store("a"), requests) == [(float(2**54 - 2),)]
 
 
-def test_a_loss_that_is_no_number_is_stored_as_absent(
-    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
-) -> None:
+def test_a_loss_that_is_no_number_is_absent(put: Put, run: Run, name_store: NameStore, tmp_path: Path) -> None:
     log = tmp_path / "result_0.txt"
     log.write_text((FILES / "mlperf-training.log").read_text().replace('"value": 0.924', '"value": NaN'))
     put(log)
@@ -101,7 +96,7 @@ def test_a_loss_that_is_no_number_is_stored_as_absent(
     assert (code, "Traceback" in printed) == (0, False), printed
 
 
-def test_a_run_that_was_removed_can_be_imported_again(put: Callable[..., str], run: Run, name_store: NameStore) -> None:
+def test_a_run_that_was_removed_can_be_imported_again(put: Put, run: Run, name_store: NameStore) -> None:
     put("nccl-all-reduce.txt", "--platform", "wrong")
     ((run_id,),) = execute(name_store("a"), "SELECT run_id FROM runs")
     assert run("delete", "--run", run_id, "--yes", "--store", name_store("a"))[0] == 0
@@ -111,7 +106,7 @@ def test_a_run_that_was_removed_can_be_imported_again(put: Callable[..., str], r
     assert execute(name_store("a"), "SELECT count(*) FROM session_devices WHERE name = 'NVIDIA H200'") == [(8,)]
 
 
-def test_metrics_are_those_of_the_file_and_nothing_else(put: Callable[..., str], name_store: NameStore) -> None:
+def test_metrics_are_those_of_the_file_and_nothing_else(put: Put, name_store: NameStore) -> None:
     put("vllm-rate4.json", "--platform", "a", "--gpu", "2 x NVIDIA H200", "--node", "n", "--label", "rack=7")
     found = dict(execute(name_store("a"), "SELECT metric, value FROM metrics"))
     assert found == {
@@ -143,7 +138,7 @@ def test_metrics_are_those_of_the_file_and_nothing_else(put: Callable[..., str],
     assert execute(name_store("a"), "SELECT labels FROM runs") == [('{"rack": "7", "imported": "vllm bench serve"}',)]
 
 
-def test_without_a_time_a_run_has_no_duration(put: Callable[..., str], run: Run, name_store: NameStore) -> None:
+def test_without_a_time_a_run_has_no_duration(put: Put, run: Run, name_store: NameStore) -> None:
     put("nccl-all-reduce.txt", "--platform", "a")
     found = dict(execute(name_store("a"), "SELECT metric, value FROM metrics"))
     assert found.keys() == {"gpus", "ranks"}
@@ -153,9 +148,7 @@ def test_without_a_time_a_run_has_no_duration(put: Callable[..., str], run: Run,
     assert "Took" not in printed
 
 
-def test_collectives_of_nccl_tests_are_tabled_and_drawn(
-    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
-) -> None:
+def test_collectives_of_nccl_tests_are_shown(put: Put, run: Run, name_store: NameStore, tmp_path: Path) -> None:
     put("nccl-all-reduce.txt", "--platform", "a")
     code, printed = run("show", "collectives", "--store", name_store("a"))
     assert code == 0, printed
@@ -169,13 +162,13 @@ def test_collectives_of_nccl_tests_are_tabled_and_drawn(
     assert "<svg" in figure.read_text()
 
 
-def test_a_result_of_two_nodes_is_one_run_on_both(put: Callable[..., str], name_store: NameStore) -> None:
+def test_a_result_of_two_nodes_is_one_run_on_both(put: Put, name_store: NameStore) -> None:
     put("nccl-two-nodes.txt", "--platform", "a")
     assert execute(name_store("a"), "SELECT nodes, status, reason FROM runs") == [(2, "failed", "3 wrong values")]
     assert execute(name_store("a"), "SELECT count(*), count(DISTINCT node_id) FROM run_devices") == [(4, 2)]
 
 
-def test_a_log_of_mlperf_brings_its_platform_and_its_time(put: Callable[..., str], name_store: NameStore) -> None:
+def test_a_log_of_mlperf_brings_its_platform_and_its_time(put: Put, name_store: NameStore) -> None:
     put("mlperf-training.log")
     assert execute(name_store("a"), "SELECT platform, workload FROM runs") == [("1xExample8", "mlperf-llama2_70b_lora")]
     metrics = dict(execute(name_store("a"), "SELECT metric, value FROM metrics"))
@@ -184,9 +177,7 @@ def test_a_log_of_mlperf_brings_its_platform_and_its_time(put: Callable[..., str
     assert execute(name_store("a"), events) == [("0.941",), ("0.924",)]
 
 
-def test_two_imported_files_are_compared(
-    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
-) -> None:
+def test_imported_files_are_compared(put: Put, run: Run, name_store: NameStore, tmp_path: Path) -> None:
     other = tmp_path / "slow.json"
     other.write_text((FILES / "vllm-rate4.json").read_text().replace("52.25", "78.375"))
     put("vllm-rate4.json", "--platform", "fast")
@@ -197,9 +188,7 @@ def test_two_imported_files_are_compared(
     assert (tested["side"], tested["baseline"], tested["estimate"]) == ("slow", "fast", pytest.approx(1.5))
 
 
-def test_a_result_is_compared_with_the_run_of_gpuagent_that_agrees_with_it(
-    put: Callable[..., str], run: Run, name_store: NameStore
-) -> None:
+def test_a_result_is_compared_with_the_run_that_agrees_with_it(put: Put, run: Run, name_store: NameStore) -> None:
     def two_loads(store: SyntheticStore) -> None:
         add_own(store, "here", 0.025)
         add_own(store, "here", 0.5, rate=16.0)
@@ -219,7 +208,7 @@ def test_a_result_is_compared_with_the_run_of_gpuagent_that_agrees_with_it(
 
 @pytest.mark.parametrize("differing", [{"seed": 2}, {"model": "other"}, {"burstiness": 0.5}])
 def test_a_result_that_fits_none_or_two_runs_stays_alone(
-    differing: dict[str, Any], put: Callable[..., str], run: Run, name_store: NameStore
+    differing: dict[str, Any], put: Put, run: Run, name_store: NameStore
 ) -> None:
     def fill(store: SyntheticStore) -> None:
         add_own(store, "here", 0.025, **differing)
@@ -233,16 +222,14 @@ def test_a_result_that_fits_none_or_two_runs_stays_alone(
     assert "with other parameters" in printed
 
 
-def test_a_model_that_is_left_open_agrees_with_any(put: Callable[..., str], run: Run, name_store: NameStore) -> None:
+def test_a_model_that_is_left_open_agrees_with_any(put: Put, run: Run, name_store: NameStore) -> None:
     write_site(name_store("a"), lambda store: add_own(store, "here", 0.025, model="other"))
     put("vllm-rate4.json", "--platform", "there", "--param", "model=")
     code, printed = run("compare", "here", "there", "--metric", "ttft_p90_seconds", "--store", name_store("a"))
     assert code == 0, printed
 
 
-def test_runs_on_unknown_nodes_are_no_neighbours(
-    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
-) -> None:
+def test_runs_on_unknown_nodes_are_no_neighbours(put: Put, run: Run, name_store: NameStore, tmp_path: Path) -> None:
     other = tmp_path / "other.json"
     other.write_text((FILES / "vllm-rate4.json").read_text().replace("52.25", "78.375"))
     for store, node in (("unknown", ()), ("known", ("--node", "n"))):
@@ -253,9 +240,7 @@ def test_runs_on_unknown_nodes_are_no_neighbours(
         assert ("on the same node at the same time" in " ".join(printed.split())) == bool(node), printed
 
 
-def test_prices_find_the_place_that_the_options_name(
-    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
-) -> None:
+def test_prices_find_the_place_that_the_options_name(put: Put, run: Run, name_store: NameStore, tmp_path: Path) -> None:
     place = ("--platform", "gke", "--gpu", "NVIDIA L4", "--instance-type", "g2-standard-4")
     put("vllm-rate4.json", *place)
     prices = tmp_path / "prices.yaml"
@@ -272,7 +257,7 @@ def test_prices_find_the_place_that_the_options_name(
     assert point["cost_per_million_items_usd"] == pytest.approx(0.877363 / 3600 / 243.712 * 1e6)
 
 
-def test_options_complete_what_a_file_does_not_state(put: Callable[..., str], name_store: NameStore) -> None:
+def test_options_complete_what_a_file_does_not_state(put: Put, name_store: NameStore) -> None:
     put("vllm-rate4.json", "--platform", "a", "--param", "input=256", "--param", "rate=8", "--param", "model=")
     ((parameters,),) = execute(name_store("a"), "SELECT parameters FROM runs")
     stated = json.loads(parameters)
@@ -294,7 +279,7 @@ def test_a_bad_file_is_one_sentence_and_leaves_no_store(run: Run, name_store: Na
 
 
 def test_a_file_that_is_bad_in_its_second_result_stores_nothing(
-    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
+    put: Put, run: Run, name_store: NameStore, tmp_path: Path
 ) -> None:
     put("vllm-default.json", "--platform", "a")
     before = content(name_store("a"))
@@ -328,9 +313,7 @@ def test_misuse_is_reported_with_the_remedy(run: Run, name_store: NameStore, sit
     assert (code, "name its file" in printed) == (2, True)
 
 
-def test_prompts_of_other_lengths_are_another_setting(
-    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
-) -> None:
+def test_other_lengths_are_another_setting(put: Put, run: Run, name_store: NameStore, tmp_path: Path) -> None:
     one = json.loads((FILES / "vllm-rate4.json").read_text())
     for place, times in (("short", 1), ("long", 32)):
         file = tmp_path / f"{place}.json"
@@ -340,9 +323,7 @@ def test_prompts_of_other_lengths_are_another_setting(
     assert (code, "input ≈256 | ≈8192" in printed) == (1, True), printed
 
 
-def test_prompts_of_almost_the_same_length_are_one_setting(
-    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
-) -> None:
+def test_almost_equal_lengths_are_one_setting(put: Put, run: Run, name_store: NameStore, tmp_path: Path) -> None:
     one = json.loads((FILES / "vllm-rate4.json").read_text())
     for place, more in (("a", 0), ("b", 700)):
         file = tmp_path / f"{place}.json"
@@ -353,7 +334,7 @@ def test_prompts_of_almost_the_same_length_are_one_setting(
 
 
 def test_loads_of_files_that_other_versions_wrote_are_told_apart(
-    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
+    put: Put, run: Run, name_store: NameStore, tmp_path: Path
 ) -> None:
     one = json.loads((FILES / "aiperf-1.0.json").read_text())
     for users in (1, 64):
@@ -388,9 +369,7 @@ def test_a_condition_that_a_file_lacks_is_asked_for(
     assert run("import", str(file), "--platform", "a", "--store", name_store("a"), *given)[0] == 0
 
 
-def test_a_model_in_a_folder_is_its_name(
-    put: Callable[..., str], run: Run, name_store: NameStore, tmp_path: Path
-) -> None:
+def test_a_model_s_folder_is_its_name(put: Put, run: Run, name_store: NameStore, tmp_path: Path) -> None:
     one = json.loads((FILES / "vllm-rate4.json").read_text())
     for place, model in (("a", "/models/small"), ("b", "/data/small/"), ("c", "/models/large")):
         file = tmp_path / f"{place}.json"

@@ -41,9 +41,7 @@ def test_another_store_is_merged_once(other: Path, name_store: NameStore, run: R
     assert content(mine) == both
 
 
-def test_what_is_described_in_both_stores_keeps_the_first_description(
-    other: Path, name_store: NameStore, run: Run
-) -> None:
+def test_what_both_stores_describe_keeps_the_first_description(other: Path, name_store: NameStore, run: Run) -> None:
     mine = write_site(name_store("mine"), two_nodes)
     execute(str(other), "UPDATE sessions SET platform = 'elsewhere'")
     execute(str(other), "UPDATE run_requests SET workload = 'another'")
@@ -134,9 +132,7 @@ def make_short(path: Path) -> None:
         (make_short, "cannot open the store"),
     ],
 )
-def test_what_is_no_sound_store_stores_nothing_of_its_folder(
-    make: object, words: str, tmp_path: Path, run: Run
-) -> None:
+def test_an_unsound_store_stores_nothing_of_its_folder(make: object, words: str, tmp_path: Path, run: Run) -> None:
     folder = tmp_path / "machines"
     folder.mkdir()
     write_site(str(folder / "a.duckdb"), two_nodes)

@@ -31,9 +31,7 @@ def open_to_others(folder: Path) -> list[str]:
 
 @BOTH_KINDS
 @pytest.mark.usefixtures("open_umask")
-def test_every_copy_of_a_store_is_for_its_owner_alone(
-    site: str, name_store: NameStore, run: Run, tmp_path: Path
-) -> None:
+def test_copies_of_a_store_are_for_its_owner_alone(site: str, name_store: NameStore, run: Run, tmp_path: Path) -> None:
     for path in (tmp_path, *tmp_path.rglob("*")):
         path.chmod(0o700 if path.is_dir() else 0o600)
     backup, folder, merged = tmp_path / "copy.duckdb", tmp_path / "exported", name_store("merged")

@@ -48,9 +48,7 @@ def test_a_file_that_is_no_backup_is_named_and_not_the_option_of_the_store(site:
     assert "collector backup" in printed
 
 
-def test_a_restore_that_is_killed_leaves_a_store_in_its_place(
-    site: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_restore_leaves_a_store(site: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A collector that found none would make an empty one."""
     copy, store = tmp_path / "copy.duckdb", Path(site)
     assert run("backup", str(copy), "--store", site)[0] == 0

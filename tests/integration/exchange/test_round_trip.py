@@ -81,9 +81,7 @@ def test_rows_without_a_time_travel_too(name_store: NameStore, tmp_path: Path) -
     assert content(name_store("other")) == content(name_store("site"))
 
 
-def test_a_chosen_run_brings_all_that_belongs_to_it_and_no_other_run(
-    site: str, name_store: NameStore, tmp_path: Path
-) -> None:
+def test_a_chosen_run_brings_all_of_it_and_no_other_run(site: str, name_store: NameStore, tmp_path: Path) -> None:
     export_store(site, tmp_path / "export", RunFilter(run_ids=["satori-first"]))
     import_folder(tmp_path / "export", name_store("other"))
     tables = exchanged_tables(newest_version())
@@ -116,9 +114,7 @@ def test_filters_are_taken_together(site: str, tmp_path: Path) -> None:
     assert not (tmp_path / "d").exists()
 
 
-def test_a_run_that_comes_in_two_exports_is_summarised_with_all_of_its_rows(
-    name_store: NameStore, tmp_path: Path
-) -> None:
+def test_a_run_in_two_exports_is_summarised_with_all_of_its_rows(name_store: NameStore, tmp_path: Path) -> None:
     """The second site has ended the run as lost, and computed its figures, before the rest of it came."""
     write_site(name_store("site"), lambda store: store.run("r", store.node("n", "p"), start_seconds=0))
     export_store(name_store("site"), tmp_path / "whole")

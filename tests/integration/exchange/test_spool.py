@@ -123,9 +123,7 @@ def test_a_truncated_spool_is_an_error_in_words(spool: Path, name_store: NameSto
         take(spool, name_store("store"))
 
 
-def test_the_command_takes_the_spool_s_folder_from_a_place_that_cannot_be_written(
-    spool: Path, tmp_path: Path, run: Run
-) -> None:
+def test_the_command_takes_the_spool_s_folder_from_a_read_only_place(spool: Path, tmp_path: Path, run: Run) -> None:
     spool.chmod(0o400)
     spool.parent.chmod(0o500)
     code, said = run("import", str(spool.parent), "--store", str(tmp_path / "s.duckdb"))

@@ -121,9 +121,7 @@ def test_a_file_with_what_no_copy_can_have_stays_and_is_told_of(sql: str, name: 
 
 
 @BOTH_KINDS
-def test_exports_and_checks_pass_over_what_users_made_and_a_backup_has_or_names_it(
-    site: str, tmp_path: Path, run: Run
-) -> None:
+def test_exports_and_checks_pass_over_what_users_made_and_backups_name_it(site: str, tmp_path: Path, run: Run) -> None:
     is_file = ":" not in site
     add(site, PLAIN + MACRO + (OF_FILES if is_file else ""))
     for command in (["check"], ["export", "--parquet", str(tmp_path / "export")], ["runs"], ["query", "FROM notes"]):

@@ -68,9 +68,7 @@ def test_a_password_in_the_store_s_name_is_refused_and_not_repeated(text: str) -
         ("{folder}/full", "contains files already, such as theirs"),
     ],
 )
-def test_a_new_lake_whose_files_have_no_place_is_not_made(
-    server: Postgres, tmp_path: Path, data: str | None, words: str
-) -> None:
+def test_a_new_lake_without_a_place_is_not_made(server: Postgres, tmp_path: Path, data: str | None, words: str) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "theirs").touch()
     connection = server.database()
@@ -79,9 +77,7 @@ def test_a_new_lake_whose_files_have_no_place_is_not_made(
     assert catalog_tables(server, connection) == "0"
 
 
-def test_of_collectors_that_make_a_new_lake_at_once_none_fails(
-    store: StoreSpec, lake: StoreSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_collectors_can_make_a_lake_at_once(store: StoreSpec, lake: StoreSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     Store.open(lake).close()
     real, looks = shared._attach_existing, [False]
 

@@ -93,9 +93,7 @@ def ten(store: SyntheticStore) -> None:
         (links, "collectives", {"by": "node"}),
     ],
 )
-def test_no_text_covers_another_at_either_width(
-    filled_with: Filled, plot: Plot, fill: Fill, names: str, asked: dict[str, Any]
-) -> None:
+def test_no_text_covers_another(filled_with: Filled, plot: Plot, fill: Fill, names: str, asked: dict[str, Any]) -> None:
     for width in (85.0, 180.0) if fill is models else (85.0,):
         picture = plot(filled_with(fill), names, width=width, **asked)
         assert_clear(picture)
@@ -131,9 +129,7 @@ def test_bars_have_their_values_and_differ_without_colour(filled_with: Filled, p
     assert [float(text.get_text()) for text in axes.texts] == pytest.approx(widths, rel=0.01)
 
 
-def test_over_time_there_is_a_line_for_each_workload_and_a_shade_where_they_measured(
-    filled_with: Filled, plot: Plot
-) -> None:
+def test_over_time_each_workload_has_a_line_and_a_shade_where_it_measured(filled_with: Filled, plot: Plot) -> None:
     picture = plot(filled_with(models), "gpu_utilization_percent,gpu_memory_used_bytes", kind="time", values=("vm",))
     upper, lower = axes_of(picture)
     assert [line.get_linestyle() for line in upper.lines][:3] != ["-"] * 3
@@ -212,9 +208,7 @@ def test_what_is_reported_by_step_is_found_by_its_name(filled_with: Filled, plot
         plot(store, "throughput", kind="steps")
 
 
-def test_values_that_were_dropped_or_are_means_are_named_where_lines_join_them(
-    store: SyntheticStore, plot: Plot
-) -> None:
+def test_dropped_values_and_means_are_named_where_lines_join_them(store: SyntheticStore, plot: Plot) -> None:
     alder = store.node("alder-node", "alder")
     of_run = store.next_run(alder)
     metrics = [{"event": "metric", "name": "loss", "detail": f'{{"step": {4 * at}, "value": 1}}'} for at in range(600)]
@@ -237,9 +231,7 @@ def test_points_are_below_the_roofs_that_were_measured(filled_with: Filled, plot
     assert "Dotted: the traffic" in words_of(plot(filled_with(FILLS["roofline"]), "roofline"))
 
 
-def test_roofs_and_arrows_are_explained_only_where_they_are_drawn(
-    store: SyntheticStore, filled_with: Filled, plot: Plot
-) -> None:
+def test_roofs_and_arrows_are_explained_where_drawn(store: SyntheticStore, filled_with: Filled, plot: Plot) -> None:
     both = words_of(plot(filled_with(FILLS["roofline"]), "roofline"))
     assert "measured roof" in both and "roof of the maker" in both
     roofs = {"datasheet_dram_bytes_per_second": 4.8e12, "datasheet_fp32_flops_per_second": 67e12}

@@ -110,9 +110,7 @@ def profiled(path: Path, base_nano: int, pid: int) -> Path:
     return path
 
 
-def test_profiled_kernels_keep_their_times_and_those_of_other_ranks_stay_apart(
-    recorded: SyntheticStore, tmp_path: Path
-) -> None:
+def test_profiled_kernels_keep_their_times_and_ranks_stay_apart(recorded: SyntheticStore, tmp_path: Path) -> None:
     started = recorded.ask("SELECT started_at FROM runs")[0]["started_at"].replace(tzinfo=timezone.utc)
     base_nano = int(started.timestamp()) * 1_000_000_000
     first = profiled(tmp_path / "rank0.1.pt.trace.json.gz", base_nano, 0)

@@ -51,9 +51,7 @@ def test_a_store_is_read_by_its_path(store: Path, monkeypatch: pytest.MonkeyPatc
         assert opened.source.endswith("runs.duckdb")
 
 
-def test_the_environment_names_a_collector_as_for_the_commands(
-    serving: Serving, token: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_names_a_collector(serving: Serving, token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUAGENT_COLLECTOR", serving.address)
     monkeypatch.setenv("GPUAGENT_TOKEN_FILE", str(token))
     with connect() as store:

@@ -220,9 +220,7 @@ def test_only_a_viewer_is_refused_what_may_grow(
         assert reader.sql("SELECT list_reverse(map_keys(histogram(1))) AS a").to_pylist() == [{"a": [1]}]
 
 
-def test_a_viewer_s_statement_is_charged_for_the_longest_texts_that_agents_have_stored(
-    serving: Serving, reader: RemoteReader
-) -> None:
+def test_a_viewer_s_statement_is_charged_for_the_longest_stored_texts(serving: Serving, reader: RemoteReader) -> None:
     serving.service.turns = Turns(memory_bytes=64 * 2**20)
     ask_as(serving, "someone")
     assert reader.sql("SELECT platform FROM runs").num_rows
@@ -232,9 +230,7 @@ def test_a_viewer_s_statement_is_charged_for_the_longest_texts_that_agents_have_
     assert reader.sql("SELECT status FROM runs").num_rows
 
 
-def test_memory_that_is_short_is_freed_by_the_token_with_most_queries(
-    serving: Serving, stub: pb_grpc.QueryServiceStub
-) -> None:
+def test_short_memory_is_freed_by_the_token_with_most_queries(serving: Serving, stub: pb_grpc.QueryServiceStub) -> None:
     before = connections(serving)
     ask_as(serving, "modest")
     modest = stub.Query(pb.QueryRequest(sql=ENDLESS))

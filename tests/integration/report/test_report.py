@@ -73,9 +73,7 @@ def test_every_chapter_that_has_something_is_there_and_in_the_table_of_contents(
     assert writers - {"write_interval"} == {chapter.write.__name__ for chapter in CHAPTERS}
 
 
-def test_the_answer_and_the_tables_are_those_of_the_comparison(
-    full_store: SyntheticStore, full: Report, page: Element
-) -> None:
+def test_answer_and_tables_are_those_of_the_comparison(full_store: SyntheticStore, full: Report, page: Element) -> None:
     assert page.by_id("answer").all("p")[0].text == answer(compare(full_store.ask, full.comparison.request))
     verdicts, *_ = (cells(table) for table in page.by_id("answer").all("table"))
     mnist = next(row for row in verdicts if row[0] == "mnist")
@@ -101,9 +99,7 @@ def test_courses_are_of_the_median_runs_and_begin_where_they_measured(full: Repo
     assert of_a100.seconds[100] == pytest.approx(64 / 11_800, rel=0.02)
 
 
-def test_every_workload_has_its_curves_and_kernels_those_after_the_first_are_folded(
-    full: Report, page: Element
-) -> None:
+def test_each_workload_has_curves_and_kernels_folded_after_the_first(full: Report, page: Element) -> None:
     blocks = full.comparison.layout.blocks
     assert len(full.courses) == len(blocks) > 1
     assert all(course.curves for courses in full.courses for course in courses)

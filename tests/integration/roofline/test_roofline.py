@@ -83,9 +83,7 @@ def test_executed_flops_and_counted_bytes_go_before_all_others(store: SyntheticS
     assert codes(study(store)) == []
 
 
-def test_a_lower_bound_of_the_bytes_bounds_the_intensity_and_hides_the_computing_side(
-    store: SyntheticStore, measured: Node
-) -> None:
+def test_a_lower_bound_of_bytes_bounds_the_intensity_and_hides_computing(store: SyntheticStore, measured: Node) -> None:
     add_trial(store, measured, {**fp32(5e11), "minimum_bytes_per_step": 1e9}, workload="a")
     add_trial(store, measured, {**fp32(5e11), "minimum_bytes_per_step": 1e11}, workload="b")
     found = study(store)
@@ -96,9 +94,7 @@ def test_a_lower_bound_of_the_bytes_bounds_the_intensity_and_hides_the_computing
 
 
 @pytest.mark.parametrize("sampled", [{}, {"dram_active_percent": 25.0, "steps": 6}], ids=["none", "too many samples"])
-def test_without_bytes_a_point_has_no_intensity_but_its_mfu(
-    store: SyntheticStore, measured: Node, sampled: dict[str, Any]
-) -> None:
+def test_without_bytes_a_point_has_its_mfu(store: SyntheticStore, measured: Node, sampled: dict[str, Any]) -> None:
     add_trial(store, measured, fp32(1e12), **sampled)
     found = study(store)
     point = only_point(found)
@@ -162,9 +158,7 @@ def test_the_newest_roofs_of_the_run_s_own_gpu_are_held_against_it(store: Synthe
 
 
 @pytest.mark.parametrize(("gpus", "nearness"), [(2, Nearness.SAME_NODE), (1, Nearness.OTHER_NODE)])
-def test_roofs_of_another_gpu_of_the_model_are_used_with_a_warning(
-    store: SyntheticStore, gpus: int, nearness: Nearness
-) -> None:
+def test_roofs_of_another_gpu_of_the_model_have_a_warning(store: SyntheticStore, gpus: int, nearness: Nearness) -> None:
     node = store.node("spruce", "lab", gpus=[GPU] * gpus)
     elsewhere = node if gpus == 2 else store.node("oak", "cloud", gpus=[GPU])
     add_ceilings(store, elsewhere)

@@ -172,9 +172,7 @@ async def heard(call: LogsCall) -> tuple[str, str, str]:
     return message.stream, message.text, message.notice
 
 
-async def test_output_is_asked_for_piece_by_piece_as_it_is_taken(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_output_is_asked_for_by_pieces_as_it_is_taken(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_service, "_POLL_SECONDS", 0.0)
     agent = Agent(channel=served.channel)
     await has_run(agent)
@@ -214,9 +212,7 @@ async def refusal(call: LogsCall) -> tuple[grpc.StatusCode, str]:
     return error.value.code(), error.value.details() or ""
 
 
-async def test_output_that_cannot_be_had_is_refused_with_the_reason(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_output_that_is_not_to_be_had_has_a_reason(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_service, "_POLL_SECONDS", 0.001)
     monkeypatch.setattr(run_service, "_ABSENCE_SECONDS", 0.0)
     missing = grpc.StatusCode.NOT_FOUND

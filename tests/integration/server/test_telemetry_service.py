@@ -106,9 +106,7 @@ async def test_a_group_is_acknowledged_at_once_not_message_by_message(tmp_path: 
         assert agent.session_marks(await agent.read()) == [201]
 
 
-async def test_agents_are_slowed_while_the_queue_is_long_and_speed_up_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_agents_are_slowed_while_the_queue_is_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttle, "PATIENCE_SECONDS", 0.0)
     writer = HeldWriter()
     quarter = core_rows(*range(100))

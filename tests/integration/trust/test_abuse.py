@@ -64,9 +64,7 @@ async def test_without_a_token_health_is_not_watched(tmp_path: Path, caplog: pyt
     ]
 
 
-async def test_who_holds_many_connections_leaves_the_collector_running_and_is_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_holds_many_connections_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "most_connections", lambda: 3)
 
     def hold(host: str, port: int) -> list[socket.socket]:
@@ -83,9 +81,7 @@ async def test_who_holds_many_connections_leaves_the_collector_running_and_is_cu
             connection.close()
 
 
-async def test_an_answer_with_more_runs_than_a_launch_can_have_ends_the_stream(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_answer_with_too_many_runs_ends_the_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telemetry_service, "MAX_RUNS_A_LAUNCH", 2)
     async with guarded(tmp_path) as site:
         agent = site.bound("a", "node-1")
@@ -138,9 +134,7 @@ def test_the_log_does_not_tell_of_a_caller_who_went_away_while_answered(error: s
     assert is_worth_logging(logging.LogRecord("grpc", logging.ERROR, "path", 1, message, ("/Query",), None)) == is_told
 
 
-async def test_an_agent_that_is_refused_again_and_again_fills_no_disk(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_agent_refused_over_and_over_fills_no_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "gpuagent.audit"):
         async with guarded(tmp_path) as site:
             await site.bound("victim", "node-1").connect()
@@ -153,9 +147,7 @@ async def test_an_agent_that_is_refused_again_and_again_fills_no_disk(
     assert [line.get("more") for line in refused] == [None] * MAX_IN_WINDOW + [3]
 
 
-def test_an_agent_that_asks_for_pages_again_and_again_fills_no_disk(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_agent_that_asks_for_many_pages_fills_no_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tokens = TokenFile(tmp_path / "tokens.json")
     shown = {"Authorization": f"Bearer {tokens.create(Scope.AGENT, 'curious')}"}
     server = WebServer(Address(host="127.0.0.1", port=0), (), tokens=Tokens(TOKEN, tokens))

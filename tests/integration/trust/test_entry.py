@@ -219,9 +219,7 @@ async def test_a_node_has_only_so_many_streams(tmp_path: Path, monkeypatch: pyte
         assert (await _refusal(agents[2]))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-async def test_what_one_node_sends_on_many_streams_leaves_room_for_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_many_streams_of_a_node_leave_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents, "Share", lambda: Share(max_messages=3))
     async with guarded(tmp_path) as site:
         secret = site.tokens.create(Scope.AGENT, "a")
@@ -419,9 +417,7 @@ async def test_the_services_are_listed_for_operators_alone(site: Guarded) -> Non
         assert (await ending(call))[0] is DENIED
 
 
-async def test_sessions_of_a_node_s_streams_are_bounded_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_sessions_of_a_node_s_streams_have_one_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "MAX_SESSIONS_A_NODE", 2)
     async with guarded(tmp_path) as site:
         secret = site.tokens.create(Scope.AGENT, "a")

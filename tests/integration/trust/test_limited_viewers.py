@@ -60,9 +60,7 @@ def _told(text: str) -> list[str]:
     return [word for word in HIDDEN if word in text]
 
 
-async def test_whatever_a_limited_viewer_asks_he_sees_his_platform_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_limited_viewer_sees_his_platform_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     tokens = TokenFile(tmp_path / "tokens.json")
     viewer = tokens.create(Scope.VIEWER, "vision", reach=Reach(platforms=("satori",)))

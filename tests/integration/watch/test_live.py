@@ -56,9 +56,7 @@ def test_keys_choose_sort_and_filter_and_hostile_names_do_nothing(watching: Watc
     ],
     ids=["Ctrl-C", "SIGTERM", "SIGINT"],
 )
-def test_the_terminal_is_restored_however_the_view_is_left(
-    watching: Watching, leave: Callable[..., None], code: int
-) -> None:
+def test_the_terminal_is_restored_after_the_view(watching: Watching, leave: Callable[..., None], code: int) -> None:
     terminal, process = watching
     leave(terminal, process)
     assert terminal.ended(process) == code

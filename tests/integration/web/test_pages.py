@@ -55,9 +55,7 @@ def links(page: str) -> list[str]:
     return [each.attributes.get("href", "") for each in parse(page).all("a")]
 
 
-def test_all_runs_are_listed_by_pages_and_each_page_leads_to_the_others(
-    site: Address, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_runs_are_listed_by_pages_that_lead_to_others(site: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuagent_collector.web.runs._ROWS", 1)
     newest = fetch(site, "/runs").text
     (older,) = [address for address in links(newest) if address.startswith("/runs?")]

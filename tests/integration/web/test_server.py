@@ -57,9 +57,7 @@ def server() -> Iterator[WebServer]:
 @pytest.mark.parametrize(
     "headers", [BEARER, {"Authorization": f"bearer  {TOKEN} "}, basic(TOKEN), basic(TOKEN, name=""), basic(TOKEN, "ä")]
 )
-def test_the_token_lets_in_as_grpc_wants_it_or_as_a_browsers_password(
-    server: WebServer, headers: dict[str, str]
-) -> None:
+def test_the_token_lets_in_as_in_grpc_or_as_a_browsers_password(server: WebServer, headers: dict[str, str]) -> None:
     assert fetch(server.address, "/", headers).status == 200
 
 

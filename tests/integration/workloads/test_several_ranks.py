@@ -30,9 +30,7 @@ SMALL = ("--device", "cpu", "--threads", "1", "--warmup", "1")
 
 
 @pytest.mark.usefixtures("forked_ranks")
-def test_two_ranks_train_as_one_does_on_batches_of_twice_the_size(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_two_ranks_train_as_one_on_batches_of_twice_the_size(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     alone, together = tmp_path / "alone", tmp_path / "together"
     records = np.random.default_rng(1).integers(0, 256, (200, 1 + IMAGE_BYTES), dtype=np.uint8)
     records[:, 0] %= 10

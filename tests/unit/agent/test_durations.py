@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent.environments import Job, Launch
+from gpuagent.environments import Job, Launch, Span
 from gpuagent.environments.apptainer import find_contained
 from gpuagent.environments.bare import Bare
 from gpuagent.environments.kubernetes import Kubernetes
 from gpuagent.runs.execution import Execution
-from gpuagent.runs.printed import PRINTED_FILE
+from gpuagent.runs.printed import PrintedSteps
 from gpuagent.runs.times import RunTimes
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 from tests.support.servers import until
@@ -62,16 +62,34 @@ def test_a_run_lasts_as_long_as_its_program_whatever_is_tidied_after_it(node: No
     assert update.seconds == pytest.approx((ended - started) / 1e9)
 
 
-def test_a_run_does_not_last_until_its_output_is_read(node: Node) -> None:
+def test_a_run_does_not_last_until_its_output_is_read(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    finish, read = PrintedSteps.finish, []
+
+    def note(steps: PrintedSteps) -> None:
+        read.append(time.time_ns())
+        finish(steps)
+
+    monkeypatch.setattr(PrintedSteps, "finish", note)
     code = f"{NOTE.format('began')}for step in range(9): print('step', step, 'took 5ms')\n{NOTE.format('last')}"
     asked = RunSpec(command=["python"], pattern="step {step} took {step_milliseconds}ms")
     node.runner.submit([plan(code, asked=asked)], node.updates.put)
     update = node.until("succeeded")
     started, ended = life(node)
-    read = Path(update.run_directory, PRINTED_FILE).stat().st_mtime_ns
-    assert started < noted(update, "began") < noted(update, "last") < ended < read
+    assert started < noted(update, "began") < noted(update, "last") < ended < read[0]
     # What its output tells is of the run, so it is no later than that.
     assert max(int(row["time"]) for row in (*node.rows("results"), *node.rows("run_events"))) <= ended
+
+
+def test_a_begin_that_an_engine_notes_after_the_end_is_not_that_of_the_run(node: Node) -> None:
+    class Late(Bare):
+        def find_span(self, run_directory: Path) -> Span:
+            ended = int((run_directory / "last").read_text())
+            return Span(started_unix_nano=ended + 1, ended_unix_nano=ended)
+
+    node.runner.submit([plan(NOTE.format("last"), environment=Late())], node.updates.put)
+    update = node.until("succeeded")
+    started, ended = life(node)
+    assert started < ended == noted(update, "last")
 
 
 def test_a_run_lasts_as_long_as_its_program_within_a_process_that_unpacks_and_deletes_an_image(node: Node) -> None:
@@ -116,9 +134,7 @@ def test_a_process_with_a_large_descriptor_is_waited_for(tmp_path: Path, monkeyp
     process.wait()
 
 
-def test_a_python_without_descriptors_of_processes_waits_for_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_python_without_descriptors_of_processes_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open")
     execution = Execution(plan(""), tmp_path)
     execution._wait_for_end_of(os.getpid())

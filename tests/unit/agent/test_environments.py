@@ -128,9 +128,7 @@ def test_runtimes_get_limits_that_engines_can_change_with_swap_counted_as_memory
         assert launch.change_cpus(8.0) == [name, "update", "--cpus=8", "gpuagent-mnist-1"]
 
 
-def test_apptainer_refuses_limits_of_a_user_that_it_cannot_enforce(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_apptainer_refuses_limits_that_it_cannot_enforce(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     apptainer = find_environment("apptainer")
     monkeypatch.setattr("gpuagent.environments.apptainer._CGROUPS_2", tmp_path / "cgroup.controllers")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -182,9 +180,7 @@ def test_a_program_that_cannot_be_started_is_refused_with_the_reason(tmp_path: P
         find_environment("bare").launch(replace(job(tmp_path, start=tmp_path), program=(program,)))
 
 
-def test_a_program_is_found_where_it_starts_if_that_is_the_current_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_is_found_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, "own")
     monkeypatch.chdir(tmp_path / "bin")
     # As an experiment's check has it, before the first run.
@@ -212,9 +208,7 @@ def test_podman_asks_for_gpus_by_cdi_unless_site_options_do(node: Path, monkeypa
 
 
 @pytest.mark.parametrize("options", ["--device /dev/nvidia0 --device /dev/nvidiactl", "--device=/dev/nvidia0"])
-def test_docker_asks_for_no_gpus_where_site_options_name_their_devices(
-    node: Path, monkeypatch: pytest.MonkeyPatch, options: str
-) -> None:
+def test_docker_asks_for_no_gpus_where_options_do(node: Path, monkeypatch: pytest.MonkeyPatch, options: str) -> None:
     monkeypatch.setenv("GPUAGENT_DOCKER_ARGS", options)
     assert "--gpus" not in find_environment("docker").launch(job(node)).command
 

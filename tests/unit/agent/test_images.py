@@ -53,9 +53,7 @@ def test_the_start_of_a_process_is_known_until_its_end() -> None:
     assert process_start_unix_nano(2**22 + 1) is None
 
 
-def test_charliecloud_s_scripts_find_the_python_beside_them_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_charliecloud_s_scripts_find_the_python_beside_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     system, activated = tmp_path / "system", tmp_path / "activated"
     system.mkdir()
     (system / "ch-image").touch(mode=0o755)

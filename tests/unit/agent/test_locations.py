@@ -138,9 +138,7 @@ def test_a_configuration_that_another_user_may_have_made_is_refused(
 
 
 @pytest.mark.parametrize(("of_agent", "is_refused"), [("", False), ("mine", False), ("other", True)])
-def test_only_an_agent_that_says_that_it_is_of_another_node_is_refused(
-    of_agent: str, is_refused: bool, tmp_path: Path
-) -> None:
+def test_only_an_agent_that_says_it_is_elsewhere_is_refused(of_agent: str, is_refused: bool, tmp_path: Path) -> None:
     client: Any = SimpleNamespace(status=lambda: SimpleNamespace(node_uuid=of_agent), close=lambda: None)
     config: Any = SimpleNamespace(node_id="mine")
     with pytest.raises(MisuseError) if is_refused else nullcontext():

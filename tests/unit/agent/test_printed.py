@@ -176,9 +176,7 @@ def test_every_metric_is_kept_of_lines_that_were_read_together(tmp_path: Path) -
     assert events_of(tmp_path, "thinned") == []
 
 
-def test_beyond_the_bound_lines_are_dropped_evenly_and_that_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_beyond_the_bound_lines_are_dropped_evenly_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuagent.runs.printed.MAX_LINES", 8)
     lines = [b"step %d: loss %d\n" % (number, 100 - number) for number in range(40)]
     tailer = read_slowly(tmp_path, groups(lines, 6), "step {step}: loss {loss}")

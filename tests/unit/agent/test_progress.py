@@ -59,9 +59,7 @@ def test_the_line_has_time_steps_their_pace_and_the_rest(tmp_path: Path) -> None
         ([GpuNow()], "GPU"),
     ],
 )
-def test_the_line_has_the_readings_of_the_runs_gpus_as_far_as_they_are_known(
-    tmp_path: Path, gpus: list[GpuNow], words: str
-) -> None:
+def test_the_line_has_the_known_readings_of_the_runs_gpus(tmp_path: Path, gpus: list[GpuNow], words: str) -> None:
     assert line(tmp_path, Clock(), gpus).read() == f"run-1  0:00 · {words}"
 
 

@@ -306,9 +306,7 @@ def test_hostile_text_is_redacted_fast(piece: str) -> None:
         {"event": "steps", "phase": "measure", "step": 1, "wall_nano": [2**63 - 1]},
     ],
 )
-def test_a_reported_time_that_is_impossible_is_absent_and_no_part_of_the_figures(
-    tmp_path: Path, event: dict[str, object]
-) -> None:
+def test_an_impossible_time_is_absent_and_no_part_of_the_figures(tmp_path: Path, event: dict[str, object]) -> None:
     good = {"event": "step", "phase": "measure", "step": 0, "wall_seconds": 0.5, "items": 4}
     (tmp_path / "events.0.0.jsonl").write_bytes(line(**good) + line(**event))
     tailer = EventTailer("run", tmp_path)

@@ -193,9 +193,7 @@ def test_a_source_has_a_cost_at_its_own_rate_even_when_it_fails() -> None:
         ("process_samples", {"anonymous_bytes": -4096}, "anonymous_bytes"),
     ],
 )
-def test_an_impossible_reading_is_absent_and_counted_by_its_source(
-    table: str, values: dict[str, float | str], column: str
-) -> None:
+def test_an_impossible_reading_is_absent_and_counted(table: str, values: dict[str, float | str], column: str) -> None:
     clock = SteppedClock()
     start = clock.unix_nano
     source = FakeSource("broken", lambda _now: [Reading(table, values)])

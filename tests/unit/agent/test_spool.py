@@ -206,9 +206,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path: Pat
         opened(tmp_path / "missing" / "spool.sqlite")
 
 
-def test_a_full_disk_is_one_error_each_time_and_leaves_no_half_made_spool(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_one_error_and_leaves_no_half_made_spool(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as full:
         full.setattr(spool_file, "_SCHEMA", f"PRAGMA max_page_count = 3; {spool_file._SCHEMA}")
         for _ in range(2):

@@ -139,9 +139,7 @@ if worker and os.environ["PASSES"]:
 
 
 @pytest.mark.parametrize(("passes_signals", "heard"), [(False, ["program", "worker"]), (True, ["program"])])
-def test_a_program_that_passes_signals_on_gets_sigterm_alone(
-    tmp_path: Path, passes_signals: bool, heard: list[str]
-) -> None:
+def test_who_passes_signals_on_gets_sigterm_alone(tmp_path: Path, passes_signals: bool, heard: list[str]) -> None:
     environment = {"PASSES": "yes" if passes_signals else ""}
     stopped(started([*PYTHON, PARENT_AND_WORKER], tmp_path, environment, passes_signals=passes_signals), tmp_path)
     assert [name for name in ("program", "worker") if (tmp_path / name).exists()] == heard
@@ -225,9 +223,7 @@ def test_a_file_that_the_program_put_in_place_of_the_unread_news_stops_nothing(t
     assert read_unread_end(tmp_path) is None
 
 
-def test_a_pipe_in_place_of_the_unread_news_stops_neither_the_supervisor_nor_the_agent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pipe_in_place_of_unread_news_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / UNREAD_NEWS)
     monkeypatch.setenv("GPUAGENT_RUN_DIR", str(tmp_path))
     closed = os.open("/dev/null", os.O_RDONLY)

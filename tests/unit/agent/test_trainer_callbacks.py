@@ -34,9 +34,7 @@ def reported(events: Path) -> tuple[list[Any], list[Any]]:
     return [each["items"] for each in found if each["event"] == "steps"], metrics
 
 
-def test_the_trainer_of_hugging_face_reports_steps_and_logged_numbers(
-    events: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_trainer_of_hugging_face_reports_steps_and_numbers(events: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = callback(monkeypatch, "huggingface", "transformers", "TrainerCallback")
     arguments = SimpleNamespace(train_batch_size=4, gradient_accumulation_steps=2)
     trainer.on_train_begin(arguments)

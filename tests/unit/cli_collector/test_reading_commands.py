@@ -82,9 +82,7 @@ def test_a_terminal_without_utf_8_shows_question_marks(store: str) -> None:
     assert b"?" in done.stdout
 
 
-def test_a_statement_can_come_from_standard_input(
-    collector: Collector, store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_statements_come_from_standard_input(collector: Collector, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("SELECT 1 AS a\n"))
     assert collector("query", "sql", "-", "--store", store, "--format", "csv").out == '"a"\n1\n'
 

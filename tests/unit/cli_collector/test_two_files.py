@@ -17,9 +17,7 @@ def put(path: Path, platform: str, *, throughput: float = 1000.0) -> str:
     return str(path)
 
 
-def test_two_files_are_sides_named_by_file_where_their_platforms_are_equal(
-    collector: Collector, tmp_path: Path
-) -> None:
+def test_two_files_of_equal_platforms_are_sides_named_by_file(collector: Collector, tmp_path: Path) -> None:
     here = put(tmp_path / "here.duckdb", "satori")
     there = put(tmp_path / "there.duckdb", "satori", throughput=2000.0)
     before = Path(here).read_bytes()

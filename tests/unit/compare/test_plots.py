@@ -65,9 +65,7 @@ def test_a_chart_is_as_wide_as_asked_names_its_unit_and_tells_its_parts_apart_wi
     [((), (), 0), ((RISING, FLAT), (FLAT,), 2), ((curve((0.0, 0.0)), curve((0.0, 0.0))), (), 2)],
     ids=["nobody sampled", "one side lacks one", "one point, of zeros"],
 )
-def test_quantities_that_some_side_sampled_are_drawn(
-    first: tuple[Curve, ...], second: tuple[Curve, ...], charts: int
-) -> None:
+def test_quantities_of_some_side_are_drawn(first: tuple[Curve, ...], second: tuple[Curve, ...], charts: int) -> None:
     assert len(draw_charts([trace("none", *first), trace("cpu-burn", *second)], 78)) == charts
 
 

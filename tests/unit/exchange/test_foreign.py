@@ -382,9 +382,7 @@ IMPOSSIBLE = [
 
 
 @pytest.mark.parametrize(("name", "place", "change"), IMPOSSIBLE)
-def test_statistics_that_contradict_each_other_are_refused(
-    name: str, place: tuple[str, ...], change: dict[str, float]
-) -> None:
+def test_contradicting_statistics_are_refused(name: str, place: tuple[str, ...], change: dict[str, float]) -> None:
     document = document_of(name)
     found: Any = document
     for key in place:

@@ -46,9 +46,7 @@ def order(content: bytes = CONTENT) -> ExperimentOrder:
     return ExperimentOrder(request_id="1", launch=ExperimentFile(file_name="study.yaml", content=content))
 
 
-def test_one_of_several_launches_succeeds_and_a_stopping_agent_refuses_and_releases_all(
-    launches: Launches, tmp_path: Path
-) -> None:
+def test_one_of_several_launches_succeeds_and_a_stopping_agent_refuses_all(launches: Launches, tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as several:
         replies = list(several.map(launches.answer, [order()] * 8))
     assert [reply.state.status for reply in replies if reply.has_begun] == ["queued"]

@@ -87,9 +87,7 @@ def test_two_gpus_keep_nvmls_order_and_their_node_has_the_drivers_versions() -> 
 
 
 @pytest.mark.parametrize(("code", "count"), [(12, 0), (9, None), (18, None)])
-def test_without_a_driver_there_are_no_gpus_and_with_a_broken_one_none_are_counted(
-    code: int, count: int | None
-) -> None:
+def test_without_a_driver_there_are_no_gpus_and_a_broken_one_counts_none(code: int, count: int | None) -> None:
     broken = surroundings(NvmlRecording({"open()": [{"error": code, "words": "no"}]}))
     assert collect_node_facts(broken).gpu_count == count
     assert collect_device_facts(broken) == []

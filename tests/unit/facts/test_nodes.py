@@ -89,9 +89,7 @@ def test_cpus_that_the_agent_may_not_use_are_a_limit(tmp_path: Path, procfs: Cal
     assert collect_node_facts(replace(given, allowed_cpus=3)).cpu_limit_cores == 3
 
 
-def test_the_limits_of_an_agent_that_measures_the_node_from_a_pod_are_not_the_node_s(
-    tmp_path: Path, procfs: Callable[[Path], Path]
-) -> None:
+def test_limits_of_an_agent_in_a_pod_are_not_those_of_its_node(tmp_path: Path, procfs: Callable[[Path], Path]) -> None:
     given = node("kubernetes_pod_in_vm", tmp_path)
     procfs(given.proc)
     assert collect_node_facts(given).cpu_limit_cores == 1.5
@@ -139,9 +137,7 @@ DMI = "sys/class/dmi/id/"
         ("CPU implementer : 0x41\n", {}, None),
     ],
 )
-def test_a_virtual_machine_is_recognised(
-    tmp_path: Path, cpuinfo: str, files: dict[str, str], expected: str | None
-) -> None:
+def test_virtual_machines_are_known(tmp_path: Path, cpuinfo: str, files: dict[str, str], expected: str | None) -> None:
     found = collect_node_facts(small(tmp_path, {"proc/cpuinfo": cpuinfo, **files}))
     assert found.virtualization == expected
 

@@ -57,9 +57,7 @@ def test_a_figure_has_three_significant_digits_unless_it_is_none(value: float, t
         ([61.0], "celsius", ["61 °C"]),
     ],
 )
-def test_figures_of_a_row_share_the_unit_that_fits_the_largest(
-    values: list[float], unit: str, written: list[str]
-) -> None:
+def test_figures_of_a_row_have_the_unit_of_the_largest(values: list[float], unit: str, written: list[str]) -> None:
     row = notation(values, unit)
     assert [row.write(value) for value in values] == written
 

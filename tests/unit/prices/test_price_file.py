@@ -149,9 +149,7 @@ def test_the_first_entry_that_fits_a_node_counts() -> None:
     assert prices.of_node("satori", [], None) is None
 
 
-def test_a_file_that_was_named_must_be_there_and_the_default_one_need_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_named_file_must_be_there_and_the_default_need_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert find_prices(None) is None
     with pytest.raises(MisuseError, match=r"missing.yaml: No such"):

@@ -81,9 +81,7 @@ def test_what_functions_make_beside_duckdb_s_memory_stops_a_query(execute: Execu
         execution.start("SELECT median(range) FROM range(1000000000000)").read_all()
 
 
-def test_a_statement_that_goes_on_after_its_limit_is_reported_once(
-    shared_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_statement_beyond_its_limit_is_reported_once(shared_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuagent_collector.query.execute.OBEY_SECONDS", 0.05)
     reported: list[bool] = []
     execution = Execution(shared_store.connect, Limits(timeout_seconds=0.05), on_stuck=reported.append)
@@ -178,9 +176,7 @@ def test_a_query_that_needs_too_much_memory_says_so() -> None:
         ("SELECT ?", "values were not provided"),
     ],
 )
-def test_a_mistake_is_told_in_one_line_with_duckdbs_hint(
-    execute: Execute, sql: str, words: str | tuple[str, ...]
-) -> None:
+def test_a_mistake_is_a_line_with_duckdbs_hint(execute: Execute, sql: str, words: str | tuple[str, ...]) -> None:
     execution = execute()
     with pytest.raises(MisuseError) as mistake:
         execution.start(sql).read_all()
@@ -197,9 +193,7 @@ def test_times_without_a_zone_are_utc_whatever_the_machine_says(execute: Execute
     assert table.to_pylist() == [{"utc": True}]
 
 
-def test_a_store_that_closes_right_after_a_query_leaves_no_failing_thread(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_closed_after_a_query_leaves_no_failing_thread(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     failures: list[threading.ExceptHookArgs] = []
     monkeypatch.setattr(threading, "excepthook", failures.append)
     before = set(threading.enumerate())

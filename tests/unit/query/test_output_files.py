@@ -46,9 +46,7 @@ def test_the_name_of_a_file_says_its_format(collector: Collector, store: str, tm
     assert list(tmp_path.glob(".out*")) == []
 
 
-def test_format_outranks_the_name_and_many_rows_become_few_large_pieces(
-    collector: Collector, store: str, tmp_path: Path
-) -> None:
+def test_format_outranks_the_name_and_rows_become_few_pieces(collector: Collector, store: str, tmp_path: Path) -> None:
     collector("query", "sql", "SELECT 1 AS a", "--store", store, "-o", str(tmp_path / "x.txt"), "--format", "jsonl")
     assert (tmp_path / "x.txt").read_text() == '{"a": 1}\n'
     file = tmp_path / "many.parquet"

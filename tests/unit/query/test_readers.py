@@ -70,9 +70,7 @@ def test_an_address_that_is_none_is_misuse(address: str) -> None:
 
 
 @pytest.mark.parametrize(("mode", "words"), [(None, "no token file .*/token"), (0o644, "chmod 600")])
-def test_a_token_that_is_missing_or_that_others_can_read_is_refused(
-    somebody: str, tmp_path: Path, mode: int | None, words: str
-) -> None:
+def test_a_missing_or_readable_token_is_refused(somebody: str, tmp_path: Path, mode: int | None, words: str) -> None:
     token = tmp_path / "token"
     if mode is not None:
         token.touch()

@@ -121,9 +121,7 @@ def test_what_is_not_shown_to_differ_from_the_best_shares_its_place_and_comes_be
     ],
     ids=["the same to within the margin", "too few runs"],
 )
-def test_sides_that_are_not_shown_to_differ_are_tied(
-    first: list[Metrics], second: list[Metrics], verdict: Verdict
-) -> None:
+def test_sides_not_shown_to_differ_are_tied(first: list[Metrics], second: list[Metrics], verdict: Verdict) -> None:
     _, other = standings({"a": first, "b": second}, "time")
     assert (other.place, judged(other).verdict) == (1, verdict)
 

@@ -184,9 +184,7 @@ def test_a_mount_point_with_a_space_is_found() -> None:
         *((parse_number, text, number) for text, number in (("0\n", 0), ("12", 12))),
     ],
 )
-def test_a_limit_is_parsed_or_absent(
-    parse: Callable[[str | None], float | None], text: str | None, value: float | None
-) -> None:
+def test_limits_are_parsed(parse: Callable[[str | None], float | None], text: str | None, value: float | None) -> None:
     assert parse(text) == value
 
 

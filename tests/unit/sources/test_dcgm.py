@@ -94,9 +94,7 @@ def read_until_failure(source: Dcgm, seconds: float) -> str:
             return str(error)
 
 
-def test_one_child_prints_the_fields_of_the_gpus_whose_unknown_figures_are_left_out(
-    dcgmi: FakeDcgmi, source: Dcgm
-) -> None:
+def test_one_child_prints_the_gpus_fields_without_unknown_figures(dcgmi: FakeDcgmi, source: Dcgm) -> None:
     for second in range(3):
         assert list(source.read(instant(second))) == []
     dcgmi.print(BUSY + IDLE)

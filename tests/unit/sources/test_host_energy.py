@@ -69,9 +69,7 @@ def test_a_counter_that_begins_again_counts_on(tmp_path: Path, open_source: Open
 
 
 @pytest.mark.parametrize("highest", ["0", "30 x"])
-def test_a_falling_counter_of_unknown_range_is_absent_once(
-    tmp_path: Path, highest: str, open_source: OpenSource
-) -> None:
+def test_a_falling_counter_without_range_is_absent_once(tmp_path: Path, highest: str, open_source: OpenSource) -> None:
     source = open_source(HostEnergy, sys=plant_zones(tmp_path, highest=highest))
     spend(tmp_path, _0=5)
     list(source.read(instant(0)))
@@ -162,9 +160,7 @@ def test_counters_that_cannot_be_opened_come_with_a_remedy(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("reset_to", [0, 900_000])
-def test_a_counter_that_was_reset_far_from_its_end_has_no_power_once(
-    tmp_path: Path, reset_to: int, open_source: OpenSource
-) -> None:
+def test_a_counter_reset_far_from_its_end_has_no_power(tmp_path: Path, reset_to: int, open_source: OpenSource) -> None:
     source = open_source(HostEnergy, sys=plant_zones(tmp_path, highest="65532610987"))
     counter = tmp_path / POWERCAP / "intel-rapl:0/energy_uj"
     counter.write_text("1000000\n")

@@ -43,9 +43,7 @@ def test_without_a_proc_the_namespace_is_unknown_and_without_nspid_its_depth_0(t
     assert pid_view(tmp_path).depth == 0
 
 
-def test_supervisors_are_found_in_the_hosts_proc_among_the_agents_children(
-    tmp_path: Path, procfs: Callable[[Path], Path]
-) -> None:
+def test_supervisors_are_found_among_the_agents_children(tmp_path: Path, procfs: Callable[[Path], Path]) -> None:
     plant(procfs(tmp_path), {"stat": "btime 1700000000\n"})
     plant_process(tmp_path, 900, 5)
     (tmp_path / "self").symlink_to("900")

@@ -41,9 +41,7 @@ CHANCE: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Floats]] = {
         ("heavy tails", (20, 20)),
     ],
 )
-def test_without_a_difference_exactly_as_many_comparisons_say_differs_as_the_test_allows(
-    kind: str, runs: tuple[int, int]
-) -> None:
+def test_equal_sides_differ_as_often_as_the_test_allows(kind: str, runs: tuple[int, int]) -> None:
     chance = np.random.default_rng(1)
     pairs = zip(*(CHANCE[kind](chance, (COMPARISONS, number)) for number in runs), strict=True)
     false = verdicts(pairs, delta=TINY).count(Verdict.DIFFERS)
@@ -59,9 +57,7 @@ def test_rounded_values_with_many_ties_do_not_make_false_findings_more_frequent(
 
 @pytest.mark.parametrize("ratio", [1.02, 1 / 1.02])
 @pytest.mark.parametrize("spread", [0.003, 0.01])
-def test_a_difference_as_large_as_the_margin_is_called_equal_at_most_once_in_twenty(
-    ratio: float, spread: float
-) -> None:
+def test_a_difference_of_the_margin_is_called_equal_at_most_once_in_twenty(ratio: float, spread: float) -> None:
     pairs = lognormal_pairs(runs=7, ratio=ratio, spread=spread)
     assert verdicts(pairs, delta=0.02).count(Verdict.EQUAL) <= at_most(0.05)
 

@@ -35,9 +35,7 @@ def test_one_workload_has_the_test_and_interval_of_its_own(matched: bool) -> Non
 
 @pytest.mark.parametrize("matched", [False, True])
 @pytest.mark.parametrize("runs", [[(7, 7)] * 3, [(4, 4), (9, 9), (3, 3)], [(60, 60), (7, 7)]])
-def test_equal_sides_differ_as_often_as_stated_and_the_ratio_is_in_its_interval(
-    runs: list[tuple[int, int]], matched: bool
-) -> None:
+def test_equal_sides_differ_as_stated_and_ratios_are_in_intervals(runs: list[tuple[int, int]], matched: bool) -> None:
     chance = np.random.default_rng(1)
     false, missed = 0, 0
     for _ in range(200):

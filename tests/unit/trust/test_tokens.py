@@ -144,9 +144,7 @@ def test_what_cannot_be_handed_out_is_not_made(tmp_path: Path) -> None:
         assert TokenFile.beside(tmp_path / "token").all() == ()
 
 
-def test_a_file_that_this_process_changed_itself_is_not_read_again(
-    tokens: TokenFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_changed_by_this_process_is_not_read_again(tokens: TokenFile, monkeypatch: pytest.MonkeyPatch) -> None:
     secrets = [tokens.create(Scope.AGENT, name) for name in ("a", "b")]
     (first, second) = (tokens.find(secret) for secret in secrets)
     assert first

@@ -107,9 +107,7 @@ def nodes(view: View) -> list[str | None]:
         (View(sort_by="no such column"), ["alder", "birch", "cedar"]),
     ],
 )
-def test_rows_are_sorted_by_a_column_the_largest_first_and_those_without_a_value_last(
-    view: View, order: list[str]
-) -> None:
+def test_rows_are_sorted_by_a_column_largest_first_and_absent_last(view: View, order: list[str]) -> None:
     assert nodes(view) == order
 
 

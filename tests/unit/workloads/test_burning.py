@@ -97,9 +97,7 @@ def test_it_uses_the_share_of_a_core_that_was_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stop", [os.kill, os.killpg], ids=["process", "group"])
-def test_it_starts_a_worker_for_each_core_and_ends_them_when_it_is_terminated(
-    stop: Callable[[int, int], None], tmp_path: Path
-) -> None:
+def test_it_starts_a_worker_a_core_and_ends_them_at_its_end(stop: Callable[[int, int], None], tmp_path: Path) -> None:
     with measuring("cpu-burn", GPUAGENT_RUN_DIR=str(tmp_path)) as process:
         workers = psutil.Process(process.pid).children()
         assert len(workers) == len(os.sched_getaffinity(0))

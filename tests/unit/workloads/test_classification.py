@@ -8,11 +8,9 @@ import torch
 from PIL import Image
 from torch import nn
 
-from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.suite.classification.networks import Vit, alexnet, resnet18, resnet50, vgg16
 from gpuagent_workloads.training.model import StepFlops, count_network_flops
 from tests.unit.workloads.runs import Event, of_kind, phases_of, refusal, results_of, run_config, run_reporting
-from tests.unit.workloads.runs import convolution_by_hand as convolution
 
 pytestmark = pytest.mark.slow
 
@@ -24,21 +22,6 @@ BUILDERS: dict[str, Callable[[int], nn.Module]] = {
 def train_small(name: str, folder: Path, **parameters: Any) -> list[Event]:
     small = {"device": "cpu", "image_size": 64, "batch_size": 2, "warmup": 0, "threads": 1, "classes": 10}
     return run_config(name, folder, **{**small, **parameters})
-
-
-@pytest.fixture(scope="module")
-def tiny_imagenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of tiny-imagenet-200 with three classes of four images."""
-    directory = tmp_path_factory.mktemp("tiny-imagenet-200")
-    for number, name in enumerate(("n01443537", "n01629819", "n01641577")):
-        folder = directory / "train" / name / "images"
-        folder.mkdir(parents=True)
-        (folder.parent / f"{name}_boxes.txt").write_text("not read")
-        # Some of the original images are grey.
-        Image.new("L", (64, 64), number * 80).save(folder / f"{name}_0.JPEG")
-        for image in range(1, 4):
-            Image.new("RGB", (64, 64), (number * 80, 0, 0)).save(folder / f"{name}_{image}.JPEG")
-    return directory
 
 
 def test_it_trains_for_the_batches_that_were_asked_for_and_its_loss_falls(tmp_path: Path) -> None:
@@ -93,62 +76,19 @@ def test_networks_have_the_parameters_of_their_papers_implementations(name: str,
     assert counted == [with_1000, with_200]
 
 
-def basic_stage(side: int, channels: int) -> int:
-    halving = convolution(side, channels // 2, channels) + convolution(side, channels // 2, channels, 1)
-    return halving + 3 * convolution(side, channels, channels)
-
-
-def bottleneck_stage(side: int, channels_in: int, channels: int, blocks: int, side_in: int) -> int:
-    wide = 4 * channels
-    first = convolution(side_in, channels_in, channels, 1) + convolution(side, channels, channels)
-    first += convolution(side, channels, wide, 1) + convolution(side, channels_in, wide, 1)
-    other = 2 * convolution(side, wide, channels, 1) + convolution(side, channels, channels)
-    return first + (blocks - 1) * other
-
-
-RESNET_STEM = convolution(112, 3, 64, 7)
-
-# By network: multiplications of the first convolution, of all others, and of the linear layers, for 1000 classes.
-BY_HAND = {
-    "resnet18": (
-        RESNET_STEM,
-        4 * convolution(56, 64, 64) + basic_stage(28, 128) + basic_stage(14, 256) + basic_stage(7, 512),
-        512 * 1000,
-    ),
-    "resnet50": (
-        RESNET_STEM,
-        bottleneck_stage(56, 64, 64, 3, side_in=56)
-        + bottleneck_stage(28, 256, 128, 4, side_in=56)
-        + bottleneck_stage(14, 512, 256, 6, side_in=28)
-        + bottleneck_stage(7, 1024, 512, 3, side_in=14),
-        2048 * 1000,
-    ),
-    "alexnet": (
-        convolution(55, 3, 64, 11),
-        convolution(27, 64, 192, 5) + convolution(13, 192, 384) + convolution(13, 384, 256) + convolution(13, 256, 256),
-        9216 * 4096 + 4096 * 4096 + 4096 * 1000,
-    ),
-    "vgg16": (
-        convolution(224, 3, 64),
-        convolution(224, 64, 64)
-        + convolution(112, 64, 128)
-        + convolution(112, 128, 128)
-        + convolution(56, 128, 256)
-        + 2 * convolution(56, 256, 256)
-        + convolution(28, 256, 512)
-        + 2 * convolution(28, 512, 512)
-        + 3 * convolution(14, 512, 512),
-        25088 * 4096 + 4096 * 4096 + 4096 * 1000,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", BY_HAND)
-def test_model_flops_are_those_counted_by_hand(name: str) -> None:
-    first, others, linear = BY_HAND[name]
-    # Forward, gradients of the weights, gradients of the input; the images need none.
-    expected = StepFlops(convolutions=2 * (2 * first + 3 * others), products=2 * 3 * linear)
-    assert count_network_flops(lambda: BUILDERS[name](1000), 1, 3, 224, 224) == expected
+# Counted by hand: forward, gradients of the weights, gradients of the input; the images need none.
+@pytest.mark.parametrize(
+    ("name", "convolutions", "products"),
+    [
+        ("resnet18", 10_645_340_160, 3_072_000),
+        ("resnet50", 24_286_789_632, 12_288_000),
+        ("alexnet", 3_792_845_568, 351_731_712),
+        ("vgg16", 91_906_375_680, 741_801_984),
+    ],
+)
+def test_model_flops_are_those_counted_by_hand(name: str, convolutions: int, products: int) -> None:
+    counted = count_network_flops(lambda: BUILDERS[name](1000), 1, 3, 224, 224)
+    assert counted == StepFlops(convolutions=convolutions, products=products)
 
 
 def test_swapping_relu_and_pooling_changes_no_output() -> None:
@@ -185,13 +125,6 @@ def test_networks_compute_what_torchvisions_do(name: str) -> None:
         torch.testing.assert_close(ours.eval()(images), theirs.eval()(images))
 
 
-def test_it_trains_on_image_files_with_workers(tiny_imagenet: Path, tmp_path: Path) -> None:
-    small = {"data": str(tiny_imagenet), "classes": 3, "batch_size": 6, "epochs": 2}
-    results = results_of(train_small("resnet18", tmp_path, workers=1, **small))
-    assert results["data_source"] == f"12 image files of 3 classes in {tiny_imagenet}"
-    assert results["steps"] == 4
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_image_that_cannot_be_decoded_fails_the_run_and_is_named(tmp_path: Path, workers: int) -> None:
     folder = tmp_path / "train" / "n01443537" / "images"
@@ -202,8 +135,3 @@ def test_an_image_that_cannot_be_decoded_fails_the_run_and_is_named(tmp_path: Pa
     damaged.write_bytes((folder / "whole.JPEG").read_bytes()[:500])
     refused = refusal(lambda: train_small("resnet18", tmp_path, data=str(tmp_path), steps=1, workers=workers))
     assert refused.startswith(f"cannot read {damaged} as an image")
-
-
-def test_more_classes_than_the_network_tells_apart_are_misuse(tiny_imagenet: Path, tmp_path: Path) -> None:
-    with pytest.raises(MisuseError, match="less than the 3 classes"):
-        train_small("resnet18", tmp_path, data=str(tiny_imagenet), classes=2)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.classification import ClassificationConfig
 from gpuagent_workloads.suite.classification.sources import open_source
@@ -44,6 +45,11 @@ def test_images_come_in_the_same_order_whatever_the_number_of_workers(imagenet: 
     images = images_of(imagenet, 4, workers=0)
     assert len({image.numpy().tobytes() for image in images}) == 6
     assert torch.equal(images, images_of(imagenet, 4, workers=2))
+
+
+def test_more_classes_than_the_network_tells_apart_are_misuse(imagenet: Path, tmp_path: Path) -> None:
+    with pytest.raises(MisuseError, match="less than the 3 classes"):
+        run_config("resnet18", tmp_path, device="cpu", data=str(imagenet), classes=2)
 
 
 def test_accuracies_are_those_counted_by_hand() -> None:

@@ -71,9 +71,7 @@ def test_gpt_2_s_smallest_trains_on_a_gpu(parameters: dict[str, Any], tmp_path: 
         (np.full(17, 64), "val.bin has a token 64, and the model a vocabulary of 64"),
     ],
 )
-def test_token_files_that_do_not_fit_are_refused(
-    validation: npt.NDArray[np.float64], complaint: str, tmp_path: Path
-) -> None:
+def test_unfit_token_files_are_refused(validation: npt.NDArray[np.float64], complaint: str, tmp_path: Path) -> None:
     np.zeros(17, dtype="<u2").tofile(tmp_path / "train.bin")
     validation.astype("<u2").tofile(tmp_path / "val.bin")
     assert complaint in refusal(lambda: run_config("gpt", tmp_path, **SMALL, data=str(tmp_path)))
@@ -103,15 +101,6 @@ def test_the_formula_for_flops_agrees_with_the_network(sizes: dict[str, int]) ->
         model = Gpt(config)
         tokens = torch.empty(3, config.context, dtype=torch.long)
     assert count_flops(lambda: model(tokens, tokens)).total == step_flops(config).total
-
-
-def test_model_flops_are_those_counted_by_hand() -> None:
-    tokens, layers, width, vocabulary, context = 4 * 16, 2, 32, 64, 16
-    queries_keys_values, projection, perceptron = 32 * 96, 32 * 32, 2 * 32 * 128
-    scores_and_sums = 2 * context * width
-    per_layer = queries_keys_values + projection + perceptron + scores_and_sums
-    # A multiplication and an addition each; forward, and the gradients of both factors.
-    assert step_flops(CONFIG).total == 3 * 2 * tokens * (layers * per_layer + width * vocabulary)
 
 
 def test_no_token_sees_what_follows_it() -> None:

@@ -2,7 +2,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.suite.layer import LAYERS as NAMES
@@ -66,14 +65,6 @@ def test_forward_flops_are_those_counted_by_hand() -> None:
         "conv": 2 * 256 * 224 * 224 * 128 * (3 * 3 * 3),
         "linear": 2 * 256 * 25088 * 4096,
     }
-
-
-@pytest.mark.parametrize("name", ["conv", "linear"])
-def test_products_are_counted_as_torch_counts_them(name: str) -> None:
-    layer = LAYERS[name]
-    with torch.device("meta"), FlopCounterMode(display=False) as counter:
-        layer.build()(torch.empty(2, *layer.input_shape))
-    assert step_flops(layer, 2) == counter.get_total_flops()
 
 
 def test_least_bytes_are_those_counted_by_hand() -> None:

@@ -67,9 +67,7 @@ def cpu_trial(*stages: tuple[int, int], limit_bytes: int | None) -> Trial:
     )
 
 
-def test_the_frontier_on_a_cpu_lies_within_the_limit_and_each_trial_is_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_frontier_is_within_the_limit_and_trials_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "look", lambda _device: CPU)
     monkeypatch.setattr(measure.Search, "_guess", lambda *_: 4)
     shape = ("--batch-size", "4", "--channels", "16", "--side", "64")
@@ -134,9 +132,7 @@ def test_stages_compute_the_gradients_of_the_whole_stack(monkeypatch: pytest.Mon
     assert all(torch.equal(*pair) for pair in zip(whole, divided, strict=True))  # type: ignore[arg-type]
 
 
-def test_stated_points_are_timed_where_they_fit_and_without_a_search(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stated_points_are_timed_without_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "look", lambda _device: CPU)
     shape = ("--batch-size", "4", "--channels", "16", "--side", "64", "--kernel", "1", "--warmup", "0", "--steps", "1")
     limit = ("--limit-bytes", str(LIMIT_MIB * MIB))

@@ -55,9 +55,7 @@ def test_tables_that_are_not_as_they_must_be_are_refused(tmp_path: Path, content
 
 
 @given(content=st.binary(max_size=60))
-def test_arbitrary_bytes_are_refused_or_hold_both_labels(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes
-) -> None:
+def test_any_bytes_are_refused_or_hold_both_labels(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     directory = tmp_path_factory.mktemp("reviews")
     (directory / "train.tsv").write_bytes(content)
     try:

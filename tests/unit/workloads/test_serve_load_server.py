@@ -64,9 +64,7 @@ def test_a_server_that_ends_early_is_reported_with_its_last_line(tmp_path: Path,
         pass
 
 
-def test_our_own_server_is_not_taken_from_the_folder_and_one_of_the_user_s_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_user_s_own_server_is_taken_from_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(*SAFE_PATH)
     (tmp_path / "folder").mkdir()

@@ -117,9 +117,7 @@ def test_a_profile_on_a_cpu_reports_its_operators_and_keeps_the_trace(tmp_path: 
     assert all(event["t"] >= teardown for event in of_kind(events, "op"))
 
 
-def test_without_a_run_directory_the_trace_is_kept_in_a_new_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_run_directory_a_new_folder_has_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     reporter = Reporter(None, rank=3)
     report.report_trace(Steps(), replace(CONFIG, profile=True), 1.0, CPU, reporter)

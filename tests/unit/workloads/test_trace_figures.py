@@ -69,9 +69,7 @@ def test_a_union_covers_the_same_and_its_parts_lie_apart_in_order(intervals: lis
 
 
 @given(INTERVALS, INTERVALS)
-def test_what_only_the_first_covers_is_the_difference(
-    first: list[tuple[int, int]], second: list[tuple[int, int]]
-) -> None:
+def test_what_only_the_first_covers_is_left(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
     assert covered_by_first_only(first, second) == len(points(first) - points(second))
 
 

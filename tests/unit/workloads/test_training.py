@@ -17,7 +17,6 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.device import gpu_uuid, is_built_for
 from gpuagent_workloads.training.loop import run_window, train
-from gpuagent_workloads.training.model import count_flops
 from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.precision import Precision, refusal
 from gpuagent_workloads.training.progress import Position, Progress
@@ -94,16 +93,6 @@ def test_a_loss_that_is_not_finite_fails_the_run_and_says_at_which_step(loss: fl
     with pytest.raises(NonFiniteError, match="loss at step 10 is"):
         train_steps(tmp_path, Steps(*[1.0] * 8, loss))
     assert phases_of(read_events(tmp_path / "events.0.0.jsonl"))[-1] == "end"
-
-
-def test_the_flops_of_a_linear_layer_are_counted_as_by_hand() -> None:
-    def forward_loss() -> torch.Tensor:
-        with torch.device("meta"):
-            outputs: torch.Tensor = torch.nn.Linear(20, 30)(torch.empty(7, 20))
-            return outputs.sum()
-
-    # Forward and the weights' gradient; the input needs none.
-    assert count_flops(forward_loss).total == 2 * (2 * 7 * 20 * 30)
 
 
 @pytest.mark.parametrize(
@@ -200,9 +189,7 @@ def take(batches: Order, count: int) -> list[int]:
 
 
 @given(samples=st.integers(8, 40), batch_size=st.integers(1, 4), size=st.sampled_from([1, 2]), drawn=st.booleans())
-def test_ranks_share_the_batches_that_one_rank_would_take(
-    samples: int, batch_size: int, size: int, drawn: bool
-) -> None:
+def test_ranks_share_the_batches_of_one_rank(samples: int, batch_size: int, size: int, drawn: bool) -> None:
     shares = [order(samples, batch_size, rank=rank, size=size, drawn=drawn) for rank in range(size)]
     alone = order(samples, batch_size * size, drawn=drawn)
     for whole, *parts in itertools.islice(zip(alone, *shares, strict=True), 30):

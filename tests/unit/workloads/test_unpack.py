@@ -100,9 +100,7 @@ def test_a_damaged_archive_is_refused_or_gives_all_of_its_files(
 
 @pytest.mark.parametrize("name", ARCHIVES)
 @given(data=st.data())
-def test_an_archive_that_was_cut_off_is_refused(
-    tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject
-) -> None:
+def test_a_cut_archive_is_refused(tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject) -> None:
     # The last bytes of a tar archive are padding and a checksum that is not needed.
     length = data.draw(st.integers(0, len(ARCHIVES[name]) // 2))
     refusal(tmp_path_factory.mktemp("cut"), name, ARCHIVES[name][:length])

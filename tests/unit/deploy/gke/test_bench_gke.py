@@ -79,9 +79,7 @@ def test_each_accelerator_gets_a_cluster_and_all_are_compared_by_device(cloud: G
     assert cloud.changes[-1] == (f"collector compare --by device --experiment accelerators --store {bench}/runs.duckdb")
 
 
-def test_a_dry_run_prints_every_command_and_runs_none(
-    cloud: GoogleCloud, bench: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_prints_commands_alone(cloud: GoogleCloud, bench: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(bench, "nvidia-l4", "--dry-run", "--", "--nodes", "1", "--spot") == 0
     assert not cloud.changes
     printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("$ ")]

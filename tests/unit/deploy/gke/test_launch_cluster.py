@@ -67,9 +67,7 @@ def launch(*arguments: str) -> int:
     return finish(launch_cluster.run, ["--accelerator_type", "nvidia-l4", *arguments])
 
 
-def test_three_nodes_come_up_in_one_zone_with_agents_on_them(
-    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_three_nodes_come_up_in_a_zone_with_agents(cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]) -> None:
     assert launch("--registry", "example.org/r") == 0
     assert cloud.calls == [
         "gcloud auth list --filter=status:ACTIVE --format=json --quiet",
@@ -87,9 +85,7 @@ def test_three_nodes_come_up_in_one_zone_with_agents_on_them(
     assert f"deploy/gke/delete_cluster.py --cluster {NAME} --zone us-central1-a --project p-1" in said
 
 
-def test_a_dry_run_prints_the_commands_and_changes_nothing(
-    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_prints_commands_and_changes_nothing(cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]) -> None:
     assert launch("--dry-run", "--spot") == 0
     assert not cloud.changes
     printed = [line.removeprefix("$ ") for line in capsys.readouterr().out.splitlines() if line.startswith("$ ")]
@@ -138,9 +134,7 @@ def test_what_is_out_of_stock_is_deleted_and_looked_for_in_the_next_zone(
     assert "us-central1-a: out of" in capsys.readouterr().out
 
 
-def test_every_zone_is_tried_once_without_patience_and_nothing_is_left(
-    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_zone_is_tried_once_and_nothing_is_left(cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]) -> None:
     zones = ("us-central1-a", "us-central1-b", "us-central1-c", "europe-west4-a")
     cloud.answers("clusters create", *(refuse(cluster_stock_out(zone)) for zone in zones))
     assert launch() == 1
@@ -272,9 +266,7 @@ def remove(*arguments: str) -> int:
     return finish(delete_cluster.run, ["--cluster", NAME, "--zone", "us-central1-a", *arguments])
 
 
-def test_a_cluster_is_deleted_and_a_disk_that_is_left_is_named(
-    cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cluster_is_deleted_and_a_disk_left_is_named(cloud: GoogleCloud, capsys: pytest.CaptureFixture[str]) -> None:
     cloud.answers("disks list", out('[{"name": "pvc-1", "zone": "https://…/zones/us-central1-a"}]'))
     assert remove("--yes") == 0
     assert cloud.changes == [DELETE_FIRST]
@@ -332,9 +324,7 @@ def test_a_terminal_that_is_closed_during_creation_is_as_ctrl_c_and_a_file_tells
     assert f"delete it:\n  {DELETE_FIRST}\n" in said
 
 
-def test_a_home_that_cannot_be_written_keeps_nobody_from_cleaning_up(
-    cloud: GoogleCloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_only_home_keeps_nobody_from_cleaning_up(cloud: GoogleCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/no/such/home")
     cloud.answers("clusters create", HANG)
     command = [*AFTER, HEARS_HANG_UP, *SCRIPT]

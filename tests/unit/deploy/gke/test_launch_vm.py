@@ -50,9 +50,7 @@ def launch(wheel: Path, *arguments: str) -> int:
     return finish(launch_vm.run, ["--accelerator_type", "nvidia-tesla-t4", "--wheel", str(wheel), *arguments])
 
 
-def test_the_first_zone_with_a_free_gpu_gets_the_machine(
-    cloud: GoogleCloud, wheel: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_first_zone_with_a_gpu_gets_it(cloud: GoogleCloud, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cloud.answers("instances create us-central1-a", refuse(machine_stock_out("us-central1-a")))
     assert launch(wheel, "--delete-after", "8h") == 0
     ending = "--max-run-duration 8h --instance-termination-action DELETE"
@@ -78,9 +76,7 @@ def test_a_dry_run_changes_nothing(cloud: GoogleCloud, wheel: Path, capsys: pyte
     assert f"$ {create('us-central1-a')}" in capsys.readouterr().out.splitlines()
 
 
-def test_spot_machines_have_a_quota_of_their_own(
-    cloud: GoogleCloud, wheel: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_spot_machines_have_their_quota(cloud: GoogleCloud, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert launch(wheel, "--spot") == 1
     assert "request PREEMPTIBLE_NVIDIA_T4_GPUS" in capsys.readouterr().err
     assert not cloud.changes
