@@ -70,7 +70,7 @@ int nvmlDeviceGetSamples(void *device, uint kind, ulonglong since, uint *type, u
     ulonglong newest = (now.tv_sec * 1000000ULL + now.tv_nsec / 1000) / PERIOD_MICROS * PERIOD_MICROS;
     for (int i = 0; samples && i < SAMPLES; i++) {
         samples[i].time = newest - (SAMPLES - 1 - i) * (ulonglong)PERIOD_MICROS;
-        samples[i].value.ui = 76000 + i;
+        samples[i].value.ui = 76000 + samples[i].time / PERIOD_MICROS % 100;
     }
     *type = UNSIGNED_INT;
     *count = SAMPLES;

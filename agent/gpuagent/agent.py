@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 
 from gpuagent import __version__, facts, locations
@@ -217,7 +217,7 @@ class Agent:
         self._run_until_cleanup("pipeline", self._pipeline.run)
         self._cleanup.callback(self._say_goodbye)
         for sampler in self._samplers:
-            self._run_until_cleanup("sampler", sampler.run)
+            self._run_until_cleanup(sampler.name, sampler.run)
         self._run_until_cleanup("runner", self.runner.run, before_join=self.runner.close)
         self._run_until_cleanup("experiments", self._launches.run, before_join=self._launches.close)
         server = loop.start(serve(AgentServicer(self.planner, self.runner, self.status), self._socket)).result()
@@ -268,6 +268,9 @@ class Agent:
         stop = _Stop()
 
         def guarded() -> None:
+            # For `top -H`; the kernel keeps 15 characters. Python does it from 3.14 on.
+            with suppress(OSError), open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as comm:
+                comm.write(name)
             try:
                 run(stop)
             except Exception as error:  # noqa: BLE001

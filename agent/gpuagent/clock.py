@@ -29,4 +29,4 @@ class SystemClock:
 
     def now(self) -> Instant:
         """Return this moment on both clocks."""
-        return Instant(unix_nano=time.time_ns(), monotonic_nano=time.monotonic_ns())
+        return Instant(time.time_ns(), time.monotonic_ns())

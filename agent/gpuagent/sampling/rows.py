@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 from gpuagent.sampling.impossible import ImpossibleReadings
-from gpuagent.sources.source import Reading, Value
+from gpuagent.sources.source import Computed, Reading, Value
 from gpuagent_proto.v1 import records_pb2
 
 _LOG = logging.getLogger(__name__)
@@ -98,7 +98,8 @@ class RecordBuffer:
     def _check(self, source: str | None, table: str, values: Row, unix_nano: int) -> Row:
         """Return `values` without impossible ones; nothing where they cannot be compared, such as a text."""
         try:
-            return self._impossible.drop(source, table, values, unix_nano)
+            known = values.all() if type(values) is Computed else values
+            return self._impossible.drop(source, table, known, unix_nano)
         except Exception:  # noqa: BLE001
             # A bug in one source must not stop the others, nor the pipeline.
             _LOG.exception("a reading for %s", table)

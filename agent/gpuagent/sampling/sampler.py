@@ -3,7 +3,7 @@
 import logging
 import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gpuagent.clock import Clock, Instant
@@ -44,6 +44,7 @@ class Health:
 @dataclass(slots=True, kw_only=True)
 class _Member:
     source: Source
+    read: Callable[[Instant], Iterable[Reading]]
     every: int
     health: Health = field(default_factory=Health)
     reported: Health = field(default_factory=Health)
@@ -66,11 +67,16 @@ class Sampler:
         buffer: RecordBuffer,
         watches_clock: bool = True,
     ) -> None:
+        self.name = f"{sources[0].lane.value} sampler" if sources else "sampler"
         self._watches_clock = watches_clock
         self._rate_hz = min(rate_hz, max((source.max_rate_hz for source in sources), default=rate_hz))
         self._members = [
-            _Member(source=source, every=max(1, math.ceil(self._rate_hz / source.max_rate_hz))) for source in sources
+            _Member(source=source, read=source.read, every=max(1, math.ceil(self._rate_hz / source.max_rate_hz)))
+            for source in sources
         ]
+        # Between two of these ticks only those are due that follow the lane's own rate.
+        self._whole = math.gcd(*(member.every for member in self._members if member.every > 1)) or 1
+        self._often = [member for member in self._members if member.every == 1]
         self._clock = clock
         self._buffer = buffer
         self._ticks_a_report = max(1, round(REPORT_SECONDS * self._rate_hz))
@@ -83,8 +89,11 @@ class Sampler:
         tick = 0
         while not stop.wait(max(0, start_nano + tick * period_nano - ended_nano) / 1e9):
             now = self._clock.now()
-            self._note_clock_step(previous, now)
-            due = [member for member in self._members if tick % member.every == 0]
+            if abs(now.unix_nano - previous.unix_nano - now.monotonic_nano + previous.monotonic_nano) > CLOCK_STEP_NANO:
+                self._note_clock_step(previous, now)
+            due = self._often
+            if tick % self._whole == 0:
+                due = [member for member in self._members if tick % member.every == 0]
             if now.monotonic_nano - start_nano - tick * period_nano > period_nano // 2:
                 for member in due:
                     member.health.late_ticks += 1
@@ -108,32 +117,30 @@ class Sampler:
         readings: list[SourceReadings] = []
         ended_nano = now.monotonic_nano
         for member in due:
-            if read := self._read(member, now):
+            read: list[Reading] = []  # those before a failure count, such as of the GPUs that remain
+            try:
+                read.extend(member.read(now))
+            except Exception as error:  # noqa: BLE001
+                self._note_failure(member, error, now)
+            else:
+                if member.failing:
+                    self._note_recovery(member, now)
+            if read:
                 readings.append((member.source.name, read))
             started_nano, ended_nano = ended_nano, self._clock.now().monotonic_nano
-            member.health.reads += 1
-            member.health.busy_nano += ended_nano - started_nano
+            health = member.health
+            health.reads += 1
+            health.busy_nano += ended_nano - started_nano
         if readings:
             self._buffer.add_tick(now.unix_nano, readings)
         return ended_nano
 
-    def _read(self, member: _Member, now: Instant) -> list[Reading]:
-        """Return the source's readings; those before a failure count, such as of the GPUs that remain."""
-        readings: list[Reading] = []
-        try:
-            readings.extend(member.source.read(now))
-        except SourceError as error:
-            self._note_failure(member, str(error), now)
-        except Exception as error:  # noqa: BLE001
+    def _note_failure(self, member: _Member, failure: Exception, now: Instant) -> None:
+        error = str(failure)
+        if not isinstance(failure, SourceError):
             # A bug in one source must not stop the others; it is reported like a failed reading.
-            _LOG.exception("source %s", member.source.name)
-            self._note_failure(member, f"{type(error).__name__}: {error}", now)
-        else:
-            if member.failing:
-                self._note_recovery(member, now)
-        return readings
-
-    def _note_failure(self, member: _Member, error: str, now: Instant) -> None:
+            _LOG.error("source %s", member.source.name, exc_info=failure)
+            error = f"{type(failure).__name__}: {failure}"
         member.health.failures += 1
         member.health.error = error
         if member.failing is None:
@@ -154,7 +161,7 @@ class Sampler:
 
     def _note_clock_step(self, previous: Instant, now: Instant) -> None:
         step = (now.unix_nano - previous.unix_nano) - (now.monotonic_nano - previous.monotonic_nano)
-        if self._watches_clock and abs(step) > CLOCK_STEP_NANO:
+        if self._watches_clock:
             self._add_gap(now, previous.unix_nano, "clock_step", detail=f"the wall clock moved by {step / 1e9:+.3f} s")
 
     def _add_gap(

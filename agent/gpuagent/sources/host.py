@@ -37,20 +37,21 @@ _SHARES = tuple(
 )
 
 # The first line, with at least the first four states, of which the kernel always has all.
-_BEGIN = re.compile(r"cpu(?: +[0-9]+){4,} *$", flags=re.MULTILINE)
+_BEGIN = re.compile(rb"cpu(?: +[0-9]+){4,} *$", flags=re.MULTILINE)
 
 # CPU time by state since boot, in the kernel's ticks; an old kernel lacks the last states.
 Ticks = Sequence[int]
 
 
-def parse_stat(text: str) -> Ticks:
+def parse_stat(text: bytes) -> Ticks:
     """Return the ticks of all CPUs together, from the first line.
 
     Raises:
         ValueError: this is not a /proc/stat.
     """
-    first, *_ = _check(text).split("\n", 1)
-    return [int(number) for number in first.split()[1 : 1 + len(_STATES)]]
+    if not _BEGIN.match(text):
+        raise ValueError("it does not begin with the CPUs' times")
+    return [int(number) for number in text.partition(b"\n")[0].split()[1 : 1 + len(_STATES)]]
 
 
 def percentages(before: Ticks, after: Ticks) -> dict[str, float | None]:
@@ -87,23 +88,22 @@ class HostCpu(FileSource):
 
     def __init__(self, context: SourceContext) -> None:
         super().__init__(context)
-        self._before: str | None = None
+        self._before: bytes | None = None
 
     def read(self, now: Instant) -> Iterable[Reading]:
         """Return a row; nothing the first time."""
-        after = read_parsed(self._file, _check, first_line=True)
+        try:
+            after = self._file.read_begin()
+        except OSError as error:
+            raise SourceError(f"cannot read {self._file.path}: {error.strerror}") from error
+        if not _BEGIN.match(after):
+            raise SourceError(f"cannot parse {self._file.path}: it does not begin with the CPUs' times")
         before, self._before = self._before, after
-        if before is None:
-            return ()
-        shares = Computed(lambda: percentages(parse_stat(before), parse_stat(after)))
-        return (Reading("host_samples", shares),)
+        return () if before is None else (Reading("host_samples", Computed(_shares, before, after)),)
 
 
-def _check(text: str) -> str:
-    """Return `text` if it begins as a /proc/stat does; raise ValueError otherwise."""
-    if not _BEGIN.match(text):
-        raise ValueError("it does not begin with the CPUs' times")
-    return text
+def _shares(before: bytes, after: bytes) -> Mapping[str, Value]:
+    return percentages(parse_stat(before), parse_stat(after))
 
 
 class HostLoad(FileSource):

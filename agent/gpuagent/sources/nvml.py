@@ -74,7 +74,8 @@ _MEMORY = (
     Question(("nvmlDeviceGetMemoryInfo", ()), _memory_v1),
 )
 
-QUESTIONS: Chains = (
+# Of each reading; QUESTIONS are those of each look, once a second.
+_OFTEN: Chains = (
     (Question(("nvmlDeviceGetUtilizationRates", ()), _utilization),),
     _MEMORY,
     (
@@ -84,12 +85,16 @@ QUESTIONS: Chains = (
     ),
     (ask_one("temperature_celsius", "nvmlDeviceGetTemperature", _TEMPERATURE_GPU, convert=float),),
     (ask_one("sm_clock_mhz", "nvmlDeviceGetClockInfo", _CLOCK_SM, convert=float),),
-    (ask_one("memory_clock_mhz", "nvmlDeviceGetClockInfo", _CLOCK_MEMORY, convert=float),),
     (
         ask_one("throttle_reasons", "nvmlDeviceGetCurrentClocksEventReasons"),
         # The name of the same before driver 535.
         ask_one("throttle_reasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
     ),
+)
+
+QUESTIONS: Chains = (
+    *_OFTEN,
+    (ask_one("memory_clock_mhz", "nvmlDeviceGetClockInfo", _CLOCK_MEMORY, convert=float),),
     (ask_one("ecc_errors_uncorrected", "nvmlDeviceGetTotalEccErrors", _ECC_UNCORRECTED, _ECC_SINCE_LOADED),),
 )
 
@@ -129,7 +134,7 @@ class NvmlGpu(GpuSource):
 
     Each GPU's cheap figures, 1 to 4 µs a call. `nvidia-smi -q` shows the same.
 
-    An idle GPU is read once a second. It also records in the active runs when a GPU is lost, and when it is back.
+    An idle GPU is read once a second, and so are every GPU's memory clock and ECC errors. It also records in the active runs when a GPU is lost, and when it is back.
     """
 
     name = "nvml"
@@ -140,9 +145,13 @@ class NvmlGpu(GpuSource):
 
     def __init__(self, context: SourceContext) -> None:
         super().__init__(context)
-        self._questions = Questions()
+        # Each with what a GPU supports: of a look, and of a reading between two.
+        self._questions = {True: Questions(), False: Questions()}
         memory = (*_MEMORY, partial(_shared_memory, context))
-        self._chains = tuple(memory if chain is _MEMORY else chain for chain in QUESTIONS)
+        self._chains = {
+            is_look: tuple(memory if chain is _MEMORY else chain for chain in chains)
+            for is_look, chains in ((True, QUESTIONS), (False, _OFTEN))
+        }
         self._answered: set[str] = set()
         self._losses = Losses(context.runs)
         self._runs, self._activity = context.runs, context.activity
@@ -172,14 +181,16 @@ class NvmlGpu(GpuSource):
         is_look = self._activity.is_look_due(uuid, now)
         if not is_look and self._activity.is_idle(uuid):
             return ()
-        readings = self._questions.read(nvml, uuid, INSTANCE_QUESTIONS if is_instance(uuid) else self._chains)
+        chains = INSTANCE_QUESTIONS if is_instance(uuid) else self._chains[is_look]
+        readings = self._questions[is_look].read(nvml, uuid, chains)
         if readings:
             self._answered.add(uuid)
             if is_look:
                 self._activity.look(uuid, readings[0].values, now)
         elif uuid in self._answered:
             # Drivers do not always call a device "lost" that is gone, such as a MIG instance that was destroyed.
-            self._questions.forget(uuid)
+            for questions in self._questions.values():
+                questions.forget(uuid)
             raise NvmlLostError(GPU_IS_LOST, "it no longer supports any question that it answered before")
         return readings
 
@@ -247,7 +258,7 @@ class NvmlPower(GpuSource):
     def __init__(self, context: SourceContext) -> None:
         super().__init__(context)
         self._activity = context.activity
-        # Of each GPU, what its buffer held last time: (millisecond, milliwatts).
+        # Of each GPU, what its buffer held last time: (millisecond, milliwatts), and the milliseconds beside it.
         self._seen: dict[str, frozenset[tuple[int, int]]] = {}
 
     def _read_gpu(self, nvml: Nvml, uuid: str, now: Instant) -> Iterable[Reading]:
@@ -255,14 +266,11 @@ class NvmlPower(GpuSource):
             return
         held = _read_buffer(nvml, uuid)
         seen = self._seen.get(uuid, frozenset())
-        new = [
-            (micros, milliwatts)
-            for micros, milliwatts in held
-            if not any((micros // 1000 + near, milliwatts) in seen for near in _SAME_MILLIS)
-        ]
+        new = [one for one in held if (one[0] // 1000, one[1]) not in seen]
         if not new:
             return
-        self._seen[uuid] = frozenset((micros // 1000, milliwatts) for micros, milliwatts in held)
+        shown = [(micros // 1000, milliwatts) for micros, milliwatts in held]
+        self._seen[uuid] = frozenset((millis + near, milliwatts) for near in _SAME_MILLIS for millis, milliwatts in shown)
         newest_micros = new[-1][0]
         shift_nano = epoch_shift_nano(newest_micros, now)
         device_id = key(uuid)

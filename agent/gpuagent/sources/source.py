@@ -46,19 +46,20 @@ class Computed(Mapping[str, Value]):
         self._arguments = arguments
         self._values: Mapping[str, Value] | None = None
 
-    def _all(self) -> Mapping[str, Value]:
+    def all(self) -> Mapping[str, Value]:
+        """Return the values; a look at each through this class would take several times as long."""
         if self._values is None:
             self._values = self._compute(*self._arguments)
         return self._values
 
     def __getitem__(self, column: str) -> Value:
-        return self._all()[column]
+        return self.all()[column]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
+        return iter(self.all())
 
     def __len__(self) -> int:
-        return len(self._all())
+        return len(self.all())
 
 
 class ActiveRuns(Protocol):

@@ -68,13 +68,13 @@ def test_shares_of_the_time_between_two_readings(tmp_path: Path, open_source: Op
     ids=["iowait fell", "a busy counter fell", "an old kernel", "no time between"],
 )
 def test_shares_that_counters_do_not_show_are_absent(before: str, after: str, shares: tuple[float | None, ...]) -> None:
-    ticks = [parse_stat(f"cpu {numbers}\n") for numbers in (before, after)]
+    ticks = [parse_stat(f"cpu {numbers}\n".encode()) for numbers in (before, after)]
     assert tuple(percentages(*ticks).values()) == shares
 
 
 @given(COUNTERS, COUNTERS)
 def test_shares_of_cpu_time_are_absent_or_between_0_and_100(before: list[int], after: list[int]) -> None:
-    ticks = [parse_stat(f"cpu  {' '.join(map(str, numbers))}\n") for numbers in (before, after)]
+    ticks = [parse_stat(f"cpu  {' '.join(map(str, numbers))}\n".encode()) for numbers in (before, after)]
     for share in percentages(*ticks).values():
         assert share is None or 0 <= share <= 100 + 1e-9
 

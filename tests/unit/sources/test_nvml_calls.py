@@ -92,8 +92,8 @@ def test_prepared_calls_answer_as_single_ones(nvml: Nvml) -> None:
         186_000,
         31,
         1980,
-        1980,
         2**40,
+        1980,
         3,
     ]
     # Those of an earlier reading are not overwritten by the next.

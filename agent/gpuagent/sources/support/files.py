@@ -45,9 +45,9 @@ class OpenFile:
             content += part
         return content.decode(errors="replace")
 
-    def read_line(self) -> str:
-        """Return its first line, as it is now. Raises OSError."""
-        return os.pread(self._descriptor, _LINE_BYTES, 0).partition(b"\n")[0].decode(errors="replace")
+    def read_begin(self) -> bytes:
+        """Return more than its first line, as it is now. Raises OSError."""
+        return os.pread(self._descriptor, _LINE_BYTES, 0)
 
     def close(self) -> None:
         """Close it."""
@@ -90,14 +90,14 @@ def open_needed(path: Path, remedy: str | None = None) -> OpenFile:
         raise SourceUnavailableError(f"cannot open {path}: {error.strerror}", remedy) from error
 
 
-def read_parsed(file: OpenFile, parse: Callable[[str], T], *, first_line: bool = False) -> T:
-    """Return the result of `parse` on the file, or on its first line.
+def read_parsed(file: OpenFile, parse: Callable[[str], T]) -> T:
+    """Return the result of `parse` on the file.
 
     Raises:
         SourceError: it cannot be read, or `parse` raised ValueError.
     """
     try:
-        return parse(file.read_line() if first_line else file.read())
+        return parse(file.read())
     except OSError as error:
         raise SourceError(f"cannot read {file.path}: {error.strerror}") from error
     except ValueError as error:

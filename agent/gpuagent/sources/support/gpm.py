@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from gpuagent.sources.support.nvml_calls import plain_type
+
 SampleT = TypeVar("SampleT")
 
 # Hopper's counters need this long between two samples; closer ones yield wrong figures.
@@ -74,6 +76,7 @@ class Counters:
         # The last question's metrics, and its structure of 10 KiB.
         self._asked: Sequence[int] = ()
         self._request: Any = None
+        self._answers: Sequence[Any] = ()
 
     def read(self, metrics: Sequence[int], now_nano: int) -> Sequence[Any] | None:
         """Return `metricId`, `nvmlReturn` and, where that is 0, `value` of each metric since at least 100 ms before.
@@ -89,10 +92,12 @@ class Counters:
             for position, metric in enumerate(metrics):
                 self._request.metrics[position].metricId = metric
             self._asked = metrics
+            # The same memory without pynvml's conversion of each member that is looked at.
+            kind = plain_type(self._pynvml.c_nvmlGpmMetric_t) * len(metrics)
+            self._answers = kind.from_buffer(self._request, type(self._request).metrics.offset)
         self._request.sample1, self._request.sample2 = pair
         self._pynvml.nvmlGpmMetricsGet(self._request)
-        answers: Sequence[Any] = self._request.metrics[: len(metrics)]
-        return answers
+        return self._answers
 
     def release(self) -> None:
         """Free the samples; the counters cannot be used afterwards."""

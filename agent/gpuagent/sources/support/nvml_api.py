@@ -175,7 +175,8 @@ class _Driver:
 
         self._pynvml = pynvml
         self._handles: dict[str, Any] = {}
-        self._batches: dict[tuple[str, Sequence[Call]], Batch] = {}
+        # By the calls' id, which is theirs while a batch holds them: their hash would be computed each time.
+        self._batches: dict[tuple[str, int], Batch] = {}
         self._samples: dict[tuple[str, int], SampleBuffer] = {}
         self._counters: dict[str, Counters] = {}
         self._events: dict[str, DriverEvents] = {}
@@ -274,10 +275,11 @@ class _Driver:
 
     def poll(self, device: str, calls: Sequence[Call]) -> Callable[[], Sequence[Any]]:
         try:
-            batch = self._batches.get((device, calls))
-            if batch is None:
-                batch = self._batches[device, calls] = Batch(self._pynvml, self._handle(device), calls)
-            with self._alone_at_first(calls, device):
+            batch = self._batches.get((device, id(calls)))
+            if batch is not None:
+                return partial(batch.decode, batch.read())
+            batch = self._batches[device, id(calls)] = Batch(self._pynvml, self._handle(device), calls)
+            with _FIRST_CALLS:
                 return partial(batch.decode, batch.read())
         except self._pynvml.NVMLError as error:
             raise self._failure(device, error) from error

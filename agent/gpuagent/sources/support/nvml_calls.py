@@ -51,8 +51,9 @@ class Batch:
     """The prepared calls of one device; pynvml's exceptions pass through."""
 
     def __init__(self, pynvml: Any, handle: Any, calls: Sequence[Call]) -> None:
+        self.calls = calls
         steps = [_step_of(pynvml, call) for call in calls]
-        fields = [(f"answer_{position}", step.kind) for position, step in enumerate(steps)]
+        fields = [(f"answer_{position}", plain_type(step.kind)) for position, step in enumerate(steps)]
         self._type: Any = type("Answers", (ctypes.Structure,), {"_fields_": fields})
         self._error: Callable[[int], Exception] = pynvml.NVMLError
         self._answers = self._type()
@@ -75,6 +76,11 @@ class Batch:
         """Return the answers in the form of `Nvml.ask`; None for a field without one."""
         answers = self._type.from_buffer_copy(written)
         return [_plain(getattr(answers, name)) for name in self._names]
+
+
+def plain_type(kind: Any) -> Any:
+    """Return a structure of pynvml without its conversion of each member that is looked at."""
+    return type("Plain", (ctypes.Structure,), {"_fields_": kind._fields_}) if hasattr(kind, "_fields_") else kind
 
 
 def _plain(answer: Any) -> Any:
