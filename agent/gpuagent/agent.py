@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
+from pathlib import Path
 
 from gpuagent import __version__, facts, locations
 from gpuagent.agent_config import AgentConfig, find_place
@@ -269,8 +270,8 @@ class Agent:
 
         def guarded() -> None:
             # For `top -H`; the kernel keeps 15 characters. Python does it from 3.14 on.
-            with suppress(OSError), open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as comm:
-                comm.write(name)
+            with suppress(OSError):
+                Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
             try:
                 run(stop)
             except Exception as error:  # noqa: BLE001

@@ -5,7 +5,7 @@ reading would move a mean by orders of magnitude. The agent applies the limits t
 to all that agents send. The limits are far above any hardware: they find nonsense, not outliers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -151,6 +151,27 @@ def find_impossible(table: str, values: Mapping[str, Any]) -> list[Impossible]:
             if part is not None and total is not None and part > total:
                 found.append(Impossible(column, part))
     return found
+
+
+def are_possible(table: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Return True if surely no row of `table` has an impossible value: a fraction of a look at each row.
+
+    Raises:
+        TypeError: a text is in the place of a number.
+    """
+    bounds = _bounds_of(table)
+    for column in {column for row in rows for column in row}:
+        limits = bounds[column]
+        if limits is not None:
+            lowest, highest = limits
+            present = [value for row in rows if (value := row.get(column)) is not None]
+            if not all(lowest <= value <= highest for value in present):
+                return False
+    return not any(
+        (part := row.get(column)) is not None and (total := row.get(whole)) is not None and part > total
+        for column, whole in find_parts(table).items()
+        for row in rows
+    )
 
 
 def drop_impossible(table: str, values: Mapping[str, T]) -> Mapping[str, T | None]:

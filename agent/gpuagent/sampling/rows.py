@@ -12,6 +12,7 @@ from typing import Any
 
 from gpuagent.sampling.impossible import ImpossibleReadings
 from gpuagent.sources.source import Computed, Reading, Value
+from gpuagent_common.ranges import are_possible
 from gpuagent_proto.v1 import records_pb2
 
 _LOG = logging.getLogger(__name__)
@@ -74,10 +75,11 @@ class RecordBuffer:
             for table, rows in tables.items():
                 checked = [self._check(None, table, row, _time_of(row)) for row in rows]
                 tables[table] = [row for row in checked if row]
-        for unix_nano, readings in ticks:
-            for (table, _), row in self._merge(unix_nano, readings).items():
-                if len(row) > 1:  # more than its time
-                    (records if table in _NEVER_DROPPED else samples).setdefault(table, []).append(row)
+        made = self._make_rows(ticks, checked=False)
+        if not all(self._are_possible(table, rows) for table, rows in made.items()):
+            made = self._make_rows(ticks, checked=True)
+        for table, rows in made.items():
+            (records if table in _NEVER_DROPPED else samples).setdefault(table, []).extend(rows)
         for rows in samples.values():
             rows.sort(key=lambda row: str(row.get("device_id")))
         if is_last or ticks:
@@ -86,20 +88,34 @@ class RecordBuffer:
                 records.setdefault("impossible_readings", []).extend(counts)
         return samples, records
 
-    def _merge(self, unix_nano: int, readings: Sequence[SourceReadings]) -> dict[_RowKey, dict[str, Value]]:
-        """Return the rows of one tick."""
-        merged: dict[_RowKey, dict[str, Value]] = {}
-        for source, read in readings:
-            for table, values, key in read:
-                row = merged.setdefault((table, key), {"time": unix_nano})
-                row.update(self._check(source, table, values, unix_nano))
-        return merged
+    def _make_rows(self, ticks: Iterable[tuple[int, Sequence[SourceReadings]]], *, checked: bool) -> Tables:
+        """Return the rows of the ticks; `checked`: without impossible values, which are counted."""
+        made: Tables = {}
+        for unix_nano, readings in ticks:
+            merged: dict[_RowKey, dict[str, Value]] = {}
+            for source, read in readings:
+                for table, values, key in read:
+                    row = merged.get((table, key))
+                    if row is None:
+                        row = merged[table, key] = {"time": unix_nano}
+                    is_known = not checked and type(values) is not Computed
+                    row.update(values if is_known else self._check(source, table, values, unix_nano, checked=checked))
+            for (table, _), row in merged.items():
+                if len(row) > 1:  # more than its time
+                    made.setdefault(table, []).append(row)
+        return made
 
-    def _check(self, source: str | None, table: str, values: Row, unix_nano: int) -> Row:
+    def _are_possible(self, table: str, rows: Sequence[Row]) -> bool:
+        try:
+            return are_possible(table, rows)
+        except TypeError:  # found again, and logged, where it is looked for row by row
+            return False
+
+    def _check(self, source: str | None, table: str, values: Row, unix_nano: int, *, checked: bool = True) -> Row:
         """Return `values` without impossible ones; nothing where they cannot be compared, such as a text."""
         try:
             known = values.all() if type(values) is Computed else values
-            return self._impossible.drop(source, table, known, unix_nano)
+            return self._impossible.drop(source, table, known, unix_nano) if checked else known
         except Exception:  # noqa: BLE001
             # A bug in one source must not stop the others, nor the pipeline.
             _LOG.exception("a reading for %s", table)

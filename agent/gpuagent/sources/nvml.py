@@ -134,7 +134,9 @@ class NvmlGpu(GpuSource):
 
     Each GPU's cheap figures, 1 to 4 µs a call. `nvidia-smi -q` shows the same.
 
-    An idle GPU is read once a second, and so are every GPU's memory clock and ECC errors. It also records in the active runs when a GPU is lost, and when it is back.
+    An idle GPU is read once a second, and so are the memory clock and the ECC errors of every GPU.
+
+    It also records in the active runs when a GPU is lost, and when it is back.
     """
 
     name = "nvml"
@@ -270,7 +272,9 @@ class NvmlPower(GpuSource):
         if not new:
             return
         shown = [(micros // 1000, milliwatts) for micros, milliwatts in held]
-        self._seen[uuid] = frozenset((millis + near, milliwatts) for near in _SAME_MILLIS for millis, milliwatts in shown)
+        self._seen[uuid] = frozenset(
+            (millis + near, milliwatts) for near in _SAME_MILLIS for millis, milliwatts in shown
+        )
         newest_micros = new[-1][0]
         shift_nano = epoch_shift_nano(newest_micros, now)
         device_id = key(uuid)

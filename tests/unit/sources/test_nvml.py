@@ -43,6 +43,15 @@ def test_an_idle_gpu_has_every_cheap_figure() -> None:
     assert recording.open_sessions == 0
 
 
+def test_memory_clock_and_ecc_errors_are_asked_once_a_second_and_the_rest_each_time() -> None:
+    source, _ = replay(NvmlGpu, "busy")
+    rows = [reading.values for tick in range(21) for reading in source.read(instant(tick / 10))]
+    each_second = {"memory_clock_mhz", "ecc_errors_uncorrected"}
+    assert [tick for tick, row in enumerate(rows) if each_second <= row.keys()] == [0, 10, 20]
+    assert {frozenset(row.keys() - each_second) for row in rows} == {frozenset(rows[0].keys() - each_second)}
+    assert rows[0]["power_watts"]
+
+
 def test_the_fast_lane_never_asks_for_energy_nor_processes() -> None:
     source, recording = replay(NvmlGpu, "busy")
     list(source.read(instant(0)))

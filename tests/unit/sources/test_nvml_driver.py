@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -156,6 +157,25 @@ def test_a_session_closes_without_its_driver_and_none_starts(nvml: Nvml, monkeyp
     with pytest.raises(NvmlLostError) as raised:
         open_nvml()
     assert raised.value.no_library
+
+
+def test_a_node_without_the_library_does_without_pynvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "pynvml")
+    monkeypatch.setattr(nvml_api, "_LIBRARY", "libno-such-driver.so.1")
+    with pytest.raises(NvmlLostError) as raised:
+        open_nvml()
+    assert raised.value.no_library
+    assert "pynvml" not in sys.modules
+
+
+def test_the_version_of_cuda_is_asked_in_a_process_that_ends(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Asked in this one, NVML would load libcuda for good.
+    answer(monkeypatch, "nvmlSystemGetCudaDriverVersion_v2", -1)
+    monkeypatch.setattr(nvml_api, "_VERSION_COMMAND", (sys.executable, "-c", "print(13000)"))
+    assert nvml.ask("nvmlSystemGetCudaDriverVersion_v2") == 13000
+    monkeypatch.setattr(nvml_api, "_VERSION_COMMAND", (sys.executable, "-c", "raise OSError"))
+    with pytest.raises(NvmlUnsupportedError):
+        nvml.ask("nvmlSystemGetCudaDriverVersion_v2")
 
 
 def test_events_count_from_the_first_call_on_and_a_flood_is_read_in_parts(nvml: Nvml, queue: EventQueue) -> None:
