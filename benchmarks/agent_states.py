@@ -4,14 +4,15 @@ Two minutes with `slowdown`, so that one loan of a GPU is enough: `python -m ben
 """
 
 import shutil
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from benchmarks.figures import Figure
 from benchmarks.machine import count_gpus
-from benchmarks.watching import watch
+from benchmarks.watching import Use, watch
 from tests.support.servers import Node, until
 
 RATE_HZ = 10
@@ -19,6 +20,9 @@ WINDOW_SECONDS = 6.0
 WINDOWS = 3
 # Until a state is settled: clocks, caches and the agent's own rates.
 SETTLE_SECONDS = 5.0
+
+# Threads that take less are not named.
+LEAST_PERCENT = 0.005
 
 MOST_MIB = 64.0
 # Of one core, by the number of GPUs; between them by the line through both.
@@ -70,10 +74,18 @@ def measure(node: Node) -> Iterator[Figure]:
     node.stop(agent)
 
 
+def _by_thread(uses: Sequence[Use]) -> Iterator[tuple[str, float]]:
+    """Yield the name of each thread, or group of threads, and the median of its shares."""
+    for name in uses[-1].percent_by_thread:
+        yield name, statistics.median(use.percent_by_thread.get(name, 0.0) for use in uses)
+
+
 def _state(pid: int, name: str, how: str) -> Iterator[Figure]:
     time.sleep(SETTLE_SECONDS)
     uses = [watch(pid, WINDOW_SECONDS) for _ in range(WINDOWS)]
     gpus = count_gpus()
+    parts = [f"{part} {percent:.3f}" for part, percent in sorted(_by_thread(uses)) if percent >= LEAST_PERCENT]
+    print(f"{name}, % of a core by thread: {', '.join(parts)}", file=sys.stderr, flush=True)
     quantities = (
         ("CPU", "% of a core", [use.cpu_percent for use in uses], most_percent(gpus)),
         ("of it in the kernel", "% of a core", [use.system_percent for use in uses], None),

@@ -1,6 +1,8 @@
 """The cost of a running process, from /proc."""
 
 import time
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +21,8 @@ class Use:
     rss_mib: float
     # Context switches, voluntary and not.
     switches_per_second: float
+    # Of one core, by the names of threads, such as those of the agent's parts.
+    percent_by_thread: Mapping[str, float]
 
 
 def watch(pid: int, seconds: float) -> Use:
@@ -27,26 +31,29 @@ def watch(pid: int, seconds: float) -> Use:
     CPU time is the scheduler's, in nanoseconds: the usual ticks of 10 ms are too coarse for a process that uses less
     than a hundredth of a core.
     """
-    cpu_before_nano, switches_before = _counters(pid)
+    before_nano, switches_before = _counters(pid)
     system_before_seconds = psutil.Process(pid).cpu_times().system
     began_seconds = time.perf_counter()
     time.sleep(seconds)
-    cpu_after_nano, switches_after = _counters(pid)
+    after_nano, switches_after = _counters(pid)
     elapsed_seconds = time.perf_counter() - began_seconds
     system_seconds = psutil.Process(pid).cpu_times().system - system_before_seconds
+    by_thread = {name: (nano - before_nano[name]) / elapsed_seconds / 1e7 for name, nano in after_nano.items()}
     return Use(
         system_percent=100 * system_seconds / elapsed_seconds,
-        cpu_percent=(cpu_after_nano - cpu_before_nano) / elapsed_seconds / 1e7,
+        cpu_percent=sum(by_thread.values()),
+        percent_by_thread=by_thread,
         rss_mib=_status(Path("/proc", str(pid)))["VmRSS"] / 1024,
         switches_per_second=(switches_after - switches_before) / elapsed_seconds,
     )
 
 
-def _counters(pid: int) -> tuple[int, int]:
-    """Return the CPU time in nanoseconds and the context switches of a process so far."""
-    cpu_nano = switches = 0
+def _counters(pid: int) -> tuple[Counter[str], int]:
+    """Return the CPU time of a process so far in nanoseconds, by the name of its threads, and its context switches."""
+    cpu_nano: Counter[str] = Counter()
+    switches = 0
     for thread in Path("/proc", str(pid), "task").iterdir():
-        cpu_nano += int((thread / "schedstat").read_text().split()[0])
+        cpu_nano[(thread / "comm").read_text().strip()] += int((thread / "schedstat").read_text().split()[0])
         status = _status(thread)
         switches += status["voluntary_ctxt_switches"] + status["nonvoluntary_ctxt_switches"]
     return cpu_nano, switches

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -196,6 +197,21 @@ def test_new_processes_are_found_where_the_kernel_does_not_number_them(proc: Pro
     plant(proc.root, {"loadavg": "0.0 0.0 0.0 1/9 100\n"})
     assert processes.run_of(instant(0.5)) == {}
     assert processes.run_of(instant(1.5)) == {101: "run"}
+
+
+def test_a_kernel_that_numbers_processes_is_not_asked_for_them_each_second(
+    proc: Proc, processes: RunProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes.run_of(instant(0))
+    proc.start(101, parent=100)
+    processes.run_of(instant(0.5))
+    scan = Mock(return_value=[100, 101])
+    monkeypatch.setattr(psutil, "pids", scan)
+    for seconds in (1.6, 2.7, 3.8, 4.9):
+        assert processes.run_of(instant(seconds)) == {101: "run"}
+    scan.assert_not_called()
+    processes.run_of(instant(5.6))
+    scan.assert_called_once()
 
 
 def test_pss_is_of_all_processes_or_absent(proc: Proc, open_source: OpenSource) -> None:

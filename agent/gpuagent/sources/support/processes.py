@@ -16,8 +16,9 @@ from gpuagent.clock import Instant
 from gpuagent.sources.source import ActiveRuns, SourceContext
 from gpuagent.sources.support.files import PSUTIL_ERRORS, OptionalFile
 
-# A scan follows each new process number of the kernel; some kernels do not count them, so this is the longest pause.
-_RESCAN_NANO = 1_000_000_000
+# A scan follows each new process number of the kernel. Some kernels do not count them: the longest pauses of those that
+# do, and of others.
+_RESCAN_NANO = {True: 5_000_000_000, False: 1_000_000_000}
 
 # PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h.
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
@@ -101,6 +102,7 @@ class RunProcesses:
         self._seen: dict[int, ProcessStat] = {}
         self._run_of: dict[int, str] = {}
         self._last_assigned: str | None = None
+        self._is_counted = False
         self._scanned_nano = 0
 
     def run_of(self, now: Instant) -> dict[int, str]:
@@ -118,8 +120,10 @@ class RunProcesses:
     def _is_scan_due(self, now: Instant) -> bool:
         loadavg = self._loadavg.read()
         last_assigned = loadavg.rpartition(" ")[2] if loadavg else None
-        if last_assigned == self._last_assigned and now.monotonic_nano - self._scanned_nano < _RESCAN_NANO:
+        is_new = last_assigned != self._last_assigned
+        if not is_new and now.monotonic_nano - self._scanned_nano < _RESCAN_NANO[self._is_counted]:
             return False
+        self._is_counted |= is_new and self._last_assigned is not None
         self._last_assigned, self._scanned_nano = last_assigned, now.monotonic_nano
         return True
 
