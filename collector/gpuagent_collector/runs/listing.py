@@ -80,6 +80,9 @@ def run_columns(rows: Sequence[Mapping[str, Any]]) -> list[ListColumn]:
     """Return the columns of the list of runs; those of texts only where a row has one."""
     now = utc_now()
     settings = _differing(rows, lambda row: read_object(row["parameters"], "parameters")) | _commands_apart(rows)
+    options = _named_options(rows, settings)
+    if options:  # the header has what is cut before each value
+        settings = {run_id: re.sub("(^| )…", r"\1", text) for run_id, text in settings.items()}
     labels = _differing(rows, _labels)
 
     def where_any(title: str, show: Callable[[Mapping[str, Any]], str | None], rank: int) -> list[ListColumn]:
@@ -99,7 +102,7 @@ def run_columns(rows: Sequence[Mapping[str, Any]]) -> list[ListColumn]:
         ListColumn(title="started", show=lambda row: row["started_at"] and ago(row["started_at"], now), rank=3),
         ListColumn(title="took", show=_took, rank=2, right=True),
         *where_any("throughput", _throughput, 5),
-        *where_any(_named_options(rows, settings) or "differs in", lambda row: settings[row["run_id"]], 4),
+        *where_any(options or "differs in", lambda row: settings[row["run_id"]], 4),
         *where_any("why", lambda row: _shortened(row["reason"]), 6),
         *where_any("others used", _disturbed, 7),
         *where_any("left behind", _left_behind, 4),

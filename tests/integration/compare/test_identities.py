@@ -120,3 +120,13 @@ def test_a_recommendation_among_many_commands_tells_them_apart_in_80_columns(
         for optimizer in ("adamw", "sgd"):
             for batch in ("32", "128"):
                 assert re.search(rf"…{rate} …{optimizer} …{batch} +4 ", out)
+
+
+def test_runs_lists_values_alone_below_the_options_of_one_program(collector: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "runs.duckdb"
+    with made_up(path) as store:
+        add_commands(store)
+    out = collector("runs", path, columns=120)[1]
+    assert "--batch-size" in out
+    assert "0.001 adamw 32" in out
+    assert "…" not in out
