@@ -87,6 +87,7 @@ def test_each_operation_brings_each_rank_its_values(tmp_path: Path) -> None:
         assert [output[operation] for output in outputs] == [[16, own, own] for own in values], operation
 
 
+@forked_ranks
 def test_every_point_is_reported_with_time_and_bandwidth_and_every_pair(tmp_path: Path) -> None:
     events = run_reporting(tmp_path, "collectives", "--device", "cpu", "--ranks", "3", "--sizes", "1000,16K", *FEW)
     assert phases_of(events) == ["setup", "measure", "teardown", "end"]
