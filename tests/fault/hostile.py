@@ -72,6 +72,9 @@ ATTACKS: dict[str, str] = {
     "recursion": "WITH RECURSIVE t AS (SELECT 'x' AS a UNION ALL SELECT a || a FROM t) SELECT count(a) FROM t",
     "each column": f"SELECT 1 FROM (SELECT {', '.join(['range::VARCHAR'] * 99)}"
     " FROM range(4096)) WHERE length(repeat(COLUMNS(*), 900)) > 0",
+    "names": f"SELECT length(concat({', '.join(['s'] * 400)}))"
+    f" FROM (SELECT {{'{'n' * 3000}': range}} AS s FROM range(9999))",
+    "bars": f"SELECT length(concat({', '.join(['bar(range, 0, 9, 1000)'] * 400)})) FROM range(9999)",
     "quotes": nested("'\"'", "to_json({}::VARCHAR)", 40).join(("SELECT length(", "::VARCHAR)")),
     "rows": nested("SELECT 'x' AS a", "SELECT t AS a, t AS b FROM ({}) AS t", 40),
     "gathered": "SELECT list(l) FROM (SELECT list(range) AS l FROM range(999999)), range(9999999)",

@@ -1,5 +1,6 @@
 """The columns that an expression of a statement can name, and the size of their values."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -26,11 +27,19 @@ class Column:
 
     Attributes:
         name: in lower case; _MADE: one that DuckDB makes; empty: any.
+        size: bytes of a value.
+        name_bytes: of a name that DuckDB makes: it is in texts and types of rows, as any column's is.
     """
 
     relation: str
     name: str
     size: float
+    name_bytes: int = 0
+
+    @property
+    def field_size(self) -> float:
+        """Return the bytes of a value with its name."""
+        return self.size + max(self.name_bytes, len(self.name.encode()))
 
 
 _COLUMNS = """
@@ -67,17 +76,24 @@ def renamed_columns(columns: Sequence[Column], relation: str, names: Sequence[st
     """Return columns under the alias of their relation, the first ones under other names."""
     relation = relation.lower()
     pairs = zip_longest(columns, names[: len(columns)])
-    return [Column(relation, (name or column.name).lower(), column.size) for column, name in pairs]
+    return [replace(column, relation=relation, name=(name or column.name).lower()) for column, name in pairs]
 
 
-def item_name(item: Tree) -> str:
-    """Return the name of an item of a SELECT list; see `Column`."""
+def item_column(item: Tree, size: float) -> Column:
+    """Return the column of an item of a SELECT list whose value has this size."""
     if item["class"] == "FUNCTION" and item["function_name"].lower() == "unnest":
-        return ""
+        return Column("", "", size)
+    name = given_name(item)
+    # DuckDB names it by its text, which is shorter than its tree.
+    return Column("", name.lower(), size) if name else Column("", _MADE, size, len(json.dumps(item)))
+
+
+def given_name(item: Tree) -> str:
+    """Return the name that an expression has as a column, or as a field of a struct; empty: none."""
     alias = item.get("alias") or ""
     if not alias and item["class"] == "COLUMN_REF":
         alias = item["column_names"][-1]
-    return str(alias).lower() or _MADE
+    return str(alias)
 
 
 def column_size(names: Sequence[str], columns: Sequence[Column]) -> float:
@@ -87,6 +103,6 @@ def column_size(names: Sequence[str], columns: Sequence[Column]) -> float:
         parts.add(_MADE)
     sizes = [column.size for column in columns if column.name in parts]
     if len(names) == 1 or not sizes:
-        row = [column.size for column in columns if column.relation and column.relation in parts]
+        row = [column.field_size for column in columns if column.relation and column.relation in parts]
         sizes += [sum(row)] if row else []
-    return max(sizes) if sizes else max(TEXT_BYTES, sum(column.size for column in columns))
+    return max(sizes) if sizes else max(TEXT_BYTES, sum(column.field_size for column in columns))

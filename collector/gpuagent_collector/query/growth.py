@@ -5,13 +5,22 @@ and it obeys none while it plans. So both are bounded before the statement start
 its expressions make of one row, and by the number of tables it joins.
 """
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
-from gpuagent_collector.query.columns import TEXT_BYTES, Column, column_size, item_name, renamed_columns, with_longest
+from gpuagent_collector.query.columns import (
+    TEXT_BYTES,
+    Column,
+    column_size,
+    given_name,
+    item_column,
+    renamed_columns,
+    with_longest,
+)
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.query.nodes import elements, is_constant, is_gathering, is_star, value_size
 from gpuagent_collector.query.sizes import (
@@ -155,7 +164,7 @@ class _Bound:
         self._others(node.get("modifiers"), replace(scope, columns=[*left, *scope.columns]))
         nothing = Column("", "", SMALL)
         return [
-            Column("", one.name or other.name, max(one.size, other.size))
+            Column("", one.name or other.name, max(one.size, other.size), max(one.name_bytes, other.name_bytes))
             for one, other in zip_longest(left, right, fillvalue=nothing)
         ]
 
@@ -185,8 +194,10 @@ class _Bound:
             # The fields of a struct, and columns with other names.
             unknown = bool(item.get("relation_name") or item.get("rename_list") or replaced)
             widest = max([*replaced, *(column.size for column in found)], default=SMALL)
-            return [replace(column, relation="") for column in found] + [Column("", "", widest)] * unknown
-        return [Column("", item_name(item), self._size(item, replace(scope, is_outermost=False)))]
+            return [replace(column, relation="") for column in found] + [
+                Column("", "", widest, len(json.dumps(item)))
+            ] * unknown
+        return [item_column(item, self._size(item, replace(scope, is_outermost=False)))]
 
     def _table(self, node: Tree, scope: _Scope) -> list[Column]:
         """Return the columns of what stands in FROM."""
@@ -222,8 +233,8 @@ class _Bound:
                 )
             case "SHOW_REF":
                 described = self.query(node["query"], scope) if node.get("query") else []
-                widest = max((column.size for column in described), default=TEXT_BYTES)
-                self.row_bytes += _FUNCTION_COLUMNS * sum(column.size for column in described)
+                widest = max((column.field_size for column in described), default=TEXT_BYTES)
+                self.row_bytes += _FUNCTION_COLUMNS * sum(column.field_size for column in described)
                 return [Column(alias, "", widest)] * _FUNCTION_COLUMNS
             case kind:
                 raise MisuseError(f"a token of scope viewer cannot use {kind.replace('_', ' ')}")
@@ -343,6 +354,8 @@ class _Bound:
         if name == "unnest":
             return self._element(arguments[0], scope)
         sizes = [self._size(argument, scope) for argument in arguments]
+        if name in {"row", "struct_pack"}:  # its fields have their names
+            sizes += [len(given_name(argument).encode()) for argument in arguments]
         size = result_size(name, arguments, sizes)
         self.keeps_rows |= name in GATHERING or is_uncounted(name, sizes)
         self.read_bytes += read_size(name, arguments, sizes)

@@ -52,14 +52,14 @@ GROUP BY ALL HAVING bool_and(list_contains(?, regexp_extract(return_type, '^[^(]
 # Macros, and functions of which a variant for lists is the only one whose result is not small.
 _ALSO_SMALL = frozenset(
     {
-        *("ago", "array_length", "bar", "current_catalog", "current_database", "current_schema", "current_user"),
-        *("date_add", "date_part", "datepart", "dayname", "days_in_month", "fdiv", "fmod", "format_bytes"),
+        *("ago", "array_length", "current_catalog", "current_database", "current_schema", "current_user"),
+        *("date_add", "dayname", "days_in_month", "fdiv", "fmod", "format_bytes"),
         *("formatreadabledecimalsize", "formatreadablesize", "generate_subscripts", "geomean", "geometric_mean"),
         *("json_array_length", "json_exists", "json_type", "list_approx_count_distinct", "list_avg", "list_bool_and"),
         *("list_bool_or", "list_count", "list_entropy", "list_kurtosis", "list_mad", "list_product", "list_sem"),
         *("list_skewness", "list_stddev_pop", "list_stddev_samp", "list_sum", "list_var_pop", "list_var_samp"),
         *("map_contains_entry", "map_contains_value", "md5_number_lower", "md5_number_upper", "monthname"),
-        *("round_even", "roundbankers", "session_user", "sum", "typeof", "user"),
+        *("round_even", "roundbankers", "session_user", "sum", "user"),
         *("version", "wavg", "weighted_avg", "xor", "&", "|", "<<", ">>", "~"),
     }
 )
@@ -105,9 +105,10 @@ _SUMS: Mapping[str, int] = {
     **dict.fromkeys(("map_from_entries", "map_keys", "map_values", "row", "struct_pack", "array_append"), 1),
     **dict.fromkeys(("hex", "to_hex", "regexp_escape", "to_base64", "map_entries", "encode", "json"), 2),
     **dict.fromkeys(("lcase", "lower", "ucase", "upper", "url_encode", "strip_accents", "nfc_normalize"), 3),
-    # Short, but longer than a number.
-    **dict.fromkeys(("md5", "sha1", "sha256"), 4),
-    **dict.fromkeys(("array_to_string", "list_string_agg", "translate"), 4),
+    # A type has the names of a struct's fields.
+    **dict.fromkeys(("array_to_string", "list_string_agg", "translate", "typeof"), 4),
+    # A struct, if it is asked for a list of parts.
+    **dict.fromkeys(("date_part", "datepart"), 4),
     # A control character takes six.
     **dict.fromkeys(("array_to_json", "json_array", "json_object", "json_quote", "row_to_json", "to_json"), 6),
     # Each character can become an element.
@@ -278,7 +279,8 @@ def cast_size(kind: Tree, size: float) -> float:
     nested += [info["child_type"]] if name in {"LIST", "MAP"} else []
     if not nested or name not in {"LIST", "MAP", "STRUCT"}:
         raise MisuseError(f"a token of scope viewer cannot cast to the type {info.get('name') or name}")
-    return sum(cast_size(child, size) for child in nested) + (1 + _ELEMENT) * size
+    names = sum(len(child["first"].encode()) for child in info.get("child_types") or ())
+    return names + sum(cast_size(child, size) for child in nested) + (1 + _ELEMENT) * size
 
 
 def constant(node: Tree) -> object:
@@ -303,6 +305,10 @@ def _formatted(arguments: Sequence[Tree], sizes: Sequence[float]) -> float:
 
 # Functions that make more of their arguments: the bytes of the result, from the arguments' nodes and sizes.
 _PRODUCTS: Mapping[str, Callable[[Sequence[Tree], Sequence[float]], float]] = {
+    # Up to 1,000 characters.
+    "bar": lambda *_: 3000,
+    # Short, but longer than a number.
+    **dict.fromkeys(("md5", "sha1", "sha256"), lambda *_: 64),
     "format": _formatted,
     "generate_series": _series,
     "left": lambda arguments, sizes: min(sizes[0], 4 * _number(arguments[1])),

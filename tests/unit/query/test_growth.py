@@ -28,6 +28,9 @@ RELATIONS = {
 GROWTH, GUARD = Growth(RELATIONS), Guard(RELATIONS)
 
 
+LONG_NAME = "n" * 3000
+
+
 def check(sql: str, *parameters: Parameter) -> int | None:
     return GROWTH.check(GUARD.read(sql).tree, parameters)
 
@@ -74,6 +77,18 @@ def test_what_grows_within_a_step_is_refused(attack: str) -> None:
         "SELECT concat(x, x, x, x) FROM (SELECT * RENAME (a AS x) FROM (SELECT repeat('x', 9999) AS a)), runs",
         "SELECT concat(x, x, x, x) FROM (SELECT * REPLACE (repeat('x', 9999) AS x) FROM (SELECT 'x' AS x)), runs",
         "SELECT COLUMNS(*)::VARCHAR || COLUMNS(*)::VARCHAR FROM runs a, runs b, runs c, runs d, runs e, runs f, runs g",
+        # Through the names themselves, which are in the texts and types of structs and rows.
+        f"SELECT concat({', '.join(['s'] * 99)}) FROM (SELECT {{'{LONG_NAME}': value}} AS s FROM runs)",
+        f"SELECT concat({', '.join(['t'] * 99)}) FROM (SELECT value + length('{LONG_NAME}') FROM runs) t",
+        f"SELECT concat({', '.join(['t'] * 99)}) FROM (SELECT value AS {LONG_NAME} FROM runs) t",
+        f"SELECT concat({', '.join(['t'] * 99)}) FROM (SELECT value FROM runs UNION SELECT 1) t({LONG_NAME})",
+        f"SELECT concat({', '.join(['t'] * 99)}) FROM (SELECT * RENAME (value AS {LONG_NAME}) FROM runs) t",
+        f"SELECT concat({', '.join(['s'] * 99)}) FROM (SELECT row(value)::STRUCT({LONG_NAME} INT) AS s FROM runs)",
+        f"SELECT concat({', '.join(['s'] * 99)}) FROM (SELECT typeof({{'{LONG_NAME}': value}}) AS s FROM runs)",
+        f"SELECT concat({', '.join(['column_name'] * 99)}) FROM (DESCRIBE SELECT value AS {LONG_NAME} FROM runs)",
+        # Texts that are longer than a number.
+        f"SELECT concat({', '.join(['bar(value, 0, 1, 1000)'] * 99)}) FROM runs",
+        f"SELECT concat({', '.join(['h'] * 999)}) FROM (SELECT sha256(left(run_id, 0)) AS h FROM runs)",
         # Once for each column, or while it is planned.
         *(f"SELECT 1 FROM runs {words} repeat(COLUMNS(*), 9) > ''" for words in ("WHERE", "ORDER BY")),
         "SELECT length(COLUMNS(*)::VARCHAR) FROM (SELECT s.* FROM (SELECT {'a': 1, 'b': 2} AS s))",
