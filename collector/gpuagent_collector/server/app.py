@@ -338,7 +338,7 @@ async def serve(store: Store, settings: ServerSettings, announce: Callable[[Addr
     collector = Collector(store, settings)
     announce(await collector.start(), collector.http_address)
     notify("READY=1")
-    # What serves until the end is never garbage, and messages leave few cycles: looks for them took an eighth of the CPU.
+    # What serves until the end is no garbage, and messages leave few cycles: looks for them took an eighth of the CPU.
     gc.freeze()
     gc.set_threshold(_NEW_OBJECTS)
     watchdog = asyncio.ensure_future(keep_watchdog())
