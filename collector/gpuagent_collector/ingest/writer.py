@@ -24,8 +24,8 @@ _LOG = logging.getLogger(__name__)
 _TICK_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 30.0
 
-# Share of the writer's time for commits of few messages, whose cost is mostly the commit's, and the longest pause for
-# it. Of a thousand agents a group has some five hundred messages then, of one agent a message waits a few milliseconds.
+# Share of the writer's time for commits while groups are small, and the longest pause for it: most of the cost of such
+# a commit is the same for any number of messages. A thousand agents send some five hundred in that time.
 _COMMITS_SHARE = 0.2
 _LONGEST_PAUSE_SECONDS = 0.5
 

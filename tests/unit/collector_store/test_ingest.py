@@ -10,10 +10,11 @@ import pytest
 
 from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.errors import StoreError
+from gpuagent_collector.ingest import writer
 from gpuagent_collector.ingest.housekeeping import Intervals
 from gpuagent_collector.ingest.ingest import Ingest, IngestSettings
 from gpuagent_collector.ingest.messages import Message, Verdict
-from gpuagent_collector.ingest.writer import Gathering
+from gpuagent_collector.ingest.writer import Claim, Entry, Gathering
 from gpuagent_collector.store import Store
 from tests.unit.collector_store.conftest import ON_BOTH_KINDS
 from tests.unit.collector_store.faults import failing
@@ -101,6 +102,36 @@ async def test_a_long_queue_is_committed_in_groups_of_a_limited_size(store: Stor
     await ingest.close()
     assert [(await future).verdict for future in futures] == [Verdict.COMMITTED] * 5
     assert ask(store, "SELECT count(*) FROM marks") == [(3,)]
+
+
+async def test_after_a_commit_messages_wait_for_others_until_a_claim(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_COMMITS_SHARE", 1e-9)
+    monkeypatch.setattr(writer, "_LONGEST_PAUSE_SECONDS", 3600.0)
+    async with running(store) as ingest:
+        await (await ingest.submit(message(1)))
+        later = [await ingest.submit(message(number)) for number in range(2, 6)]
+        assert await ingest.settled_marks([1]) == {1: 5}
+        assert all(future.done() for future in later)
+    assert ask(store, "SELECT count(*) FROM marks") == [(2,)]
+
+
+@pytest.mark.parametrize("ends", ["messages of a session", "a claim", "the end"])
+async def test_what_ends_a_group_ends_the_pause_after_a_commit(ends: str) -> None:
+    loop = asyncio.get_running_loop()
+    entries = [Entry(message=message(each), future=loop.create_future(), queued_seconds=0.0) for each in range(3)]
+    gathered = writer._Gathered(Gathering(messages_of_session=3), pause_seconds=3600.0)
+    for entry in entries[:2]:
+        gathered.add(entry)
+    assert gathered.seconds_left(1.0) > 1.0
+    last = {
+        "messages of a session": entries[2],
+        "a claim": Claim(session_ids=[1], answer=lambda _: None),
+        "the end": None,
+    }
+    gathered.add(last[ends])
+    assert gathered.seconds_left(1.0) == 0.0
 
 
 async def test_closing_ends_after_the_present_group_when_the_rest_is_abandoned(store: Store) -> None:
