@@ -1,6 +1,6 @@
 """The answer of a comparison in words: one paragraph."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import product
@@ -343,12 +343,28 @@ def _evidence(test: Test) -> str:
 def _why(comparison: Comparison, *, most: int) -> list[str]:
     """Return where the first differences come from; where that is not known, which loads changed with them."""
     layout, sentences = comparison.layout, []
+    if len(layout.blocks) > _SPOKEN_TESTS:
+        return _common_reasons(comparison)
     for because in comparison.reasons:
         sentence = say(because, layout.facet, comparison.specs, layout.sides)
         if sentence:
             name = tell_apart(because.block, layout.blocks)
             sentences.append(f"{name}: {sentence}" if len(layout.blocks) > 1 else sentence)
     return sentences[:most] or _moved(comparison)
+
+
+def _common_reasons(comparison: Comparison) -> list[str]:
+    """Return for each side the reasons that are shown, each with the workloads that have it."""
+    layout = comparison.layout
+    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for because in comparison.reasons:
+        if because.words:
+            found[because.side][because.words].append(tell_apart(because.block, layout.blocks, briefly=True))
+    sentences = []
+    for side, reasons in found.items():
+        listed = "; ".join(f"{words} ({', '.join(names)})" for words, names in reasons.items())
+        sentences.append(f"Because {layout.facet.where(side)} {listed}.")
+    return sentences
 
 
 def _moved(comparison: Comparison) -> list[str]:

@@ -142,6 +142,14 @@ class Because:
         agrees = first.difference * self.difference > 0 < first.shift.estimate * first.difference
         return first if agrees and first.shift.is_shown else None
 
+    @property
+    def words(self) -> str | None:
+        """The kind of the largest part, as it reads where it grew or shrank; None: no part is shown to be the cause."""
+        if self.lead is None:
+            return None
+        kind = KINDS[self.lead.name]
+        return kind.longer if self.lead.difference > 0 else kind.shorter
+
 
 def _sign(value: float) -> int:
     return 1 if value >= 0 else -1
@@ -402,8 +410,7 @@ def say(because: Because, facet: Facet, specs: Sequence[SpecRow], sides: Sequenc
     lead = because.lead
     if lead is None:
         return None
-    kind = KINDS[lead.name]
-    words = kind.longer if lead.difference > 0 else kind.shorter
+    kind, words = KINDS[lead.name], because.words
     scale = notation([because.difference, *(part.difference for part in because.parts)], because.unit)
 
     def write(difference: float) -> str:

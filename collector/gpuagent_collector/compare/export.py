@@ -33,7 +33,7 @@ from gpuagent_collector.metrics import BY_NAME
 from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.present.answer import Answer, Part, Section, plain
 from gpuagent_collector.present.chart import Chart
-from gpuagent_collector.present.table import Column, Table
+from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import parse_arguments
 from gpuagent_collector.runs.cells import CANCELLED, Block, Layout, describe, tell_apart
@@ -43,9 +43,6 @@ from gpuagent_collector.runs.words import write_command
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import counted
-
-# A screen of 24 lines has no room for more.
-_MOST_VERDICTS = 5
 
 
 def answer_compare(
@@ -191,8 +188,10 @@ def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
     layout = comparison.layout
     sides = name_sides(layout.sides, layout.facet)
     if layout.is_compared:
-        verdicts = replace(verdict_table(comparison), most=_MOST_VERDICTS)
-        parts: list[Part] = [verdicts, *with_bars(next(iter(comparison.reasons), None), verdict_legend(comparison))]
+        verdicts = replace(verdict_table(comparison), most=MOST_ROWS)
+        # Bars of one workload among several would need its name, and room for the others.
+        because = comparison.reasons[0] if len(layout.blocks) == 1 and comparison.reasons else None
+        parts: list[Part] = [verdicts, *with_bars(because, verdict_legend(comparison))]
         return f"Comparison by {layout.facet.spoken}: {sides}", parts
     heading = f"Values of {sides}" if len(layout.sides) == 1 else f"Values by {layout.facet.spoken}: {sides}"
     return heading, [overview_table(comparison)]

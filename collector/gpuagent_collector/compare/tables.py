@@ -30,8 +30,11 @@ def verdict_table(comparison: Comparison) -> Table:
     for test in figures.tests:
         groups[test.other.side, test.baseline.side].append(test)
     rows: list[Test | Overall | str] = []
+    counts = {_runs(test) for test in figures.tests}
+    # Said once where all rows have as many.
+    common = f", {counts.pop()} runs each" if several and len(counts) == 1 else ""
     for sides, tests in groups.items():
-        rows += [" / ".join(sides)] if several else []
+        rows += [" / ".join(sides) + common] if several else []
         rows += tests
         rows += [overall for overall in figures.overall if (overall.side, overall.baseline) == sides]
 
@@ -57,7 +60,7 @@ def verdict_table(comparison: Comparison) -> Table:
 
     columns = (
         Column(None, title, name, left=True),
-        Column(None, "runs", _runs),
+        *(() if common else (Column(None, "runs", _runs),)),
         Column(None, spoken(figures.primary, comparison.request.stat) + (f", {unit}" if unit else ""), medians),
         Column(None, "ratio [interval]", _ratio),
         Column(None, "verdict", lambda row: row.judgement.verdict if isinstance(row, Test) else ""),

@@ -283,8 +283,11 @@ GPU_HOLDERS = Source(
         SELECT run_id, part, count(pid) FILTER (is_other) AS other_processes,
                CASE WHEN count(*) FILTER (is_other AND memory_used_bytes IS NULL) = 0
                     THEN coalesce(sum(memory_used_bytes) FILTER (is_other), 0) END AS other_memory_bytes,
-               -- The driver reports utilisation by process less often: polls in between have none.
+               -- The driver reports utilisation by process less often: polls in between have none. Each report is of
+               -- the time since the one before, so that the first one is also of time before the window.
                CASE WHEN count(pid) = count(utilization_percent)
+                        AND count(CASE WHEN count(pid) = count(utilization_percent) THEN 1 END)
+                            OVER (PARTITION BY run_id, part ORDER BY time) > 1
                     THEN coalesce(sum(utilization_percent) FILTER (is_other), 0) END AS other_utilization_percent
         FROM (
             SELECT windows.run_id, seen.device_id AS part, seen.time, holders.pid, holders.memory_used_bytes,

@@ -63,7 +63,7 @@ def print_sections(console: Console, sections: Iterable[Section]) -> None:
                 _print_chart(console, part)
                 continue
             for piece in split_grid(part, console.width) if isinstance(part, Grid) else (part,):
-                console.print(Padding(_renderable(piece), (0, 0, 1, 0)))
+                console.print(Padding(_renderable(piece, console.width), (0, 0, 1, 0)))
 
 
 # From this width on two small charts are beside one another.
@@ -120,12 +120,12 @@ def split_grid(grid: Grid, width: int) -> Iterator[Grid]:
         yield replace(grid, header=cut(grid.header), rows=tuple(map(cut, grid.rows)), left=left)
 
 
-def _renderable(part: Part) -> RenderableType:
+def _renderable(part: Part, width: int) -> RenderableType:
     match part:
         case str():
             return Text(harmless(part))
         case Grid():
-            return _table(part)
+            return _table(part, width)
         case Verbatim():
             text = "\n".join(harmless(line.expandtabs()) for line in part.text.split("\n"))
             return Text.assemble((f"{harmless(part.title)}\n", "bold"), text)
@@ -145,10 +145,14 @@ def _bullets(bullets: Bullets) -> RichTable:
     return table
 
 
-def _table(grid: Grid) -> RichTable:
+def _table(grid: Grid, width: int) -> RichTable:
     table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
     for name, figure in zip(grid.header, grid.right_columns(), strict=True):
         table.add_column(Text(harmless(name)), justify="right" if figure else "left", overflow="fold", no_wrap=False)
+    widths = [max(map(cell_len, column)) for column in zip(grid.header, *grid.full_rows(), strict=True)]
+    if table_width(widths) > width:
+        # Headings within the table are folded before its cells.
+        table.columns[0].max_width = max(cell_len(row[0]) for row in (grid.header, *grid.rows) if len(row) > 1)
     for row in grid.rows:
         if len(row) == 1:
             table.add_row(Text(harmless(row[0]), style="bold"))

@@ -110,6 +110,8 @@ def _tie(ranking: Ranking, block: str, tied: Sequence[Standing], recommendation:
     weights, facet = recommendation.weights, recommendation.layout.facet
     sides = [standing.side for standing in tied]
     what = _join_words(list(weights), "and")
+    # Sides of one score may differ in all that it weighs.
+    what = f"the score of {what}" if len(weights) > 1 else what
     shifts = [standing.judgement.shift for standing in tied if standing.judgement]
     verdicts = {standing.judgement.verdict for standing in tied if standing.judgement}
     if verdicts == {Verdict.EQUAL}:

@@ -284,9 +284,10 @@ OWN = holder(1, "run-1", 4_000_000_000, 50.0)
 
 
 def test_what_others_held_is_added_up_at_each_look(store: SyntheticStore, node: Node) -> None:
-    see(store, node, BEFORE_MEASURE + 1, OWN, holder(2, None, 1000, 20.0), holder(3, "another", 500, 10.0))
-    see(store, node, BEFORE_MEASURE + 2, OWN, holder(4, None, 1200, 0.0))
-    see(store, node, BEFORE_MEASURE + 3, OWN)
+    see(store, node, BEFORE_MEASURE + 1, OWN)
+    see(store, node, BEFORE_MEASURE + 2, OWN, holder(2, None, 1000, 20.0), holder(3, "another", 500, 10.0))
+    see(store, node, BEFORE_MEASURE + 3, OWN, holder(4, None, 1200, 0.0))
+    see(store, node, BEFORE_MEASURE + 4, OWN)
     figures = store.figures()
     assert figures["gpu_other_processes"] == 2
     assert figures["gpu_other_memory_bytes"] == 1500
@@ -307,6 +308,7 @@ def test_another_agent_of_the_node_does_not_make_the_run_its_own_neighbour(store
 
 
 def test_polls_without_utilisation_do_not_dilute_that_of_others(store: SyntheticStore, node: Node) -> None:
+    see(store, node, BEFORE_MEASURE + 0.5, OWN)
     for second in range(1, 6):
         see(store, node, BEFORE_MEASURE + second, holder(1, "run-1", 4_000_000_000, None))
     see(store, node, BEFORE_MEASURE + 6, OWN, holder(2, None, 1000, 40.0))
@@ -314,8 +316,15 @@ def test_polls_without_utilisation_do_not_dilute_that_of_others(store: Synthetic
     assert store.figures()["gpu_other_utilization_percent"] == pytest.approx(20.0)
 
 
+def test_the_first_report_is_of_time_before_the_measured_phase(store: SyntheticStore, node: Node) -> None:
+    see(store, node, BEFORE_MEASURE + 1, OWN, holder(2, None, 1000, 80.0))
+    figures = store.figures()
+    assert (figures["gpu_other_processes"], figures.get("gpu_other_utilization_percent")) == (1, None)
+
+
 def test_a_gpu_of_ones_own_is_shared_by_nobody(store: SyntheticStore, node: Node) -> None:
     see(store, node, BEFORE_MEASURE + 1, OWN)
+    see(store, node, BEFORE_MEASURE + 2, OWN)
     see(store, node, BEFORE_MEASURE - 1, OWN, holder(2, None, 1000, 20.0))
     figures = store.figures()
     names = ("gpu_other_processes", "gpu_other_memory_bytes", "gpu_other_utilization_percent")
