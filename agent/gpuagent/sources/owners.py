@@ -69,6 +69,8 @@ class Owners:
         self._owner_of: dict[int, Owner | None] = {}
         self._young: set[int] = set()
         self._owners: dict[Unit, Owner] = {}
+        # Those without a process, the latest last: a job without a group of its own may go on after a pause.
+        self._paused: dict[int, Owner] = {}
         # GPUs with a process that has no owner here, such as that of another job.
         self._with_strangers: set[str] = set()
         self._next_sample_seconds = self._next_scan_seconds = 0.0
@@ -140,6 +142,9 @@ class Owners:
         ended = [owner for owner in self._owners.values() if not owner.pids]
         for owner in ended:
             del self._owners[owner.unit]
+            self._paused[owner.owner_id] = owner
+        while len(self._paused) > _MOST_OWNERS:
+            del self._paused[next(iter(self._paused))]
         return ended
 
     def _find_owner(self, pid: int, now: Instant) -> Owner | None:
@@ -171,9 +176,13 @@ class Owners:
         place, job = self._find_pod(unit.name) if unit.kind == "pod" else (None, unit.name)
         # Requeued jobs and restarted units are others; an agent that restarts finds the same.
         incarnation = groups.inode if groups else restarts
+        owner_id = key(f"{self._boot}/{unit.kind}/{unit.name}/{incarnation}")
+        if paused := self._paused.pop(owner_id, None):
+            paused.resume()
+            return paused
         return Owner(
             unit=unit,
-            owner_id=key(f"{self._boot}/{unit.kind}/{unit.name}/{incarnation}"),
+            owner_id=owner_id,
             facts=OwnerFacts(job=job, number=unit.name if unit.kind == "slurm" else None, place=place),
             started_unix_nano=now.unix_nano,
             seen_seconds=now.monotonic_seconds,

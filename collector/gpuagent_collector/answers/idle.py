@@ -3,7 +3,16 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from gpuagent_collector.answers.jobs import Chosen, Job, columns_of_jobs, command_of_job, find_jobs, money, short
+from gpuagent_collector.answers.jobs import (
+    USUAL_COLUMNS,
+    Chosen,
+    Job,
+    columns_of_jobs,
+    command_of_job,
+    find_jobs,
+    money,
+    short,
+)
 from gpuagent_collector.present.answer import Answer, Legend
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
@@ -39,7 +48,7 @@ def answer_idle(
         Column("currency"),
         *(Column(name, value=f"row.{name}") for name in ("started_at", "last_at", "gpu_memory_max_bytes")),
     )
-    table = Table(columns, jobs, most=MOST_ROWS)
+    table = Table(columns, jobs, keys=1, fits=USUAL_COLUMNS, most=MOST_ROWS)
     return Answer(
         heading="Held and idle",
         text=_sentence(jobs),

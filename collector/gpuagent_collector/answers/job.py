@@ -1,6 +1,6 @@
 """`collector job`: one job, what it used against what it held, and what to change."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -26,6 +26,19 @@ _LITTLE_PERCENT = 50.0
 _FULL_PERCENT = 90.0
 # So long a job may prepare, before what it did not use says anything.
 _PREPARES_SECONDS = 15 * 60
+
+# From so many other jobs on the sentences name what lies outside of all of them.
+_ENOUGH = 5
+
+# What jobs of one user and name are compared in.
+_COMPARED: Sequence[tuple[str, str, str, Callable[[float], str]]] = (
+    ("seconds", "duration", "row.seconds", duration),
+    ("gpu_percent", "GPU %", "gpu_percent", significant),
+    ("cpu_percent", "CPU %", "cpu_percent", significant),
+    ("cpu_seconds", "CPU time", "row.cpu_seconds", duration),
+    ("energy_joules", "energy", "row.energy_joules", in_unit("joules")),
+    ("memory_max_bytes", "memory", "row.memory_max_bytes", in_unit("bytes")),
+)
 
 _CURVE = """
 WITH read AS (
@@ -110,9 +123,10 @@ def render(study: Study, *, others: int = 0) -> Answer:
         heading=f"Job {row['job']}",
         text=" ".join(filter(None, sentences)),
         parts=[table, *_curves(study)],
-        sections=[Section("Command", [" ".join(command)], is_detail=True)] if command else [],
+        sections=[*_history(study), *([Section("Command", [" ".join(command)], is_detail=True)] if command else [])],
         caveats=notes if others else [],
         next=_next(study),
+        more="the other jobs of this name" if study.like else "",
         facts={
             **{name: value for name, value in row.items() if not name.startswith("all_") and name != "only_node"},
             **{name: getattr(job, name) for name in ("state", "gpu_percent", "cpu_percent", "cost", "currency")},
@@ -120,7 +134,8 @@ def render(study: Study, *, others: int = 0) -> Answer:
             "changes": changes,
             "parts": table,
             "curve": study.curve,
-            "like": [{"job": each.row["job"], "gpu_percent": each.gpu_percent} for each in study.like],
+            "against": _compared(study),
+            "like": _listed(study),
         },
         csv=[table],
     )
@@ -130,7 +145,7 @@ def _sentence(study: Study) -> str:
     """Return what it held and used, and for how long."""
     job, row = study.job, study.job.row
     who = f"{row['title'] or row['kind']} of {row['user_name'] or 'an unknown user'}"
-    runs = "has run" if row["is_running"] else "ran"
+    runs = {"running": "has run", "ended": "ran", "lost": "was seen"}[job.state]
     text = f"{who} {runs} for {duration(row['seconds'])}"
     text += f" on {', '.join(row['nodes'])}" if row["nodes"] else ""
     text += f" and {counted(row['node_count'] - 4, 'more node')}" if row["node_count"] > 4 else ""
@@ -140,13 +155,18 @@ def _sentence(study: Study) -> str:
         if row["gpus_used"] is not None:
             text += f", with kernels on {row['gpus_used']}" if row["gpus_used"] else ", without a kernel"
         text += f", in {significant(job.gpu_percent, 2)} % of their time" if job.gpu_percent else ""
+    elif job.gpus is None and row["kind"] == "slurm":
+        text += "; which GPUs it held is unknown, since the agent may not read its environment"
     if study.cores is not None:
         of = f" of {significant(row['held_cores'])}" if row["held_cores"] else ""
         text += f"; CPUs in use: {significant(study.cores, 2)}{of}"
     text += f"; memory: {size(row['memory_max_bytes'])}"
     text += f"; energy: {in_unit('joules')(row['energy_joules'])}" if row["energy_joules"] else ""
     paid = money([job])
-    return f"{text}; cost: {paid}." if paid else f"{text}."
+    text += f"; cost: {paid}." if paid else "."
+    if job.state == "lost":
+        text += f" It was last seen at {row['last_at']:%Y-%m-%d %H:%M} UTC; its agent reports nothing more."
+    return text
 
 
 def _shares(study: Study) -> dict[str, float]:
@@ -176,9 +196,59 @@ def _because(study: Study) -> str:
 def _against_others(study: Study) -> str:
     known = [one.gpu_percent for one in study.like if one.gpu_percent is not None]
     if not known or study.job.gpu_percent is None:
-        return ""
-    jobs = f"{counted(len(known), 'other job')} of this user and name"
-    return f"GPU use of {jobs}: {significant(median(known), 2)} % (median); this one {study.job.gpu_percent:.0f} %."
+        text = ""
+    else:
+        jobs = f"{counted(len(known), 'other job')} of this user and name"
+        text = f"GPU use of {jobs}: {significant(median(known), 2)} % (median); this one {study.job.gpu_percent:.0f} %."
+    outside = [one for one in _compared(study).rows if one["jobs"] >= _ENOUGH and one["outside"]]
+    words = [f"{one['title']} is {one['outside']} than in all {one['jobs']}" for one in outside]
+    return " ".join(filter(None, (text, f"Its {'; its '.join(words)} others." if words else "")))
+
+
+def _compared(study: Study) -> Table:
+    """Return what the job used beside the other ended jobs of its user and name; it is outside where all differ."""
+    rows = []
+    for key, title, value, show in _COMPARED:
+        column = Column(key, value=value)
+        this, others = column.cell(study.job), [column.cell(one) for one in study.like if one.state == "ended"]
+        known = [each for each in others if each is not None]
+        if this is None or not known:
+            continue
+        low, high = min(known), max(known)
+        outside = "higher" if this > high else "lower" if this < low else None
+        figures = {"this": this, "median": median(known), "lowest": low, "highest": high}
+        rows.append({"figure": key, "title": title, "jobs": len(known), "outside": outside, "show": show, **figures})
+    names = ("this", "median", "lowest", "highest")
+    columns = (
+        Column("figure", None),
+        Column(None, "", "title", left=True),
+        *(Column(name, value=name) for name in names),
+        *(Column(None, name, _writer_of(name)) for name in names),
+        Column("jobs", "other jobs"),
+        Column("outside", "this is", left=True),
+    )
+    return Table(columns, rows)
+
+
+def _writer_of(figure: str) -> Callable[[dict[str, Any]], str]:
+    return lambda row: str(row["show"](row[figure]))
+
+
+def _listed(study: Study) -> Table:
+    """Return the other jobs, the newest first."""
+    columns = (
+        Column("job", "job", "row.job", left=True),
+        Column("started_at", "since", "row.started_at", show="{:%Y-%m-%d %H:%M}".format, left=True),
+        Column("state", "state", left=True),
+        *(Column(key, title, value, show) for key, title, value, show in _COMPARED),
+    )
+    return Table(columns, study.like, most=MOST_ROWS)
+
+
+def _history(study: Study) -> Iterator[Section]:
+    if study.like:
+        heading = f"Other jobs named {study.job.row['title']} of {study.job.row['user_name']}"
+        yield Section(heading, [_compared(study), _listed(study)], is_detail=True)
 
 
 def _changes(study: Study) -> Iterator[str]:

@@ -16,6 +16,9 @@ from gpuagent_common.text import counted
 
 _HOUR_SECONDS = 3600.0
 
+# A terminal of this width folds long names: further tables would not fit below.
+USUAL_COLUMNS = 80
+
 # What an agent recorded of one owner or one of its GPUs counts once: the last word, and the highest counts. After a
 # restart the next agent counts on from 0, but for CPU time, which the group has. Two agents that watched at the same
 # time, such as a job's own and the node's, saw the same; the one that watched longer counts. The last state of a job
@@ -72,10 +75,11 @@ WITH newest AS (
     SELECT
         counted.*, session.hostname, session.platform, session.instance_type, session.cpu_threads,
         coalesce(counted.ended_at, counted.seen_at) AS last_at,
-        counted.ended_at IS NULL AND counted.seen_at >= newest.time - INTERVAL 2 MINUTE AS is_running,
+        counted.ended_at IS NULL AND counted.seen_at >= now()::TIMESTAMP - INTERVAL 2 MINUTE
+            AND counted.session_id NOT IN (SELECT session_id FROM session_ends) AS is_running,
         -- The job of Slurm may be on several nodes; of everything else each node has its own.
         CASE WHEN kind <> 'slurm' THEN counted.node_id END AS only_node
-    FROM counted LEFT JOIN sessions AS session USING (session_id), newest
+    FROM counted LEFT JOIN sessions AS session USING (session_id)
 )
 """
 
@@ -87,9 +91,11 @@ SELECT
     list(DISTINCT hostname)[1:4] AS nodes,
     count(DISTINCT node_id) AS node_count,
     only_node, min(started_at) AS started_at, bool_or(is_running) AS is_running,
+    -- Neither the end of its last life was reported nor anything since.
+    NOT bool_or(is_running) AND coalesce(max(seen_at) FILTER (ended_at IS NULL) >= max(started_at), false) AS is_lost,
     max(last_at) AS last_at, epoch(max(last_at) - min(started_at)) AS seconds,
     count(DISTINCT device_id) FILTER (is_held = 1) AS gpus_held,
-    count(DISTINCT device_id) AS gpus_seen,
+    count(DISTINCT device_id) AS gpus_seen, max(is_held) FILTER (device_id IS NULL) AS is_holder,
     CASE WHEN count(device_id) = count(device_id) FILTER (gpu_seconds IS NOT NULL)
         THEN count(DISTINCT device_id) FILTER (gpu_seconds > 0) END AS gpus_used,
     sum(observed_seconds) FILTER (device_id IS NOT NULL AND coalesce(is_held, 1) = 1) AS held_gpu_seconds,
@@ -111,6 +117,7 @@ HAVING {having}
 ), together AS (
     SELECT
         count(*) AS all_jobs, count(DISTINCT user_name) AS all_users, count(*) FILTER (is_running) AS all_running,
+        count(*) FILTER (is_lost) AS all_lost,
         sum(held_gpu_seconds) AS all_held_seconds, sum(idle_gpu_seconds) AS all_idle_seconds,
         sum(gpu_seconds) / sum(held_gpu_seconds) FILTER (gpu_seconds IS NOT NULL) AS all_busy,
         sum(gpus_idle_now) AS all_idle_now
@@ -134,13 +141,15 @@ class Job:
 
     @property
     def state(self) -> str:
-        """Return whether it runs."""
-        return "running" if self.row["is_running"] else "ended"
+        """Return whether it runs; lost, as a run is: its agent reports nothing more, so that its end is unknown."""
+        if self.row["is_running"]:
+            return "running"
+        return "lost" if self.row["is_lost"] else "ended"
 
     @property
     def gpus(self) -> int | None:
-        """Return the GPUs that it holds, where this is unknown those it was seen on; None: none."""
-        return self.row["gpus_held"] or self.row["gpus_seen"] or None
+        """Return the GPUs that it holds, where this is unknown those it was seen on; None: nothing is known."""
+        return self.row["gpus_held"] or self.row["gpus_seen"] or (0 if self.row["is_holder"] == 0 else None)
 
     @property
     def gpu_percent(self) -> float | None:
@@ -260,7 +269,7 @@ def _node_cost(
     cores, threads = node["held_cores"], node["cpu_threads"]
     if held and names:
         part = held / len(names)
-    elif cores and threads:
+    elif cores and threads and not (names and node["kind"] == "slurm" and node["is_held"] is None):
         part = min(1.0, cores / threads)
     else:
         return None, None
@@ -330,7 +339,7 @@ def render(jobs: Sequence[Job]) -> Answer:
             for name in ("number", "platform", "place", "node_count", "last_at", "cpu_seconds")
         ),
     )
-    table = Table(columns, jobs, most=MOST_ROWS)
+    table = Table(columns, jobs, keys=1, fits=USUAL_COLUMNS, most=MOST_ROWS)
     return Answer(
         heading="Jobs",
         text=_sentence(jobs),
@@ -338,9 +347,11 @@ def render(jobs: Sequence[Job]) -> Answer:
             table,
             Legend(
                 "",
-                "GPU % is the time in which kernels ran, of the time that the job's GPUs were watched; CPU % the CPU "
-                "time, of that of its CPUs. Energy is that of GPUs that nobody else used. Cost is the node's price by "
-                "the share of its GPUs that the job held, or without GPUs of its CPUs.",
+                "GPU % is the time in which kernels ran, of the time that the job's GPUs were watched. A dash means "
+                "that it is unknown which GPUs a job has. Terminals of 120 columns or more, and all other formats, "
+                "have more columns: CPU % is the CPU time, of that of the job's CPUs; energy is that of GPUs that "
+                "nobody else used; cost is the node's price by the share of its GPUs that the job held, or without "
+                "GPUs of its CPUs.",
             ),
         ],
         next=_next(jobs),
@@ -355,7 +366,8 @@ def _sentence(jobs: Sequence[Job]) -> str:
         return "No jobs were seen, or none that was asked for. `gpuagent start` reports them, unless with --owners off."
     row = jobs[0].row
     all_jobs, users = counted(row["all_jobs"], "job"), counted(row["all_users"], "user")
-    text = f"{all_jobs} of {users}, {row['all_running']} running."
+    lost = f", {row['all_lost']} lost: their agents stopped reporting before any end" if row["all_lost"] else ""
+    text = f"{all_jobs} of {users}, {row['all_running']} running{lost}."
     if row["all_held_seconds"]:
         text += f" They held GPUs for {significant(row['all_held_seconds'] / _HOUR_SECONDS)} hours"
         busy = row["all_busy"]

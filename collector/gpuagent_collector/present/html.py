@@ -129,7 +129,10 @@ def table(grid: Grid, caption: str, *, pictures: Pictures | None = None, class_:
             if index is None:  # a header without words is no header
                 cells.append(_cell(text, "col" if text else None, kind))
             else:
-                cells.append(_cell(text.strip(), "row" if column == name_column else None, kind))
+                content = text.strip()
+                if grid.links and column == 0:
+                    content = _MACROS["link"](grid.links[index], content)
+                cells.append(_cell(content, "row" if column == name_column else None, kind))
         if pictures:
             picture = pictures.header if index is None else pictures.draw(index)
             cells.insert(pictures.at, _cell(picture, "col" if index is None else None, "plot"))

@@ -105,10 +105,10 @@ def age(passed: timedelta) -> str:
 
 def duration(seconds: float) -> str:
     """Return a duration in its two largest units: 840 ms, 12.3 s, 4 min 05 s, 2 h 07 min."""
-    if seconds < 1:
+    if 0 < seconds < 1:
         return f"{seconds * 1e3:.0f} ms"
     if seconds < 60:
-        return f"{seconds:.1f} s"
+        return f"{seconds:.1f} s" if seconds else "0 s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"

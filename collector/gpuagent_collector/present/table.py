@@ -72,6 +72,10 @@ class Grid:
     rows: tuple[tuple[str, ...], ...]
     left: tuple[bool, ...]
     keys: int | None = None
+    # In a terminal of at least so many columns they never do.
+    fits: int | None = None
+    # Addresses of the first cells' pages, in HTML.
+    links: tuple[str, ...] = ()
 
     def right_columns(self) -> list[bool]:
         """Return for each column whether it is aligned to the right."""
@@ -108,8 +112,10 @@ class Table:
         about: what all rows share; CSV has it before the cells of each row.
         foot: rows of texts below, such as totals, in no data.
         keys: columns after these may go to further tables where a terminal is too narrow; None: none may.
+        fits: in a terminal of at least so many columns they never do; None: as their width has it.
         most: a terminal shows so many rows; None: all.
         more: makes the line below from the rows that a terminal does not show; None: there is none.
+        link: makes the address of a row's page, in HTML.
     """
 
     columns: Sequence[Column]
@@ -117,8 +123,10 @@ class Table:
     about: Mapping[str, Any] | None = None
     foot: Sequence[tuple[str, ...]] = ()
     keys: int | None = None
+    fits: int | None = None
     most: int | None = None
     more: Callable[[Sequence[Any]], str | None] | None = None
+    link: Callable[[Any], str] | None = None
 
     def names(self) -> list[str]:
         """Return the names of CSV's columns."""
@@ -153,7 +161,9 @@ class Table:
             header=tuple(column.title or "" for column in columns),
             rows=tuple(rows),
             keys=self.keys,
+            fits=self.fits,
             left=tuple(column.left for column in columns),
+            links=tuple(map(self.link, self.rows)) if self.link else (),
         )
         return grid if whole else grid.without_empty()
 

@@ -95,7 +95,7 @@ _BETWEEN_COLUMNS = 2
 
 def split_grid(grid: Grid, width: int) -> Iterator[Grid]:
     """Yield the table, or tables of as many of its columns as fit into `width`, each with its key columns."""
-    if grid.keys is None:
+    if grid.keys is None or (grid.fits is not None and width >= grid.fits):
         yield grid
         return
     tall = [row for row in (grid.header, *grid.rows) if len(row) > 1]

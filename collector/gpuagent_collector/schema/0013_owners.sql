@@ -21,7 +21,7 @@ CREATE TABLE owners (
     observed_seconds DOUBLE,              -- s | how long this agent process has watched it | agent
     cpu_seconds DOUBLE,                   -- s | CPU time, of its group since it exists | cpu.stat, cpuacct.usage, /proc/PID/stat
     memory_max_bytes BIGINT,              -- bytes | most memory at a look every 5 s, page cache left out | memory.stat, /proc/PID/statm
-    is_held BIGINT,                       -- | of a GPU: 1 it is allocated to the owner, 0 it is only used; NULL: nothing says | SLURM_JOB_GPUS, NVIDIA_VISIBLE_DEVICES
+    is_held BIGINT,                       -- | of a GPU: 1 it is allocated to the owner, 0 it is only used; of the owner itself: 1 GPUs are allocated, 0 none are; NULL: nothing says | SLURM_JOB_GPUS, NVIDIA_VISIBLE_DEVICES
     gpu_memory_max_bytes BIGINT,          -- bytes | of a GPU: most device memory at a look every 5 s | NVML
     gpu_seconds DOUBLE,                   -- s | of a GPU: time in which its kernels ran; NULL: the driver does not say | NVML process utilisation
     energy_joules DOUBLE,                 -- J | of a GPU: energy of the whole board while no other process had a part of it; NULL: shared, or not measured | NVML energy counter

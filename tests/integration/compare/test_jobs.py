@@ -1,15 +1,19 @@
 """The figures of `collector jobs`, `job` and `idle` where states are old, and the commands that they name."""
 
 import shlex
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
+from io import StringIO
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from gpuagent_collector.answers.idle import answer_idle
 from gpuagent_collector.answers.job import answer_job
 from gpuagent_collector.answers.jobs import Chosen, answer_jobs, find_jobs
+from gpuagent_collector.present.terminal import print_answer
 from gpuagent_collector.prices.price import parse_prices
+from gpuagent_collector.web.jobs import Jobs
 from tests.integration.compare.synthetic import EPOCH, Node, SyntheticStore
 
 DAY = 86400.0
@@ -39,12 +43,26 @@ def test_a_job_whose_last_state_is_old_is_listed_with_the_time_that_it_was_watch
         assert job.gpu_percent == pytest.approx(100)
 
 
-def test_a_job_of_an_agent_that_is_silent_does_not_run(store: SyntheticStore) -> None:
+def test_a_job_of_an_agent_that_has_stopped_is_lost(store: SyntheticStore) -> None:
     node = add_old_job(store)
-    store.rows["owner_samples"].append({**node.at(3.1 * DAY), "owner_id": 2})
+    store.rows["session_ends"].append(node.at(3 * DAY))
     store.write()
     (job,) = find_jobs(store.ask, Chosen(), None)
-    assert job.state == "ended"
+    assert (job.state, job.row["seconds"], job.row["all_running"]) == ("lost", 3 * DAY, 0)
+    assert answer_job(store.ask, name="4711").facts["state"] == "lost"
+
+
+def test_a_job_of_an_agent_that_is_silent_is_lost_although_no_other_reports(store: SyntheticStore) -> None:
+    node = store.node("cpu-1", "hpc")
+    ago = (datetime.now(timezone.utc).replace(tzinfo=None) - EPOCH).total_seconds()
+    for owner_id, seen, ended in ((1, ago - 180, False), (2, ago - 180, True), (3, ago, False)):
+        end = {"ended_at": EPOCH + timedelta(seconds=seen)} if ended else {}
+        state = {"kind": "slurm", "job": str(owner_id), "observed_seconds": 60.0, **end}
+        began = {"started_at": EPOCH + timedelta(seconds=seen - 60)}
+        store.rows["owners"].append({**node.at(seen), "owner_id": owner_id, **state, **began})
+    store.write()
+    states = {job.row["job"]: job.state for job in find_jobs(store.ask, Chosen(), None)}
+    assert states == {"1": "lost", "2": "ended", "3": "running"}
 
 
 def test_kernels_on_gpus_that_a_job_does_not_hold_are_no_use_of_its_own(store: SyntheticStore) -> None:
@@ -80,6 +98,54 @@ def test_the_next_command_has_a_hostile_name_as_one_word(store: SyntheticStore) 
         words = shlex.split(answer.next)
         assert words[:1] == ["collector"]
         assert "1;" not in words
+
+
+def test_the_pages_of_lists_link_to_each_job(store: SyntheticStore) -> None:
+    add_old_job(store, job="vision/<a>")
+    store.write()
+    pages = Jobs(store.ask, source="runs.duckdb")
+    for page in (pages.answer_list({}), pages.answer_idle({})):
+        assert b'<a href="/jobs/vision%2F%3Ca%3E">vision/&lt;a&gt;</a>' in bytes(page.body)
+    assert b'href="/jobs/' not in bytes(pages.answer({"name": "vision/<a>"}).body)
+
+
+def test_a_narrow_terminal_has_each_job_in_one_line(store: SyntheticStore) -> None:
+    add_old_job(store, job="vision/serve-0123456", title="notebook-of-mine", is_held=None)
+    store.write()
+    for answer in (answer_jobs(store.ask), answer_idle(store.ask)):
+        out = StringIO()
+        print_answer(Console(file=out, width=40), answer)
+        tables = out.getvalue().count("vision/serve-0123456")
+        assert tables == out.getvalue().count("job   ") > 1
+
+
+def test_a_job_without_gpus_is_told_from_one_whose_gpus_are_unknown(store: SyntheticStore) -> None:
+    node = store.node("gpu-1", "hpc", gpus=["NVIDIA H200"], cpu_threads=64)
+    known = {"kind": "slurm", "started_at": EPOCH, "observed_seconds": 3600.0, "held_cores": 16.0}
+    for owner_id, is_held in ((1, 0), (2, None)):
+        row = {**node.at(3600), **known, "owner_id": owner_id, "job": str(owner_id), "is_held": is_held}
+        store.rows["owners"].append(row)
+    store.write()
+    found = find_jobs(store.ask, Chosen(), parse_prices(PRICE, "prices.yaml"))
+    assert {job.row["job"]: (job.gpus, job.cost) for job in found} == {"1": (0, 1.0), "2": (None, None)}
+
+
+def test_a_job_is_compared_with_the_others_of_its_user_and_name(store: SyntheticStore) -> None:
+    node = store.node("cpu-1", "hpc")
+    owners = [("alice", "train", hours) for hours in (1, 2, 3, 4, 5, 9)] + [("bob", "train", 20), ("alice", "eval", 20)]
+    for owner_id, (user, title, hours) in enumerate(owners):
+        row = {**node.at(3600 * hours), "owner_id": owner_id, "kind": "slurm", "job": str(owner_id), "title": title}
+        end = {"started_at": EPOCH, "ended_at": row["time"], "user_name": user, "cpu_seconds": 60.0}
+        store.rows["owners"].append({**row, **end, "observed_seconds": 3600.0 * hours})
+    store.write()
+    answer = answer_job(store.ask, name="5")
+    longer, cpu = answer.record()["against"]
+    figures = {"this": 9 * 3600, "median": 3 * 3600, "lowest": 3600, "highest": 5 * 3600}
+    assert longer == {"figure": "seconds", "jobs": 5, "outside": "higher", **figures}
+    assert (cpu["figure"], cpu["outside"]) == ("cpu_seconds", None)
+    assert sorted(one["job"] for one in answer.record()["like"]) == ["0", "1", "2", "3", "4"]
+    assert "duration is higher than in all 5" in answer.text
+    assert "against" in answer_job(store.ask, name="6").record()
 
 
 def test_a_gpu_of_unknown_use_is_not_called_unused(store: SyntheticStore) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import pwd
+import shutil
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,51 @@ def test_an_end_is_recorded_with_what_was_counted_last(tmp_path: Path, open_sour
     assert states[None]["ended_at"] == instant(6).unix_nano
     assert states[None]["cpu_seconds"] == 1.0
     assert read(source, 7, "owners") == {}
+
+
+def test_what_an_owner_used_before_and_after_a_pause_is_one_sum(tmp_path: Path, open_source: OpenSource) -> None:
+    source, holders = open_job(tmp_path, open_source)
+    process, away = tmp_path / "proc/47", tmp_path / "away"
+    energy = 0.0
+    for seconds in (0, 5, 10):
+        holders.note_processes(FIRST, {47: 1000}, {47: 100.0})
+        holders.energy_joules[FIRST] = energy = energy + 500.0
+        before = read(source, seconds, "owner_samples")[key(FIRST)]
+    process.rename(away)
+    assert read(source, 15, "owners")[None]["ended_at"]
+    away.rename(process)
+    holders.energy_joules[FIRST] = 90_000.0
+    assert read(source, 600, "owners")[None]["ended_at"] is None
+    holders.energy_joules[FIRST] = 90_500.0
+    after = read(source, 605, "owner_samples")[key(FIRST)]
+    assert (before["gpu_seconds"], after["gpu_seconds"]) == (10.0, 15.0)
+    assert (before["energy_joules"], after["energy_joules"]) == (1000.0, 1500.0)
+
+
+def test_cpu_time_before_a_pause_stays_where_no_group_has_it(tmp_path: Path, open_source: OpenSource) -> None:
+    source, _ = open_job(tmp_path, open_source)
+    shutil.rmtree(tmp_path / "sys")
+    plant(tmp_path, {"proc/47/statm": "9 9 9 9 0 9 0"})
+    stat = (tmp_path / "proc/47/stat").read_text()
+    (tmp_path / "proc/47/stat").write_text(stat.replace(" 0 1 0 ", " 0 1000 0 "))
+    before = read(source, 0, "owner_samples")[None]["cpu_seconds"]
+    (tmp_path / "proc/47").rename(tmp_path / "away")
+    read(source, 10, "owners")
+    (tmp_path / "away").rename(tmp_path / "proc/48")
+    (tmp_path / "proc/48/stat").write_text(stat.replace(" 0 1 0 ", " 0 300 0 "))
+    plant(tmp_path, {"proc/loadavg": "0 0 0 1/9 48"})
+    read(source, 20, "owners")
+    assert (before, read(source, 26, "owner_samples")[None]["cpu_seconds"]) == (10.0, 13.0)
+
+
+@pytest.mark.parametrize(("gpus", "is_holder"), [("SLURM_JOB_GPUS=0", 1), ("SLURM_JOB_ID=4711", 0), (None, None)])
+def test_a_job_without_gpus_is_not_one_whose_gpus_are_unknown(
+    tmp_path: Path, open_source: OpenSource, gpus: str | None, is_holder: int | None
+) -> None:
+    source, _ = open_job(tmp_path, open_source)
+    environ = tmp_path / "proc/47/environ"
+    environ.write_text(f"SLURM_JOB_ID=4711\0{gpus}" if gpus else "")
+    assert read(source, 0, "owners")[None]["is_held"] == is_holder
 
 
 def test_a_process_that_begins_shows_what_has_ended_at_once(tmp_path: Path, open_source: OpenSource) -> None:

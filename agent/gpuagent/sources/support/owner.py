@@ -112,6 +112,8 @@ class Owner:
     command_pid: int | None = None
     has_gpu_command: bool = False
     is_reported: bool = False
+    # Whether GPUs are allocated to it: 0 none are; None: nothing says.
+    is_holder: int | None = None
     # CPU time when it was looked at for the floor last, and when.
     floor: tuple[float, float] | None = None
     # CPU time of processes that have ended without a parent that waited.
@@ -171,8 +173,17 @@ class Owner:
             mine = on_gpus.get(uuid, ()) if uuid in listed else None
             part.follow(seconds, passed, mine, prepares=prepares)
 
+    def resume(self) -> None:
+        """Go on after a pause without a process, in which nothing was used."""
+        self.followed_seconds = self.cpu_before = self.floor = None
+        self.next_state_seconds = 0.0
+        self.rising = RisingSum(lost=self.rising.lost + self.rising.last)
+        for part in self.parts.values():
+            part.counter_joules = None
+
     def hold(self, uuids: Sequence[str], seconds: float) -> None:
         """Note the GPUs that are allocated to it; those that it uses beside are not."""
+        self.is_holder = int(bool(uuids))
         for uuid in uuids:
             if uuid not in self.parts:
                 self.parts[uuid] = Part(uuid=uuid, is_held=True, held=HeldTime.begun(seconds))
@@ -191,7 +202,7 @@ class Owner:
             "observed_seconds": seconds - self.seen_seconds,
         }
         counted: dict[str, Value] = {"cpu_seconds": self.cpu_seconds, "memory_max_bytes": self.memory_max_bytes}
-        yield f"{self.owner_id}", {**shared, **counted}
+        yield f"{self.owner_id}", {**shared, **counted, "is_held": self.is_holder}
         for part in self.parts.values():
             yield f"{self.owner_id}/{part.uuid}", {**shared, "device_id": key(part.uuid), **part.totals()}
 
