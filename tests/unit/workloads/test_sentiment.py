@@ -54,11 +54,10 @@ def test_it_trains_on_synthetic_reviews_and_reports_everything(tmp_path: Path, m
 def test_an_lstm_in_bf16_is_refused_before_it_runs_on_a_cpu_without_it(tmp_path: Path) -> None:
     for part in ("train", "test"):
         (tmp_path / f"{part}.tsv").write_text("pos\tfine\nneg\tdull\n")
-    arguments = ("run", "sentiment", "--device", "cpu", "--model", "lstm", "--precision", "bf16", "--batch-size", "2")
+    arguments = ("run", "sentiment", "--device", "cpu", "--model", "lstm", "--precision", "bf16")
+    small = ("--batch-size", "2", "--data", str(tmp_path))
     # With it oneDNN behaves as on a CPU without AVX-512.
-    done = start_workloads(
-        *arguments, "--data", str(tmp_path), GPUAGENT_RUN_DIR=str(tmp_path), ONEDNN_MAX_CPU_ISA="AVX2"
-    )
+    done = start_workloads(*arguments, *small, GPUAGENT_RUN_DIR=str(tmp_path), ONEDNN_MAX_CPU_ISA="AVX2")
     assert done.returncode == 2
     assert "no LSTM in bfloat16" in done.stderr
     assert phases_of(read_events(tmp_path / "events.0.0.jsonl")) == ["prepare", "end"]
