@@ -8,8 +8,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-# Sizes of messages whose layouts are kept, and layouts of one size.
-_KEPT_SIZES, _KEPT_OF_SIZE = 512, 4
+# Sizes of messages whose layouts are kept, layouts of one size, and bytes of one between its values: 0.3 MiB at most.
+_KEPT_SIZES, _KEPT_OF_SIZE, _MAX_SKELETON_BYTES = 128, 2, 4096
+
+# Messages from one that is learnt to the next, which takes as long as five parses: no two may be alike.
+_LEARN_EVERY = 16
 
 # The number and type of a field of bytes or text: Column.validity and others.
 _BYTES = 2
@@ -71,12 +74,15 @@ class Layouts:
         self._find_type = find_type
         # Size of a message → its layouts, empty at the first one: many have a size that does not come again.
         self._of_size: OrderedDict[int, list[_Layout]] = OrderedDict()
+        self._since_learnt = 0
 
     def find(self, records: bytes) -> Sequence[TableLayout] | None:
         """Return the tables of a message that is like an earlier one, or None."""
+        self._since_learnt += 1
         content = np.frombuffer(records, np.uint8)
         for layout in self._of_size.get(len(records), ()):
             if content[layout.places].tobytes() == layout.skeleton:
+                self._of_size.move_to_end(len(records))
                 return layout.tables
         return None
 
@@ -88,6 +94,9 @@ class Layouts:
             while len(self._of_size) > _KEPT_SIZES:
                 self._of_size.popitem(last=False)
             return
+        if self._since_learnt < _LEARN_EVERY:
+            return
+        self._since_learnt = 0
         try:
             read = [_read_table(records, each) for each in read_fields(records) if _is_bytes(each, 1)]
         except (ValueError, KeyError):
@@ -100,6 +109,8 @@ class Layouts:
                     is_value[place] = True
             tables.append(self._split(name, rows, columns))
         places = np.flatnonzero(~is_value)
+        if len(places) > _MAX_SKELETON_BYTES:
+            return
         skeleton = np.frombuffer(records, np.uint8)[places].tobytes()
         known.insert(0, _Layout(tables, places, skeleton))
         del known[_KEPT_OF_SIZE:]

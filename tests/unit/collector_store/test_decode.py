@@ -1,6 +1,6 @@
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import duckdb
 import pyarrow as pa
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest import decode as decode_module
+from gpuagent_collector.ingest import layouts
 from gpuagent_collector.ingest.decode import MAX_ROWS, Decoded, Decoder, join
 from gpuagent_proto.v1.records_pb2 import Column, Records, Table, Texts
 
@@ -264,7 +265,10 @@ LIKE = {
 
 
 @pytest.mark.parametrize("order", [list(LIKE), list(reversed(LIKE))], ids=["as listed", "reversed"])
-def test_a_message_of_a_known_layout_is_decoded_as_by_a_new_decoder(order: Sequence[str]) -> None:
+def test_a_message_of_a_known_layout_is_decoded_as_by_a_new_decoder(
+    order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layouts, "_LEARN_EVERY", 1)
     messages = [
         Records(tables=[Table(name="readings", rows=2, columns=LIKE[each]), Table(name="else", rows=1)])
         for each in order * 3
@@ -275,6 +279,7 @@ def test_a_message_of_a_known_layout_is_decoded_as_by_a_new_decoder(order: Seque
 
 
 def test_like_messages_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layouts, "_LEARN_EVERY", 1)
     decoder = Decoder(TABLES)
     first, second, third = (one_column(Column(name="count", integers=integers(each, 0))) for each in range(3))
     for each in (first, second):  # the first size of its kind may not come again
@@ -287,7 +292,10 @@ def test_like_messages_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "extra", [b"\x0a\x04else", b"\x10\1", b"\x18\1"], ids=["a second name", "a second count of rows", "another type"]
 )
-def test_a_message_that_only_protobuf_understands_is_parsed_each_time(extra: bytes) -> None:
+def test_a_message_that_only_protobuf_understands_is_parsed_each_time(
+    extra: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layouts, "_LEARN_EVERY", 1)
     (table,) = one_column(COUNTS).tables
     content = table.SerializeToString() + extra
     records = b"\x0a" + bytes([len(content)]) + content
