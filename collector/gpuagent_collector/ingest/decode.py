@@ -88,8 +88,8 @@ class _Numbers(NamedTuple):
     validity: bytes
 
 
-# The name of a table, its rows and its columns.
-_Table = tuple[str, int, Iterable[_Column]]
+# The name of a table, its rows, its columns that need no check, and others.
+_Table = tuple[str, int, dict[str, _Numbers], Iterable[_Column]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,11 @@ class Decoder:
             table: {name: _KINDS[data_type] for name, data_type in columns.items()} | _NOT_STORED.get(table, {})
             for table, columns in tables.items()
         }
-        self._layouts = Layouts()
+        self._layouts = Layouts(self._find_type)
+
+    def _find_type(self, table: str, column: str, member: str) -> pa.DataType | None:
+        kind = self._kinds.get(table, {}).get(column)
+        return kind.data_type if kind and kind.member == member != "texts" else None
 
     def decode(self, records: bytes, *, session_id: int, node_id: int) -> Decoded:
         """Return the rows in `records`, stamped with the session and node that the stream belongs to.
@@ -139,12 +143,12 @@ class Decoder:
         tables: dict[str, list[Piece]] = {}
         unknown: set[str] = set()
         invitations: dict[str, str] = {}
-        for table, rows, columns in message:
+        for table, rows, numbers, columns in message:
             known = self._kinds.get(table)
             if known is None:
                 unknown.add(table[:100])
                 continue
-            numbers, texts = _decode_columns(table, rows, columns, known, unknown)
+            texts = _decode_columns(table, rows, columns, known, unknown, numbers)
             asked = texts.pop(_INVITATION, None)
             if asked is not None and "run_id" in texts:
                 pairs = zip(texts["run_id"].to_pylist(), asked.to_pylist(), strict=True)
@@ -173,7 +177,7 @@ def _parse(records: bytes) -> Iterator[_Table]:
         raise RejectedRecordsError("not a Records message") from error
     _check_size(message, len(records))
     for table in message.tables:
-        yield table.name, table.rows, map(_read_column, table.columns)
+        yield table.name, table.rows, {}, map(_read_column, table.columns)
 
 
 def _read_column(column: records_pb2.Column) -> _Column:
@@ -187,11 +191,15 @@ def _read_column(column: records_pb2.Column) -> _Column:
 def _cut(records: bytes, layout: Sequence[TableLayout]) -> Iterator[_Table]:
     """Yield the tables of a message that is laid out like one whose size was right."""
     for table in layout:
-        columns = (
+        numbers = {
+            name: _Numbers(data_type, records[content], records[validity])
+            for name, data_type, content, validity in table.numbers
+        }
+        others = (
             _Column(name, member, records[content], records[validity], records[utf8])
-            for name, member, content, validity, utf8 in table.columns
+            for name, member, content, validity, utf8 in table.others
         )
-        yield table.name, table.rows, columns
+        yield table.name, table.rows, numbers, others
 
 
 def _check_size(message: records_pb2.Records, size_bytes: int) -> None:
@@ -281,9 +289,14 @@ def _join_numbers(
 
 
 def _decode_columns(
-    table: str, rows: int, columns: Iterable[_Column], known: Mapping[str, _Kind], unknown: set[str]
-) -> tuple[dict[str, _Numbers], dict[str, "pa.Array[Any]"]]:
-    numbers: dict[str, _Numbers] = {}
+    table: str,
+    rows: int,
+    columns: Iterable[_Column],
+    known: Mapping[str, _Kind],
+    unknown: set[str],
+    numbers: dict[str, _Numbers],
+) -> dict[str, "pa.Array[Any]"]:
+    """Return the texts of columns, and add their numbers to `numbers`."""
     texts: dict[str, pa.Array[Any]] = {}
     for column in columns:
         name = column.name
@@ -303,7 +316,7 @@ def _decode_columns(
                 numbers[name] = _convert(_decode_array(column, rows, kind), kind)
         except (pa.ArrowException, ValueError) as error:
             raise RejectedRecordsError(f"{table}.{name}: {error}") from error
-    return numbers, texts
+    return texts
 
 
 def _check_bytes(column: _Column, rows: int) -> None:

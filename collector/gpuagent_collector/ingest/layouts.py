@@ -1,14 +1,18 @@
 """Layouts of serialised Records: most messages of agents differ in their values alone, so one is parsed for all."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-# Sizes of messages whose layouts are kept, and layouts of one size.
-_KEPT_SIZES, _KEPT_OF_SIZE = 512, 4
+# Sizes of messages whose layouts are kept, layouts of one size, and bytes of one between its values: 0.3 MiB at most.
+_KEPT_SIZES, _KEPT_OF_SIZE, _MAX_SKELETON_BYTES = 128, 2, 4096
+
+# Messages from one that is learnt to the next, which takes as long as five parses: no two may be alike.
+_LEARN_EVERY = 16
 
 # The number and type of a field of bytes or text: Column.validity and others.
 _BYTES = 2
@@ -36,12 +40,22 @@ class ColumnLayout(NamedTuple):
     utf8: slice
 
 
+class NumbersLayout(NamedTuple):
+    """The places of a column's numbers that fit the store as they are, and their type in it."""
+
+    name: str
+    data_type: pa.DataType
+    content: slice
+    validity: slice
+
+
 class TableLayout(NamedTuple):
     """The rows of a table in a message, and the places of its columns' values."""
 
     name: str
     rows: int
-    columns: Sequence[ColumnLayout]
+    numbers: Sequence[NumbersLayout]
+    others: Sequence[ColumnLayout]
 
 
 class _Layout(NamedTuple):
@@ -55,15 +69,20 @@ class _Layout(NamedTuple):
 class Layouts:
     """The layouts of the last messages. What has the same size and the same bytes between its values is like them."""
 
-    def __init__(self) -> None:
+    def __init__(self, find_type: Callable[[str, str, str], pa.DataType | None]) -> None:
+        """Take a function of a table, a column and its member: the type that its numbers have as they are, or None."""
+        self._find_type = find_type
         # Size of a message → its layouts, empty at the first one: many have a size that does not come again.
         self._of_size: OrderedDict[int, list[_Layout]] = OrderedDict()
+        self._since_learnt = 0
 
     def find(self, records: bytes) -> Sequence[TableLayout] | None:
         """Return the tables of a message that is like an earlier one, or None."""
+        self._since_learnt += 1
         content = np.frombuffer(records, np.uint8)
         for layout in self._of_size.get(len(records), ()):
             if content[layout.places].tobytes() == layout.skeleton:
+                self._of_size.move_to_end(len(records))
                 return layout.tables
         return None
 
@@ -75,18 +94,37 @@ class Layouts:
             while len(self._of_size) > _KEPT_SIZES:
                 self._of_size.popitem(last=False)
             return
+        if self._since_learnt < _LEARN_EVERY:
+            return
+        self._since_learnt = 0
         try:
-            tables = [_read_table(records, each) for each in read_fields(records) if _is_bytes(each, 1)]
+            read = [_read_table(records, each) for each in read_fields(records) if _is_bytes(each, 1)]
         except (ValueError, KeyError):
             return  # protobuf has rules for such messages, which no agent sends
         is_value = np.zeros(len(records), np.bool_)
-        for column in (column for table in tables for column in table.columns):
-            for place in (column.content, column.validity, column.utf8):
-                is_value[place] = True
+        tables = []
+        for name, rows, columns in read:
+            for column in columns:
+                for place in (column.content, column.validity, column.utf8):
+                    is_value[place] = True
+            tables.append(self._split(name, rows, columns))
         places = np.flatnonzero(~is_value)
+        if len(places) > _MAX_SKELETON_BYTES:
+            return
         skeleton = np.frombuffer(records, np.uint8)[places].tobytes()
         known.insert(0, _Layout(tables, places, skeleton))
         del known[_KEPT_OF_SIZE:]
+
+    def _split(self, table: str, rows: int, columns: Sequence[ColumnLayout]) -> TableLayout:
+        numbers: list[NumbersLayout] = []
+        others: list[ColumnLayout] = []
+        for each in columns:
+            data_type = self._find_type(table, each.name, each.member)
+            if data_type is None:
+                others.append(each)
+            else:
+                numbers.append(NumbersLayout(each.name, data_type, each.content, each.validity))
+        return TableLayout(table, rows, numbers, others)
 
 
 def count_parts(content: bytes, path: tuple[int, ...], limit: int, within: slice | None = None) -> int:
@@ -163,10 +201,11 @@ def _read_single(records: bytes, within: slice, repeated: int = 0) -> tuple[dict
     return fields, several
 
 
-def _read_table(records: bytes, field: _Field) -> TableLayout:
+def _read_table(records: bytes, field: _Field) -> tuple[str, int, Sequence[ColumnLayout]]:
+    """Return a table's name, rows and columns."""
     fields, columns = _read_single(records, slice(field.start, field.stop), repeated=3)
     rows, _ = _read_varint(records, fields[2].start)
-    return TableLayout(_read_text(records, fields[1]), rows, [_read_column(records, each) for each in columns])
+    return _read_text(records, fields[1]), rows, [_read_column(records, each) for each in columns]
 
 
 def _read_column(records: bytes, field: _Field) -> ColumnLayout:

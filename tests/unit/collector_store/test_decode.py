@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from gpuagent.sampling.rows import encode_records
 from gpuagent_collector.errors import RejectedRecordsError
+from gpuagent_collector.ingest import decode as decode_module
+from gpuagent_collector.ingest import layouts
 from gpuagent_collector.ingest.decode import MAX_ROWS, Decoded, Decoder, join
 from gpuagent_proto.v1.records_pb2 import Column, Records, Table, Texts
 
@@ -236,3 +238,67 @@ def test_any_bytes_are_rejected_or_become_rows_that_duckdb_can_read(raw: bytes) 
         with duckdb.connect() as connection:
             connection.register("incoming", rows)
             assert len(connection.execute("SELECT * FROM incoming").fetchall()) == rows.num_rows
+
+
+def told(decoder: Decoder, records: bytes) -> object:
+    """Return the rows and unknown names of a message, or why it is rejected."""
+    try:
+        decoded = decoder.decode(records, session_id=-7, node_id=9)
+    except RejectedRecordsError as error:
+        return str(error)
+    return {name: join(pieces).to_pylist() for name, pieces in decoded.tables.items()}, decoded.unknown
+
+
+COUNTS = Column(name="count", integers=integers(1, 2), validity=b"\1")
+LIKE = {
+    "as before": [COUNTS],
+    "other numbers": [Column(name="count", integers=integers(3, 4), validity=b"\2")],
+    "an unknown name": [Column(name="cOunt", integers=integers(1, 2), validity=b"\1")],
+    "another column": [Column(name="share", integers=integers(1, 2), validity=b"\1")],
+    "other bits of a double": [Column(name="share", doubles=doubles(math.nan, 2), validity=b"\3")],
+    "a column twice": [COUNTS, COUNTS],
+    "a text": [COUNTS, name_column(b"abcd", 0, 1, 4)],
+    "another text": [COUNTS, name_column(b"efgh", 0, 3, 4)],
+    "no UTF-8": [COUNTS, name_column(b"\xff\xff\xff\xff", 0, 1, 4)],
+    "offsets beyond": [COUNTS, name_column(b"abcd", 0, 1, 9)],
+}
+
+
+@pytest.mark.parametrize("order", [list(LIKE), list(reversed(LIKE))], ids=["as listed", "reversed"])
+def test_a_message_of_a_known_layout_is_decoded_as_by_a_new_decoder(
+    order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layouts, "_LEARN_EVERY", 1)
+    messages = [
+        Records(tables=[Table(name="readings", rows=2, columns=LIKE[each]), Table(name="else", rows=1)])
+        for each in order * 3
+    ]
+    decoder = Decoder(TABLES)
+    for each in (message.SerializeToString() for message in messages):
+        assert told(decoder, each) == told(Decoder(TABLES), each)
+
+
+def test_like_messages_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layouts, "_LEARN_EVERY", 1)
+    decoder = Decoder(TABLES)
+    first, second, third = (one_column(Column(name="count", integers=integers(each, 0))) for each in range(3))
+    for each in (first, second):  # the first size of its kind may not come again
+        decoder.decode(each.SerializeToString(), session_id=1, node_id=2)
+    monkeypatch.setattr(decode_module, "records_pb2", None)
+    decoded = decoder.decode(third.SerializeToString(), session_id=1, node_id=2)
+    assert join(decoded.tables["readings"])["count"].to_pylist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    "extra", [b"\x0a\x04else", b"\x10\1", b"\x18\1"], ids=["a second name", "a second count of rows", "another type"]
+)
+def test_a_message_that_only_protobuf_understands_is_parsed_each_time(
+    extra: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layouts, "_LEARN_EVERY", 1)
+    (table,) = one_column(COUNTS).tables
+    content = table.SerializeToString() + extra
+    records = b"\x0a" + bytes([len(content)]) + content
+    decoder = Decoder(TABLES)
+    for _ in range(3):
+        assert told(decoder, records) == told(Decoder(TABLES), records)

@@ -125,7 +125,7 @@ async def test_what_ends_a_group_ends_the_pause_after_a_commit(ends: str) -> Non
     for entry in entries[:2]:
         gathered.add(entry)
     assert gathered.seconds_left(1.0) > 1.0
-    last = {
+    last: dict[str, Entry | Claim | None] = {
         "messages of a session": entries[2],
         "a claim": Claim(session_ids=[1], answer=lambda _: None),
         "the end": None,
