@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from gpuagent_collector.answers.jobs import Chosen, Job, find_jobs, find_parts, money, share, size
+from gpuagent_collector.answers.jobs import Chosen, Job, find_jobs, find_parts, money, share
 from gpuagent_collector.json_cells import read_words
 from gpuagent_collector.present.answer import Answer, Caveat, Section, Verbatim
 from gpuagent_collector.present.human import duration, in_unit, significant
@@ -160,7 +160,7 @@ def _sentence(study: Study) -> str:
     if study.cores is not None:
         of = f" of {significant(row['held_cores'])}" if row["held_cores"] else ""
         text += f"; CPUs in use: {significant(study.cores, 2)}{of}"
-    text += f"; memory: {size(row['memory_max_bytes'])}"
+    text += f"; memory: {_size(row['memory_max_bytes'])}"
     text += f"; energy: {in_unit('joules')(row['energy_joules'])}" if row["energy_joules"] else ""
     paid = money([job])
     text += f"; cost: {paid}." if paid else "."
@@ -230,6 +230,11 @@ def _compared(study: Study) -> Table:
     return Table(columns, rows)
 
 
+def _size(value: float | None) -> str:
+    """Return a number of bytes for people."""
+    return "unknown" if value is None else in_unit("bytes")(value)
+
+
 def _writer_of(figure: str) -> Callable[[dict[str, Any]], str]:
     return lambda row: str(row["show"](row[figure]))
 
@@ -263,7 +268,7 @@ def _changes(study: Study) -> Iterator[str]:
         yield f"It asked for {given:.0f} CPUs and used {significant(cores, 2)}."
     most, memory = row["memory_max_bytes"], row["memory_held_bytes"]
     if memory and most is not None and (share(most, memory) or 0) < _LITTLE_PERCENT:
-        yield f"It asked for {size(memory)} of memory on each node and used {size(most)}."
+        yield f"It asked for {_size(memory)} of memory on each node and used {_size(most)}."
 
 
 def _parts(study: Study) -> Table:

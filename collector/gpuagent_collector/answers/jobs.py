@@ -15,7 +15,6 @@ from gpuagent_collector.runs.words import write_command
 from gpuagent_common.text import counted
 
 _HOUR_SECONDS = 3600.0
-
 # A terminal of this width folds long names: further tables would not fit below.
 USUAL_COLUMNS = 80
 
@@ -389,11 +388,6 @@ def _next(jobs: Sequence[Job]) -> str | None:
 def command_of_job(job: Job) -> str:
     """Return the command that shows a job."""
     return write_command("job", {}, sides=[job.row["job"]])
-
-
-def size(value: float | None) -> str:
-    """Return a number of bytes for people."""
-    return "unknown" if value is None else in_unit("bytes")(value)
 
 
 def short(seconds: float) -> str:
