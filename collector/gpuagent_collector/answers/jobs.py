@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from gpuagent_collector.present.answer import Answer, Legend
-from gpuagent_collector.present.human import in_unit, significant
+from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.query.ask import Ask
