@@ -21,6 +21,7 @@ from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Block, Cell, match_runs, tell_apart
+from gpuagent_collector.runs.columns import Floats
 from gpuagent_collector.runs.data import Facts, Run, load_figures
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
@@ -184,8 +185,8 @@ def _blocks(runs: Sequence[Run]) -> list[Block]:
 
 
 def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> BlockPlan | None:
-    cells = [facts.values(cell.runs, metric.name) for cell in block.cells]
-    if any(value <= 0 for values in cells for value in values):
+    cells = [facts.array(cell.runs, metric.name) for cell in block.cells]
+    if any((values <= 0).any() for values in cells):
         return None
     matched = matched_spread(_tables(block, facts, metric))
     spread = matched or pooled_spread(cells)
@@ -201,7 +202,7 @@ def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> Blo
     )
 
 
-def _tables(block: Block, facts: Facts, metric: Metric) -> list[list[list[float]]]:
+def _tables(block: Block, facts: Facts, metric: Metric) -> list[Floats]:
     """Return for each experiment and node the values of the repeats that have all of its cells."""
     places: dict[tuple[str | None, str | None], list[list[Run]]] = defaultdict(lambda: [[] for _ in block.cells])
     for number, cell in enumerate(block.cells):
@@ -212,7 +213,7 @@ def _tables(block: Block, facts: Facts, metric: Metric) -> list[list[list[float]
         repeats = match_runs(*(Cell(side="", runs=tuple(runs), others={}) for runs in members if runs))
         together = [run for repeat in repeats for run in repeat]
         values = facts.column(together, metric.name).reshape(-1, sum(map(bool, members)))
-        tables.append(values[~np.isnan(values).any(axis=1)].tolist())
+        tables.append(values[~np.isnan(values).any(axis=1)])
     return tables
 
 

@@ -375,8 +375,9 @@ def _moved(comparison: Comparison) -> list[str]:
     moved = [
         (row, shift)
         for row in blocks[0].rows
+        if row.metric.name in _LOADS
         for shift in row.shifts.values()
-        if row.metric.name in _LOADS and shift.scale is Scale.RATIO and shift.is_shown
+        if shift.scale is Scale.RATIO and shift.is_shown
     ]
     moved.sort(key=lambda pair: -abs(log(pair[1].estimate)))
 

@@ -42,20 +42,25 @@ class Figure:
     values: Floats = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, for the cached property
 class Row:
     """One metric of one block.
 
     Attributes:
         unit: of its figures; of throughput the run's own, such as images/s.
         figures: by side; without sides that have no readings.
-        shifts: by side, from the baseline; only where both have the metric.
+        find_shifts: returns the shifts.
     """
 
     metric: Metric
     unit: str
     figures: Mapping[str, Figure]
-    shifts: Mapping[str, Shift]
+    find_shifts: Callable[[], Mapping[str, Shift]] = field(compare=False)
+
+    @cached_property
+    def shifts(self) -> Mapping[str, Shift]:
+        """The shifts by side, from the baseline; only where both have the metric. Most are of rows not shown."""
+        return self.find_shifts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,7 +346,7 @@ def _block_figures(
             metric=metric,
             unit=_unit(block, facts, metric),
             figures={side: _figure(block, side, facts, metric) for side in _sides_with(block, facts, metric)},
-            shifts=shifts(metric),
+            find_shifts=partial(shifts, metric),
         )
         for metric in known
     ]

@@ -35,7 +35,9 @@ def join_imported(runs: Sequence[Run]) -> list[Run]:
     own: dict[str, dict[str, Mapping[str, Any]]] = {}
     for run in runs:
         if run.imported is None:
-            own.setdefault(run.workload, {}).setdefault(run.parameters, json.loads(run.parameters))
+            of_workload = own.setdefault(run.workload, {})
+            if run.parameters not in of_workload:
+                of_workload[run.parameters] = json.loads(run.parameters)
     first = _first_alike([run for run in runs if run.imported is not None])
     return [run if run.imported is None else _join(first[run.run_id], own.get(run.workload, {})) for run in runs]
 

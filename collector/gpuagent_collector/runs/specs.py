@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from gpuagent_collector.present.human import notation, significant
 from gpuagent_collector.present.shortening import shorten
@@ -37,17 +38,16 @@ def spec_rows(layout: Layout, facts: Facts) -> tuple[SpecRow, ...]:
     """Return every property that some side's nodes report, except the one that is compared."""
     sides = [layout.runs_of(side) for side in layout.sides]
     of_runs = {title: _plain(name) for name, title in _TITLES.items() if name not in layout.facet.names}
-    reported = {name for side in sides for run in side for name in facts.texts.get(run.run_id, {})}
+    # Runs of a side differ in few conditions, and share their texts.
+    conditions = [set(map(attrgetter(*CONDITIONS), side)) for side in sides]
+    texts = [{id(each): each for run in side if (each := facts.texts.get(run.run_id))}.values() for side in sides]
+    reported = {name for side in texts for each in side for name in each}
     rows = [
         *_command_row(layout),
-        *_rows(sides, lambda run: [{name: getattr(run, name) for name in CONDITIONS}], of_runs),
-        *_rows(sides, lambda run: facts.sessions.get(run.run_id, []), SESSION_PROPERTIES),
-        *_rows(sides, lambda run: facts.devices.get(run.run_id, []), DEVICE_PROPERTIES),
-        *_rows(
-            sides,
-            lambda run: [facts.texts.get(run.run_id, {})],
-            {_title(name): _plain(name) for name in sorted(reported)},
-        ),
+        *_rows([[dict(zip(CONDITIONS, each, strict=True)) for each in side] for side in conditions], of_runs),
+        *_rows([_different(facts.sessions, side) for side in sides], SESSION_PROPERTIES),
+        *_rows([_different(facts.devices, side) for side in sides], DEVICE_PROPERTIES),
+        *_rows(texts, {_title(name): _plain(name) for name in sorted(reported)}),
     ]
     return tuple(row for row in rows if any(row.values))
 
@@ -84,18 +84,19 @@ def _listed(values: Sequence[str]) -> str:
     return ", ".join(values) or ABSENT
 
 
-def _rows(
-    sides: Sequence[Sequence[Run]], records: Callable[[Run], Iterable[Record]], properties: Mapping[str, Read]
-) -> list[SpecRow]:
-    # Runs share the records of their nodes and GPUs.
-    different = [{id(record): record for run in side for record in records(run)}.values() for side in sides]
+def _different(records: Mapping[str, Sequence[Record]], runs: Iterable[Run]) -> Iterable[Record]:
+    """Return the records of runs, each once: runs share those of their nodes and GPUs."""
+    return {id(record): record for run in runs for record in records.get(run.run_id, ())}.values()
+
+
+def _rows(sides: Sequence[Iterable[Record]], properties: Mapping[str, Read]) -> list[SpecRow]:
+    """Return the values of properties in the records of each side."""
 
     def values(found: Iterable[Record], read: Read) -> tuple[str, ...]:
         return tuple(sorted({str(value) for record in found if (value := read(record)) is not None}))
 
     return [
-        SpecRow(title=title, values=tuple(values(found, read) for found in different))
-        for title, read in properties.items()
+        SpecRow(title=title, values=tuple(values(found, read) for found in sides)) for title, read in properties.items()
     ]
 
 
@@ -178,8 +179,8 @@ def properties_of(run: Run, facts: Facts) -> dict[str, str]:
     """Return the known properties of the software and hardware that a run used, by title, without its nodes' names."""
     texts = facts.texts.get(run.run_id, {})
     rows = [
-        *_rows([[run]], lambda one: facts.sessions.get(one.run_id, []), SESSION_PROPERTIES),
-        *_rows([[run]], lambda one: facts.devices.get(one.run_id, []), DEVICE_PROPERTIES),
-        *_rows([[run]], lambda _one: [texts], {_title(name): _plain(name) for name in sorted(texts)}),
+        *_rows([facts.sessions.get(run.run_id, [])], SESSION_PROPERTIES),
+        *_rows([facts.devices.get(run.run_id, [])], DEVICE_PROPERTIES),
+        *_rows([[texts]], {_title(name): _plain(name) for name in sorted(texts)}),
     ]
     return {row.title: ", ".join(row.values[0]) for row in rows if row.values[0] and row.title != "Node"}

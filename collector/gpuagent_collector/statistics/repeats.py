@@ -3,13 +3,12 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from math import fsum, inf, log, log1p, sqrt
-from statistics import fmean
+from math import inf, log1p, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuagent_collector.statistics.shift import matched_rejection_bound, rejection_bound
+from gpuagent_collector.statistics.shift import Floats, Values, matched_rejection_bound, rejection_bound
 from gpuagent_collector.statistics.tolerance import chi_squared_quantile
 
 # Nobody plans for more.
@@ -135,7 +134,7 @@ class Spread:
     freedom: int
 
 
-def matched_spread(tables: Iterable[Sequence[Sequence[float]]]) -> Spread | None:
+def matched_spread(tables: Iterable[Sequence[Sequence[float]] | Floats]) -> Spread | None:
     """Return the spread of positive values without what their row, and what their column, has in common.
 
     Args:
@@ -145,26 +144,27 @@ def matched_spread(tables: Iterable[Sequence[Sequence[float]]]) -> Spread | None
     """
     squares, freedom = 0.0, 0
     for rows in tables:
-        logs = [[log(value) for value in row] for row in rows]
-        columns = list(zip(*logs, strict=True))
-        whole = fmean(map(fmean, logs)) if logs else 0.0
-        squares += fsum(
-            (value - fmean(row) - fmean(column) + whole) ** 2
-            for row in logs
-            for value, column in zip(row, columns, strict=True)
-        )
-        freedom += max(len(logs) - 1, 0) * max(len(columns) - 1, 0)
+        logs = np.log(np.asarray(rows, dtype=np.float64))
+        if not logs.size:
+            continue
+        # From the first row and column, so that what is equal leaves exactly nothing.
+        rest = logs - logs[0]
+        rest -= rest[:, :1]
+        rest += rest.mean() - rest.mean(axis=0) - rest.mean(axis=1, keepdims=True)
+        squares += float(np.sum(rest**2))
+        freedom += (logs.shape[0] - 1) * (logs.shape[1] - 1)
     return _spread(squares, freedom)
 
 
-def pooled_spread(cells: Iterable[Sequence[float]]) -> Spread | None:
+def pooled_spread(cells: Iterable[Values]) -> Spread | None:
     """Return the spread within cells of positive values; None where no cell has two of them."""
     squares, freedom = 0.0, 0
     for values in cells:
-        logs = [log(value) for value in values]
-        middle = fmean(logs) if logs else 0.0
-        squares += fsum((each - middle) ** 2 for each in logs)
-        freedom += max(len(logs) - 1, 0)
+        logs = np.log(np.asarray(values, dtype=np.float64))
+        if logs.size:
+            logs -= logs[0]  # so that equal values leave exactly nothing
+            squares += logs.size * float(np.var(logs))
+            freedom += logs.size - 1
     return _spread(squares, freedom)
 
 

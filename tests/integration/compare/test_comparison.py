@@ -14,6 +14,7 @@ from rich.console import Console
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.cli import cli, runs
+from gpuagent_collector.compare import figures
 from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.compare.export import render
 from gpuagent_collector.present.terminal import print_answer
@@ -179,6 +180,19 @@ def test_three_runs_a_side_are_too_few_and_the_warning_has_the_needed_number(sto
     assert comparison.figures.tests[0].judgement.verdict is Verdict.TOO_FEW
     (caveat,) = [each for each in comparison.caveats if each.code == "n_too_small"]
     assert "at least 4 runs a side" in caveat.remedy
+
+
+def test_the_shift_of_a_metric_is_estimated_when_it_is_asked_for(
+    store: SyntheticStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alternate(store)
+    estimate = Mock(wraps=figures.estimate_shift)
+    monkeypatch.setattr(figures, "estimate_shift", estimate)
+    (block,) = compared(store).figures.blocks
+    estimate.assert_not_called()
+    (row,) = [row for row in block.rows if row.metric.name == "run_seconds"]
+    assert row.shifts == row.shifts
+    estimate.assert_called_once()
 
 
 def test_a_metric_that_one_side_lacks_is_shown_for_the_other_without_a_ratio_and_cannot_be_tested(

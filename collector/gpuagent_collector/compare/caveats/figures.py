@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+import numpy as np
+
 from gpuagent_collector.compare.figures import Evidence, throughput_units
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
@@ -127,8 +129,8 @@ def far_from_repeats(evidence: Evidence) -> Iterator[Caveat]:
     """Warn of runs far from their repeats."""
     metric = evidence.figures.primary
     for cell in (cell for block in evidence.layout.blocks for cell in block.cells):
-        runs = [run for run in cell.runs if evidence.facts.value(run, metric.name) is not None]
-        odd = [runs[index] for index in outliers(evidence.facts.values(runs, metric.name))]
+        known = np.flatnonzero(~np.isnan(evidence.facts.column(cell.runs, metric.name)))
+        odd = [cell.runs[known[index]] for index in outliers(evidence.facts.values(cell.runs, metric.name))]
         if odd:
             yield Caveat(
                 code="outliers",
