@@ -397,7 +397,7 @@ def test_of_many_workloads_each_has_its_row_and_its_reason(store: SyntheticStore
         for repeat in range(7):
             for node, rate in zip(places, (1000.0, 800.0), strict=True):
                 run = {"workload": workload, "repeat": repeat, "throughput": rate + repeat}
-                store.next_run(node, **run)  # type: ignore[arg-type]
+                store.next_run(node, **run)
     comparison = compared(store, by="platform")
     out = io.StringIO()
     print_answer(Console(file=out, width=80), render(comparison))
