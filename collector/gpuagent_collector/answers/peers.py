@@ -7,6 +7,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
+from gpuagent_collector.answers.reference import answer_reference
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.metrics import ITEMS, Metric
 from gpuagent_collector.present.answer import Answer, Legend, Part, Section
@@ -120,8 +121,7 @@ def find_peers(ask: Ask, request: Request) -> Peers:
         MisuseError: there is no such run or node, or a condition is invalid.
         GpuAgentError: no run succeeded.
     """
-    asked = {"workload": request.workload, "experiment": request.experiment, "where": request.where}
-    runs = [run for run in find_runs(ask, find_facet("node"), **asked) if run.status == "succeeded"]
+    runs = _find_runs(ask, request)
     run = _choose(runs, request.name)
     # Peers may be on any platform.
     like = group_like(runs, "platform")[like_key(run, "platform")]
@@ -153,6 +153,11 @@ def find_peers(ask: Ask, request: Request) -> Peers:
         runs=len(others),
         own_runs=len(own),
     )
+
+
+def _find_runs(ask: Ask, request: Request) -> list[Run]:
+    asked = {"workload": request.workload, "experiment": request.experiment, "where": request.where}
+    return [run for run in find_runs(ask, find_facet("node"), **asked) if run.status == "succeeded"]
 
 
 def _sort(metrics: Iterable[Metric]) -> list[Metric]:
@@ -312,9 +317,21 @@ def _unit(place: Place, peers: Peers) -> str:
     return peers.unit if place.metric.unit == ITEMS else place.metric.unit
 
 
-def answer_peers(ask: Ask, **asked: Any) -> Answer:
-    """Answer the command; `asked` are the fields of a request."""
-    return render(find_peers(ask, Request(**asked)))
+def answer_peers(ask: Ask, *, reference: bool = False, **asked: Any) -> Answer:
+    """Answer the command; `asked` are the fields of a request, `reference` compares with the published runs instead.
+
+    Raises:
+        MisuseError: also if parts of runs are to be compared with published runs, which have none.
+    """
+    request = Request(**asked)
+    if not reference:
+        return render(find_peers(ask, request))
+    if request.each:
+        raise MisuseError("the reference has whole runs; leave out --each, or --reference")
+    runs = _find_runs(ask, request)
+    if request.name is None and runs:
+        return answer_reference(ask, list({(run.workload, run.parameters, run.device): run for run in runs}.values()))
+    return answer_reference(ask, [_choose(runs, request.name)])
 
 
 def render(peers: Peers) -> Answer:

@@ -526,9 +526,16 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         Peers are runs on other nodes with the same workload, parameters and circumstances on the same GPU
         model. Shows the percentile of each figure, the range of most peers, and the peers by driver, software
         and link where these differ. RUN is a run's identity or a unique beginning of it; of a NODE its newest
-        run counts.
+        run counts. With --reference, runs are compared with published ones of the same workload, parameters and
+        GPU model; without a name these are the newest of each setting.
         """,
-        examples=("", "resnet50-1f2e3d4c5b", "gpu-node-7 --workload resnet50", "resnet50-1f2e3d4c5b --each gpu --json"),
+        examples=(
+            "",
+            "resnet50-1f2e3d4c5b",
+            "resnet50-1f2e3d4c5b --reference",
+            "gpu-node-7 --workload resnet50",
+            "resnet50-1f2e3d4c5b --each gpu --json",
+        ),
         function="answers.peers:answer_peers",
         finds_more=True,
         options=(
@@ -536,6 +543,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             WORKLOAD,
             RUNS,
             EACH,
+            click.option("--reference", is_flag=True, help="Compare with the published runs of docs/reference."),
         ),
     ),
     "outliers": AnswerCommand(

@@ -225,8 +225,10 @@ def answer(comparison: Comparison, *, most: int = 3) -> str:
 def _costs(comparison: Comparison, *, most: int) -> Iterator[str]:
     """Yield the difference in cost of the first two sides of each block, where prices are known."""
     facet, blocks = comparison.layout.facet, comparison.figures.blocks
+    if comparison.figures.primary.group == "Cost":
+        return
     priced = [(block.block, row) for block in blocks if (row := cost_row(block)) and row.shifts]
-    for block, row in priced[:most] if comparison.figures.primary.group != "Cost" else ():
+    for block, row in priced[:most]:
         side, shift = next(iter(row.shifts.items()))
         this, that = facet.where(side), facet.where(block.baseline)
         figures = [row.figures[name].median for name in (side, block.baseline)]
@@ -237,6 +239,8 @@ def _costs(comparison: Comparison, *, most: int) -> Iterator[str]:
             yield f"{title} is {_by_ratio(shift.estimate, row.metric)} {this} than {that} ({evidence})."
         else:
             yield f"{title} has no measurable difference {this} and {that} ({evidence})."
+    if len(priced) > max(most, _SPOKEN_TESTS):
+        yield f"--metric {priced[0][1].metric.name} compares the cost of all {len(priced)}."
 
 
 def _results(comparison: Comparison, *, most: int) -> list[str]:
@@ -358,7 +362,8 @@ def _common_reasons(comparison: Comparison) -> list[str]:
     layout = comparison.layout
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for because in comparison.reasons:
-        if because.words:
+        # Those of costs are of another difference.
+        if because.words and because.unit == comparison.reasons[0].unit:
             found[because.side][because.words].append(tell_apart(because.block, layout.blocks, briefly=True))
     sentences = []
     for side, reasons in found.items():

@@ -56,7 +56,7 @@ def write_answer(report: Report) -> Iterator[Markup]:
     if not comparison.layout.is_compared:
         return
     verdicts = verdict_table(comparison)
-    pictures = _ratios([_shift(row) for row in verdicts.rows], comparison)
+    pictures = _ratios([_shift(row) for row in verdicts.rows], comparison, at=len(verdicts.columns) - 1)
     yield table(verdicts.grid(), "Verdicts", pictures=pictures)
     yield prose(f"{verdict_legend(comparison).text} {_PICTURES}", class_="quiet")
     for because in comparison.reasons[:MOST_BLOCKS]:
@@ -66,10 +66,10 @@ def write_answer(report: Report) -> Iterator[Markup]:
         yield folded("Its parts", table(because_table(because).grid(), f"{name}: parts of the difference"))
 
 
-def _ratios(shifts: Sequence[Shift | None], comparison: Comparison) -> Pictures:
-    """Return a picture of the ratio of each row, all on one axis."""
+def _ratios(shifts: Sequence[Shift | None], comparison: Comparison, *, at: int = 4) -> Pictures:
+    """Return a picture of the ratio of each row, all on one axis, for the column `at`."""
     axis = Axis.over([shift for shift in shifts if shift], comparison.figures.delta)
-    return Pictures(at=4, header=axis.header(), draw=lambda row: axis.draw(shifts[row]))
+    return Pictures(at=at, header=axis.header(), draw=lambda row: axis.draw(shifts[row]))
 
 
 def _shift(of: object) -> Shift | None:

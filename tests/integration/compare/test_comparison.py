@@ -402,3 +402,21 @@ def test_a_statistic_is_of_each_run_s_samples_in_its_measured_phase(store: Synth
         assert rows["gpu_memory_used_bytes"] == pytest.approx(memory)
         assert rows["throughput"] == 1000.0
         assert rows["gpu_idle_percent"] == 0.0
+
+
+def test_of_many_workloads_each_has_its_row_and_its_reason(store: SyntheticStore) -> None:
+    workloads = ("bert", "cifar10", "gcn", "mnist", "resnet50", "vit")
+    places = [store.node(name, name, gpus=("NVIDIA H200",)) for name in ("alder", "birch")]
+    for workload in workloads:
+        for repeat in range(7):
+            for node, rate in zip(places, (1000.0, 800.0), strict=True):
+                run = {"workload": workload, "repeat": repeat, "throughput": rate + repeat}
+                store.next_run(node, **run)
+    comparison = compared(store, by="platform")
+    out = io.StringIO()
+    print_answer(Console(file=out, width=80), render(comparison))
+    screen = " ".join(out.getvalue().split())
+    assert f"the GPU is busy for longer ({', '.join(workloads)})" in screen
+    assert [screen.count(f" {workload} ") for workload in workloads] == [1] * len(workloads)
+    assert "more row" not in screen
+    assert max(map(len, out.getvalue().splitlines())) <= 80
