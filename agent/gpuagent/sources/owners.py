@@ -268,14 +268,14 @@ class Owners:
         # Jobs end at once: what they used since the last look would be missing.
         if is_due or (owner.unit.kind == "slurm" and (owner.groups or len(owner.pids) <= _FEW_PROCESSES)):
             owner.read_cpu(self._proc)
-        if not is_due:
-            return
-        owner.read_memory(self._proc, self._memory_bytes)
-        owner.follow_gpus(seconds, on_gpus, self._holders.processes, owner.cores_since(seconds))
-        self._add_energy(owner, is_end=False)
+        if is_due:
+            owner.read_memory(self._proc, self._memory_bytes)
+            owner.follow_gpus(seconds, on_gpus, self._holders.processes, owner.cores_since(seconds))
+        if is_due or any(part.counter_joules is None for part in owner.parts.values()):
+            self._add_energy(owner, is_end=False)
 
     def _add_energy(self, owner: Owner, *, is_end: bool) -> None:
-        """Add the energy of its GPUs; at its first look and at its end by the counter as it is then."""
+        """Add the energy of its GPUs; when they are found and at its end by the counter as it is then."""
         for uuid, part in owner.parts.items():
             others = (other for other in self._owners.values() if other is not owner and uuid in other.parts)
             is_alone = uuid not in self._with_strangers and next(others, None) is None

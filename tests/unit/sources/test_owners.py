@@ -173,12 +173,13 @@ def test_a_job_is_found_with_what_it_was_given_and_uses(tmp_path: Path, open_sou
     assert (samples[key(SECOND)]["gpu_seconds"], samples[key(SECOND)]["sm_percent"]) == (0.0, 0.0)
 
 
-def test_the_energy_of_a_job_reaches_from_its_first_look_to_its_end(tmp_path: Path, open_source: OpenSource) -> None:
+def test_the_energy_of_a_job_reaches_from_its_beginning_to_its_end(tmp_path: Path, open_source: OpenSource) -> None:
     source, holders = open_job(tmp_path, open_source)
+    read(source, 0, "owners")
     counters = iter((100.0, 730.0))
     holders.renew_energy = lambda uuid: holders.energy_joules.update({uuid: next(counters)} if uuid == FIRST else {})
-    holders.note_processes(FIRST, {47: 1000}, {47: 50.0})
-    for seconds in (0, 5):
+    read(source, 1, "owners")
+    for seconds in (2, 5):
         read(source, seconds, "owners")
     (tmp_path / "proc/47").rename(tmp_path / "gone")
     assert read(source, 10, "owners")[key(FIRST)]["energy_joules"] == 630.0
