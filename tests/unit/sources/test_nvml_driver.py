@@ -168,16 +168,6 @@ def test_a_node_without_the_library_does_without_pynvml(monkeypatch: pytest.Monk
     assert "pynvml" not in sys.modules
 
 
-def test_the_version_of_cuda_is_asked_in_a_process_that_ends(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Asked in this one, NVML would load libcuda for good.
-    answer(monkeypatch, "nvmlSystemGetCudaDriverVersion_v2", -1)
-    monkeypatch.setattr(nvml_api, "_VERSION_COMMAND", (sys.executable, "-c", "print(13000)"))
-    assert nvml.ask("nvmlSystemGetCudaDriverVersion_v2") == 13000
-    monkeypatch.setattr(nvml_api, "_VERSION_COMMAND", (sys.executable, "-c", "raise OSError"))
-    with pytest.raises(NvmlUnsupportedError):
-        nvml.ask("nvmlSystemGetCudaDriverVersion_v2")
-
-
 def test_events_count_from_the_first_call_on_and_a_flood_is_read_in_parts(nvml: Nvml, queue: EventQueue) -> None:
     assert nvml.events(FIRST, XID) == []
     queue.waiting = [(8, 79), (8, 31)]

@@ -5,7 +5,6 @@ So a recording can replace a real GPU: a JSON object of call → answer or error
 
 import contextlib
 import ctypes
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -50,14 +49,6 @@ _REMEDIES = {
 _FIRST_CALLS = threading.Lock()
 
 _LIBRARY = "libnvidia-ml.so.1"
-
-_PRINT_VERSION = """
-import ctypes
-version = ctypes.c_int()
-if not ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)):
-    print(version.value)
-"""
-_VERSION_COMMAND = (sys.executable, "-I", "-S", "-c", _PRINT_VERSION)
 
 # A GPU that fails again and again would otherwise never be drained; the rest follows with the next reading.
 _MOST_EVENTS = 100
@@ -266,21 +257,12 @@ class _Driver:
     def _function(self, name: str) -> Callable[..., Any]:
         if name == "nvmlDeviceGetFieldValues":
             return self._field_value
-        if name == "nvmlSystemGetCudaDriverVersion_v2":
-            return self._cuda_version
         if name == "nvmlDeviceGetComputeRunningProcesses_v1":
             return partial(list_processes_v1, self._pynvml)
         function: Callable[..., Any] | None = getattr(self._pynvml, name, None)
         if function is None:
             raise NvmlUnsupportedError(self._pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, f"this pynvml has no {name}")
         return function
-
-    def _cuda_version(self) -> int:
-        """Return CUDA's version as NVML does, which loads libcuda for it: here in a process that ends."""
-        done = subprocess.run(_VERSION_COMMAND, capture_output=True, check=False)
-        if not done.stdout.strip():
-            raise self._pynvml.NVMLError(self._pynvml.NVML_ERROR_NOT_SUPPORTED)
-        return int(done.stdout)
 
     def _handle(self, uuid: str) -> Any:
         if uuid not in self._handles:
