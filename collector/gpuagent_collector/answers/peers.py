@@ -374,7 +374,7 @@ def render(peers: Peers) -> Answer:
 
 
 def _next(peers: Peers) -> str:
-    """Return the command that shows the run where it is unlike its peers, else other nodes, published runs, its past."""
+    """Return the command that shows the run where it is unlike its peers, else nodes, published runs, its past."""
     if any(place.is_outside for place in peers.places):
         return write_command("show", {}, peers.run.run_id)
     if peers.nodes:

@@ -15,7 +15,7 @@ from gpuagent_collector.present.human import Notation, in_unit, notation, signif
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Run, load_facts
-from gpuagent_collector.runs.words import spoken
+from gpuagent_collector.runs.words import spoken, write_command
 
 # The first column of runs.csv that is a figure; the names of the others are those of metrics.
 _THROUGHPUT = "throughput_items_per_second"
@@ -130,6 +130,8 @@ def answer_reference(ask: Ask, runs: Sequence[Run]) -> Answer:
         heading="Beside the reference runs",
         text=" ".join(said),
         parts=[table, Legend("", _LEGEND)] if figures else [],
+        # The run that is the furthest below.
+        next=write_command("show", {}, first[0].run.run_id) if first else None,
         more="every figure, and how to read this" if figures else "",
         facts={"figures": table, "without_reference": [run.run_id for run in absent]},
         csv=[table],
