@@ -7,7 +7,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from gpuagent_collector.answers.reference import answer_reference
+from gpuagent_collector.answers.reference import answer_reference, published_on
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.metrics import ITEMS, Metric
 from gpuagent_collector.present.answer import Answer, Legend, Part, Section
@@ -374,11 +374,13 @@ def render(peers: Peers) -> Answer:
 
 
 def _next(peers: Peers) -> str:
-    """Return the command that shows the run where it is unlike its peers, else other nodes, or its own past."""
+    """Return the command that shows the run where it is unlike its peers, else nodes, published runs, its past."""
     if any(place.is_outside for place in peers.places):
         return write_command("show", {}, peers.run.run_id)
     if peers.nodes:
         return write_command("outliers", {"--workload": peers.run.workload})
+    if published_on(peers.run):
+        return write_command("peers", {"--reference": ""}, peers.run.run_id)
     return write_command("history", {}, peers.run.workload)
 
 

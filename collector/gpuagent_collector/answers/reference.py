@@ -15,7 +15,7 @@ from gpuagent_collector.present.human import Notation, in_unit, notation, signif
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Run, load_facts
-from gpuagent_collector.runs.words import spoken
+from gpuagent_collector.runs.words import spoken, write_command
 
 # The first column of runs.csv that is a figure; the names of the others are those of metrics.
 _THROUGHPUT = "throughput_items_per_second"
@@ -73,7 +73,7 @@ def _find_figures(ask: Ask, runs: Sequence[Run]) -> list[Figure]:
     found = []
     for run in runs:
         parameters = write_parameters(json.loads(run.parameters))
-        rows = [row for row in _of_kind(run) if row["parameters"] == parameters and row["run_id"] != run.run_id]
+        rows = [row for row in published_on(run) if row["parameters"] == parameters and row["run_id"] != run.run_id]
         columns = list(rows[0]) if rows else [_THROUGHPUT]
         for column in columns[columns.index(_THROUGHPUT) :]:
             metric = BY_NAME["throughput" if column == _THROUGHPUT else column]
@@ -85,7 +85,7 @@ def _find_figures(ask: Ask, runs: Sequence[Run]) -> list[Figure]:
     return found
 
 
-def _of_kind(run: Run) -> list[Mapping[str, str]]:
+def published_on(run: Run) -> list[Mapping[str, str]]:
     """Return the reference runs of a built-in workload on the run's device, with whatever parameters."""
     rows = load_reference() if not run.command else ()
     return [row for row in rows if (row["workload"], row["device"]) == (run.workload, run.device)]
@@ -110,7 +110,7 @@ def _write_spread(figure: Figure, scale: Notation) -> str:
 def _say_absent(run: Run) -> str:
     """Return in one sentence that a run has no reference, and the parameters in which the nearest ones differ."""
     own = set(write_parameters(json.loads(run.parameters)).split())
-    differing = sorted((set(row["parameters"].split()) - own for row in _of_kind(run)), key=len)
+    differing = sorted((set(row["parameters"].split()) - own for row in published_on(run)), key=len)
     nearest = f"; the nearest has {' '.join(sorted(differing[0])) or 'fewer of them'}" if differing else ""
     return f"{run.run_id} has no reference: {run.workload} with its parameters on {run.device or 'no GPU'}{nearest}."
 
@@ -130,6 +130,8 @@ def answer_reference(ask: Ask, runs: Sequence[Run]) -> Answer:
         heading="Beside the reference runs",
         text=" ".join(said),
         parts=[table, Legend("", _LEGEND)] if figures else [],
+        # The run that is the furthest below.
+        next=write_command("show", {}, first[0].run.run_id) if first else None,
         more="every figure, and how to read this" if figures else "",
         facts={"figures": table, "without_reference": [run.run_id for run in absent]},
         csv=[table],
