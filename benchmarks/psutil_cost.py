@@ -77,7 +77,7 @@ def readings() -> Iterator[Reading]:
     )
     pid = os.getpid()
     process = psutil.Process(pid)
-    yield "CPU times", lambda: parse_stat(stat.read_line()), psutil.cpu_times
+    yield "CPU times", lambda: parse_stat(stat.read_begin()), psutil.cpu_times
     memory = (psutil.virtual_memory, psutil.swap_memory)
     yield "memory and swap", lambda: parse_meminfo(meminfo.read()), lambda: [read() for read in memory]
     yield "load", lambda: float(loadavg.read().partition(" ")[0]), psutil.getloadavg

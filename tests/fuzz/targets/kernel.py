@@ -25,7 +25,7 @@ TOKENS = (
 
 # By the first byte modulo their number.
 _PARSERS: tuple[Callable[[str], object], ...] = (
-    parse_stat,
+    lambda text: parse_stat(text.encode()),
     lambda text: memory_values(parse_meminfo(text)),
     parse_net_dev,
     parse_process_stat,

@@ -14,11 +14,11 @@ from rich.console import Console
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.cli import cli, runs
-from gpuagent_collector.compare import figures
 from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.compare.export import render
 from gpuagent_collector.present.terminal import print_answer
 from gpuagent_collector.runs.cells import tell_apart
+from gpuagent_collector.statistics.shift import estimate_shift
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.comparing import alternate, codes, compared, texts, warnings
@@ -186,8 +186,8 @@ def test_the_shift_of_a_metric_is_estimated_when_it_is_asked_for(
     store: SyntheticStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alternate(store)
-    estimate = Mock(wraps=figures.estimate_shift)
-    monkeypatch.setattr(figures, "estimate_shift", estimate)
+    estimate = Mock(wraps=estimate_shift)
+    monkeypatch.setattr("gpuagent_collector.compare.figures.estimate_shift", estimate)
     (block,) = compared(store).figures.blocks
     estimate.assert_not_called()
     (row,) = [row for row in block.rows if row.metric.name == "run_seconds"]
