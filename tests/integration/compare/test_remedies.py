@@ -21,6 +21,7 @@ from tests.integration.compare.served import add_served
 from tests.integration.compare.synthetic import BEFORE_MEASURE, EPOCH, Node, SyntheticStore
 from tests.integration.compare.test_own_programs import NANOGPT, own
 from tests.integration.compare.test_serving import add_failure
+from tests.integration.profile.traced import add_traced, operator
 from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32
 from tests.support.commands import Collector
 
@@ -108,6 +109,12 @@ def lacking(store: SyntheticStore) -> None:
     """Add three sides, of which one has no throughput."""
     alternate(store, first=own("a", throughput=10.0), second=own("a", throughput=11.0))
     store.next_run(store.node("cedar-node", "cedar"), **own("a"))
+
+
+def traced(store: SyntheticStore) -> None:
+    alder, birch = store.node("alder-node", "alder"), store.node("birch-node", "birch")
+    for milliseconds, node in enumerate([alder, birch] * 2, 1):
+        add_traced(store, node, [operator("aten::mm", milliseconds)])
 
 
 def joined(*experiments: str | None) -> Fill:
@@ -218,6 +225,7 @@ CASES: list[tuple[str, Fill, tuple[str, ...]]] = [
     (ROOFS, below_roofs(**own("a", throughput=1000.0, phases=True)), ("roofline",)),
     ("unsuccessful cancelled", scaled, ("scaling", "mnist")),
     ("unsuccessful", served, ("serving", "--by", "parameter:server")),
+    ("one_run", traced, ("profile", "run-0", "run-1")),
 ]
 
 
