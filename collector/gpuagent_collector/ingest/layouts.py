@@ -13,7 +13,7 @@ from gpuagent_proto.v1 import records_pb2
 # Sizes of messages whose layouts are kept, layouts of one size, and bytes of one between its values: 0.3 MiB at most.
 _KEPT_SIZES, _KEPT_OF_SIZE, _MAX_SKELETON_BYTES = 128, 2, 4096
 
-# Messages from one that is learnt to the next, which takes as long as six parses: no two may be alike.
+# Messages from one that is learnt to the next, which takes several times as long as a parse: no two may be alike.
 _LEARN_EVERY = 16
 
 # The number and type of a field of bytes or text: Column.validity and others.

@@ -119,7 +119,7 @@ def test_the_first_call_that_fails_ends_a_reading(nvml: Nvml, library: Library) 
 
 def test_calls_that_failed_are_not_kept(nvml: Nvml, library: Library) -> None:
     for _ in range(3):
-        calls = tuple(list(CALLS))  # others each time, as they are prepared again
+        calls = (*CALLS[:1], *CALLS[1:])  # others each time, as they are prepared again
         nvml.poll(FIRST, calls)
         library.codes["nvmlDeviceGetTemperature"] = pynvml.NVML_ERROR_UNKNOWN
         with pytest.raises(NvmlError):
