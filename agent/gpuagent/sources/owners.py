@@ -271,7 +271,7 @@ class Owners:
         if is_due:
             owner.read_memory(self._proc, self._memory_bytes)
             owner.follow_gpus(seconds, on_gpus, self._holders.processes, owner.cores_since(seconds))
-        if is_due or any(part.counter_joules is None for part in owner.parts.values()):
+        if is_due or any(part.is_new for part in owner.parts.values()):
             self._add_energy(owner, is_end=False)
 
     def _add_energy(self, owner: Owner, *, is_end: bool) -> None:
@@ -281,7 +281,7 @@ class Owners:
             is_alone = uuid not in self._with_strangers and next(others, None) is None
             if is_end and not is_alone:
                 continue  # the next one has begun on it
-            if is_end or part.counter_joules is None:
+            if is_alone and (is_end or part.is_new):
                 self._holders.renew_energy(uuid)
             part.add_energy(self._holders.energy_joules.get(uuid), is_alone=is_alone)
 

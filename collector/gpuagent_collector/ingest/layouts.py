@@ -8,10 +8,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from gpuagent_proto.v1 import records_pb2
+
 # Sizes of messages whose layouts are kept, layouts of one size, and bytes of one between its values: 0.3 MiB at most.
 _KEPT_SIZES, _KEPT_OF_SIZE, _MAX_SKELETON_BYTES = 128, 2, 4096
 
-# Messages from one that is learnt to the next, which takes as long as five parses: no two may be alike.
+# Messages from one that is learnt to the next, which takes several times as long as a parse: no two may be alike.
 _LEARN_EVERY = 16
 
 # The number and type of a field of bytes or text: Column.validity and others.
@@ -97,10 +99,14 @@ class Layouts:
         if self._since_learnt < _LEARN_EVERY:
             return
         self._since_learnt = 0
-        try:
-            read = [_read_table(records, each) for each in read_fields(records) if _is_bytes(each, 1)]
-        except (ValueError, KeyError):
+        message = records_pb2.Records.FromString(records)
+        message.DiscardUnknownFields()
+        if message.SerializeToString() != records:
             return  # protobuf has rules for such messages, which no agent sends
+        try:
+            read = [_read_table(records, each) for each in read_fields(records)]
+        except (ValueError, KeyError):
+            return  # without a name, rows or values
         is_value = np.zeros(len(records), np.bool_)
         tables = []
         for name, rows, columns in read:
@@ -183,42 +189,23 @@ def _read_varint(content: bytes, position: int) -> tuple[int, int]:
     raise ValueError("a number without an end")
 
 
-def _is_bytes(field: _Field, number: int) -> bool:
-    if field.number == number and field.kind != _BYTES:
-        raise ValueError("a field of another kind")
-    return field.number == number
-
-
-def _read_single(records: bytes, within: slice, repeated: int = 0) -> tuple[dict[int, _Field], list[_Field]]:
-    """Return the fields of a message by number, and those that may be repeated; raise ValueError if others are."""
-    fields: dict[int, _Field] = {}
-    several: list[_Field] = []
-    for field in read_fields(records, within):
-        if field.number == repeated:
-            several.append(field)
-        elif fields.setdefault(field.number, field) is not field:
-            raise ValueError("a field appears twice")
-    return fields, several
-
-
 def _read_table(records: bytes, field: _Field) -> tuple[str, int, Sequence[ColumnLayout]]:
-    """Return a table's name, rows and columns."""
-    fields, columns = _read_single(records, slice(field.start, field.stop), repeated=3)
+    """Return a table's name, rows and columns, as protobuf writes them."""
+    several = list(read_fields(records, slice(field.start, field.stop)))
+    fields = {each.number: each for each in several}
     rows, _ = _read_varint(records, fields[2].start)
-    return _read_text(records, fields[1]), rows, [_read_column(records, each) for each in columns]
+    return _read_text(records, fields[1]), rows, [_read_column(records, each) for each in several if each.number == 3]
 
 
 def _read_column(records: bytes, field: _Field) -> ColumnLayout:
-    fields, _ = _read_single(records, slice(field.start, field.stop))
+    fields = {each.number: each for each in read_fields(records, slice(field.start, field.stop))}
     (number,) = fields.keys() & _MEMBERS.keys()
     content, nothing = fields[number], slice(0, 0)
     texts: dict[int, _Field] = {}
     if _MEMBERS[number] == "texts":
-        texts, _ = _read_single(records, slice(content.start, content.stop))
+        texts = {each.number: each for each in read_fields(records, slice(content.start, content.stop))}
         content = texts[1]
     places = (content, fields.get(2), texts.get(2))
-    if any(each is not None and each.kind != _BYTES for each in places):
-        raise ValueError("a field of another kind")
     slices = (nothing if each is None else slice(each.start, each.stop) for each in places)
     return ColumnLayout(_read_text(records, fields[1]), _MEMBERS[number], *slices)
 

@@ -55,7 +55,7 @@ class Gathering:
     They bound the memory of a commit, and the time that a stopping collector needs for the last one.
     """
 
-    # From the first message on.
+    # From the last commit on, or from the last second without a message.
     seconds: float = 0.0
     # Size of records that ends a group. The queue holds more, so that agents are not slowed by gathering.
     # Some 250,000 rows of GPUs; DuckDB compresses 122,880 at once.

@@ -188,9 +188,7 @@ class _Bound:
     def _item(self, item: Tree, found: Sequence[Column], scope: _Scope) -> list[Column]:
         """Return the columns that one item of a SELECT list makes."""
         if is_star(item):
-            if item.get("expr") and not is_constant(item["expr"]):
-                raise MisuseError(_STAR_OF)
-            replaced = [self._size(each["value"], scope) for each in item.get("replace_list") or ()]
+            replaced = self._star(item, scope)
             # The fields of a struct, and columns with other names.
             unknown = bool(item.get("relation_name") or item.get("rename_list") or replaced)
             widest = max([*replaced, *(column.size for column in found)], default=SMALL)
@@ -198,6 +196,12 @@ class _Bound:
                 Column("", "", widest, len(json.dumps(item)))
             ] * unknown
         return [item_column(item, self._size(item, replace(scope, is_outermost=False)))]
+
+    def _star(self, star: Tree, scope: _Scope) -> list[float]:
+        """Return the most bytes of each value that a star has in the place of a column."""
+        if star.get("expr") and not is_constant(star["expr"]):
+            raise MisuseError(_STAR_OF)
+        return [self._size(each["value"], scope) for each in star.get("replace_list") or ()]
 
     def _table(self, node: Tree, scope: _Scope) -> list[Column]:
         """Return the columns of what stands in FROM."""
@@ -263,8 +267,11 @@ class _Bound:
             if "class" in tree:
                 self._size(tree, scope)
             else:
-                # A whole item of ORDER BY can be a star, which makes nothing.
-                self._others([each for each in tree.values() if not is_star(each)], scope)
+                for each in tree.values():
+                    if is_star(each):  # a whole item of ORDER BY, or a condition
+                        self._star(each, scope)
+                    else:
+                        self._others(each, scope)
 
     def _size(self, node: Tree, scope: _Scope) -> float:
         """Return the most bytes of an expression's value, and add what it and its parts make."""

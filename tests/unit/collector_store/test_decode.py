@@ -242,11 +242,17 @@ def test_any_bytes_are_rejected_or_become_rows_that_duckdb_can_read(raw: bytes) 
 
 def told(decoder: Decoder, records: bytes) -> object:
     """Return the rows and unknown names of a message, or why it is rejected."""
+    decoded = try_decode(decoder, records)
+    if not isinstance(decoded, Decoded):
+        return decoded
+    return {name: join(pieces).to_pylist() for name, pieces in decoded.tables.items()}, decoded.unknown
+
+
+def try_decode(decoder: Decoder, records: bytes) -> Decoded | str:
     try:
-        decoded = decoder.decode(records, session_id=-7, node_id=9)
+        return decoder.decode(records, session_id=-7, node_id=9)
     except RejectedRecordsError as error:
         return str(error)
-    return {name: join(pieces).to_pylist() for name, pieces in decoded.tables.items()}, decoded.unknown
 
 
 COUNTS = Column(name="count", integers=integers(1, 2), validity=b"\1")
@@ -289,16 +295,29 @@ def test_like_messages_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert join(decoded.tables["readings"])["count"].to_pylist() == [2, 0]
 
 
+WITH_COUNTS = one_column(COUNTS).tables[0].SerializeToString()
+NAME = b"\x0a\x08readings"
+WITHOUT_BYTES = b"\x1a\x09\x0a\x05count\x22\x00"
+
+
+# What a layout misreads would be rows without bytes, and numbers from elsewhere in memory.
 @pytest.mark.parametrize(
-    "extra", [b"\x0a\x04else", b"\x10\1", b"\x18\1"], ids=["a second name", "a second count of rows", "another type"]
+    "content",
+    [
+        pytest.param(WITH_COUNTS + b"\x0a\x04else", id="a second name"),
+        pytest.param(WITH_COUNTS + b"\x10\1", id="a second count of rows"),
+        pytest.param(WITH_COUNTS + b"\x18\1", id="a column of another type"),
+        pytest.param(NAME + b"\x12\1\5" + WITHOUT_BYTES, id="rows of another type"),
+        pytest.param(NAME + b"\x10\x80\x80\x80\x80\x10" + WITHOUT_BYTES, id="rows beyond 32 bits"),
+        pytest.param(NAME + b"\x10\2\x19\x0a\x04time\x22\x00", id="a column of eight bytes"),
+        pytest.param(NAME + b"\x10\2\x1a\7\x0dtime\x22\x00", id="a name of another type"),
+    ],
 )
 def test_a_message_that_only_protobuf_understands_is_parsed_each_time(
-    extra: bytes, monkeypatch: pytest.MonkeyPatch
+    content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layouts, "_LEARN_EVERY", 1)
-    (table,) = one_column(COUNTS).tables
-    content = table.SerializeToString() + extra
     records = b"\x0a" + bytes([len(content)]) + content
     decoder = Decoder(TABLES)
     for _ in range(3):
-        assert told(decoder, records) == told(Decoder(TABLES), records)
+        assert try_decode(decoder, records) == try_decode(Decoder(TABLES), records)

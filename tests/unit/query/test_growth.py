@@ -91,6 +91,8 @@ def test_what_grows_within_a_step_is_refused(attack: str) -> None:
         f"SELECT concat({', '.join(['h'] * 999)}) FROM (SELECT sha256(left(run_id, 0)) AS h FROM runs)",
         # Once for each column, or while it is planned.
         *(f"SELECT 1 FROM runs {words} repeat(COLUMNS(*), 9) > ''" for words in ("WHERE", "ORDER BY")),
+        *(f"SELECT 1 FROM runs {words} COLUMNS(repeat(repeat('x', 9999), 9999))" for words in ("QUALIFY", "ORDER BY")),
+        "SELECT 1 FROM runs ORDER BY COLUMNS(* REPLACE (repeat(repeat(run_id, 9999), 9999) AS run_id))",
         "SELECT length(COLUMNS(*)::VARCHAR) FROM (SELECT s.* FROM (SELECT {'a': 1, 'b': 2} AS s))",
         "SELECT COLUMNS(lambda c: length(repeat(repeat(c, 9999), 9999)) > 0) FROM runs",
         nested("SELECT 1 AS a", "SELECT COLUMNS('a'), COLUMNS('a') FROM ({})", 22),

@@ -117,6 +117,17 @@ def test_the_first_call_that_fails_ends_a_reading(nvml: Nvml, library: Library) 
     assert nvml.poll(FIRST, CALLS)()
 
 
+def test_calls_that_failed_are_not_kept(nvml: Nvml, library: Library) -> None:
+    for _ in range(3):
+        calls = (*CALLS[:1], *CALLS[1:])  # others each time, as they are prepared again
+        nvml.poll(FIRST, calls)
+        library.codes["nvmlDeviceGetTemperature"] = pynvml.NVML_ERROR_UNKNOWN
+        with pytest.raises(NvmlError):
+            nvml.poll(FIRST, calls)
+        library.codes.clear()
+    assert not vars(nvml)["_batches"]
+
+
 def test_a_lost_gpu_is_looked_up_again(nvml: Nvml, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     nvml.poll(FIRST, CALLS)
     library.codes["nvmlDeviceGetUtilizationRates"] = pynvml.NVML_ERROR_GPU_IS_LOST

@@ -290,6 +290,7 @@ class _Driver:
             with _FIRST_CALLS:
                 return partial(batch.decode, batch.read())
         except self._pynvml.NVMLError as error:
+            self._batches.pop((device, id(calls)), None)  # who asks again prepares other calls
             raise self._failure(device, error) from error
 
     def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float | None] | None:

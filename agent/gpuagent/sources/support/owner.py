@@ -69,6 +69,11 @@ class Part:
             self.gpu_seconds = (self.gpu_seconds or 0.0) + self.sm_percent / 100 * passed
             self.held.follow(seconds, has_kernel=self.sm_percent > 0, prepares=prepares)
 
+    @property
+    def is_new(self) -> bool:
+        """True until its energy is counted from a reading on; it is not where another owner had a part at the time."""
+        return self.counter_joules is None and self.energy_joules is not None
+
     def add_energy(self, counter_joules: float | None, *, is_alone: bool) -> None:
         """Add the energy since the last reading of the GPU's counter."""
         if not is_alone or self.energy_joules is None or counter_joules is None:
