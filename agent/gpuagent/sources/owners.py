@@ -7,7 +7,7 @@ import json
 import os
 import pwd
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
 
@@ -97,7 +97,6 @@ class Owners:
                 yield from _readings("owners", owner.states(seconds, None))
         for owner in ended:
             if owner.is_reported:
-                self._add_energy(owner, is_end=True)
                 yield from _readings("owners", owner.states(seconds, now.unix_nano))
 
     def last_states(self, now: Instant) -> Iterator[Mapping[str, Value]]:
@@ -124,6 +123,7 @@ class Owners:
         self._last_assigned, self._next_scan_seconds = last_assigned, now.monotonic_seconds + SAMPLE_SECONDS - 0.5
         alive = {int(name) for name in os.listdir(self._proc) if name.isdecimal()}  # noqa: PTH208 - a third of the time
         gone = self._owner_of.keys() - alive
+        self._settle(gone)
         for pid in gone:
             if owner := self._owner_of.pop(pid):
                 owner.pids.discard(pid)
@@ -274,13 +274,17 @@ class Owners:
         if is_due or any(part.is_new for part in owner.parts.values()):
             self._add_energy(owner, is_end=False)
 
+    def _settle(self, gone: Set[int]) -> None:
+        """Add the last that owners used whose processes are all gone, before the next ones begin on their GPUs."""
+        for owner in self._owners.values():
+            if owner.parts and owner.pids <= gone:
+                self._add_energy(owner, is_end=True)
+
     def _add_energy(self, owner: Owner, *, is_end: bool) -> None:
         """Add the energy of its GPUs; when they are found and at its end by the counter as it is then."""
         for uuid, part in owner.parts.items():
             others = (other for other in self._owners.values() if other is not owner and uuid in other.parts)
             is_alone = uuid not in self._with_strangers and next(others, None) is None
-            if is_end and not is_alone:
-                continue  # the next one has begun on it
             if is_alone and (is_end or part.is_new):
                 self._holders.renew_energy(uuid)
             part.add_energy(self._holders.energy_joules.get(uuid), is_alone=is_alone)

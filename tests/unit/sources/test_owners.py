@@ -185,6 +185,26 @@ def test_the_energy_of_a_job_reaches_from_its_beginning_to_its_end(tmp_path: Pat
     assert read(source, 10, "owners")[key(FIRST)]["energy_joules"] == 630.0
 
 
+def plant_next_job(tmp_path: Path, pid: int) -> None:
+    """Add a process of a job without control groups, to which the first GPU is allocated."""
+    plant_process(tmp_path / "proc", pid)
+    environ = f"SLURM_JOB_ID={pid}\0SLURM_JOB_GPUS=0"
+    plant(tmp_path, {f"proc/{pid}/cgroup": "0::/\n", f"proc/{pid}/environ": environ})
+
+
+def test_a_job_has_its_last_energy_where_the_next_one_follows_at_once(tmp_path: Path, open_source: OpenSource) -> None:
+    source, holders = open_job(tmp_path, open_source)
+    counters = iter((100.0, 730.0, 730.0, 900.0))
+    holders.renew_energy = lambda uuid: holders.energy_joules.update({uuid: next(counters)} if uuid == FIRST else {})
+    read(source, 0, "owners")
+    (tmp_path / "proc/47").rename(tmp_path / "gone")
+    plant_next_job(tmp_path, 60)
+    rows = [reading.values for reading in source.read(instant(4)) if reading.table == "owners"]
+    assert [row["energy_joules"] for row in rows if row["ended_at"] and row.get("device_id") == key(FIRST)] == [630.0]
+    (tmp_path / "proc/60").rename(tmp_path / "gone too")
+    assert read(source, 10, "owners")[key(FIRST)]["energy_joules"] == 170.0
+
+
 def test_an_end_is_recorded_with_what_was_counted_last(tmp_path: Path, open_source: OpenSource) -> None:
     source, _ = open_job(tmp_path, open_source)
     for seconds in (0, 1):
