@@ -6,14 +6,16 @@
 import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext, Value
 from gpuagent.sources.support.activity import SparingPace
+from gpuagent.sources.support.gpu_holders import Use
 from gpuagent.sources.support.gpu_processes import IDLE, GpuProcesses, Place, ProcessUse, place_of
 from gpuagent.sources.support.gpus import GpuSource, device_rows, parts
-from gpuagent.sources.support.nvml_api import Nvml, NvmlUnsupportedError
+from gpuagent.sources.support.nvml_api import Nvml, NvmlError, NvmlUnsupportedError
 from gpuagent.sources.support.processes import RunProcesses
 from gpuagent_common.keys import key
 
@@ -62,9 +64,10 @@ class NvmlProcesses(GpuSource):
         sees_all, find = self._processes.sees_all, self._processes.find
         listed = running_processes(nvml, uuid)
         self._activity.note_processes(uuid, len(listed))
-        reported = self._use[uuid].read(nvml, uuid, now)
+        self._shared.renew_use = partial(self._renew_use, nvml)
+        reported = self._read_use(nvml, uuid, now)
         self._pace.note_read(uuid, now)
-        use = {find(number, run_of).pid: one for number, one in (reported or {}).items()}
+        use = reported or {}
         # Outside of the host's namespace, a process without use may only have another number.
         unreported = IDLE if reported is not None and sees_all else None
         holders = {find(one["pid"], run_of): one["usedGpuMemory"] for one in listed}
@@ -91,6 +94,20 @@ class NvmlProcesses(GpuSource):
         if sees_all:
             memory = {holder.pid: memory_bytes or None for holder, memory_bytes in holders.items()}
             self._shared.note_processes(uuid, memory, shares if reported is not None else None)
+
+    def _read_use(self, nvml: Nvml, uuid: str, now: Instant, *, at_once: bool = False) -> Mapping[int, Use] | None:
+        reported = self._use[uuid].read(nvml, uuid, now, at_once=at_once)
+        if reported is None:
+            return None
+        run_of = self._run_processes.run_of(now)
+        use = {self._processes.find(number, run_of).pid: one for number, one in reported.items()}
+        if self._processes.sees_all:
+            self._shared.add_use(uuid, use, now)
+        return use
+
+    def _renew_use(self, nvml: Nvml, uuid: str, now: Instant) -> None:
+        with contextlib.suppress(NvmlError):
+            self._read_use(nvml, uuid, now, at_once=True)
 
     def close(self) -> None:
         """End the session with NVML, and stop looking for processes."""

@@ -17,7 +17,7 @@ from gpuagent.redaction import redact_arguments, redact_text
 from gpuagent.sources.source import Lane, Reading, SourceContext, Value
 from gpuagent.sources.support.cgroups import parse_mounts
 from gpuagent.sources.support.files import OptionalFile, open_needed, read_text
-from gpuagent.sources.support.gpu_holders import Held
+from gpuagent.sources.support.gpu_holders import Held, Use
 from gpuagent.sources.support.nvml_api import NvmlError
 from gpuagent.sources.support.owner import Groups, Owner, OwnerFacts, without_names
 from gpuagent.sources.support.processes import read_process_file
@@ -59,6 +59,7 @@ class Owners:
         self._has_names = context.owners == "full"
         self._only_job = context.only_job
         self._holders = context.holders
+        self._holders.add_use = self._add_use
         self._mounts = parse_mounts(read_text(context.proc / "self/mountinfo") or "")
         self._boot = (read_text(context.proc / "sys/kernel/random/boot_id") or "").strip()
         total_kib = (read_text(context.proc / "meminfo") or "").partition("MemTotal:")[2].split(" kB")[0].strip()
@@ -71,6 +72,8 @@ class Owners:
         self._owners: dict[Unit, Owner] = {}
         # Those without a process, the latest last: a job without a group of its own may go on after a pause.
         self._paused: dict[int, Owner] = {}
+        # Of ended processes on GPUs, whose last use the driver tells later; the latest last.
+        self._ended_on_gpu: dict[int, Owner] = {}
         # GPUs with a process that has no owner here, such as that of another job.
         self._with_strangers: set[str] = set()
         self._next_sample_seconds = self._next_scan_seconds = 0.0
@@ -123,10 +126,8 @@ class Owners:
         self._last_assigned, self._next_scan_seconds = last_assigned, now.monotonic_seconds + SAMPLE_SECONDS - 0.5
         alive = {int(name) for name in os.listdir(self._proc) if name.isdecimal()}  # noqa: PTH208 - a third of the time
         gone = self._owner_of.keys() - alive
-        self._settle(gone)
-        for pid in gone:
-            if owner := self._owner_of.pop(pid):
-                owner.pids.discard(pid)
+        self._settle(gone, now)
+        self._forget(gone)
         new = alive - self._owner_of.keys()
         for pid in (self._young & alive) | new:
             before, owner = self._owner_of.get(pid), self._find_owner(pid, now)
@@ -146,6 +147,16 @@ class Owners:
         while len(self._paused) > _MOST_OWNERS:
             del self._paused[next(iter(self._paused))]
         return ended
+
+    def _forget(self, gone: Set[int]) -> None:
+        for pid in gone:
+            if owner := self._owner_of.pop(pid):
+                owner.pids.discard(pid)
+                if owner.parts:
+                    self._ended_on_gpu.pop(pid, None)
+                    self._ended_on_gpu[pid] = owner
+        while len(self._ended_on_gpu) > _MOST_OWNERS:
+            del self._ended_on_gpu[next(iter(self._ended_on_gpu))]
 
     def _find_owner(self, pid: int, now: Instant) -> Owner | None:
         text = read_process_file(self._proc, pid, "cgroup")
@@ -274,10 +285,23 @@ class Owners:
         if is_due or any(part.is_new for part in owner.parts.values()):
             self._add_energy(owner, is_end=False)
 
-    def _settle(self, gone: Set[int]) -> None:
+    def _add_use(self, uuid: str, use: Mapping[int, Use], now: Instant) -> None:
+        """Add what the driver says of the processes on a GPU to their owners' time."""
+        of_owner: dict[int, list[Use]] = defaultdict(list)
+        owners: dict[int, Owner] = {}
+        for pid, one in use.items():
+            if owner := self._owner_of.get(pid, self._ended_on_gpu.get(pid)):
+                owners[owner.owner_id] = owner
+                of_owner[owner.owner_id].append(one)
+        for owner_id, owner in owners.items():
+            owner.part_of(uuid, now.monotonic_seconds).add_use(of_owner[owner_id])
+
+    def _settle(self, gone: Set[int], now: Instant) -> None:
         """Add the last that owners used whose processes are all gone, before the next ones begin on their GPUs."""
         for owner in self._owners.values():
             if owner.parts and owner.pids <= gone:
+                for uuid in tuple(owner.parts):
+                    self._holders.renew_use(uuid, now)
                 self._add_energy(owner, is_end=True)
 
     def _add_energy(self, owner: Owner, *, is_end: bool) -> None:

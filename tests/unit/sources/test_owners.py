@@ -10,7 +10,7 @@ import pytest
 
 from gpuagent.sources.owners import Owners
 from gpuagent.sources.source import Value
-from gpuagent.sources.support.gpu_holders import GpuHolders
+from gpuagent.sources.support.gpu_holders import GpuHolders, Use
 from gpuagent.sources.support.idle import HeldTime
 from gpuagent.sources.support.units import Unit, cut_path, held_gpus, parse_unit
 from gpuagent_common.keys import key
@@ -147,6 +147,11 @@ def open_job(tmp_path: Path, open_source: OpenSource, **context: object) -> tupl
     return open_source(Owners, proc=proc, open_nvml=recording.open, holders=holders, **context), holders
 
 
+def add_use(holders: GpuHolders, busy_seconds: float, seconds: float) -> None:
+    use = Use(sm_percent=100.0, memory_percent=0.0, busy_seconds=busy_seconds, covered_seconds=5.0)
+    holders.add_use(FIRST, {47: use}, instant(seconds))
+
+
 def read(source: Owners, seconds: float, table: str) -> dict[Value, dict[str, Value]]:
     """Return the rows of one table by their GPU."""
     rows = [dict(reading.values) for reading in source.read(instant(seconds)) if reading.table == table]
@@ -167,6 +172,7 @@ def test_a_job_is_found_with_what_it_was_given_and_uses(tmp_path: Path, open_sou
     holders.energy_joules[FIRST] = 100.0
     read(source, 5, "owners")
     holders.energy_joules[FIRST] = 400.0
+    add_use(holders, 5.0, 10)
     samples = read(source, 10, "owner_samples")
     assert (samples[None]["cpu_seconds"], samples[None]["memory_used_bytes"]) == (1.0, 4096)
     assert (samples[key(FIRST)]["gpu_seconds"], samples[key(FIRST)]["energy_joules"]) == (5.0, 300.0)
@@ -223,6 +229,7 @@ def test_what_an_owner_used_before_and_after_a_pause_is_one_sum(tmp_path: Path, 
     energy = 0.0
     for seconds in (0, 5, 10):
         holders.note_processes(FIRST, {47: 1000}, {47: 100.0})
+        add_use(holders, 5.0, seconds)
         holders.energy_joules[FIRST] = energy = energy + 500.0
         before = read(source, seconds, "owner_samples")[key(FIRST)]
     process.rename(away)
@@ -231,6 +238,7 @@ def test_what_an_owner_used_before_and_after_a_pause_is_one_sum(tmp_path: Path, 
     holders.energy_joules[FIRST] = 90_000.0
     assert read(source, 600, "owners")[None]["ended_at"] is None
     holders.energy_joules[FIRST] = 90_500.0
+    add_use(holders, 5.0, 605)
     after = read(source, 605, "owner_samples")[key(FIRST)]
     assert (before["gpu_seconds"], after["gpu_seconds"]) == (10.0, 15.0)
     assert (before["energy_joules"], after["energy_joules"]) == (1000.0, 1500.0)

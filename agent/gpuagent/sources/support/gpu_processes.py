@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gpuagent.clock import Instant
 from gpuagent.sources.support.cgroups import V2, parse_memberships
+from gpuagent.sources.support.gpu_holders import Use
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError, NvmlLostError, NvmlUnsupportedError
 from gpuagent.sources.support.processes import number_at, pid_view, process_of, read_process_file
 
@@ -21,6 +22,9 @@ _MOST_PERCENT = 100
 # One call takes 2.6 ms of CPU time on an H200. The period is much longer than the driver's between two samples, so a
 # GPU without new ones is idle.
 _PERIOD_NANO = 5_000_000_000
+
+# How far back to ask: a period, and the delay with which the driver has samples.
+_LONGEST_MICROS = 7_000_000
 
 _POD = re.compile(
     r"""/ (?: [^/]*kubepods[^/]*-pod | pod )  # systemd's slices repeat their parents' names, cgroupfs' folders do not
@@ -129,41 +133,42 @@ def _computes(proc: Path, pid: int) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
-    """The use of a GPU by one process since the reading before: the shares of the time, in percent, in which its
-    kernels ran, and in which it read or wrote device memory.
-    """
-
-    sm_percent: float
-    memory_percent: float
-
-
 IDLE = Use(sm_percent=0.0, memory_percent=0.0)
 
 
 class ProcessUse:
-    """The use of one GPU by each process; the driver reports only those that did something."""
+    """The use of one GPU by each process; the driver reports only those that did something.
+
+    Asked for what is newer than a time stamp, it returns the mean of its samples since then, one for each process.
+    """
 
     def __init__(self) -> None:
+        # The time stamp of the newest sample, by the driver's clock, and when it was read; 0: there was none yet.
         self._last_micros = 0
+        self._last_read_nano = 0
         self._asked_nano: int | None = None
         self._supported = True
 
-    def read(self, nvml: Nvml, uuid: str, now: Instant) -> Mapping[int, Use] | None:
+    def read(self, nvml: Nvml, uuid: str, now: Instant, *, at_once: bool = False) -> Mapping[int, Use] | None:
         """Return the use since the last time, by NVML's numbers; any other process did nothing.
 
-        None: the driver does not report it, or was asked just before.
+        None: the driver does not report it, or was asked just before and need not answer `at_once`.
 
         Raises:
             NvmlLostError: the GPU cannot be reached.
         """
         is_early = self._asked_nano is not None and now.monotonic_nano - self._asked_nano < _PERIOD_NANO
-        if is_early or not self._supported:
+        if (is_early and not at_once) or not self._supported:
             return None
         self._asked_nano = now.monotonic_nano
         try:
-            samples: Sequence[Mapping[str, int]] = nvml.ask("nvmlDeviceGetProcessUtilization", uuid, self._last_micros)
+            if not self._last_micros and (first := _ask(nvml, uuid, 0)):
+                # It is the mean of an unknown time, but tells the driver's clock.
+                self._last_micros = max(0, first[-1]["timeStamp"] - _PERIOD_NANO // 1000)
+                self._last_read_nano = now.monotonic_nano
+            passed_micros = (now.monotonic_nano - self._last_read_nano) // 1000
+            since = max(self._last_micros, self._last_micros + passed_micros - _LONGEST_MICROS)
+            samples = _ask(nvml, uuid, since)
         except NvmlUnsupportedError:
             self._supported = False
             return None
@@ -171,9 +176,24 @@ class ProcessUse:
             raise
         except NvmlError as error:
             return {} if error.code in _NOTHING_NEW else None
-        # The driver also returns old samples, and invalid ones with impossible shares.
-        new = [one for one in samples if one["timeStamp"] > self._last_micros and one["smUtil"] <= _MOST_PERCENT]
-        new.sort(key=lambda sample: sample["timeStamp"])
-        if new:
-            self._last_micros = new[-1]["timeStamp"]
-        return {one["pid"]: Use(sm_percent=float(one["smUtil"]), memory_percent=float(one["memUtil"])) for one in new}
+        if samples:
+            self._last_micros, self._last_read_nano = samples[-1]["timeStamp"], now.monotonic_nano
+        return {one["pid"]: _use_since(since, one) for one in samples}
+
+
+def _ask(nvml: Nvml, uuid: str, since: int) -> Sequence[Mapping[str, int]]:
+    """Return the samples that are newer than a time stamp, the newest last."""
+    samples: Sequence[Mapping[str, int]] = nvml.ask("nvmlDeviceGetProcessUtilization", uuid, since)
+    # The driver also returns old samples, and invalid ones with impossible shares.
+    new = [one for one in samples if one["timeStamp"] > since and one["smUtil"] <= _MOST_PERCENT]
+    return sorted(new, key=lambda sample: sample["timeStamp"])
+
+
+def _use_since(since: int, sample: Mapping[str, int]) -> Use:
+    covered_seconds = (sample["timeStamp"] - since) / 1e6
+    return Use(
+        sm_percent=float(sample["smUtil"]),
+        memory_percent=float(sample["memUtil"]),
+        busy_seconds=sample["smUtil"] / 100 * covered_seconds,
+        covered_seconds=covered_seconds,
+    )

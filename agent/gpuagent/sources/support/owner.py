@@ -18,7 +18,7 @@ from gpuagent.sources.support.cgroups import (
     parse_memberships,
 )
 from gpuagent.sources.support.files import parse_flat, parse_number, read_text
-from gpuagent.sources.support.gpu_holders import Held
+from gpuagent.sources.support.gpu_holders import Held, Use
 from gpuagent.sources.support.idle import QUIET_CORES, HeldTime
 from gpuagent.sources.support.units import Unit, cut_path
 from gpuagent_common.keys import key
@@ -55,8 +55,13 @@ class Part:
     energy_joules: float | None = 0.0
     counter_joules: float | None = None
 
-    def follow(self, seconds: float, passed: float, mine: Sequence[Held] | None, *, prepares: bool) -> None:
-        """Note what the owner's processes have of the GPU, at this moment and since `passed` seconds; None: unknown."""
+    def add_use(self, use: Sequence[Use]) -> None:
+        """Add the time in which kernels of the owner's processes ran; those of several count as one."""
+        busy_seconds = min(sum(one.busy_seconds for one in use), max(one.covered_seconds for one in use))
+        self.gpu_seconds = (self.gpu_seconds or 0.0) + busy_seconds
+
+    def follow(self, seconds: float, mine: Sequence[Held] | None, *, prepares: bool) -> None:
+        """Note what the owner's processes have of the GPU at this moment; None: unknown."""
         if mine is None:
             self.memory_bytes = self.sm_percent = None
             return
@@ -66,7 +71,7 @@ class Part:
         # Without a process on the GPU it does nothing.
         self.sm_percent = 0.0 if not mine else None if None in shares else min(100.0, _sum(shares) or 0.0)
         if self.sm_percent is not None:
-            self.gpu_seconds = (self.gpu_seconds or 0.0) + self.sm_percent / 100 * passed
+            self.gpu_seconds = self.gpu_seconds or 0.0
             self.held.follow(seconds, has_kernel=self.sm_percent > 0, prepares=prepares)
 
     @property
@@ -128,7 +133,6 @@ class Owner:
     memory_bytes: int | None = None
     memory_max_bytes: int | None = None
     next_state_seconds: float = 0.0
-    followed_seconds: float | None = None
 
     def read_cpu(self, proc: Path) -> None:
         """Read the CPU time: of its group, else of its processes."""
@@ -164,23 +168,26 @@ class Owner:
         self, seconds: float, on_gpus: Mapping[str, Sequence[Held]], listed: Collection[str], cores: float | None
     ) -> None:
         """Note what its processes have of each GPU; of GPUs whose processes are not listed this is unknown."""
-        passed = seconds - self.followed_seconds if self.followed_seconds is not None else 0.0
-        self.followed_seconds = seconds
         for uuid in on_gpus:
-            if uuid not in self.parts:
-                self.parts[uuid] = Part(uuid=uuid, is_held=None, held=HeldTime.begun(seconds))
-                # Without a state of its own it would not be listed.
-                self.next_state_seconds = 0.0
+            self.part_of(uuid, seconds)
         works = any((each.sm_percent or 0) > 0 for mine in on_gpus.values() for each in mine)
         # Where the CPU time is unknown the job may prepare.
         prepares = not works and (cores is None or cores >= QUIET_CORES)
         for uuid, part in self.parts.items():
             mine = on_gpus.get(uuid, ()) if uuid in listed else None
-            part.follow(seconds, passed, mine, prepares=prepares)
+            part.follow(seconds, mine, prepares=prepares)
+
+    def part_of(self, uuid: str, seconds: float) -> Part:
+        """Return its part of a GPU, which begins now if it has none."""
+        if uuid not in self.parts:
+            self.parts[uuid] = Part(uuid=uuid, is_held=None, held=HeldTime.begun(seconds))
+            # Without a state of its own it would not be listed.
+            self.next_state_seconds = 0.0
+        return self.parts[uuid]
 
     def resume(self) -> None:
         """Go on after a pause without a process, in which nothing was used."""
-        self.followed_seconds = self.cpu_before = self.floor = None
+        self.cpu_before = self.floor = None
         self.next_state_seconds = 0.0
         self.rising = RisingSum(lost=self.rising.lost + self.rising.last)
         for part in self.parts.values():

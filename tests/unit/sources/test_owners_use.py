@@ -1,0 +1,59 @@
+"""The time in which kernels of a job ran, as the driver tells it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuagent.sources.nvml_processes import NvmlProcesses
+from gpuagent.sources.source import Value
+from gpuagent.sources.support.nvml_api import nvml_error
+from gpuagent_common.keys import key
+from tests.support.nvml_replay import FIRST, NvmlRecording
+from tests.support.sources import OpenSource
+from tests.support.trees import instant
+from tests.unit.sources.test_owners import open_job, read
+
+
+class Driver(NvmlRecording):
+    """A GPU on which process 47 runs kernels for some time; the driver samples its use six times a second."""
+
+    def __init__(self, begin: float, end: float) -> None:
+        super().__init__({"open()": [{"answer": None}], "devices()": [{"answer": [FIRST]}]})
+        self.begin, self.end, self.seconds = begin, end, 0.0
+
+    def replay(self, call: str) -> Any:
+        """Return what the driver says now: of the samples since a time stamp their mean."""
+        if call.startswith("nvmlDeviceGetComputeRunningProcesses_v3"):
+            return [{"pid": 47, "usedGpuMemory": 1000}] if self.seconds < self.end else []
+        if not call.startswith("nvmlDeviceGetProcessUtilization"):
+            return super().replay(call)
+        since = int(call.removesuffix(")").rpartition(" ")[2]) / 1e6 - 1000
+        last = int(self.seconds * 6)
+        shares = [self._share(number) for number in range(last - 60, last + 1) if number / 6 > since]
+        if not any(shares):
+            raise nvml_error(6, "Not Found")
+        mean = round(100 * sum(shares) / len(shares))
+        return [{"pid": 47, "timeStamp": round((1000 + last / 6) * 1e6), "smUtil": mean, "memUtil": 0}]
+
+    def _share(self, number: int) -> float:
+        return max(0.0, 6 * (min(number / 6, self.end) - max((number - 1) / 6, self.begin)))
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.7, 1.3, 2.2, 2.9, 3.6, 4.5])
+def test_the_time_on_the_gpu_is_that_of_the_kernels(tmp_path: Path, open_source: OpenSource, shift: float) -> None:
+    begin, end = 8 + shift, 23.1 + 2 * shift
+    owners, holders = open_job(tmp_path, open_source)
+    (tmp_path / "proc/self/ns").mkdir()
+    (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026531836]")
+    driver = Driver(begin, end)
+    processes = open_source(NvmlProcesses, proc=tmp_path / "proc", open_nvml=driver.open, holders=holders)
+    states: dict[Value, dict[str, Value]] = {}
+    for second in range(40):
+        driver.seconds = second
+        if second >= end and (tmp_path / "proc/47").exists():
+            (tmp_path / "proc/47").rename(tmp_path / "gone")
+        list(processes.read(instant(second)))
+        states |= read(owners, second, "owners")
+    # The driver has the end only with the sample after it.
+    assert states[key(FIRST)]["gpu_seconds"] == pytest.approx(end - begin, rel=0.01, abs=1 / 6)
