@@ -40,7 +40,7 @@ class GpuHolders:
         energy_joules: the energy counter, up to 10 s old.
         renew_energy: reads the counter now, which takes 3 ms.
         renew_use: asks the driver now for the use of a GPU, which takes 3 ms too.
-        add_use: is told what the driver says of a GPU's use, each time once.
+        add_use: takes what the driver says of a GPU's use, each time once.
     """
 
     processes: dict[str, Mapping[int, Held]] = field(default_factory=dict)
