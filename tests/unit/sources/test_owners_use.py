@@ -7,11 +7,13 @@ import pytest
 
 from gpuagent.sources.nvml_processes import NvmlProcesses
 from gpuagent.sources.source import Value
+from gpuagent.sources.support.gpu_holders import Use
 from gpuagent.sources.support.nvml_api import nvml_error
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import FIRST, NvmlRecording
+from tests.support.pid_namespaces import plant_process
 from tests.support.sources import OpenSource
-from tests.support.trees import instant
+from tests.support.trees import instant, plant
 from tests.unit.sources.test_owners import open_job, read
 
 
@@ -57,3 +59,16 @@ def test_the_time_on_the_gpu_is_that_of_the_kernels(tmp_path: Path, open_source:
         states |= read(owners, second, "owners")
     # The driver has the end only with the sample after it.
     assert states[key(FIRST)]["gpu_seconds"] == pytest.approx(end - begin, rel=0.01, abs=1 / 6)
+
+
+def test_the_last_use_of_a_process_counts_when_the_job_goes_on(tmp_path: Path, open_source: OpenSource) -> None:
+    source, holders = open_job(tmp_path, open_source)
+    plant_process(tmp_path / "proc", 48)
+    plant(tmp_path, {"proc/48/cgroup": (tmp_path / "proc/47/cgroup").read_text()})
+    holders.note_processes(FIRST, {}, {})
+    read(source, 0, "owners")
+    (tmp_path / "proc/48").rename(tmp_path / "gone")
+    read(source, 1, "owners")
+    use = Use(sm_percent=50.0, memory_percent=0.0, busy_seconds=2.0, covered_seconds=4.0)
+    holders.add_use(FIRST, {48: use}, instant(5))
+    assert read(source, 5, "owner_samples")[key(FIRST)]["gpu_seconds"] == 2.0
