@@ -120,10 +120,11 @@ def open_sides(reader: ReaderOptions, asked: dict[str, Any]) -> "Iterator[tuple[
         GpuAgentError: nothing can be read.
     """
     files = [Path(side) for side in asked.get("values", ()) if _is_store(Path(side))]
-    for side in asked.get("values", ()):
-        if side.endswith(".duckdb") and not Path(side).exists():
-            raise MisuseError(f"there is no store {side}; name a file that `gpuagent bench` or `collector serve` made")
     page = asked.get("path")
+    for side in (*asked.get("values", ()), str(page)):
+        if side.endswith(".duckdb") and not _is_store(Path(side)):
+            what = f"{side} is no store" if Path(side).exists() else f"there is no store {side}"
+            raise MisuseError(f"{what}; name a file that `gpuagent bench` or `collector serve` made")
     if page and _is_store(page):  # a report whose name is left out
         files, asked["path"] = [page, *files], Path("report.html")
     if not files:

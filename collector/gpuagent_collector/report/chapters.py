@@ -497,8 +497,8 @@ class Chapter:
 # Every chapter, in the order of the page.
 CHAPTERS: tuple[Chapter, ...] = (
     Chapter(anchor="run", title="Run", write=write_run),
-    Chapter(anchor="table", title="Workloads by side", write=write_matrix),
     Chapter(anchor="answer", title="Answer", write=write_answer),
+    Chapter(anchor="table", title="Workloads by side", write=write_matrix),
     Chapter(anchor="where", title="Where it ran", write=write_where),
     Chapter(anchor="metrics", title="Figures side by side", write=write_metrics),
     Chapter(anchor="over-time", title="Over time", write=write_over_time),

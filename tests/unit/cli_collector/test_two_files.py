@@ -45,12 +45,21 @@ def test_two_files_of_two_platforms_are_these_and_make_a_report(collector: Colle
 def test_what_are_no_two_sides_is_refused(collector: Collector, tmp_path: Path) -> None:
     here = put(tmp_path / "here.duckdb", "satori")
     copy = str(shutil.copy(here, tmp_path / "copy.duckdb"))
+    text = tmp_path / "text.duckdb"
+    text.write_text("no store")
     for words, said in (
         ([here, copy], "4 runs in common"),
         ([here, "satori"], "is a store"),
         ([here], "is a store"),
         ([here, "none.duckdb"], "no store none.duckdb"),
+        ([here, str(text)], "text.duckdb is no store"),
         ([here, copy, "--store", here], "--store"),
     ):
         outcome = collector("compare", *words)
         assert (outcome.code, said in outcome.err.splitlines()[-1]) == (2, True), outcome.err
+
+
+def test_a_report_is_not_written_into_the_name_of_a_missing_store(collector: Collector, tmp_path: Path) -> None:
+    here = put(tmp_path / "here.duckdb", "satori")
+    outcome = collector("report", "none.duckdb", here)
+    assert (outcome.code, "no store none.duckdb" in outcome.err) == (2, True), outcome.err
