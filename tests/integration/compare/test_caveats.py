@@ -93,10 +93,10 @@ def test_throttled_idle_shared_and_short_runs_are_warned_of(store: SyntheticStor
     alder, _ = alternate(store, first_node={"gpus": ["NVIDIA L4"]})
     for tick in range(60):
         store.gpu_sample(alder.at(4 + tick / 10), alder.gpus[0], throttle_reasons=4, utilization_percent=0.0)
-    seen = alder.at(4, gpu=0)
-    store.rows["gpu_samples"].append({**seen, "process_count": 1})
     held = {"pid": 5, "memory_used_bytes": 19_900_000_000, "utilization_percent": 42.4}
-    store.rows["gpu_process_samples"].append({**seen, **held})
+    for seen in (alder.at(4, gpu=0), alder.at(8, gpu=0)):  # the first share is also of time before the phase
+        store.rows["gpu_samples"].append({**seen, "process_count": 1})
+        store.rows["gpu_process_samples"].append({**seen, **held})
     short = {"run_id": "first-0", "rank": 0, "name": "measure_short", "value": 1.0}
     store.rows["results"].append({**alder.at(4), **short})
     found = warnings(store)
