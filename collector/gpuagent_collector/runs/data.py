@@ -401,17 +401,12 @@ GROUP BY name ORDER BY name"""
 
 # Name → query of the facts about the runs that are `chosen`, with their places in that list; `own` are their agents.
 _FACTS = {
-    "sessions": """
-SELECT places, sessions.*
-FROM (SELECT session_id, list(place) AS places FROM takers JOIN chosen USING (run_id) GROUP BY session_id)
-JOIN sessions USING (session_id) ORDER BY hostname""",
+    "sessions": "SELECT list(place) AS places, sessions.* FROM own JOIN sessions USING (session_id) "
+    "GROUP BY ALL ORDER BY hostname",
     "devices": """
-SELECT places, session_devices.*
-FROM (
-    SELECT session_id, device_id, list(DISTINCT place) AS places
-    FROM chosen JOIN run_devices USING (run_id) GROUP BY ALL
-)
-JOIN (SELECT DISTINCT * FROM session_devices) AS session_devices USING (session_id, device_id)""",
+SELECT list(DISTINCT place) AS places, session_devices.*
+FROM chosen JOIN run_devices USING (run_id) JOIN session_devices USING (session_id, device_id)
+GROUP BY ALL""",
     "texts": """
 SELECT name, text, list(place) AS places
 FROM (
