@@ -79,7 +79,7 @@ def test_without_a_name_the_newest_run_of_each_setting_is_shown(store: Synthetic
 def test_a_published_run_is_not_its_own_reference(store: SyntheticStore) -> None:
     node = store.node("elm", "laptop", gpus=(GPU,))
     published = {"workload": "resnet50", "parameters": PARAMETERS, "throughput": THROUGHPUT}
-    store.run(PUBLISHED[0]["run_id"], node, start_seconds=600, **published)  # type: ignore[arg-type]
+    store.run(PUBLISHED[0]["run_id"], node, start_seconds=-600, **published)  # type: ignore[arg-type]
     store.write()
     first = beside(store, PUBLISHED[0]["run_id"]).csv[0].records()[0]
     assert first["reference_runs"] == len(PUBLISHED) - 1
