@@ -11,6 +11,9 @@ from gpuagent_proto.v1.run_pb2 import RunSpec
 MAX_LABELS = 64
 MAX_NAME_CHARACTERS = 1000
 
+# Runs of a node that have not ended. A launch or a command queues at most 10,000 at once.
+MAX_OPEN_RUNS = 50_000
+
 # Powers of 1024, as in container engines and Slurm.
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 

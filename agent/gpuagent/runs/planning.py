@@ -287,7 +287,8 @@ def _check(spec: RunSpec) -> None:
     texts += (spec.input,)
     if any("\0" in text for text in (*texts, *spec.labels, *spec.labels.values())):
         raise MisuseError("a run cannot contain a NUL character")
-    names = (spec.experiment, spec.job, *spec.labels, *spec.labels.values())
+    names = (spec.experiment, spec.job, *spec.labels, *spec.labels.values(), *spec.parameters)
+    names += (spec.workload, spec.environment, *spec.interference)
     if len(spec.labels) > MAX_LABELS or any(
         len(name) > MAX_NAME_CHARACTERS or not name.isprintable() for name in names
     ):

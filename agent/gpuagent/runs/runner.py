@@ -25,6 +25,7 @@ from gpuagent.runs.recording import RunRecorder
 from gpuagent.runs.tails import Tails
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.limits import MAX_OPEN_RUNS
 from gpuagent_common.statuses import FINAL_STATUSES, RunStatus
 from gpuagent_proto.v1.run_pb2 import RunUpdate
 
@@ -113,7 +114,7 @@ class Runner:
         Raises:
             AgentEndedError: the agent is stopping.
             MisuseError: a run of this agent, which makes one at a time, started these, and would wait for them.
-            GpuAgentError: a run directory cannot be made.
+            GpuAgentError: a run directory cannot be made, or more would be queued than a collector stores.
         """
         around = {plan.variables.get("GPUAGENT_RUN_ID") for plan in plans} & self.active()
         if around:
@@ -121,6 +122,8 @@ class Runner:
                 f"{around.pop()} is under way and started this run, which would wait for its end: an agent makes one "
                 "run at a time; start the program itself"
             )
+        if (count := len(self.active()) + len(plans)) > MAX_OPEN_RUNS:
+            raise GpuAgentError(f"{count:,} runs would be queued; the limit is {MAX_OPEN_RUNS:,}: wait, or cancel some")
         executions = [Execution(plan, self._directory / plan.run_id) for plan in plans]
         for execution in executions:
             _make_directory(execution.directory)

@@ -10,10 +10,8 @@ import pyarrow as pa
 from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest.decode import Decoded, join
 from gpuagent_common.keys import is_invited
+from gpuagent_common.limits import MAX_OPEN_RUNS
 from gpuagent_common.statuses import OPEN_STATUSES
-
-# Runs of a node that have not ended. A launch or a command queues at most 10,000 at once.
-MAX_OPEN_RUNS = 50_000
 
 # Runs whose nodes are kept in memory; others are looked up in the store again.
 _KEPT_RUNS = 100_000

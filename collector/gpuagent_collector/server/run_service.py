@@ -133,7 +133,8 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
     async def _nodes_of(self, run_id: str, context: Context) -> Sequence[int]:
         """Return the nodes of a run, from the store or, soon after its launch, from the agents that accepted it."""
         nodes = await asyncio.to_thread(self._load_nodes, run_id)
-        nodes += [agent.node_id for agent in self._registry.streams() if run_id in agent.launched]
+        if not nodes:  # any agent can claim a run that it does not have
+            nodes = [agent.node_id for agent in self._registry.streams() if run_id in agent.launched]
         if not nodes:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no run {run_id}; `collector runs` lists them")
         return nodes

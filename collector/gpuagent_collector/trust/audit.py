@@ -1,9 +1,11 @@
 """The audit record: one JSON object a line, in printable ASCII, on the logger `gpuagent.audit`."""
 
+import errno
 import io
 import json
 import logging
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -118,6 +120,12 @@ class _PrivateFile(WatchedFileHandler):
     def _open(self) -> io.TextIOWrapper:
         # Without waiting: a pipe that nobody reads would hold up the collector for ever.
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o600)
+        # Another user could read and change the record in a file, or behind a link, that was left here for it.
+        found = os.fstat(descriptor)
+        owners = {os.lstat(self.baseFilename).st_uid, *([found.st_uid] if stat.S_ISREG(found.st_mode) else [])}
+        if not owners <= {os.geteuid(), 0}:
+            os.close(descriptor)
+            raise PermissionError(errno.EPERM, "it belongs to another user; name a file in a folder of your own")
         return io.TextIOWrapper(io.FileIO(descriptor, "a"), encoding="ascii", write_through=True)
 
 

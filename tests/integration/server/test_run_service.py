@@ -140,6 +140,17 @@ async def test_a_launched_run_can_be_cancelled_before_the_store_has_it(served: S
     assert (await agent.read()).cancel.run_id == "r"
 
 
+async def test_an_agent_that_claims_another_node_s_run_gets_nothing_of_it(served: Served, agent: Agent) -> None:
+    owner = await connected(served, node_uuid="node-2")
+    await owner.send(1, encode_records({"run_requests": [{"run_id": "r"}]}))
+    await owner.acknowledged(1)
+    answer = launch(served, [agent])
+    await accept(agent, "r")
+    await answer
+    assert await cancel(served, "r") == "1 told"
+    assert (await owner.read()).cancel.run_id == "r"
+
+
 LogsCall = grpc.aio.UnaryStreamCall[pb.LogsRequest, pb.LogsResponse]
 
 

@@ -10,9 +10,10 @@ import pytest
 from gpuagent.environments import Job, Launch
 from gpuagent.environments.bare import Bare
 from gpuagent.locations import lock
+from gpuagent.runs import runner
 from gpuagent.runs.execution import read_oom_kills
 from gpuagent.runs.planning import PlannedRun
-from gpuagent_common.errors import MisuseError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
 from tests.support.parts import executing
 from tests.support.servers import until
@@ -62,6 +63,15 @@ def test_a_run_that_a_run_of_the_same_agent_starts_is_refused(node: Node) -> Non
         node.runner.submit([plan("", "inner", variables={"GPUAGENT_RUN_ID": around.run_id})], node.updates.put)
     node.runner.cancel([around.run_id])
     node.until("cancelled")
+
+
+def test_no_more_runs_are_queued_than_a_collector_stores(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "MAX_OPEN_RUNS", 2)
+    node.runner.submit([plan("", "a"), plan("", "b")])
+    with pytest.raises(GpuAgentError, match="limit is 2"):
+        node.runner.submit([plan("", "c")])
+    node.runner.cancel(["a"])
+    node.runner.submit([plan("", "c")])
 
 
 def test_the_lock_of_a_node_needs_no_space_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

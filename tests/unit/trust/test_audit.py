@@ -97,3 +97,16 @@ def test_a_pipe_that_nobody_reads_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(GpuAgentError, match="audit log"):
         audit.keep_in(str(tmp_path / "pipe"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_record_is_not_kept_where_another_user_left_a_file_or_link(tmp_path: Path, *, is_link: bool) -> None:
+    left, own = tmp_path / "audit.jsonl", tmp_path / "own"
+    if is_link:
+        left.symlink_to(own)
+    else:
+        left.touch()
+    os.chown(left, 12345, 12345, follow_symlinks=False)
+    with pytest.raises(GpuAgentError, match="belongs to another user"):
+        audit.keep_in(str(left))
