@@ -11,16 +11,8 @@ set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
 out=$(readlink -m "${OUT:-cards-data}")
 mkdir -p "$out"
-folder=$(mktemp -d) pids=()
-trap 'kill "${pids[@]}" 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
-export GPUAGENT_TURNS=$folder/turns GPUAGENT_TOKEN_FILE=$folder/token
-collector serve --listen 127.0.0.1:0 --store "$out/runs.duckdb" --keep never >"$folder/collector.log" 2>&1 &
-pids=($!)
-until GPUAGENT_COLLECTOR=$(grep -om1 '127\.0\.0\.1:[0-9]*' "$folder/collector.log"); do
-  kill -0 "${pids[0]}" || { cat "$folder/collector.log" >&2; exit 1; }
-  sleep 0.1
-done
-export GPUAGENT_COLLECTOR
+source benchmarks/on_gpu/collecting.sh
+export GPUAGENT_TURNS=$folder/turns
 
 # lane NUMBER WORKLOADS [OPTIONS]: make the runs of some workloads in the background, as a node of its own.
 lane() {

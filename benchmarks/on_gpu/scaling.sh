@@ -9,16 +9,8 @@ set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
 out=$(readlink -m "${OUT:-scaling-data}")
 mkdir -p "$out"
-folder=$(mktemp -d) pids=()
-trap 'kill "${pids[@]}" 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
-export GPUAGENT_TOKEN_FILE=$folder/token GPUAGENT_RUNTIME_DIR=$folder/runtime GPUAGENT_SPOOL_DIR=$out/spool
-collector serve --listen 127.0.0.1:0 --store "$out/runs.duckdb" --keep never >"$folder/collector.log" 2>&1 &
-pids=($!)
-until GPUAGENT_COLLECTOR=$(grep -om1 '127\.0\.0\.1:[0-9]*' "$folder/collector.log"); do
-  kill -0 "${pids[0]}" || { cat "$folder/collector.log" >&2; exit 1; }
-  sleep 0.1
-done
-export GPUAGENT_COLLECTOR
+source benchmarks/on_gpu/collecting.sh
+export GPUAGENT_RUNTIME_DIR=$folder/runtime GPUAGENT_SPOOL_DIR=$out/spool
 gpuagent experiment run benchmarks/on_gpu/scaling.yaml --output "$out/answer" "$@"
 last=$(nvidia-smi --query-gpu=index --format=csv,noheader | tail -n 1)
 CUDA_VISIBLE_DEVICES=$last timeout 120 python3 -c '
