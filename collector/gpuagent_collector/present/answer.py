@@ -10,7 +10,7 @@ To add or move an answer:
 7. Sections hold texts (a `str` is a paragraph), tables, charts, bullets and verbatim text, in their order.
 8. `facts` is the rest of the JSON object. A table in it becomes a list of objects, an enum its value.
 9. `csv` names the tables whose rows are CSV's lines; a table's `about` is before the cells of each of its rows.
-10. List it where the row "an answer" of CONTRIBUTING.md says.
+10. List it where the row "an answer" of docs/architecture.md says.
 """
 
 import json
