@@ -136,7 +136,6 @@ def _figures(name: str, uses: Sequence[Use], how: str, goals: Mapping[str, float
     quantities = (
         ("CPU", "% of a core", [use.cpu_percent for use in uses], f"{how}, windows of {WINDOW_SECONDS:.0f} s"),
         ("memory", "MiB RSS", [use.rss_mib for use in uses], ""),
-        ("context switches", "/s", [use.switches_per_second for use in uses], ""),
     )
     for what, unit, values, note in quantities:
         yield Figure(name=f"{name}: {what}", unit=unit, values=values, note=note, goal=goals.get(what))

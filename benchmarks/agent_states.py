@@ -88,9 +88,7 @@ def _state(pid: int, name: str, how: str) -> Iterator[Figure]:
     print(f"{name}, % of a core by thread: {', '.join(parts)}", file=sys.stderr, flush=True)
     quantities = (
         ("CPU", "% of a core", [use.cpu_percent for use in uses], most_percent(gpus)),
-        ("of it in the kernel", "% of a core", [use.system_percent for use in uses], None),
         ("memory", "MiB RSS", [use.rss_mib for use in uses], MOST_MIB),
-        ("context switches", "/s", [use.switches_per_second for use in uses], None),
     )
     note = f"{how}, {gpus} GPUs, {RATE_HZ} Hz, windows of {WINDOW_SECONDS:.0f} s"
     for what, unit, values, goal in quantities:
