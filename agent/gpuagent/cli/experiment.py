@@ -189,11 +189,7 @@ def list_studies() -> None:
 
 
 def _data_parameters(given: Sequence[str]) -> list[str]:
-    """Return --data as parameters.
-
-    Raises:
-        MisuseError: a directory does not exist.
-    """
+    """Return --data as parameters. Raises MisuseError where a directory does not exist."""
     texts = []
     for text in given:
         before, equals, after = text.partition("=")

@@ -118,11 +118,7 @@ def checked_tls(ca: Path | None, certificate: Path | None, key: Path | None) -> 
 
 
 def check_address(address: str, option: str) -> None:
-    """Check that an address is HOST:PORT.
-
-    Raises:
-        MisuseError: it is not; names `option`.
-    """
+    """Check that an address is HOST:PORT. Raises MisuseError where it is not; names `option`."""
     if host_and_port(address) is None:
         raise MisuseError(f"{option} takes HOST:PORT, such as {DEFAULT_ADDRESS}; not {address!r}")
 

@@ -307,11 +307,7 @@ def _lacking_gpus(planned: PlannedRun, there: int) -> str | None:
 
 
 def check_concerns(concerns: Iterable[str], *, force: bool) -> None:
-    """Refuse to start because of concerns, unless forced.
-
-    Raises:
-        GpuAgentError: there are concerns.
-    """
+    """Refuse to start because of concerns, unless forced. Raises GpuAgentError where there are concerns."""
     reasons = [] if force else list(concerns)
     if reasons:
         raise GpuAgentError(f"{'; '.join(reasons)}. --force starts nevertheless")

@@ -113,11 +113,7 @@ class PlannedRun:
         return Path(self.asked.input) if self.asked.input else None
 
     def job(self, directory: Path) -> Job:
-        """Return the job to contain, with its run directory.
-
-        Raises:
-            GpuAgentError: it cannot be observed.
-        """
+        """Return the job to contain, with its run directory. Raises GpuAgentError where it cannot be observed."""
         job = self._contained(directory)
         return observed(job) if self.asked.observe and not self.elsewhere else job
 

@@ -261,7 +261,9 @@ class PrintedSteps:
         if not found:
             return
         best = max(found, key=lambda series: (not series.pattern.is_bar, series.seconds, len(series.marks)))
-        intervals = _intervals(best.marks, self._items_per_step)
+        # Where the count begins anew, such as with an epoch, there is a cut.
+        pairs = itertools.pairwise(best.marks)
+        intervals = [step for pair in pairs if (step := _interval(*pair, self._items_per_step))]
         # A program that reports its steps itself, or is observed, knows them better.
         reports = any(path.stat().st_size for path in self._directory.glob("events.*.jsonl"))
         events = [] if reports or not intervals else [*_step_events(best.pattern.name, intervals)]
@@ -283,12 +285,6 @@ def _own_seconds(values: dict[str, float]) -> float | None:
     elif values.get("steps_per_second"):
         seconds = 1 / values["steps_per_second"]
     return seconds if seconds is not None and 0 < seconds < math.inf else None
-
-
-def _intervals(marks: Sequence[Mark], items_per_step: float | None) -> list[Interval]:
-    """Return the steps between each two lines; where the count begins anew, such as with an epoch, there is a cut."""
-    found = (_interval(before, mark, items_per_step) for before, mark in itertools.pairwise(marks))
-    return [interval for interval in found if interval]
 
 
 def _interval(before: Mark, mark: Mark, items_per_step: float | None) -> Interval | None:

@@ -214,7 +214,25 @@ class Runner:
                 if self._waiting.pop(run_id, None) is None:
                     return  # it was cancelled while it waited
             if execution.plan.elsewhere:
-                self._execute_elsewhere(execution, listener)
+                plan = execution.plan
+                began = self._clock.now().unix_nano
+                self._record(execution, Outcome(status=RunStatus.RUNNING), listener)
+                found = _run(execution)
+                platform = plan.elsewhere.home.platform if plan.elsewhere else ""
+                reports = [read_report(execution.directory, platform, index) for index in range(plan.nodes)]
+                outcomes = [report.outcome(found) for report in reports]
+                outcome = next((each for each in outcomes if each.status is not RunStatus.SUCCEEDED), outcomes[0])
+                if records := [report.own for report in reports if report.own]:
+                    write_shown(execution.directory, records, self._clock.now().unix_nano)
+                    for report, own_outcome in zip(reports, outcomes, strict=True):
+                        self._complete(plan, report, own_outcome)
+                else:
+                    self._recorder.record_request(plan)
+                    self._recorder.record_state(plan.run_id, Outcome(status=RunStatus.QUEUED), began)
+                    self._recorder.record_leftovers(execution, Digest())
+                    self._recorder.record_state(plan.run_id, outcome, execution.times.ended_unix_nano)
+                took = [report.own.seconds for report in reports if report.own and report.own.seconds is not None]
+                self._notify(execution, outcome, listener, max(took, default=None))
             else:
                 self._execute_here(execution, listener)
         self._flush()
@@ -259,28 +277,6 @@ class Runner:
             self._recorder.record_state(run_id, running, times.started_unix_nano)
         self._record(execution, _require_results(outcome, execution.plan, digest), listener, times.ended_unix_nano)
         self._tails.close(run_id)
-
-    def _execute_elsewhere(self, execution: Execution, listener: Listener) -> None:
-        """Execute a run that records itself; record what only this agent knows, or all if it could not."""
-        plan = execution.plan
-        began = self._clock.now().unix_nano
-        self._record(execution, Outcome(status=RunStatus.RUNNING), listener)
-        found = _run(execution)
-        platform = plan.elsewhere.home.platform if plan.elsewhere else ""
-        reports = [read_report(execution.directory, platform, index) for index in range(plan.nodes)]
-        outcomes = [report.outcome(found) for report in reports]
-        outcome = next((each for each in outcomes if each.status is not RunStatus.SUCCEEDED), outcomes[0])
-        if records := [report.own for report in reports if report.own]:
-            write_shown(execution.directory, records, self._clock.now().unix_nano)
-            for report, own_outcome in zip(reports, outcomes, strict=True):
-                self._complete(plan, report, own_outcome)
-        else:
-            self._recorder.record_request(plan)
-            self._recorder.record_state(plan.run_id, Outcome(status=RunStatus.QUEUED), began)
-            self._recorder.record_leftovers(execution, Digest())
-            self._recorder.record_state(plan.run_id, outcome, execution.times.ended_unix_nano)
-        took = [report.own.seconds for report in reports if report.own and report.own.seconds is not None]
-        self._notify(execution, outcome, listener, max(took, default=None))
 
     def _complete(self, plan: PlannedRun, report: Report, outcome: Outcome) -> None:
         """Deliver, as the run's own node, its image, when it was asked for, and an end that the node could not know."""
@@ -337,6 +333,13 @@ class Runner:
 
     def _notify(self, execution: Execution, outcome: Outcome, listener: Listener, seconds: float | None = None) -> None:
         plan = execution.plan
+        number, names = execution.left
+        if not number:
+            notice = ""
+        else:
+            processes, were = ("1 process", "was") if number == 1 else (f"{number:,} processes", "were")
+            what = f"{processes} ({', '.join(names)}) that it left in the background {were}"
+            notice = f"{what} ended with it; let it wait for its processes, as a shell does with `wait`"
         listener(
             RunUpdate(
                 run_id=plan.run_id,
@@ -346,7 +349,7 @@ class Runner:
                 reason=outcome.reason or "",
                 run_directory=str(execution.directory),
                 seconds=seconds,
-                notice=_notice(execution),
+                notice=notice,
             )
         )
 
@@ -373,16 +376,6 @@ def _run(execution: Execution, on_launch: Callable[[int], None] = lambda _unix_n
         # No failure of one run may stop the agent.
         _LOG.exception("run %s", execution.plan.run_id)
         return Outcome(status=RunStatus.FAILED, reason=f"{type(error).__name__}: {error}")
-
-
-def _notice(execution: Execution) -> str:
-    """Return what the user should know of processes that did not end with their program; empty: there were none."""
-    number, names = execution.left
-    if not number:
-        return ""
-    processes, were = ("1 process", "was") if number == 1 else (f"{number:,} processes", "were")
-    what = f"{processes} ({', '.join(names)}) that it left in the background {were}"
-    return f"{what} ended with it; let it wait for its processes, as a shell does with `wait`"
 
 
 def _require_results(outcome: Outcome, plan: PlannedRun, digest: Digest) -> Outcome:

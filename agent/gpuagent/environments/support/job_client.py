@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 # Before the reason of a failure, on stderr; the program's whole output goes to stdout.
@@ -76,7 +76,17 @@ def main(arguments: Sequence[str]) -> int:
     action, what, client = arguments[0], arguments[1], Client(arguments[2:])
     try:
         if action == "delete":
-            return _delete(what, client)
+            client.call("delete", "job", what, "--ignore-not-found", "--wait=false")
+            deadline = time.monotonic() + _DELETE_SECONDS
+            while left := [pod for pod in client.find("pods", f"--selector=job-name={what}") if _may_run(pod)]:
+                if time.monotonic() > deadline:
+                    names = [pod["metadata"]["name"] for pod in left]
+                    client.call(
+                        "delete", "pod", *names, "--ignore-not-found", "--grace-period=0", "--force", "--wait=false"
+                    )
+                    return 0
+                time.sleep(0.2)
+            return 0
         task = json.loads(what)
         followers = [_Follower(task, client, index) for index in range(len(task["reports"]))]
 
@@ -220,7 +230,11 @@ class _Follower:
             self._learn(failure=str(error))
             raise
         finally:
-            self._end_log()
+            if self._log:
+                try:
+                    self._log.wait(_LOG_SECONDS)
+                except subprocess.TimeoutExpired:
+                    self._log.kill()
         reason, message = ended.get("reason", ""), " ".join(str(ended.get("message", "")).split())
         disrupted = None if self._stopped else disruption(self._pod or {})
         self._learn(message=ended.get("message"), reason=reason, disruption=disrupted)
@@ -333,13 +347,6 @@ class _Follower:
             json.dump(self._learned, file)
         os.replace(f"{self._report_file}.new", self._report_file)  # noqa: PTH105
 
-    def _end_log(self) -> None:
-        if self._log:
-            try:
-                self._log.wait(_LOG_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._log.kill()
-
 
 def _create(task: Object, client: Client) -> None:
     """Create the Job, and its Secret and Service, which belong to it."""
@@ -365,19 +372,6 @@ def _content(source: Mapping[str, str]) -> bytes:
             return file.read()
     except OSError as error:
         raise JobError(f"cannot read {source['file']}: {error.strerror}") from error
-
-
-def _delete(name: str, client: Client, sleep: Callable[[float], None] = time.sleep) -> int:
-    """Delete a Job, and wait until its program has ended; its objects may go a moment later."""
-    client.call("delete", "job", name, "--ignore-not-found", "--wait=false")
-    deadline = time.monotonic() + _DELETE_SECONDS
-    while left := [pod for pod in client.find("pods", f"--selector=job-name={name}") if _may_run(pod)]:
-        if time.monotonic() > deadline:
-            names = [pod["metadata"]["name"] for pod in left]
-            client.call("delete", "pod", *names, "--ignore-not-found", "--grace-period=0", "--force", "--wait=false")
-            return 0
-        sleep(0.2)
-    return 0
 
 
 def _may_run(pod: Object) -> bool:
