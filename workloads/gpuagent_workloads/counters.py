@@ -165,11 +165,7 @@ def counting(workload: Workload[Any], config: Any, reporter: Reporter) -> Iterat
 
 
 def find_ncu() -> str:
-    """Return the path of ncu.
-
-    Raises:
-        MisuseError: it is not installed.
-    """
+    """Return the path of ncu. Raises MisuseError where it is not installed."""
     found = shutil.which("ncu")
     if found is None:
         raise MisuseError("--counters ncu: ncu is not on the PATH; it comes with NVIDIA Nsight Compute or CUDA")

@@ -149,11 +149,7 @@ class Reporter:
         self._add({"event": "result", "name": name, "value": result.value, **present})
 
     def metric(self, name: str, value: float, *, step: int) -> None:
-        """Report a figure of one step, such as the loss.
-
-        Raises:
-            NonFiniteError: the value is NaN or infinite.
-        """
+        """Report a figure of one step, such as the loss. Raises NonFiniteError where the value is NaN or infinite."""
         self._add({"event": "metric", "name": name, "step": step, "value": _finite(f"{name} at step {step}", value)})
 
     def op(

@@ -94,11 +94,7 @@ class Stateful(Protocol):
 
 
 def save(path: Path, position: Position, parts: Mapping[str, Stateful]) -> None:
-    """Write a checkpoint, and only then replace the one before it.
-
-    Raises:
-        WorkloadError: it cannot be written.
-    """
+    """Write a checkpoint, and only then replace the one before it. Raises WorkloadError where it cannot be written."""
     content = {"position": asdict(position), "parts": {name: part.state_dict() for name, part in parts.items()}}
     unfinished = path.with_suffix(".unfinished")
     try:
@@ -180,7 +176,14 @@ class ElasticProgress(Progress):
 
     def recorded(self, step: Step) -> Step:
         """Return a function that takes a step, logs it and, at intervals, writes a checkpoint."""
-        self._begin()
+        if not self.resumed:
+            self.position = replace(self.position, warmup_samples=self._config.warmup * self._samples_per_step)
+        if self.ranks.rank == 0:
+            self._log = StepLog(self._directory / LOG, self._device, ranks=self.ranks.size, goes_on=self.resumed)
+            self._log.start(self.position.step)
+        if not self.resumed:
+            # A restart before the next checkpoint must not warm up again.
+            self._save()
 
         def recorded_step() -> torch.Tensor:
             loss = step()
@@ -210,16 +213,6 @@ class ElasticProgress(Progress):
         if self._log:
             (self._directory / CHECKPOINT).unlink(missing_ok=True)
         super().leave()
-
-    def _begin(self) -> None:
-        if not self.resumed:
-            self.position = replace(self.position, warmup_samples=self._config.warmup * self._samples_per_step)
-        if self.ranks.rank == 0:
-            self._log = StepLog(self._directory / LOG, self._device, ranks=self.ranks.size, goes_on=self.resumed)
-            self._log.start(self.position.step)
-        if not self.resumed:
-            # A restart before the next checkpoint must not warm up again.
-            self._save()
 
     def _advance(self) -> None:
         position = self.position

@@ -37,7 +37,16 @@ def read_tokens(path: Path, vocabulary: int, at_least: int) -> npt.NDArray[np.ui
     Raises:
         DataError: the file cannot be read, is too short, or holds half a token or one outside the vocabulary.
     """
-    tokens = _map(path)
+    try:
+        # Only regular files: opening a named pipe would wait for ever.
+        if not path.is_file():
+            raise DataError(f"{path} is not a file")
+        size_bytes = path.stat().st_size
+        if size_bytes == 0 or size_bytes % TOKEN.itemsize:
+            raise DataError(f"{path} has {size_bytes} bytes, not tokens of two bytes: is it truncated?")
+        tokens = np.memmap(path, dtype=TOKEN, mode="r")
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     if len(tokens) < at_least:
         raise DataError(f"{path} holds {len(tokens)} tokens; with this --context it must hold {at_least}")
     greatest = max(int(tokens[i : i + _CHUNK_TOKENS].max()) for i in range(0, len(tokens), _CHUNK_TOKENS))
@@ -47,19 +56,6 @@ def read_tokens(path: Path, vocabulary: int, at_least: int) -> npt.NDArray[np.ui
             "choose a larger one, or encode the text with another tokenizer"
         )
     return tokens
-
-
-def _map(path: Path) -> npt.NDArray[np.uint16]:
-    try:
-        # Only regular files: opening a named pipe would wait for ever.
-        if not path.is_file():
-            raise DataError(f"{path} is not a file")
-        size_bytes = path.stat().st_size
-        if size_bytes == 0 or size_bytes % TOKEN.itemsize:
-            raise DataError(f"{path} has {size_bytes} bytes, not tokens of two bytes: is it truncated?")
-        return np.memmap(path, dtype=TOKEN, mode="r")
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 # The synthetic stream consists of phrases that come again and again, in random order: something to learn.

@@ -262,29 +262,22 @@ def measure_rank(config: Config, sizes_bytes: Sequence[int], member: Member, rep
             # Before the next buffers are made.
             del prepared
     if config.pairs and member.ranks > 2:
-        _measure_pairs(config, sizes_bytes, member, reporter)
-
-
-def _measure_pairs(config: Config, sizes_bytes: Sequence[int], member: Member, reporter: Reporter) -> None:
-    """Report the exchange of each pair at the least and the greatest size, and of each rank the median over its pairs.
-
-    One pair after the other, so that none shares a link with another.
-    """
-    for size_bytes in dict.fromkeys((sizes_bytes[0], sizes_bytes[-1])):
-        mine = []
-        for pair in combinations(range(member.ranks), 2):
-            is_in = member.rank in pair
-            other = pair[pair[0] == member.rank]
-            prepared = exchange(size_bytes, member, other, other) if is_in else make_idle_part(member)
-            _check(f"the exchange of ranks {pair[0]} and {pair[1]}", prepared, member)
-            seconds = time_call(prepared, member, calls=config.calls, rounds=config.rounds, among=pair)
-            exact_bytes = size_bytes // ELEMENT_BYTES * ELEMENT_BYTES
-            if is_in:
-                mine.append(bus_bandwidth("send-recv", len(pair), exact_bytes, seconds))
-            if member.rank == 0:
-                name = f"pair_{pair[0]}_{pair[1]}_{size_bytes}_bytes"
-                _report(name, "send-recv", len(pair), exact_bytes, seconds, reporter)
-        reporter.result(f"pairs_{size_bytes}_bytes_bus_bytes_per_second", median(mine), unit="bytes/s")
+        # One pair after the other, so that none shares a link with another.
+        for size_bytes in dict.fromkeys((sizes_bytes[0], sizes_bytes[-1])):
+            mine = []
+            for pair in combinations(range(member.ranks), 2):
+                is_in = member.rank in pair
+                other = pair[pair[0] == member.rank]
+                prepared = exchange(size_bytes, member, other, other) if is_in else make_idle_part(member)
+                _check(f"the exchange of ranks {pair[0]} and {pair[1]}", prepared, member)
+                seconds = time_call(prepared, member, calls=config.calls, rounds=config.rounds, among=pair)
+                exact_bytes = size_bytes // ELEMENT_BYTES * ELEMENT_BYTES
+                if is_in:
+                    mine.append(bus_bandwidth("send-recv", len(pair), exact_bytes, seconds))
+                if member.rank == 0:
+                    name = f"pair_{pair[0]}_{pair[1]}_{size_bytes}_bytes"
+                    _report(name, "send-recv", len(pair), exact_bytes, seconds, reporter)
+            reporter.result(f"pairs_{size_bytes}_bytes_bus_bytes_per_second", median(mine), unit="bytes/s")
 
 
 def _report(name: str, operation: str, ranks: int, size_bytes: int, seconds: float, reporter: Reporter) -> None:
@@ -301,11 +294,7 @@ def make_idle_part(member: Member) -> Prepared:
 
 
 def _check(what: str, prepared: Prepared, member: Member) -> None:
-    """Check the values that come out of one call, on all ranks.
-
-    Raises:
-        WorkloadError: some are wrong.
-    """
+    """Check the values that come out of one call, on all ranks. Raises WorkloadError where some are wrong."""
     wrong = prepared.wrong_values()
     all_wrong = int(member.total(wrong))
     if all_wrong:

@@ -21,7 +21,7 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.layer import Config
 from gpuagent_workloads.training.loop import MEASURE_SECONDS
 from gpuagent_workloads.training.model import StepFlops, report_arithmetic
-from gpuagent_workloads.training.timing import Call, Work, synchronize, time_calls
+from gpuagent_workloads.training.timing import Call, synchronize, time_calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,18 @@ def measure(config: Config, reporter: Reporter) -> None:
     with tf32_set(config.precision):
         _report_settings(config, device, reporter)
         calls = _measure_in_precision(config, device, reporter)
-    _report_figures(config, calls, reporter)
+    layer = build_layer(config)
+    seconds = sum(call.device_seconds for call in calls) / len(calls)
+    flops = step_flops(layer, config.batch_size)
+    value_bytes = type_of(config.precision).itemsize
+    minimum_bytes = step_minimum_bytes(layer, config.batch_size, value_bytes)
+    reporter.result("steps", len(calls), phase="measure")
+    reporter.result("throughput", config.batch_size / seconds, unit="items/s", phase="measure")
+    reporter.result("parameters", layer.weights)
+    reporter.result("model_flops_per_step", flops, unit="FLOP")
+    reporter.result("minimum_bytes_per_step", minimum_bytes, unit="bytes")
+    reporter.result("model_flops_per_second", flops / seconds, unit="FLOP/s", phase="measure")
+    reporter.result("minimum_bytes_per_second", minimum_bytes / seconds, unit="bytes/s", phase="measure")
 
 
 def _measure_in_precision(config: Config, device: torch.device, reporter: Reporter) -> list[Call]:
@@ -136,7 +147,11 @@ def _measure_in_precision(config: Config, device: torch.device, reporter: Report
     if device.type == "cuda":
         reporter.result("peak_memory_allocated", torch.cuda.max_memory_allocated(device), unit="bytes")
         reporter.result("peak_memory_reserved", torch.cuda.max_memory_reserved(device), unit="bytes")
-    flush = _make_flush(device, reporter)
+    cache_bytes = last_cache_bytes(device)
+    reporter.result("cache", "flushed before each step, outside its time")
+    if cache_bytes is not None:
+        reporter.result("cache_bytes", cache_bytes, unit="bytes")
+    flush = torch.empty(2 * (cache_bytes or UNKNOWN_CACHE_BYTES), dtype=torch.uint8, device=device).zero_
 
     def is_enough(count: int, seconds: float) -> bool:
         return seconds >= MEASURE_SECONDS if config.steps is None else count == config.steps
@@ -151,15 +166,6 @@ def _measure_in_precision(config: Config, device: torch.device, reporter: Report
     if measured_seconds < MEASURE_SECONDS:
         reporter.result("measure_short", 1, phase="measure")
     return calls
-
-
-def _make_flush(device: torch.device, reporter: Reporter) -> Work:
-    """Return a function that writes a buffer of twice the cache's size, so that nothing else stays in it."""
-    cache_bytes = last_cache_bytes(device)
-    reporter.result("cache", "flushed before each step, outside its time")
-    if cache_bytes is not None:
-        reporter.result("cache_bytes", cache_bytes, unit="bytes")
-    return torch.empty(2 * (cache_bytes or UNKNOWN_CACHE_BYTES), dtype=torch.uint8, device=device).zero_
 
 
 def _report_settings(config: Config, device: torch.device, reporter: Reporter) -> None:
@@ -192,21 +198,6 @@ def _report_calls(calls: list[Call], config: Config, reporter: Reporter) -> None
             items=config.batch_size,
             at_unix_nano=call.ended_at_unix_nano,
         )
-
-
-def _report_figures(config: Config, calls: list[Call], reporter: Reporter) -> None:
-    layer = build_layer(config)
-    seconds = sum(call.device_seconds for call in calls) / len(calls)
-    flops = step_flops(layer, config.batch_size)
-    value_bytes = type_of(config.precision).itemsize
-    minimum_bytes = step_minimum_bytes(layer, config.batch_size, value_bytes)
-    reporter.result("steps", len(calls), phase="measure")
-    reporter.result("throughput", config.batch_size / seconds, unit="items/s", phase="measure")
-    reporter.result("parameters", layer.weights)
-    reporter.result("model_flops_per_step", flops, unit="FLOP")
-    reporter.result("minimum_bytes_per_step", minimum_bytes, unit="bytes")
-    reporter.result("model_flops_per_second", flops / seconds, unit="FLOP/s", phase="measure")
-    reporter.result("minimum_bytes_per_second", minimum_bytes / seconds, unit="bytes/s", phase="measure")
 
 
 def last_cache_bytes(device: torch.device, cpu_caches: Path = _CPU_CACHES) -> int | None:
