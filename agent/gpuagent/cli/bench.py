@@ -130,7 +130,6 @@ def _is_workload(word: str, rest: Sequence[str]) -> bool:
 
 
 def _has_bytes() -> bool:
-    """Return whether a pipe on standard input has something to read."""
     available = fcntl.ioctl(0, termios.FIONREAD, bytes(4))
     return any(available)
 

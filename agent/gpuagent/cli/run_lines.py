@@ -116,7 +116,6 @@ class RunLines:
             self._live = None
 
     def _title(self, trial: Trial) -> str:
-        """Return the place of a run among all, and its cell in the width that all have."""
         label = self._labels[trial.cell.key]
         if len(label) > self._width:
             label = f"{label[: self._width // 2]}…{label[len(label) - (self._width - self._width // 2 - 1) :]}"

@@ -41,11 +41,7 @@ def run_spec(
 
 
 def join_nodes(
-    spec: RunSpec,
-    nodes: int,
-    job: str | None,
-    environment: Mapping[str, str],
-    resolve: Resolve = socket.getaddrinfo,
+    spec: RunSpec, nodes: int, job: str | None, environment: Mapping[str, str], resolve: Resolve = socket.getaddrinfo
 ) -> None:
     """Make `spec` a part of a run on several nodes.
 

@@ -49,12 +49,7 @@ class Courier:
             place.mkdir(parents=True)
             spool = Spool(place / "spool.sqlite", node_uuid=node_uuid, limit_bytes=_LIMIT_BYTES)
             pipeline = Pipeline(
-                buffer=buffer,
-                spool=spool,
-                clock=self.clock,
-                tail=Tailed,
-                on_spooled=lambda: None,
-                interval_seconds=1.0,
+                buffer=buffer, spool=spool, clock=self.clock, tail=Tailed, on_spooled=lambda: None, interval_seconds=1.0
             )
             pipeline.flush()
             spool.close()

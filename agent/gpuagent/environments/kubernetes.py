@@ -240,7 +240,6 @@ def _why_not_followed(options: argparse.Namespace, job: Job, image: Image) -> st
 
 
 def _refusal(job: Job, image: Image, site: Site) -> str | None:
-    """Return why the namespace would not admit a job's pod; None: it would."""
     metadata = {"name": job_name(job.run_id)}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec(job, image, site)}
     words = ["create", "--dry-run=server", "--output=name", "--filename=-"]

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from gpuagent.environments import EnvironmentUnavailableError, ImageUnavailableError
+from gpuagent.environments.environment import EnvironmentUnavailableError, ImageUnavailableError
 from gpuagent.experiment.file import Experiment
 from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.experiment.plan import Trial, cells, describe_apart, looks, spec, trials

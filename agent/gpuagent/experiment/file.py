@@ -190,7 +190,6 @@ def _misuse_in_entry(entry: Mapping[str, Any]) -> tuple[list[str], str] | None:
 
 
 def _misuse_in_words(steps: Sequence[str], words: str) -> str | None:
-    """Return what is wrong with an answer, or with an environment's options; None: nothing."""
     try:
         if steps[-2] == "options":
             find_environment(steps[-1])
@@ -203,7 +202,6 @@ def _misuse_in_words(steps: Sequence[str], words: str) -> str | None:
 
 
 def _answers(data: Mapping[str, Any]) -> list[str]:
-    """Return the commands of the answer, without their titles."""
     given = data.get("answer", ())
     return [command for each in given for command in (each.values() if isinstance(each, Mapping) else (each,))]
 

@@ -124,7 +124,6 @@ def _count_towards(ends: Sequence[_End] | None, peer: str | None) -> int | None:
 
 
 def _read_interfaces(surroundings: Surroundings) -> Iterator[Link]:
-    """Yield the network interfaces that are devices: no bridges, and none that containers share."""
     for kind in ("net", "infiniband"):
         for folder in sorted((surroundings.sys / "class" / kind).glob("*")):
             # Of a virtual machine's interface the device is one below that of PCI.

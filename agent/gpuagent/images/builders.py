@@ -201,7 +201,6 @@ def find_builder(environment: str) -> Builder:
 
 
 def _ask(command: Command) -> str:
-    """Return a tool's output; empty if it fails, such as over something that is gone already."""
     try:
         return ask_client(command)
     except ClientError:

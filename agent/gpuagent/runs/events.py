@@ -326,13 +326,7 @@ _RESULT_FIELDS: _Fields = {"phase": _text, "name": _required_text, "unit": _text
 _TABLES: Mapping[str, tuple[str, _Fields]] = {
     "step": (
         "steps",
-        {
-            "phase": _text,
-            "step": _required_integer,
-            "wall_seconds": _number,
-            "gpu_seconds": _number,
-            "items": _number,
-        },
+        {"phase": _text, "step": _required_integer, "wall_seconds": _number, "gpu_seconds": _number, "items": _number},
     ),
     "op": (
         "op_times",

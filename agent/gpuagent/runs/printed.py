@@ -230,7 +230,6 @@ class PrintedSteps:
         return time.thread_time() - began
 
     def _find_lines(self, data: bytes) -> Iterator[str]:
-        """Yield the lines in `data` that may match."""
         if b"\x1b" in data or b"\b" in data:
             data = _ESCAPES.sub(b"", data)
         at = 0
@@ -318,13 +317,11 @@ def _interval(before: Mark, mark: Mark, items_per_step: float | None) -> Interva
 
 
 def _difference(before: Mark, mark: Mark, name: str) -> float | None:
-    """Return the growth of a count between two lines; None: not both have it."""
     growth = mark.values.get(name, math.nan) - before.values.get(name, math.nan)
     return growth if math.isfinite(growth) else None
 
 
 def _step_events(name: str, intervals: Sequence[Interval]) -> Iterator[dict[str, Any]]:
-    """Yield the events of the steps: warm-up, then what is measured."""
     taken = 0
     split = 1
     for index, interval in enumerate(intervals):
@@ -360,7 +357,6 @@ def _batches(phase: str, intervals: Sequence[Interval], usual: float) -> Iterato
 
 
 def _last_results(last: Mapping[str, Mark]) -> Iterator[dict[str, Any]]:
-    """Yield the last loss and accuracy as results."""
     for name in ("loss", "accuracy"):
         if name in last:
             unit = {"unit": "%"} if name == "accuracy" else {}

@@ -320,7 +320,6 @@ class Runner:
         return read_piece(self._directory / run_id / stream, offset_bytes, has_ended=has_ended)
 
     def _read_to_end(self, run_id: str) -> None:
-        """Flush until the events files have been read to their ends."""
         before: Mapping[str, int] | None = None
         while (offsets := self._tails.offsets(run_id)) != before:
             before = offsets
@@ -379,7 +378,6 @@ def _run(execution: Execution, on_launch: Callable[[int], None] = lambda _unix_n
 
 
 def _require_results(outcome: Outcome, plan: PlannedRun, digest: Digest) -> Outcome:
-    """Turn success into failure if the workload did not report every required result."""
     missing = [name for name in plan.required_results if name not in digest.results]
     if outcome.status is not RunStatus.SUCCEEDED or not missing:
         return outcome

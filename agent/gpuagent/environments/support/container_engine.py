@@ -164,11 +164,9 @@ class Engine(Container):
         return site_words(f"GPUAGENT_{self.name.upper()}") or [self.name]
 
     def _user_options(self) -> Sequence[str]:
-        """Return the options that make files in the run directory the agent's user's."""
         return ["--user", f"{os.getuid()}:{os.getgid()}"]
 
     def _remedy(self, error: str) -> str:
-        """Return the remedy where the engine answered with this error."""
         return f"see the output of `{' '.join(self._client())} info`: {error}"
 
     def _find_root(self, container: str, run_id: str) -> int | None:

@@ -104,7 +104,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _follow_all(followers: Sequence["_Follower"]) -> int:
-    """Return the exit code of the first pod that failed, 0 if all succeeded."""
     codes = [CANNOT_RUN] * len(followers)
 
     def follow(index: int) -> None:
@@ -177,7 +176,6 @@ class Client:
 
 
 def _objects(chunks: Iterator[bytes]) -> Iterator[Object]:
-    """Yield the JSON objects of a stream, one after the other without a separator."""
     decoder, text = json.JSONDecoder(), ""
     for chunk in chunks:
         text = (text + chunk.decode(errors="replace")).lstrip()
@@ -272,7 +270,6 @@ class _Follower:
         return None
 
     def _look(self, pod: Object) -> Object | None:
-        """Follow a pod as it is now; return the program's final state, None while there is none."""
         has_begun = any({"running", "terminated"} & status.get("state", {}).keys() for status in containers(pod))
         if has_begun and not self._has_begun:
             self._has_begun, self._deadline = True, float("inf")
@@ -308,7 +305,6 @@ class _Follower:
         return f"the pod did not start within {_START_SECONDS:.0f} s: {self._said or 'the reason is unknown'}"
 
     def _watch(self) -> None:
-        """Put every change of the pod into `events`, across broken connections."""
         while True:
             try:
                 pods = self._client.find("pods", self._selection)
@@ -349,7 +345,6 @@ class _Follower:
 
 
 def _create(task: Object, client: Client) -> None:
-    """Create the Job, and its Secret and Service, which belong to it."""
     job = json.loads(client.call("create", "--filename=-", "--output=json", text=json.dumps(task["job"])))
     if "secret" not in task:
         return
