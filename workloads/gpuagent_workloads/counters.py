@@ -207,7 +207,6 @@ def _count(ncu: str, metrics: Sequence[str], program: Sequence[str]) -> list[Rea
 
 
 def _output(command: Sequence[str]) -> str:
-    """Return the output and errors of a program; its exit code may be that of the profiled one."""
     environment = {name: value for name, value in os.environ.items() if name != "GPUAGENT_RUN_DIR"}
     with subprocess.Popen(
         command,

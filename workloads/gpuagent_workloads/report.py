@@ -113,12 +113,7 @@ class Reporter:
         self._on_phase(name)
 
     def step(
-        self,
-        *,
-        wall_seconds: float,
-        items: float,
-        gpu_seconds: float | None = None,
-        at_unix_nano: int | None = None,
+        self, *, wall_seconds: float, items: float, gpu_seconds: float | None = None, at_unix_nano: int | None = None
     ) -> None:
         """Report the next step of this phase.
 

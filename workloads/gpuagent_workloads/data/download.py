@@ -228,7 +228,6 @@ def damage_reported(archive: Path) -> Iterator[None]:
 
 
 def _members(archive: Path) -> Iterator[tuple[str, Callable[[], IO[bytes] | None]]]:
-    """Yield the name of each regular file in an archive, and a function that opens it."""
     if archive.suffix == ".zip":
         with zipfile.ZipFile(archive) as packed:
             for entry in packed.infolist():

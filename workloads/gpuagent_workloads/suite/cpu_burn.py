@@ -67,7 +67,6 @@ def burn(config: Config, reporter: Reporter) -> None:
 
 @contextmanager
 def _run_workers(cores: int, share: float) -> Iterator[Sequence[BaseProcess]]:
-    """Yield running workers, and end them on exit."""
     context = multiprocessing.get_context("fork")
     lifeline_read, lifeline_write = os.pipe()
     workers: list[BaseProcess] = []
@@ -115,7 +114,6 @@ def _work(share: float, lifeline_read: int, lifeline_write: int) -> None:
 
 
 def _children_cpu_seconds() -> float:
-    """Return the CPU time of all children that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

@@ -23,9 +23,7 @@ class TrainingConfig(Checked):
 
     device: str = parameter("auto", help="where to train; auto: a GPU if there is one", choices=DEVICES)
     precision: str = parameter(
-        "default",
-        help="torch's own flags, TF32 off or on, or automatic mixed precision",
-        choices=PRECISIONS,
+        "default", help="torch's own flags, TF32 off or on, or automatic mixed precision", choices=PRECISIONS
     )
     batch_size: int = parameter(64, help="samples a step", minimum=1)
     steps: int | None = parameter(None, help="measured steps; by default as many as take 10 s", minimum=1)

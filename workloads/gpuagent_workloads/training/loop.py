@@ -145,10 +145,7 @@ def run_window(
     if count and kept[-1][0] != count - 1:
         kept.append((count - 1, {"loss": loss, **figures()}))
     return Window(
-        steps=watch.step_times(),
-        figures=kept,
-        seconds=watch.total_seconds,
-        ended_at_unix_nano=watch.ended_at_unix_nano,
+        steps=watch.step_times(), figures=kept, seconds=watch.total_seconds, ended_at_unix_nano=watch.ended_at_unix_nano
     )
 
 

@@ -225,7 +225,6 @@ class ElasticProgress(Progress):
             self._save()
 
     def _save(self) -> None:
-        """Write a checkpoint on rank 0; the others wait for it in their next step."""
         if self._log:
             self._log.catch_up()
             began_seconds = time.perf_counter()

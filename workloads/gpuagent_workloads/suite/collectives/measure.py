@@ -148,7 +148,6 @@ def _broadcast(count: int, member: Member) -> Prepared:
 
 
 def _send_recv(count: int, member: Member) -> Prepared:
-    """Return the ring in which each rank sends to the next one and receives from the one before."""
     return exchange(count * ELEMENT_BYTES, member, (member.rank + 1) % member.ranks, (member.rank - 1) % member.ranks)
 
 

@@ -99,7 +99,6 @@ class Burner:
         reporter.result("idle_flops_per_second", 2 * SIDE**3 / self._product_seconds, unit="FLOP/s")
 
     def _multiply(self, products: int) -> None:
-        """Multiply that many times, and wait for the result."""
         self._enqueue(products)
         self._done.record()
         self._done.synchronize()

@@ -129,7 +129,6 @@ def measure(config: Config, reporter: Reporter) -> None:
 
 
 def _measure_in_precision(config: Config, device: torch.device, reporter: Reporter) -> list[Call]:
-    """Take all steps, and return the measured ones."""
     layer, dtype = build_layer(config), type_of(config.precision)
     module = layer.build().to(device, dtype)
     values = torch.randn(config.batch_size, *layer.input_shape, device=device, dtype=dtype)
