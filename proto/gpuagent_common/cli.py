@@ -166,7 +166,6 @@ def run_command_line(group: click.Group) -> NoReturn:
 
 
 def _fail(name: str, words: str, code: int) -> NoReturn:
-    """Print one line and exit; a closed stderr changes nothing."""
     with suppress(OSError, ValueError):
         click.echo(f"{name}: {harmless(words)}", err=True)
     sys.exit(code)
