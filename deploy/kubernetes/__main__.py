@@ -88,7 +88,6 @@ def _render(deployment: Deployment, *, with_namespace: bool = True) -> str:
 
 
 def _complete(deployment: Deployment) -> str:
-    """Return the manifests of a deployment that can run."""
     if deployment.has_several_collectors:
         deployment.lake.need_store()
     return _render(deployment)
@@ -133,7 +132,6 @@ def _deploy(deployment: Deployment, given: argparse.Namespace) -> None:
 
 
 def _make_secrets(deployment: Deployment, given: argparse.Namespace, cluster: Cluster) -> None:
-    """Make missing Secrets that need no running collector."""
     if deployment.collector:
         credentials.copy_given(cluster, given.token_file, given.ca_file)
         if deployment.mutual_tls:
@@ -160,7 +158,6 @@ def _undeploy(deployment: Deployment, given: argparse.Namespace) -> None:
 
 
 def _cluster(deployment: Deployment, given: argparse.Namespace) -> Cluster:
-    """Print the chosen cluster, confirm it unless it was named, and return it."""
     context = find_context(given.context)
     print(f"context   {context.name}")
     print(f"server    {context.server}")

@@ -250,7 +250,6 @@ def _joined(manifests: Iterable[str]) -> str:
 
 
 def _relative_path(folder: Path, target: Path) -> str:
-    """Return the relative path: kustomize takes no absolute ones."""
     return os.path.relpath(target, folder)
 
 
@@ -260,5 +259,4 @@ def _patch(kind: str, name: str, changes: Sequence[dict[str, Any]]) -> Iterator[
 
 
 def _add_arguments(template: str, arguments: Sequence[str]) -> Sequence[dict[str, Any]]:
-    """Return a JSON patch that adds arguments to the container of a pod's template."""
     return [{"op": "add", "path": f"{template}/spec/containers/0/args/-", "value": each} for each in arguments]
