@@ -72,7 +72,6 @@ def main() -> None:
 
 
 def _pure_requirements(wheel: Path) -> list[str]:
-    """Return the agent's requirements that are not compiled, such as click>=8.1.3."""
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         lines = email.message_from_bytes(archive.read(name)).get_all("Requires-Dist", [])
@@ -81,26 +80,16 @@ def _pure_requirements(wheel: Path) -> list[str]:
 
 
 def _download(wanted: Sequence[str], python: str, machine: str, folder: Path) -> None:
-    """Download the wheels of what is wanted into `folder`."""
     abi = f"cp{python.replace('.', '')}"
     options = [f"--python-version={python}", "--implementation=cp", f"--abi={abi}", "--abi=abi3", "--abi=none"]
     options += [f"--platform={kind}_{machine}" for kind in WHEEL_PLATFORMS]
     constraints = ["--constraint", str(ROOT / "constraints.txt")]
     _python(
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--only-binary=:all:",
-        f"--dest={folder}",
-        *options,
-        *constraints,
-        *wanted,
+        "-m", "pip", "download", "--quiet", "--only-binary=:all:", f"--dest={folder}", *options, *constraints, *wanted
     )
 
 
 def _archive(payload: Path) -> bytes:
-    """Return the wheels and the scripts as a tar archive."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as tar:
         for folder in (payload / "wheels", ROOT / "deploy/slurm", ROOT / "deploy/systemd"):
