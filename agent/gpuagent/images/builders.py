@@ -65,8 +65,7 @@ class Builder(ABC):
     def pull(self, work: Work, reference: str) -> Sequence[Command]:
         """Return the commands that pull the image from a registry."""
 
-    @abstractmethod
-    def tidy(self, work: Work) -> None:
+    def tidy(self, work: Work) -> None:  # noqa: B027 - Apptainer cleans up itself
         """Remove intermediate images and containers, however the build ended."""
 
     def _site_options(self) -> list[str]:
@@ -140,9 +139,6 @@ class ApptainerBuilder(Builder):
     def pull(self, work: Work, reference: str) -> Sequence[Command]:
         """Return the command, which also converts images from docker://."""
         return [[*self.client(), "pull", work.target, reference]]
-
-    def tidy(self, work: Work) -> None:
-        """Do nothing: Apptainer cleans up itself."""
 
 
 class CharliecloudBuilder(Builder):

@@ -371,7 +371,7 @@ def _as_refusal(environment: Environment) -> Iterator[None]:
 
 
 def _data(workload: Workload, parameters: Mapping[str, ParameterValue]) -> tuple[Path, ...]:
-    paths = (parameters[parameter.name] for parameter in workload.parameters if parameter.kind == "path")
+    paths = (parameters[parameter.name] for parameter in workload.parameters if parameter.type == "path")
     named = (Path(path) for path in paths if isinstance(path, str))
     return tuple(path for path in named if path.is_absolute() and path.exists())
 

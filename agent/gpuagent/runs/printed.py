@@ -153,14 +153,6 @@ class Interval:
     items: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Whole lines, and when the last of them can have been written."""
-
-    content: bytes
-    unix_nano: int
-
-
 @dataclass(slots=True)
 class _Stream:
     """A file that a program prints into.
@@ -180,8 +172,8 @@ class _Stream:
             if found.st_size > (self.looks[-1][0] if self.looks else self.offset_bytes):
                 self.looks.append((found.st_size, found.st_mtime_ns))
 
-    def read_piece(self) -> _Piece | None:
-        """Read lines that were printed before one look; None: there are no further ones."""
+    def read_piece(self) -> tuple[bytes, int] | None:
+        """Read whole lines that were printed before one look, and its time; None: there are no further ones."""
         while self.looks:
             size_bytes, written_unix_nano = self.looks[0]
             data = read_run_file(self.path, self.offset_bytes, min(size_bytes - self.offset_bytes, _PIECE_BYTES))
@@ -190,7 +182,7 @@ class _Stream:
                 complete = len(data)
             if complete:
                 self.offset_bytes += complete
-                return _Piece(data[:complete], written_unix_nano)
+                return data[:complete], written_unix_nano
             self.looks.popleft()
         return None
 
@@ -225,8 +217,8 @@ class PrintedSteps:
             stream.look()
         for stream in self._streams:
             while time.thread_time() - began < most_seconds and (piece := stream.read_piece()):
-                for line in self._find_lines(piece.content):
-                    self._take(line, piece.unix_nano)
+                for line in self._find_lines(piece[0]):
+                    self._take(line, piece[1])
         return time.thread_time() - began
 
     def _find_lines(self, data: bytes) -> Iterator[str]:
