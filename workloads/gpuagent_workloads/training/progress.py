@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -81,19 +81,11 @@ class Progress:
         self.ranks.leave()
 
 
-class Stateful(Protocol):
-    """An object with a state to save and restore: a network, optimizer, schedule or `Precision`."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return its state: tensors, numbers, texts and containers of them."""
-        ...
-
-    def load_state_dict(self, state: dict[str, Any], /) -> object:
-        """Restore a state that `state_dict` returned."""
-        ...
+# By name, what has `state_dict` and `load_state_dict`: a network, optimizer, schedule or `Precision`.
+Parts = Mapping[str, Any]
 
 
-def save(path: Path, position: Position, parts: Mapping[str, Stateful]) -> None:
+def save(path: Path, position: Position, parts: Parts) -> None:
     """Write a checkpoint, and only then replace the one before it. Raises WorkloadError where it cannot be written."""
     content = {"position": asdict(position), "parts": {name: part.state_dict() for name, part in parts.items()}}
     unfinished = path.with_suffix(".unfinished")
@@ -107,7 +99,7 @@ def save(path: Path, position: Position, parts: Mapping[str, Stateful]) -> None:
         raise WorkloadError(f"cannot write the checkpoint {path}: {error}") from error
 
 
-def restore(path: Path, parts: Mapping[str, Stateful]) -> Position | None:
+def restore(path: Path, parts: Parts) -> Position | None:
     """Restore the parts from a checkpoint and return its position; None: there is no checkpoint.
 
     Raises:
@@ -131,7 +123,7 @@ def restore(path: Path, parts: Mapping[str, Stateful]) -> Position | None:
 CHECKPOINT, LOG = "checkpoint.pt", "steps.log"
 
 
-def resume(config: TrainingConfig, ranks: Ranks, device: torch.device, parts: Mapping[str, Stateful]) -> Progress:
+def resume(config: TrainingConfig, ranks: Ranks, device: torch.device, parts: Parts) -> Progress:
     """Return the progress of the training: its beginning or, after a restart of an elastic one, its checkpoint.
 
     Call it after building `parts`, and before making the data's order.
@@ -155,9 +147,7 @@ def resume(config: TrainingConfig, ranks: Ranks, device: torch.device, parts: Ma
 class ElasticProgress(Progress):
     """A training that writes checkpoints and, on rank 0, the log of the steps."""
 
-    def __init__(
-        self, config: TrainingConfig, ranks: Ranks, device: torch.device, parts: Mapping[str, Stateful]
-    ) -> None:
+    def __init__(self, config: TrainingConfig, ranks: Ranks, device: torch.device, parts: Parts) -> None:
         super().__init__(ranks)
         self._directory = Path(config.checkpoint or "")
         self._directory.mkdir(parents=True, exist_ok=True)

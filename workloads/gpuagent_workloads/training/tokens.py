@@ -14,7 +14,7 @@ import torch
 
 from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.training.config import SYNTHETIC
+from gpuagent_workloads.training.config import SYNTHETIC, TrainingConfig
 from gpuagent_workloads.training.device import upload
 from gpuagent_workloads.training.order import Order
 
@@ -72,11 +72,11 @@ class Tokens:
     validation: Stream
 
 
-def load_tokens(data: str, *, vocabulary: int, context: int, count: int, seed: int, reporter: Reporter) -> Tokens:
+def load_tokens(config: TrainingConfig, vocabulary: int, context: int, count: int, reporter: Reporter) -> Tokens:
     """Return tokens to train on and held-back tokens, and report their source.
 
     Args:
-        data: directory with train.bin and val.bin, or synthetic.
+        config: its data is a directory with train.bin and val.bin, or synthetic.
         vocabulary: number of different tokens.
         context: tokens of a sequence; each stream has at least one more.
         count: synthetic tokens of each stream.
@@ -84,14 +84,14 @@ def load_tokens(data: str, *, vocabulary: int, context: int, count: int, seed: i
     Raises:
         DataError: a file is missing, damaged, too short or of another vocabulary.
     """
-    if data != SYNTHETIC:
-        reporter.result("data_source", f"tokens in {data}")
+    if config.data != SYNTHETIC:
+        reporter.result("data_source", f"tokens in {config.data}")
         train_tokens, held_back = (
-            read_tokens(Path(data, name), vocabulary, context + 1) for name in ("train.bin", "val.bin")
+            read_tokens(Path(config.data, name), vocabulary, context + 1) for name in ("train.bin", "val.bin")
         )
         return Tokens(train=train_tokens, validation=held_back)
-    reporter.result("data_source", f"synthetic tokens, made from seed {seed}")
-    stream = make_tokens(2 * count, vocabulary, np.random.default_rng(seed))
+    reporter.result("data_source", f"synthetic tokens, made from seed {config.seed}")
+    stream = make_tokens(2 * count, vocabulary, np.random.default_rng(config.seed))
     return Tokens(train=stream[:count], validation=stream[count:])
 
 

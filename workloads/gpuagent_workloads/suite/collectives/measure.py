@@ -82,6 +82,11 @@ def _sum_of_messages(ranks: int, start: int, count: int, device: torch.device) -
     return total
 
 
+def _into(output: torch.Tensor, size_bytes: int, call: Callable[[], object], expected: torch.Tensor) -> Prepared:
+    """Return an operation that writes into a buffer of its own."""
+    return Prepared(size_bytes=size_bytes, call=call, reset=output.zero_, output=output, expected=expected)
+
+
 def _all_reduce(count: int, member: Member) -> Prepared:
     # A sum: for the maximum of float32, NCCL cannot reduce within NVSwitches.
     source = message(member.rank, 0, count, member.device)
@@ -99,26 +104,16 @@ def _gather(count: int, member: Member) -> Prepared:
     each = count // member.ranks
     mine = message(member.rank, 0, each, member.device)
     output = torch.zeros(each * member.ranks, device=member.device)
-    return Prepared(
-        size_bytes=output.nbytes,
-        call=lambda: _all_gather(output, mine),
-        reset=output.zero_,
-        output=output,
-        expected=torch.cat([message(rank, 0, each, member.device) for rank in range(member.ranks)]),
-    )
+    expected = torch.cat([message(rank, 0, each, member.device) for rank in range(member.ranks)])
+    return _into(output, output.nbytes, lambda: _all_gather(output, mine), expected)
 
 
 def _scatter(count: int, member: Member) -> Prepared:
     each = count // member.ranks
     mine = message(member.rank, 0, each * member.ranks, member.device)
     output = torch.zeros(each, device=member.device)
-    return Prepared(
-        size_bytes=mine.nbytes,
-        call=lambda: _reduce_scatter(output, mine),
-        reset=output.zero_,
-        output=output,
-        expected=_sum_of_messages(member.ranks, member.rank * each, each, member.device),
-    )
+    expected = _sum_of_messages(member.ranks, member.rank * each, each, member.device)
+    return _into(output, mine.nbytes, lambda: _reduce_scatter(output, mine), expected)
 
 
 def _all_to_all(count: int, member: Member) -> Prepared:
@@ -126,13 +121,7 @@ def _all_to_all(count: int, member: Member) -> Prepared:
     mine = message(member.rank, 0, each * member.ranks, member.device)
     output = torch.zeros_like(mine)
     parts = [message(rank, member.rank * each, each, member.device) for rank in range(member.ranks)]
-    return Prepared(
-        size_bytes=mine.nbytes,
-        call=lambda: dist.all_to_all_single(output, mine),
-        reset=output.zero_,
-        output=output,
-        expected=torch.cat(parts),
-    )
+    return _into(output, mine.nbytes, lambda: dist.all_to_all_single(output, mine), torch.cat(parts))
 
 
 def _broadcast(count: int, member: Member) -> Prepared:
@@ -162,13 +151,7 @@ def exchange(size_bytes: int, member: Member, target: int, source: int) -> Prepa
         for work in dist.batch_isend_irecv(both):
             work.wait()
 
-    return Prepared(
-        size_bytes=mine.nbytes,
-        call=call,
-        reset=output.zero_,
-        output=output,
-        expected=message(source, 0, count, member.device),
-    )
+    return _into(output, mine.nbytes, call, message(source, 0, count, member.device))
 
 
 _PREPARE: dict[str, Callable[[int, Member], Prepared]] = {

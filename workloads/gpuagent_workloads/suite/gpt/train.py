@@ -109,14 +109,8 @@ VALIDATION_BATCHES = 4
 
 def train_and_validate(config: Config, reporter: Reporter) -> None:
     """Run the workload from its data to the loss on the held-back tokens."""
-    tokens = load_tokens(
-        config.data,
-        vocabulary=config.vocabulary,
-        context=config.context,
-        count=SYNTHETIC_SEQUENCES * config.context + 1,
-        seed=config.seed,
-        reporter=reporter,
-    )
+    synthetic_tokens = SYNTHETIC_SEQUENCES * config.context + 1
+    tokens = load_tokens(config, config.vocabulary, config.context, synthetic_tokens, reporter)
     session = Session(
         config,
         reporter,

@@ -19,7 +19,7 @@ from gpuagent_workloads.measuring.setup import set_up_device, tf32_set, type_of,
 from gpuagent_workloads.parameters import parse_size
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.layer import Config
-from gpuagent_workloads.training.loop import MEASURE_SECONDS
+from gpuagent_workloads.training.loop import MEASURE_SECONDS, report_steps
 from gpuagent_workloads.training.model import StepFlops, report_arithmetic
 from gpuagent_workloads.training.timing import Call, synchronize, time_calls
 
@@ -155,12 +155,13 @@ def _measure_in_precision(config: Config, device: torch.device, reporter: Report
     def is_enough(count: int, seconds: float) -> bool:
         return seconds >= MEASURE_SECONDS if config.steps is None else count == config.steps
 
-    _report_calls(time_calls(step, device, lambda count, _s: count == config.warmup, flush), config, reporter)
+    warmup = time_calls(step, device, lambda count, _s: count == config.warmup, flush)
+    report_steps(warmup, config.batch_size, reporter)
     reporter.phase("measure")
     began_seconds = time.perf_counter()
     calls = time_calls(step, device, is_enough, flush)
     measured_seconds = time.perf_counter() - began_seconds
-    _report_calls(calls, config, reporter)
+    report_steps(calls, config.batch_size, reporter)
     reporter.phase("teardown")
     if measured_seconds < MEASURE_SECONDS:
         reporter.result("measure_short", 1, phase="measure")
@@ -187,16 +188,6 @@ def _report_settings(config: Config, device: torch.device, reporter: Reporter) -
     convolutions = flops if config.layer == "conv" else 0
     by_kind = StepFlops(convolutions=convolutions, products=flops - convolutions)
     report_arithmetic(by_kind, None if tensor_type == torch.float32 else tensor_type, device, reporter)
-
-
-def _report_calls(calls: list[Call], config: Config, reporter: Reporter) -> None:
-    for call in calls:
-        reporter.step(
-            wall_seconds=call.wall_seconds,
-            gpu_seconds=call.gpu_seconds,
-            items=config.batch_size,
-            at_unix_nano=call.ended_at_unix_nano,
-        )
 
 
 def last_cache_bytes(device: torch.device, cpu_caches: Path = _CPU_CACHES) -> int | None:
