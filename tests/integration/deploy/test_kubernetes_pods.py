@@ -61,8 +61,7 @@ def test_an_agents_pod_delivers_to_the_collectors_pod_and_both_are_well(node: No
         assert get(f"http://{own}{agent.spec[name]['httpGet']['path']}") == 200
     node.environment |= owner
     sql = "SELECT hostname, platform, labels FROM sessions WHERE EXISTS (FROM host_samples)"
-    found: list[dict[str, str]] = json.loads(node.collector("query", "sql", "--json", sql).stdout)
-    (found,) = found
+    (found,) = json.loads(node.collector("query", "sql", "--json", sql).stdout)
     assert (found["hostname"], found["platform"]) == ("gke-pool-1-abcd", "gke-l4")
     assert json.loads(found["labels"])["pod_uid"] == FROM_THE_CLUSTER["POD_UID"]
     assert node.stop(started) == 0, said(node, "agent")
