@@ -25,10 +25,22 @@ from gpuagent_workloads.suite import (
 from gpuagent_workloads.workload import Workload
 
 WORKLOADS: tuple[Workload[Any], ...] = (
-    *(mnist.WORKLOAD, cifar10.WORKLOAD, *classification.WORKLOADS),
-    *(gcn.WORKLOAD, sentiment.WORKLOAD, gpt.WORKLOAD, llama.WORKLOAD, bert.WORKLOAD, biggan.WORKLOAD),
-    *(layer.WORKLOAD, memory_limit.WORKLOAD, serve_load.WORKLOAD, ceilings.WORKLOAD, collectives.WORKLOAD),
-    *(cpu_burn.WORKLOAD, gpu_burn.WORKLOAD),
+    mnist.WORKLOAD,
+    cifar10.WORKLOAD,
+    *classification.WORKLOADS,
+    gcn.WORKLOAD,
+    sentiment.WORKLOAD,
+    gpt.WORKLOAD,
+    llama.WORKLOAD,
+    bert.WORKLOAD,
+    biggan.WORKLOAD,
+    layer.WORKLOAD,
+    memory_limit.WORKLOAD,
+    serve_load.WORKLOAD,
+    ceilings.WORKLOAD,
+    collectives.WORKLOAD,
+    cpu_burn.WORKLOAD,
+    gpu_burn.WORKLOAD,
 )
 
 
