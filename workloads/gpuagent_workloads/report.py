@@ -147,38 +147,19 @@ class Reporter:
         """Report a figure of one step, such as the loss. Raises NonFiniteError where the value is NaN or infinite."""
         self._add({"event": "metric", "name": name, "step": step, "value": _finite(f"{name} at step {step}", value)})
 
-    def op(
-        self,
-        *,
-        kind: str,
-        name: str,
-        calls: int,
-        steps: int,
-        cpu_seconds: float | None = None,
-        cpu_self_seconds: float | None = None,
-        gpu_seconds: float | None = None,
-        gpu_self_seconds: float | None = None,
-    ) -> None:
+    def op(self, *, kind: str, name: str, calls: int, steps: int, **seconds: float | None) -> None:
         """Report the profile of one operator or kernel: the sum of its calls in the traced steps.
 
         Args:
             kind: operator, kernel, memcpy or memset.
             name: of the operator or kernel; at most some thousand characters.
-            cpu_seconds: its time on the host, with its callees; None: does not apply, as for the following.
-            cpu_self_seconds: the same without its callees.
-            gpu_seconds: its time on the GPU, with its callees.
-            gpu_self_seconds: the same without its callees.
+            seconds: cpu_seconds and gpu_seconds with its callees, cpu_self_seconds and gpu_self_seconds without them;
+                None: does not apply.
 
         Raises:
             NonFiniteError: a figure is NaN or infinite.
         """
-        figures = {
-            "cpu_seconds": cpu_seconds,
-            "cpu_self_seconds": cpu_self_seconds,
-            "gpu_seconds": gpu_seconds,
-            "gpu_self_seconds": gpu_self_seconds,
-        }
-        present = {figure: _finite(figure, value) for figure, value in figures.items() if value is not None}
+        present = {figure: _finite(figure, value) for figure, value in seconds.items() if value is not None}
         self._add({"event": "op", "kind": kind, "name": name, "calls": calls, "steps": steps, **present})
 
     def event(self, event: str, figures: Mapping[str, float]) -> None:

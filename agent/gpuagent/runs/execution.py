@@ -148,18 +148,13 @@ class Execution:
         self._cancelled.set()
         self._happened.put(RunStatus.CANCELLED)
 
-    @property
-    def cancelled(self) -> bool:
-        """True once the run was asked to stop."""
-        return self._cancelled.is_set()
-
     def run(self, on_launch: Callable[[int], None] = lambda _unix_nano: None) -> Outcome:
         """Execute the run to its end; `on_launch` gets the time when its program is started, after those beside it."""
         self._oom_kills_before = read_oom_kills()
         with ExitStack() as beside:
             for name in () if self.plan.elsewhere else self.plan.interference:
                 problem = self._start_beside(name, beside)
-                if self.cancelled:
+                if self._cancelled.is_set():
                     return Outcome(status=RunStatus.CANCELLED)
                 if problem:
                     return Outcome(status=RunStatus.FAILED, reason=problem)

@@ -20,7 +20,6 @@ from gpuagent_workloads.training.order import Order
 
 TOKEN = np.dtype("<u2")
 
-MAX_VOCABULARY = 1 << 16
 
 _CHUNK_TOKENS = 1 << 24
 
