@@ -20,22 +20,6 @@ def python_files(tree: Path, *folders: str) -> list[Path]:
     return sorted(path for path in found if "_pb2" not in path.name and "fixtures" not in path.parts)
 
 
-def one_use_share(modules: list[ast.Module]) -> float:
-    """Return the percentage of private functions and methods whose name occurs once beside their definition."""
-    once = private = 0
-    for module in modules:
-        names = Counter(
-            node.id if isinstance(node, ast.Name) else node.attr
-            for node in ast.walk(module)
-            if isinstance(node, ast.Name | ast.Attribute)
-        )
-        for node in ast.walk(module):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and re.match(r"_[a-z]", node.name):
-                private += 1
-                once += names[node.name] <= 1
-    return 100 * once / max(private, 1)
-
-
 def comment_lines(text: str) -> int:
     """Return the number of comments, without those that only direct a tool."""
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
@@ -82,6 +66,17 @@ def figures(tree: Path) -> dict[str, str]:
     modules = [ast.parse(text) for text in texts]
     sizes = [text.count("\n") for text in texts]
     packages = ("agent/gpuagent", "collector/gpuagent_collector", "workloads/gpuagent_workloads")
+    once = private = 0
+    for module in modules:
+        names = Counter(
+            node.id if isinstance(node, ast.Name) else node.attr
+            for node in ast.walk(module)
+            if isinstance(node, ast.Name | ast.Attribute)
+        )
+        for node in ast.walk(module):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and re.match(r"_[a-z]", node.name):
+                private += 1
+                once += names[node.name] <= 1
     return {
         "source: lines": f"{sum(sizes):,}",
         "source: files": f"{len(sources):,}",
@@ -89,7 +84,7 @@ def figures(tree: Path) -> dict[str, str]:
         "tests: lines": f"{lines_of(tests):,}",
         "tests: files": f"{len(tests):,}",
         "benchmarks: lines": f"{lines_of(benchmarks):,}",
-        "private functions used once, %": f"{one_use_share(modules):.0f}",
+        "private functions used once, %": f"{(100 * once / max(private, 1)):.0f}",
         "comments a code line": f"{sum(map(comment_lines, texts)) / sum(map(code_lines, texts)):.3f}",
         "packages in circles": str(sum(circles(tree / package) for package in packages)),
     }

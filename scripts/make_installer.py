@@ -15,7 +15,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -32,13 +32,20 @@ COMPILED = {"grpcio": "grpc", "psutil": "psutil", "pyyaml": "yaml"}
 
 def main() -> None:
     """Make the file and print its path."""
-    parser = _parser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    parser.add_argument("--python", nargs="+", default=[here], metavar="X.Y", help=f"Python versions (default {here})")
+    parser.add_argument("--machine", default=platform.machine(), help="aarch64, ppc64le, … (default: this machine's)")
+    parser.add_argument("--extra", action="append", default=[], help="include this extra, such as collector")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the file")
     arguments = parser.parse_args()
     if arguments.extra and arguments.machine not in WHEEL_MACHINES:
         parser.error(f"--extra: {arguments.machine} has the agent alone; see docs/deploy/power.md")
     with tempfile.TemporaryDirectory() as name:
         payload = Path(name)
-        wheel = _build_wheel(payload / "wheels")
+        folder = payload / "wheels"
+        _python("-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT))
+        (wheel,) = folder.glob("*.whl")
         extras = f"[{','.join(arguments.extra)}]" if arguments.extra else ""
         complete = arguments.machine in WHEEL_MACHINES
         wanted = [f"{wheel}{extras}"] if complete else ["--no-deps", *_pure_requirements(wheel)]
@@ -56,29 +63,15 @@ def main() -> None:
     }
     arguments.out.mkdir(parents=True, exist_ok=True)
     made: Path = arguments.out / f"gpuagent-{version}-linux-{arguments.machine}.run"
-    made.write_bytes(_header(values).encode() + archive)
+    text = (ROOT / "deploy/installer/install.sh").read_text()
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", value)
+    made.write_bytes(text.encode() + archive)
     made.chmod(0o755)
     print(f"{made} ({made.stat().st_size / 1e6:.1f} MB)")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    here = f"{sys.version_info.major}.{sys.version_info.minor}"
-    parser.add_argument("--python", nargs="+", default=[here], metavar="X.Y", help=f"Python versions (default {here})")
-    parser.add_argument("--machine", default=platform.machine(), help="aarch64, ppc64le, … (default: this machine's)")
-    parser.add_argument("--extra", action="append", default=[], help="include this extra, such as collector")
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the file")
-    return parser
-
-
-def _build_wheel(folder: Path) -> Path:
-    _python("-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT))
-    (wheel,) = folder.glob("*.whl")
-    return wheel
-
-
 def _pure_requirements(wheel: Path) -> list[str]:
-    """Return the agent's requirements that are not compiled, such as click>=8.1.3."""
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         lines = email.message_from_bytes(archive.read(name)).get_all("Requires-Dist", [])
@@ -87,26 +80,16 @@ def _pure_requirements(wheel: Path) -> list[str]:
 
 
 def _download(wanted: Sequence[str], python: str, machine: str, folder: Path) -> None:
-    """Download the wheels of what is wanted into `folder`."""
     abi = f"cp{python.replace('.', '')}"
     options = [f"--python-version={python}", "--implementation=cp", f"--abi={abi}", "--abi=abi3", "--abi=none"]
     options += [f"--platform={kind}_{machine}" for kind in WHEEL_PLATFORMS]
     constraints = ["--constraint", str(ROOT / "constraints.txt")]
     _python(
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--only-binary=:all:",
-        f"--dest={folder}",
-        *options,
-        *constraints,
-        *wanted,
+        "-m", "pip", "download", "--quiet", "--only-binary=:all:", f"--dest={folder}", *options, *constraints, *wanted
     )
 
 
 def _archive(payload: Path) -> bytes:
-    """Return the wheels and the scripts as a tar archive."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as tar:
         for folder in (payload / "wheels", ROOT / "deploy/slurm", ROOT / "deploy/systemd"):
@@ -118,13 +101,6 @@ def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = "root"
     return entry
-
-
-def _header(values: Mapping[str, str]) -> str:
-    text = (ROOT / "deploy/installer/install.sh").read_text()
-    for name, value in values.items():
-        text = text.replace(f"@{name}@", value)
-    return text
 
 
 def _python(*arguments: str) -> None:

@@ -92,13 +92,8 @@ def main(out: Path, seconds: float) -> None:
         time.sleep(TICK_SECONDS)
     for source in opened:
         source.close()
-    out.write_text(to_json(recorder.outcomes))
-
-
-def to_json(recorded: Mapping[str, list[dict[str, Any]]]) -> str:
-    """Return the recording, a line for each call, with other UUIDs than those of the node."""
     lines: list[str] = []
-    for call, outcomes in recorded.items():
+    for call, outcomes in recorder.outcomes.items():
         # A replay repeats the last outcome.
         while len(outcomes) > 1 and outcomes[-1] == outcomes[-2]:
             outcomes.pop()
@@ -106,7 +101,7 @@ def to_json(recorded: Mapping[str, list[dict[str, Any]]]) -> str:
     text = "{\n" + ",\n".join(lines) + "\n}\n"
     for number, uuid in enumerate(sorted(set(_UUID.findall(text))), start=1):
         text = text.replace(uuid, f"{number:08x}-0000-4000-8000-{number:012x}")
-    return text
+    out.write_text(text)
 
 
 if __name__ == "__main__":

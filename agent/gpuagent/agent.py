@@ -22,7 +22,7 @@ from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Spool, gap_entry
 from gpuagent.delivery.stream import Orders
 from gpuagent.delivery.uplink import Uplink
-from gpuagent.environments import Home
+from gpuagent.environments.environment import Home
 from gpuagent.event_loop import EventLoop
 from gpuagent.experiment.launches import Launches
 from gpuagent.images.records import ImageRecords

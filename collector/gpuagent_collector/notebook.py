@@ -171,10 +171,7 @@ def find_tls(*files: str | Path | None) -> TlsFiles | None:
     variables = (CA_FILE_VARIABLE, CLIENT_CERT_VARIABLE, CLIENT_KEY_VARIABLE)
     named = [file or os.environ.get(variable) for file, variable in zip(files, variables, strict=True)]
     ca, certificate, key = (Path(file) if file else None for file in named)
-    try:
-        return tls_files(ca, certificate, key)
-    except ValueError as error:
-        raise MisuseError(str(error)) from error
+    return tls_files(ca, certificate, key)
 
 
 def open_connection(place: str | Path | None, token_file: Path | None, tls: TlsFiles | None) -> Connection:

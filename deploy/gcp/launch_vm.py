@@ -37,7 +37,12 @@ def run(arguments: Sequence[str]) -> None:
     options.add_argument("--wheel", type=Path, metavar="FILE", help="gpuagent's wheel (default: that of `make wheel`)")
     options.add_argument("--no-agent", action="store_true", help="do not install gpuagent")
     given = shared.parse_machine(options, arguments)
-    wheel = None if given.no_agent else _find_wheel(given.wheel)
+    wheel: Path | None = given.wheel
+    if wheel is None and not given.no_agent:
+        built = shared.ROOT.glob("dist/gpuagent-*.whl")
+        wheel = max(built, key=lambda path: path.stat().st_mtime, default=None)
+    if not given.no_agent and not (wheel and wheel.is_file()):
+        raise MisuseError(f"{wheel or 'dist/gpuagent-*.whl'} does not exist; run `make wheel`, or give --no-agent")
     shell = sign_in(given.project, dry_run=given.dry_run)
     machine = Resource(
         shell=shell,
@@ -48,7 +53,7 @@ def run(arguments: Sequence[str]) -> None:
     zone = create(machine, given, 1)
     login = ["compute", "ssh", machine.name, "--zone", zone]
     with machine.reporting_leftover(zone):
-        if wheel:
+        if wheel and not given.no_agent:
             if not shell.dry_run:
                 wait_until_ready(machine, zone)
             shell.run(shell.gcloud("compute", "scp", str(wheel), f"{machine.name}:{wheel.name}", "--zone", zone))
@@ -73,15 +78,6 @@ def _options(given: Namespace) -> Iterator[str]:
         yield from ("--max-run-duration", given.delete_after)
     if given.spot or given.delete_after:
         yield from ("--instance-termination-action", "DELETE")
-
-
-def _find_wheel(named: Path | None) -> Path:
-    wheels = (
-        [named] if named else sorted(shared.ROOT.glob("dist/gpuagent-*.whl"), key=lambda path: path.stat().st_mtime)
-    )
-    if not wheels or not wheels[-1].is_file():
-        raise MisuseError(f"{named or 'dist/gpuagent-*.whl'} does not exist; run `make wheel`, or give --no-agent")
-    return wheels[-1]
 
 
 def wait_until_ready(machine: Resource, zone: str, sleep: Callable[[float], None] = time.sleep) -> None:

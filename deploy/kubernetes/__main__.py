@@ -50,7 +50,11 @@ def main() -> int:
     parser.add_argument("--keep-raw", metavar="TIME", help="thin older samples out to one row a second, such as 7d")
     parser.add_argument("--keep-seconds", metavar="TIME", help="thin older samples out to one row a minute")
     parser.add_argument("--keep", metavar="TIME", help="remove older samples; runs keep their figures")
-    _add_lake_options(parser.add_argument_group("several collectors on one lake (docs/deploy/scale.md)"))
+    group = parser.add_argument_group("several collectors on one lake (docs/deploy/scale.md)")
+    group.add_argument("--store", metavar="ducklake:postgres:…", help="its catalog, without a password")
+    group.add_argument("--data", metavar="s3://BUCKET/PATH", help="place of its files")
+    group.add_argument("--lake-file", type=Path, help="NAME=VALUE lines with the passwords of both: PGPASSWORD, AWS_…")
+    group.add_argument("--replicas", type=int, metavar="N", help="number of collectors (default: 3)")
     given = parser.parse_args()
     try:
         need_kubectl()
@@ -61,13 +65,6 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     return 0
-
-
-def _add_lake_options(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--store", metavar="ducklake:postgres:…", help="its catalog, without a password")
-    group.add_argument("--data", metavar="s3://BUCKET/PATH", help="place of its files")
-    group.add_argument("--lake-file", type=Path, help="NAME=VALUE lines with the passwords of both: PGPASSWORD, AWS_…")
-    group.add_argument("--replicas", type=int, metavar="N", help="number of collectors (default: 3)")
 
 
 def _deployment(given: argparse.Namespace) -> Deployment:
@@ -91,7 +88,6 @@ def _render(deployment: Deployment, *, with_namespace: bool = True) -> str:
 
 
 def _complete(deployment: Deployment) -> str:
-    """Return the manifests of a deployment that can run."""
     if deployment.has_several_collectors:
         deployment.lake.need_store()
     return _render(deployment)
@@ -136,7 +132,6 @@ def _deploy(deployment: Deployment, given: argparse.Namespace) -> None:
 
 
 def _make_secrets(deployment: Deployment, given: argparse.Namespace, cluster: Cluster) -> None:
-    """Make missing Secrets that need no running collector."""
     if deployment.collector:
         credentials.copy_given(cluster, given.token_file, given.ca_file)
         if deployment.mutual_tls:
@@ -163,7 +158,6 @@ def _undeploy(deployment: Deployment, given: argparse.Namespace) -> None:
 
 
 def _cluster(deployment: Deployment, given: argparse.Namespace) -> Cluster:
-    """Print the chosen cluster, confirm it unless it was named, and return it."""
     context = find_context(given.context)
     print(f"context   {context.name}")
     print(f"server    {context.server}")

@@ -31,11 +31,7 @@ _FAILURES |= {"CreateContainerConfigError", "CreateContainerError"}
 
 
 def need_kubectl() -> None:
-    """Check for a kubectl that can render the manifests.
-
-    Raises:
-        MisuseError: it is missing or too old.
-    """
+    """Check for a kubectl that can render the manifests. Raises MisuseError where it is missing or too old."""
     if not shutil.which("kubectl"):
         raise MisuseError("kubectl is not on PATH; install it: https://kubernetes.io/docs/tasks/tools/")
     version = json.loads(_ask(["version", "--client", "--output=json"]))["clientVersion"]
@@ -46,11 +42,7 @@ def need_kubectl() -> None:
 
 
 def render(folder: Path) -> str:
-    """Return the manifests of a kustomization, as YAML.
-
-    Raises:
-        DeployError: kustomize failed.
-    """
+    """Return the manifests of a kustomization, as YAML. Raises DeployError where kustomize failed."""
     return _ask(["kustomize", str(folder)])
 
 
@@ -134,11 +126,7 @@ class Cluster:
         self._options = [f"--context={context.name}", f"--namespace={NAMESPACE}"]
 
     def need_answer(self) -> None:
-        """Check that the cluster answers.
-
-        Raises:
-            MisuseError: it does not.
-        """
+        """Check that the cluster answers. Raises MisuseError where it does not."""
         done = self._kubectl(["get", "--raw=/version", f"--request-timeout={_ANSWERS_WITHIN}"], capture=True)
         if done.returncode:
             name, server = self.context.name, self.context.server
@@ -214,7 +202,17 @@ class Cluster:
             seconds = _LOOK_SECONDS
             pods = json.loads(self._need(["get", "pods", selector, "--output=json"]))["items"]
             if workload.startswith("statefulset/"):
-                pods = self._replace_stuck(workload, pods)
+                # A StatefulSet waits until they are ready before it replaces them (its documentation, "forced
+                # rollback").
+                revision = self.field(workload, "{.status.updateRevision}")
+                stuck = [
+                    pod
+                    for pod in pods
+                    if pod["metadata"]["labels"].get("controller-revision-hash") != revision and any(troubles(pod))
+                ]
+                for pod in stuck:
+                    self._need(["delete", "pod", pod["metadata"]["name"], "--wait=false"])
+                pods = [pod for pod in pods if pod not in stuck]
             for trouble in (found for pod in pods for found in troubles(pod)):
                 seen[trouble.key] = seen.get(trouble.key, 0) + 1
                 words = f"{trouble.key}: {trouble.words}"
@@ -222,21 +220,6 @@ class Cluster:
                     print(words, flush=True)
                 if trouble.is_hopeless and seen[trouble.key] >= trouble.looks:
                     raise DeployError(f"{workload} cannot become ready: {words}{self._last_words(trouble)}")
-
-    def _replace_stuck(self, workload: str, pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Delete pods of an earlier revision that cannot run; return the others.
-
-        A StatefulSet waits until they are ready before it replaces them (its documentation, "forced rollback").
-        """
-        revision = self.field(workload, "{.status.updateRevision}")
-        stuck = [
-            pod
-            for pod in pods
-            if pod["metadata"]["labels"].get("controller-revision-hash") != revision and any(troubles(pod))
-        ]
-        for pod in stuck:
-            self._need(["delete", "pod", pod["metadata"]["name"], "--wait=false"])
-        return [pod for pod in pods if pod not in stuck]
 
     def _last_words(self, trouble: Trouble) -> str:
         options = [f"--container={trouble.container}", "--tail=1", "--previous"]

@@ -37,11 +37,7 @@ class Lake:
     replicas: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the settings.
-
-        Raises:
-            MisuseError: pods cannot share this store, or it has a password.
-        """
+        """Check the settings. Raises MisuseError where pods cannot share this store, or it has a password."""
         if self.store and not self.store.startswith(_STORE):
             raise MisuseError(f"STORE takes a catalog in PostgreSQL, such as '{_STORE}host=db1 dbname=lake user=lake'")
         if self.store and _PASSWORD.search(self.store):
@@ -52,11 +48,7 @@ class Lake:
             raise MisuseError(f"REPLICAS takes a whole number of at least 1; not {self.replicas}")
 
     def need_store(self) -> None:
-        """Check that the collectors have a store.
-
-        Raises:
-            MisuseError: they have none.
-        """
+        """Check that the collectors have a store. Raises MisuseError where they have none."""
         if not (self.store and self.data):
             raise MisuseError(
                 f"several collectors need a shared store: STORE='{_STORE}host=… dbname=… user=…' and "
@@ -92,11 +84,7 @@ class Retention:
     keep: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the times.
-
-        Raises:
-            MisuseError: one is malformed, or not longer than the one before it.
-        """
+        """Check the times. Raises MisuseError where one is malformed, or not longer than the one before it."""
         for name, time in self._given().items():
             if not _TIME.fullmatch(time):
                 raise MisuseError(f"{name.upper()} takes a number and h, d or w, such as 90d; not {time!r}")
@@ -262,7 +250,6 @@ def _joined(manifests: Iterable[str]) -> str:
 
 
 def _relative_path(folder: Path, target: Path) -> str:
-    """Return the relative path: kustomize takes no absolute ones."""
     return os.path.relpath(target, folder)
 
 
@@ -272,5 +259,4 @@ def _patch(kind: str, name: str, changes: Sequence[dict[str, Any]]) -> Iterator[
 
 
 def _add_arguments(template: str, arguments: Sequence[str]) -> Sequence[dict[str, Any]]:
-    """Return a JSON patch that adds arguments to the container of a pod's template."""
     return [{"op": "add", "path": f"{template}/spec/containers/0/args/-", "value": each} for each in arguments]

@@ -16,11 +16,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """Read `HOST:PORT`, an IPv6 host in brackets.
-
-        Raises:
-            MisuseError: the text has another form.
-        """
+        """Read `HOST:PORT`, an IPv6 host in brackets. Raises MisuseError where the text has another form."""
         host, separator, port = text.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         if not separator or not host or not port.isdecimal():

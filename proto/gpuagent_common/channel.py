@@ -31,11 +31,7 @@ def open_channel(address: str, tls: TlsFiles | None, options: Options) -> grpc.C
 
 
 def open_aio_channel(address: str, tls: TlsFiles | None, options: Options) -> grpc.aio.Channel:
-    """Return the same for an event loop.
-
-    Raises:
-        TlsError: a file cannot be read.
-    """
+    """Return the same for an event loop. Raises TlsError where a file cannot be read."""
     if tls is None:
         return grpc.aio.insecure_channel(address, options=options)
     return grpc.aio.secure_channel(address, _credentials(tls), options=options)
@@ -115,27 +111,30 @@ def _try_handshake(connection: socket.socket, host: str, tls: TlsFiles | None) -
     """Return the error that a handshake shows; None: no error."""
     try:
         with (_context(tls) if tls else _trusting_context()).wrap_socket(connection, server_hostname=host) as secured:
-            return _after_handshake(secured, tls)
+            if tls is None:
+                made = default_ca_file()
+                where = f"; `collector certs init` has made {made}" if made.exists() else ""
+                return f"it uses TLS; give its CA certificate by --ca-file (or {CA_FILE_VARIABLE}){where}"
+            try:
+                greeted = bool(secured.recv(1))
+            except OSError:
+                greeted = False
+            if greeted:
+                return None
+            if tls.certificate is None:
+                return "it requires a client certificate; give --client-cert and --client-key (`collector certs node`)"
+            return f"it rejects the client certificate {tls.certificate}: from another CA, or expired"
     except ssl.SSLCertVerificationError as error:
-        return _certificate_words(error, host, tls)
+        if error.verify_code == _EXPIRED:
+            return "its certificate, or its CA's, has expired; renew it: collector certs rotate"
+        if error.verify_code == _NOT_YET_VALID:
+            return "its certificate is not valid yet; compare the clocks of both machines"
+        if error.verify_code in (_WRONG_NAME, _WRONG_ADDRESS):
+            return f"its certificate is not for {host}; use a name in it, or run: collector certs rotate --host {host}"
+        ca = tls.ca if tls else None
+        return f"its certificate is not from the CA in {ca}; copy the CA certificate of that collector"
     except ssl.SSLError:
         return None if tls is None else "it does not use TLS; leave --ca-file out, or serve it with a certificate"
-
-
-def _after_handshake(secured: ssl.SSLSocket, tls: TlsFiles | None) -> str | None:
-    if tls is None:
-        made = default_ca_file()
-        where = f"; `collector certs init` has made {made}" if made.exists() else ""
-        return f"it uses TLS; give its CA certificate by --ca-file (or {CA_FILE_VARIABLE}){where}"
-    try:
-        greeted = bool(secured.recv(1))
-    except OSError:
-        greeted = False
-    if greeted:
-        return None
-    if tls.certificate is None:
-        return "it requires a client certificate; give --client-cert and --client-key (`collector certs node`)"
-    return f"it rejects the client certificate {tls.certificate}: from another CA, or expired"
 
 
 def _trusting_context() -> ssl.SSLContext:
@@ -145,14 +144,3 @@ def _trusting_context() -> ssl.SSLContext:
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(_HTTP2)
     return context
-
-
-def _certificate_words(error: ssl.SSLCertVerificationError, host: str, tls: TlsFiles | None) -> str:
-    if error.verify_code == _EXPIRED:
-        return "its certificate, or its CA's, has expired; renew it: collector certs rotate"
-    if error.verify_code == _NOT_YET_VALID:
-        return "its certificate is not valid yet; compare the clocks of both machines"
-    if error.verify_code in (_WRONG_NAME, _WRONG_ADDRESS):
-        return f"its certificate is not for {host}; use a name in it, or run: collector certs rotate --host {host}"
-    ca = tls.ca if tls else None
-    return f"its certificate is not from the CA in {ca}; copy the CA certificate of that collector"

@@ -32,11 +32,7 @@ class SuggestingGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the subcommand that `args` begin with.
-
-        Raises:
-            MisuseError: it does not exist.
-        """
+        """Return the subcommand that `args` begin with. Raises MisuseError where it does not exist."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             from difflib import get_close_matches
 
@@ -160,14 +156,16 @@ def run_command_line(group: click.Group) -> NoReturn:
         # DuckDB turns a Ctrl-C during execution into a RuntimeError.
         causes = (error, error.__cause__)
         if any(isinstance(cause, KeyboardInterrupt | click.Abort) for cause in causes):
-            _end_at_once_on_signals()
+            import signal  # as in interrupt_on_signals
+
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
             _fail(name, "interrupted", 130)
         _fail(name, describe_unexpected(name, error), 1)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _fail(name: str, words: str, code: int) -> NoReturn:
-    """Print one line and exit; a closed stderr changes nothing."""
     with suppress(OSError, ValueError):
         click.echo(f"{name}: {harmless(words)}", err=True)
     sys.exit(code)
@@ -222,14 +220,6 @@ def _discard(descriptor: int) -> None:
     """Let what is still written to a stream vanish: Python would try to write it again on exit."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
-
-
-def _end_at_once_on_signals() -> None:
-    """Let a second Ctrl-C end what is left of the exit, where Python would print a traceback."""
-    import signal  # as in interrupt_on_signals
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
 
 
 def _describe_failure(error: GpuAgentError | OSError) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from gpuagent_common.errors import MisuseError
 from gpuagent_common.folders import home_folder, user_folder
 
 # The default address of `collector serve` and of its clients.
@@ -74,13 +75,13 @@ def tls_files(ca: Path | None, certificate: Path | None, key: Path | None) -> Tl
     """Return the files of --ca-file, --client-cert and --client-key; None: no TLS.
 
     Raises:
-        ValueError: they do not belong together.
+        MisuseError: they do not belong together.
     """
     if (certificate is None) != (key is None):
-        raise ValueError("--client-cert and --client-key belong together; give both")
+        raise MisuseError("--client-cert and --client-key belong together; give both")
     if ca is None:
         if certificate is not None:
-            raise ValueError("--client-cert is for TLS; give the collector's CA as well, by --ca-file")
+            raise MisuseError("--client-cert is for TLS; give the collector's CA as well, by --ca-file")
         return None
     return TlsFiles(ca=ca, certificate=certificate, key=key)
 

@@ -83,11 +83,7 @@ def make_limits(cpus: float | None, memory: str | None, changes: Iterable[str]) 
 
 
 def read_limits(spec: RunSpec) -> Limits:
-    """Return the limits of a run's spec.
-
-    Raises:
-        MisuseError: they are impossible.
-    """
+    """Return the limits of a run's spec. Raises MisuseError where they are impossible."""
     changes = tuple(
         CpuChange(cpus=check_cpus(change.cpus), after_seconds=change.after_seconds) for change in spec.cpu_changes
     )
@@ -120,11 +116,7 @@ def memory_text(memory_bytes: int) -> str:
 
 
 def parse_change(text: str) -> CpuChange:
-    """Return the change of a text such as cpus=8@60s.
-
-    Raises:
-        MisuseError: it has another form.
-    """
+    """Return the change of a text such as cpus=8@60s. Raises MisuseError where it has another form."""
     match = _CHANGE.fullmatch(text)
     if not match:
         raise MisuseError(f"a change takes cpus=NUMBER@SECONDSs, such as cpus=8@60s; not {text!r}")
@@ -137,11 +129,7 @@ def _plain(number: float) -> str:
 
 
 def check_cpus(cpus: float) -> float:
-    """Return a number of CPUs.
-
-    Raises:
-        MisuseError: it is too small, or not finite.
-    """
+    """Return a number of CPUs. Raises MisuseError where it is too small, or not finite."""
     if not _LEAST_CPUS <= cpus < float("inf"):
         raise MisuseError(f"cpus must be {_LEAST_CPUS:g} or more, not {cpus:g}")
     return cpus

@@ -15,11 +15,7 @@ RESERVED_LABELS = {"imported": "`collector import`", "until": "the key of that n
 
 
 def check_name(text: str, option: str) -> str:
-    """Return a valid name.
-
-    Raises:
-        MisuseError: it is blank, too long, or not printable; names `option`.
-    """
+    """Return a valid name. Raises MisuseError where it is blank, too long, or not printable; names `option`."""
     if not text.strip():
         raise MisuseError(f"{option} must not be blank")
     if len(text) > MAX_NAME_CHARACTERS or not text.isprintable():

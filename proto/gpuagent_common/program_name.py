@@ -66,7 +66,6 @@ def name_program(command: Sequence[str]) -> str:
 
 
 def _find_program(words: Sequence[str]) -> str:
-    """Return the program of a command line whose first word is a program."""
     first, rest = PurePath(words[0]).name, words[1:]
     if _PYTHON.fullmatch(first):
         return _find_in_python(rest) or first

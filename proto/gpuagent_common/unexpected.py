@@ -46,7 +46,6 @@ def name_error(error: BaseException) -> str:
 
 
 def _keep(program: str, details: str) -> str:
-    """Write the details to a file that only the user can read, and return its name. Raises OSError."""
     import platform
     import tempfile
 

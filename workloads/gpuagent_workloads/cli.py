@@ -45,11 +45,7 @@ class WorkloadGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return a workload's command.
-
-        Raises:
-            MisuseError: the workload is unknown.
-        """
+        """Return a workload's command. Raises MisuseError where the workload is unknown."""
         name, *others = args
         return super().resolve_command(ctx, [find(name).name, *others])
 
@@ -197,7 +193,12 @@ def check() -> None:
 def execute(workload: Workload[Any], config: Any) -> None:
     """Run a workload and print its results, or start its ranks where several are wanted."""
     if isinstance(config, TrainingConfig) and config.wants_torchrun and not os.environ.get("WORLD_SIZE"):
-        _start_ranks(workload.name, config)
+        if not is_debugging():
+            # Read by torch on import, here and in the ranks. The launcher reports broken connections in one line.
+            os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
+        from gpuagent_workloads.training.launch import launch
+
+        launch(workload.name, config)
         return
 
     def announce(phase: str) -> None:
@@ -274,15 +275,6 @@ def _sigterm_raises() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _start_ranks(workload: str, config: TrainingConfig) -> None:
-    if not is_debugging():
-        # Read by torch on import, here and in the ranks. The launcher reports broken connections in one line.
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
-    from gpuagent_workloads.training.launch import launch
-
-    launch(workload, config)
 
 
 def _print_summary(reporter: Reporter) -> None:

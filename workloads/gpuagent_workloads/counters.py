@@ -165,11 +165,7 @@ def counting(workload: Workload[Any], config: Any, reporter: Reporter) -> Iterat
 
 
 def find_ncu() -> str:
-    """Return the path of ncu.
-
-    Raises:
-        MisuseError: it is not installed.
-    """
+    """Return the path of ncu. Raises MisuseError where it is not installed."""
     found = shutil.which("ncu")
     if found is None:
         raise MisuseError("--counters ncu: ncu is not on the PATH; it comes with NVIDIA Nsight Compute or CUDA")
@@ -211,7 +207,6 @@ def _count(ncu: str, metrics: Sequence[str], program: Sequence[str]) -> list[Rea
 
 
 def _output(command: Sequence[str]) -> str:
-    """Return the output and errors of a program; its exit code may be that of the profiled one."""
     environment = {name: value for name, value in os.environ.items() if name != "GPUAGENT_RUN_DIR"}
     with subprocess.Popen(
         command,

@@ -35,7 +35,6 @@ def as_text(workloads: Sequence[Workload[Any]]) -> str:
 
 
 def _parameter_as_object(parameter: Parameter) -> dict[str, Any]:
-    """Return the members of a parameter, without choices and limits that it does not have."""
     members = dataclasses.asdict(parameter)
     optional = ("choices", "minimum", "maximum")
     return {name: value for name, value in members.items() if name not in optional or value not in (None, ())}

@@ -101,30 +101,22 @@ def arguments_of(config: Any) -> list[str]:
 
 
 def check(config: Any) -> None:
-    """Check every field against its declared choices and limits.
-
-    Raises:
-        MisuseError: a value is not allowed.
-    """
+    """Check every field against its declared choices and limits. Raises MisuseError where a value is not allowed."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if value is None and field.default is None:
             continue
-        allowed = _violated_limit(value, field.metadata)
+        choices, minimum, maximum = field.metadata["choices"], field.metadata["minimum"], field.metadata["maximum"]
+        if choices:
+            allowed: str | None = None if value in choices else f"one of {', '.join(choices)}"
+        # Written so that NaN, which compares false with everything, is refused.
+        elif (minimum is None or value >= minimum) and (maximum is None or value <= maximum):
+            allowed = None
+        else:
+            parts = (("at least", minimum), ("at most", maximum))
+            allowed = " and ".join(f"{words} {limit:.10g}" for words, limit in parts if limit is not None)
         if allowed:
             raise MisuseError(f"--{field.name.replace('_', '-')} must be {allowed}, not {value}")
-
-
-def _violated_limit(value: Any, limits: Mapping[str, Any]) -> str | None:
-    """Return the allowed values in words, None if the value is one of them."""
-    choices, minimum, maximum = limits["choices"], limits["minimum"], limits["maximum"]
-    if choices:
-        return None if value in choices else f"one of {', '.join(choices)}"
-    # Written so that NaN, which compares false with everything, is refused.
-    if (minimum is None or value >= minimum) and (maximum is None or value <= maximum):
-        return None
-    parts = (("at least", minimum), ("at most", maximum))
-    return " and ".join(f"{words} {limit:.10g}" for words, limit in parts if limit is not None)
 
 
 def _type_of(annotation: Any, metadata: Mapping[str, Any]) -> Type:

@@ -113,12 +113,7 @@ class Reporter:
         self._on_phase(name)
 
     def step(
-        self,
-        *,
-        wall_seconds: float,
-        items: float,
-        gpu_seconds: float | None = None,
-        at_unix_nano: int | None = None,
+        self, *, wall_seconds: float, items: float, gpu_seconds: float | None = None, at_unix_nano: int | None = None
     ) -> None:
         """Report the next step of this phase.
 
@@ -149,45 +144,22 @@ class Reporter:
         self._add({"event": "result", "name": name, "value": result.value, **present})
 
     def metric(self, name: str, value: float, *, step: int) -> None:
-        """Report a figure of one step, such as the loss.
-
-        Raises:
-            NonFiniteError: the value is NaN or infinite.
-        """
+        """Report a figure of one step, such as the loss. Raises NonFiniteError where the value is NaN or infinite."""
         self._add({"event": "metric", "name": name, "step": step, "value": _finite(f"{name} at step {step}", value)})
 
-    def op(
-        self,
-        *,
-        kind: str,
-        name: str,
-        calls: int,
-        steps: int,
-        cpu_seconds: float | None = None,
-        cpu_self_seconds: float | None = None,
-        gpu_seconds: float | None = None,
-        gpu_self_seconds: float | None = None,
-    ) -> None:
+    def op(self, *, kind: str, name: str, calls: int, steps: int, **seconds: float | None) -> None:
         """Report the profile of one operator or kernel: the sum of its calls in the traced steps.
 
         Args:
             kind: operator, kernel, memcpy or memset.
             name: of the operator or kernel; at most some thousand characters.
-            cpu_seconds: its time on the host, with its callees; None: does not apply, as for the following.
-            cpu_self_seconds: the same without its callees.
-            gpu_seconds: its time on the GPU, with its callees.
-            gpu_self_seconds: the same without its callees.
+            seconds: cpu_seconds and gpu_seconds with its callees, cpu_self_seconds and gpu_self_seconds without them;
+                None: does not apply.
 
         Raises:
             NonFiniteError: a figure is NaN or infinite.
         """
-        figures = {
-            "cpu_seconds": cpu_seconds,
-            "cpu_self_seconds": cpu_self_seconds,
-            "gpu_seconds": gpu_seconds,
-            "gpu_self_seconds": gpu_self_seconds,
-        }
-        present = {figure: _finite(figure, value) for figure, value in figures.items() if value is not None}
+        present = {figure: _finite(figure, value) for figure, value in seconds.items() if value is not None}
         self._add({"event": "op", "kind": kind, "name": name, "calls": calls, "steps": steps, **present})
 
     def event(self, event: str, figures: Mapping[str, float]) -> None:

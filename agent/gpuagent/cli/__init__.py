@@ -24,9 +24,7 @@ _COMMANDS = {
 
 
 @click.group(
-    "gpuagent",
-    cls=LazyGroup,
-    modules={name: (f"gpuagent.cli.{name}", summary) for name, summary in _COMMANDS.items()},
+    "gpuagent", cls=LazyGroup, modules={name: (f"gpuagent.cli.{name}", summary) for name, summary in _COMMANDS.items()}
 )
 @click.version_option(__version__, prog_name="gpuagent")
 @click.option("-v", "--verbose", is_flag=True, help="Log the agent's steps.")

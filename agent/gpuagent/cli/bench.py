@@ -6,7 +6,6 @@ import re
 import shutil
 import stat
 import termios
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +90,12 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> in
     for file in files:
         check_output(file)
     settings = {name: value for name in _SETTINGS if (value := options.pop(name))}
-    is_workload = bool(words) and _is_workload(words[0], words[1:])
+    # A name of a workload has parameters behind it, or is alone and no program.
+    is_workload = (
+        (len(words) == 1 or any(each.startswith("-") for each in words[1:]))
+        and not re.search(r"^-|\s", words[0])
+        and shutil.which(words[0]) is None
+    )
     given_input = None if is_workload else _input_file()
     if given_input:
         settings["input"] = str(given_input)
@@ -123,24 +127,13 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> in
     return bench.run(anew=anew)
 
 
-def _is_workload(word: str, rest: Sequence[str]) -> bool:
-    """Return whether a first word is the name of a workload: parameters follow, or it is alone and no program."""
-    is_alone = not rest or any(each.startswith("-") for each in rest)
-    return is_alone and not re.search(r"^-|\s", word) and shutil.which(word) is None
-
-
-def _has_bytes() -> bool:
-    """Return whether a pipe on standard input has something to read."""
-    available = fcntl.ioctl(0, termios.FIONREAD, bytes(4))
-    return any(available)
-
-
 def _input_file() -> Path | None:
     """Return the file that standard input comes from; None: it is no file."""
     mode = os.fstat(0).st_mode
     path = Path("/proc/self/fd/0").resolve()
     if stat.S_ISREG(mode) and path.is_file():
         return path
-    if stat.S_ISREG(mode) or (stat.S_ISFIFO(mode) and _has_bytes()):
+    # A pipe that has something to read.
+    if stat.S_ISREG(mode) or (stat.S_ISFIFO(mode) and any(fcntl.ioctl(0, termios.FIONREAD, bytes(4)))):
         click.echo("gpuagent: standard input is a pipe, which only one run could read; give a file: < FILE", err=True)
     return None

@@ -99,7 +99,6 @@ class Making:
         return not agent.left_behind(), conductor.has_stopped
 
     def _submit(self, agent: NodeAgent, spec: RunSpec) -> Iterator[RunUpdate]:
-        """Yield the updates of a run, and print what its start waits for."""
         with contextlib.ExitStack() as notice:
             notice.enter_context(waiting_for("gpuagent", f"{PLANNING}; or another program that this node runs first"))
             for update in agent.submit(spec):

@@ -189,11 +189,7 @@ def list_studies() -> None:
 
 
 def _data_parameters(given: Sequence[str]) -> list[str]:
-    """Return --data as parameters.
-
-    Raises:
-        MisuseError: a directory does not exist.
-    """
+    """Return --data as parameters. Raises MisuseError where a directory does not exist."""
     texts = []
     for text in given:
         before, equals, after = text.partition("=")
@@ -236,7 +232,6 @@ def _print_plan(experiment: "Experiment", journal: "Journal", lacking: Mapping[s
 
 
 def _columns(runs: str, each: str, cell: str) -> list[str]:
-    """Return a line of the plan's table, wrapped."""
     indent = " " * 16
     return textwrap.wrap(f"{runs:>5}  {each:>7}  {cell}", _width(), subsequent_indent=indent, break_on_hyphens=False)
 
@@ -246,6 +241,5 @@ def _width() -> int:
 
 
 def _skipped(lacking: Mapping[str, str]) -> list[str]:
-    """Return a line for each reason to skip cells."""
     counts = collections.Counter(lacking.values())
     return [f"skipped {counted(number, 'cell')}: {reason}" for reason, number in counts.items()]

@@ -174,7 +174,6 @@ class Follower:
                 self._print(run, run.steps)
 
     def _progress(self, run: FollowedRun) -> ProgressLine | None:
-        """Return the line about a run; None without a terminal."""
         ended = [other.update for other in self.runs if other.update.status == "succeeded"]
         took = [update.seconds for update in ended if update.HasField("seconds")]
         usual = sum(took) / len(took) if took else None

@@ -15,7 +15,7 @@ from gpuagent_common.waiting import waiting_for
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuagent.environments import Environment
+    from gpuagent.environments.environment import Environment
 
 _GB = 10**9
 
@@ -65,7 +65,7 @@ def command(with_cost: bool, as_json: bool, **options: Any) -> None:
 
 
 def _environment(environment: "Environment") -> dict[str, Any]:
-    from gpuagent.environments import EnvironmentUnavailableError
+    from gpuagent.environments.environment import EnvironmentUnavailableError
 
     try:
         environment.check()
@@ -142,7 +142,6 @@ def _lines(found: _Values) -> Iterable[str]:
 
 
 def _usable(title: str, entries: Iterable[_Values]) -> Iterable[str]:
-    """Yield the working and the other entries; those with the same reason share a line."""
     yield from ("", title)
     by_reason: dict[tuple[str | None, str | None], list[str]] = {}
     for entry in entries:

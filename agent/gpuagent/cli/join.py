@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuagent.cli.options import CLIENT_CERTIFICATE_OPTIONS, check_address, checked_tls, identity_options
+from gpuagent.cli.options import CLIENT_CERTIFICATE_OPTIONS, check_address, identity_options
 from gpuagent.delivery.joined import MAX_JOIN_CHARACTERS, Joined
+from gpuagent_common.connection import tls_files
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.naming import check_name
 from gpuagent_common.waiting import waiting_for
@@ -65,7 +66,7 @@ def command(
     with tempfile.TemporaryDirectory(prefix="gpuagent-join-") as folder:
         tried = Joined(folder=Path(folder) / "tried")
         tried.keep(address, text)
-        tls = checked_tls(tried.ca if tried.ca.exists() else None, client_cert, client_key)
+        tls = tls_files(tried.ca if tried.ca.exists() else None, client_cert, client_key)
         with waiting_for("gpuagent", f"the answer of the collector at {address}"):
             asyncio.run(_greet(Access(address=address, token_file=tried.token, tls=tls), node_uuid, name))
     joined = Joined.usual()

@@ -120,7 +120,6 @@ def node_agent(
 
 
 def _wait_for_others(agent: "Agent", own: set[str]) -> None:
-    """Wait while other commands have runs in this command's agent; an interruption cancels those."""
     if agent.runner.active() - own:
         click.echo("gpuagent: waits: runs of other commands use this one's agent; Ctrl-C cancels them", err=True)
     while agent.runner.active() - own and not agent.failure:
@@ -153,10 +152,7 @@ def report_undelivered(agent: "Agent") -> bool:
             later = f"run `collector import {agent.spool_directory}` on the collector's machine"
         is_known = agent.uplink.last_error or agent.uplink.trouble
         late = "" if is_known else f": {agent.config.collector} did not accept the data in time"
-        click.echo(
-            f"gpuagent: {agent.undelivered} messages wait in {agent.spool_directory}{late}; {later}",
-            err=True,
-        )
+        click.echo(f"gpuagent: {agent.undelivered} messages wait in {agent.spool_directory}{late}; {later}", err=True)
     return bool(agent.lost or agent.undelivered)
 
 
@@ -167,7 +163,6 @@ def raise_failure(agent: "Agent") -> None:
 
 
 def _report_waiting(client: "AgentClient") -> None:
-    """Print where a running agent delivers, or why what it has measured is not stored yet."""
     status = client.status()
     if status and status.connected:
         click.echo(f"gpuagent: this node's agent delivers to the collector at {status.collector}", err=True)
@@ -253,7 +248,6 @@ def _agent_or_client(config: "AgentConfig", spool: Path, node_uuid: str) -> "Age
 
 
 def _check_node(client: "AgentClient", config: "AgentConfig", spool: Path, node_uuid: str) -> None:
-    """Refuse a --node-id that the running agent does not have."""
     status = client.status()
     if config.node_id and status and status.node_uuid not in ("", node_uuid):
         client.close()

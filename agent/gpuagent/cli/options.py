@@ -96,7 +96,7 @@ def take_connection(options: dict[str, Any]) -> tuple[str, Path, TlsFiles | None
         if kept is not None:
             ca = ca or kept.ca
             certificate, key = (certificate, key) if certificate or key else (kept.certificate, kept.key)
-    tls = checked_tls(ca, certificate, key)
+    tls = tls_files(ca, certificate, key)
     if tls is None and default_ca_file().is_file():
         from gpuagent_common.channel import find_local_tls  # gRPC, which help needs not
 
@@ -105,24 +105,8 @@ def take_connection(options: dict[str, Any]) -> tuple[str, Path, TlsFiles | None
     return address, token_file or default_token_file(), tls
 
 
-def checked_tls(ca: Path | None, certificate: Path | None, key: Path | None) -> TlsFiles | None:
-    """Return the files for TLS; None: no option names one.
-
-    Raises:
-        MisuseError: the options contradict each other.
-    """
-    try:
-        return tls_files(ca, certificate, key)
-    except ValueError as error:
-        raise MisuseError(str(error)) from error
-
-
 def check_address(address: str, option: str) -> None:
-    """Check that an address is HOST:PORT.
-
-    Raises:
-        MisuseError: it is not; names `option`.
-    """
+    """Check that an address is HOST:PORT. Raises MisuseError where it is not; names `option`."""
     if host_and_port(address) is None:
         raise MisuseError(f"{option} takes HOST:PORT, such as {DEFAULT_ADDRESS}; not {address!r}")
 

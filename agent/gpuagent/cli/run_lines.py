@@ -87,7 +87,10 @@ class RunLines:
             parts.append(f"{write_figure(value)} {digest.units.get('throughput', '')}".rstrip())
         if cool_down_seconds >= _COOL_DOWN_SECONDS:
             parts.append(f"after {cool_down_seconds:.1f} s of cool-down")
-        parts += self.explain(update)
+        if update.reason:
+            parts.append(harmless(update.reason))
+            # A program that did not start has no exit code and no output.
+            parts += [f"output: {update.run_directory}"] if update.HasField("exit_code") else []
         left = self._journal.left(self._every)
         if left and update.status == "succeeded" and not has_terminal():
             parts.append(f"about {write_duration(self._journal.expected_seconds(left))} left")
@@ -96,14 +99,6 @@ class RunLines:
             if notice not in self._notices:
                 self._notices.add(notice)
                 self.note(harmless(notice))
-
-    def explain(self, update: RunUpdate) -> list[str]:
-        """Return why a run failed, and where its output is."""
-        if not update.reason:
-            return []
-        # A program that did not start has no exit code and no output.
-        output = [f"output: {update.run_directory}"] if update.HasField("exit_code") else []
-        return [harmless(update.reason), *output]
 
     def note(self, words: str) -> None:
         """Print something else."""
@@ -116,7 +111,6 @@ class RunLines:
             self._live = None
 
     def _title(self, trial: Trial) -> str:
-        """Return the place of a run among all, and its cell in the width that all have."""
         label = self._labels[trial.cell.key]
         if len(label) > self._width:
             label = f"{label[: self._width // 2]}…{label[len(label) - (self._width - self._width // 2 - 1) :]}"

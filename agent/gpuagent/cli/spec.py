@@ -41,11 +41,7 @@ def run_spec(
 
 
 def join_nodes(
-    spec: RunSpec,
-    nodes: int,
-    job: str | None,
-    environment: Mapping[str, str],
-    resolve: Resolve = socket.getaddrinfo,
+    spec: RunSpec, nodes: int, job: str | None, environment: Mapping[str, str], resolve: Resolve = socket.getaddrinfo
 ) -> None:
     """Make `spec` a part of a run on several nodes.
 
@@ -59,19 +55,15 @@ def join_nodes(
     Raises:
         MisuseError: the name of the meeting point has no address here.
     """
-    step = _slurm_step(environment)
+    if "SLURM_STEP_ID" not in environment:
+        step: str | None = None
+    else:
+        names = ("SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
+        step = " ".join(["slurm", *(environment.get(name) or "0" for name in names)])
     spec.nodes = nodes
     spec.job = job or step or ""
     if step and spec.workload and _RENDEZVOUS not in spec.parameters:
         spec.parameters[_RENDEZVOUS] = _meeting_point(step, environment, resolve)
-
-
-def _slurm_step(environment: Mapping[str, str]) -> str | None:
-    """Return the unique name of this step of Slurm, which differs in each attempt of a job; None: no step."""
-    if "SLURM_STEP_ID" not in environment:
-        return None
-    names = ("SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
-    return " ".join(["slurm", *(environment.get(name) or "0" for name in names)])
 
 
 def _meeting_point(step: str, environment: Mapping[str, str], resolve: Resolve) -> str:

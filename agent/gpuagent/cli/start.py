@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Examples:
   gpuagent start --platform satori --label rack=7
   gpuagent start --run mnist --param epochs=3 --repeat 7
-  gpuagent run mnist                 in another terminal: this agent runs it""",
+  gpuagent run mnist                 in another terminal: this agent runs it"""
 )
 @click.option(
     "--run", "workload", metavar="WORKLOAD", shell_complete=complete_workloads, help="Run this at once; then sample on."
@@ -91,7 +91,6 @@ def command(workload: str | None, allow_commands: bool, metrics: str | None, **o
 
 
 def _wait(signalled: int, agent: "Agent") -> None:
-    """Wait for a signal; keep systemd's watchdog quiet for as long as the pipeline moves."""
     flushes = -1
     while not select.select([signalled], [], [], watchdog_seconds())[0]:
         if agent.flushes != flushes:

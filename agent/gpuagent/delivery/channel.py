@@ -25,11 +25,7 @@ class Access:
     tls: TlsFiles | None = None
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Return the metadata of a call.
-
-        Raises:
-            GpuAgentError: the token is missing or cannot be used.
-        """
+        """Return the metadata of a call. Raises GpuAgentError where the token is missing or cannot be used."""
         try:
             return bearer(read_token(self.token_file))
         except FileNotFoundError:

@@ -47,7 +47,12 @@ class Courier:
         place = self.folder / secrets.token_hex(8)
         try:
             place.mkdir(parents=True)
-            self._write(place, node_uuid, buffer)
+            spool = Spool(place / "spool.sqlite", node_uuid=node_uuid, limit_bytes=_LIMIT_BYTES)
+            pipeline = Pipeline(
+                buffer=buffer, spool=spool, clock=self.clock, tail=Tailed, on_spooled=lambda: None, interval_seconds=1.0
+            )
+            pipeline.flush()
+            spool.close()
             # Last, so that a place with a name is complete.
             (place / "node").write_text(f"{node_uuid} {hostname}")
             for waiting in sorted(self.folder.glob("*/node")):
@@ -55,19 +60,6 @@ class Courier:
         except Exception as error:  # noqa: BLE001
             # The run itself has ended; no failure here may stop the agent.
             _LOG.warning("cannot deliver the end of a run as the node %s: %s", hostname, error)
-
-    def _write(self, place: Path, node_uuid: str, buffer: RecordBuffer) -> None:
-        spool = Spool(place / "spool.sqlite", node_uuid=node_uuid, limit_bytes=_LIMIT_BYTES)
-        pipeline = Pipeline(
-            buffer=buffer,
-            spool=spool,
-            clock=self.clock,
-            tail=Tailed,
-            on_spooled=lambda: None,
-            interval_seconds=1.0,
-        )
-        pipeline.flush()
-        spool.close()
 
     def _send(self, place: Path) -> None:
         node_uuid, hostname = (place / "node").read_text().split(" ", 1)

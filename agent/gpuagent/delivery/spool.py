@@ -284,7 +284,6 @@ def _insert(connection: sqlite3.Connection, session: Session, first_number: int,
 
 
 def _keep_apart(connection: sqlite3.Connection, position: int, reason: str) -> int:
-    """Move the message at `position` to the rejected ones; return its size in bytes."""
     connection.execute(
         "INSERT INTO rejected SELECT session_id, number, ?, records FROM messages WHERE position = ?",
         (reason, position),
@@ -295,7 +294,6 @@ def _keep_apart(connection: sqlite3.Connection, position: int, reason: str) -> i
 
 
 def _delete_acknowledged(connection: sqlite3.Connection, marks: Mapping[int, int]) -> int:
-    """Delete the messages that `marks` cover; return their size in bytes."""
     freed = 0
     for mark in marks.items():
         freed += connection.execute(f"SELECT coalesce(sum(length(records)), 0) {_COVERED}", mark).fetchone()[0]

@@ -273,7 +273,6 @@ class Stream:
         )
 
     def _estimate_offset(self) -> None:
-        """Ask for the collector's time, several times in a row, now and every _PROBE_SECONDS."""
         self._round_trips.clear()
         self._probe()
         self._next_estimate = self._loop.call_later(_PROBE_SECONDS, self._estimate_offset)
@@ -296,9 +295,5 @@ class Stream:
         # Nobody knows how long each way took, so the clocks may be closer by half of both.
         least_seconds = max(0.0, abs(offset_seconds) - trip_seconds / 2)
         self._warnings.set("clock", text if is_clock_wrong(least_seconds) else None)
-        row = {
-            "time": now_nano,
-            "offset_seconds": offset_seconds,
-            "round_trip_seconds": trip_seconds,
-        }
+        row = {"time": now_nano, "offset_seconds": offset_seconds, "round_trip_seconds": trip_seconds}
         self._buffer.add_samples("clock_offsets", [row])

@@ -7,22 +7,10 @@ from gpuagent.environments.apptainer import Apptainer
 from gpuagent.environments.bare import Bare
 from gpuagent.environments.charliecloud import Charliecloud
 from gpuagent.environments.docker import Docker
-from gpuagent.environments.environment import (
-    Elsewhere,
-    Ending,
-    Environment,
-    EnvironmentUnavailableError,
-    Home,
-    Image,
-    ImageUnavailableError,
-    Job,
-    Launch,
-    Span,
-)
+from gpuagent.environments.environment import Environment
 from gpuagent.environments.kubernetes import Kubernetes
 from gpuagent.environments.podman import Podman
 from gpuagent.environments.slurm import Slurm, SlurmContainer
-from gpuagent.environments.support.common import ClientError, ask_client
 from gpuagent_common.errors import MisuseError
 
 # Every environment there is. A new one is a file here and a line in this tuple.
@@ -67,22 +55,3 @@ def split_name(text: str) -> tuple[str, str]:
         raise MisuseError(f"{text!r} names no environment; without a container it is bare")
     is_path = bool(image) and find_environment(name).has_image_paths
     return name, str(Path(image).absolute()) if is_path else image
-
-
-__all__ = [
-    "ENVIRONMENTS",
-    "ClientError",
-    "Elsewhere",
-    "Ending",
-    "Environment",
-    "EnvironmentUnavailableError",
-    "Home",
-    "Image",
-    "ImageUnavailableError",
-    "Job",
-    "Launch",
-    "Span",
-    "ask_client",
-    "find_environment",
-    "split_name",
-]

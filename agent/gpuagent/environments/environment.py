@@ -244,11 +244,7 @@ class Environment(ABC):
 
     @abstractmethod
     def launch(self, job: Job) -> Launch:
-        """Return the command that starts `job`.
-
-        Raises:
-            GpuAgentError: the job cannot start here.
-        """
+        """Return the command that starts `job`. Raises GpuAgentError where the job cannot start here."""
 
     def launch_beside(self, job: Job) -> Launch:
         """Return the command that starts `job`, without limits, as the neighbour of another one in the same image.

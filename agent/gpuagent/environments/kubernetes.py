@@ -163,7 +163,24 @@ class Kubernetes(Container):
         if job.nodes > 1:
             task["service"] = service_manifest(job.run_id)
         if job.elsewhere:
-            task["secret"] = _secret(job.elsewhere)
+            home = job.elsewhere.home
+            settings = {
+                "collector": home.collector,
+                "platform": home.platform,
+                "rate_hz": home.rate_hz,
+                "labels": dict(home.labels),
+                "deliver_seconds": DELIVER_SECONDS,
+                "plan": job.elsewhere.plan,
+            }
+            files = {"token": home.token_file}
+            if home.tls:
+                files["ca.crt"] = home.tls.ca
+                if home.tls.certificate and home.tls.key:
+                    files |= {"client.crt": home.tls.certificate, "client.key": home.tls.key}
+            task["secret"] = {
+                "settings.json": {"text": json.dumps(settings)},
+                **{name: {"file": str(path.absolute())} for name, path in files.items()},
+            }
             task["measured"] = f"the pod measures itself: {job.elsewhere.reason}"
         program = [sys.executable, "-I", "-S", job_client.__file__]
         return Launch(
@@ -223,7 +240,6 @@ def _why_not_followed(options: argparse.Namespace, job: Job, image: Image) -> st
 
 
 def _refusal(job: Job, image: Image, site: Site) -> str | None:
-    """Return why the namespace would not admit a job's pod; None: it would."""
     metadata = {"name": job_name(job.run_id)}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec(job, image, site)}
     words = ["create", "--dry-run=server", "--output=name", "--filename=-"]
@@ -231,28 +247,6 @@ def _refusal(job: Job, image: Image, site: Site) -> str | None:
         [*_client(), *words], input=json.dumps(pod), capture_output=True, text=True, timeout=60, check=False
     )
     return job_client.short_reason(done.stderr.strip() or "no reason is given") if done.returncode else None
-
-
-def _secret(elsewhere: Elsewhere) -> dict[str, dict[str, str]]:
-    """Return the content of the Secret of a job that measures itself, by the names of the files in its pod."""
-    home = elsewhere.home
-    settings = {
-        "collector": home.collector,
-        "platform": home.platform,
-        "rate_hz": home.rate_hz,
-        "labels": dict(home.labels),
-        "deliver_seconds": DELIVER_SECONDS,
-        "plan": elsewhere.plan,
-    }
-    files = {"token": home.token_file}
-    if home.tls:
-        files["ca.crt"] = home.tls.ca
-        if home.tls.certificate and home.tls.key:
-            files |= {"client.crt": home.tls.certificate, "client.key": home.tls.key}
-    return {
-        "settings.json": {"text": json.dumps(settings)},
-        **{name: {"file": str(path.absolute())} for name, path in files.items()},
-    }
 
 
 def _client() -> list[str]:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from gpuagent.environments import EnvironmentUnavailableError, ImageUnavailableError
+from gpuagent.environments.environment import EnvironmentUnavailableError, ImageUnavailableError
 from gpuagent.experiment.file import Experiment
 from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.experiment.plan import Trial, cells, describe_apart, looks, spec, trials
@@ -307,11 +307,7 @@ def _lacking_gpus(planned: PlannedRun, there: int) -> str | None:
 
 
 def check_concerns(concerns: Iterable[str], *, force: bool) -> None:
-    """Refuse to start because of concerns, unless forced.
-
-    Raises:
-        GpuAgentError: there are concerns.
-    """
+    """Refuse to start because of concerns, unless forced. Raises GpuAgentError where there are concerns."""
     reasons = [] if force else list(concerns)
     if reasons:
         raise GpuAgentError(f"{'; '.join(reasons)}. --force starts nevertheless")

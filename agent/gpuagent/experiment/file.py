@@ -155,7 +155,10 @@ def _fill_defaults(data: Any, node: Any, name: str) -> Mapping[str, Any]:
         checked: Mapping[str, Any] = _validator()(data)
     except fastjsonschema.JsonSchemaValueException as error:
         steps = [str(step) for step in error.path[1:]]
-        unknown = _unknown_key(error)
+        if error.rule != "additionalProperties" or "properties" not in error.definition:
+            unknown = []
+        else:
+            unknown = [key for key in map(str, error.value) if key not in error.definition["properties"]][:1]
         refuse([*steps, *unknown], _words(error, steps, unknown))
     for index, entry in enumerate(checked["workloads"]):
         if found := _misuse_in_entry(entry):
@@ -187,7 +190,6 @@ def _misuse_in_entry(entry: Mapping[str, Any]) -> tuple[list[str], str] | None:
 
 
 def _misuse_in_words(steps: Sequence[str], words: str) -> str | None:
-    """Return what is wrong with an answer, or with an environment's options; None: nothing."""
     try:
         if steps[-2] == "options":
             find_environment(steps[-1])
@@ -200,7 +202,6 @@ def _misuse_in_words(steps: Sequence[str], words: str) -> str | None:
 
 
 def _answers(data: Mapping[str, Any]) -> list[str]:
-    """Return the commands of the answer, without their titles."""
     given = data.get("answer", ())
     return [command for each in given for command in (each.values() if isinstance(each, Mapping) else (each,))]
 
@@ -214,13 +215,6 @@ def _infinite_number(data: Any) -> list[str]:
         if steps := _infinite_number(value):
             return [str(key), *steps]
     return []
-
-
-def _unknown_key(error: Any) -> list[str]:
-    """Return the first key that the schema does not have; empty if the mistake is another one."""
-    if error.rule != "additionalProperties" or "properties" not in error.definition:
-        return []
-    return [key for key in map(str, error.value) if key not in error.definition["properties"]][:1]
 
 
 # JSON Schema's types in words.
@@ -276,11 +270,7 @@ def _experiment(data: Mapping[str, Any]) -> Experiment:
 
 
 def parse_width(text: str) -> float:
-    """Return the percentage of a text such as 2%.
-
-    Raises:
-        MisuseError: it is no percentage above 0.
-    """
+    """Return the percentage of a text such as 2%. Raises MisuseError where it is no percentage above 0."""
     try:
         width = float(text.removesuffix("%"))
     except ValueError:
@@ -309,11 +299,20 @@ def _entry(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Entry:
     command = list(map(str, entry.get("command", ())))
     if "input" in entry:
         same["input"] = str(Path(entry["input"]).absolute())
+    given = entry.get("serve")
+    servers = given if isinstance(given, list) else [given or {}]
+    names = {"name": "server", "command": "serve", "ready": "ready", "timeout_seconds": "ready-timeout"}
     return Entry(
         asked=RunSpec(**{**timeout, **same, "command": command}),
         parameters={name: _values(value) for name, value in entry.get("parameters", {}).items()},
         arguments=tuple(_argument_words(name, value) for name, value in entry.get("arguments", {}).items()),
-        servers=_servers(entry.get("serve")),
+        servers=tuple(
+            tuple(
+                (names[key], shlex.join(map(str, value)) if isinstance(value, list) else str(value))
+                for key, value in server.items()
+            )
+            for server in servers
+        ),
         environments=tuple(entry.get("environments", defaults.get("environments", ["bare"]))),
         interference=tuple(() if one == "none" else (one,) if isinstance(one, str) else tuple(one) for one in beside),
         limits=tuple(_limits(one) for one in entry.get("limits", defaults.get("limits", ["none"]))),
@@ -328,19 +327,6 @@ def _argument_words(name: str, value: Any) -> tuple[tuple[str, ...], ...]:
     switches: Mapping[Any, tuple[str, ...]] = {True: (name,), False: ()}
     values = value if isinstance(value, list) else [value]
     return tuple(switches[one] if isinstance(one, bool) else (name, str(one)) for one in values)
-
-
-def _servers(given: Any) -> tuple[tuple[tuple[str, str], ...], ...]:
-    """Return the parameters of serve-load for each server."""
-    servers = given if isinstance(given, list) else [given or {}]
-    names = {"name": "server", "command": "serve", "ready": "ready", "timeout_seconds": "ready-timeout"}
-    return tuple(
-        tuple(
-            (names[key], shlex.join(map(str, value)) if isinstance(value, list) else str(value))
-            for key, value in server.items()
-        )
-        for server in servers
-    )
 
 
 def _limits(given: Any) -> Limits:

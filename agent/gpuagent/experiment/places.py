@@ -76,7 +76,6 @@ class _Float(float):
 
 @functools.cache
 def _loader() -> Any:
-    """Return YAML's SafeLoader, with numbers that keep their texts."""
     import yaml
 
     class Loader(yaml.SafeLoader):

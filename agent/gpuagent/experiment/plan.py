@@ -274,7 +274,6 @@ def with_parameters(experiment: Experiment, texts: Sequence[str], takes: Callabl
 
 
 def _count_runs(experiment: Experiment) -> int:
-    """Return the largest possible number of runs, without making a list of them."""
     return sum(
         math.prod(map(len, entry.parameters.values()))
         * math.prod(map(len, entry.arguments))

@@ -110,7 +110,6 @@ def cuda_version(number: int) -> str:
 
 
 def _answer(ask: Callable[[], T]) -> T | None:
-    """Return NVML's answer, or None without one."""
     try:
         return ask()
     except NvmlError:
@@ -118,7 +117,6 @@ def _answer(ask: Callable[[], T]) -> T | None:
 
 
 def _ask(nvml: Nvml, uuid: str, function: str, convert: Callable[[Any], T], *arguments: int) -> T | None:
-    """Return `convert` of the answer of NVML's `function` on one device, or None without one."""
     return _answer(lambda: convert(nvml.ask(function, uuid, *arguments)))
 
 

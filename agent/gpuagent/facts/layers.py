@@ -87,7 +87,6 @@ _NO_ARRAY = ("LSB_JOBINDEX", "0")
 
 
 def _find(names: Iterable[tuple[str, str]], text: str) -> str | None:
-    """Return the answer of the first name that occurs in `text`."""
     return next((answer for name, answer in names if name in text), None)
 
 

@@ -124,20 +124,22 @@ def _count_towards(ends: Sequence[_End] | None, peer: str | None) -> int | None:
 
 
 def _read_interfaces(surroundings: Surroundings) -> Iterator[Link]:
-    """Yield the network interfaces that are devices: no bridges, and none that containers share."""
     for kind in ("net", "infiniband"):
         for folder in sorted((surroundings.sys / "class" / kind).glob("*")):
             # Of a virtual machine's interface the device is one below that of PCI.
             found = [part for part in (folder / "device").resolve().parts if _PCI.fullmatch(part)]
             if not found:
                 continue
+            match = re.match(
+                r"([0-9.]+) GT/s", surroundings.sys_text(f"bus/pci/devices/{found[-1]}/current_link_speed")
+            )
             yield Link(
                 device_id=None,
                 name=folder.name,
                 pci_bus_id=found[-1],
                 numa_node=_numa_node(surroundings, found[-1]),
                 network_bits_per_second=_network_rate(surroundings, kind, folder.name),
-                pcie_transfers_per_second=_pcie_rate(surroundings, found[-1]),
+                pcie_transfers_per_second=(float(match[1]) * 1e9 if match else None),
                 pcie_width=_number(surroundings.sys_text(f"bus/pci/devices/{found[-1]}/current_link_width")),
             )
 
@@ -150,12 +152,6 @@ def _network_rate(surroundings: Surroundings, kind: str, name: str) -> int | Non
     # Such as 400 Gb/sec (4X NDR).
     match = re.match(r"([0-9.]+) Gb/sec", surroundings.sys_text(f"class/infiniband/{name}/ports/1/rate"))
     return round(float(match[1]) * 10**9) if match else None
-
-
-def _pcie_rate(surroundings: Surroundings, bus_id: str) -> float | None:
-    """Return the transfers a second of a lane, as in 16.0 GT/s PCIe."""
-    match = re.match(r"([0-9.]+) GT/s", surroundings.sys_text(f"bus/pci/devices/{bus_id}/current_link_speed"))
-    return float(match[1]) * 1e9 if match else None
 
 
 def _number(text: str) -> int | None:

@@ -65,8 +65,7 @@ class Builder(ABC):
     def pull(self, work: Work, reference: str) -> Sequence[Command]:
         """Return the commands that pull the image from a registry."""
 
-    @abstractmethod
-    def tidy(self, work: Work) -> None:
+    def tidy(self, work: Work) -> None:  # noqa: B027 - Apptainer cleans up itself
         """Remove intermediate images and containers, however the build ended."""
 
     def _site_options(self) -> list[str]:
@@ -141,9 +140,6 @@ class ApptainerBuilder(Builder):
         """Return the command, which also converts images from docker://."""
         return [[*self.client(), "pull", work.target, reference]]
 
-    def tidy(self, work: Work) -> None:
-        """Do nothing: Apptainer cleans up itself."""
-
 
 class CharliecloudBuilder(Builder):
     """ch-image, which builds in a storage of its own, and ch-convert, which makes the directory from it."""
@@ -201,7 +197,6 @@ def find_builder(environment: str) -> Builder:
 
 
 def _ask(command: Command) -> str:
-    """Return a tool's output; empty if it fails, such as over something that is gone already."""
     try:
         return ask_client(command)
     except ClientError:

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpuagent.environments import EnvironmentUnavailableError, Image, find_environment
+from gpuagent.environments import find_environment
+from gpuagent.environments.environment import EnvironmentUnavailableError, Image
 from gpuagent.environments.support.common import last_line, need_program
 from gpuagent.images.builders import Builder, Command, Work
 from gpuagent.images.recipe import Ingredients, build_arguments, write_context
@@ -102,7 +103,6 @@ class Maker:
 
     @contextmanager
     def _work(self, tag: str) -> Iterator[Work]:
-        """Yield the work of making `tag`, and remove afterwards what the tools left beside the image."""
         target = str(expand_user(tag).absolute()) if self._builder.has_files else tag
         work = Work(name=f"gpuagent-build-{secrets.token_hex(4)}", target=target)
         try:
@@ -112,7 +112,6 @@ class Maker:
 
     @contextmanager
     def _complete_on_exit(self, work: Work) -> Iterator[Work]:
-        """Yield the work for the tools: a file gets its own name only when it is complete."""
         if not self._builder.has_files:
             yield work
             return
@@ -132,7 +131,6 @@ class Maker:
                 unfinished.unlink(missing_ok=True)
 
     def _run(self, commands: Sequence[Command], folder: Path) -> float:
-        """Run the commands one after the other; return the seconds that they took."""
         started = time.monotonic()
         for command in commands:
             _run_tool(command, folder, self._report)

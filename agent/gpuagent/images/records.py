@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from gpuagent.environments import Image
+from gpuagent.environments.environment import Image
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

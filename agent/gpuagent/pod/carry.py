@@ -27,17 +27,8 @@ def main(folder: Path) -> None:
     shutil.copytree(library, copied, ignore=shutil.ignore_patterns(*_LEFT_OUT), symlinks=True)
     (folder / "python/bin").mkdir()
     shutil.copy(python, folder / "python/bin/python3")
-    _copy_packages("gpuagent", folder / "packages")
-    loader = _loader(python)
-    shutil.copy(loader, folder / "ld.so")
-    (folder / "lib").mkdir()
-    extensions = [*copied.rglob("*.so"), *(folder / "packages").rglob("*.so*")]
-    for path in set(_libraries(loader, [python, *extensions])):
-        shutil.copy(path, folder / "lib" / path.name)
-
-
-def _copy_packages(name: str, target: Path) -> None:
-    """Copy a distribution and all that it needs."""
+    name = "gpuagent"
+    target = folder / "packages"
     waiting, seen = [name], set[str]()
     while waiting:
         name = waiting.pop()
@@ -55,6 +46,12 @@ def _copy_packages(name: str, target: Path) -> None:
                 shutil.copy2(str(file.locate()), place)
         needed = (requirement for requirement in found.requires or () if "extra ==" not in requirement)
         waiting += [match[0] for requirement in needed if (match := _NAME.match(requirement))]
+    loader = _loader(python)
+    shutil.copy(loader, folder / "ld.so")
+    (folder / "lib").mkdir()
+    extensions = [*copied.rglob("*.so"), *(folder / "packages").rglob("*.so*")]
+    for path in set(_libraries(loader, [python, *extensions])):
+        shutil.copy(path, folder / "lib" / path.name)
 
 
 def _loader(program: Path) -> Path:

@@ -24,7 +24,7 @@ from gpuagent.agent import Agent
 from gpuagent.agent_config import AgentConfig
 from gpuagent.cli.follow import OutputCopy
 from gpuagent.delivery.uplink import Delivery
-from gpuagent.environments import Ending, Environment, Image, Job, Launch
+from gpuagent.environments.environment import Ending, Environment, Image, Job, Launch
 from gpuagent.environments.support.common import Container
 from gpuagent.environments.support.job_manifest import SCC_VARIABLE
 from gpuagent.runs.elsewhere import SHOWN_RESULTS, SelfRecord
@@ -127,7 +127,6 @@ def _shell_code(last: RunUpdate) -> int:
 
 
 def _config(folder: Path, settings: Mapping[str, Any]) -> AgentConfig:
-    """Return the settings of the agent; its Secrets become files of this user alone."""
     state = folder / "state"
     state.mkdir(mode=0o700, exist_ok=True)
     (folder / "home").mkdir(exist_ok=True)
@@ -186,7 +185,6 @@ _saying = threading.Lock()
 
 
 def _say(record: SelfRecord) -> None:
-    """Make `record` the pod's last message."""
     with _saying:
         text = json.dumps(asdict(record))
         if len(text) > _MESSAGE_BYTES:

@@ -10,7 +10,6 @@ import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.own_module import module_command
@@ -24,13 +23,13 @@ ParameterValue = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One parameter of a workload: `kind` is int, float, str, bool, choice or path."""
+    """One parameter of a workload: `type` is int, float, str, bool, choice or path."""
 
     name: str
-    kind: str
+    type: str
     default: ParameterValue
     help: str
-    choices: tuple[str, ...] = ()
+    choices: Sequence[str] = ()
     # The least and the greatest value; None: no limit.
     minimum: float | None = None
     maximum: float | None = None
@@ -44,7 +43,7 @@ class Parameter:
         try:
             value = self._parse(text)
         except (ValueError, KeyError) as error:
-            wanted = f"one of {', '.join(self.choices)}" if self.choices else f"of type {self.kind}"
+            wanted = f"one of {', '.join(self.choices)}" if self.choices else f"of type {self.type}"
             raise MisuseError(f"parameter {self.name!r} must be {wanted}, not {text!r}") from error
         if isinstance(value, int | float) and not self._allows(value):
             limits = (("at least", self.minimum), ("at most", self.maximum))
@@ -57,7 +56,7 @@ class Parameter:
         return (self.minimum is None or value >= self.minimum) and (self.maximum is None or value <= self.maximum)
 
     def _parse(self, text: str) -> ParameterValue:
-        match self.kind:
+        match self.type:
             case "int":
                 return int(text)
             case "float":
@@ -184,24 +183,12 @@ def parse_list(text: str) -> Sequence[Workload]:
                 name=entry["name"],
                 kind=entry["kind"],
                 summary=entry["summary"],
-                parameters=tuple(map(_parameter, entry["parameters"])),
+                parameters=tuple(Parameter(**parameter) for parameter in entry["parameters"]),
             )
             for entry in json.loads(text)
         ]
     except (ValueError, KeyError, TypeError) as error:
         raise GpuAgentError(f"the list of workloads cannot be read: {error!r}") from error
-
-
-def _parameter(entry: Mapping[str, Any]) -> Parameter:
-    return Parameter(
-        name=entry["name"],
-        kind=entry["type"],
-        default=entry["default"],
-        help=entry["help"],
-        choices=tuple(entry.get("choices") or ()),
-        minimum=entry.get("minimum"),
-        maximum=entry.get("maximum"),
-    )
 
 
 def _suggest(name: str, known: Iterable[str], *, otherwise: str) -> str:

@@ -223,25 +223,7 @@ def _each_step(event: Event) -> Iterator[Event]:
     Raises:
         MalformedEventError: a list is missing, has another length or something else in it.
     """
-    lists = _step_lists(event)
-    count = len(cast("list[object]", lists["wall_seconds"]))
-    for name, values in lists.items():
-        if not isinstance(values, list) or len(values) != count:
-            raise MalformedEventError(f"'{name}' is not a list of {count} values")
-    gaps = event.get("gaps")
-    for index in range(count):
-        one = {name: cast("list[object]", values)[index] for name, values in lists.items()}
-        _count(one.pop("counts", 0), "counts")
-        # The interval holds something else besides the step, whose own time nobody knows.
-        gap = {"wall_seconds": None, "gpu_seconds": None} if isinstance(gaps, list) and index in gaps else {}
-        yield {"event": "step", "phase": event.get("phase"), **one, **gap}
-
-
-def _step_lists(event: Event) -> dict[str, object]:
-    """Return the fields of `steps` with a value for each step, those of its short form written out.
-
-    In the short form steps follow one another and the last ends at `t`; their times are in nanoseconds.
-    """
+    # In the short form steps follow one another and the last ends at `t`; their times are in nanoseconds.
     wall = event.get("wall_nano", event.get("wall_seconds"))
     if not isinstance(wall, list):
         raise MalformedEventError("'wall_seconds' is missing or not a list")
@@ -259,7 +241,17 @@ def _step_lists(event: Event) -> dict[str, object]:
         lists["wall_seconds"] = _in_seconds(wall, "wall_nano")
         if "gpu_nano" in event:
             lists["gpu_seconds"] = _in_seconds(event["gpu_nano"], "gpu_nano")
-    return lists
+    count = len(cast("list[object]", lists["wall_seconds"]))
+    for name, values in lists.items():
+        if not isinstance(values, list) or len(values) != count:
+            raise MalformedEventError(f"'{name}' is not a list of {count} values")
+    gaps = event.get("gaps")
+    for index in range(count):
+        one = {name: cast("list[object]", values)[index] for name, values in lists.items()}
+        _count(one.pop("counts", 0), "counts")
+        # The interval holds something else besides the step, whose own time nobody knows.
+        gap = {"wall_seconds": None, "gpu_seconds": None} if isinstance(gaps, list) and index in gaps else {}
+        yield {"event": "step", "phase": event.get("phase"), **one, **gap}
 
 
 def _in_seconds(values: object, name: str) -> list[float | None]:
@@ -275,11 +267,7 @@ def _count(value: object, name: str) -> int:
 
 
 def event_row(event: Event, run_id: str, rank: int) -> EventRow:
-    """Return the row that stores `event`.
-
-    Raises:
-        MalformedEventError: a field is missing or of the wrong type.
-    """
+    """Return the row that stores `event`. Raises MalformedEventError where a field is missing or of the wrong type."""
     row: dict[str, Value] = {"time": _integer(event, "t", required=True), "run_id": run_id, "rank": rank}
     kind = str(event["event"])
     if kind == "result":
@@ -338,13 +326,7 @@ _RESULT_FIELDS: _Fields = {"phase": _text, "name": _required_text, "unit": _text
 _TABLES: Mapping[str, tuple[str, _Fields]] = {
     "step": (
         "steps",
-        {
-            "phase": _text,
-            "step": _required_integer,
-            "wall_seconds": _number,
-            "gpu_seconds": _number,
-            "items": _number,
-        },
+        {"phase": _text, "step": _required_integer, "wall_seconds": _number, "gpu_seconds": _number, "items": _number},
     ),
     "op": (
         "op_times",

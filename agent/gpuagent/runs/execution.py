@@ -16,8 +16,8 @@ from pathlib import Path
 
 import psutil
 
-from gpuagent.environments import ClientError, Ending, Job, Launch, ask_client
-from gpuagent.environments.support.common import read_run_file
+from gpuagent.environments.environment import Ending, Job, Launch
+from gpuagent.environments.support.common import ClientError, ask_client, read_run_file
 from gpuagent.redaction import redact_text
 from gpuagent.runs.events import EventTailer
 from gpuagent.runs.planning import PlannedRun
@@ -148,18 +148,13 @@ class Execution:
         self._cancelled.set()
         self._happened.put(RunStatus.CANCELLED)
 
-    @property
-    def cancelled(self) -> bool:
-        """True once the run was asked to stop."""
-        return self._cancelled.is_set()
-
     def run(self, on_launch: Callable[[int], None] = lambda _unix_nano: None) -> Outcome:
         """Execute the run to its end; `on_launch` gets the time when its program is started, after those beside it."""
         self._oom_kills_before = read_oom_kills()
         with ExitStack() as beside:
             for name in () if self.plan.elsewhere else self.plan.interference:
                 problem = self._start_beside(name, beside)
-                if self.cancelled:
+                if self._cancelled.is_set():
                     return Outcome(status=RunStatus.CANCELLED)
                 if problem:
                     return Outcome(status=RunStatus.FAILED, reason=problem)
@@ -197,7 +192,6 @@ class Execution:
             return _as_changed(outcome, self.changes) if self.changes else outcome
 
     def _waits(self, process: SupervisedProcess, launch: Launch) -> Iterator[Callable[[], None]]:
-        """Yield a function for each thread that waits while the program runs."""
 
         def wait_for_end() -> None:
             process.wait_for_program()
@@ -279,7 +273,6 @@ class Execution:
             self.times.process_unix_nano = process.started_unix_nano
 
     def _explain(self, code: int, directory: Path) -> str | None:
-        """Return the reason for the failure of the program in `directory`, if its environment knows one."""
         stderr, afterwards = (_end_of(directory / name) for name in ("stderr", "afterwards"))
         before, after = self._oom_kills_before, read_oom_kills()
         return self.plan.environment.explain(

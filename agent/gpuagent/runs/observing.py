@@ -5,7 +5,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from gpuagent.environments import Job
+from gpuagent.environments.environment import Job
 from gpuagent_common.errors import GpuAgentError
 
 # In the run directory, which every environment has at the same path.

@@ -56,7 +56,14 @@ def read_piece(path: Path, offset_bytes: int | None, *, has_ended: bool) -> Piec
     if not has_ended or start + len(piece) < size:
         piece = piece[: _complete_bytes(piece)]
     end = start + len(piece)
-    return Piece(text=_without_secrets(before, piece), next_offset_bytes=end, at_end=has_ended and end >= size)
+    known, whole = (
+        redact_text(content.decode("utf-8", "replace").replace("\0", "�")) for content in (before, before + piece)
+    )
+    if whole.startswith(known):
+        text = whole[len(known) :]
+    else:
+        text = whole[next(at for at, (one, other) in enumerate(zip(known, whole, strict=False)) if one != other) :]
+    return Piece(text=text, next_offset_bytes=end, at_end=has_ended and end >= size)
 
 
 def _complete_bytes(piece: bytes) -> int:
@@ -68,13 +75,3 @@ def _complete_bytes(piece: bytes) -> int:
     decoder.decode(piece)
     begun, _ = decoder.getstate()
     return len(piece) - len(begun)
-
-
-def _without_secrets(before: bytes, piece: bytes) -> str:
-    """Return the text of `piece` without secrets, those that began in `before` included."""
-    known, whole = (
-        redact_text(content.decode("utf-8", "replace").replace("\0", "�")) for content in (before, before + piece)
-    )
-    if whole.startswith(known):
-        return whole[len(known) :]
-    return whole[next(at for at, (one, other) in enumerate(zip(known, whole, strict=False)) if one != other) :]

@@ -10,15 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gpuagent.environments import (
-    Elsewhere,
-    Environment,
-    EnvironmentUnavailableError,
-    Home,
-    Image,
-    Job,
-    find_environment,
-)
+from gpuagent.environments import find_environment
+from gpuagent.environments.environment import Elsewhere, Environment, EnvironmentUnavailableError, Home, Image, Job
 from gpuagent.runs.catalogue import Catalogue, ParameterValue, Workload
 from gpuagent.runs.observing import observed
 from gpuagent.runs.patterns import Pattern, find_patterns
@@ -113,11 +106,7 @@ class PlannedRun:
         return Path(self.asked.input) if self.asked.input else None
 
     def job(self, directory: Path) -> Job:
-        """Return the job to contain, with its run directory.
-
-        Raises:
-            GpuAgentError: it cannot be observed.
-        """
+        """Return the job to contain, with its run directory. Raises GpuAgentError where it cannot be observed."""
         job = self._contained(directory)
         return observed(job) if self.asked.observe and not self.elsewhere else job
 
@@ -328,7 +317,6 @@ def _check_steps(spec: RunSpec) -> None:
 
 
 def _check_input(spec: RunSpec, environment: Environment) -> None:
-    """Raise MisuseError where there is no such file, or nothing passes it on."""
     if not spec.input:
         return
     if not (spec.command and environment.passes_input):
@@ -375,7 +363,6 @@ def _as_repeat(first: PlannedRun, spec: RunSpec, repeat: int) -> PlannedRun:
 
 @contextlib.contextmanager
 def _as_refusal(environment: Environment) -> Iterator[None]:
-    """Turn the error of an environment, with its remedy, into the refusal of a run."""
     try:
         yield
     except EnvironmentUnavailableError as error:
@@ -384,8 +371,7 @@ def _as_refusal(environment: Environment) -> Iterator[None]:
 
 
 def _data(workload: Workload, parameters: Mapping[str, ParameterValue]) -> tuple[Path, ...]:
-    """Return the existing paths among the parameters; others are a word, or are created later."""
-    paths = (parameters[parameter.name] for parameter in workload.parameters if parameter.kind == "path")
+    paths = (parameters[parameter.name] for parameter in workload.parameters if parameter.type == "path")
     named = (Path(path) for path in paths if isinstance(path, str))
     return tuple(path for path in named if path.is_absolute() and path.exists())
 

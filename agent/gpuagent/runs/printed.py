@@ -153,14 +153,6 @@ class Interval:
     items: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Whole lines, and when the last of them can have been written."""
-
-    content: bytes
-    unix_nano: int
-
-
 @dataclass(slots=True)
 class _Stream:
     """A file that a program prints into.
@@ -180,8 +172,8 @@ class _Stream:
             if found.st_size > (self.looks[-1][0] if self.looks else self.offset_bytes):
                 self.looks.append((found.st_size, found.st_mtime_ns))
 
-    def read_piece(self) -> _Piece | None:
-        """Read lines that were printed before one look; None: there are no further ones."""
+    def read_piece(self) -> tuple[bytes, int] | None:
+        """Read whole lines that were printed before one look, and its time; None: there are no further ones."""
         while self.looks:
             size_bytes, written_unix_nano = self.looks[0]
             data = read_run_file(self.path, self.offset_bytes, min(size_bytes - self.offset_bytes, _PIECE_BYTES))
@@ -190,7 +182,7 @@ class _Stream:
                 complete = len(data)
             if complete:
                 self.offset_bytes += complete
-                return _Piece(data[:complete], written_unix_nano)
+                return data[:complete], written_unix_nano
             self.looks.popleft()
         return None
 
@@ -225,12 +217,11 @@ class PrintedSteps:
             stream.look()
         for stream in self._streams:
             while time.thread_time() - began < most_seconds and (piece := stream.read_piece()):
-                for line in self._find_lines(piece.content):
-                    self._take(line, piece.unix_nano)
+                for line in self._find_lines(piece[0]):
+                    self._take(line, piece[1])
         return time.thread_time() - began
 
     def _find_lines(self, data: bytes) -> Iterator[str]:
-        """Yield the lines in `data` that may match."""
         if b"\x1b" in data or b"\b" in data:
             data = _ESCAPES.sub(b"", data)
         at = 0
@@ -261,7 +252,9 @@ class PrintedSteps:
         if not found:
             return
         best = max(found, key=lambda series: (not series.pattern.is_bar, series.seconds, len(series.marks)))
-        intervals = _intervals(best.marks, self._items_per_step)
+        # Where the count begins anew, such as with an epoch, there is a cut.
+        pairs = itertools.pairwise(best.marks)
+        intervals = [step for pair in pairs if (step := _interval(*pair, self._items_per_step))]
         # A program that reports its steps itself, or is observed, knows them better.
         reports = any(path.stat().st_size for path in self._directory.glob("events.*.jsonl"))
         events = [] if reports or not intervals else [*_step_events(best.pattern.name, intervals)]
@@ -283,12 +276,6 @@ def _own_seconds(values: dict[str, float]) -> float | None:
     elif values.get("steps_per_second"):
         seconds = 1 / values["steps_per_second"]
     return seconds if seconds is not None and 0 < seconds < math.inf else None
-
-
-def _intervals(marks: Sequence[Mark], items_per_step: float | None) -> list[Interval]:
-    """Return the steps between each two lines; where the count begins anew, such as with an epoch, there is a cut."""
-    found = (_interval(before, mark, items_per_step) for before, mark in itertools.pairwise(marks))
-    return [interval for interval in found if interval]
 
 
 def _interval(before: Mark, mark: Mark, items_per_step: float | None) -> Interval | None:
@@ -322,13 +309,11 @@ def _interval(before: Mark, mark: Mark, items_per_step: float | None) -> Interva
 
 
 def _difference(before: Mark, mark: Mark, name: str) -> float | None:
-    """Return the growth of a count between two lines; None: not both have it."""
     growth = mark.values.get(name, math.nan) - before.values.get(name, math.nan)
     return growth if math.isfinite(growth) else None
 
 
 def _step_events(name: str, intervals: Sequence[Interval]) -> Iterator[dict[str, Any]]:
-    """Yield the events of the steps: warm-up, then what is measured."""
     taken = 0
     split = 1
     for index, interval in enumerate(intervals):
@@ -364,7 +349,6 @@ def _batches(phase: str, intervals: Sequence[Interval], usual: float) -> Iterato
 
 
 def _last_results(last: Mapping[str, Mark]) -> Iterator[dict[str, Any]]:
-    """Yield the last loss and accuracy as results."""
     for name in ("loss", "accuracy"):
         if name in last:
             unit = {"unit": "%"} if name == "accuracy" else {}

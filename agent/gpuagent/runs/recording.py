@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from gpuagent.clock import Clock
-from gpuagent.environments import Image
+from gpuagent.environments.environment import Image
 from gpuagent.images.records import ImageRecords
 from gpuagent.redaction import redact_arguments, redact_text
 from gpuagent.runs.events import Digest

@@ -214,7 +214,25 @@ class Runner:
                 if self._waiting.pop(run_id, None) is None:
                     return  # it was cancelled while it waited
             if execution.plan.elsewhere:
-                self._execute_elsewhere(execution, listener)
+                plan = execution.plan
+                began = self._clock.now().unix_nano
+                self._record(execution, Outcome(status=RunStatus.RUNNING), listener)
+                found = _run(execution)
+                platform = plan.elsewhere.home.platform if plan.elsewhere else ""
+                reports = [read_report(execution.directory, platform, index) for index in range(plan.nodes)]
+                outcomes = [report.outcome(found) for report in reports]
+                outcome = next((each for each in outcomes if each.status is not RunStatus.SUCCEEDED), outcomes[0])
+                if records := [report.own for report in reports if report.own]:
+                    write_shown(execution.directory, records, self._clock.now().unix_nano)
+                    for report, own_outcome in zip(reports, outcomes, strict=True):
+                        self._complete(plan, report, own_outcome)
+                else:
+                    self._recorder.record_request(plan)
+                    self._recorder.record_state(plan.run_id, Outcome(status=RunStatus.QUEUED), began)
+                    self._recorder.record_leftovers(execution, Digest())
+                    self._recorder.record_state(plan.run_id, outcome, execution.times.ended_unix_nano)
+                took = [report.own.seconds for report in reports if report.own and report.own.seconds is not None]
+                self._notify(execution, outcome, listener, max(took, default=None))
             else:
                 self._execute_here(execution, listener)
         self._flush()
@@ -260,28 +278,6 @@ class Runner:
         self._record(execution, _require_results(outcome, execution.plan, digest), listener, times.ended_unix_nano)
         self._tails.close(run_id)
 
-    def _execute_elsewhere(self, execution: Execution, listener: Listener) -> None:
-        """Execute a run that records itself; record what only this agent knows, or all if it could not."""
-        plan = execution.plan
-        began = self._clock.now().unix_nano
-        self._record(execution, Outcome(status=RunStatus.RUNNING), listener)
-        found = _run(execution)
-        platform = plan.elsewhere.home.platform if plan.elsewhere else ""
-        reports = [read_report(execution.directory, platform, index) for index in range(plan.nodes)]
-        outcomes = [report.outcome(found) for report in reports]
-        outcome = next((each for each in outcomes if each.status is not RunStatus.SUCCEEDED), outcomes[0])
-        if records := [report.own for report in reports if report.own]:
-            write_shown(execution.directory, records, self._clock.now().unix_nano)
-            for report, own_outcome in zip(reports, outcomes, strict=True):
-                self._complete(plan, report, own_outcome)
-        else:
-            self._recorder.record_request(plan)
-            self._recorder.record_state(plan.run_id, Outcome(status=RunStatus.QUEUED), began)
-            self._recorder.record_leftovers(execution, Digest())
-            self._recorder.record_state(plan.run_id, outcome, execution.times.ended_unix_nano)
-        took = [report.own.seconds for report in reports if report.own and report.own.seconds is not None]
-        self._notify(execution, outcome, listener, max(took, default=None))
-
     def _complete(self, plan: PlannedRun, report: Report, outcome: Outcome) -> None:
         """Deliver, as the run's own node, its image, when it was asked for, and an end that the node could not know."""
         if report.own is None or plan.image is None:
@@ -324,7 +320,6 @@ class Runner:
         return read_piece(self._directory / run_id / stream, offset_bytes, has_ended=has_ended)
 
     def _read_to_end(self, run_id: str) -> None:
-        """Flush until the events files have been read to their ends."""
         before: Mapping[str, int] | None = None
         while (offsets := self._tails.offsets(run_id)) != before:
             before = offsets
@@ -337,6 +332,13 @@ class Runner:
 
     def _notify(self, execution: Execution, outcome: Outcome, listener: Listener, seconds: float | None = None) -> None:
         plan = execution.plan
+        number, names = execution.left
+        if not number:
+            notice = ""
+        else:
+            processes, were = ("1 process", "was") if number == 1 else (f"{number:,} processes", "were")
+            what = f"{processes} ({', '.join(names)}) that it left in the background {were}"
+            notice = f"{what} ended with it; let it wait for its processes, as a shell does with `wait`"
         listener(
             RunUpdate(
                 run_id=plan.run_id,
@@ -346,7 +348,7 @@ class Runner:
                 reason=outcome.reason or "",
                 run_directory=str(execution.directory),
                 seconds=seconds,
-                notice=_notice(execution),
+                notice=notice,
             )
         )
 
@@ -375,18 +377,7 @@ def _run(execution: Execution, on_launch: Callable[[int], None] = lambda _unix_n
         return Outcome(status=RunStatus.FAILED, reason=f"{type(error).__name__}: {error}")
 
 
-def _notice(execution: Execution) -> str:
-    """Return what the user should know of processes that did not end with their program; empty: there were none."""
-    number, names = execution.left
-    if not number:
-        return ""
-    processes, were = ("1 process", "was") if number == 1 else (f"{number:,} processes", "were")
-    what = f"{processes} ({', '.join(names)}) that it left in the background {were}"
-    return f"{what} ended with it; let it wait for its processes, as a shell does with `wait`"
-
-
 def _require_results(outcome: Outcome, plan: PlannedRun, digest: Digest) -> Outcome:
-    """Turn success into failure if the workload did not report every required result."""
     missing = [name for name in plan.required_results if name not in digest.results]
     if outcome.status is not RunStatus.SUCCEEDED or not missing:
         return outcome

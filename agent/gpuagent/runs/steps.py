@@ -122,7 +122,6 @@ def write_figure(value: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Return a duration of a step in s, ms or µs."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"

@@ -121,7 +121,6 @@ def _ask_kernel(news: int, option: int, value: int) -> None:
 
 
 def _wake_on_child_exit() -> int:
-    """Return a file descriptor that becomes readable once a child has ended."""
     readable, writable = os.pipe()
     os.set_blocking(readable, False)
     os.set_blocking(writable, False)
@@ -182,7 +181,6 @@ class _Family:
 
 
 def _signal(number: signal.Signals, pids: list[int]) -> bool:
-    """Send a signal to processes; return whether there were any."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

@@ -45,18 +45,13 @@ def measure_costs(sources: Sequence[Source], rate_hz: float, clock: Clock) -> li
         for source in sources:
             nano = round(1e9 * round_number / rates_hz[source.name])
             now = Instant(unix_nano=start.unix_nano + nano, monotonic_nano=start.monotonic_nano + nano)
-            spent[source.name].append(_measure_read(source, now))
+            wall_nano, cpu_nano = time.perf_counter_ns(), time.thread_time_ns()
+            with contextlib.suppress(SourceError):
+                list(source.read(now))
+            spent[source.name].append((time.perf_counter_ns() - wall_nano, time.thread_time_ns() - cpu_nano))
     costs: list[Cost] = []
     for name, readings in spent.items():
         walls, cpus = zip(*readings[1:], strict=True)
         wall_seconds, cpu_seconds = statistics.mean(walls) / 1e9, statistics.mean(cpus) / 1e9
         costs.append(Cost(source=name, rate_hz=rates_hz[name], wall_seconds=wall_seconds, cpu_seconds=cpu_seconds))
     return costs
-
-
-def _measure_read(source: Source, now: Instant) -> tuple[int, int]:
-    """Return the wall time and the CPU time of one reading in nanoseconds; a failed one costs as well."""
-    wall_nano, cpu_nano = time.perf_counter_ns(), time.thread_time_ns()
-    with contextlib.suppress(SourceError):
-        list(source.read(now))
-    return time.perf_counter_ns() - wall_nano, time.thread_time_ns() - cpu_nano

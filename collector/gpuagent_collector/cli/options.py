@@ -180,10 +180,7 @@ def reader_options(command: Command) -> Command:
 
 def _tls(options: dict[str, Any]) -> TlsFiles | None:
     """Remove the TLS options from a command's options, and return them."""
-    try:
-        return tls_files(options.pop("ca_file"), options.pop("client_cert"), options.pop("client_key"))
-    except ValueError as error:
-        raise MisuseError(str(error)) from error
+    return tls_files(options.pop("ca_file"), options.pop("client_cert"), options.pop("client_key"))
 
 
 def format_options(command: Command) -> Command:

@@ -351,7 +351,7 @@ def test_ranks_on_two_nodes_are_one_run_with_the_samples_of_both(
             (SELECT count(*) FROM steps WHERE phase = 'measure') AS steps,
             (SELECT count(DISTINCT node_id) FROM process_samples) AS sampled,
             (SELECT value FROM metrics WHERE metric = 'throughput')
-                = (SELECT sum(value) FROM results WHERE name = 'throughput') AS whole""",
+                = (SELECT sum(value) FROM results WHERE name = 'throughput') AS whole"""
     )
     assert seen == {"ranks": 2, "steps": 6, "sampled": 2, "whole": True}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import gpuagent_report
-from gpuagent.environments import Job
+from gpuagent.environments.environment import Job
 from gpuagent.runs.events import Digest, EventTailer
 from gpuagent.runs.observing import observed
 from gpuagent_report.observe import count_items

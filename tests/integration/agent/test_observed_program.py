@@ -11,8 +11,5 @@ def test_an_observed_program_has_steps_in_the_store(sharing: Node) -> None:
     done = sharing.run("gpuagent", "run", "--observe", "--", sys.executable, str(program))
     assert "15 measured steps of " in done.stderr
     sql = "SELECT phase, count(*) AS n, count(wall_seconds) AS timed FROM steps GROUP BY phase ORDER BY phase"
-    assert sharing.ask(sql) == [
-        {"phase": "measure", "n": 15, "timed": 15},
-        {"phase": "warmup", "n": 5, "timed": 4},
-    ]
+    assert sharing.ask(sql) == [{"phase": "measure", "n": 15, "timed": 15}, {"phase": "warmup", "n": 5, "timed": 4}]
     until(lambda: sharing.ask("SELECT 1 FROM metrics WHERE metric = 'throughput'"), "the run's figures")

@@ -74,7 +74,7 @@ def test_a_command_runs_in_the_image_as_the_agents_user(node: Node, runtime: Run
     assert (directory / "mine").stat().st_uid == os.getuid()
     (row,) = node.ask(
         "SELECT environment, image, status, digest, architecture, size_bytes FROM runs JOIN images "
-        "USING (run_id, environment, image)",
+        "USING (run_id, environment, image)"
     )
     assert (f"{row['environment']}:{row['image']}", row["status"]) == (runtime.environment, "failed")
     assert row["architecture"] in (platform.machine(), None)

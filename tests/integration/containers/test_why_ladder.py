@@ -10,10 +10,7 @@ from tests.support.servers import Node
 
 pytestmark = pytest.mark.slow
 
-FACTS = {
-    "podman": ["container and image", "shared memory", "network"],
-    "charliecloud": ["environment and image"],
-}
+FACTS = {"podman": ["container and image", "shared memory", "network"], "charliecloud": ["environment and image"]}
 
 
 @on("podman", "charliecloud")

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import pytest
 
@@ -32,31 +31,12 @@ def lake(node: Node) -> Iterator[Mapping[str, str]]:
         yield {"STORE": f"ducklake:postgres:{server.database()}", "DATA": str(data)}
 
 
-def container(name: str) -> Mapping[str, Any]:
-    (found,) = (each.spec for each in containers(COMPOSITION) if each.name == name)
-    return found
-
-
-def make_secrets(node: Node) -> None:
-    """Make what deploy/kubernetes/credentials.py makes."""
-    made = node.folder / "made"
-    certificates = CertificateFolder(path=made / "secrets")
-    certificates.init([*HOSTS, "127.0.0.1"])
-    shown = certificates.issue_client("agent")
-    (made / "client").mkdir()
-    shutil.copy(shown.certificate, made / "client/tls.crt")
-    shutil.copy(shown.key, made / "client/tls.key")
-    owner = made / "owner/token"
-    write_private(owner, b"the owner's")
-    token = TokenFile.beside(owner).create(Scope.AGENT, "gpuagent-token", any_node=True)
-    write_private(made / "secrets/token", token.encode())
-
-
 def pod(node: Node, name: str, container_name: str, known: Mapping[str, str]) -> Pod:
     """Return a pod with the Secrets in its folders."""
     folder = node.folder / name
     shutil.copytree(node.folder / "made", folder)
-    return Pod(spec=container(container_name), folder=folder, replacements={**LOOPBACK, **known})
+    (found,) = (each.spec for each in containers(COMPOSITION) if each.name == container_name)
+    return Pod(spec=found, folder=folder, replacements={**LOOPBACK, **known})
 
 
 def serve(node: Node, name: str, lake: Mapping[str, str]) -> tuple[str, "subprocess.Popen[str]"]:
@@ -70,7 +50,17 @@ def serve(node: Node, name: str, lake: Mapping[str, str]) -> tuple[str, "subproc
 
 
 def test_an_agents_pod_delivers_to_any_collectors_pod_and_compaction_runs(node: Node, lake: Mapping[str, str]) -> None:
-    make_secrets(node)
+    made = node.folder / "made"
+    certificates = CertificateFolder(path=made / "secrets")
+    certificates.init([*HOSTS, "127.0.0.1"])
+    shown = certificates.issue_client("agent")
+    (made / "client").mkdir()
+    shutil.copy(shown.certificate, made / "client/tls.crt")
+    shutil.copy(shown.key, made / "client/tls.key")
+    owner = made / "owner/token"
+    write_private(owner, b"the owner's")
+    token = TokenFile.beside(owner).create(Scope.AGENT, "gpuagent-token", any_node=True)
+    write_private(made / "secrets/token", token.encode())
     (first, first_process), (second, _) = serve(node, "a", lake), serve(node, "b", lake)
     inside = dict(node.environment)
     agent = pod(node, "agent", "agent", {"GPUAGENT_COLLECTOR": f"{first},{second}"})

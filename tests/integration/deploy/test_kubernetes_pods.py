@@ -60,16 +60,11 @@ def test_an_agents_pod_delivers_to_the_collectors_pod_and_both_are_well(node: No
     for name in ("readinessProbe", "livenessProbe"):
         assert get(f"http://{own}{agent.spec[name]['httpGet']['path']}") == 200
     node.environment |= owner
-    (found,) = nodes(node)
+    sql = "SELECT hostname, platform, labels FROM sessions WHERE EXISTS (FROM host_samples)"
+    (found,) = json.loads(node.collector("query", "sql", "--json", sql).stdout)
     assert (found["hostname"], found["platform"]) == ("gke-pool-1-abcd", "gke-l4")
     assert json.loads(found["labels"])["pod_uid"] == FROM_THE_CLUSTER["POD_UID"]
     assert node.stop(started) == 0, said(node, "agent")
-
-
-def nodes(node: Node) -> list[dict[str, str]]:
-    sql = "SELECT hostname, platform, labels FROM sessions WHERE EXISTS (FROM host_samples)"
-    found: list[dict[str, str]] = json.loads(node.collector("query", "sql", "--json", sql).stdout)
-    return found
 
 
 def get(address: str, ca: Path | None = None) -> int:

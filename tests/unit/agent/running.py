@@ -12,7 +12,7 @@ from gpuagent.environments.bare import Bare
 from gpuagent.runs.planning import PlannedRun
 from gpuagent.runs.tails import Tails
 from gpuagent.sampling.rows import RecordBuffer
-from gpuagent_proto.v1.records_pb2 import Records, Table
+from gpuagent_proto.v1.records_pb2 import Records
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 from tests.support.parts import make_runner
 from tests.support.servers import LIMIT_SECONDS
@@ -69,26 +69,22 @@ class Node:
         for message in self.spool.messages_after(0, limit=10_000):
             for part in Records.FromString(message.records).tables:
                 if part.name == table:
-                    found += _text_rows(part)
+                    rows: list[dict[str, str]] = [{} for _ in range(part.rows)]
+                    for column in part.columns:
+                        if column.WhichOneof("values") == "texts":
+                            offsets = memoryview(column.texts.offsets).cast("i")
+                            for index, row in enumerate(rows):
+                                row[column.name] = column.texts.utf8[offsets[index] : offsets[index + 1]].decode()
+                        elif column.WhichOneof("values") == "integers":
+                            for row, number in zip(rows, memoryview(column.integers).cast("q"), strict=True):
+                                row[column.name] = str(number)
+                    found += rows
         return found
 
     def until(self, status: str) -> RunUpdate:
         while (update := self.updates.get(timeout=LIMIT_SECONDS)).status != status:
             pass
         return update
-
-
-def _text_rows(table: Table) -> list[dict[str, str]]:
-    rows: list[dict[str, str]] = [{} for _ in range(table.rows)]
-    for column in table.columns:
-        if column.WhichOneof("values") == "texts":
-            offsets = memoryview(column.texts.offsets).cast("i")
-            for index, row in enumerate(rows):
-                row[column.name] = column.texts.utf8[offsets[index] : offsets[index + 1]].decode()
-        elif column.WhichOneof("values") == "integers":
-            for row, number in zip(rows, memoryview(column.integers).cast("q"), strict=True):
-                row[column.name] = str(number)
-    return rows
 
 
 def life(node: Node) -> tuple[int, int]:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent.environments import Job, Launch, Span
 from gpuagent.environments.apptainer import find_contained
 from gpuagent.environments.bare import Bare
+from gpuagent.environments.environment import Job, Launch, Span
 from gpuagent.environments.kubernetes import Kubernetes
 from gpuagent.runs.execution import Execution
 from gpuagent.runs.printed import PrintedSteps

@@ -10,17 +10,9 @@ import psutil
 import pytest
 
 from gpuagent import environments
-from gpuagent.environments import (
-    ENVIRONMENTS,
-    Ending,
-    EnvironmentUnavailableError,
-    Image,
-    Job,
-    Span,
-    find_environment,
-    split_name,
-)
+from gpuagent.environments import ENVIRONMENTS, find_environment, split_name
 from gpuagent.environments.apptainer import read_sif
+from gpuagent.environments.environment import Ending, EnvironmentUnavailableError, Image, Job, Span
 from gpuagent.environments.podman import Podman
 from gpuagent.environments.slurm import find_step
 from gpuagent.environments.support import common, container_engine

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent.environments import Image
+from gpuagent.environments.environment import Image
 from gpuagent.images.builders import Work, find_builder
 from gpuagent.images.recipe import write_wheel
 from gpuagent.images.records import Durations, ImageRecords

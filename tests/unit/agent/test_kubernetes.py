@@ -14,15 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuagent import facts
-from gpuagent.environments import (
-    Elsewhere,
-    Ending,
-    EnvironmentUnavailableError,
-    Home,
-    Image,
-    Job,
-    find_environment,
-)
+from gpuagent.environments import find_environment
+from gpuagent.environments.environment import Elsewhere, Ending, EnvironmentUnavailableError, Home, Image, Job
 from gpuagent.environments.kubernetes import find_pod
 from gpuagent.environments.support import common, job_client
 from gpuagent.environments.support.job_client import JobError, disruption, short_reason, terminated, waiting_reason

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent.environments import Image, Job
+from gpuagent.environments.environment import Image, Job
 from gpuagent.environments.slurm import Slurm
 from gpuagent.experiment.conduct import check_cells
 from gpuagent.experiment.file import parse_experiment

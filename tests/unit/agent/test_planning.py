@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuagent.cli.spec import first_host, join_nodes
-from gpuagent.environments import Elsewhere, Home
+from gpuagent.environments.environment import Elsewhere, Home
 from gpuagent.pod.measure import read_plan
 from gpuagent.runs.catalogue import Catalogue, parse_list
 from gpuagent.runs.planning import PlannedRun, Planner

@@ -221,10 +221,7 @@ def pieces(path: Path, *, has_ended: bool = True) -> list[str]:
     return [*texts, piece.text]
 
 
-@given(
-    text=st.text(st.sampled_from("ab ü𠀀\n\r"), max_size=200),
-    repeats=st.sampled_from([1, 700, 3000]),
-)
+@given(text=st.text(st.sampled_from("ab ü𠀀\n\r"), max_size=200), repeats=st.sampled_from([1, 700, 3000]))
 def test_pieces_add_up_to_the_file(tmp_path_factory: pytest.TempPathFactory, text: str, repeats: int) -> None:
     path = tmp_path_factory.mktemp("run") / "stdout"
     path.write_bytes((text * repeats).encode())

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpuagent.environments import Job, Launch
 from gpuagent.environments.bare import Bare
+from gpuagent.environments.environment import Job, Launch
 from gpuagent.locations import lock
 from gpuagent.runs import runner
 from gpuagent.runs.execution import read_oom_kills

@@ -26,17 +26,6 @@ def instructions(path: Path) -> list[tuple[str, str]]:
     return [(line.split()[0], line.partition(" ")[2].strip()) for line in lines]
 
 
-def sections(path: Path) -> dict[str, list[str]]:
-    """Return the lines of each section of a definition file; those of its header under ''."""
-    found: dict[str, list[str]] = {"": []}
-    for line in path.read_text().splitlines():
-        if line.startswith("%"):
-            found[line[1:].strip()] = []
-        elif line.strip() and not line.startswith("#"):
-            found[list(found)[-1]].append(line.strip())
-    return found
-
-
 def named(paths: Sequence[Path]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("path", paths, ids=lambda path: path.name)
 
@@ -94,7 +83,12 @@ def test_programs_are_lists_so_that_signals_reach_them(path: Path) -> None:
 
 @named(DEFINITIONS)
 def test_a_definition_file_has_known_sections_and_puts_its_programs_on_the_path(path: Path) -> None:
-    found = sections(path)
+    found: dict[str, list[str]] = {"": []}
+    for line in path.read_text().splitlines():
+        if line.startswith("%"):
+            found[line[1:].strip()] = []
+        elif line.strip() and not line.startswith("#"):
+            found[list(found)[-1]].append(line.strip())
     assert found.pop("")[0] == "Bootstrap: docker"
     assert set(found) == SECTIONS
     assert found["files"] == ["wheels /wheels"]

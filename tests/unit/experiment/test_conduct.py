@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent.environments import EnvironmentUnavailableError, ImageUnavailableError
+from gpuagent.environments.environment import EnvironmentUnavailableError, ImageUnavailableError
 from gpuagent.experiment import plan
 from gpuagent.experiment.conduct import Conductor, Done, Journal, check_cells, occupant_concerns
 from gpuagent.experiment.file import CoolDown, Experiment

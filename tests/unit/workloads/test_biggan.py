@@ -36,14 +36,7 @@ from gpuagent_workloads.training.images import Batch
 from gpuagent_workloads.training.model import StepFlops, count_flops
 from gpuagent_workloads.training.precision import Precision
 from gpuagent_workloads.training.ranks import Ranks
-from tests.unit.workloads.runs import (
-    of_kind,
-    phases_of,
-    read_events,
-    results_of,
-    run_config,
-    run_workloads,
-)
+from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of, run_config, run_workloads
 
 pytestmark = pytest.mark.slow
 

@@ -19,14 +19,7 @@ from gpuagent_workloads.measuring.setup import Member, bus_bandwidth, bus_factor
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.collectives import OPERATIONS, Config, parse_sizes
 from gpuagent_workloads.suite.collectives.measure import exchange, measure, prepare
-from tests.unit.workloads.runs import (
-    assert_gone,
-    of_kind,
-    phases_of,
-    reported,
-    results_of,
-    run_reporting,
-)
+from tests.unit.workloads.runs import assert_gone, of_kind, phases_of, reported, results_of, run_reporting
 
 pytestmark = pytest.mark.slow
 
@@ -194,12 +187,7 @@ def test_no_rank_survives_a_killed_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sizes"),
-    [
-        ("4", [4]),
-        ("1G, 1k,16MiB", [1 << 10, 16 << 20, 1 << 30]),
-        ("1024,1K,1KB", [1024]),
-    ],
+    ("text", "sizes"), [("4", [4]), ("1G, 1k,16MiB", [1 << 10, 16 << 20, 1 << 30]), ("1024,1K,1KB", [1024])]
 )
 def test_sizes_are_read_ascending_and_once(text: str, sizes: list[int]) -> None:
     assert parse_sizes(text) == sizes

@@ -181,10 +181,7 @@ def test_what_is_counted_is_of_the_run_that_has_ended_before(replayed: Path, tmp
     workload, times = find("mnist"), itertools.count()
     config = workload.config(batch_size=128, counters="ncu")
     events = tmp_path / "events.0.0.jsonl"
-    with (
-        Reporter(events, now_unix_nano=lambda: next(times)) as reporter,
-        counters.counting(workload, config, reporter),
-    ):
+    with Reporter(events, now_unix_nano=lambda: next(times)) as reporter, counters.counting(workload, config, reporter):
         reporter.result("throughput", 1.0)
     written = [json.loads(line) for line in events.read_text().splitlines()]
     (begin,) = (index for index, event in enumerate(written) if event.get("name") == "counters")

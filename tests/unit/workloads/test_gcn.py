@@ -35,14 +35,6 @@ GRAPH = CitationGraph(
 )
 
 
-def write_cora(directory: Path, graph: CitationGraph) -> None:
-    """Write the two files, with a name for each paper."""
-    papers = zip(graph.words, graph.subjects, strict=True)
-    content = (f"p{i}\t" + "\t".join(map(str, words)) + f"\tsubject{y}\n" for i, (words, y) in enumerate(papers))
-    (directory / "cora.content").write_text("".join(content))
-    (directory / "cora.cites").write_text("".join(f"p{cited}\tp{citing}\n" for cited, citing in graph.citations))
-
-
 def test_it_trains_on_a_synthetic_graph_and_reports_everything(tmp_path: Path) -> None:
     arguments = ("--device", "cpu", "--threads", "1", "--warmup", "2", "--epochs", "60")
     events = run_reporting(tmp_path, "gcn", *arguments)
@@ -65,7 +57,10 @@ def test_it_trains_on_a_gpu(tmp_path: Path, precision: str) -> None:
 
 def test_it_trains_on_cora_s_files_in_mixed_precision(tmp_path: Path) -> None:
     graph = make_graph(np.random.default_rng(3))
-    write_cora(tmp_path, graph)
+    papers = zip(graph.words, graph.subjects, strict=True)
+    content = (f"p{i}\t" + "\t".join(map(str, words)) + f"\tsubject{y}\n" for i, (words, y) in enumerate(papers))
+    (tmp_path / "cora.content").write_text("".join(content))
+    (tmp_path / "cora.cites").write_text("".join(f"p{cited}\tp{citing}\n" for cited, citing in graph.citations))
     read = read_cora(tmp_path)
     for part in ("words", "subjects", "citations"):
         np.testing.assert_array_equal(getattr(read, part), getattr(graph, part))

@@ -6,12 +6,7 @@ import torch
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.suite.layer import LAYERS as NAMES
 from gpuagent_workloads.suite.layer import Config
-from gpuagent_workloads.suite.layer.measure import (
-    build_layer,
-    last_cache_bytes,
-    step_flops,
-    step_minimum_bytes,
-)
+from gpuagent_workloads.suite.layer.measure import build_layer, last_cache_bytes, step_flops, step_minimum_bytes
 from tests.unit.workloads.runs import Event, of_kind, phases_of, results_of, run_config
 
 CPU = torch.device("cpu")

@@ -17,14 +17,7 @@ from tests.unit.workloads.runs import of_kind, results_of, run_config
 
 CPU = torch.device("cpu")
 TINY = PRESETS["tiny"]
-SMALL: dict[str, Any] = {
-    "model": "tiny",
-    "context": 16,
-    "batch_size": 2,
-    "device": "cpu",
-    "threads": 1,
-    "warmup": 1,
-}
+SMALL: dict[str, Any] = {"model": "tiny", "context": 16, "batch_size": 2, "device": "cpu", "threads": 1, "warmup": 1}
 
 
 def make_model(**options: Any) -> LanguageModel:

@@ -1,6 +1,5 @@
 import json
 import signal
-import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
@@ -174,16 +173,13 @@ def test_a_trial_that_fails_for_another_reason_than_memory_fails_the_run() -> No
         run_in_fresh_process(Trial(stages=(stage,), shape=SHAPE, warmup=1, steps=1, limit_bytes=None))
 
 
-def trial_of(process: "subprocess.Popen[str]") -> psutil.Process:
-    """Wait for the search's trial and return it."""
-    children = psutil.Process(process.pid).children
-    return until(lambda: next((child for child in children() if _TRIAL_MODULE in child.cmdline()), None), "a trial")
-
-
 def test_no_trial_survives_a_killed_search() -> None:
     small = ("--limit-bytes", str(64 * MIB), "--batch-size", "1", "--channels", "2", "--side", "8")
     with measuring("memory-limit", "--device", "cpu", *small) as process:
-        trial = trial_of(process)
+        children = psutil.Process(process.pid).children
+        trial = until(
+            lambda: next((child for child in children() if _TRIAL_MODULE in child.cmdline()), None), "a trial"
+        )
         process.kill()
         process.communicate()
     assert_gone([trial])

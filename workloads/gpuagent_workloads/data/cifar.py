@@ -46,11 +46,7 @@ def read_cifar10(directory: Path) -> tuple[LabelledImages, LabelledImages]:
 
 
 def check_original(directory: Path) -> None:
-    """Check that the six original binary files are complete.
-
-    Raises:
-        DataError: one is not.
-    """
+    """Check that the six original binary files are complete. Raises DataError where one is not."""
     for path in (directory / name for name in ORIGINAL_FILES):
         size_bytes = path.stat().st_size if path.is_file() else 0
         if size_bytes != ORIGINAL_FILE_BYTES:

@@ -51,23 +51,30 @@ def read_cora(directory: Path) -> CitationGraph:
     """
     content_path, cites_path = directory / "cora.content", directory / "cora.cites"
     papers = _rows(content_path)
-    names = _names(content_path, papers)
+    names: dict[bytes, int] = {}
+    for position, paper in enumerate(papers):
+        if len(paper) < 3 or len(paper) != len(papers[0]) or not paper[0] or not paper[-1]:
+            raise DataError(
+                f"{content_path} line {position + 1} is no paper with the {len(papers[0])} fields of the first"
+            )
+        if names.setdefault(paper[0], position) != position:
+            raise DataError(f"{content_path} line {position + 1} is the second paper of its name")
     subjects = sorted({paper[-1] for paper in papers})
     if len(subjects) < 2:
         raise DataError(f"{content_path} has papers of one subject only: there is nothing to learn")
+    rows = _rows(cites_path)
+    for number, row in enumerate(rows, start=1):
+        if len(row) != 2 or not names.keys() >= set(row):
+            raise DataError(f"{cites_path} line {number} is no pair of papers in cora.content")
     return CitationGraph(
         words=_words(content_path, papers),
         subjects=np.array([subjects.index(paper[-1]) for paper in papers], dtype=np.int64),
-        citations=_citations(cites_path, names),
+        citations=np.array([[names[cited], names[citing]] for cited, citing in rows], dtype=np.int64),
     )
 
 
 def check_original(directory: Path) -> None:
-    """Check that the graph in `directory` has the figures of the original Cora.
-
-    Raises:
-        DataError: it is not.
-    """
+    """Check that the graph in `directory` has the figures of the original Cora. Raises DataError where it is not."""
     for name, found in figures(read_cora(directory)).items():
         if found != ORIGINAL_FIGURES[name]:
             raise DataError(f"the graph in {directory} is not Cora: {name}: {found}, not {ORIGINAL_FIGURES[name]}")
@@ -101,16 +108,6 @@ def _rows(path: Path) -> list[list[bytes]]:
     return [line.split(b"\t") for line in content.replace(b"\r\n", b"\n")[:-1].split(b"\n")]
 
 
-def _names(path: Path, papers: Sequence[Sequence[bytes]]) -> dict[bytes, int]:
-    names: dict[bytes, int] = {}
-    for position, paper in enumerate(papers):
-        if len(paper) < 3 or len(paper) != len(papers[0]) or not paper[0] or not paper[-1]:
-            raise DataError(f"{path} line {position + 1} is no paper with the {len(papers[0])} fields of the first")
-        if names.setdefault(paper[0], position) != position:
-            raise DataError(f"{path} line {position + 1} is the second paper of its name")
-    return names
-
-
 def _words(path: Path, papers: Sequence[Sequence[bytes]]) -> npt.NDArray[np.uint8]:
     words = np.empty((len(papers), len(papers[0]) - 2), dtype=np.uint8)
     for position, paper in enumerate(papers):
@@ -119,11 +116,3 @@ def _words(path: Path, papers: Sequence[Sequence[bytes]]) -> npt.NDArray[np.uint
             raise DataError(f"{path} line {position + 1} has a word that is neither 0 nor 1")
         words[position] = np.frombuffer(b"".join(flags), dtype=np.uint8) - ord("0")
     return words
-
-
-def _citations(path: Path, names: dict[bytes, int]) -> npt.NDArray[np.int64]:
-    rows = _rows(path)
-    for number, row in enumerate(rows, start=1):
-        if len(row) != 2 or not names.keys() >= set(row):
-            raise DataError(f"{path} line {number} is no pair of papers in cora.content")
-    return np.array([[names[cited], names[citing]] for cited, citing in rows], dtype=np.int64)

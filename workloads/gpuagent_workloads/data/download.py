@@ -86,24 +86,20 @@ class Dataset:
             return
         fetch(self.archive, mirrors or self.mirrors, directory)
         try:
-            self._unpack(directory)
+            archive = directory / self.archive.name
+            with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=directory) as scratch:
+                try:
+                    unpack(archive, self.contents, Path(scratch))
+                    self.check(Path(scratch))
+                except DataError as error:
+                    # Useless, and a later attempt must not take it for complete.
+                    archive.unlink()
+                    raise DataError(f"{self.archive.name} is damaged or another file: {error}") from error
+                for path in Path(scratch).iterdir():
+                    path.replace(directory / path.name)
+            archive.unlink()
         except OSError as error:
             raise DataError(f"cannot write to {directory}: {error.strerror or error}") from error
-
-    def _unpack(self, directory: Path) -> None:
-        """Unpack beside, check, and only then move into place: a killed attempt leaves nothing that looks complete."""
-        archive = directory / self.archive.name
-        with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=directory) as scratch:
-            try:
-                unpack(archive, self.contents, Path(scratch))
-                self.check(Path(scratch))
-            except DataError as error:
-                # Useless, and a later attempt must not take it for complete.
-                archive.unlink()
-                raise DataError(f"{self.archive.name} is damaged or another file: {error}") from error
-            for path in Path(scratch).iterdir():
-                path.replace(directory / path.name)
-        archive.unlink()
 
 
 def fetch(file: RemoteFile, mirrors: Sequence[str], directory: Path) -> bool:
@@ -232,7 +228,6 @@ def damage_reported(archive: Path) -> Iterator[None]:
 
 
 def _members(archive: Path) -> Iterator[tuple[str, Callable[[], IO[bytes] | None]]]:
-    """Yield the name of each regular file in an archive, and a function that opens it."""
     if archive.suffix == ".zip":
         with zipfile.ZipFile(archive) as packed:
             for entry in packed.infolist():

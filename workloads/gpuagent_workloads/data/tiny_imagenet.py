@@ -35,11 +35,7 @@ class ImageFiles:
 
 
 def list_training_images(directory: Path) -> ImageFiles:
-    """Return the files to train on.
-
-    Raises:
-        DataError: there are none, or a class has none.
-    """
+    """Return the files to train on. Raises DataError where there are none, or a class has none."""
     try:
         folders = sorted(path for path in (directory / "train").iterdir() if path.is_dir())
         by_class = [_list_images(folder) for folder in folders]
@@ -55,11 +51,7 @@ def list_training_images(directory: Path) -> ImageFiles:
 
 
 def check_original(directory: Path) -> None:
-    """Check the number of classes and of images to train on.
-
-    Raises:
-        DataError: images are missing.
-    """
+    """Check the number of classes and of images to train on. Raises DataError where images are missing."""
     files = list_training_images(directory)
     if (files.classes, len(files.paths)) != (ORIGINAL_CLASSES, ORIGINAL_IMAGES):
         raise DataError(

@@ -178,14 +178,9 @@ def bus_factor(operation: str, ranks: int) -> float:
         KeyError: the operation is unknown.
     """
     others = (ranks - 1) / ranks
-    return {
-        "all-reduce": 2 * others,
-        "all-gather": others,
-        "reduce-scatter": others,
-        "all-to-all": others,
-        "broadcast": 1.0,
-        "send-recv": 1.0,
-    }[operation]
+    factors = {"all-reduce": 2 * others, "broadcast": 1.0, "send-recv": 1.0}
+    factors |= dict.fromkeys(("all-gather", "reduce-scatter", "all-to-all"), others)
+    return factors[operation]
 
 
 def bus_bandwidth(operation: str, ranks: int, size_bytes: int, seconds: float) -> float:

@@ -67,7 +67,6 @@ def burn(config: Config, reporter: Reporter) -> None:
 
 @contextmanager
 def _run_workers(cores: int, share: float) -> Iterator[Sequence[BaseProcess]]:
-    """Yield running workers, and end them on exit."""
     context = multiprocessing.get_context("fork")
     lifeline_read, lifeline_write = os.pipe()
     workers: list[BaseProcess] = []
@@ -105,21 +104,16 @@ def _work(share: float, lifeline_read: int, lifeline_write: int) -> None:
     rest_seconds = 0.0
     while not select.select([lifeline_read], [], [], rest_seconds)[0]:
         period_ends_seconds = max(period_ends_seconds + PERIOD_SECONDS, time.perf_counter())
-        _compute(share * PERIOD_SECONDS, until_seconds=period_ends_seconds)
+        cpu_seconds = share * PERIOD_SECONDS
+        enough_seconds = time.process_time() + cpu_seconds
+        value = 1.0
+        while time.process_time() < enough_seconds and time.perf_counter() < period_ends_seconds:
+            for _ in range(1000):
+                value = value * 1.0000001 + 1e-9
         rest_seconds = max(0.0, period_ends_seconds - time.perf_counter())
 
 
-def _compute(cpu_seconds: float, until_seconds: float) -> None:
-    """Use that much CPU time, or less if the clock reaches `until_seconds` first."""
-    enough_seconds = time.process_time() + cpu_seconds
-    value = 1.0
-    while time.process_time() < enough_seconds and time.perf_counter() < until_seconds:
-        for _ in range(1000):
-            value = value * 1.0000001 + 1e-9
-
-
 def _children_cpu_seconds() -> float:
-    """Return the CPU time of all children that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

@@ -23,9 +23,7 @@ class TrainingConfig(Checked):
 
     device: str = parameter("auto", help="where to train; auto: a GPU if there is one", choices=DEVICES)
     precision: str = parameter(
-        "default",
-        help="torch's own flags, TF32 off or on, or automatic mixed precision",
-        choices=PRECISIONS,
+        "default", help="torch's own flags, TF32 off or on, or automatic mixed precision", choices=PRECISIONS
     )
     batch_size: int = parameter(64, help="samples a step", minimum=1)
     steps: int | None = parameter(None, help="measured steps; by default as many as take 10 s", minimum=1)
@@ -63,7 +61,20 @@ class TrainingConfig(Checked):
         if self.counters != "none" and self.wants_torchrun:
             raise MisuseError("--counters counts one GPU: omit --ranks, --nodes and --elastic")
         self._check_rendezvous()
-        self._check_elastic()
+        if self.elastic is None:
+            if self.checkpoint is not None:
+                raise MisuseError("--checkpoint is for --elastic MIN:MAX, which is missing")
+            return
+        least, most = self.node_range
+        if not self.has_fixed_work:
+            raise MisuseError("--elastic needs a limit: give --steps or --epochs")
+        if most > 1 and (self.rendezvous is None or self.checkpoint is None):
+            raise MisuseError(
+                f"--elastic {self.elastic} needs --rendezvous HOST:PORT, where the nodes meet, "
+                "and --checkpoint DIRECTORY, which they share"
+            )
+        if self.nodes > 1 and not least <= self.nodes <= most:
+            raise MisuseError(f"--nodes {self.nodes} contradicts --elastic {self.elastic}")
 
     @property
     def items_per_step(self) -> int:
@@ -77,11 +88,7 @@ class TrainingConfig(Checked):
 
     @property
     def node_range(self) -> tuple[int, int]:
-        """The least and the greatest number of nodes.
-
-        Raises:
-            MisuseError: --elastic is not MIN:MAX.
-        """
+        """The least and the greatest number of nodes. Raises MisuseError where --elastic is not MIN:MAX."""
         if self.elastic is None:
             return self.nodes, self.nodes
         least, colon, most = self.elastic.partition(":")
@@ -98,22 +105,6 @@ class TrainingConfig(Checked):
     def has_fixed_work(self) -> bool:
         """True if the amount of training is known beforehand."""
         return self.steps is not None or self.epochs is not None
-
-    def _check_elastic(self) -> None:
-        if self.elastic is None:
-            if self.checkpoint is not None:
-                raise MisuseError("--checkpoint is for --elastic MIN:MAX, which is missing")
-            return
-        least, most = self.node_range
-        if not self.has_fixed_work:
-            raise MisuseError("--elastic needs a limit: give --steps or --epochs")
-        if most > 1 and (self.rendezvous is None or self.checkpoint is None):
-            raise MisuseError(
-                f"--elastic {self.elastic} needs --rendezvous HOST:PORT, where the nodes meet, "
-                "and --checkpoint DIRECTORY, which they share"
-            )
-        if self.nodes > 1 and not least <= self.nodes <= most:
-            raise MisuseError(f"--nodes {self.nodes} contradicts --elastic {self.elastic}")
 
     def _check_rendezvous(self) -> None:
         if self.rendezvous is None:

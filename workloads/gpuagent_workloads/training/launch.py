@@ -105,7 +105,6 @@ def _prepare_restarts(config: TrainingConfig, folder: Path) -> TrainingConfig:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress the log of torch's launcher, except for debugging."""
     if not is_debugging():
         logging.disable(logging.CRITICAL)
     try:

@@ -99,7 +99,7 @@ def train(
     # For ncu and nsys, which can be limited to this.
     with torch.cuda.profiler.profile() if device.type == "cuda" else nullcontext():
         measured = run_window(progress.recorded(step), _is_enough(config, steps_per_epoch, progress), device, figures)
-    _report_steps(measured.steps, config.items_per_step, reporter)
+    report_steps(measured.steps, config.items_per_step, reporter)
     if not config.warmup and not progress.resumed:
         reporter.result("time_to_first_step", began_seconds + measured.steps[0].device_seconds, unit="s")
     reporter.phase("teardown", at_unix_nano=measured.ended_at_unix_nano)
@@ -125,7 +125,7 @@ def _warm_up(step: Step, config: TrainingConfig, device: torch.device, reporter:
     first = run_window(step, lambda count, _seconds: count == 1, device)
     reporter.result("time_to_first_step", reporter.elapsed_seconds(), unit="s")
     others = run_window(step, lambda count, _seconds: count == config.warmup - 1, device)
-    _report_steps([*first.steps, *others.steps], config.items_per_step, reporter)
+    report_steps([*first.steps, *others.steps], config.items_per_step, reporter)
 
 
 def run_window(
@@ -145,10 +145,7 @@ def run_window(
     if count and kept[-1][0] != count - 1:
         kept.append((count - 1, {"loss": loss, **figures()}))
     return Window(
-        steps=watch.step_times(),
-        figures=kept,
-        seconds=watch.total_seconds,
-        ended_at_unix_nano=watch.ended_at_unix_nano,
+        steps=watch.step_times(), figures=kept, seconds=watch.total_seconds, ended_at_unix_nano=watch.ended_at_unix_nano
     )
 
 
@@ -161,7 +158,8 @@ def _is_enough(config: TrainingConfig, steps_per_epoch: int, progress: Progress)
     return lambda _count, seconds: seconds >= MEASURE_SECONDS
 
 
-def _report_steps(steps: Sequence[Call], items: int, reporter: Reporter) -> None:
+def report_steps(steps: Sequence[Call], items: int, reporter: Reporter) -> None:
+    """Report the times of steps that each took so many items."""
     for step in steps:
         reporter.step(
             wall_seconds=step.wall_seconds,

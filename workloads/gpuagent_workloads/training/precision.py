@@ -22,11 +22,7 @@ class Precision:
     """
 
     def __init__(self, name: str, device: torch.device) -> None:
-        """Set the flags.
-
-        Raises:
-            MisuseError: the device lacks it.
-        """
+        """Set the flags. Raises MisuseError where the device lacks it."""
         if device.type == "cuda":
             reason = refusal(name, torch.cuda.get_device_capability(device), torch.cuda.get_device_name(device))
         else:

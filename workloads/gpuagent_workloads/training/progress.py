@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -81,24 +81,12 @@ class Progress:
         self.ranks.leave()
 
 
-class Stateful(Protocol):
-    """An object with a state to save and restore: a network, optimizer, schedule or `Precision`."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return its state: tensors, numbers, texts and containers of them."""
-        ...
-
-    def load_state_dict(self, state: dict[str, Any], /) -> object:
-        """Restore a state that `state_dict` returned."""
-        ...
+# By name, what has `state_dict` and `load_state_dict`: a network, optimizer, schedule or `Precision`.
+Parts = Mapping[str, Any]
 
 
-def save(path: Path, position: Position, parts: Mapping[str, Stateful]) -> None:
-    """Write a checkpoint, and only then replace the one before it.
-
-    Raises:
-        WorkloadError: it cannot be written.
-    """
+def save(path: Path, position: Position, parts: Parts) -> None:
+    """Write a checkpoint, and only then replace the one before it. Raises WorkloadError where it cannot be written."""
     content = {"position": asdict(position), "parts": {name: part.state_dict() for name, part in parts.items()}}
     unfinished = path.with_suffix(".unfinished")
     try:
@@ -111,7 +99,7 @@ def save(path: Path, position: Position, parts: Mapping[str, Stateful]) -> None:
         raise WorkloadError(f"cannot write the checkpoint {path}: {error}") from error
 
 
-def restore(path: Path, parts: Mapping[str, Stateful]) -> Position | None:
+def restore(path: Path, parts: Parts) -> Position | None:
     """Restore the parts from a checkpoint and return its position; None: there is no checkpoint.
 
     Raises:
@@ -135,7 +123,7 @@ def restore(path: Path, parts: Mapping[str, Stateful]) -> Position | None:
 CHECKPOINT, LOG = "checkpoint.pt", "steps.log"
 
 
-def resume(config: TrainingConfig, ranks: Ranks, device: torch.device, parts: Mapping[str, Stateful]) -> Progress:
+def resume(config: TrainingConfig, ranks: Ranks, device: torch.device, parts: Parts) -> Progress:
     """Return the progress of the training: its beginning or, after a restart of an elastic one, its checkpoint.
 
     Call it after building `parts`, and before making the data's order.
@@ -159,9 +147,7 @@ def resume(config: TrainingConfig, ranks: Ranks, device: torch.device, parts: Ma
 class ElasticProgress(Progress):
     """A training that writes checkpoints and, on rank 0, the log of the steps."""
 
-    def __init__(
-        self, config: TrainingConfig, ranks: Ranks, device: torch.device, parts: Mapping[str, Stateful]
-    ) -> None:
+    def __init__(self, config: TrainingConfig, ranks: Ranks, device: torch.device, parts: Parts) -> None:
         super().__init__(ranks)
         self._directory = Path(config.checkpoint or "")
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -180,7 +166,14 @@ class ElasticProgress(Progress):
 
     def recorded(self, step: Step) -> Step:
         """Return a function that takes a step, logs it and, at intervals, writes a checkpoint."""
-        self._begin()
+        if not self.resumed:
+            self.position = replace(self.position, warmup_samples=self._config.warmup * self._samples_per_step)
+        if self.ranks.rank == 0:
+            self._log = StepLog(self._directory / LOG, self._device, ranks=self.ranks.size, goes_on=self.resumed)
+            self._log.start(self.position.step)
+        if not self.resumed:
+            # A restart before the next checkpoint must not warm up again.
+            self._save()
 
         def recorded_step() -> torch.Tensor:
             loss = step()
@@ -211,16 +204,6 @@ class ElasticProgress(Progress):
             (self._directory / CHECKPOINT).unlink(missing_ok=True)
         super().leave()
 
-    def _begin(self) -> None:
-        if not self.resumed:
-            self.position = replace(self.position, warmup_samples=self._config.warmup * self._samples_per_step)
-        if self.ranks.rank == 0:
-            self._log = StepLog(self._directory / LOG, self._device, ranks=self.ranks.size, goes_on=self.resumed)
-            self._log.start(self.position.step)
-        if not self.resumed:
-            # A restart before the next checkpoint must not warm up again.
-            self._save()
-
     def _advance(self) -> None:
         position = self.position
         self.position = replace(
@@ -232,7 +215,6 @@ class ElasticProgress(Progress):
             self._save()
 
     def _save(self) -> None:
-        """Write a checkpoint on rank 0; the others wait for it in their next step."""
         if self._log:
             self._log.catch_up()
             began_seconds = time.perf_counter()

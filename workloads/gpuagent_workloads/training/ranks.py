@@ -58,11 +58,7 @@ class Ranks:
         )
 
     def join(self, device: torch.device) -> None:
-        """Meet the other ranks, if there are any; all must do this.
-
-        Raises:
-            WorkloadError: they did not meet.
-        """
+        """Meet the other ranks, if there are any; all must do this. Raises WorkloadError where they did not meet."""
         if self.size == 1:
             return
         # Agreed values are in the host's memory and go over gloo, so that they never wait for the GPU.

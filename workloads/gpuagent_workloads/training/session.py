@@ -120,7 +120,6 @@ class Session:
         report_minimum_bytes(self.model, self._optimizer, next(self._feed), self._reporter)
 
     def _in_epochs(self, batches: Iterator[Batch], steps_per_epoch: int) -> Iterator[Batch]:
-        """Yield the batches, and advance the schedule between epochs."""
         if self._schedule is None:
             yield from batches
             return

@@ -28,10 +28,7 @@ class Call:
 
 
 def time_calls(
-    work: Work,
-    device: torch.device,
-    is_enough: Callable[[int, float], bool],
-    between: Work = lambda: None,
+    work: Work, device: torch.device, is_enough: Callable[[int, float], bool], between: Work = lambda: None
 ) -> list[Call]:
     """Call `work` until `is_enough(calls made, seconds since the first)`, with an idle device at the start and the end.
 

@@ -14,13 +14,12 @@ import torch
 
 from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.training.config import SYNTHETIC
+from gpuagent_workloads.training.config import SYNTHETIC, TrainingConfig
 from gpuagent_workloads.training.device import upload
 from gpuagent_workloads.training.order import Order
 
 TOKEN = np.dtype("<u2")
 
-MAX_VOCABULARY = 1 << 16
 
 _CHUNK_TOKENS = 1 << 24
 
@@ -37,7 +36,16 @@ def read_tokens(path: Path, vocabulary: int, at_least: int) -> npt.NDArray[np.ui
     Raises:
         DataError: the file cannot be read, is too short, or holds half a token or one outside the vocabulary.
     """
-    tokens = _map(path)
+    try:
+        # Only regular files: opening a named pipe would wait for ever.
+        if not path.is_file():
+            raise DataError(f"{path} is not a file")
+        size_bytes = path.stat().st_size
+        if size_bytes == 0 or size_bytes % TOKEN.itemsize:
+            raise DataError(f"{path} has {size_bytes} bytes, not tokens of two bytes: is it truncated?")
+        tokens = np.memmap(path, dtype=TOKEN, mode="r")
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     if len(tokens) < at_least:
         raise DataError(f"{path} holds {len(tokens)} tokens; with this --context it must hold {at_least}")
     greatest = max(int(tokens[i : i + _CHUNK_TOKENS].max()) for i in range(0, len(tokens), _CHUNK_TOKENS))
@@ -47,19 +55,6 @@ def read_tokens(path: Path, vocabulary: int, at_least: int) -> npt.NDArray[np.ui
             "choose a larger one, or encode the text with another tokenizer"
         )
     return tokens
-
-
-def _map(path: Path) -> npt.NDArray[np.uint16]:
-    try:
-        # Only regular files: opening a named pipe would wait for ever.
-        if not path.is_file():
-            raise DataError(f"{path} is not a file")
-        size_bytes = path.stat().st_size
-        if size_bytes == 0 or size_bytes % TOKEN.itemsize:
-            raise DataError(f"{path} has {size_bytes} bytes, not tokens of two bytes: is it truncated?")
-        return np.memmap(path, dtype=TOKEN, mode="r")
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 # The synthetic stream consists of phrases that come again and again, in random order: something to learn.
@@ -76,11 +71,11 @@ class Tokens:
     validation: Stream
 
 
-def load_tokens(data: str, *, vocabulary: int, context: int, count: int, seed: int, reporter: Reporter) -> Tokens:
+def load_tokens(config: TrainingConfig, vocabulary: int, context: int, count: int, reporter: Reporter) -> Tokens:
     """Return tokens to train on and held-back tokens, and report their source.
 
     Args:
-        data: directory with train.bin and val.bin, or synthetic.
+        config: its data is a directory with train.bin and val.bin, or synthetic.
         vocabulary: number of different tokens.
         context: tokens of a sequence; each stream has at least one more.
         count: synthetic tokens of each stream.
@@ -88,14 +83,14 @@ def load_tokens(data: str, *, vocabulary: int, context: int, count: int, seed: i
     Raises:
         DataError: a file is missing, damaged, too short or of another vocabulary.
     """
-    if data != SYNTHETIC:
-        reporter.result("data_source", f"tokens in {data}")
+    if config.data != SYNTHETIC:
+        reporter.result("data_source", f"tokens in {config.data}")
         train_tokens, held_back = (
-            read_tokens(Path(data, name), vocabulary, context + 1) for name in ("train.bin", "val.bin")
+            read_tokens(Path(config.data, name), vocabulary, context + 1) for name in ("train.bin", "val.bin")
         )
         return Tokens(train=train_tokens, validation=held_back)
-    reporter.result("data_source", f"synthetic tokens, made from seed {seed}")
-    stream = make_tokens(2 * count, vocabulary, np.random.default_rng(seed))
+    reporter.result("data_source", f"synthetic tokens, made from seed {config.seed}")
+    stream = make_tokens(2 * count, vocabulary, np.random.default_rng(config.seed))
     return Tokens(train=stream[:count], validation=stream[count:])
 
 

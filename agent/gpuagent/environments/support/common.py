@@ -73,11 +73,7 @@ class ClientError(Exception):
 
 
 def ask_client(command: Sequence[str]) -> str:
-    """Return the output of a client.
-
-    Raises:
-        ClientError: it failed, or did not answer.
-    """
+    """Return the output of a client. Raises ClientError where it failed, or did not answer."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False
@@ -92,11 +88,7 @@ def ask_client(command: Sequence[str]) -> str:
 
 
 def need_program(program: str, remedy: str) -> None:
-    """Check that a program exists.
-
-    Raises:
-        EnvironmentUnavailableError: it does not.
-    """
+    """Check that a program exists. Raises EnvironmentUnavailableError where it does not."""
     if not shutil.which(program):
         raise EnvironmentUnavailableError(f"there is no program {program!r}", remedy)
 
@@ -134,11 +126,7 @@ def elf_machine(program: Path) -> str | None:
 
 
 def need_name(environment: str, name: str | None, example: str) -> str:
-    """Return the name of an image.
-
-    Raises:
-        MisuseError: the name is missing, or would be taken for an option.
-    """
+    """Return the name of an image. Raises MisuseError where the name is missing, or would be taken for an option."""
     if not name:
         raise MisuseError(f"{environment} needs an image: --environment {environment}:{example}")
     if name.startswith("-") or not name.isprintable():
@@ -162,21 +150,13 @@ def check_machine(image: Image, machine: str | None = None) -> Image:
 
 
 def refuse_changes(environment: str, limits: Limits) -> None:
-    """Refuse changes during the run.
-
-    Raises:
-        MisuseError: `limits` hold some.
-    """
+    """Refuse changes during the run. Raises MisuseError where `limits` hold some."""
     if limits.changes:
         raise MisuseError(f"{environment} cannot change the CPUs of a running program; docker and podman can")
 
 
 def whole_cpus(environment: str, limits: Limits) -> int | None:
-    """Return the number of CPUs; None: no limit.
-
-    Raises:
-        MisuseError: it is not whole.
-    """
+    """Return the number of CPUs; None: no limit. Raises MisuseError where it is not whole."""
     if limits.cpus is None:
         return None
     if limits.cpus % 1:
@@ -259,11 +239,7 @@ class Container(Environment):
         return None
 
     def image_of(self, job: Job) -> Image:
-        """Return a job's image.
-
-        Raises:
-            MisuseError: it has no image.
-        """
+        """Return a job's image. Raises MisuseError where it has no image."""
         if job.image is None:
             raise MisuseError(f"{self.name} needs an image: --environment {self.name}:IMAGE")
         return job.image

@@ -119,8 +119,22 @@ class Engine(Container):
         image = job.image.name if job.image else ""
         # The program replaces the image's entry point, which may do anything with its arguments.
         program = [f"--entrypoint={job.program[0]}", image, *job.program[1:]]
+        site = _replace_options(site_words(f"GPUAGENT_{self.name.upper()}_ARGS"), job.options)
+        cache = cache_directory(self.name)
+        options = ["--init", "--pull", "never", "--log-driver", "none", *self._user_options()]
+        options += [f"--env={name}={value}" for name, value in variables(job, cache).items()]
+        options.append(f"--workdir={working_directory(job)}")
+        options += [mount_option(place) for place in (cache, *writable_places(job))]
+        options += [mount_option(place, read_only=True) for place in job.data]
+        options += limit_options(job.limits)
+        if not any(word.startswith(("--ipc", "--shm-size")) for word in site):
+            # As large as the node's: engines give 64 MB, too little for batches of data-loading workers.
+            system = os.statvfs("/dev/shm")  # noqa: S108
+            options.append(f"--shm-size={system.f_blocks * system.f_frsize}")
+        if has_nvidia_gpu() and not any(word.startswith(_GPU_REQUESTS) for word in site):
+            options += self._gpu_options
         return Launch(
-            command=[*client, "run", "--name", container, *self._options(job), *program],
+            command=[*client, "run", "--name", container, *options, *site, *program],
             afterwards=[
                 [*client, "inspect", "--format", _ENDING, container],
                 [*client, "rm", "--force", "--volumes", container],
@@ -146,32 +160,13 @@ class Engine(Container):
             return f"{self.name} could not start it: {last_line(_HINT.sub('', ending.stderr))}"
         return super().explain_own(ending)
 
-    def _options(self, job: Job) -> list[str]:
-        site = _replace_options(site_words(f"GPUAGENT_{self.name.upper()}_ARGS"), job.options)
-        cache = cache_directory(self.name)
-        options = ["--init", "--pull", "never", "--log-driver", "none", *self._user_options()]
-        options += [f"--env={name}={value}" for name, value in variables(job, cache).items()]
-        options.append(f"--workdir={working_directory(job)}")
-        options += [mount_option(place) for place in (cache, *writable_places(job))]
-        options += [mount_option(place, read_only=True) for place in job.data]
-        options += limit_options(job.limits)
-        if not any(word.startswith(("--ipc", "--shm-size")) for word in site):
-            # As large as the node's: engines give 64 MB, too little for batches of data-loading workers.
-            system = os.statvfs("/dev/shm")  # noqa: S108
-            options.append(f"--shm-size={system.f_blocks * system.f_frsize}")
-        if has_nvidia_gpu() and not any(word.startswith(_GPU_REQUESTS) for word in site):
-            options += self._gpu_options
-        return [*options, *site]
-
     def _client(self) -> list[str]:
         return site_words(f"GPUAGENT_{self.name.upper()}") or [self.name]
 
     def _user_options(self) -> Sequence[str]:
-        """Return the options that make files in the run directory the agent's user's."""
         return ["--user", f"{os.getuid()}:{os.getgid()}"]
 
     def _remedy(self, error: str) -> str:
-        """Return the remedy where the engine answered with this error."""
         return f"see the output of `{' '.join(self._client())} info`: {error}"
 
     def _find_root(self, container: str, run_id: str) -> int | None:

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 # Before the reason of a failure, on stderr; the program's whole output goes to stdout.
@@ -76,7 +76,17 @@ def main(arguments: Sequence[str]) -> int:
     action, what, client = arguments[0], arguments[1], Client(arguments[2:])
     try:
         if action == "delete":
-            return _delete(what, client)
+            client.call("delete", "job", what, "--ignore-not-found", "--wait=false")
+            deadline = time.monotonic() + _DELETE_SECONDS
+            while left := [pod for pod in client.find("pods", f"--selector=job-name={what}") if _may_run(pod)]:
+                if time.monotonic() > deadline:
+                    names = [pod["metadata"]["name"] for pod in left]
+                    client.call(
+                        "delete", "pod", *names, "--ignore-not-found", "--grace-period=0", "--force", "--wait=false"
+                    )
+                    return 0
+                time.sleep(0.2)
+            return 0
         task = json.loads(what)
         followers = [_Follower(task, client, index) for index in range(len(task["reports"]))]
 
@@ -94,7 +104,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _follow_all(followers: Sequence["_Follower"]) -> int:
-    """Return the exit code of the first pod that failed, 0 if all succeeded."""
     codes = [CANNOT_RUN] * len(followers)
 
     def follow(index: int) -> None:
@@ -167,7 +176,6 @@ class Client:
 
 
 def _objects(chunks: Iterator[bytes]) -> Iterator[Object]:
-    """Yield the JSON objects of a stream, one after the other without a separator."""
     decoder, text = json.JSONDecoder(), ""
     for chunk in chunks:
         text = (text + chunk.decode(errors="replace")).lstrip()
@@ -220,7 +228,11 @@ class _Follower:
             self._learn(failure=str(error))
             raise
         finally:
-            self._end_log()
+            if self._log:
+                try:
+                    self._log.wait(_LOG_SECONDS)
+                except subprocess.TimeoutExpired:
+                    self._log.kill()
         reason, message = ended.get("reason", ""), " ".join(str(ended.get("message", "")).split())
         disrupted = None if self._stopped else disruption(self._pod or {})
         self._learn(message=ended.get("message"), reason=reason, disruption=disrupted)
@@ -258,7 +270,6 @@ class _Follower:
         return None
 
     def _look(self, pod: Object) -> Object | None:
-        """Follow a pod as it is now; return the program's final state, None while there is none."""
         has_begun = any({"running", "terminated"} & status.get("state", {}).keys() for status in containers(pod))
         if has_begun and not self._has_begun:
             self._has_begun, self._deadline = True, float("inf")
@@ -294,7 +305,6 @@ class _Follower:
         return f"the pod did not start within {_START_SECONDS:.0f} s: {self._said or 'the reason is unknown'}"
 
     def _watch(self) -> None:
-        """Put every change of the pod into `events`, across broken connections."""
         while True:
             try:
                 pods = self._client.find("pods", self._selection)
@@ -333,16 +343,8 @@ class _Follower:
             json.dump(self._learned, file)
         os.replace(f"{self._report_file}.new", self._report_file)  # noqa: PTH105
 
-    def _end_log(self) -> None:
-        if self._log:
-            try:
-                self._log.wait(_LOG_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._log.kill()
-
 
 def _create(task: Object, client: Client) -> None:
-    """Create the Job, and its Secret and Service, which belong to it."""
     job = json.loads(client.call("create", "--filename=-", "--output=json", text=json.dumps(task["job"])))
     if "secret" not in task:
         return
@@ -365,19 +367,6 @@ def _content(source: Mapping[str, str]) -> bytes:
             return file.read()
     except OSError as error:
         raise JobError(f"cannot read {source['file']}: {error.strerror}") from error
-
-
-def _delete(name: str, client: Client, sleep: Callable[[float], None] = time.sleep) -> int:
-    """Delete a Job, and wait until its program has ended; its objects may go a moment later."""
-    client.call("delete", "job", name, "--ignore-not-found", "--wait=false")
-    deadline = time.monotonic() + _DELETE_SECONDS
-    while left := [pod for pod in client.find("pods", f"--selector=job-name={name}") if _may_run(pod)]:
-        if time.monotonic() > deadline:
-            names = [pod["metadata"]["name"] for pod in left]
-            client.call("delete", "pod", *names, "--ignore-not-found", "--grace-period=0", "--force", "--wait=false")
-            return 0
-        sleep(0.2)
-    return 0
 
 
 def _may_run(pod: Object) -> bool:

@@ -118,11 +118,14 @@ def service_manifest(run_id: str) -> dict[str, Any]:
 def pod_spec(job: Job, image: Image, site: Site) -> dict[str, Any]:
     """Return the specification of a job's pod."""
     own = _followed(job, site) if job.elsewhere is None else _self_measuring(job, site)
+    cpus = {} if job.limits.cpus is None else {"cpu": f"{job.limits.cpus:g}"}
+    memory = {} if job.limits.memory_bytes is None else {"memory": str(job.limits.memory_bytes)}
+    limits = {**cpus, **memory, **({site.gpu_resource: str(site.gpus)} if site.gpus else {})}
     container = {
         "name": "workload",
         "image": image.name,
         "imagePullPolicy": "IfNotPresent",
-        "resources": _resources(job, site),
+        "resources": {"limits": limits, "requests": limits} if limits else {},
         **own.container,
         "volumeMounts": [
             *own.mounts,
@@ -263,13 +266,6 @@ def _only(node: str) -> dict[str, Any]:
     # The affinity of a DaemonSet's pods: a node's label may differ from its name.
     this_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [this_node]}}
-
-
-def _resources(job: Job, site: Site) -> dict[str, Any]:
-    cpus = {} if job.limits.cpus is None else {"cpu": f"{job.limits.cpus:g}"}
-    memory = {} if job.limits.memory_bytes is None else {"memory": str(job.limits.memory_bytes)}
-    limits = {**cpus, **memory, **({site.gpu_resource: str(site.gpus)} if site.gpus else {})}
-    return {"limits": limits, "requests": limits} if limits else {}
 
 
 def _volume(index: int, place: Path) -> dict[str, Any]:

@@ -20,14 +20,10 @@ def main() -> int:
     with open(f"{home}/script.json") as file:  # noqa: PTH123
         script = json.load(file)
     for number, (words, answers) in enumerate(script):
-        if _in_order(words, call):
+        rest = iter(call)
+        if all(word in rest for word in words):
             return _answer(home, answers, number)
     return 0
-
-
-def _in_order(words: list[str], call: list[str]) -> bool:
-    rest = iter(call)
-    return all(word in rest for word in words)
 
 
 def _answer(home: str, answers: list[dict[str, object]], number: int) -> int:

@@ -160,10 +160,7 @@ def test_a_region_that_the_quota_does_not_allow_is_passed_over(cloud: GoogleClou
 def test_a_quota_that_only_gke_knows_of_closes_the_region(cloud: GoogleCloud) -> None:
     cloud.answers("clusters create", refuse(QUOTA), {})
     assert launch() == 0
-    assert [call for call in cloud.changes if " create " in call] == [
-        FIRST,
-        create("europe-west4-a"),
-    ]
+    assert [call for call in cloud.changes if " create " in call] == [FIRST, create("europe-west4-a")]
 
 
 @pytest.mark.parametrize(

@@ -76,14 +76,7 @@ class Bert(nn.Module):
 
 def train(config: Config, reporter: Reporter) -> None:
     """Run the workload."""
-    tokens = load_tokens(
-        config.data,
-        vocabulary=config.size.vocabulary,
-        context=config.context,
-        count=SYNTHETIC_TOKENS,
-        seed=config.seed,
-        reporter=reporter,
-    )
+    tokens = load_tokens(config, config.size.vocabulary, config.context, SYNTHETIC_TOKENS, reporter)
     reporter.result("model", config.model)
     session = Session(
         config,

@@ -32,22 +32,6 @@ _CALLS = 20
 Together = Callable[[torch.device, Reporter], None]
 
 
-def report_all_reduce(
-    ranks: int,
-    sizes_bytes: Sequence[int],
-    repeats: int,
-    device: torch.device,
-    reporter: Reporter,
-    together: Together,
-) -> None:
-    """Report the bandwidth at each size, the best of them, and `together` on each rank.
-
-    Raises:
-        WorkloadError: a rank failed.
-    """
-    run_ranks("the all-reduce", ranks, device, partial(_measure, sizes_bytes, repeats, together), reporter)
-
-
 def _measure(sizes_bytes: Sequence[int], repeats: int, together: Together, member: Member, reporter: Reporter) -> None:
     rates = {}
     for size_bytes in sizes_bytes:
@@ -135,7 +119,13 @@ def measure(config: Config, reporter: Reporter) -> None:
         reporter.flush()
     if ranks > 1:
         together = partial(report_together, extent)
-        report_all_reduce(ranks, extent.all_reduce_bytes, extent.repeats, device, reporter, together)
+        run_ranks(
+            "the all-reduce",
+            ranks,
+            device,
+            partial(_measure, extent.all_reduce_bytes, extent.repeats, together),
+            reporter,
+        )
     reporter.phase("teardown")
 
 

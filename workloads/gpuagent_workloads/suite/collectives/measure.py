@@ -82,6 +82,11 @@ def _sum_of_messages(ranks: int, start: int, count: int, device: torch.device) -
     return total
 
 
+def _into(output: torch.Tensor, size_bytes: int, call: Callable[[], object], expected: torch.Tensor) -> Prepared:
+    """Return an operation that writes into a buffer of its own."""
+    return Prepared(size_bytes=size_bytes, call=call, reset=output.zero_, output=output, expected=expected)
+
+
 def _all_reduce(count: int, member: Member) -> Prepared:
     # A sum: for the maximum of float32, NCCL cannot reduce within NVSwitches.
     source = message(member.rank, 0, count, member.device)
@@ -99,26 +104,16 @@ def _gather(count: int, member: Member) -> Prepared:
     each = count // member.ranks
     mine = message(member.rank, 0, each, member.device)
     output = torch.zeros(each * member.ranks, device=member.device)
-    return Prepared(
-        size_bytes=output.nbytes,
-        call=lambda: _all_gather(output, mine),
-        reset=output.zero_,
-        output=output,
-        expected=torch.cat([message(rank, 0, each, member.device) for rank in range(member.ranks)]),
-    )
+    expected = torch.cat([message(rank, 0, each, member.device) for rank in range(member.ranks)])
+    return _into(output, output.nbytes, lambda: _all_gather(output, mine), expected)
 
 
 def _scatter(count: int, member: Member) -> Prepared:
     each = count // member.ranks
     mine = message(member.rank, 0, each * member.ranks, member.device)
     output = torch.zeros(each, device=member.device)
-    return Prepared(
-        size_bytes=mine.nbytes,
-        call=lambda: _reduce_scatter(output, mine),
-        reset=output.zero_,
-        output=output,
-        expected=_sum_of_messages(member.ranks, member.rank * each, each, member.device),
-    )
+    expected = _sum_of_messages(member.ranks, member.rank * each, each, member.device)
+    return _into(output, mine.nbytes, lambda: _reduce_scatter(output, mine), expected)
 
 
 def _all_to_all(count: int, member: Member) -> Prepared:
@@ -126,13 +121,7 @@ def _all_to_all(count: int, member: Member) -> Prepared:
     mine = message(member.rank, 0, each * member.ranks, member.device)
     output = torch.zeros_like(mine)
     parts = [message(rank, member.rank * each, each, member.device) for rank in range(member.ranks)]
-    return Prepared(
-        size_bytes=mine.nbytes,
-        call=lambda: dist.all_to_all_single(output, mine),
-        reset=output.zero_,
-        output=output,
-        expected=torch.cat(parts),
-    )
+    return _into(output, mine.nbytes, lambda: dist.all_to_all_single(output, mine), torch.cat(parts))
 
 
 def _broadcast(count: int, member: Member) -> Prepared:
@@ -148,7 +137,6 @@ def _broadcast(count: int, member: Member) -> Prepared:
 
 
 def _send_recv(count: int, member: Member) -> Prepared:
-    """Return the ring in which each rank sends to the next one and receives from the one before."""
     return exchange(count * ELEMENT_BYTES, member, (member.rank + 1) % member.ranks, (member.rank - 1) % member.ranks)
 
 
@@ -163,13 +151,7 @@ def exchange(size_bytes: int, member: Member, target: int, source: int) -> Prepa
         for work in dist.batch_isend_irecv(both):
             work.wait()
 
-    return Prepared(
-        size_bytes=mine.nbytes,
-        call=call,
-        reset=output.zero_,
-        output=output,
-        expected=message(source, 0, count, member.device),
-    )
+    return _into(output, mine.nbytes, call, message(source, 0, count, member.device))
 
 
 _PREPARE: dict[str, Callable[[int, Member], Prepared]] = {
@@ -262,29 +244,22 @@ def measure_rank(config: Config, sizes_bytes: Sequence[int], member: Member, rep
             # Before the next buffers are made.
             del prepared
     if config.pairs and member.ranks > 2:
-        _measure_pairs(config, sizes_bytes, member, reporter)
-
-
-def _measure_pairs(config: Config, sizes_bytes: Sequence[int], member: Member, reporter: Reporter) -> None:
-    """Report the exchange of each pair at the least and the greatest size, and of each rank the median over its pairs.
-
-    One pair after the other, so that none shares a link with another.
-    """
-    for size_bytes in dict.fromkeys((sizes_bytes[0], sizes_bytes[-1])):
-        mine = []
-        for pair in combinations(range(member.ranks), 2):
-            is_in = member.rank in pair
-            other = pair[pair[0] == member.rank]
-            prepared = exchange(size_bytes, member, other, other) if is_in else make_idle_part(member)
-            _check(f"the exchange of ranks {pair[0]} and {pair[1]}", prepared, member)
-            seconds = time_call(prepared, member, calls=config.calls, rounds=config.rounds, among=pair)
-            exact_bytes = size_bytes // ELEMENT_BYTES * ELEMENT_BYTES
-            if is_in:
-                mine.append(bus_bandwidth("send-recv", len(pair), exact_bytes, seconds))
-            if member.rank == 0:
-                name = f"pair_{pair[0]}_{pair[1]}_{size_bytes}_bytes"
-                _report(name, "send-recv", len(pair), exact_bytes, seconds, reporter)
-        reporter.result(f"pairs_{size_bytes}_bytes_bus_bytes_per_second", median(mine), unit="bytes/s")
+        # One pair after the other, so that none shares a link with another.
+        for size_bytes in dict.fromkeys((sizes_bytes[0], sizes_bytes[-1])):
+            mine = []
+            for pair in combinations(range(member.ranks), 2):
+                is_in = member.rank in pair
+                other = pair[pair[0] == member.rank]
+                prepared = exchange(size_bytes, member, other, other) if is_in else make_idle_part(member)
+                _check(f"the exchange of ranks {pair[0]} and {pair[1]}", prepared, member)
+                seconds = time_call(prepared, member, calls=config.calls, rounds=config.rounds, among=pair)
+                exact_bytes = size_bytes // ELEMENT_BYTES * ELEMENT_BYTES
+                if is_in:
+                    mine.append(bus_bandwidth("send-recv", len(pair), exact_bytes, seconds))
+                if member.rank == 0:
+                    name = f"pair_{pair[0]}_{pair[1]}_{size_bytes}_bytes"
+                    _report(name, "send-recv", len(pair), exact_bytes, seconds, reporter)
+            reporter.result(f"pairs_{size_bytes}_bytes_bus_bytes_per_second", median(mine), unit="bytes/s")
 
 
 def _report(name: str, operation: str, ranks: int, size_bytes: int, seconds: float, reporter: Reporter) -> None:
@@ -301,11 +276,7 @@ def make_idle_part(member: Member) -> Prepared:
 
 
 def _check(what: str, prepared: Prepared, member: Member) -> None:
-    """Check the values that come out of one call, on all ranks.
-
-    Raises:
-        WorkloadError: some are wrong.
-    """
+    """Check the values that come out of one call, on all ranks. Raises WorkloadError where some are wrong."""
     wrong = prepared.wrong_values()
     all_wrong = int(member.total(wrong))
     if all_wrong:

@@ -131,11 +131,6 @@ _TOPICAL_BONUS = 1.0
 def make_graph(random: np.random.Generator) -> CitationGraph:
     """Return a graph with exactly Cora's numbers of papers, words, subjects and neighbours."""
     subjects = random.integers(0, SUBJECTS, PAPERS)
-    return CitationGraph(words=_words(subjects, random), subjects=subjects, citations=_citations(subjects, random))
-
-
-def _words(subjects: npt.NDArray[np.int64], random: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """Give each paper the words that score highest; the topical ones have an advantage."""
     topics = np.zeros((SUBJECTS, DICTIONARY))
     for topic in topics:
         topic[random.choice(DICTIONARY, _TOPICAL_WORDS, replace=False)] = _TOPICAL_BONUS
@@ -145,11 +140,6 @@ def _words(subjects: npt.NDArray[np.int64], random: np.random.Generator) -> npt.
     at_least, one_more = divmod(WORDS, PAPERS)
     counts = at_least + (np.arange(PAPERS) < one_more)
     words: npt.NDArray[np.uint8] = (ranks < counts[:, np.newaxis]).astype(np.uint8)
-    return words
-
-
-def _citations(subjects: npt.NDArray[np.int64], random: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Draw pairs of different papers, each pair once."""
     # Twice as many as are needed, since some papers pair with themselves and some pairs come twice.
     citing = random.integers(0, PAPERS, 2 * CITATIONS)
     cited = random.integers(0, PAPERS, 2 * CITATIONS)
@@ -159,7 +149,7 @@ def _citations(subjects: npt.NDArray[np.int64], random: np.random.Generator) -> 
     pairs = np.sort(np.column_stack([cited, citing]), axis=1)[cited != citing]
     _, first = np.unique(pairs, axis=0, return_index=True)
     unique: npt.NDArray[np.int64] = pairs[np.sort(first)[:CITATIONS]]
-    return unique
+    return CitationGraph(words=words, subjects=subjects, citations=unique)
 
 
 HIDDEN = 16
@@ -172,7 +162,12 @@ TRAIN_SHARE, TEST_SHARE = 1208 / 2708, 1000 / 2708
 
 def train_and_test(config: TrainingConfig, reporter: Reporter) -> None:
     """Run the workload from its data to its accuracy."""
-    graph = load_graph(config.data, config.seed, reporter)
+    if config.data != SYNTHETIC:
+        reporter.result("data_source", f"cora.content and cora.cites in {config.data}")
+        graph = read_cora(Path(config.data))
+    else:
+        reporter.result("data_source", f"synthetic citation graph, made from seed {config.seed}")
+        graph = make_graph(np.random.default_rng(config.seed))
     session = Session(
         config,
         reporter,
@@ -220,19 +215,6 @@ def step_flops(model: nn.Module, x_NW: SparseMatrix, a_NN: SparseMatrix) -> Step
     first = 2 * (2 * x_NW.stored * hidden) + 2 * (2 * a_NN.stored * hidden)
     weights = 3 * (2 * a_NN.matrix.shape[0] * hidden * subjects)
     return StepFlops(convolutions=0, products=first + weights + 2 * (2 * a_NN.stored * subjects))
-
-
-def load_graph(source: str, seed: int, reporter: Reporter) -> CitationGraph:
-    """Return the graph in directory `source`, or one made from the seed, and report its source.
-
-    Raises:
-        DataError: a file is missing or damaged.
-    """
-    if source != SYNTHETIC:
-        reporter.result("data_source", f"cora.content and cora.cites in {source}")
-        return read_cora(Path(source))
-    reporter.result("data_source", f"synthetic citation graph, made from seed {seed}")
-    return make_graph(np.random.default_rng(seed))
 
 
 def split(papers: int, seed: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -18,7 +18,7 @@ from gpuagent_workloads.training.model import StepFlops, make_adamw
 from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.progress import Progress
 from gpuagent_workloads.training.session import Session
-from gpuagent_workloads.training.tokens import Stream, batches_of, load_tokens
+from gpuagent_workloads.training.tokens import batches_of, load_tokens
 
 # Of the weights, as in GPT-2.
 INITIAL_DEVIATION = 0.02
@@ -109,14 +109,8 @@ VALIDATION_BATCHES = 4
 
 def train_and_validate(config: Config, reporter: Reporter) -> None:
     """Run the workload from its data to the loss on the held-back tokens."""
-    tokens = load_tokens(
-        config.data,
-        vocabulary=config.vocabulary,
-        context=config.context,
-        count=SYNTHETIC_SEQUENCES * config.context + 1,
-        seed=config.seed,
-        reporter=reporter,
-    )
+    synthetic_tokens = SYNTHETIC_SEQUENCES * config.context + 1
+    tokens = load_tokens(config, config.vocabulary, config.context, synthetic_tokens, reporter)
     session = Session(
         config,
         reporter,
@@ -128,14 +122,9 @@ def train_and_validate(config: Config, reporter: Reporter) -> None:
     batches = batches_of(tokens.train, config.context, order, session.device)
     session.learn(session.forward, steps_per_epoch, batches)
     session.report(step_flops(config))
-    reporter.result("validation_loss", _validation_loss(session.model, tokens.validation, config, session.device))
-
-
-def _validation_loss(model: nn.Module, tokens: Stream, config: Config, device: torch.device) -> float:
-    """Return the mean loss over a few batches, in nats, computed in float32."""
-    model.eval()
-    order = Order(len(tokens) - config.context, config, Progress(), drawn=True)
-    batches = batches_of(tokens, config.context, order, device)
+    session.model.eval()
+    order = Order(len(tokens.validation) - config.context, config, Progress(), drawn=True)
+    batches = batches_of(tokens.validation, config.context, order, session.device)
     with torch.inference_mode():
-        losses = [model(*next(batches)) for _ in range(VALIDATION_BATCHES)]
-    return torch.stack(losses).mean().item()
+        losses = [session.model(*next(batches)) for _ in range(VALIDATION_BATCHES)]
+    reporter.result("validation_loss", torch.stack(losses).mean().item())

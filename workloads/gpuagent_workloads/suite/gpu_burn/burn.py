@@ -32,7 +32,14 @@ def burn(config: Config, reporter: Reporter) -> None:
     if not torch.cuda.is_available():
         raise MisuseError(f"gpu-burn needs a GPU, and torch {torch.__version__} finds none here")
     device = set_up_device("cuda", reporter)
-    precision = _choose_precision(config.precision, device)
+    if config.precision == "auto":
+        # GPUs before 7.0 have no tensor cores, and some of them hardly any arithmetic of 16 bits.
+        precision = "fp16" if torch.cuda.get_device_capability(device) >= (7, 0) else "fp32"
+    else:
+        reason = why_not(config.precision, device)
+        if reason:
+            raise MisuseError(reason)
+        precision = config.precision
     reporter.result("precision", precision)
     held = hold(config.memory_bytes or 0, device)
     with tf32_set(precision):
@@ -49,11 +56,7 @@ def burn(config: Config, reporter: Reporter) -> None:
 
 
 def hold(size_bytes: int, device: torch.device) -> torch.Tensor:
-    """Return memory of that size on the GPU.
-
-    Raises:
-        MisuseError: less is free.
-    """
+    """Return memory of that size on the GPU. Raises MisuseError where less is free."""
     free_bytes = free_gpu_bytes(device)
     if size_bytes > free_bytes:
         raise MisuseError(f"--memory-bytes {size_bytes} is more than the {free_bytes} free bytes of the GPU")
@@ -96,7 +99,6 @@ class Burner:
         reporter.result("idle_flops_per_second", 2 * SIDE**3 / self._product_seconds, unit="FLOP/s")
 
     def _multiply(self, products: int) -> None:
-        """Multiply that many times, and wait for the result."""
         self._enqueue(products)
         self._done.record()
         self._done.synchronize()
@@ -105,21 +107,6 @@ class Burner:
     def _enqueue(self, products: int) -> None:
         for _ in range(products):
             torch.mm(self._left, self._right, out=self._product)
-
-
-def _choose_precision(wanted: str, device: torch.device) -> str:
-    """Return the wanted precision or, for auto, the smallest that runs at full speed.
-
-    Raises:
-        MisuseError: the GPU lacks it.
-    """
-    if wanted == "auto":
-        # GPUs before 7.0 have no tensor cores, and some of them hardly any arithmetic of 16 bits.
-        return "fp16" if torch.cuda.get_device_capability(device) >= (7, 0) else "fp32"
-    reason = why_not(wanted, device)
-    if reason:
-        raise MisuseError(reason)
-    return wanted
 
 
 def pace(share: float, product_seconds: float) -> tuple[int, float]:

@@ -38,9 +38,7 @@ class Config(Checked):
     stride: int | None = parameter(None, help="of conv and maxpool: distance of the kernel's places", minimum=1)
     device: str = parameter("auto", help="where to run; auto: a GPU if there is one", choices=DEVICES)
     precision: str = parameter(
-        "default",
-        help="torch's own flags, TF32 off or on, or tensors of 16 bits",
-        choices=PRECISIONS,
+        "default", help="torch's own flags, TF32 off or on, or tensors of 16 bits", choices=PRECISIONS
     )
     batch_size: int = parameter(256, help="samples a step", minimum=1)
     steps: int | None = parameter(None, help="measured steps; by default as many as take 10 s", minimum=1)

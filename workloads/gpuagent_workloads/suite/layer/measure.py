@@ -19,9 +19,9 @@ from gpuagent_workloads.measuring.setup import set_up_device, tf32_set, type_of,
 from gpuagent_workloads.parameters import parse_size
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.layer import Config
-from gpuagent_workloads.training.loop import MEASURE_SECONDS
+from gpuagent_workloads.training.loop import MEASURE_SECONDS, report_steps
 from gpuagent_workloads.training.model import StepFlops, report_arithmetic
-from gpuagent_workloads.training.timing import Call, Work, synchronize, time_calls
+from gpuagent_workloads.training.timing import Call, synchronize, time_calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +114,21 @@ def measure(config: Config, reporter: Reporter) -> None:
     with tf32_set(config.precision):
         _report_settings(config, device, reporter)
         calls = _measure_in_precision(config, device, reporter)
-    _report_figures(config, calls, reporter)
+    layer = build_layer(config)
+    seconds = sum(call.device_seconds for call in calls) / len(calls)
+    flops = step_flops(layer, config.batch_size)
+    value_bytes = type_of(config.precision).itemsize
+    minimum_bytes = step_minimum_bytes(layer, config.batch_size, value_bytes)
+    reporter.result("steps", len(calls), phase="measure")
+    reporter.result("throughput", config.batch_size / seconds, unit="items/s", phase="measure")
+    reporter.result("parameters", layer.weights)
+    reporter.result("model_flops_per_step", flops, unit="FLOP")
+    reporter.result("minimum_bytes_per_step", minimum_bytes, unit="bytes")
+    reporter.result("model_flops_per_second", flops / seconds, unit="FLOP/s", phase="measure")
+    reporter.result("minimum_bytes_per_second", minimum_bytes / seconds, unit="bytes/s", phase="measure")
 
 
 def _measure_in_precision(config: Config, device: torch.device, reporter: Reporter) -> list[Call]:
-    """Take all steps, and return the measured ones."""
     layer, dtype = build_layer(config), type_of(config.precision)
     module = layer.build().to(device, dtype)
     values = torch.randn(config.batch_size, *layer.input_shape, device=device, dtype=dtype)
@@ -136,30 +146,26 @@ def _measure_in_precision(config: Config, device: torch.device, reporter: Report
     if device.type == "cuda":
         reporter.result("peak_memory_allocated", torch.cuda.max_memory_allocated(device), unit="bytes")
         reporter.result("peak_memory_reserved", torch.cuda.max_memory_reserved(device), unit="bytes")
-    flush = _make_flush(device, reporter)
-
-    def is_enough(count: int, seconds: float) -> bool:
-        return seconds >= MEASURE_SECONDS if config.steps is None else count == config.steps
-
-    _report_calls(time_calls(step, device, lambda count, _s: count == config.warmup, flush), config, reporter)
-    reporter.phase("measure")
-    began_seconds = time.perf_counter()
-    calls = time_calls(step, device, is_enough, flush)
-    measured_seconds = time.perf_counter() - began_seconds
-    _report_calls(calls, config, reporter)
-    reporter.phase("teardown")
-    if measured_seconds < MEASURE_SECONDS:
-        reporter.result("measure_short", 1, phase="measure")
-    return calls
-
-
-def _make_flush(device: torch.device, reporter: Reporter) -> Work:
-    """Return a function that writes a buffer of twice the cache's size, so that nothing else stays in it."""
     cache_bytes = last_cache_bytes(device)
     reporter.result("cache", "flushed before each step, outside its time")
     if cache_bytes is not None:
         reporter.result("cache_bytes", cache_bytes, unit="bytes")
-    return torch.empty(2 * (cache_bytes or UNKNOWN_CACHE_BYTES), dtype=torch.uint8, device=device).zero_
+    flush = torch.empty(2 * (cache_bytes or UNKNOWN_CACHE_BYTES), dtype=torch.uint8, device=device).zero_
+
+    def is_enough(count: int, seconds: float) -> bool:
+        return seconds >= MEASURE_SECONDS if config.steps is None else count == config.steps
+
+    warmup = time_calls(step, device, lambda count, _s: count == config.warmup, flush)
+    report_steps(warmup, config.batch_size, reporter)
+    reporter.phase("measure")
+    began_seconds = time.perf_counter()
+    calls = time_calls(step, device, is_enough, flush)
+    measured_seconds = time.perf_counter() - began_seconds
+    report_steps(calls, config.batch_size, reporter)
+    reporter.phase("teardown")
+    if measured_seconds < MEASURE_SECONDS:
+        reporter.result("measure_short", 1, phase="measure")
+    return calls
 
 
 def _report_settings(config: Config, device: torch.device, reporter: Reporter) -> None:
@@ -182,31 +188,6 @@ def _report_settings(config: Config, device: torch.device, reporter: Reporter) -
     convolutions = flops if config.layer == "conv" else 0
     by_kind = StepFlops(convolutions=convolutions, products=flops - convolutions)
     report_arithmetic(by_kind, None if tensor_type == torch.float32 else tensor_type, device, reporter)
-
-
-def _report_calls(calls: list[Call], config: Config, reporter: Reporter) -> None:
-    for call in calls:
-        reporter.step(
-            wall_seconds=call.wall_seconds,
-            gpu_seconds=call.gpu_seconds,
-            items=config.batch_size,
-            at_unix_nano=call.ended_at_unix_nano,
-        )
-
-
-def _report_figures(config: Config, calls: list[Call], reporter: Reporter) -> None:
-    layer = build_layer(config)
-    seconds = sum(call.device_seconds for call in calls) / len(calls)
-    flops = step_flops(layer, config.batch_size)
-    value_bytes = type_of(config.precision).itemsize
-    minimum_bytes = step_minimum_bytes(layer, config.batch_size, value_bytes)
-    reporter.result("steps", len(calls), phase="measure")
-    reporter.result("throughput", config.batch_size / seconds, unit="items/s", phase="measure")
-    reporter.result("parameters", layer.weights)
-    reporter.result("model_flops_per_step", flops, unit="FLOP")
-    reporter.result("minimum_bytes_per_step", minimum_bytes, unit="bytes")
-    reporter.result("model_flops_per_second", flops / seconds, unit="FLOP/s", phase="measure")
-    reporter.result("minimum_bytes_per_second", minimum_bytes / seconds, unit="bytes/s", phase="measure")
 
 
 def last_cache_bytes(device: torch.device, cpu_caches: Path = _CPU_CACHES) -> int | None:

@@ -64,11 +64,7 @@ class Config(TrainingConfig):
         self.check_strategy(self.ranks * self.nodes)
 
     def check_strategy(self, ranks: int) -> None:
-        """Check that the model can be divided among so many ranks.
-
-        Raises:
-            MisuseError: it cannot.
-        """
+        """Check that the model can be divided among so many ranks. Raises MisuseError where it cannot."""
         if self.strategy == "ddp":
             return
         if self.elastic is not None:

@@ -98,15 +98,8 @@ def train(config: Config, reporter: Reporter) -> None:
     """
     ranks = Ranks.from_environment()
     config.check_strategy(ranks.size)
-    size = config.size
-    tokens = load_tokens(
-        config.data,
-        vocabulary=size.vocabulary,
-        context=config.context,
-        count=SYNTHETIC_TOKENS + config.context + 1,
-        seed=config.seed,
-        reporter=reporter,
-    )
+    synthetic_tokens = SYNTHETIC_TOKENS + config.context + 1
+    tokens = load_tokens(config, config.size.vocabulary, config.context, synthetic_tokens, reporter)
     rate = LEARNING_RATE if config.lora is None else LORA_LEARNING_RATE
     session = Session(
         config,

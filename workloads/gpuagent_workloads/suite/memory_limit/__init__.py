@@ -78,9 +78,7 @@ class Config(Checked):
     )
     split: int = parameter(1, help="GPUs that the parts of each of --points lie on", minimum=1)
     limit_bytes: int | None = parameter(
-        None,
-        help="memory of the stack on each device; on a GPU by default all",
-        minimum=1 << 20,
+        None, help="memory of the stack on each device; on a GPU by default all", minimum=1 << 20
     )
     warmup: int = parameter(5, help="steps at each point before the timed ones", minimum=0)
     steps: int = parameter(10, help="timed steps at each point", minimum=1)

@@ -44,7 +44,23 @@ def find_frontier(config: Config, reporter: Reporter) -> None:
         raise MisuseError("give --limit-bytes: without it the stack could take all of the host's memory")
     if config.split > len(devices.names):
         raise MisuseError(f"--split {config.split} is more than the {len(devices.uuids)} GPUs that torch finds")
-    _report_settings(config, devices, reporter)
+    for fact in devices.facts:
+        reporter.result(fact.name, fact.value, unit=fact.unit)
+    for uuid in devices.uuids[: config.split]:
+        reporter.device(uuid)
+    shape = (config.batch_size, config.channels, config.side, config.side)
+    reporter.result("input_shape", str(shape))
+    conv = f"Conv2d({config.channels}, {config.channels}, {config.kernel}, padding {config.kernel // 2})"
+    fc = f"Linear({config.side}, {config.side})"
+    reporter.result(
+        "layers", f"{conv}, then {fc} on the last axis: an assumption, as the study does not give its layers"
+    )
+    parameters = config.channels * (config.channels * config.kernel**2 + 1), config.side * (config.side + 1)
+    for name, layer, count in zip(("conv_layer", "fc_layer"), (conv, fc), parameters, strict=True):
+        reporter.result(name, f"{layer}: {shape} to {shape}, {count:,} parameters")
+    reporter.result("mode", "training without optimizer: forward and backward, all activations kept")
+    if config.limit_bytes is not None:
+        reporter.result("limit_bytes", config.limit_bytes, unit="bytes")
     search = Search(config, devices.names, reporter)
     reporter.phase("measure")
     for stack in config.stacks:
@@ -170,26 +186,6 @@ def largest_that_fits(fits: Callable[[int], bool], guess: int) -> int:
         else:
             failing = middle
     return fitting
-
-
-def _report_settings(config: Config, devices: Devices, reporter: Reporter) -> None:
-    for fact in devices.facts:
-        reporter.result(fact.name, fact.value, unit=fact.unit)
-    for uuid in devices.uuids[: config.split]:
-        reporter.device(uuid)
-    shape = (config.batch_size, config.channels, config.side, config.side)
-    reporter.result("input_shape", str(shape))
-    conv = f"Conv2d({config.channels}, {config.channels}, {config.kernel}, padding {config.kernel // 2})"
-    fc = f"Linear({config.side}, {config.side})"
-    reporter.result(
-        "layers", f"{conv}, then {fc} on the last axis: an assumption, as the study does not give its layers"
-    )
-    parameters = config.channels * (config.channels * config.kernel**2 + 1), config.side * (config.side + 1)
-    for name, layer, count in zip(("conv_layer", "fc_layer"), (conv, fc), parameters, strict=True):
-        reporter.result(name, f"{layer}: {shape} to {shape}, {count:,} parameters")
-    reporter.result("mode", "training without optimizer: forward and backward, all activations kept")
-    if config.limit_bytes is not None:
-        reporter.result("limit_bytes", config.limit_bytes, unit="bytes")
 
 
 def look(wanted: str) -> Devices:

@@ -86,11 +86,7 @@ class Outcome:
 
 
 def run_in_fresh_process(trial: Trial) -> Outcome:
-    """Run a trial to its end.
-
-    Raises:
-        WorkloadError: it failed for another reason than memory.
-    """
+    """Run a trial to its end. Raises WorkloadError where it failed for another reason than memory."""
     # All but the smallest blocks come from the kernel and go back to it, so that a limit counts the memory in use.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
     # The process ends when the write end is closed, also by the death of this one.
@@ -142,7 +138,18 @@ def run_trial(trial: Trial) -> Outcome:
         limit_memory(devices, trial.limit_bytes)
     clock = StageClock()
     try:
-        seconds = _time_steps(make_step(trial.stages, trial.shape, clock), trial, devices, clock)
+        step = make_step(trial.stages, trial.shape, clock)
+        for _ in range(trial.warmup):
+            step()
+        for device in devices:
+            synchronize(device)
+        clock.clear()
+        began_seconds = time.perf_counter()
+        for _ in range(trial.steps):
+            step()
+        for device in devices:
+            synchronize(device)
+        seconds = (time.perf_counter() - began_seconds) / trial.steps
     except Exception as error:
         if is_out_of_memory(error):
             return Outcome(fits=False, free_bytes=free)
@@ -188,21 +195,6 @@ def _seconds_between(begin: torch.cuda.Event | float, end: torch.cuda.Event | fl
     if isinstance(begin, float) or isinstance(end, float):
         return float(end) - float(begin)  # type: ignore[arg-type]
     return float(begin.elapsed_time(end)) / 1e3
-
-
-def _time_steps(step: Callable[[], None], trial: Trial, devices: Sequence[torch.device], clock: StageClock) -> float:
-    """Return the mean seconds of a step."""
-    for _ in range(trial.warmup):
-        step()
-    for device in devices:
-        synchronize(device)
-    clock.clear()
-    began_seconds = time.perf_counter()
-    for _ in range(trial.steps):
-        step()
-    for device in devices:
-        synchronize(device)
-    return (time.perf_counter() - began_seconds) / trial.steps
 
 
 def make_step(stages: Sequence[Stage], shape: Shape, clock: StageClock) -> Callable[[], None]:

@@ -175,7 +175,12 @@ def load_reviews(source: str, length: int, seed: int, reporter: Reporter) -> tup
     if source != SYNTHETIC:
         reporter.result("data_source", f"reviews in {source}")
         train, test = (read_reviews(Path(source), part) for part in PARTS)
-        return _encode_sets(train, test, length)
+        train_texts, test_texts = ([words_of(review.text) for review in reviews] for reviews in (train, test))
+        numbers = number_words(train_texts)
+        return (
+            EncodedReviews(words=encode(train_texts, numbers, length), labels=_labels(train)),
+            EncodedReviews(words=encode(test_texts, numbers, length), labels=_labels(test)),
+        )
     reporter.result("data_source", f"synthetic reviews, made from seed {seed}")
     words, labels = make_reviews(SYNTHETIC_TRAIN + SYNTHETIC_TEST, length, np.random.default_rng(seed))
     return (
@@ -202,16 +207,6 @@ def fetch_reviews(directory: Path, mirrors: Sequence[str]) -> None:
         (directory / ARCHIVE.name).unlink()
     except OSError as error:
         raise DataError(f"cannot write to {directory}: {error.strerror or error}") from error
-
-
-def _encode_sets(train: Sequence[Review], test: Sequence[Review], length: int) -> tuple[EncodedReviews, EncodedReviews]:
-    """Number the words by their frequency in `train` alone: the test must stay unknown."""
-    train_texts, test_texts = ([words_of(review.text) for review in reviews] for reviews in (train, test))
-    numbers = number_words(train_texts)
-    return (
-        EncodedReviews(words=encode(train_texts, numbers, length), labels=_labels(train)),
-        EncodedReviews(words=encode(test_texts, numbers, length), labels=_labels(test)),
-    )
 
 
 def _labels(reviews: Sequence[Review]) -> npt.NDArray[np.float32]:

@@ -14,7 +14,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.sentiment import Config
-from gpuagent_workloads.suite.sentiment.data import PADDING, VOCABULARY, EncodedReviews, load_reviews
+from gpuagent_workloads.suite.sentiment.data import PADDING, VOCABULARY, load_reviews
 from gpuagent_workloads.training.device import choose_device
 from gpuagent_workloads.training.model import StepFlops
 from gpuagent_workloads.training.order import batches_in
@@ -70,7 +70,11 @@ class Transformer(nn.Module):
         """Return the logits, shape (B,)."""
         padded_BL = words_BL == PADDING
         hidden_BLH = self.widen(self.embedding(words_BL))
-        hidden_BLH = hidden_BLH + _positions(hidden_BLH)
+        _, length, width = hidden_BLH.shape
+        places_L = torch.arange(length, device=hidden_BLH.device)
+        powers = torch.arange(0, width, 2, device=hidden_BLH.device) * (-math.log(10_000) / width)
+        angles = torch.outer(places_L, powers.exp())
+        hidden_BLH = hidden_BLH + torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1).to(hidden_BLH.dtype)
         hidden_BLH = self.encoder(hidden_BLH, src_key_padding_mask=padded_BL)
         read_BL1 = (~padded_BL).unsqueeze(2)
         mean_BH = (hidden_BLH * read_BL1).sum(dim=1) / read_BL1.sum(dim=1)
@@ -97,15 +101,6 @@ def _transformer_flops(length: int) -> int:
     # Queries with keys, and their weights with values; padding is computed as well.
     attention = 2 * (2 * length * HIDDEN)
     return 3 * length * (2 * EMBEDDING * HIDDEN + LAYERS * (projections + attention))
-
-
-def _positions(hidden_BLH: torch.Tensor) -> torch.Tensor:
-    """Return sines and cosines of the positions, shape (L, H), as in Vaswani et al. 2017."""
-    _, length, width = hidden_BLH.shape
-    places_L = torch.arange(length, device=hidden_BLH.device)
-    powers = torch.arange(0, width, 2, device=hidden_BLH.device) * (-math.log(10_000) / width)
-    angles = torch.outer(places_L, powers.exp())
-    return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1).to(hidden_BLH.dtype)
 
 
 LEARNING_RATE = 1e-3
@@ -138,7 +133,11 @@ def train_and_test(config: Config, reporter: Reporter) -> None:
         loss, order.steps_per_epoch, batches_in(order, train_reviews.words, train_reviews.labels, session.device)
     )
     session.report(step_flops(config.model, config.batch_size, config.length))
-    reporter.result("accuracy", _accuracy_percent(session.model, test_reviews, session.device), unit="%")
+    words_NL, labels_N = torch.from_numpy(test_reviews.words), torch.from_numpy(test_reviews.labels)
+    session.model.eval()
+    with torch.inference_mode():
+        guesses = [session.model(some.to(session.device)).cpu() > 0 for some in words_NL.split(TEST_BATCH_SIZE)]
+    reporter.result("accuracy", (100 * (torch.cat(guesses) == (labels_N > 0)).double().mean().item()), unit="%")
 
 
 def refuse_missing_kernel(model: str) -> None:
@@ -159,11 +158,3 @@ def refuse_missing_kernel(model: str) -> None:
         raise MisuseError(
             "--precision bf16: this CPU has no LSTM in bfloat16; use --precision fp32 or --model gru"
         ) from error
-
-
-def _accuracy_percent(model: nn.Module, reviews: EncodedReviews, device: torch.device) -> float:
-    words_NL, labels_N = torch.from_numpy(reviews.words), torch.from_numpy(reviews.labels)
-    model.eval()
-    with torch.inference_mode():
-        guesses = [model(some.to(device)).cpu() > 0 for some in words_NL.split(TEST_BATCH_SIZE)]
-    return 100 * (torch.cat(guesses) == (labels_N > 0)).double().mean().item()

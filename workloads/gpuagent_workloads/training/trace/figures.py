@@ -56,13 +56,15 @@ def compute_figures(activities: Sequence[Activity], steps: int) -> Figures:
         raise ValueError("the trace holds no kernels")
     busy_nano = _sum_covered(activities)
     levels = [(*kernel.interval, kernel.blocks_per_sm) for kernel in kernels if kernel.blocks_per_sm is not None]
+    weighted = [(kernel.nano, kernel.occupancy_percent) for kernel in kernels if kernel.occupancy_percent is not None]
+    total_nano = sum(nano for nano, _ in weighted)
     return Figures(
         busy_seconds_per_step=busy_nano / 1e9 / steps,
         kernels_per_step=len(kernels) / steps,
         memcpy_share=_share(activities, "memcpy", busy_nano),
         memset_share=_share(activities, "memset", busy_nano),
         sm_efficiency_percent=100 * integrate_capped(levels) / span_nano(activities) if levels else None,
-        occupancy_percent=_occupancy_percent(kernels),
+        occupancy_percent=(sum(nano * percent for nano, percent in weighted) / total_nano if total_nano else None),
         communication=_communication(kernels, span_nano(activities)),
     )
 
@@ -78,12 +80,6 @@ def _sum_covered(activities: Sequence[Activity]) -> int:
 
 def _share(activities: Sequence[Activity], kind: Kind, busy_nano: int) -> float:
     return 100 * _sum_covered([activity for activity in activities if activity.kind == kind]) / busy_nano
-
-
-def _occupancy_percent(kernels: Sequence[Activity]) -> float | None:
-    weighted = [(kernel.nano, kernel.occupancy_percent) for kernel in kernels if kernel.occupancy_percent is not None]
-    total_nano = sum(nano for nano, _ in weighted)
-    return sum(nano * percent for nano, percent in weighted) / total_nano if total_nano else None
 
 
 def _communication(kernels: Sequence[Activity], span: int) -> Communication | None:

@@ -231,7 +231,6 @@ def _report(trace: Trace, plan: Plan, seconds_per_step: float, reporter: Reporte
 
 
 def _results(figures: Figures, seconds_per_step: float) -> Iterator[tuple[str, float | None, str | None]]:
-    """Yield name, value and unit of each result."""
     # Clocks may have been lower in the traced steps, so that the GPU was busy for longer than a measured step lasts.
     gap_seconds = max(0.0, seconds_per_step - figures.busy_seconds_per_step)
     yield "gpu_busy_seconds_per_step", figures.busy_seconds_per_step, "s"
