@@ -130,8 +130,12 @@ def study_history(ask: Ask, request: Request) -> History:
         raise GpuAgentError(f"no run on a single node has the metric {names[0]}; `collector runs` lists the runs")
     metric = BY_NAME[name]
     states = load_states(ask, runs, facts)
-    groups = _group([run for run in runs if facts.value(run, name) is not None])
-    valued = [(members, *_values(members, facts, name)) for members in groups]
+    # Like runs of each node, oldest first; their image may change in the course of time.
+    groups: dict[tuple[object, ...], list[Run]] = defaultdict(list)
+    for run in sorted(runs, key=lambda run: (run.started_at, run.run_id)):
+        if facts.value(run, name) is not None:
+            groups[like_key(run, "image"), run.nodes].append(run)
+    valued = [(members, *_values(members, facts, name)) for members in groups.values()]
     tested = sum(1 for *_, values, _ in valued if len(values) >= 2 * LEAST_PART)
     level = request.alpha / max(1, tested)
     series = [
@@ -144,14 +148,6 @@ def study_history(ask: Ask, request: Request) -> History:
         level=level,
         series=tuple(sorted(series, key=lambda one: -sum(each.runs for each in one.levels))),
     )
-
-
-def _group(runs: Sequence[Run]) -> list[list[Run]]:
-    """Return like runs of each node, oldest first; their image may change in the course of time."""
-    groups: dict[tuple[object, ...], list[Run]] = defaultdict(list)
-    for run in sorted(runs, key=lambda run: (run.started_at, run.run_id)):
-        groups[like_key(run, "image"), run.nodes].append(run)
-    return list(groups.values())
 
 
 def _values(runs: Sequence[Run], facts: Facts, metric: str) -> tuple[list[int], list[float], bool]:
@@ -171,12 +167,7 @@ def _values(runs: Sequence[Run], facts: Facts, metric: str) -> tuple[list[int], 
 
 
 def _make_series(
-    runs: Sequence[Run],
-    starts: Sequence[int],
-    values: Sequence[float],
-    is_daily: bool,
-    states: States,
-    level: float,
+    runs: Sequence[Run], starts: Sequence[int], values: Sequence[float], is_daily: bool, states: States, level: float
 ) -> Series:
     is_tested = len(values) >= 2 * LEAST_PART
     changes = find_changes(values, alpha=level) if is_tested else []
@@ -223,23 +214,19 @@ _MOST_NAMED = 3
 def answer(history: History) -> str:
     """Return the changes that are shown, the newest first, and what was looked at."""
     title = spoken(history.metric, history.request.stat)
-    changes = sorted(
-        (
-            (after.first, series, before, after)
-            for series in history.series
-            for before, after in pairwise(series.levels)
-        ),
-        key=lambda found: found[0],
-        reverse=True,
-    )
+    changes = [
+        (after.first, series, before, after) for series in history.series for before, after in pairwise(series.levels)
+    ]
+    changes.sort(key=lambda found: found[0], reverse=True)
     tested = sum(series.is_tested for series in history.series)
     seen = f"Histories tested: {tested}."
     if not changes:
         return f"No change of {title} is shown. {seen}" if tested else f"Too few runs to show a change of {title}."
-    sentences = [
-        f"{series.workload} on {series.node} since {time:%Y-%m-%d}: {title} {_change(before, after)}{_there(after)}."
-        for time, series, before, after in changes[:_MOST_NAMED]
-    ]
+    sentences = []
+    for time, series, before, after in changes[:_MOST_NAMED]:
+        changed = ", ".join(release.words for release in after.releases) or "no known fact changed"
+        where = f"{series.workload} on {series.node} since {time:%Y-%m-%d}"
+        sentences.append(f"{where}: {title} {_change(before, after)} ({changed}).")
     rest = len(changes) - len(sentences)
     few = [series for series in history.series if series.may_be_days]
     doubt = f"Runs of fewer than {2 * LEAST_PART} days: a difference between days shows as a change." if few else ""
@@ -251,12 +238,6 @@ def _change(before: Level, after: Level) -> str:
     if before.median > 0 and after.median > 0:
         return change(after.median / before.median)
     return f"{significant(before.median)} → {significant(after.median)}"
-
-
-def _there(level: Level) -> str:
-    return (
-        f" ({', '.join(release.words for release in level.releases)})" if level.releases else " (no known fact changed)"
-    )
 
 
 def answer_history(ask: Ask, **asked: Any) -> Answer:

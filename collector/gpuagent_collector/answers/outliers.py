@@ -144,19 +144,12 @@ def find_units(facts: Facts) -> dict[int, Unit]:
     """Return the nodes and GPUs of the runs, by node_id and device_id; the last word on each counts."""
     hosts = name_nodes(_all(facts.sessions))
     nodes = {node_id: Unit(name, node_id) for node_id, name in hosts.items()}
-    gpus = {
-        row["device_id"]: Unit(
-            f"{hosts.get(row['node_id'], row['node_id'])} GPU {_number(row['device_index'], row['device_id'])}",
-            row["node_id"],
-            row["device_id"],
-        )
-        for row in _all(facts.devices)
-    }
+    gpus = {}
+    for row in _all(facts.devices):
+        number = row["device_id"] if row["device_index"] is None else row["device_index"]
+        name = f"{hosts.get(row['node_id'], row['node_id'])} GPU {number}"
+        gpus[row["device_id"]] = Unit(name, row["node_id"], row["device_id"])
     return {**nodes, **gpus}
-
-
-def _number(index: int | None, device_id: int) -> int:
-    return device_id if index is None else index
 
 
 def _all(groups: Mapping[str, list[Record]]) -> list[Record]:
@@ -236,26 +229,21 @@ def find_oddities(ask: Ask, runs: Sequence[Run], facts: Facts, groups: Sequence[
         errors = ask(_ERRORS, [since, list(devices), list(_OF_PROGRAMS)])
     else:
         errors = []
-    return [
-        *(
-            Oddity(unit=units[row["device_id"]], what=f"Xid {row['number']}", value=_error(row), usual=None, share="")
-            for row in errors
-        ),
-        *_find_signs(groups),
-        *_find_odd(_group(devices, units, ("name",)), _FACTS_OF_GPUS),
-        *_find_odd(_group(nodes, units, ("platform", "cpu_model", "instance_type")), _OF_NODES),
-    ]
-
-
-def _error(row: Record) -> str:
-    return f"{row['words'] or 'unknown'}, {row['times']} ×"
-
-
-def _find_signs(groups: Sequence[Group]) -> Iterator[Oddity]:
+    signs = []
     for group in groups:
         for unit, value in group.values.items() if group.metric.name in SIGNS else ():
             if value > 0:
-                yield Oddity(unit=unit, what=group.metric.title, value=f"{value:g}", usual=None, share="")
+                signs.append(Oddity(unit=unit, what=group.metric.title, value=f"{value:g}", usual=None, share=""))
+    xids = []
+    for row in errors:
+        unit, words = units[row["device_id"]], f"{row['words'] or 'unknown'}, {row['times']} ×"
+        xids.append(Oddity(unit=unit, what=f"Xid {row['number']}", value=words, usual=None, share=""))
+    return [
+        *xids,
+        *signs,
+        *_find_odd(_group(devices, units, ("name",)), _FACTS_OF_GPUS),
+        *_find_odd(_group(nodes, units, ("platform", "cpu_model", "instance_type")), _OF_NODES),
+    ]
 
 
 Described = list[tuple[Unit, Record]]
@@ -468,16 +456,6 @@ def answer_outliers(ask: Ask, **asked: Any) -> Answer:
     return render(find_outliers(ask, Request(**asked)))
 
 
-def _overview(outliers: Outliers) -> Table:
-    """Return a row for each node and GPU that differs, with what differs most."""
-    columns = (
-        Column(None, "", lambda row: row[0], left=True),
-        Column(None, "differs most in", lambda row: row[1][0], left=True),
-        Column(None, "also in", lambda row: "; ".join(row[1][1:_MOST_NAMED]) or None, left=True),
-    )
-    return Table(columns, [[unit, what] for unit, what in _by_unit(outliers).items()], most=MOST_ROWS)
-
-
 def _next(outliers: Outliers) -> str:
     """Return the command that shows the first node that differs beside its peers, else what changed over time."""
     units = [one.unit.name for one in outliers.findings] + [one.unit.name for one in outliers.oddities]
@@ -494,7 +472,13 @@ def _next(outliers: Outliers) -> str:
 def render(outliers: Outliers) -> Answer:
     """Return the answer; CSV has a line for each finding and fact."""
     findings, oddities = _findings(outliers), Table(_FACT, outliers.oddities)
-    overview = _overview(outliers)
+    # A row for each node and GPU that differs, with what differs most.
+    columns = (
+        Column(None, "", lambda row: row[0], left=True),
+        Column(None, "differs most in", lambda row: row[1][0], left=True),
+        Column(None, "also in", lambda row: "; ".join(row[1][1:_MOST_NAMED]) or None, left=True),
+    )
+    overview = Table(columns, [[unit, what] for unit, what in _by_unit(outliers).items()], most=MOST_ROWS)
     tables = (("Figures", findings), ("Facts, not tested", oddities))
     found = [{**line, "what": line["figure"]} for line in findings.records()]
     found += [{**line, "what": line["fact"]} for line in oddities.records()]

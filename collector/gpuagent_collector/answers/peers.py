@@ -1,7 +1,7 @@
 """`collector peers`: the place of a run's figures among those of like runs on other nodes."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -28,14 +28,8 @@ from gpuagent_common.text import counted
 
 # Shown unless everything is requested; a measuring workload's own rates are always shown.
 _USUAL = (
-    "throughput",
-    "step_seconds",
-    "gpu_energy_per_item_joules",
-    "mfu_percent",
-    "gpu_power_watts",
-    "sm_clock_mhz",
-    "gpu_temperature_celsius",
-    "data_wait_percent",
+    *("throughput", "step_seconds", "gpu_energy_per_item_joules", "mfu_percent"),
+    *("gpu_power_watts", "sm_clock_mhz", "gpu_temperature_celsius", "data_wait_percent"),
 )
 
 
@@ -270,7 +264,18 @@ def answer(peers: Peers) -> str:
         )
     if not peers.places:
         return f"{run} has no figures that could be placed among those of {counted(peers.nodes, 'other node')}."
-    return " ".join([f"{run}: {_first(peers)}", *_outside(peers)])
+    sentences = [f"{run}: {_first(peers)}"]
+    known = [place for place in peers.places[1:] if place.is_outside is not None]
+    if known:
+        outside = [f"{place.metric.title} {place.part}".strip() for place in known if place.is_outside]
+        # A range that holds 95 % of sound peers leaves the others outside.
+        expected = significant(sum(1 - place.tolerance.content for place in known if place.tolerance), 2)
+        names = f" ({', '.join(outside)})" if outside else ""
+        sentences.append(
+            f"{len(outside)} of {counted(len(known), 'other figure')} {'is' if len(outside) == 1 else 'are'} outside "
+            f"the range{names}; for a sound run {expected} would be by chance."
+        )
+    return " ".join(sentences)
 
 
 def _first(peers: Peers) -> str:
@@ -290,27 +295,10 @@ def _first(peers: Peers) -> str:
         False: "inside the range of most of them",
         True: "outside the range of most of them",
     }[first.is_outside]
-    return f"{place} is {among}, {verdict}{_written_range(first, peers)}."
-
-
-def _written_range(place: Place, peers: Peers) -> str:
-    if place.tolerance is None:
-        return ""
-    write = notation([place.tolerance.high], _unit(place, peers)).write
-    return f" ({write(place.tolerance.low)} to {write(place.tolerance.high)})"
-
-
-def _outside(peers: Peers) -> Iterator[str]:
-    known = [place for place in peers.places[1:] if place.is_outside is not None]
-    if known:
-        outside = [f"{place.metric.title} {place.part}".strip() for place in known if place.is_outside]
-        # A range that holds 95 % of sound peers leaves the others outside.
-        expected = significant(sum(1 - place.tolerance.content for place in known if place.tolerance), 2)
-        names = f" ({', '.join(outside)})" if outside else ""
-        yield (
-            f"{len(outside)} of {counted(len(known), 'other figure')} {'is' if len(outside) == 1 else 'are'} outside "
-            f"the range{names}; for a sound run {expected} would be by chance."
-        )
+    if first.tolerance is not None:
+        write = notation([first.tolerance.high], _unit(first, peers)).write
+        verdict += f" ({write(first.tolerance.low)} to {write(first.tolerance.high)})"
+    return f"{place} is {among}, {verdict}."
 
 
 def _unit(place: Place, peers: Peers) -> str:

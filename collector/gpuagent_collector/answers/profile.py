@@ -1,7 +1,7 @@
 """`collector profile`: the operators and kernels that take a step's time."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -103,27 +103,18 @@ def study_profile(
     runs = find_runs(ask, facet, workload=workload, experiment=experiment)
     if by is not None:
         return _study_medians(ask, runs, facet, values, each)
-    return study_sides(ask, _choose_runs(ask, runs, values), load_facts(ask, values), each)
-
-
-def _choose_runs(ask: Ask, runs: Iterable[Run], run_ids: Sequence[str]) -> list[Side]:
-    """Return the named runs, as A and B.
-
-    Raises:
-        MisuseError: there is no such run.
-        GpuAgentError: one has no trace; with the reason, or how to get one.
-    """
     by_id = {run.run_id: run for run in runs}
-    for run_id in run_ids:
+    for run_id in values:
         if run_id not in by_id:
             raise MisuseError(
                 f"no run has the id {run_id}; list runs with `collector runs`, or name values of a facet with --by"
             )
     traced = traced_runs(ask)
-    for run_id in run_ids:
+    for run_id in values:
         if run_id not in traced:
             raise GpuAgentError(f"the run {run_id} has no trace: {why_not_traced(ask, run_id) or HOW_TO_TRACE}")
-    return [Side(name=name, run=by_id[run_id]) for name, run_id in zip("AB", run_ids, strict=False)]
+    sides = [Side(name=name, run=by_id[run_id]) for name, run_id in zip("AB", values, strict=False)]
+    return study_sides(ask, sides, load_facts(ask, values), each)
 
 
 def _study_medians(ask: Ask, runs: Sequence[Run], facet: Facet, values: Sequence[str], each: PartKind | None) -> Study:
@@ -146,29 +137,24 @@ def _study_medians(ask: Ask, runs: Sequence[Run], facet: Facet, values: Sequence
     workloads = sorted({run.workload for run in with_trace})
     if len(workloads) > 1:
         raise MisuseError(f"name one of the workloads with --workload: {', '.join(workloads)}")
-    members, *others = _alike(with_trace, facet, sides)
+    # The runs that agree in all but the facet, the largest group first.
+    alike: list[list[tuple[str, Sequence[Run]]]]
+    if len(sides) > 1:
+        blocks = lay_out(with_trace, facet, sides).blocks
+        alike = [[(cell.side, cell.runs) for cell in block.cells] for block in blocks]
+    else:
+        groups: dict[tuple[object, ...], list[Run]] = {}
+        for run in with_trace:
+            key = (run.parameters, *(getattr(run, condition) for condition in CONDITIONS))
+            groups.setdefault(key, []).append(run)
+        alike = [[(sides[0], group)] for group in sorted(groups.values(), key=lambda group: -len(group))]
+    members, *others = alike
     facts = load_facts(ask, [run.run_id for _, of_side in members for run in of_side])
     # By throughput, as in a comparison of the same runs.
     medians = [
         Side(name=side, run=median_run(of_side, facts, "throughput"), runs=len(of_side)) for side, of_side in members
     ]
     return replace(study_sides(ask, medians, facts, each), other_settings=len(others))
-
-
-# The runs of each side.
-Members = Sequence[tuple[str, Sequence[Run]]]
-
-
-def _alike(runs: Sequence[Run], facet: Facet, sides: Sequence[str]) -> list[Members]:
-    """Return the runs that agree in all but the facet, the largest group first."""
-    if len(sides) > 1:
-        blocks = lay_out(runs, facet, sides).blocks
-        return [[(cell.side, cell.runs) for cell in block.cells] for block in blocks]
-    groups: dict[tuple[object, ...], list[Run]] = {}
-    for run in runs:
-        key = (run.parameters, *(getattr(run, condition) for condition in CONDITIONS))
-        groups.setdefault(key, []).append(run)
-    return [[(sides[0], group)] for group in sorted(groups.values(), key=lambda group: -len(group))]
 
 
 # The remedy for runs without a trace.
@@ -192,33 +178,26 @@ def study_sides(ask: Ask, sides: Sequence[Side], facts: Facts, each: PartKind | 
         raise GpuAgentError("the traces contain no operation that took any time")
     settings = [{"workload": side.run.workload, **json.loads(side.run.parameters)} for side in sides]
     names = dict.fromkeys(name for one in settings for name in one)
+    # The properties in which two runs differ: these may explain different kernels.
+    differing: tuple[SpecRow, ...] = ()
+    if len(sides) > 1:
+        cells = tuple(Cell(side=side.name, runs=(side.run,), others={}) for side in sides)
+        block = Block(workload=sides[0].run.workload, parameters={}, held={}, cells=cells)
+        # No property has this facet's name, so none is left out as the compared one.
+        facet = Facet(name="run", plural="runs", expression="run.run_id")
+        layout = Layout(facet=facet, sides=tuple(side.name for side in sides), blocks=(block,), left_out=())
+        differing = tuple(row for row in spec_rows(layout, facts) if row.differs)
     return Study(
         sides=tuple(replace(side, step_seconds=seconds.get(side.run.run_id, {})) for side in sides),
         lanes=lanes,
-        differing=_find_differences(sides, facts),
+        differing=differing,
         differing_settings=tuple(name for name in names if settings[0].get(name) != settings[-1].get(name)),
         parts=tuple(load_part_times(ask, side.name, side.run, facts, each) for side in sides) if each else (),
     )
 
 
-def _find_differences(sides: Sequence[Side], facts: Facts) -> tuple[SpecRow, ...]:
-    """Return the properties in which two runs differ: these may explain different kernels."""
-    if len(sides) < 2:
-        return ()
-    cells = tuple(Cell(side=side.name, runs=(side.run,), others={}) for side in sides)
-    block = Block(workload=sides[0].run.workload, parameters={}, held={}, cells=cells)
-    # No property has this facet's name, so none is left out as the compared one.
-    facet = Facet(name="run", plural="runs", expression="run.run_id")
-    layout = Layout(facet=facet, sides=tuple(side.name for side in sides), blocks=(block,), left_out=())
-    return tuple(row for row in spec_rows(layout, facts) if row.differs)
-
-
-def find_caveats(study: Study) -> tuple[Caveat, ...]:
-    """Return every warning that applies."""
-    return tuple(_warn(study))
-
-
-def _warn(study: Study) -> Iterator[Caveat]:
+def find_caveats(study: Study) -> Iterator[Caveat]:
+    """Yield every warning that applies."""
     if study.differing_settings:
         yield Caveat(
             code="settings_differ",
@@ -276,7 +255,11 @@ def answer(study: Study, *, brief: bool = False) -> str:
         sentences = [_say_difference(study, rows, totals, where)]
         sentences += _say_properties(study) if brief else _say_exclusive(study)
     else:
-        sentences = [_say_longest(rows, totals[0], where)]
+        listed = []
+        for row in rows:
+            share = significant(100 * row.seconds / totals[0])
+            listed.append(f"{_write_time(row.seconds)} ({share} %) in {_spoken_name(row)}")
+        sentences = [f"A step takes {_write_time(totals[0])} {where}: {'; '.join(listed)}."]
     return " ".join([*sentences, *([] if brief and len(study.sides) > 1 else _say_steps(study))])
 
 
@@ -287,14 +270,6 @@ def _say_properties(study: Study) -> Iterator[str]:
     ]
     if differing:
         yield f"The runs differ in {first_few(differing, _SPOKEN)}."
-
-
-def _say_longest(rows: Sequence[Row], total: float, where: str) -> str:
-    listed = []
-    for row in rows:
-        share = significant(100 * row.seconds / total)
-        listed.append(f"{_write_time(row.seconds)} ({share} %) in {_spoken_name(row)}")
-    return f"A step takes {_write_time(total)} {where}: {'; '.join(listed)}."
 
 
 def _say_difference(study: Study, rows: Sequence[Row], totals: Sequence[float], where: str) -> str:
@@ -400,7 +375,7 @@ def render(study: Study, *, top: int) -> Answer:
         parts=[Legend("", sides), Legend("", _LEGEND)],
         more="the runs, copies and more",
         sections=[*sections, *(_part_section(times, study, top) for times in study.parts)],
-        caveats=find_caveats(study),
+        caveats=tuple(find_caveats(study)),
         facts={
             "parts": study.parts,
             "sides": sides,

@@ -156,11 +156,24 @@ def short_names(names: Iterable[str]) -> Mapping[str, str]:
     for depth in range(1, _DEEPEST + 1):
         taken = Counter(short.values())
         short = {name: _short(name, depth) if taken[given] > 1 else given for name, given in short.items()}
-    return _number_equal_names(short)
+    # The names with numbers after those that are still equal.
+    alike = {given for given, number in Counter(short.values()).items() if number > 1}
+    known = set(short.values()) - alike
+    numbered: dict[str, str] = {}
+    for name, given in short.items():
+        candidates = (f"{given} #{number}" for number in count(1))
+        numbered[name] = next(each for each in candidates if each not in known) if given in alike else given
+        known.add(numbered[name])
+    return numbered
 
 
 def _short(name: str, depth: int) -> str:
-    return _clip(harmless(_without_arguments(_NOISE.sub("", name), depth)))
+    name = harmless(_without_arguments(_NOISE.sub("", name), depth))
+    if len(name) <= LONGEST_NAME:
+        return name
+    # Both ends: the difference between two names is often at the end.
+    head = LONGEST_NAME * 2 // 3
+    return f"{name[:head]}{_CUT}{name[head + 1 - LONGEST_NAME :]}"
 
 
 def _without_arguments(name: str, depth: int) -> str:
@@ -182,26 +195,6 @@ def _without_arguments(name: str, depth: int) -> str:
                 kept.append(_CUT)
         before = character
     return "".join(kept).strip()
-
-
-def _clip(name: str) -> str:
-    """Return both ends of a name that is too long: the difference between two is often at the end."""
-    if len(name) <= LONGEST_NAME:
-        return name
-    head = LONGEST_NAME * 2 // 3
-    return f"{name[:head]}{_CUT}{name[head + 1 - LONGEST_NAME :]}"
-
-
-def _number_equal_names(short: Mapping[str, str]) -> dict[str, str]:
-    """Return the names with numbers after those that are still equal."""
-    alike = {given for given, number in Counter(short.values()).items() if number > 1}
-    taken = set(short.values()) - alike
-    numbered: dict[str, str] = {}
-    for name, given in short.items():
-        candidates = (f"{given} #{number}" for number in count(1))
-        numbered[name] = next(each for each in candidates if each not in taken) if given in alike else given
-        taken.add(numbered[name])
-    return numbered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,24 +67,6 @@ def write_parameters(parameters: Mapping[str, Any]) -> str:
     return " ".join(f"{key}={texts[key]}" for key in sorted(texts) if parameters[key] is not None)
 
 
-def _find_figures(ask: Ask, runs: Sequence[Run]) -> list[Figure]:
-    """Return the figures of those runs that have a reference, in the order of the reference's columns."""
-    facts = load_facts(ask, [run.run_id for run in runs])
-    found = []
-    for run in runs:
-        parameters = write_parameters(json.loads(run.parameters))
-        rows = [row for row in published_on(run) if row["parameters"] == parameters and row["run_id"] != run.run_id]
-        columns = list(rows[0]) if rows else [_THROUGHPUT]
-        for column in columns[columns.index(_THROUGHPUT) :]:
-            metric = BY_NAME["throughput" if column == _THROUGHPUT else column]
-            value = facts.value(run, metric.name)
-            values = tuple(float(row[column]) for row in rows if row[column])
-            if value is not None and values:
-                unit = facts.unit([run], metric) if metric.unit == ITEMS else metric.unit
-                found.append(Figure(run=run, metric=metric, unit=unit, value=value, values=values))
-    return found
-
-
 def published_on(run: Run) -> list[Mapping[str, str]]:
     """Return the reference runs of a built-in workload on the run's device, with whatever parameters."""
     rows = load_reference() if not run.command else ()
@@ -117,7 +99,20 @@ def _say_absent(run: Run) -> str:
 
 def answer_reference(ask: Ask, runs: Sequence[Run]) -> Answer:
     """Return the figures of a run, or the first one of each of several runs, beside those of the reference."""
-    figures = _find_figures(ask, runs)
+    # The figures of those runs that have a reference, in the order of the reference's columns.
+    facts = load_facts(ask, [run.run_id for run in runs])
+    figures = []
+    for run in runs:
+        parameters = write_parameters(json.loads(run.parameters))
+        rows = [row for row in published_on(run) if row["parameters"] == parameters and row["run_id"] != run.run_id]
+        columns = list(rows[0]) if rows else [_THROUGHPUT]
+        for column in columns[columns.index(_THROUGHPUT) :]:
+            metric = BY_NAME["throughput" if column == _THROUGHPUT else column]
+            value = facts.value(run, metric.name)
+            values = tuple(float(row[column]) for row in rows if row[column])
+            if value is not None and values:
+                unit = facts.unit([run], metric) if metric.unit == ITEMS else metric.unit
+                figures.append(Figure(run=run, metric=metric, unit=unit, value=value, values=values))
     first = list({figure.run.run_id: figure for figure in reversed(figures)}.values())[::-1]
     known = {figure.run.run_id for figure in figures}
     first.sort(key=lambda figure: figure.percent or 0)

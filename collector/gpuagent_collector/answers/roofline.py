@@ -144,18 +144,17 @@ _PLACE = ("platform", "environment", "image", "interference", "limits")
 
 def _label_points(points: Sequence[Point], facet: Facet) -> Iterator[Point]:
     """Yield the points with the settings that distinguish each from the others of its workload on such a device."""
-    settings = [(point.device, point.run.workload, _settings(point, facet)) for point in points]
+    settings = []
+    for point in points:
+        # All in which its runs agree, except workload and device.
+        own = {facet.name: point.run.side or _NONE}
+        own |= {name: getattr(point.run, name) or _NONE for name in _PLACE}
+        own |= {name: str(value) for name, value in point.parameters.items() if value is not None}
+        settings.append((point.device, point.run.workload, own))
     for point, (device, workload, own) in zip(points, settings, strict=True):
         alike = [other for *what, other in settings if what == [device, workload]]
         label, brief_label = (_write_label(point, choose(own, alike)) for choose in (distinguishing, telling))
         yield replace(point, label=label, brief_label=brief_label)
-
-
-def _settings(point: Point, facet: Facet) -> dict[str, str]:
-    """Return everything in which the runs of a point agree, by name, except workload and device."""
-    settings = {facet.name: point.run.side or _NONE}
-    settings |= {name: getattr(point.run, name) or _NONE for name in _PLACE}
-    return settings | {name: str(value) for name, value in point.parameters.items() if value is not None}
 
 
 def _write_label(point: Point, settings: Mapping[str, object]) -> str:
@@ -344,22 +343,21 @@ _OFTEN_IDLE_PERCENT = 20
 def answer(study: Study, *, most: int = _SPOKEN_POINTS) -> str:
     """Return the performance of the first points."""
     points = [(point, roofline.where) for roofline in study.rooflines for point in roofline.points]
-    known = [_sentence(point, where) for point, where in points if point.has_share]
+    known = []
+    for point, where in points:
+        if point.has_share:
+            intensity = _intensity(point)
+            at = f" at {intensity} FLOP/byte" if intensity else ""
+            rate, idle = in_unit("FLOP/s")(point.flops_per_second), ""
+            if point.busy_percent is not None and 100 - point.busy_percent >= _OFTEN_IDLE_PERCENT:
+                share = significant(100 - point.busy_percent)
+                idle = f"; its GPU was idle for {share} % of a step, so launches or input limit it before any roof"
+            known.append(f"{point.mark} {point.label}{where}: {rate}{at}, {_describe_share(point)}{idle}.")
     sentences = in_short(known, most=most)
     unknown = [f"{point.mark} {point.label}{where}" for point, where in points if not point.has_share]
     if unknown:
         sentences.append(f"No roof is known for {first_few(unknown)}.")
     return " ".join(sentences)
-
-
-def _sentence(point: Point, where: str) -> str:
-    intensity = _intensity(point)
-    at = f" at {intensity} FLOP/byte" if intensity else ""
-    rate, idle = in_unit("FLOP/s")(point.flops_per_second), ""
-    if point.busy_percent is not None and 100 - point.busy_percent >= _OFTEN_IDLE_PERCENT:
-        share = significant(100 - point.busy_percent)
-        idle = f"; its GPU was idle for {share} % of a step, so launches or input limit it before any roof"
-    return f"{point.mark} {point.label}{where}: {rate}{at}, {_describe_share(point)}{idle}."
 
 
 def _describe_share(point: Point) -> str:
@@ -387,21 +385,26 @@ def answer_roofline(ask: Ask, **asked: Any) -> Answer:
 def render(study: Study) -> Answer:
     """Return the answer; CSV has a line for each point, and only the terminal has these charts."""
     errors, caveats = find_errors(study), find_caveats(study)
-    tables = [_tabulate(roofline) for roofline in study.rooflines]
-    sections = [_section(roofline, table) for roofline, table in zip(study.rooflines, tables, strict=True)]
+    tables, sections, rooflines = [], [], []
+    for roofline in study.rooflines:
+        # A terminal shows the points whose share of a roof is known, or all where that of none is.
+        known, ceilings = sum(point.has_share for point in roofline.points), roofline.ceilings
+        about, more = {"ceilings_run": ceilings.run.run_id if ceilings else None}, _name_unknown if known else None
+        table = Table(_POINTS, roofline.points, about=about, most=known or MOST_ROWS, more=more)
+        rooflines.append(
+            {
+                "device": roofline.device,
+                "measured": roofline.measured,
+                **about,
+                "ceilings_of": ceilings.nearness.name.lower() if ceilings else None,
+                "datasheet": roofline.datasheet,
+                "points": table,
+            }
+        )
+        tables.append(table)
+        sections.append(_section(roofline, table))
     last = sections.pop()
     last = Section(last.heading, [*last.parts, Legend("", _legend(study))])
-    rooflines = [
-        {
-            "device": roofline.device,
-            "measured": roofline.measured,
-            **(table.about or {}),
-            "ceilings_of": roofline.ceilings.nearness.name.lower() if roofline.ceilings else None,
-            "datasheet": roofline.datasheet,
-            "points": table,
-        }
-        for roofline, table in zip(study.rooflines, tables, strict=True)
-    ]
     return Answer(
         heading=f"Roofline: {' · '.join(dict.fromkeys(roofline.device for roofline in study.rooflines))}",
         text=answer(study),
@@ -432,23 +435,8 @@ def _next(study: Study) -> str:
     return f"gpuagent run {ROOFS}"
 
 
-def _tabulate(roofline: Roofline) -> Table:
-    """Return the points; a terminal shows those whose share of a roof is known, or all where that of none is."""
-    known, ceilings = sum(point.has_share for point in roofline.points), roofline.ceilings
-    about = {"ceilings_run": ceilings.run.run_id if ceilings else None}
-    return Table(_POINTS, roofline.points, about=about, most=known or MOST_ROWS, more=_name_unknown if known else None)
-
-
 def _section(roofline: Roofline, table: Table) -> Section:
-    parts: list[Part] = [text] if (text := _describe(roofline)) else []
-    if roofline.is_drawn:
-        parts.append(Legend("", Chart(draw=partial(draw_roofline, roofline), below=(_MARKS, ""))))
-    details = replace(table, columns=_DETAILS, more=None)
-    return Section(f"What runs reach on {roofline.device}", [*parts, table, Legend("", details)])
-
-
-def _describe(roofline: Roofline) -> str:
-    """Return the roofs of a device and their sources."""
+    # The roofs of a device and their sources.
     ceilings = roofline.ceilings
     measured, stated = (_describe_roofs(roofs, roofline) for roofs in (roofline.measured, roofline.datasheet))
     sentences = [f"Datasheet: {stated}."] if stated else []
@@ -456,7 +444,11 @@ def _describe(roofline: Roofline) -> str:
         node = ceilings.run.nodes or "an unknown node"
         other = "" if ceilings.nearness is Nearness.SAME_DEVICE else f" ({NEARNESS[ceilings.nearness]})"
         sentences.insert(0, f"Measured by {ceilings.run.run_id} on {node}{other}: {measured}.")
-    return " ".join(sentences)
+    parts: list[Part] = [text] if (text := " ".join(sentences)) else []
+    if roofline.is_drawn:
+        parts.append(Legend("", Chart(draw=partial(draw_roofline, roofline), below=(_MARKS, ""))))
+    details = replace(table, columns=_DETAILS, more=None)
+    return Section(f"What runs reach on {roofline.device}", [*parts, table, Legend("", details)])
 
 
 def _describe_roofs(roofs: Roofs, roofline: Roofline) -> str:

@@ -410,7 +410,10 @@ def exceeds(mix: Mix, seconds: float, roofs: Roofs) -> bool:
 
 
 def _make_point(trials: Sequence[Trial]) -> Point | None:
-    figures = medians_of([_step(trial) for trial in trials])
+    # The median of each figure over the runs that have it.
+    steps = [_step(trial) for trial in trials]
+    names = dict.fromkeys(name for figures in steps for name in figures)
+    figures = {name: median(step[name] for step in steps if name in step) for name in names}
     model = figures.get("model_flops_per_step")
     executed = figures.get("executed_flops_per_step")
     flops, seconds = executed or model, figures.get("step_seconds")
@@ -431,12 +434,6 @@ def _make_point(trials: Sequence[Trial]) -> Point | None:
         traffic_by=traffic_by,
         busy_percent=figures.get("gpu_busy_percent"),
     )
-
-
-def medians_of(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the median of each figure over the runs that have it."""
-    names = dict.fromkeys(name for figures in runs for name in figures)
-    return {name: median(figures[name] for figures in runs if name in figures) for name in names}
 
 
 def _step(trial: Trial) -> dict[str, float]:

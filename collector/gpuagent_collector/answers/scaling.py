@@ -264,14 +264,33 @@ def _section(figures: CurveFigures, table: Table, study: Study) -> Section:
     settings = settings_of(figures.curve).items()
     agreed = ", ".join(f"{name} {value}" for name, value in settings if name != "workload" and value != "none")
     held = figures.curve.settings.held
+    details = (
+        Column(None, "ranks", _ranks, left=True),
+        Column(None, "where", lambda row: _places(row.row), left=True),
+        _measure("step_seconds", "step"),
+        _measure("exposed_communication_percent", "exposed"),
+        Column(None, "other runs", lambda row: statuses(Counter(trial.standing for trial in row.row.others)) or ABSENT),
+    )
+    legend = [
+        f"Medians over runs. Speed-up: the throughput against that on {ranks_of([figures.curve.baseline.ranks])} "
+        "(Hodges-Lehmann); efficiency: that by the ratio of ranks. None of it is tested."
+    ]
+    if any(row.speed_up and row.speed_up.low is None for row in figures.rows):
+        legend.append("[–]: too few runs for an interval.")
+    if any("communication_percent" in row.measures for row in figures.rows):
+        legend.append(
+            "comm.: communication, share of kernel time; exposed: communication that nothing hides, share of all time."
+        )
+    if any("items_per_gpu_second" in row.measures for row in figures.rows):
+        legend.append("Items by input, and in percent of the fewest ranks; joules: of the GPUs alone.")
     return Section(
         f"{tell_apart(figures.curve, study.curves)}: {KINDS[held]}",
         [
             Legend("", f"{_WHAT_IS_HELD[held]} All runs agree in {agreed}."),
             table,
-            Legend("", _details(figures)),
+            Legend("", Table(details, figures.rows)),
             *(Legend("", table) for table in _efficiencies(figures, study.measures)),
-            Legend("", _legend(figures)),
+            Legend("", " ".join(legend)),
         ],
     )
 
@@ -357,17 +376,6 @@ def _percent(share: float) -> str:
     return significant(100 * share)
 
 
-def _details(figures: CurveFigures) -> Table:
-    columns = (
-        Column(None, "ranks", _ranks, left=True),
-        Column(None, "where", lambda row: _places(row.row), left=True),
-        _measure("step_seconds", "step"),
-        _measure("exposed_communication_percent", "exposed"),
-        Column(None, "other runs", lambda row: statuses(Counter(trial.standing for trial in row.row.others)) or ABSENT),
-    )
-    return Table(columns, figures.rows)
-
-
 def _efficiencies(figures: CurveFigures, measures: Sequence[Measure]) -> Iterator[Table]:
     """Yield the table of useful output by input, with the known inputs, in percent of the fewest ranks."""
     baseline = next(row for row in figures.rows if row.row is figures.curve.baseline)
@@ -397,22 +405,6 @@ def _places(row: Row) -> str:
     places = sorted({f"{run.nodes or 'unknown node'}: {run.device or 'no GPU known'}" for run in runs})
     listed = "; ".join(places[:_MOST_PLACES]) or ABSENT
     return listed if len(places) <= _MOST_PLACES else f"{listed}; … ({len(places)} in all)"
-
-
-def _legend(figures: CurveFigures) -> str:
-    sentences = [
-        f"Medians over runs. Speed-up: the throughput against that on {ranks_of([figures.curve.baseline.ranks])} "
-        "(Hodges-Lehmann); efficiency: that by the ratio of ranks. None of it is tested."
-    ]
-    if any(row.speed_up and row.speed_up.low is None for row in figures.rows):
-        sentences.append("[–]: too few runs for an interval.")
-    if any("communication_percent" in row.measures for row in figures.rows):
-        sentences.append(
-            "comm.: communication, share of kernel time; exposed: communication that nothing hides, share of all time."
-        )
-    if any("items_per_gpu_second" in row.measures for row in figures.rows):
-        sentences.append("Items by input, and in percent of the fewest ranks; joules: of the GPUs alone.")
-    return " ".join(sentences)
 
 
 def _curve_record(figures: CurveFigures) -> dict[str, Any]:

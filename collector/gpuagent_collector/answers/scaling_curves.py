@@ -116,34 +116,27 @@ class RankedRun:
         return Settings(**key.facets, held=held, amounts=tuple(amounts.items()))
 
 
-def make_trials(runs: Iterable[Run], facts: Facts) -> tuple[RankedRun, ...]:
+def make_trials(runs: Iterable[Run], facts: Facts) -> list[RankedRun]:
     """Return the runs whose number of ranks is known: as reported, or else as requested."""
-    return tuple(trial for run in runs if (trial := _trial(run, facts)))
-
-
-def _trial(run: Run, facts: Facts) -> RankedRun | None:
-    parameters = _parameters(run)
-    metrics = facts.metrics.get(run.run_id, {})
-    asked = whole(parameters.get("ranks"))
-    ranks = whole(metrics.get("ranks")) or (asked * run.node_count if asked else None)
-    if ranks is None:
-        return None
-    models = {device["name"] or "unknown GPU" for device in facts.devices.get(run.run_id, [])}
-    nodes = {session["hostname"] or "unknown node" for session in facts.sessions.get(run.run_id, [])}
-    return RankedRun(
-        run=run,
-        ranks=ranks,
-        gpus=", ".join(sorted(models)) or None,
-        nodes=frozenset(nodes),
-        metrics=metrics,
-        parameters=parameters,
-        is_short=run.run_id in facts.short,
-    )
-
-
-def is_elastic(run: Run) -> bool:
-    """Return whether the run's ranks may come and go while it lasts."""
-    return bool(_parameters(run).get("elastic"))
+    trials = []
+    for run in runs:
+        parameters, metrics = _read_parameters(run.parameters), facts.metrics.get(run.run_id, {})
+        asked = whole(parameters.get("ranks"))
+        ranks = whole(metrics.get("ranks")) or (asked * run.node_count if asked else None)
+        models = {device["name"] or "unknown GPU" for device in facts.devices.get(run.run_id, [])}
+        nodes = {session["hostname"] or "unknown node" for session in facts.sessions.get(run.run_id, [])}
+        if ranks is not None:
+            trial = RankedRun(
+                run=run,
+                ranks=ranks,
+                gpus=", ".join(sorted(models)) or None,
+                nodes=frozenset(nodes),
+                metrics=metrics,
+                parameters=parameters,
+                is_short=run.run_id in facts.short,
+            )
+            trials.append(trial)
+    return trials
 
 
 def whole(value: object) -> int | None:
@@ -158,10 +151,6 @@ _GROWING = ("identity", "device", "node_count")
 
 # Traces and counters are taken after the measured phase, so they do not change a point.
 _APART = frozenset({"ranks", "nodes", "batch-size", "steps", "elastic", "trace", "profile", "counters"})
-
-
-def _parameters(run: Run) -> Mapping[str, Any]:
-    return _read_parameters(run.parameters)
 
 
 @lru_cache(maxsize=4096)  # thousands of runs have the same
@@ -217,12 +206,6 @@ def find_curves(trials: Sequence[RankedRun], by: By = By.RANKS) -> tuple[Curve, 
     found = [_curve(settings, gpus, members, others[settings]) for (settings, gpus), members in groups.items()]
     curves = [curve for curve in found if sum(1 for row in curve.rows if row.trials) >= 2]
     return tuple(sorted(curves, key=_order))
-
-
-def without_curve(trials: Iterable[RankedRun], curves: Iterable[Curve]) -> list[RankedRun]:
-    """Return the trials that count and are in none of the curves."""
-    placed = {trial.run.run_id for curve in curves for row in curve.rows for trial in row.trials}
-    return [trial for trial in trials if trial.counts and trial.run.run_id not in placed]
 
 
 def _curve(settings: Settings, gpus: str | None, trials: Iterable[RankedRun], others: Iterable[RankedRun]) -> Curve:
@@ -289,41 +272,29 @@ class CurveFigures:
     rows: tuple[RowFigures, ...]
 
 
-def compute_curve(curve: Curve, measures: Sequence[Measure]) -> CurveFigures:
-    """Return the figures of a curve, with these measures of each row."""
-    baseline = _throughputs(curve.baseline)
-    return CurveFigures(curve=curve, rows=tuple(_row(row, curve.baseline, baseline, measures) for row in curve.rows))
-
-
-def known_measures(derived: Iterable[Metric]) -> tuple[Measure, ...]:
-    """Return every measure, with those that follow from prices, in the order in which programs get them."""
-    return (*MEASURES, *(_metric(metric) for metric in derived if metric.name.startswith(f"{ITEMS_PER_MONEY.stem}_")))
-
-
 def _row(row: Row, baseline: Row, reference: list[float], measures: Sequence[Measure]) -> RowFigures:
     values = _throughputs(row)
     low, high = median_interval(values) or (None, None)
     of_runs = {measure.name: [measure.of(trial.metrics) for trial in row.trials] for measure in measures}
     known = {name: [value for value in found if value is not None] for name, found in of_runs.items()}
-    speed_up = estimate_shift(reference, values) if values and row is not baseline else None
+    speed_up = efficiency = None
+    if values and row is not baseline:
+        speed_up, factor = estimate_shift(reference, values), baseline.ranks / row.ranks
+        least, most = (None if end is None else end * factor for end in (speed_up.low, speed_up.high))
+        efficiency = replace(speed_up, estimate=speed_up.estimate * factor, low=least, high=most)
     return RowFigures(
         row=row,
         throughput=median(values) if values else None,
         low=low,
         high=high,
         speed_up=speed_up,
-        efficiency=_scale(speed_up, baseline.ranks / row.ranks) if speed_up else None,
+        efficiency=efficiency,
         measures={name: median(found) for name, found in known.items() if found},
     )
 
 
 def _throughputs(row: Row) -> list[float]:
     return [trial.metrics["throughput"] for trial in row.trials]
-
-
-def _scale(shift: Shift, factor: float) -> Shift:
-    low, high = (None if end is None else end * factor for end in (shift.low, shift.high))
-    return replace(shift, estimate=shift.estimate * factor, low=low, high=high)
 
 
 def _metric(metric: Metric) -> Measure:
@@ -431,18 +402,26 @@ def study_runs(ask: Ask, runs: Iterable[Run], prices: Prices | None, by: By = By
     """
     chosen = list(runs)
     cancelled = [run for run in chosen if run.status == CANCELLED]
-    elastic = [run for run in chosen if is_elastic(run) and run not in cancelled]
+    elastic = [run for run in chosen if _read_parameters(run.parameters).get("elastic") and run not in cancelled]
     fixed = [run for run in chosen if run not in elastic and run not in cancelled]
     facts = with_costs(ask, load_facts(ask, [run.run_id for run in fixed]), prices)
     trials = make_trials(fixed, facts)
     curves = find_curves(trials, by)
     if not curves:
         raise GpuAgentError(f"no scaling to show: {_what_there_is(trials, elastic, by)}")
-    measures = known_measures(facts.derived)
+    # With those that follow from prices, in the order in which programs get them.
+    priced = [metric for metric in facts.derived if metric.name.startswith(f"{ITEMS_PER_MONEY.stem}_")]
+    measures = (*MEASURES, *map(_metric, priced))
+    figures = []
+    for curve in curves:
+        reference = _throughputs(curve.baseline)
+        rows = tuple(_row(row, curve.baseline, reference, measures) for row in curve.rows)
+        figures.append(CurveFigures(curve=curve, rows=rows))
+    placed = {trial.run.run_id for curve in curves for row in curve.rows for trial in row.trials}
     return Study(
-        curves=tuple(compute_curve(curve, measures) for curve in curves),
+        curves=tuple(figures),
         measures=measures,
-        alone=tuple(without_curve(trials, curves)),
+        alone=tuple(trial for trial in trials if trial.counts and trial.run.run_id not in placed),
         elastic=tuple(elastic),
         cancelled=tuple(cancelled),
     )

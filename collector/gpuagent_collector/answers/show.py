@@ -83,11 +83,6 @@ def load_points(ask: Ask, run_ids: Sequence[str]) -> tuple[Point, ...]:
     )
 
 
-def is_point(name: str) -> bool:
-    """Return whether a result belongs to a point."""
-    return _LINK.fullmatch(name) is not None
-
-
 def links_sections(points: Sequence[Point]) -> Iterator[Section]:
     """Yield a table of the operations, and one of the pairs for each size."""
     whole = [point for point in points if point.pair is None]
@@ -130,9 +125,7 @@ _COLLECTIVES = (
     _median("algorithm bandwidth", "algorithm_bytes_per_second", "bytes/s"),
     _median("bus bandwidth", "bus_bytes_per_second", "bytes/s"),
     Column(
-        None,
-        "runs",
-        lambda point: max(map(len, (point.seconds, point.algorithm_bytes_per_second, point.bus_bytes_per_second))),
+        None, "runs", lambda one: max(map(len, (one.seconds, one.algorithm_bytes_per_second, one.bus_bytes_per_second)))
     ),
 )
 
@@ -320,7 +313,7 @@ def results_section(details: Details) -> Section | None:
     rows = [
         (row["name"], row["text"] or f"{_figure(row['value'])} {row['unit'] or ''}".rstrip())
         for row in details.results
-        if (row["value"] is not None or row["text"] is not None) and not is_point(row["name"])
+        if (row["value"] is not None or row["text"] is not None) and not _LINK.fullmatch(row["name"])
     ]
     columns = (Column(None, "name", left=True), Column(None, "value", left=True))
     return Section("Results that the program reported", [Table(columns, rows)]) if rows else None
@@ -412,21 +405,17 @@ def study_show(ask: Ask, name: str | None, request: Request) -> Showing:
     recorder = Recorder(ask)
     asking = recorder.about("show")
     comparison = compare(asking, _choose(asking, name, request))
+    runs = [run for side in comparison.layout.sides for run in comparison.layout.runs_of(side)]
+    is_one = len({run.workload for run in runs}) == 1
     return Showing(
         comparison=comparison,
-        paragraph=_describe(asking, comparison),
+        paragraph=describe_runs(asking, runs, comparison.facts) if is_one else "",
         details=load_details(asking, comparison.layout),
         profile=_profile(asking, comparison),
         stacks=load_stacks(asking, comparison.layout.run_ids),
         points=load_points(asking, comparison.layout.run_ids),
         statements=recorder.statements["show"],
     )
-
-
-def _describe(ask: Ask, comparison: Comparison) -> str:
-    layout = comparison.layout
-    runs = [run for side in layout.sides for run in layout.runs_of(side)]
-    return describe_runs(ask, runs, comparison.facts) if len({run.workload for run in runs}) == 1 else ""
 
 
 def _choose(ask: Ask, name: str | None, request: Request) -> Request:
@@ -525,9 +514,15 @@ def _sections(showing: Showing) -> Iterator[Section]:
     has_failed = details is not None and details.row["status"] not in ("succeeded", "running", "queued")
     output = [section] if details and (section := output_section(details, _LINES)) else []
     yield from output if has_failed else ()
-    courses = [course for course in comparison.courses if course.phases]
-    if courses:
-        yield replace(phases_section(courses[0]), is_detail=has_failed or details is None)
+    # When each phase began, from the measured phase's begin, and how long it lasted.
+    columns = (
+        Column(None, "phase", "name", left=True),
+        Column(None, "from", lambda phase: f"{phase.from_seconds:.1f} s".replace("-", "−")),
+        Column(None, "took", lambda phase: duration(phase.to_seconds - phase.from_seconds)),
+    )
+    for course in [course for course in comparison.courses if course.phases][:1]:
+        table = Table(columns, course.phases)
+        yield Section(f"Phases of {course.run.run_id}", [table], is_detail=has_failed or details is None)
     yield from comparing.part_sections(comparison)
     if showing.stacks:
         yield stacks_section(showing.stacks)
@@ -549,13 +544,3 @@ def _details(showing: Showing) -> Iterator[Section]:
         yield from of_kernels.sections
     if showing.details and (results := results_section(showing.details)):
         yield results
-
-
-def phases_section(course: Course) -> Section:
-    """Return the phases of a run: when each began, from the measured phase's begin, and how long it lasted."""
-    columns = (
-        Column(None, "phase", "name", left=True),
-        Column(None, "from", lambda phase: f"{phase.from_seconds:.1f} s".replace("-", "−")),
-        Column(None, "took", lambda phase: duration(phase.to_seconds - phase.from_seconds)),
-    )
-    return Section(f"Phases of {course.run.run_id}", [Table(columns, course.phases)])

@@ -318,12 +318,6 @@ class Division:
     outside: tuple[str, ...]
 
 
-def has_ladder(ask: Ask, experiment: str) -> bool:
-    """Return whether runs of an experiment are rungs. Raises MisuseError for an unknown experiment."""
-    runs = find_runs(ask, _FACET, workload=None, experiment=experiment)
-    return any(run.side is not None for run in runs)
-
-
 def divide_ratio(ask: Ask, request: Request, experiment: str) -> Division:
     """Return the ratio of the sides divided among the rungs of the experiment.
 
@@ -444,7 +438,8 @@ def _original(ask: Ask, request: Request) -> tuple[tuple[str, str], Sides] | Non
 def answer_why(ask: Ask, *, output: Path | None, experiment: str | None, **asked: Any) -> Answer:
     """Return the ladder of two sides, or the ratio divided among the rungs of an experiment that has them."""
     request = Request(experiment=experiment, **asked)
-    if experiment and has_ladder(ask, experiment):
+    runs = find_runs(ask, _FACET, workload=None, experiment=experiment) if experiment else []
+    if experiment and any(run.side is not None for run in runs):
         return render_division(divide_ratio(ask, request, experiment))
     ladder = plan_ladder(ask, request)
     if output:
@@ -515,8 +510,8 @@ def _parts(division: Division) -> Table:
         judgement, pairs = part.test.judgement, part.test.pairs
         row = {"part": part.fact, "pairs": pairs, "share": part.share, "verdict": judgement.verdict}
         rows.append({**row, "shown": str(pairs or "unpaired"), "shift": judgement.shift})
-    for name, shift in _wholes(division):
-        rows.append({"part": name, "shown": "", "shift": shift})
+    wholes = {"all rungs": division.ladder, "original runs": division.original, "unexplained rest": division.rest}
+    rows += [{"part": name, "shown": "", "shift": shift} for name, shift in wholes.items() if shift]
     scale = notation([1.0], division.metric.unit)
     title = f"ratio of {spoken(division.metric, None)}"
     columns = (
@@ -529,14 +524,6 @@ def _parts(division: Division) -> Table:
         *(Column(name, value=f"shift.{name}") for name in ("estimate", "low", "high", "alpha")),
     )
     return Table(columns, rows)
-
-
-def _wholes(division: Division) -> Iterator[tuple[str, Shift]]:
-    yield "all rungs", division.ladder
-    if division.original:
-        yield "original runs", division.original
-    if division.rest:
-        yield "unexplained rest", division.rest
 
 
 def _answer(division: Division) -> str:

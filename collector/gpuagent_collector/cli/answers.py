@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuagent_collector.cli.completing import facets, stored_workloads
-from gpuagent_collector.cli.options import (
-    ReaderOptions,
-    format_options,
-    parse_time,
-    reader_options,
-    show_sql_option,
-)
+from gpuagent_collector.cli.options import ReaderOptions, format_options, parse_time, reader_options, show_sql_option
 from gpuagent_collector.cli.printing import asking, print_error
 from gpuagent_collector.cli.selection import (
     DELTA,
@@ -127,8 +121,9 @@ def command_of(name: str, summary: str) -> click.Command:
             print_error(note)
         return int(answer.failed)
 
+    epilog = "\n".join(["\b", "Examples:", *(f"  collector {name} {each}".rstrip() for each in entry.examples)])
     shared = show_sql_option(reader_options(run) if entry.is_file else format_options(reader_options(run)))
-    return click.command(name, help=f"{summary}\n\n{inspect.cleandoc(entry.details)}", epilog=_epilog(name, entry))(
+    return click.command(name, help=f"{summary}\n\n{inspect.cleandoc(entry.details)}", epilog=epilog)(
         entry.declare(shared)
     )
 
@@ -141,10 +136,6 @@ def _read_from(place: Sequence[str], answer: "Answer") -> "Answer":
 
     caveats = [replace(caveat, remedy=add(caveat.remedy)) for caveat in answer.caveats]
     return replace(answer, next=answer.next and add(answer.next), caveats=caveats)
-
-
-def _epilog(name: str, entry: AnswerCommand) -> str:
-    return "\n".join(["\b", "Examples:", *(f"  collector {name} {example}".rstrip() for example in entry.examples)])
 
 
 def parse(words: Sequence[str]) -> tuple[AnswerCommand, dict[str, Any]]:
@@ -172,6 +163,12 @@ def parse(words: Sequence[str]) -> tuple[AnswerCommand, dict[str, Any]]:
 
 _PATH = click.Path(path_type=Path, dir_okay=False)
 _STORED_WORKLOAD = click.argument("workload", required=False, shell_complete=stored_workloads)
+
+
+def _count(name: str, default: int, words: str, **settings: Any) -> Callable[[Any], Any]:
+    """Return an option for a whole number above 0."""
+    number = click.IntRange(1, MOST)
+    return click.option(name, type=number, default=default, show_default=True, help=words, **settings)
 
 
 def _facet(*names: str, **settings: Any) -> Callable[[Any], Any]:
@@ -257,11 +254,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         finds_more=True,
         options=(
             click.argument("name", required=False, metavar="[RUN|PLATFORM|EXPERIMENT|WORKLOAD]"),
-            WORKLOAD,
-            RUNS,
-            STATS,
-            EACH,
-            PRICES,
+            *(WORKLOAD, RUNS, STATS, EACH, PRICES),
         ),
     ),
     "jobs": AnswerCommand(
@@ -277,9 +270,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         ),
         function="answers.jobs:answer_jobs",
         options=(
-            click.option(
-                "--limit", type=click.IntRange(1, MOST), default=100, show_default=True, help="Most jobs to list."
-            ),
+            _count("--limit", 100, "Most jobs to list."),
             *_JOBS,
         ),
     ),
@@ -399,10 +390,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
                 type=click.Choice(["dots", "bars", "time", "steps"]),
                 help="Kind of a figure of metrics.  [default: by what there is]",
             ),
-            WORKLOAD,
-            RUNS,
-            STATS,
-            EACH,
+            *(WORKLOAD, RUNS, STATS, EACH),
             _facet("--rows", default="workload", help="Facet that separates rows.  [default: workload]"),
             _facet("--columns", help="The same as --by."),
             click.option(
@@ -489,10 +477,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         ),
         function="answers.plan:answer_plan",
         options=(
-            _STORED_WORKLOAD,
-            RUNS,
-            TESTED,
-            DELTA,
+            *(_STORED_WORKLOAD, RUNS, TESTED, DELTA),
             click.option(
                 "--effect",
                 "effect_percents",
@@ -502,13 +487,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
                 metavar="PERCENT",
                 help="A difference to detect; repeatable.  [default: 1, 2, 5]",
             ),
-            click.option(
-                "--comparisons",
-                type=click.IntRange(1, MOST),
-                default=1,
-                show_default=True,
-                help="Comparisons tested together in the new experiment: workloads × (sides − 1).",
-            ),
+            _count("--comparisons", 1, "Comparisons tested together in the new experiment: workloads × (sides − 1)."),
             click.option("--why", nargs=2, metavar="A B", help="Separate the facts in which two sides differ."),
             _facet(
                 "--by",
@@ -540,9 +519,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         finds_more=True,
         options=(
             click.argument("name", required=False, metavar="[RUN|NODE]"),
-            WORKLOAD,
-            RUNS,
-            EACH,
+            *(WORKLOAD, RUNS, EACH),
             click.option("--reference", is_flag=True, help="Compare with the published runs of docs/reference."),
         ),
     ),
@@ -558,13 +535,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         options=(
             WORKLOAD,
             RUNS,
-            click.option(
-                "--last",
-                type=click.IntRange(1, MOST),
-                default=5,
-                show_default=True,
-                help="Runs of each node or GPU that count, the newest.",
-            ),
+            _count("--last", 5, "Runs of each node or GPU that count, the newest."),
             click.option(
                 "--rate",
                 type=Number(0, 100, min_open=True, max_open=True),
@@ -674,14 +645,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
                 shell_complete=stored_workloads,
             ),
             click.option("--experiment", type=NAME, metavar="NAME", help="With --by, only runs of this experiment."),
-            click.option(
-                "--top",
-                type=click.IntRange(1, MOST),
-                default=5,
-                show_default=True,
-                metavar="N",
-                help="Most operations in a table; JSON, CSV and Markdown have all.",
-            ),
+            _count("--top", 5, "Most operations in a table; JSON, CSV and Markdown have all.", metavar="N"),
             EACH,
         ),
     ),

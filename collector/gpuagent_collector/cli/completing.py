@@ -1,6 +1,5 @@
 """Completions for the shell; empty without a store or collector that answers."""
 
-from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
@@ -8,25 +7,7 @@ import click
 
 
 def stored_workloads(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the workloads of the stored runs."""
-    return [
-        name
-        for name in _values(context, "SELECT DISTINCT workload FROM runs ORDER BY workload")
-        if name.startswith(incomplete)
-    ]
-
-
-def facets(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the facets of --by; after a comma, those not given yet."""
-    from gpuagent_collector.runs.facets import FACETS
-
-    before, comma, begun = incomplete.rpartition(",")
-    names = [*(facet.name for facet in FACETS), "argument:", "parameter:", "label:"]
-    return [f"{before}{comma}{name}" for name in names if name.startswith(begun) and name not in before.split(",")]
-
-
-def _values(context: click.Context, sql: str) -> Sequence[str]:
-    """Return the texts that a SELECT finds at the place given by earlier options, or at the default place."""
+    """Return the workloads of the runs at the place given by earlier options, or at the default place."""
     from gpuagent_collector.query.reader import open_reader
     from gpuagent_common.connection import tls_files
     from gpuagent_common.errors import GpuAgentError
@@ -38,6 +19,16 @@ def _values(context: click.Context, sql: str) -> Sequence[str]:
             address=given.get("collector"), token_file=given.get("token_file"), store=given.get("store"), tls=tls
         )
         with closing(reader):
-            return [str(text) for text in reader.sql(sql).column(0).to_pylist() if text is not None]
+            found = reader.sql("SELECT DISTINCT workload FROM runs WHERE workload IS NOT NULL ORDER BY workload")
+        return [name for name in map(str, found.column(0).to_pylist()) if name.startswith(incomplete)]
     except (GpuAgentError, ValueError, OSError):
         return []
+
+
+def facets(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the facets of --by; after a comma, those not given yet."""
+    from gpuagent_collector.runs.facets import FACETS
+
+    before, comma, begun = incomplete.rpartition(",")
+    names = [*(facet.name for facet in FACETS), "argument:", "parameter:", "label:"]
+    return [f"{before}{comma}{name}" for name in names if name.startswith(begun) and name not in before.split(",")]

@@ -86,15 +86,24 @@ def command(
             raise MisuseError(f"{option} is for the log of a run; name the run with --run")
     with ended_by_ctrl_c():
         importer = None if run_id is not None else _importer(source)
-        if run_id is None and importer is None:
-            _import_results(source, store_name, place)
-            return
-        if any(place.values()):
+        is_result = run_id is None and importer is None
+        if not is_result and any(place.values()):
             raise MisuseError(f"{source} is not taken as a result of another program: only --store fits it, or --run")
-        if run_id is not None:
-            _import_log(source, store_name, run_id, items_per_step, log_run)
-        elif importer is not None:
+        if importer is not None:
             importer(source, store_name)
+            return
+        from gpuagent_collector.exchange.foreign.store import import_results, read_file
+        from gpuagent_collector.exchange.logs import import_log
+        from gpuagent_collector.store import Store
+
+        if run_id is not None:
+            with Store.open(store_name) as store:
+                click.echo(f"{store.spec}: {import_log(source, run_id, store, items_per_step, log_run)}")
+            return
+        named = _place(place)
+        runs, content = read_file(source, place["format_name"], named)
+        with Store.open(store_name) as store:
+            click.echo(f"{store.spec}: {import_results(source, runs, content, named, store)}")
 
 
 @contextmanager
@@ -142,16 +151,6 @@ def _importer(source: Path) -> Callable[[Path, str], None] | None:
     return None
 
 
-def _import_results(source: Path, store_name: str, given: Mapping[str, Any]) -> None:
-    from gpuagent_collector.exchange.foreign.store import import_results, read_file
-    from gpuagent_collector.store import Store
-
-    place = _place(given)
-    runs, content = read_file(source, given["format_name"], place)
-    with Store.open(store_name) as store:
-        click.echo(f"{store.spec}: {import_results(source, runs, content, place, store)}")
-
-
 def _place(given: Mapping[str, Any]) -> "Place":
     from gpuagent_collector.exchange.foreign.store import Place
 
@@ -175,14 +174,6 @@ def _place(given: Mapping[str, Any]) -> "Place":
 # At most 999 of a kind.
 _GPUS = re.compile(r"([1-9][0-9]{0,2}) x (\S.*)")
 _COUNTED = re.compile(r"\s*[0-9]+ x( |$)")
-
-
-def _import_log(source: Path, store_name: str, run_id: str, items_per_step: float | None, log_run: str | None) -> None:
-    from gpuagent_collector.exchange.logs import import_log
-    from gpuagent_collector.store import Store
-
-    with Store.open(store_name) as store:
-        click.echo(f"{store.spec}: {import_log(source, run_id, store, items_per_step, log_run)}")
 
 
 def _import_export(folder: Path, store_name: str) -> None:

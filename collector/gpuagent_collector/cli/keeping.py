@@ -217,15 +217,15 @@ def export(folder: Path, reader: ReaderOptions, **filters: Any) -> None:
     from gpuagent_collector.exchange.tables import RunFilter
 
     chosen = RunFilter(**filters)
+
+    def say(table: str, entry: "TableEntry") -> None:
+        if entry.rows:
+            click.echo(f"  {harmless(table):<20} {entry.rows:>13,} rows {_size(entry):>9}", err=True)
+
     with reader.open() as store:
-        manifest = export(store, folder, chosen if chosen != RunFilter() else None, _say)
+        manifest = export(store, folder, chosen if chosen != RunFilter() else None, say)
     rows, size = sum(entry.rows for entry in manifest.tables.values()), _size(*manifest.tables.values())
     click.echo(f"{folder}: {harmless(manifest.chosen)}, {rows:,} rows, {size}")
-
-
-def _say(table: str, entry: "TableEntry") -> None:
-    if entry.rows:
-        click.echo(f"  {harmless(table):<20} {entry.rows:>13,} rows {_size(entry):>9}", err=True)
 
 
 def _size(*entries: "TableEntry") -> str:

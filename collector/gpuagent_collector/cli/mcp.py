@@ -3,22 +3,14 @@
 import io
 import shlex
 from collections.abc import Callable
-from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from gpuagent_collector.cli.options import ReaderOptions, reader_options
 from gpuagent_collector.errors import MissingPackageError
 from gpuagent_common.errors import GpuAgentError, MisuseError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mcp.server import MCPServer
-
-    from gpuagent_collector.query.reader import StreamingReader
 
 # Of what a tool returns, in characters: about a quarter of a small model's context.
 _MOST_TEXT = 40_000
@@ -46,26 +38,20 @@ def command(reader: ReaderOptions) -> None:
     and options.
     """
     try:
-        server = _server(reader)
+        from mcp.server.mcpserver import MCPServer
+        from mcp_types import ToolAnnotations
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "mcp":
             raise
         raise MissingPackageError("assistants", "mcp") from None
-    server.run("stdio")
-
-
-def _server(options: ReaderOptions) -> "MCPServer":
-    from mcp.server.mcpserver import MCPServer
-    from mcp_types import ToolAnnotations
-
     from gpuagent_collector import __version__
 
-    tools = _Tools(options)
+    tools = _Tools(reader)
     server = MCPServer("gpuagent", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING")
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     for tool in (tools.answer, tools.runs, tools.sql, tools.schema, tools.options):
         server.tool(annotations=reads, structured_output=False)(_told(tool))
-    return server
+    server.run("stdio")
 
 
 def _told(tool: Callable[..., str]) -> Callable[..., str]:
@@ -91,11 +77,6 @@ class _Tools:
     def __init__(self, options: ReaderOptions) -> None:
         self._options = options
 
-    @contextmanager
-    def _open(self) -> "Iterator[StreamingReader]":
-        with self._options.open(is_named=False) as store:
-            yield store
-
     def answer(self, command: str) -> str:
         """Answer a question about stored runs, with a verdict, intervals, reasons and warnings, as Markdown.
 
@@ -117,7 +98,7 @@ class _Tools:
         entry, asked = parse(words)
         if entry.is_file or (entry.output and asked[entry.output]):
             raise MisuseError(f"this writes a file, and an assistant only reads; its owner runs: collector {command}")
-        with self._open() as store:
+        with self._options.open(is_named=False) as store:
             return to_markdown(entry.call(asking(store, show_sql=False), store.source, asked).document())
 
     def runs(
@@ -146,7 +127,7 @@ class _Tools:
         """Run one SELECT, DESCRIBE, SUMMARIZE or SHOW TABLES of DuckDB's SQL, and return at most 1,000 rows as CSV."""
         from gpuagent_collector.present.data import write_csv
 
-        with self._open() as store:
+        with self._options.open(is_named=False) as store:
             table = store.sql(statement)
         out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
         write_csv(table.schema, table.slice(0, _MOST_ROWS).to_batches(), out)

@@ -1,7 +1,7 @@
 """`collector nodes`: list the nodes and their hardware."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -71,10 +71,23 @@ def command(reader: ReaderOptions, output_format: OutputFormat, show_sql: bool) 
         rows = table.to_pylist()
         columns = _columns()
         if any(row["impossible_readings"] for row in rows):
-            columns.append(ListColumn(title="impossible readings", show=_impossible, rank=2, right=True))
+            # Those beyond physical limits, which were left out.
+            columns.append(
+                ListColumn(
+                    title="impossible readings",
+                    show=lambda row: f"{row['impossible_readings']:,}" if row["impossible_readings"] else None,
+                    rank=2,
+                    right=True,
+                )
+            )
         print_list(columns, rows, plain_console(sys.stdout))
-        for warning in _warnings(rows):
-            click.echo(f"warning: {warning}", err=True)
+        for row in rows:
+            name = harmless(row["hostname"] or row["node_uuid"] or "unnamed")
+            if row["same_identity"]:
+                click.echo(f"warning: {name}: {shared_identity(row['same_identity'])}", err=True)
+            if is_clock_wrong(row["clock_offset_seconds"]):
+                offset = describe_offset(row["clock_offset_seconds"])
+                click.echo(f"warning: {name}: its clock is {offset}, and so are its times; set the clock", err=True)
     else:
         click.echo("no nodes yet; on each node run: gpuagent start")
 
@@ -94,6 +107,10 @@ def _columns() -> "list[ListColumn]":
         # It said so by its own clock.
         return f"left {ago(row['ended_at'] + timedelta(seconds=row['clock_offset_seconds'] or 0), now)}"
 
+    def clock(row: Mapping[str, Any]) -> str | None:
+        offset_seconds = row["clock_offset_seconds"]
+        return None if offset_seconds is None else describe_offset(offset_seconds)
+
     return [
         ListColumn(title="node", show=lambda row: row["hostname"], rank=0, max_width=24),
         ListColumn(title="platform", show=lambda row: row["platform"], rank=1),
@@ -102,7 +119,7 @@ def _columns() -> "list[ListColumn]":
         ListColumn(title="GPUs", show=_gpus, rank=2, max_width=24),
         ListColumn(title="environment", show=_environment, rank=6),
         ListColumn(title="last seen", show=last_seen, rank=5),
-        ListColumn(title="clock", show=_clock, rank=12),
+        ListColumn(title="clock", show=clock, rank=12),
         ListColumn(title="driver", show=lambda row: row["driver_version"], rank=8),
         ListColumn(title="CPU", show=lambda row: row["cpu_model"], rank=7),
         ListColumn(title="instance", show=lambda row: row["instance_type"], rank=9),
@@ -111,25 +128,10 @@ def _columns() -> "list[ListColumn]":
     ]
 
 
-def _warnings(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    for row in rows:
-        name = harmless(row["hostname"] or row["node_uuid"] or "unnamed")
-        if row["same_identity"]:
-            yield f"{name}: {shared_identity(row['same_identity'])}"
-        if is_clock_wrong(row["clock_offset_seconds"]):
-            offset = describe_offset(row["clock_offset_seconds"])
-            yield f"{name}: its clock is {offset}, and so are its times; set the clock"
-
-
 def _cpus(row: Mapping[str, Any]) -> str | None:
     """Return the logical CPUs, after the limit of a container: 4 of 64."""
     threads, limit = row["cpu_threads"], row["cpu_limit_cores"]
     return _limit_of(None if limit is None else f"{limit:g}", None if threads is None else str(threads))
-
-
-def _clock(row: Mapping[str, Any]) -> str | None:
-    offset_seconds = row["clock_offset_seconds"]
-    return None if offset_seconds is None else describe_offset(offset_seconds)
 
 
 def _memory(row: Mapping[str, Any]) -> str | None:
@@ -150,11 +152,6 @@ def _gpus(row: Mapping[str, Any]) -> str | None:
     names: list[str] = [name or "unknown" for name in row["gpu_names"] or ()]
     counted = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
     return f"{row['mig_instances']} MIG of {counted}" if row["mig_instances"] else counted or None
-
-
-def _impossible(row: Mapping[str, Any]) -> str | None:
-    """Return the number of readings beyond physical limits that were left out."""
-    return f"{row['impossible_readings']:,}" if row["impossible_readings"] else None
 
 
 def _environment(row: Mapping[str, Any]) -> str | None:

@@ -10,6 +10,7 @@ from gpuagent_collector.cli.options import ReaderOptions, reader_options
 from gpuagent_collector.present.formats import FileFormat, OutputFormat
 from gpuagent_common.cli import SuggestingGroup
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.text import counted
 
 _EXAMPLES = """\b
 Examples:
@@ -83,34 +84,21 @@ def sql(
             print_rows(answer.schema, answer, OutputFormat(format_name or OutputFormat.TABLE.value))
             if answer.truncated:
                 click.echo("the answer was cut at the collector's limit of rows or bytes", err=True)
-    else:
-        if format_name == OutputFormat.TABLE.value:
-            raise MisuseError("--format table is for the screen; write csv, jsonl, parquet or arrow to a file")
-        _write(text, parameters, reader, output, FileFormat(format_name) if format_name else None, force=force)
-
-
-def _write(
-    text: str,
-    parameters: Sequence[str],
-    reader: ReaderOptions,
-    path: Path,
-    file_format: FileFormat | None,
-    *,
-    force: bool,
-) -> None:
+        return
     from gpuagent_collector.present.files import appearing, check_writable, format_of, write_rows
     from gpuagent_collector.present.human import notation
-    from gpuagent_common.text import counted
 
-    file_format = file_format or format_of(path)
-    check_writable(path, force=force)
-    with reader.open() as store, store.stream(text, parameters) as answer, appearing(path) as unfinished:
+    if format_name == OutputFormat.TABLE.value:
+        raise MisuseError("--format table is for the screen; write csv, jsonl, parquet or arrow to a file")
+    file_format = FileFormat(format_name) if format_name else format_of(output)
+    check_writable(output, force=force)
+    with reader.open() as store, store.stream(text, parameters) as answer, appearing(output) as unfinished:
         write_rows(unfinished, answer.schema, answer, file_format)
         if answer.truncated:
             raise GpuAgentError(
-                f"{path} is not written: the answer was cut at the collector's limit ({answer.rows:,} rows, "
+                f"{output} is not written: the answer was cut at the collector's limit ({answer.rows:,} rows, "
                 f"{answer.size_bytes:,} bytes); ask for less, or use `collector export`"
             )
         size_bytes = unfinished.stat().st_size
     size = notation([size_bytes], "bytes").write(size_bytes)
-    click.echo(f"wrote {path}: {counted(answer.rows, 'row')}, {size}", err=True)
+    click.echo(f"wrote {output}: {counted(answer.rows, 'row')}, {size}", err=True)

@@ -20,7 +20,6 @@ from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
     from gpuagent_collector.prices.price import Prices
-    from gpuagent_collector.query.reader import Reader
 
 _EXAMPLES = """\b
 Examples:
@@ -76,8 +75,12 @@ def command(
         click.echo(sql, err=True)
     with reader.open() as store:
         table = store.sql(sql)
-        if not table.num_rows:
-            _check_names(store, named)
+        for column, value in named.items() if not table.num_rows else ():
+            query = f"SELECT DISTINCT {column} FROM runs WHERE {column} IS NOT NULL ORDER BY {column}"  # noqa: S608
+            known = [str(name) for name in store.sql(query).column(0).to_pylist()]
+            if value is not None and value not in known:
+                there = ", ".join([*known[:_MOST_NAMES], *(["…"] if len(known) > _MOST_NAMES else [])])
+                raise MisuseError(f"no run has the {column} {value}; there are: {there or 'no runs yet'}")
     if output_format is not OutputFormat.TABLE:
         from gpuagent_collector.present.data import print_table
 
@@ -124,15 +127,3 @@ def _describe(names: Sequence[str], options: ReaderOptions, *, show_sql: bool, p
             text, command = describe_runs(ask, of_one, with_costs(ask, facts, prices)).rsplit("\n", 1)
             click.echo(textwrap.fill(harmless(text), shutil.get_terminal_size().columns, break_on_hyphens=False))
             click.echo(harmless(command))
-
-
-def _check_names(store: "Reader", filters: dict[str, str | None]) -> None:
-    """Raise MisuseError if no run at all has one of these values."""
-    for column, value in filters.items():
-        if value is None:
-            continue
-        query = f"SELECT DISTINCT {column} FROM runs WHERE {column} IS NOT NULL ORDER BY {column}"  # noqa: S608
-        known = [str(name) for name in store.sql(query).column(0).to_pylist()]
-        if value not in known:
-            names = ", ".join([*known[:_MOST_NAMES], *(["…"] if len(known) > _MOST_NAMES else [])])
-            raise MisuseError(f"no run has the {column} {value}; there are: {names or 'no runs yet'}")

@@ -14,7 +14,7 @@ from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.errors import MisuseError
 
 if TYPE_CHECKING:
-    from gpuagent_collector.schema.describe import ColumnDoc, TableDoc
+    from gpuagent_collector.schema.describe import TableDoc
 
 # Columns of a terminal from which unit, definition and source have columns of their own.
 _WIDE = 120
@@ -44,7 +44,11 @@ def command(table: str | None, output_format: OutputFormat, metrics: bool) -> No
     from gpuagent_collector.schema.describe import describe_store
 
     tables = describe_store()
-    chosen = tables if table is None else [_find(tables, table)]
+    chosen = [each for each in tables if table in (None, each.name)]
+    if not chosen:
+        close = get_close_matches(str(table), [each.name for each in tables], n=1)
+        hint = f"did you mean {close[0]}?" if close else "`collector schema` lists all tables"
+        raise MisuseError(f"the store has no table {table}; {hint}")
     if output_format is OutputFormat.TABLE:
         if table is None:
             _print_index(tables)
@@ -78,15 +82,6 @@ def _print_metrics(name: str | None, output_format: OutputFormat) -> None:
         click.echo("\nDefinition and source of one: collector schema --metrics NAME; of all: --format markdown")
 
 
-def _find(tables: Sequence["TableDoc"], name: str) -> "TableDoc":
-    names = {each.name: each for each in tables}
-    if name in names:
-        return names[name]
-    close = get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]}?" if close else "`collector schema` lists all tables"
-    raise MisuseError(f"the store has no table {name}; {hint}")
-
-
 def _print_index(tables: Sequence["TableDoc"]) -> None:
     """Print a line for each table, with the first sentence of its definition, or what of it has room."""
     from gpuagent_collector.present.terminal import GAP, plain_console, plain_table
@@ -116,12 +111,7 @@ def _print_for_people(table: "TableDoc") -> None:
     for title in ("unit", "definition", "source") if wide else ("meaning",):
         columns.add_column(title, overflow="fold")
     for each in table.columns:
-        docs = (each.unit, each.definition, each.source) if wide else (_join_docs(each),)
+        unit = f" [{each.unit}]" if each.unit else ""
+        docs = (each.unit, each.definition, each.source) if wide else (f"{each.definition}{unit} ({each.source})",)
         columns.add_row(each.column, each.type, *docs)
     console.print(columns, "")
-
-
-def _join_docs(column: "ColumnDoc") -> str:
-    """Return definition, unit and source of a column in one text, for narrow terminals."""
-    unit = f" [{column.unit}]" if column.unit else ""
-    return f"{column.definition}{unit} ({column.source})"

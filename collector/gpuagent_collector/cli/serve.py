@@ -131,7 +131,10 @@ def command(
     either way: agents keep data until it is stored, and send it again. TIME is such as 12h, 7d or 52w. Without
     --keep…, samples are kept as read for 7 days, by the second for 30 days, and then by the minute.
     """
-    _log_to_stderr(logging.INFO if verbose else logging.WARNING)
+    handler = logging.StreamHandler()
+    handler.setFormatter(LineFormatter("%(levelname)s: %(message)s"))
+    handler.addFilter(is_worth_logging)
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
     if audit_log:
         keep_in(audit_log)
     spec = StoreSpec.parse(store_name, data)
@@ -207,13 +210,6 @@ def _open(spec: StoreSpec, *, memory_bytes: int | None) -> Store:
 def is_worth_logging(record: logging.LogRecord) -> bool:
     """Return False for gRPC's error about a caller that disconnected before its answer."""
     return not record.getMessage().startswith("ExecuteBatchError raised in core by servicer method")
-
-
-def _log_to_stderr(level: int) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(LineFormatter("%(levelname)s: %(message)s"))
-    handler.addFilter(is_worth_logging)
-    logging.basicConfig(level=level, handlers=[handler])
 
 
 def _ingest_settings(spec: StoreSpec, commit_seconds: float | None, given: Retention | None) -> IngestSettings:

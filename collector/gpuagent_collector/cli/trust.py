@@ -17,7 +17,7 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 
 if TYPE_CHECKING:
     from gpuagent_collector.trust.serving import CertificateFolder
-    from gpuagent_collector.trust.tokens import Token, TokenFile
+    from gpuagent_collector.trust.tokens import TokenFile
 
 _TOKEN_FILE = file_option(
     "--token-file",
@@ -103,6 +103,7 @@ def create(
 
     The token is printed once, for a pipe or for a file of --output, which serves both as --token-file and --ca-file.
     """
+    from gpuagent_collector.trust.private_files import write_private
     from gpuagent_collector.trust.tokens import Reach, Scope
 
     if nodes_file:
@@ -121,7 +122,11 @@ def create(
     tokens, called = _tokens(token_file), name or node or ""
     token = tokens.create(Scope(scope), called, node=node, any_node=any_node, reach=reach, lifetime=lifetime)
     try:
-        _write_token(f"{token}\n{certificate}", output)
+        if output is None:
+            click.echo(f"{token}\n{certificate}", nl=False)
+        else:
+            write_private(output, f"{token}\n{certificate}".encode())
+            click.echo(f"written to {output}, readable by you alone")
     except GpuAgentError:
         tokens.revoke(called)
         raise
@@ -156,22 +161,19 @@ def _create_all(
         print_error("the tokens have no CA certificate with them; without TLS everybody can read them")
 
 
-def _write_token(text: str, output: Path | None) -> None:
-    from gpuagent_collector.trust.private_files import write_private
-
-    if output is None:
-        click.echo(text, nl=False)
-    else:
-        write_private(output, text.encode())
-        click.echo(f"written to {output}, readable by you alone")
-
-
 @tokens.command("list", epilog="\b\nExamples:\n  collector tokens list\n  collector tokens list --json")
 @format_options
 @_TOKEN_FILE
 def list_tokens(*, output_format: OutputFormat, token_file: Path | None) -> None:
     """List the tokens' names, scopes and states."""
-    rows = [_row(token) for token in _tokens(token_file).all()]
+    from gpuagent_collector.times import utc_now
+
+    rows = []
+    for token in _tokens(token_file).all():
+        row = {"name": token.name, "scope": token.scope.value, "sees": str(token.reach) if token.reach else None}
+        row |= {"state": "expired" if token.has_expired(utc_now()) else "valid"}
+        row |= {"node": "any" if token.any_node else token.node or token.bound_to}
+        rows.append({**row, "expires_at": token.expires_at, "created_at": token.created_at})
     if output_format is OutputFormat.TABLE:
         _print_for_people(rows)
     else:
@@ -197,20 +199,6 @@ def _tokens(token_file: Path | None) -> "TokenFile":
     from gpuagent_collector.trust.tokens import TokenFile
 
     return TokenFile.beside(token_file or default_token_file())
-
-
-def _row(token: "Token") -> dict[str, Any]:
-    from gpuagent_collector.times import utc_now
-
-    return {
-        "name": token.name,
-        "scope": token.scope.value,
-        "sees": str(token.reach) if token.reach else None,
-        "state": "expired" if token.has_expired(utc_now()) else "valid",
-        "node": "any" if token.any_node else token.node or token.bound_to,
-        "expires_at": token.expires_at,
-        "created_at": token.created_at,
-    }
 
 
 def _print_for_people(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -285,8 +273,12 @@ def init(folder: Path | None, hosts: tuple[str, ...]) -> None:
     The certificate is for the names given by --host, or this host's, and always for loopback. The CA's key stays here;
     only the two other commands need it.
     """
+    import socket  # which no other of these commands needs
+
     made = _open(folder)
-    names = [*(hosts or _own_names()), *_LOOPBACK]
+    name, full = socket.gethostname(), socket.getfqdn()
+    own = [name] if full in (name, "localhost") else [full, name]
+    names = [*(hosts or own), *_LOOPBACK]
     made.init(list(dict.fromkeys(names)))
     click.echo(f"CA certificate for clients: {made.ca}")
     click.echo(f"server certificate: {made.server.certificate}, for {', '.join(dict.fromkeys(names))}")
@@ -337,11 +329,3 @@ def _open(folder: Path | None) -> "CertificateFolder":
     from gpuagent_collector.trust.serving import CertificateFolder
 
     return CertificateFolder(path=folder.absolute()) if folder else CertificateFolder.usual()
-
-
-def _own_names() -> list[str]:
-    import socket  # which no other of these commands needs
-
-    name = socket.gethostname()
-    full = socket.getfqdn()
-    return [name] if full in (name, "localhost") else [full, name]

@@ -201,7 +201,8 @@ def edit_runs(store: Store, run_ids: Sequence[str], edit: RunEdit, now: datetime
         raise MisuseError(f"--note takes up to {MAX_NOTE_CHARACTERS} printable characters on one line")
     with store.transaction() as connection:
         found = find_run_ids(ask_within(connection), run_ids)
-        labels = _stored_labels(connection, found)
+        rows = connection.execute(_LABELS, [list(found)]).fetchall()
+        labels = {run_id: parse_object(written) or {} for run_id, written in rows}
         if unknown := sorted(set(found) - labels.keys()):
             raise MisuseError(f"there is no run {unknown[0]}; `collector runs` lists them")
         for run_id in found:
@@ -210,11 +211,6 @@ def edit_runs(store: Store, run_ids: Sequence[str], edit: RunEdit, now: datetime
                 "INSERT INTO run_edits VALUES (?, ?, ?, ?, ?, ?)",
                 [run_id, now, edit.workload, json.dumps(merged) if edit.labels else None, edit.note, edit.is_excluded],
             )
-
-
-def _stored_labels(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> dict[str, dict[str, str]]:
-    rows = connection.execute(_LABELS, [list(run_ids)]).fetchall()
-    return {run_id: parse_object(labels) or {} for run_id, labels in rows}
 
 
 Response = TypeVar("Response")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -93,27 +92,23 @@ class Manifest:
         try:
             if file.stat().st_size > _LARGEST_BYTES:
                 raise ExportError(f"{file} is too large for the manifest of an export")
-            return _parse(json.loads(file.read_text(encoding="utf-8")))
+            content = json.loads(file.read_text(encoding="utf-8"))
+            if content.pop("format") != _FORMAT:
+                raise ValueError("of another program")
+            tables = {str(name): TableEntry(**entry) for name, entry in content.pop("tables").items()}
+            manifest = cls(tables=tables, **content)
+            if type(manifest.schema_version) is not int:
+                raise TypeError("the version is not a number")
+            for entry in tables.values():
+                if (type(entry.rows), type(entry.size_bytes), type(entry.sha256)) != (int, int, str):
+                    raise TypeError("an entry has wrong types")
+            return manifest
         except OSError as error:
             raise ExportError(f"cannot read {file}: {error.strerror}") from error
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise ExportError(
                 f"{file} is damaged or not a manifest of `collector export`; copy the export again"
             ) from error
-
-
-def _parse(content: Any) -> Manifest:
-    """Raise AttributeError, KeyError, TypeError or ValueError where `content` is no manifest."""
-    if content.pop("format") != _FORMAT:
-        raise ValueError("of another program")
-    tables = {str(name): TableEntry(**entry) for name, entry in content.pop("tables").items()}
-    manifest = Manifest(tables=tables, **content)
-    if type(manifest.schema_version) is not int:
-        raise TypeError("the version is not a number")
-    for entry in tables.values():
-        if (type(entry.rows), type(entry.size_bytes), type(entry.sha256)) != (int, int, str):
-            raise TypeError("an entry has wrong types")
-    return manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,12 @@ def join_stores(files: Sequence[Path]) -> Iterator[tuple[FileReader, str, Sequen
                     merge(other, store)
                 runs.append({row["run_id"] for row in rows})
                 platforms.append({row["platform"] for row in rows})
-            _check_apart(names, runs)
+            for at, (name, own) in enumerate(zip(names, runs, strict=True)):
+                if not own:
+                    raise MisuseError(f"{name} has no runs")
+                if common := own & set().union(*runs[:at]):
+                    shared = f"{name} and {', '.join(names[:at])} have {counted(len(common), 'run')} in common"
+                    raise MisuseError(f"{shared}; a run has one side, so name files of different runs")
             every = [name for of_file in platforms for name in of_file]
             are_platforms = None not in every and len(every) == len(set(every)) == len(files)
             if not are_platforms:
@@ -62,14 +67,3 @@ def join_stores(files: Sequence[Path]) -> Iterator[tuple[FileReader, str, Sequen
             yield (reader, "platform", every) if are_platforms else (reader, f"label:{_LABEL}", names)
         finally:
             reader.close()
-
-
-def _check_apart(names: Sequence[str], runs: Sequence[set[str]]) -> None:
-    """Raise MisuseError where a file has no runs, or one that another has."""
-    for at, (name, own) in enumerate(zip(names, runs, strict=True)):
-        if not own:
-            raise MisuseError(f"{name} has no runs")
-        if common := own & set().union(*runs[:at]):
-            before = ", ".join(names[:at])
-            shared = f"{name} and {before} have {counted(len(common), 'run')} in common"
-            raise MisuseError(f"{shared}; a run has one side, so name files of different runs")

@@ -151,13 +151,26 @@ class _Merging:
         added = rows = 0
         for piece in pieces:
             news = self._find_news(table, piece)
-            added, rows = added + self._insert(table, news), rows + piece.num_rows
+            rows += piece.num_rows
+            if news.num_rows:
+                with _register(self.writing, "news", news):
+                    ((changed,),) = self.writing.execute(insert_from("news", table.name)).fetchall()
+                added += int(changed)
+                if changed and table.is_of_runs and not table.is_computed:
+                    self.gained.update(run_id for run_id in pc.unique(news["run_id"]).to_pylist() if run_id is not None)
             if table.name == "run_metrics":
                 self.summaries.append(piece.select(["run_id", "computed_at"]))
         return Merged(table=table.name, added=added, known=rows - added)
 
     def _find_news(self, table: ExchangedTable, piece: pa.Table) -> pa.Table:
-        candidates = _candidates(table, piece)
+        # A condition that all stored rows meet which can equal one of `piece`, so that DuckDB skips the rest.
+        clock = piece[table.clock]
+        first, last = (pc.cast(pc.cast(bound, _MICROS), pa.int64()) for bound in pc.min_max(clock).values())
+        between = f'"{table.clock}" BETWEEN make_timestamp({first}) AND make_timestamp({last})'
+        times = [between] if first.is_valid else []
+        times += [f'"{table.clock}" IS NULL'] if clock.null_count else []
+        sessions = f" AND {_SAME_SESSIONS}" if "session_id" in table.types else ""
+        candidates = f"({' OR '.join(times)}){sessions}"
         columns = ", ".join(f'"{name}"' for name in piece.column_names)
         with _register(self.before, "incoming", piece):
             any_candidate = f'SELECT 1 FROM "{table.name}" WHERE {candidates} LIMIT 1'  # noqa: S608 - names of the schema
@@ -165,16 +178,6 @@ class _Merging:
                 return piece
             sql = _NEWS.format(columns=columns, table=table.name, candidates=candidates)
             return self.before.execute(sql).to_arrow_table()
-
-    def _insert(self, table: ExchangedTable, news: pa.Table) -> int:
-        """Insert new rows; return the number of rows that changed."""
-        if not news.num_rows:
-            return 0
-        with _register(self.writing, "news", news):
-            ((added,),) = self.writing.execute(insert_from("news", table.name)).fetchall()
-        if added and table.is_of_runs and not table.is_computed:
-            self.gained.update(run_id for run_id in pc.unique(news["run_id"]).to_pylist() if run_id is not None)
-        return int(added)
 
     def summarise(self) -> None:
         """Compute the figures of runs that gained rows, except where the source holds their latest figures."""
@@ -195,13 +198,3 @@ def _register(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) 
         yield
     finally:
         connection.unregister(name)
-
-
-def _candidates(table: ExchangedTable, piece: pa.Table) -> str:
-    """Return a condition that all stored rows meet which can equal one of `piece`, so that DuckDB skips the rest."""
-    clock = piece[table.clock]
-    first, last = (pc.cast(pc.cast(bound, _MICROS), pa.int64()) for bound in pc.min_max(clock).values())
-    times = [f'"{table.clock}" BETWEEN make_timestamp({first}) AND make_timestamp({last})'] if first.is_valid else []
-    times += [f'"{table.clock}" IS NULL'] if clock.null_count else []
-    sessions = f" AND {_SAME_SESSIONS}" if "session_id" in table.types else ""
-    return f"({' OR '.join(times)}){sessions}"

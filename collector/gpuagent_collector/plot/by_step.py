@@ -39,7 +39,12 @@ def draw_by_step(ask: Ask, chosen: Selection, names: Sequence[str], width_mm: fl
     rest = f" The first {len(lines)} of {len(series)} lines are drawn." if len(series) > len(lines) else ""
     width = max(found_width for _, found_width in found.values())
     means = f" Points are means over {width:,} steps." if width > 1 else ""
-    note = f"Thin lines are runs, thick ones medians over runs.{means}{_write_thinned(ask, run_ids, names)}{rest}"
+    rows = [row for row in ask(_THINNED, [run_ids]) if not set(names).isdisjoint(row["metrics"])]
+    thinned = ""
+    if rows:
+        of = counted(len({row["run_id"] for row in rows}), "run")
+        thinned = f" Of {of} one printed value in {max(row['every'] for row in rows)} is stored, and lines join those."
+    note = f"Thin lines are runs, thick ones medians over runs.{means}{thinned}{rest}"
     picture = Picture(width_mm=width_mm, note=note, missing=[name for name in names if name not in found])
     for index, (name, runs) in enumerate(lines.items()):
         picture.name_line(f"{name} (n = {len(runs)})", color=color(index), ls=dash(index), lw=1.4)
@@ -78,15 +83,6 @@ def _read(ask: Ask, run_ids: Sequence[str], name: str) -> tuple[Curves, int]:
     for row in rows:
         curves[row["run_id"]][row["step"]] = row["value"]
     return curves, rows[0]["width"] if rows else 1
-
-
-def _write_thinned(ask: Ask, run_ids: Sequence[str], names: Sequence[str]) -> str:
-    """Return the words on values that were printed and are not stored; empty: all are."""
-    rows = [row for row in ask(_THINNED, [list(run_ids)]) if not set(names).isdisjoint(row["metrics"])]
-    if not rows:
-        return ""
-    of = counted(len({row["run_id"] for row in rows}), "run")
-    return f" Of {of} one printed value in {max(row['every'] for row in rows)} is stored, and lines join those."
 
 
 def _draw(axes: Axes, curves: Sequence[Mapping[float, float]], index: int) -> None:

@@ -66,14 +66,39 @@ def write_plot(ask: Ask, asked: PlotRequest, path: Path) -> Picture:
         GpuAgentError: there is nothing to draw, or the file cannot be written.
     """
     with in_style(asked.width_mm):
-        whole = WHOLE.get(asked.names[0]) if len(asked.names) == 1 else None
-        if whole and asked.kind:
-            raise MisuseError(f"--kind {asked.kind.value} is for metrics; {asked.names[0]} is a kind of its own")
-        if whole:
-            _check_parts(asked)
-        picture = whole(ask, asked) if whole else _draw_metrics(ask, asked)
+        is_whole = len(asked.names) == 1 and asked.names[0] in WHOLE
+        picture = _draw_whole(ask, asked) if is_whole else _draw_metrics(ask, asked)
         picture.save(path)
     return picture
+
+
+def _draw_whole(ask: Ask, asked: PlotRequest) -> Picture:
+    name, request, width_mm = asked.names[0], asked.request, asked.width_mm
+    if asked.kind:
+        raise MisuseError(f"--kind {asked.kind.value} is for metrics; {name} is a kind of its own")
+    parts, what, remedy = WHOLE[name]
+    if request.each and request.each not in parts:
+        raise MisuseError(f"--each {request.each.value} is not for {name}: {what}; {remedy}")
+    rows = find_facet(asked.rows)
+    match name:
+        case "roofline":
+            runs = _runs(ask, request)
+            return draw_rooflines(roofline.study_runs(ask, find_facet(request.by), runs, request.each), width_mm)
+        case "scaling":
+            by = By.NODES if request.by == "nodes" else By.RANKS
+            return draw_scaling(scaling.study_runs(ask, _runs(ask, request), request.prices, by), width_mm)
+        case "serving":
+            study = study_serving(ask, request, percent=asked.percent, milliseconds=asked.milliseconds)
+            return draw_serving(study, width_mm)
+        case "frontier":
+            return draw_frontier(choose_runs(ask, request, rows), width_mm, delta=request.delta)
+        case "because":
+            return draw_because(compare(ask, replace(request, series=False)), width_mm)
+        case "split":
+            request = replace(request, workload=request.workload or MEMORY_LIMIT)
+            return draw_split(ask, choose_runs(ask, request, rows), width_mm)
+    request = replace(request, workload=request.workload or COLLECTIVES)
+    return draw_links(ask, choose_runs(ask, request, rows), width_mm)
 
 
 def _draw_metrics(ask: Ask, asked: PlotRequest) -> Picture:
@@ -116,16 +141,9 @@ def _runs(ask: Ask, request: Request) -> list[Run]:
     return [run for run in runs if sides is None or run.side in sides]
 
 
-def _check_parts(asked: PlotRequest) -> None:
-    """Raise MisuseError where the figure has none of the parts that are asked for."""
-    kind, name = asked.request.each, asked.names[0]
-    known, what, remedy = _PARTS[name]
-    if kind and kind not in known:
-        raise MisuseError(f"--each {kind.value} is not for {name}: {what}; {remedy}")
-
-
-# Figure → the parts it has, why it has no others, and where they are.
-_PARTS: Mapping[str, tuple[Sequence[PartKind], str, str]] = {
+# Figures that are of no metric, by their names on the command line → the parts they have, why no others, and where
+# those are.
+WHOLE: Mapping[str, tuple[Sequence[PartKind], str, str]] = {
     "roofline": ((PartKind.GPU, PartKind.RANK), "roofs are of one device", "try --each gpu, --each rank"),
     "scaling": (
         (),
@@ -137,50 +155,4 @@ _PARTS: Mapping[str, tuple[Sequence[PartKind], str, str]] = {
     "because": ((), "its parts are of whole runs", "leave --each out"),
     "split": ((PartKind.GPU,), "a stack is split over GPUs of one rank", "try --each gpu"),
     "collectives": ((), "bandwidths are of all ranks together", "`show` has each pair of ranks"),
-}
-
-
-def _draw_roofline(ask: Ask, asked: PlotRequest) -> Picture:
-    study = roofline.study_runs(ask, find_facet(asked.request.by), _runs(ask, asked.request), asked.request.each)
-    return draw_rooflines(study, asked.width_mm)
-
-
-def _draw_scaling(ask: Ask, asked: PlotRequest) -> Picture:
-    by = By.NODES if asked.request.by == "nodes" else By.RANKS
-    return draw_scaling(scaling.study_runs(ask, _runs(ask, asked.request), asked.request.prices, by), asked.width_mm)
-
-
-def _draw_frontier(ask: Ask, asked: PlotRequest) -> Picture:
-    chosen = choose_runs(ask, asked.request, find_facet(asked.rows))
-    return draw_frontier(chosen, asked.width_mm, delta=asked.request.delta)
-
-
-def _draw_because(ask: Ask, asked: PlotRequest) -> Picture:
-    return draw_because(compare(ask, replace(asked.request, series=False)), asked.width_mm)
-
-
-def _draw_split(ask: Ask, asked: PlotRequest) -> Picture:
-    request = replace(asked.request, workload=asked.request.workload or MEMORY_LIMIT)
-    return draw_split(ask, choose_runs(ask, request, find_facet(asked.rows)), asked.width_mm)
-
-
-def _draw_collectives(ask: Ask, asked: PlotRequest) -> Picture:
-    request = replace(asked.request, workload=asked.request.workload or COLLECTIVES)
-    return draw_links(ask, choose_runs(ask, request, find_facet(asked.rows)), asked.width_mm)
-
-
-def _draw_serving(ask: Ask, asked: PlotRequest) -> Picture:
-    study = study_serving(ask, asked.request, percent=asked.percent, milliseconds=asked.milliseconds)
-    return draw_serving(study, asked.width_mm)
-
-
-# Figures that are of no metric, by their names on the command line.
-WHOLE = {
-    "roofline": _draw_roofline,
-    "scaling": _draw_scaling,
-    "serving": _draw_serving,
-    "frontier": _draw_frontier,
-    "because": _draw_because,
-    "split": _draw_split,
-    "collectives": _draw_collectives,
 }

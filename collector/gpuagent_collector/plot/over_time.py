@@ -87,7 +87,12 @@ def draw_over_time(
         _draw(axes, chart, lines, room=1.22 if named else 1.14)
         _draw_phases(axes, lines, named=named, size=picture.size)
     panels[-1].set_xlabel("time (s)")
-    panels[-1].set_xlim(*_span(lines, drawn))
+    # From the first phase or reading of any run to the last.
+    ends = [end for line in lines for phase in line.course.phases for end in (phase.from_seconds, phase.to_seconds)]
+    curves = [line.course.curves[chart] for line in lines for chart in drawn if chart in line.course.curves]
+    ends += [one.seconds for curve in curves for stretch in curve for one in (stretch[0], stretch[-1])]
+    first, last = min(ends), max(ends)
+    panels[-1].set_xlim(first, last if last > first else first + 1)
     return picture
 
 
@@ -120,8 +125,15 @@ def _draw(axes: Axes, chart: Chart, lines: Sequence[_Line], *, room: float) -> N
     curves = {index: line.course.curves[chart] for index, line in enumerate(lines) if chart in line.course.curves}
     highest = max(reading.high for curve in curves.values() for stretch in curve for reading in stretch)
     scale = notation([highest], chart.unit)
-    for index, curve in curves.items():
-        _draw_curve(axes, curve, index, scale.divisor, banded=_is_banded(curves.values()))
+    banded = _is_banded(curves.values())
+    for index, stretch in ((index, stretch) for index, curve in curves.items() for stretch in curve):
+        seconds = [reading.seconds for reading in stretch]
+        if banded:
+            low, high = ([getattr(one, end) / scale.divisor for one in stretch] for end in ("low", "high"))
+            axes.fill_between(seconds, low, high, color=color(index), alpha=0.18, lw=0, zorder=2)
+        means = [reading.mean / scale.divisor for reading in stretch]
+        single: dict[str, Any] = {"marker": ".", "ms": 3} if len(stretch) == 1 else {}
+        axes.plot(seconds, means, color=color(index), ls=dash(index), zorder=3, **single)
     top = 100.0 if chart.unit == "percent" and highest > 50 else highest / scale.divisor or 1.0
     axes.set_ylim(0, room * top)
     axes.set_title(chart.title if len(lines) > 1 else harmless(f"{chart.title}, {lines[0].name}"))
@@ -138,22 +150,6 @@ def _is_banded(curves: Collection[Curve]) -> bool:
     """Return whether a panel's curves have areas: few curves, of which one has a range."""
     readings = [reading for curve in curves for stretch in curve for reading in stretch]
     return len(curves) <= _MOST_AREAS and any(reading.low < reading.high for reading in readings)
-
-
-def _curves_by_chart(lines: Sequence[_Line]) -> Iterator[list[Curve]]:
-    for chart in {chart for line in lines for chart in line.course.curves}:
-        yield [line.course.curves[chart] for line in lines if chart in line.course.curves]
-
-
-def _draw_curve(axes: Axes, curve: Curve, index: int, divisor: float, *, banded: bool) -> None:
-    for stretch in curve:
-        seconds = [reading.seconds for reading in stretch]
-        if banded:
-            low, high = ([getattr(one, end) / divisor for one in stretch] for end in ("low", "high"))
-            axes.fill_between(seconds, low, high, color=color(index), alpha=0.18, lw=0, zorder=2)
-        means = [reading.mean / divisor for reading in stretch]
-        single: dict[str, Any] = {"marker": ".", "ms": 3} if len(stretch) == 1 else {}
-        axes.plot(seconds, means, color=color(index), ls=dash(index), zorder=3, **single)
 
 
 def _draw_phases(axes: Axes, lines: Sequence[_Line], *, named: bool, size: float) -> None:
@@ -183,23 +179,8 @@ def _draw_phases(axes: Axes, lines: Sequence[_Line], *, named: bool, size: float
             # Names of short phases would overlap.
             if named and phase.to_seconds - phase.from_seconds > 0.11 * span:
                 middle = (phase.from_seconds + phase.to_seconds) / 2
-                words: dict[str, Any] = {
-                    "ha": "center",
-                    "va": "top",
-                    "fontsize": size - 1.5,
-                    "color": QUIET,
-                    "transform": across,
-                }
-                axes.text(middle, 0.97, phase.name, **words)
-
-
-def _span(lines: Sequence[_Line], charts: Sequence[Chart]) -> tuple[float, float]:
-    """Return the axis of time: from the first phase or reading of any run to the last."""
-    phases = [end for line in lines for phase in line.course.phases for end in (phase.from_seconds, phase.to_seconds)]
-    curves = [line.course.curves[chart] for line in lines for chart in charts if chart in line.course.curves]
-    seconds = [one.seconds for curve in curves for stretch in curve for one in (stretch[0], stretch[-1])]
-    first, last = min([*phases, *seconds]), max([*phases, *seconds])
-    return first, last if last > first else first + 1
+                words: dict[str, Any] = {"ha": "center", "va": "top", "color": QUIET, "transform": across}
+                axes.text(middle, 0.97, phase.name, fontsize=size - 1.5, **words)
 
 
 def _note(lines: Sequence[_Line], each: PartKind | None, where: str, *, is_cut: bool) -> str:
@@ -214,5 +195,7 @@ def _note(lines: Sequence[_Line], each: PartKind | None, where: str, *, is_cut: 
     is_measured = any(phase.name == _MEASURE for line in lines for phase in line.course.phases)
     zero = "0 s is the start of the measured phase, which is shaded." if is_measured else "0 s is the start."
     means = "" if each else " Means over a run's GPUs or nodes."
-    bands = " Areas: from the least to the most." if any(map(_is_banded, _curves_by_chart(lines))) else ""
+    every = {chart for line in lines for chart in line.course.curves}
+    of_charts = ([line.course.curves[one] for line in lines if one in line.course.curves] for one in every)
+    bands = " Areas: from the least to the most." if any(map(_is_banded, of_charts)) else ""
     return f"{yielded} {zero}{means}{bands}{f' Only the first {len(lines)} are drawn.' if is_cut else ''}"

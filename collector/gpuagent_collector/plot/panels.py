@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from gpuagent_collector.plot.picture import QUIET, Picture, characters, color, line_style, marker, shorten_names
-from gpuagent_collector.present.panel import Axis, Bar, Look, Panel, Place, Series
+from gpuagent_collector.present.panel import Axis, Look, Panel, Place, Series
 from gpuagent_common.text import harmless
 
 # Millimetres of a pixel of the page, where a figure spans two columns or one.
@@ -41,7 +41,13 @@ def draw_panels(panels: Sequence[Panel], note: str, width_mm: float, *, columns:
             _draw_series(one, series)
         _set_axis(one, "x", panel.x)
         if panel.bars:
-            _draw_bars(one, panel.bars, characters(width_mm / 3, picture.size))
+            for place, bar in enumerate(panel.bars):
+                shade, end = QUIET if bar.index is None else color(bar.index), max(bar.begin, bar.end)
+                one.barh(place, bar.end - bar.begin, left=bar.begin, color=shade, height=0.7)
+                one.annotate(bar.text, (end, place), (3, 0), textcoords="offset points", va="center")
+            names = shorten_names([bar.name for bar in panel.bars], characters(width_mm / 3, picture.size))
+            one.set_yticks(range(len(names)), names)
+            one.invert_yaxis()
         else:
             _set_axis(one, "y", panel.y)
             one.minorticks_off()
@@ -70,15 +76,6 @@ def _draw_series(axes: Axes, series: Series) -> None:
     words: dict[str, Any] = {"textcoords": "offset points", "ha": aligned, "va": "bottom", "color": shade}
     for x, y, text in zip(series.xs, series.ys, series.labels, strict=False):
         axes.annotate(harmless(text), (x, y), (across, 3), **words)
-
-
-def _draw_bars(axes: Axes, bars: Sequence[Bar], most: int) -> None:
-    for place, bar in enumerate(bars):
-        shade = QUIET if bar.index is None else color(bar.index)
-        axes.barh(place, bar.end - bar.begin, left=bar.begin, color=shade, height=0.7)
-        axes.annotate(bar.text, (max(bar.begin, bar.end), place), (3, 0), textcoords="offset points", va="center")
-    axes.set_yticks(range(len(bars)), shorten_names([bar.name for bar in bars], most))
-    axes.invert_yaxis()
 
 
 def _set_axis(axes: Axes, which: str, axis: Axis) -> None:

@@ -2,7 +2,7 @@
 
 import io
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
@@ -71,23 +71,15 @@ def line_style(index: int) -> dict[str, Any]:
     return {"color": color(index), "ls": dash(index), "marker": marker(index)}
 
 
-def points(width_mm: float) -> float:
-    """Return the size of text in a figure of this width."""
-    return 8.0 if width_mm >= WIDE_MM else 7.0
-
-
-def settings(width_mm: float) -> Mapping[str, Any]:
-    """Return matplotlib's settings for a figure of this width."""
+def in_style(width_mm: float) -> Any:
+    """Return a context with matplotlib's settings for a figure of this width, whatever the user's own are."""
     size = points(width_mm)
-    return {
+    settings = {
         "font.family": "sans-serif",
         "font.sans-serif": ["DejaVu Sans"],
         "font.size": size,
         "axes.titlesize": size,
         "axes.labelsize": size,
-        "xtick.labelsize": size - 1,
-        "ytick.labelsize": size - 1,
-        "legend.fontsize": size - 0.5,
         "axes.titlelocation": "left",
         "axes.titlepad": 3.0,
         "axes.linewidth": 0.6,
@@ -97,15 +89,10 @@ def settings(width_mm: float) -> Mapping[str, Any]:
         "axes.axisbelow": True,
         "grid.color": GRID,
         "grid.linewidth": 0.5,
-        "xtick.major.width": 0.6,
-        "ytick.major.width": 0.6,
-        "xtick.major.size": 2.5,
-        "ytick.major.size": 2.5,
-        "xtick.minor.size": 0,
-        "ytick.minor.size": 0,
         "hatch.linewidth": 0.5,
         "lines.linewidth": 1.1,
         "lines.markersize": 4.5,
+        "legend.fontsize": size - 0.5,
         "legend.frameon": False,
         "legend.handlelength": 2.6,
         "figure.constrained_layout.h_pad": 0.045,
@@ -117,6 +104,15 @@ def settings(width_mm: float) -> Mapping[str, Any]:
         "svg.hashsalt": "gpuagent",
         "savefig.dpi": 300,
     }
+    for ticks in ("xtick", "ytick"):
+        settings |= {f"{ticks}.labelsize": size - 1, f"{ticks}.major.width": 0.6}
+        settings |= {f"{ticks}.major.size": 2.5, f"{ticks}.minor.size": 0}
+    return matplotlib.style.context(["default", settings])
+
+
+def points(width_mm: float) -> float:
+    """Return the size of text in a figure of this width."""
+    return 8.0 if width_mm >= WIDE_MM else 7.0
 
 
 _MM_PER_POINT = MM_PER_INCH / 72
@@ -253,23 +249,15 @@ class Picture:
         Raises:
             GpuAgentError: it cannot be written.
         """
-        metadata: dict[str, Any] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[_ending(path)]
+        ending = path.suffix.lower().lstrip(".")
+        metadata: dict[str, Any] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[ending]
         drawn = io.BytesIO()  # matplotlib's PDF prints a traceback where the disk is full
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # characters that the font lacks, and rooms that are too narrow
-            self.figure.savefig(drawn, format=_ending(path), metadata=metadata)
+            self.figure.savefig(drawn, format=ending, metadata=metadata)
         with appearing(path) as unfinished:
             unfinished.write_bytes(drawn.getbuffer())
 
 
 # Where matplotlib's PNGs end, at 300 dots an inch.
 _MOST_MM = 5000.0
-
-
-def _ending(path: Path) -> str:
-    return path.suffix.lower().lstrip(".")
-
-
-def in_style(width_mm: float) -> Any:
-    """Return a context with the settings for a figure of this width, whatever the user's own are."""
-    return matplotlib.style.context(["default", dict(settings(width_mm))])

@@ -1,7 +1,7 @@
 """Figures of a run's metrics by row and side: dots with intervals, and bars with values."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -75,7 +75,11 @@ class _Panel:
 
 def draw_dots(matrix: Matrix, width_mm: float) -> Picture:
     """Return each run as a dot, and the median over runs with its 95 % interval."""
-    picture, panels = _picture(matrix, width_mm, _DOTS_MM, _note_dots(matrix))
+    figures = [figure for line in matrix.lines for figure in line.figures.values()]
+    has_lines = any(median_interval(figure.values.tolist()) for figure in figures)
+    lines = ", the line its 95 % interval (sign test, from 6 runs on)" if has_lines else ""
+    note = f"Each run is a small circle; the large mark is the median over runs{lines}."
+    picture, panels = _picture(matrix, width_mm, _DOTS_MM, note)
     for panel in panels:
         divisor = panel.scale.divisor
         for mark in panel.marks:
@@ -86,7 +90,8 @@ def draw_dots(matrix: Matrix, width_mm: float) -> Picture:
             if ends:
                 panel.axes.plot([end / divisor for end in ends], [mark.y, mark.y], color=own, lw=1.2, zorder=3)
             panel.axes.plot(figure.median / divisor, mark.y, marker=marker(mark.series), color=own, ms=4.2, zorder=4)
-        lowest, highest = (end(getattr(mark.figure, name) for mark in panel.marks) for end, name in _ENDS)
+        lowest = min(mark.figure.lowest for mark in panel.marks)
+        highest = max(mark.figure.highest for mark in panel.marks)
         if lowest > 0 and highest / lowest > _LOGARITHMIC:
             panel.axes.set_xscale("log")
         panel.axes.margins(x=0.06)
@@ -94,34 +99,18 @@ def draw_dots(matrix: Matrix, width_mm: float) -> Picture:
     return picture
 
 
-_ENDS: tuple[tuple[Callable[[Iterable[float]], float], str], ...] = ((min, "lowest"), (max, "highest"))
-
-
-def _note_dots(matrix: Matrix) -> str:
-    has_lines = any(
-        median_interval(figure.values.tolist()) for line in matrix.lines for figure in line.figures.values()
-    )
-    lines = ", the line its 95 % interval (sign test, from 6 runs on)" if has_lines else ""
-    return f"Each run is a small circle; the large mark is the median over runs{lines}."
-
-
 def draw_bars(matrix: Matrix, width_mm: float) -> Picture:
     """Return the median over runs as a bar with its value, and the range over runs as a line."""
-    picture, panels = _picture(matrix, width_mm, _BAR_MM, _note_bars(matrix))
+    has_lines = any(figure.runs > 1 for line in matrix.lines for figure in line.figures.values())
+    note = f"Medians over runs{'; lines from the lowest to the highest run' if has_lines else ''}."
+    picture, panels = _picture(matrix, width_mm, _BAR_MM, note)
     for panel in panels:
         divisor = panel.scale.divisor
         highest = max(mark.figure.highest for mark in panel.marks) / divisor
         for mark in panel.marks:
-            middle, low, high = (
-                value / divisor for value in (mark.figure.median, mark.figure.lowest, mark.figure.highest)
-            )
-            style: dict[str, Any] = {
-                "color": color(mark.series),
-                "hatch": hatch(mark.series),
-                "edgecolor": "white",
-                "linewidth": 0,
-            }
-            panel.axes.barh(mark.y, middle, 0.82, **style)
+            low, high = mark.figure.lowest / divisor, mark.figure.highest / divisor
+            style: dict[str, Any] = {"hatch": hatch(mark.series), "edgecolor": "white", "linewidth": 0}
+            panel.axes.barh(mark.y, mark.figure.median / divisor, 0.82, color=color(mark.series), **style)
             if mark.figure.runs > 1:
                 panel.axes.plot([low, high], [mark.y, mark.y], color=QUIET, lw=0.9, marker="|", ms=3, mew=0.9)
             place = max(high, 0) + 0.015 * highest
@@ -134,18 +123,15 @@ def draw_bars(matrix: Matrix, width_mm: float) -> Picture:
     return picture
 
 
-def _note_bars(matrix: Matrix) -> str:
-    has_lines = any(figure.runs > 1 for line in matrix.lines for figure in line.figures.values())
-    return f"Medians over runs{'; lines from the lowest to the highest run' if has_lines else ''}."
-
-
 def _picture(matrix: Matrix, width_mm: float, line_mm: float, note: str) -> tuple[Picture, list[_Panel]]:
     """Return a figure with a panel for each metric, and its legend."""
     slots = _find_slots(matrix)
     metrics = list(dict.fromkeys(line.metric for line in matrix.lines))
     # At most three in a row, and rows as full as they can be: four are two and two.
     columns = -(-len(metrics) // -(-len(metrics) // 3)) if width_mm >= WIDE_MM else 1
-    picture = Picture(width_mm=width_mm, note=f"{note} {_runs_note(matrix)}")
+    numbers = {figure.runs for line in matrix.lines for figure in line.figures.values()}
+    runs = f"n = {write_counts(numbers)}{' runs' if len(numbers) > 1 else ''}{only_side(matrix.sides, matrix.columns)}"
+    picture = Picture(width_mm=width_mm, note=f"{note} {runs}.")
     for index, side in enumerate(() if slots.is_flat else matrix.sides):
         line = Line2D([], [], color=color(index), marker=marker(index), lw=1.2)
         patch = Patch(facecolor=color(index), hatch=hatch(index), edgecolor="white", linewidth=0)
@@ -214,10 +200,3 @@ def _write_numbers(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     if axes.get_xscale() == "linear":
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-
-
-def _runs_note(matrix: Matrix) -> str:
-    """Return the number of runs of a figure in words."""
-    numbers = {figure.runs for line in matrix.lines for figure in line.figures.values()}
-    several = " runs" if len(numbers) > 1 else ""
-    return f"n = {write_counts(numbers)}{several}{only_side(matrix.sides, matrix.columns)}."

@@ -59,18 +59,13 @@ def draw_links(ask: Ask, chosen: Selection, width_mm: float) -> Picture:
             rates = [median(point.bus_bytes_per_second) / scale.divisor for point in own]
             axes.plot([point.size_bytes for point in own], rates, **line_style(index))
         axes.set(xscale="log", ylabel=f"bus bandwidth ({scale.symbol})", title=harmless(operation))
-        ticks = _choose_ticks(sorted(sizes))
+        # Every size, or every second, third, …, and the last.
+        ticks = sorted(sizes)[::-1][:: -(-len(sizes) // _MOST_TICKS)][::-1]
         axes.set_xticks(ticks, [size_text(size) for size in ticks])
         axes.minorticks_off()
         axes.set_ylim(bottom=0)
         axes.grid()
     return picture
-
-
-def _choose_ticks(sizes: Sequence[int]) -> list[int]:
-    """Return the sizes to label: every one, or every second, third, …, and the last."""
-    step = -(-len(sizes) // _MOST_TICKS)
-    return list(sizes[::-1][::step][::-1])
 
 
 MEMORY_LIMIT = "memory-limit"
@@ -91,10 +86,15 @@ class _Stacked:
     parts: tuple[Stack, ...]
 
     @property
+    def layers(self) -> int:
+        """The number of its layers."""
+        return self.stack.conv + self.stack.fc
+
+    @property
     def percent(self) -> float:
         """The share of convolutions; of a split stack the share of layers on the first GPU."""
         part = self.parts[0].conv + self.parts[0].fc if self.parts else self.stack.conv
-        return 100 * part / (self.stack.conv + self.stack.fc)
+        return 100 * part / self.layers
 
 
 # Name of a series → its points, by their share.
@@ -107,10 +107,15 @@ def draw_split(ask: Ask, chosen: Selection, width_mm: float) -> Picture:
     Raises:
         GpuAgentError: no run reports stacks.
     """
-    cells = _cells(chosen)
+    # The cells of each side, whatever points their runs state.
+    layout, cells = chosen.layout, defaultdict[str, list[Cell]](list)
+    several = len({block.workload for block in layout.blocks}) > 1
+    for block in layout.blocks:
+        for cell in (cell for cell in block.cells if cell.runs):
+            cells[f"{label_row(block, layout)} · {cell.side}" if several else cell.side].append(cell)
     found: dict[bool, dict[str, list[_Stacked]]] = {False: {}, True: {}}
     for name, of_side in cells.items():
-        for point in sorted(_stacks(ask, of_side), key=lambda each: (each.percent, each.stack.conv + each.stack.fc)):
+        for point in sorted(_stacks(ask, of_side), key=lambda each: (each.percent, each.layers)):
             found[bool(point.parts)].setdefault(name, []).append(point)
     drawn = {is_split: series for is_split, series in found.items() if series}
     if not drawn:
@@ -130,16 +135,6 @@ def draw_split(ask: Ask, chosen: Selection, width_mm: float) -> Picture:
         _draw(panels[first], panels[first + columns], series, names)
         panels[first + columns].set_xlabel(_SHARES[is_split])
     return picture
-
-
-def _cells(chosen: Selection) -> Mapping[str, Sequence[Cell]]:
-    """Return the cells of each side, whatever points their runs state."""
-    layout, cells = chosen.layout, defaultdict[str, list[Cell]](list)
-    several = len({block.workload for block in layout.blocks}) > 1
-    for block in layout.blocks:
-        for cell in (cell for cell in block.cells if cell.runs):
-            cells[f"{label_row(block, layout)} · {cell.side}" if several else cell.side].append(cell)
-    return cells
 
 
 def _stacks(ask: Ask, cells: Sequence[Cell]) -> Iterator[_Stacked]:
@@ -163,12 +158,11 @@ def _draw(upper: Axes, lower: Axes, series: Series, names: Sequence[str]) -> Non
             for part in (part for part in point.parts if part.step_seconds):
                 mark = _PARTS[(part.gpu or 0) % len(_PARTS)]
                 upper.plot(point.percent, _milliseconds(part), marker=mark, color=color(index), mfc="none")
-        fitting = [(point.percent, point.stack.conv + point.stack.fc) for point in points if point.stack.fits]
+        fitting = [(point.percent, point.layers) for point in points if point.stack.fits]
         if fitting:
             lower.plot(*zip(*fitting, strict=True), **line_style(index))
         for point in (point for point in points if not point.stack.fits):
-            layers = point.stack.conv + point.stack.fc
-            lower.plot(point.percent, layers, marker="x", color=color(index), ms=6, mew=1.4)
+            lower.plot(point.percent, point.layers, marker="x", color=color(index), ms=6, mew=1.4)
     if not upper.lines:
         # Without a time there is no scale.
         upper.set_axis_off()

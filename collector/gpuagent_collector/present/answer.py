@@ -133,21 +133,16 @@ class Answer:
             statements = counted(len(self.statements), "statement")
             text = f"--show-sql prints the {statements} of this answer; --json has everything."
             sections.append(Section("SQL", [text]))
-        last = " ".join(self._last_lines(brief=brief))
-        if last:
-            sections[-1] = replace(sections[-1], parts=[*sections[-1].parts, last])
-        written = [Section(each.heading, [*_written(each.parts, wide=wide, whole=not brief)]) for each in sections]
-        return shorten_sides(written, self.sides)
-
-    def _last_lines(self, *, brief: bool) -> Iterator[str]:
-        """Yield the next command, and what the first screen leaves out."""
-        if self.next:
-            yield f"Next: `{self.next}`."
+        last = [f"Next: `{self.next}`."] if self.next else []
         hidden = len(self.caveats) - _MOST_WARNINGS
         more = [counted(hidden, "more warning")] if hidden > 0 else []
         more += [self.more] if self.more else []
         if brief and more:
-            yield f"--all shows {', '.join(more)}."
+            last.append(f"--all shows {', '.join(more)}.")
+        if last:
+            sections[-1] = replace(sections[-1], parts=[*sections[-1].parts, " ".join(last)])
+        written = [Section(each.heading, [*_written(each.parts, wide=wide, whole=not brief)]) for each in sections]
+        return shorten_sides(written, self.sides)
 
     def record(self) -> dict[str, Any]:
         """Return the object that JSON has."""

@@ -7,12 +7,12 @@ to milliseconds; the other formats have them in full.
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import TextIO
 
 import pyarrow as pa
 from rich.cells import cell_len
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -56,7 +56,11 @@ def write_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: TextI
     """Write the first MAX_ROWS rows, as wide as the terminal, and a note where there are more."""
     console = plain_console(out)
     if schema.names == _EXPLAIN:
-        return _write_plan(batches, console)
+        # A plan as DuckDB draws it.
+        for _, plan in chain.from_iterable(map(plain_rows, batches)):
+            for line in str(plan).splitlines():
+                console.print(Text(harmless(line), no_wrap=True), crop=False)
+        return
     values = chain.from_iterable(plain_rows(batch) for batch in batches)
     rows = [_format_row(schema, row) for row in islice(values, MAX_ROWS + 1)]
     names = [harmless(name) for name in schema.names]
@@ -65,12 +69,17 @@ def write_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: TextI
         console.print(_table(names, schema, rows[:MAX_ROWS]))
     else:
         most = MAX_BLOCKS
-        _write_blocks(names, rows[:MAX_BLOCKS], console)
+        for number, row in enumerate(rows[:MAX_BLOCKS], start=1):
+            block = Table(box=None, pad_edge=False, show_header=False, title=f"row {number}", title_justify="left")
+            block.add_column(style="bold", no_wrap=True)
+            block.add_column(overflow="fold")
+            for name, text in zip(names, row, strict=True):
+                block.add_row(Text(name), Text(text))
+            console.print(block)
     if not rows:
         console.print("no rows", style="dim")
     if len(rows) > most:
         console.print(f"… the first {most:,} rows; --format csv or --json prints all")
-    return None
 
 
 def _format_row(schema: pa.Schema, row: Sequence[Value]) -> list[str]:
@@ -109,24 +118,6 @@ def _table(names: Sequence[str], schema: pa.Schema, rows: Rows) -> Table:
     for row in rows:
         table.add_row(*map(Text, row))
     return table
-
-
-def _write_blocks(names: Sequence[str], rows: Rows, console: Console) -> None:
-    for number, row in enumerate(rows, start=1):
-        block = Table(box=None, pad_edge=False, show_header=False, title=f"row {number}", title_justify="left")
-        block.add_column(style="bold", no_wrap=True)
-        block.add_column(overflow="fold")
-        for name, text in zip(names, row, strict=True):
-            block.add_row(Text(name), Text(text))
-        console.print(block)
-
-
-def _write_plan(batches: Iterable[pa.RecordBatch], console: Console) -> None:
-    """Print a plan as DuckDB draws it."""
-    for batch in batches:
-        for _, plan in plain_rows(batch):
-            for line in str(plan).splitlines():
-                console.print(Text(harmless(line), no_wrap=True), crop=False)
 
 
 Writer = Callable[[pa.Schema, Iterable[pa.RecordBatch], TextIO], None]
@@ -202,24 +193,22 @@ def _objects(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[s
             yield text if text.isprintable() else "".join(inert)
 
 
-def write_markdown(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: TextIO) -> None:
-    """Write a Markdown table, as issues and documents take it; numbers are aligned to the right."""
+def _write_lines(
+    make: Callable[..., Iterable[str]], schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: TextIO
+) -> None:
+    """Write the lines of a table in which numbers are aligned to the right."""
     rows = (map(cell, row) for batch in batches for row in plain_rows(batch))
-    out.writelines(f"{line}\n" for line in markdown_table(schema.names, map(is_number, schema.types), rows))
+    out.writelines(f"{line}\n" for line in make(schema.names, map(is_number, schema.types), rows))
 
 
-def write_latex(schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: TextIO) -> None:
-    """Write a LaTeX table; numbers are aligned to the right."""
-    rows = (map(cell, row) for batch in batches for row in plain_rows(batch))
-    out.writelines(f"{line}\n" for line in latex_table(schema.names, map(is_number, schema.types), rows))
-
+write_markdown: Writer = partial(_write_lines, markdown_table)
 
 WRITERS: Mapping[OutputFormat, Writer] = {
     OutputFormat.TABLE: write_table,
     OutputFormat.JSON: write_json,
     OutputFormat.CSV: write_csv,
     OutputFormat.MARKDOWN: write_markdown,
-    OutputFormat.LATEX: write_latex,
+    OutputFormat.LATEX: partial(_write_lines, latex_table),
 }
 
 

@@ -88,22 +88,20 @@ def write_rows(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
     try:
         names = unique_names(schema.names)
         renamed = pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
-        with _open_columns(path, renamed, file_format) as writer:
+        opened: Any
+        if file_format is FileFormat.ARROW:
+            opened = pa.ipc.new_file(str(path), renamed)
+        else:
+            from pyarrow import parquet  # only here: most answers are no such file
+
+            opened = parquet.ParquetWriter(str(path), renamed, compression="zstd")
+        with opened as writer:
             for group in _group_batches(batches):
                 writer.write_table(pa.Table.from_batches(group).rename_columns(names).combine_chunks())
     except pa.ArrowException as error:
         raise MisuseError(
             f"{file_format.value} cannot hold this: {error}; CAST it, or choose another format"
         ) from error
-
-
-def _open_columns(path: Path, schema: pa.Schema, file_format: FileFormat) -> Any:
-    """Return a writer of tables in one of Arrow's own formats."""
-    if file_format is FileFormat.ARROW:
-        return pa.ipc.new_file(str(path), schema)
-    from pyarrow import parquet  # only here: most answers are no such file
-
-    return parquet.ParquetWriter(str(path), schema, compression="zstd")
 
 
 def _group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

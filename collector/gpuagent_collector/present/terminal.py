@@ -3,7 +3,7 @@
 A list shows the important columns first, the others where there is room.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
@@ -15,7 +15,7 @@ from rich.rule import Rule
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gpuagent_collector.present.answer import Answer, Bullets, Part, Section, Verbatim
+from gpuagent_collector.present.answer import Answer, Bullets, Part, Verbatim
 from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.table import Grid
 from gpuagent_collector.present.values import ABSENT
@@ -44,20 +44,12 @@ def table_width(column_widths: list[int]) -> int:
 _WIDE_COLUMNS = 120
 
 
-def is_wide(console: Console) -> bool:
-    """Return whether the console has room for columns that matter less."""
-    return console.width >= _WIDE_COLUMNS
-
-
 def print_answer(console: Console, answer: Answer) -> None:
     """Print an answer as wide as the console."""
-    print_sections(console, answer.document(wide=is_wide(console), brief=not answer.everything))
-
-
-def print_sections(console: Console, sections: Iterable[Section]) -> None:
-    """Print a document as wide as the console."""
-    for section in sections:
-        print_heading(console, section.heading)
+    wide = console.width >= _WIDE_COLUMNS
+    for section in answer.document(wide=wide, brief=not answer.everything):
+        heading = Text(harmless(section.heading), style="bold", overflow="ellipsis")
+        console.print(Rule(heading, align="left", style="dim"))
         for part in section.parts:
             if isinstance(part, Chart):
                 _print_chart(console, part)
@@ -81,11 +73,6 @@ def _print_chart(console: Console, chart: Chart) -> None:
     console.print(grid)
     for line in chart.below:
         console.print(Text(harmless(line), style="dim"))
-
-
-def print_heading(console: Console, heading: str) -> None:
-    """Print the heading of a section."""
-    console.print(Rule(Text(harmless(heading), style="bold", overflow="ellipsis"), align="left", style="dim"))
 
 
 # A wider column is folded before columns go to another table.
@@ -127,22 +114,18 @@ def _renderable(part: Part, width: int) -> RenderableType:
         case Grid():
             return _table(part, width)
         case Verbatim():
-            text = "\n".join(harmless(line.expandtabs()) for line in part.text.split("\n"))
-            return Text.assemble((f"{harmless(part.title)}\n", "bold"), text)
+            lines = "\n".join(harmless(line.expandtabs()) for line in part.text.split("\n"))
+            return Text.assemble((f"{harmless(part.title)}\n", "bold"), lines)
         case Bullets():
-            return _bullets(part)
+            table = RichTable.grid(padding=(0, 1, 0, 0))
+            table.add_column()
+            table.add_column()
+            for text, remedy in part.points:
+                table.add_row(Text("!", style="yellow bold"), Text(harmless(text)))
+                if remedy:
+                    table.add_row("", Text(f"→ {remedy}", style="dim"))
+            return table
     raise TypeError(part)
-
-
-def _bullets(bullets: Bullets) -> RichTable:
-    table = RichTable.grid(padding=(0, 1, 0, 0))
-    table.add_column()
-    table.add_column()
-    for text, remedy in bullets.points:
-        table.add_row(Text("!", style="yellow bold"), Text(harmless(text)))
-        if remedy:
-            table.add_row("", Text(f"→ {remedy}", style="dim"))
-    return table
 
 
 def _table(grid: Grid, width: int) -> RichTable:

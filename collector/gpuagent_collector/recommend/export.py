@@ -1,7 +1,7 @@
 """A recommendation in words, as a document of paragraphs and tables, and in every format."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.ranking import Ranking, Standing
 from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, recommend
-from gpuagent_collector.runs.cells import Layout, describe, tell_apart
+from gpuagent_collector.runs.cells import describe, tell_apart
 from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.runs.words import could_hide, interval, percent, write_command, write_shift
 from gpuagent_collector.statistics.shift import Scale
@@ -93,8 +93,11 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
         taken = ", ".join(f"{in_unit(one.unit)(tied[0].medians[one.name])} per {one.per}" for one in weighed)
         others = _listed(behind, verbs, facet)
         yield f"{block} {verbs.least}{by} {where}: {taken} (median of {tied[0].runs} runs); {others}."
-        if list(weights) == ["cost"]:
-            yield from _break_even(behind[0], facet)
+        shift = behind[0].judgement.shift if behind[0].judgement else None
+        if list(weights) == ["cost"] and shift and shift.scale is Scale.RATIO and shift.low and shift.high:
+            ends = f"{significant(100 / shift.high)} to {significant(100 / shift.low)} %"
+            even = f"{significant(100 / shift.estimate)} % of its price ({ends})"
+            yield f"{facet.name_side(behind[0].side)} would break even at {even}."
     sides = [standing.side for standing in ranking.standings[:2]]
     for one in ranking.criteria if len(tied) == 1 else ():
         if one.name in ranking.judged and one.name not in (*weights, "energy"):
@@ -158,27 +161,21 @@ def _listed(behind: Sequence[Standing], verbs: _Verbs, facet: Facet) -> str:
     return ", ".join([*listed, *([f"{rest} more after them"] if rest else [])])
 
 
-def _break_even(second: Standing, facet: Facet) -> Iterator[str]:
-    """Yield the share of its price at which the second side would cost as much as the best."""
-    shift = second.judgement.shift if second.judgement else None
-    if shift and shift.scale is Scale.RATIO and shift.low and shift.high:
-        ends = f"{significant(100 / shift.high)} to {significant(100 / shift.low)} %"
-        even = f"{significant(100 / shift.estimate)} % of its price ({ends})"
-        yield f"{facet.name_side(second.side)} would break even at {even}."
-
-
 def why(reasons: Sequence[Reasons], facet: Facet) -> list[str]:
     """Return the bottleneck of a workload on each side, and the sides where none is shown, in one sentence."""
-    shown = [f"{_join_words([*map(_bound, one.shown)], 'and')} {facet.where(one.side)}" for one in reasons if one.shown]
+    shown = []
+    for one in reasons:
+        bounds = [
+            f"{LIMITS[each.limit]}{'' if each.percent is None else f' ({significant(each.percent)} %)'}"
+            for each in one.shown
+        ]
+        if bounds:
+            shown.append(f"{_join_words(bounds, 'and')} {facet.where(one.side)}")
     silent = [facet.name_side(one.side) for one in reasons if not one.shown]
     if not shown:
         return ["The bottleneck could not be determined."]
     unknown = f"could not be determined {facet.preposition} {_join_words(silent, 'or')}" if silent else ""
     return [f"The bottleneck is {_join_words(shown, 'and')}{f'; it {unknown}' if silent else ''}."]
-
-
-def _bound(bound: Bound) -> str:
-    return LIMITS[bound.limit] + ("" if bound.percent is None else f" ({significant(bound.percent)} %)")
 
 
 def _join_words(texts: Sequence[str], word: str) -> str:
@@ -201,23 +198,23 @@ def answer_recommend(ask: Ask, **asked: Any) -> Answer:
 def render(recommendation: Recommendation) -> Answer:
     """Return the answer; CSV has a line for each side of each block."""
     layout, first = recommendation.layout, recommendation.rankings[0]
-    bounds = Section("Bottlenecks", [part for pair in recommendation.reasoned for part in _bounds(*pair, layout)])
+    bounds: list[Part] = []
+    for ranking, reasons in recommendation.reasoned:
+        bounds += [f"{tell_apart(ranking.block, layout.blocks)}:"] if len(layout.blocks) > 1 else []
+        bounds.append(bounds_table(reasons))
     causes = [because_table(because) for because in recommendation.because if because]
     return Answer(
         heading=f"Where to run {recommendation.request.workload}, by {layout.facet.name}",
         text=answer(recommendation),
         short=answer(recommendation, most=1),
-        parts=[
-            _standings(first, layout.facet),
-            *with_bars(recommendation.because[0], _legend(first, recommendation)),
-        ],
+        parts=[_standings(first, layout.facet), *with_bars(recommendation.because[0], _legend(first, recommendation))],
         sections=[
             *(
                 Section(tell_apart(ranking.block, layout.blocks), [_standings(ranking, layout.facet)], is_detail=True)
                 for ranking in recommendation.rankings[1:]
             ),
             *(Section("Where the difference comes from", [table], is_detail=True) for table in causes),
-            replace(bounds, parts=[*bounds.parts, bounds_legend()], is_detail=True),
+            Section("Bottlenecks", [*bounds, bounds_legend()], is_detail=True),
         ],
         caveats=recommendation.caveats,
         next=_next(recommendation),
@@ -299,12 +296,6 @@ def _data(ranking: Ranking, reasons: Sequence[Reasons], by: str) -> Table:
     columns.append(Column("bound_by", value=shown_limits))
     about = {"workload": block.workload, "parameters": block.parameters, "held": block.held, "by": by}
     return Table(columns, ranking.standings, about=about)
-
-
-def _bounds(ranking: Ranking, reasons: Sequence[Reasons], layout: Layout) -> Iterator[Part]:
-    if len(layout.blocks) > 1:
-        yield f"{tell_apart(ranking.block, layout.blocks)}:"
-    yield bounds_table(reasons)
 
 
 def _standings(ranking: Ranking, facet: Facet) -> Table:

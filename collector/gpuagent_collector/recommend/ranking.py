@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuagent_collector.metrics import BY_NAME, Metric
-from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN, Kind, currencies_of
+from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN, currencies_of
 from gpuagent_collector.runs.cells import Block, Cell, match_runs
 from gpuagent_collector.runs.data import Facts
 from gpuagent_collector.statistics.shift import Sides, least_pairs
@@ -46,13 +46,12 @@ def _draw_runs(runs: Runs, chance: np.random.Generator) -> Floats:
         (values,) = nodes
         medians: Floats = np.median(values[chance.integers(values.size, size=(_DRAWS, values.size))], axis=1)
         return medians
-    return np.array([_draw_once(nodes, chance) for _ in range(_DRAWS)])
-
-
-def _draw_once(nodes: Sequence[Floats], chance: np.random.Generator) -> float:
-    chosen = (nodes[number] for number in chance.integers(len(nodes), size=len(nodes)))
-    drawn = [values[chance.integers(values.size, size=values.size)] for values in chosen]
-    return float(np.median(np.concatenate(drawn)))
+    drawn = []
+    for _ in range(_DRAWS):
+        chosen = (nodes[number] for number in chance.integers(len(nodes), size=len(nodes)))
+        runs_of = [values[chance.integers(values.size, size=values.size)] for values in chosen]
+        drawn.append(float(np.median(np.concatenate(runs_of))))
+    return np.array(drawn)
 
 
 def share_best(medians: Mapping[str, Floats]) -> Mapping[str, float]:
@@ -94,26 +93,28 @@ class Criterion:
 
 def find_criteria(block: Block, facts: Facts) -> tuple[Criterion, ...]:
     """Return the criteria of a block: per item where at least two of its sides have a throughput, else per run."""
-    with_items = [cell for cell in block.cells if any(facts.values(cell.runs, "throughput"))]
-    if len(with_items) >= 2:
-        return (*_BY_ITEM, *_cost(COST_PER_MILLION_ITEMS, "million items", facts.derived))
-    return (*_BY_RUN, *_cost(COST_PER_RUN, "run", facts.derived))
-
-
-def _cost(kind: Kind, per: str, derived: Sequence[Metric]) -> tuple[Criterion, ...]:
-    """Return the criterion of cost; () without prices, and for prices in two currencies."""
-    currencies = currencies_of(derived)
-    if len(currencies) != 1:
-        return ()
-    metric = kind.metric(currencies.pop())
-    return (
-        Criterion(name="cost", what="cost", per=per, unit=metric.unit, metric=metric, of=_metric_reader(metric.name)),
-    )
-
-
-def _metric_reader(name: str) -> Callable[[Metrics], float | None]:
-    """Return a reader of a metric; 0 is absent, because it has no ratio."""
-    return lambda metrics: metrics.get(name) or None
+    by_item = sum(any(facts.values(cell.runs, "throughput")) for cell in block.cells) >= 2
+    per, energy = ("item", "gpu_energy_per_item_joules") if by_item else ("run", "gpu_energy_run_joules")
+    time = _seconds_per_item if by_item else _metric_reader("run_seconds")
+    found = [
+        Criterion(name="time", what="time", per=per, unit="seconds", metric=None, of=time),
+        Criterion(
+            name="energy",
+            what="GPUs' energy",
+            per=per,
+            unit="joules",
+            metric=BY_NAME[energy],
+            of=_metric_reader(energy),
+        ),
+    ]
+    currencies = currencies_of(facts.derived)
+    # Without prices nothing has a cost, and costs in two currencies cannot be compared.
+    if len(currencies) == 1:
+        kind, per = (COST_PER_MILLION_ITEMS, "million items") if by_item else (COST_PER_RUN, "run")
+        metric = kind.metric(currencies.pop())
+        of = _metric_reader(metric.name)
+        found.append(Criterion(name="cost", what="cost", per=per, unit=metric.unit, metric=metric, of=of))
+    return tuple(found)
 
 
 def _seconds_per_item(metrics: Metrics) -> float | None:
@@ -121,23 +122,9 @@ def _seconds_per_item(metrics: Metrics) -> float | None:
     return 1 / throughput if throughput else None
 
 
-_ENERGY = "GPUs' energy"
-
-
-def _energy(metric: str, per: str) -> Criterion:
-    return Criterion(
-        name="energy", what=_ENERGY, per=per, unit="joules", metric=BY_NAME[metric], of=_metric_reader(metric)
-    )
-
-
-_BY_ITEM = (
-    Criterion(name="time", what="time", per="item", unit="seconds", metric=None, of=_seconds_per_item),
-    _energy("gpu_energy_per_item_joules", "item"),
-)
-_BY_RUN = (
-    Criterion(name="time", what="time", per="run", unit="seconds", metric=None, of=_metric_reader("run_seconds")),
-    _energy("gpu_energy_run_joules", "run"),
-)
+def _metric_reader(name: str) -> Callable[[Metrics], float | None]:
+    """Return a reader of a metric; 0 is absent, because it has no ratio."""
+    return lambda metrics: metrics.get(name) or None
 
 
 # Name of a criterion → its weight, above 0.

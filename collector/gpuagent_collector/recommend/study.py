@@ -1,6 +1,6 @@
 """A recommendation: from the request to rankings, the reasons for them and warnings."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import comb
 
@@ -17,8 +17,8 @@ from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.ranking import Ranking, rank
-from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, first_few, lay_out, tell_apart
-from gpuagent_collector.runs.data import Facts, Record, load_facts, load_runs
+from gpuagent_collector.runs.cells import Block, Layout, choose_sides, first_few, lay_out, tell_apart
+from gpuagent_collector.runs.data import Facts, load_facts, load_runs
 from gpuagent_collector.runs.facets import Facet, find_facet
 from gpuagent_collector.runs.find import ROOFS, find_runs
 from gpuagent_collector.runs.specs import SpecRow, spec_rows
@@ -52,27 +52,21 @@ def find_reasons(ask: Ask, facet: Facet, blocks: Sequence[Block], facts: Facts) 
         reasons = []
         for cell in (cell for cell in block.cells if cell.runs):
             of_cell = [trials[run.run_id] for run in cell.runs if run.run_id in trials]
-            reasons.append(Reasons(side=cell.side, bounds=_bounds(cell, of_cell, facts, ceilings)))
+            compute, memory = _roof_percents(of_cell, ceilings)
+            # The cores that a run may use on all its nodes; unknown where they are not the same for all runs.
+            cores: set[float | None] = set()
+            for run in cell.runs:
+                sessions = facts.sessions.get(run.run_id, [])
+                by_node = {each["node_id"]: each["cpu_limit_cores"] or each["cpu_threads"] for each in sessions}
+                cores.add(sum(by_node.values()) if by_node and None not in by_node.values() else None)
+            surroundings = Surroundings(
+                cpu_limit_cores=cores.pop() if len(cores) == 1 else None,
+                compute_roof_percent=compute,
+                memory_roof_percent=memory,
+            )
+            reasons.append(Reasons(side=cell.side, bounds=find_bounds(facts.medians(cell.runs), surroundings)))
         found.append(tuple(reasons))
     return found
-
-
-def _bounds(cell: Cell, trials: Sequence[Trial], facts: Facts, ceilings: Iterable[Trial]) -> tuple[Bound, ...]:
-    compute, memory = _roof_percents(trials, ceilings)
-    sessions = [facts.sessions.get(run.run_id, []) for run in cell.runs]
-    surroundings = Surroundings(
-        cpu_limit_cores=_cores(sessions), compute_roof_percent=compute, memory_roof_percent=memory
-    )
-    return find_bounds(facts.medians(cell.runs), surroundings)
-
-
-def _cores(runs: Iterable[Sequence[Record]]) -> float | None:
-    """Return the cores that a run may use on all its nodes; None: unknown, or not the same for all runs."""
-    limits: set[float | None] = set()
-    for sessions in runs:
-        by_node = {session["node_id"]: session["cpu_limit_cores"] or session["cpu_threads"] for session in sessions}
-        limits.add(sum(by_node.values()) if by_node and None not in by_node.values() else None)
-    return limits.pop() if len(limits) == 1 else None
 
 
 def _roof_percents(trials: Sequence[Trial], ceilings: Iterable[Trial]) -> tuple[float | None, float | None]:
@@ -107,31 +101,29 @@ def find_caveats(
         },
     )
     of_comparison = [caveat for caveat in find_caveats_of_comparison(evidence) if caveat.code not in OF_TESTS]
-    found = (*_few_runs(rankings), *_warn_unranked(layout, rankings), *of_comparison)
-    # A load of others makes every figure doubtful.
-    return tuple(sorted(found, key=lambda caveat: caveat.code != "foreign_load"))
-
-
-def _few_runs(rankings: Sequence[Ranking]) -> Iterator[Caveat]:
+    found = []
     judgements = [standing.judgement for ranking in rankings for standing in ranking.standings]
     if any(judgement and judgement.verdict is Verdict.TOO_FEW for judgement in judgements):
         pairs = sum(comb(len(ranking.standings), 2) for ranking in rankings)
-        yield Caveat(
-            code="n_too_small",
-            text="too few runs to show a difference between some of the sides, whatever they took",
-            remedy=f"repeat with at least {least_runs(pairs)} runs a side (7 is a good number)",
+        found.append(
+            Caveat(
+                code="n_too_small",
+                text="too few runs to show a difference between some of the sides, whatever they took",
+                remedy=f"repeat with at least {least_runs(pairs)} runs a side (7 is a good number)",
+            )
         )
-
-
-def _warn_unranked(layout: Layout, rankings: Sequence[Ranking]) -> Iterator[Caveat]:
     ranked = [ranking.block for ranking in rankings]
     others = [tell_apart(block, layout.blocks) for block in layout.blocks if block not in ranked]
     if others:
-        yield Caveat(
-            code="unranked",
-            text=f"not ranked, because two sides lack a figure that is weighed: {first_few(others)}",
-            remedy="weigh figures that they have, or run them where these are measured",
+        found.append(
+            Caveat(
+                code="unranked",
+                text=f"not ranked, because two sides lack a figure that is weighed: {first_few(others)}",
+                remedy="weigh figures that they have, or run them where these are measured",
+            )
         )
+    # A load of others makes every figure doubtful.
+    return tuple(sorted([*found, *of_comparison], key=lambda caveat: caveat.code != "foreign_load"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +203,15 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
         if rankings:
             break
     else:
-        raise GpuAgentError(_nothing_to_rank(request, weights))
+        remedy = {
+            "cost": "give --prices FILE (see docs/cost.md)",
+            "energy": "energy needs a GPU that reports its power",
+            "time": "only runs that succeeded count",
+        }
+        if request.prices:
+            remedy["cost"] = f"{request.prices.source} may have no entry for them, or two currencies"
+        lacking = next(name for name in ("cost", "energy", "time") if name in weights)
+        raise GpuAgentError(f"no two sides with like runs both have {' and '.join(weights)}: {remedy[lacking]}")
     specs = tuple(spec_rows(layout, facts))
     blocks = [ranking.block for ranking in rankings]
     return Recommendation(
@@ -244,16 +244,3 @@ def _find_because(ranking: Ranking, facts: Facts, weights: Mapping[str, float]) 
     else:
         because = find_because(block, behind.side, facts, whole_runs=criterion.per == "run", alpha=alpha)
     return because if because and because.difference > 0 else None
-
-
-def _nothing_to_rank(request: Request, weights: Mapping[str, float]) -> str:
-    wanted = " and ".join(weights)
-    remedy = {
-        "cost": "give --prices FILE (see docs/cost.md)",
-        "energy": "energy needs a GPU that reports its power",
-        "time": "only runs that succeeded count",
-    }
-    lacking = next(name for name in ("cost", "energy", "time") if name in weights)
-    if "cost" in weights and request.prices:
-        remedy["cost"] = f"{request.prices.source} may have no entry for them, or two currencies"
-    return f"no two sides with like runs both have {wanted}: {remedy[lacking]}"

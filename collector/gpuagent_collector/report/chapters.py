@@ -231,50 +231,37 @@ def _metrics_of(block: BlockFigures, name: str, comparison: Comparison, *, brief
     rest = [row for row in block.rows if row not in shown]
     for side in _others(block):
         title = f"{name}: {side} against {block.block.baseline}"
-        yield _metric_table(metric_table(block, side, comparison, shown), title, side, comparison)
-        if rest:
-            of_rest = metric_table(block, side, comparison, rest, counted=False)
-            further = _metric_table(of_rest, f"{title}, further metrics", side, comparison)
-            yield folded(f"{len(rest)} more metrics of {side} against {block.block.baseline}", further)
+        for rows, further in ((shown, ""), (rest, ", further metrics")):
+            metrics = metric_table(block, side, comparison, rows, counted=not further)
+            shifts = [row.shifts.get(side) if isinstance(row, Row) else None for row in metrics.rows]
+            ratios = _ratios(shifts, comparison)
+            drawn = table(metrics.grid(), f"{title}{further}", pictures=ratios, class_="ranged")
+            if not further:
+                yield drawn
+            elif rest:
+                yield folded(f"{len(rest)} more metrics of {side} against {block.block.baseline}", drawn)
     yield prose(metric_legend(comparison, block), class_="quiet")
-
-
-def _metric_table(metrics: Table, title: str, side: str, comparison: Comparison) -> Markup:
-    shifts = [row.shifts.get(side) if isinstance(row, Row) else None for row in metrics.rows]
-    return table(metrics.grid(), title, pictures=_ratios(shifts, comparison), class_="ranged")
 
 
 def write_missing(report: Report) -> Iterator[Markup]:
     """Yield a line for each chapter that is not there, and for parts of others."""
-    lines = [f"{title}: {reason}." for title, reason in _reasons(report)]
-    if lines:
-        yield bullet_list(lines)
-
-
-def _reasons(report: Report) -> Iterator[tuple[str, str]]:
+    reasons = []
     if not any(course.curves for courses in report.courses for course in courses):
-        yield "Over time", "no samples of the median runs; an agent on their nodes takes them (`gpuagent start`)"
-    if not any(report.step_times):
-        yield (
-            "Times of steps",
-            "no run reported steps; built-in workloads do, docs/run-directory.md says how others can",
+        reasons.append(
+            "Over time: no samples of the median runs; an agent on their nodes takes them (`gpuagent start`)"
         )
-    for title, part in (
-        ("Roofline", report.roofline),
-        ("Kernels and operators", report.profiles),
-        ("Scaling", report.scaling),
-    ):
-        if isinstance(part, Missing):
-            yield title, part.reason
+    if not any(report.step_times):
+        how = "built-in workloads do, docs/run-directory.md says how others can"
+        reasons.append(f"Times of steps: no run reported steps; {how}")
+    parts = {"Roofline": report.roofline, "Kernels and operators": report.profiles, "Scaling": report.scaling}
+    reasons += [f"{title}: {part.reason}" for title, part in parts.items() if isinstance(part, Missing)]
     if not currencies_of(report.comparison.facts.derived):
-        yield "Cost", _no_cost(report)
-
-
-def _no_cost(report: Report) -> str:
-    prices = report.comparison.request.prices
-    if prices is None:
-        return "no prices were given; name a file of them with `--prices` (docs/cost.md says what is in it)"
-    return f"{prices.source} has no prices of these nodes"
+        prices = report.comparison.request.prices
+        how = "name a file of them with `--prices` (docs/cost.md says what is in it)"
+        found = f"{prices.source} has no prices of these nodes" if prices else f"no prices were given; {how}"
+        reasons.append(f"Cost: {found}")
+    if reasons:
+        yield bullet_list([f"{reason}." for reason in reasons])
 
 
 def write_over_time(report: Report) -> Iterator[Markup]:
@@ -333,12 +320,12 @@ def commands(report: Report) -> Iterator[str]:
     if workload != SERVING:
         yield _line("recommend", workload, *by, *_options(request, ("--experiment", "--where", "--prices")))
     if not isinstance(report.roofline, Missing):
-        yield _line("roofline", *_distinct(block.workload for block in layout.blocks), *by)
+        yield _line("roofline", *dict.fromkeys(block.workload for block in layout.blocks), *by)
     if not isinstance(report.profiles, Missing):
         for profile in chain.from_iterable(report.profiles):
             yield _line("profile", *(side.run.run_id for side in profile.sides))
     if not isinstance(report.scaling, Missing):
-        for name in _distinct(curve.curve.settings.workload for curve in report.scaling.curves):
+        for name in dict.fromkeys(curve.curve.settings.workload for curve in report.scaling.curves):
             yield _line("scaling", name)
     if report.serving:
         yield _line("serving", *by, *_options(request, ("--experiment", "--where", "--prices")))
@@ -363,12 +350,11 @@ def _options(request: Request, names: Container[str] | None = None) -> Iterator[
             yield from (option, value)
 
 
-def _distinct(names: Iterator[str]) -> list[str]:
-    return list(dict.fromkeys(names))
-
-
 def _line(command: str, *words: str) -> str:
     return harmless(shlex.join(["collector", command, *words]))
+
+
+_LISTED = 10
 
 
 def write_reproduce(report: Report) -> Iterator[Markup]:
@@ -376,11 +362,15 @@ def write_reproduce(report: Report) -> Iterator[Markup]:
     yield prose("These commands show the same, and more of it:")
     yield code("\n".join(commands(report)), "Commands")
     origin = report.origin
+    listed = []
+    for side, run_ids in origin.run_ids.items():
+        more = f", … ({len(run_ids)} in all)" if len(run_ids) > _LISTED else ""
+        listed.append((f"Runs of {side}", f"{', '.join(run_ids[:_LISTED])}{more}"))
     times = [ABSENT if time is None else f"{time:%Y-%m-%d %H:%M:%S} UTC" for time in (origin.from_time, origin.to_time)]
     rows = [
         ("Read", report.source),
         ("Runs between", " and ".join(times)),
-        *((f"Runs of {side}", _list_runs(run_ids)) for side, run_ids in origin.run_ids.items()),
+        *listed,
         ("Collector", f"gpuagent {__version__}"),
         ("Agents", f"gpuagent {', '.join(origin.agents)}" if origin.agents else ABSENT),
         ("Written", f"{report.written_at:%Y-%m-%d %H:%M:%S} UTC"),
@@ -407,14 +397,6 @@ def write_reproduce(report: Report) -> Iterator[Markup]:
         above = f", {len(statements) - len(fresh)} of them above" if len(fresh) < len(statements) else ""
         heading_of = f"{topic}: {counted(len(statements), 'statement')}{above}"
         yield folded(heading_of, code("\n\n".join(fresh), f"SQL of {topic}"), class_="sql")
-
-
-_LISTED = 10
-
-
-def _list_runs(run_ids: Sequence[str]) -> str:
-    shown = ", ".join(run_ids[:_LISTED])
-    return shown if len(run_ids) <= _LISTED else f"{shown}, … ({len(run_ids)} in all)"
 
 
 def write_roofline(report: Report) -> Iterator[Markup]:

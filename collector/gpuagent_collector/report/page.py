@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from markupsafe import Markup
 from gpuagent_collector import __version__
 from gpuagent_collector.compare.comparison import Comparison, Request
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.report.chapters import CHAPTERS, Chapter
+from gpuagent_collector.report.chapters import CHAPTERS
 from gpuagent_collector.report.pieces import TEMPLATES, anchor_of
 from gpuagent_collector.report.study import MOST_BLOCKS, Report, make_report
 from gpuagent_collector.runs.cells import tell_apart
@@ -38,9 +37,16 @@ def render_report(
 
 def render(report: Report, *, library: str | None = None, is_served: bool = False) -> str:
     """Return the page as HTML."""
-    chapters = [(chapter, [piece for piece in chapter.write(report) if piece]) for chapter in CHAPTERS]
     layout = report.comparison.layout
     runs = counted(sum(len(cell.runs) for block in layout.blocks for cell in block.cells), "run")
+    # The parts that a chapter has of each workload or setting, for the table of contents.
+    blocks = layout.blocks[:MOST_BLOCKS] if layout.blocks[1:] else ()
+    contents = []
+    for chapter in CHAPTERS:
+        pieces = [piece for piece in chapter.write(report) if piece]
+        named = [(anchor_of(chapter.anchor, at), tell_apart(block, blocks)) for at, block in enumerate(blocks)]
+        parts = [each for each in named if any(f'id="{each[0]}"' in piece for piece in pieces)]
+        contents += [(chapter, pieces, parts)] if pieces else []
     return TEMPLATES.get_template("page.html").render(
         title=title_of(report.comparison),
         subtitle=f"{runs} · {report.source} · {report.written_at:%Y-%m-%d %H:%M} UTC · gpuagent {__version__}",
@@ -50,15 +56,8 @@ def render(report: Report, *, library: str | None = None, is_served: bool = Fals
         library=library,
         is_served=is_served,
         scripts=[Markup(script) for script in ([] if library else [plotly_script()])] + [Markup(own_script())],  # noqa: S704
-        chapters=[(chapter, pieces, _blocks_in(chapter, pieces, report)) for chapter, pieces in chapters if pieces],
+        chapters=contents,
     )
-
-
-def _blocks_in(chapter: Chapter, pieces: Sequence[Markup], report: Report) -> list[tuple[str, str]]:
-    """Return anchor and name of each workload or setting that has a part of its own in a chapter."""
-    blocks = report.comparison.layout.blocks[:MOST_BLOCKS] if report.comparison.layout.blocks[1:] else ()
-    anchors = [(anchor_of(chapter.anchor, number), tell_apart(block, blocks)) for number, block in enumerate(blocks)]
-    return [(anchor, name) for anchor, name in anchors if any(f'id="{anchor}"' in piece for piece in pieces)]
 
 
 def title_of(comparison: Comparison) -> str:

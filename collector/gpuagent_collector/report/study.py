@@ -1,7 +1,7 @@
 """Everything that a report shows: a comparison, and all other data of the same runs."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
@@ -14,7 +14,7 @@ from gpuagent_collector.compare.matrix import USUAL_METRICS, Matrix, tabulate
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.recorder import Recorder
 from gpuagent_collector.recommend.study import Reasons, find_reasons
-from gpuagent_collector.runs.cells import Block, Cell
+from gpuagent_collector.runs.cells import Block
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.find import find_runs, median_run
 from gpuagent_collector.runs.series import Course, load_courses
@@ -42,14 +42,13 @@ class StepTimes:
 
 def load_step_times(ask: Ask, block: Block) -> tuple[StepTimes, ...]:
     """Return the step times of each side that reported steps."""
-    return tuple(times for cell in block.cells if cell.runs for times in _read_step_times(ask, cell))
-
-
-def _read_step_times(ask: Ask, cell: Cell) -> Iterator[StepTimes]:
-    row = ask(_STEPS, [[run.run_id for run in cell.runs]])[0]
-    if row["steps"]:
-        seconds = (row["shortest"], *row["between"], row["longest"])
-        yield StepTimes(side=cell.side, steps=row["steps"], seconds=seconds)
+    found = []
+    for cell in block.cells:
+        for row in ask(_STEPS, [[run.run_id for run in cell.runs]]) if cell.runs else ():
+            if row["steps"]:
+                seconds = (row["shortest"], *row["between"], row["longest"])
+                found.append(StepTimes(side=cell.side, steps=row["steps"], seconds=seconds))
+    return tuple(found)
 
 
 _SHARES = ", ".join(f"{number / _QUANTILES:g}" for number in range(1, _QUANTILES))
@@ -215,28 +214,22 @@ def _runs(comparison: Comparison) -> list[Run]:
 
 
 def _profiles(ask: Ask, comparison: Comparison) -> tuple[tuple[profile.Study, ...], ...]:
-    """Return the profiles of each block; of one without a trace none."""
+    """Return of each block the baseline beside each other side that has a trace, or the only side that has one."""
     traced = traced_runs(ask)
+    facts, primary, each = comparison.facts, comparison.figures.primary.name, comparison.request.each
     blocks = comparison.layout.blocks[:MOST_BLOCKS]
-    found = tuple(_profiles_of(ask, comparison, block, traced) for block in blocks)
+    found = []
+    for block in blocks:
+        sides = []
+        for cell in block.cells:
+            runs = [run for run in cell.runs if run.run_id in traced]
+            if runs:
+                sides.append(profile.Side(name=cell.side, run=median_run(runs, facts, primary), runs=len(runs)))
+        pairs = [[sides[0], other] for other in sides[1:MOST_SIDES]] or [sides[:1]]
+        found.append(tuple(profile.study_sides(ask, pair, facts, each) for pair in pairs if pair))
     if not any(found):
         raise GpuAgentError(f"no run of {blocks[0].workload} has a trace: {profile.HOW_TO_TRACE}")
-    return found
-
-
-def _profiles_of(ask: Ask, comparison: Comparison, block: Block, traced: Collection[str]) -> tuple[profile.Study, ...]:
-    """Return the baseline beside each other side that has a trace, or the only side that has one."""
-    facts, primary = comparison.facts, comparison.figures.primary.name
-    sides = []
-    for cell in block.cells:
-        runs = [run for run in cell.runs if run.run_id in traced]
-        if runs:
-            sides.append(profile.Side(name=cell.side, run=median_run(runs, facts, primary), runs=len(runs)))
-    if not sides:
-        return ()
-    first, *others = sides[:MOST_SIDES]
-    pairs = [[first, other] for other in others] or [[first]]
-    return tuple(profile.study_sides(ask, pair, facts, comparison.request.each) for pair in pairs)
+    return tuple(found)
 
 
 def _scaling(ask: Ask, comparison: Comparison) -> scaling.Study:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from statistics import fmean
 from typing import Generic, Literal, TypeVar
 
 from rich.cells import cell_len
@@ -156,7 +157,8 @@ def _show(quantity: Quantity, figures_of: Callable[[Row], Figures], row: Row) ->
     if value is None:
         return None
     if total is not None:
-        return _share(value, total)
+        unit = notation([total / 4], "bytes")  # 2 TB in GB, so that whole units show the used part
+        return f"{value / unit.divisor:,.0f}/{total / unit.divisor:,.0f} {unit.symbol}"
     return notation([value], "bytes").write(value) if quantity.unit == "bytes" else _write(value, quantity.unit)
 
 
@@ -166,36 +168,16 @@ def _write(value: float, unit: str) -> str:
     return f"{value:,.{decimals}f} {SYMBOLS.get(unit, unit)}".rstrip()
 
 
-def _percent(value: float) -> str:
-    return _write(value, "percent")
-
-
-def _watts(value: float) -> str:
-    return _write(value, "watts")
+_percent = partial(_write, unit="percent")
 
 
 def _seconds(value: float) -> str:
     return age(timedelta(seconds=value))
 
 
-def _share(used: float, total: float) -> str:
-    """Return used and total bytes in one unit: 95/1,145 GB."""
-    unit = notation([total / 4], "bytes")  # 2 TB in GB, so that whole units show the used part
-    return f"{used / unit.divisor:,.0f}/{total / unit.divisor:,.0f} {unit.symbol}"
-
-
-def _of_gpus(node: NodeNow, column: str) -> list[float | None]:
-    return [gpu.figures[column] for gpu in node.gpus]
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _sum(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+def _of_gpus(node: NodeNow, column: str, combine: Callable[[list[float]], float]) -> float | None:
+    known = [value for gpu in node.gpus if (value := gpu.figures[column]) is not None]
+    return combine(known) if known else None
 
 
 def _age(node: NodeNow) -> float:
@@ -241,9 +223,9 @@ NODE_COLUMNS: tuple[Column[NodeNow], ...] = (
         cpu_percent=_figure("CPUs", lambda node: node.cpu_threads, str, rank=10, width=4),
     ),
     _figure("GPUs", lambda node: sum(gpu.is_whole for gpu in node.gpus) or None, str, rank=8, width=4),
-    _figure("GPU", lambda node: _mean(_of_gpus(node, "utilization_percent")), _percent, rank=4, width=5),
-    _figure("SM", lambda node: _mean(_of_gpus(node, "sm_active_percent")), _percent, rank=9, width=5),
-    _figure("power", lambda node: _sum(_of_gpus(node, "power_watts")), _watts, rank=7, width=7),
+    _figure("GPU", lambda node: _of_gpus(node, "utilization_percent", fmean), _percent, rank=4, width=5),
+    _figure("SM", lambda node: _of_gpus(node, "sm_active_percent", fmean), _percent, rank=9, width=5),
+    _figure("power", lambda node: _of_gpus(node, "power_watts", sum), partial(_write, unit="watts"), rank=7, width=7),
     _text("note", _note, rank=2, style=lambda node: "dim" if _note(node) == "gone" else "red"),
 )
 

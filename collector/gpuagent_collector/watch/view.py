@@ -8,7 +8,6 @@ from enum import Enum
 from typing import Any, Generic
 
 import pyarrow as pa
-from rich.console import Console
 from rich.text import Text
 
 from gpuagent_collector.present.data import print_table
@@ -168,8 +167,17 @@ def print_snapshot(snapshot: Snapshot, output_format: OutputFormat) -> None:
     for listing in select(snapshot, View()).values():
         sys.stdout.write(separator)
         separator = "\n"
-        if output_format is OutputFormat.TABLE:
-            _print_list(listing, console)
+        if output_format is OutputFormat.TABLE and not listing.rows:
+            console.print(Text(f"no {listing.row_name}", style="dim"))
+        elif output_format is OutputFormat.TABLE:
+            table = plain_table()
+            # As many of the columns as the terminal has room for.
+            chosen = fitting(listing.columns, listing.rows, console.width)
+            for column, width in chosen:
+                table.add_column(column.title, justify=column.alignment, width=width, no_wrap=True)
+            for row in listing.rows:
+                table.add_row(*(cell(column, row, width) for column, width in chosen))
+            console.print(table)
         else:
             values = {
                 column.title: [
@@ -185,17 +193,3 @@ def print_snapshot(snapshot: Snapshot, output_format: OutputFormat) -> None:
 def summary_line(snapshot: Snapshot) -> Text:
     """Return a snapshot in one line."""
     return Text(" · ").join(Text(text, style=style or "") for text, style in summary(snapshot))
-
-
-def _print_list(listing: Listing[Any], console: Console) -> None:
-    """Print a list with as many of the columns as the terminal has room for."""
-    if not listing.rows:
-        console.print(Text(f"no {listing.row_name}", style="dim"))
-        return
-    table = plain_table()
-    chosen = fitting(listing.columns, listing.rows, console.width)
-    for column, width in chosen:
-        table.add_column(column.title, justify=column.alignment, width=width, no_wrap=True)
-    for row in listing.rows:
-        table.add_row(*(cell(column, row, width) for column, width in chosen))
-    console.print(table)

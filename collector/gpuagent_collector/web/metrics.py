@@ -143,14 +143,10 @@ class SnapshotCollector(Collector):
         except GpuAgentError as error:
             _LOG.warning("the latest samples cannot be read for /metrics: %s", error)
             snapshot = None
-        yield _gauge(
-            "snapshot_success", "1 if the latest samples could be read from the store, else 0", snapshot is not None
-        )
-        yield _gauge(
-            "snapshot_seconds",
-            "Time that reading them took, or waiting for another request",
-            time.monotonic() - started,
-        )
+        words = "1 if the latest samples could be read from the store, else 0."
+        yield GaugeMetricFamily("gpuagent_snapshot_success", words, value=snapshot is not None)
+        words = "Time that reading them took, or waiting for another request."
+        yield GaugeMetricFamily("gpuagent_snapshot_seconds", words, value=time.monotonic() - started)
         if snapshot is not None:
             # The UUID, because two nodes may have one hostname, and Prometheus wants each series once.
             nodes: list[Labelled] = [
@@ -221,10 +217,6 @@ def _family(series: Series, labels: Sequence[str], things: Iterable[Labelled]) -
         if figure is not None:
             family.add_metric(values, series.convert(figure))
     return family
-
-
-def _gauge(name: str, help_text: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"gpuagent_{name}", f"{help_text}.", value=value)
 
 
 def _label(value: object) -> str:

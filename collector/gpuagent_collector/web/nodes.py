@@ -163,14 +163,14 @@ def _state(node: Mapping[str, Any], now: datetime) -> tuple[str, str]:
 
 def _properties(node: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """Yield the properties that the node's newest session has reported."""
-    labels = read_object(node["labels"], "labels")
+    labels, offset = read_object(node["labels"], "labels"), node["clock_offset_seconds"]
     known = {
         **{title: read(node) for title, read in SESSION_PROPERTIES.items()},
         "Labels": " ".join(f"{name}={value}" for name, value in labels.items()),
         "Agent": node["agent_version"],
         "Sampled at": None if node["rate_hz"] is None else f"{node['rate_hz']:g} Hz",
         "UUID": node["node_uuid"],
-        "Clock": _clock(node["clock_offset_seconds"]),
+        "Clock": f"{describe_offset(offset)}; set the clock" if is_clock_wrong(offset) else None,
         "Identity": shared_identity(node["same_identity"]) if node["same_identity"] else None,
     }
     yield from ((title, str(value)) for title, value in known.items() if value not in (None, ""))
@@ -180,13 +180,6 @@ def _properties(node: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -
         )
         instance = "" if device["parent_device_id"] is None else " (MIG instance)"
         yield f"GPU {device['device_index']}{instance}", ", ".join((str(device["name"]), *values, str(device["uuid"])))
-
-
-def _clock(offset_seconds: float | None) -> str | None:
-    """Return the fault of a clock; None: there is none."""
-    if offset_seconds is None or not is_clock_wrong(offset_seconds):
-        return None
-    return f"{describe_offset(offset_seconds)}; set the clock"
 
 
 def _run(run: Mapping[str, Any], now: datetime) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """`/`: nodes, GPUs and runs as they are now, for a browser."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -10,7 +9,7 @@ from starlette.responses import Response
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.watch.columns import Column, GpuRow
 from gpuagent_collector.watch.snapshot import RunNow, Snapshot
-from gpuagent_collector.watch.view import Listing, Scope, View, select, summary
+from gpuagent_collector.watch.view import Scope, View, select, summary
 from gpuagent_collector.web.answers import Query
 from gpuagent_collector.web.layout import REFRESH_SECONDS, render, whole_number
 
@@ -47,48 +46,40 @@ class _Asked:
         return f"/?{urlencode(fields)}" if fields else "/"
 
 
-class Overview:
-    """Answers with the page."""
+def answer_overview(snapshot: Snapshot, query: Query, *, source: str) -> Response:
+    """Return the page; `source` names the store.
 
-    def __init__(self, snapshot: Callable[[], Snapshot], *, source: str) -> None:
-        """Take the function that returns a snapshot, and the store's name."""
-        self._snapshot = snapshot
-        self._source = source
-
-    def answer(self, query: Query) -> Response:
-        """Return the page.
-
-        Raises:
-            MisuseError: a field of the address is invalid.
-            GpuAgentError: the store cannot be read.
-        """
-        asked = _Asked.parse(query)
-        snapshot = self._snapshot()
-        lists = select(snapshot, asked.view)
-        return render(
-            "overview.html",
-            summary=list(summary(snapshot)),
-            taken_at=f"{snapshot.taken_at:%Y-%m-%d %H:%M:%S}",
-            source=self._source,
-            view=asked.view,
-            refresh_seconds=asked.refresh_seconds,
-            toggled_refresh=asked.address(refresh=None if asked.refresh_seconds else str(REFRESH_SECONDS)),
-            lists=[_list(title, lists[scope], asked) for scope, title in _TITLES.items()],
+    Raises:
+        MisuseError: a field of the address is invalid.
+    """
+    asked = _Asked.parse(query)
+    chosen = select(snapshot, asked.view)
+    lists = []
+    for scope, title in _TITLES.items():
+        rows = chosen[scope].rows
+        shown = rows[:MAX_ROWS]
+        # Columns without any value are left out.
+        columns = [column for column in chosen[scope].columns if any(column.show(row) for row in shown)]
+        lists.append(
+            {
+                "title": title,
+                "number": f"{len(rows):,}",
+                "row_name": chosen[scope].row_name,
+                "headers": [_header(column, asked) for column in columns],
+                "rows": [[_cell(column, row) for column in columns] for row in shown],
+                "is_cut": len(rows) > MAX_ROWS,
+            }
         )
-
-
-def _list(title: str, listing: Listing[Any], asked: _Asked) -> dict[str, Any]:
-    """Return what the template shows of a list; columns without any value are left out."""
-    shown = listing.rows[:MAX_ROWS]
-    columns = [column for column in listing.columns if any(column.show(row) for row in shown)]
-    return {
-        "title": title,
-        "number": f"{len(listing.rows):,}",
-        "row_name": listing.row_name,
-        "headers": [_header(column, asked) for column in columns],
-        "rows": [[_cell(column, row) for column in columns] for row in shown],
-        "is_cut": len(listing.rows) > MAX_ROWS,
-    }
+    return render(
+        "overview.html",
+        summary=list(summary(snapshot)),
+        taken_at=f"{snapshot.taken_at:%Y-%m-%d %H:%M:%S}",
+        source=source,
+        view=asked.view,
+        refresh_seconds=asked.refresh_seconds,
+        toggled_refresh=asked.address(refresh=None if asked.refresh_seconds else str(REFRESH_SECONDS)),
+        lists=lists,
+    )
 
 
 def _header(column: Column[Any], asked: _Asked) -> dict[str, Any]:

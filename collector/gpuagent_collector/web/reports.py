@@ -1,7 +1,6 @@
 """`/report`: the same page as `collector report` writes, of what the address asks for."""
 
 import threading
-from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
@@ -51,12 +50,12 @@ class Reports:
             percent = 0.0
         if not 0 < percent <= 100:
             raise MisuseError("delta is a number of percent, above 0 and up to 100")
-        request = Request(
-            **given,
-            values=[side for side in query.get("sides", "").split(",") if side],
-            stat=_stat(query),
-            delta=percent / 100,
-        )
+        try:
+            stat = Stat(query["stat"]) if query.get("stat") else None
+        except ValueError:
+            raise MisuseError(f"stat is one of {', '.join(stat.value for stat in Stat)}") from None
+        sides = [side for side in query.get("sides", "").split(",") if side]
+        request = Request(**given, values=sides, stat=stat, delta=percent / 100)
         if not self._making.acquire(blocking=False):
             raise GpuAgentError("another report is being made; try again in a few seconds")
         try:
@@ -66,10 +65,3 @@ class Reports:
         finally:
             self._making.release()
         return html(page, policy=f"{policy()}; frame-ancestors 'none'")
-
-
-def _stat(query: Mapping[str, str]) -> Stat | None:
-    try:
-        return Stat(query["stat"]) if query.get("stat") else None
-    except ValueError:
-        raise MisuseError(f"stat is one of {', '.join(stat.value for stat in Stat)}") from None

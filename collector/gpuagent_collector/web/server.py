@@ -7,7 +7,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -95,7 +95,21 @@ class WebServer:
         # The address with the port that was chosen.
         self.address = listen.at(self._listener.getsockname()[1])
         self._site = _Site(pages, limited, tokens)
-        config = _configure(Starlette(routes=[Route("/{path:path}", self._site.serve)]))
+        config = uvicorn.Config(
+            Starlette(routes=[Route("/{path:path}", self._site.serve)]),
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            proxy_headers=False,  # the audit log names the real peer
+            server_header=False,
+            headers=_HEADERS,
+            backlog=64,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        )
         config.load()
         if tls is not None:
             config.ssl = tls.ssl_context()
@@ -118,35 +132,17 @@ class WebServer:
         self._site.close()
 
     def _run(self) -> None:
+        async def cut_old() -> None:
+            while True:
+                await asyncio.sleep(0.5)
+                self._listener.cut(older_than_seconds=CONNECTION_SECONDS)
+
         async def serve() -> None:
-            cutting = asyncio.create_task(self._cut_old())
+            cutting = asyncio.create_task(cut_old())
             await self._server.serve(sockets=[self._listener])
             cutting.cancel()
 
         asyncio.run(serve())
-
-    async def _cut_old(self) -> None:
-        while True:
-            await asyncio.sleep(0.5)
-            self._listener.cut(older_than_seconds=CONNECTION_SECONDS)
-
-
-def _configure(application: Starlette) -> uvicorn.Config:
-    return uvicorn.Config(
-        application,
-        loop="asyncio",
-        http="h11",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        log_level="critical",
-        access_log=False,
-        proxy_headers=False,  # the audit log names the real peer
-        server_header=False,
-        headers=_HEADERS,
-        backlog=64,
-        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
-    )
 
 
 class _Listener(socket.socket):
@@ -234,7 +230,7 @@ class _Site:
         self._limited = limited
         self._tokens = tokens
         # A collector has no more of them than tokens.
-        self._by_reach: dict[Reach, Mapping[str, Page]] = {}
+        self._by_reach: dict[Reach, dict[str, Page]] = {}
         self._threads = ThreadPoolExecutor(MAX_CONNECTIONS, "web")
 
     def close(self) -> None:
@@ -273,24 +269,18 @@ class _Site:
             return text(_REFUSAL, status=401, headers={"WWW-Authenticate": _CHALLENGE})
         if caller.scope is Scope.AGENT:
             return text("an agent's token may write but not read; use a viewer's token", status=403)
-        pages = self._of(caller.reach)
-        if pages is None:
-            return text("tokens that are limited to platforms or labels cannot read here", status=403)
+        pages = self._all
+        if caller.reach is not None:
+            if self._limited is None:
+                return text("tokens that are limited to platforms or labels cannot read here", status=403)
+            if caller.reach not in self._by_reach:
+                self._by_reach[caller.reach] = {page.path: page for page in self._limited(caller.reach)}
+            pages = self._by_reach[caller.reach]
         above, slash, name = path.removeprefix("/").partition("/")
         page = pages.get(f"/{above}/") if slash and name else pages.get(path)
         if page is None or (page.path.endswith("/") and not name and path != "/"):
             return text(f"no such page; there are {', '.join(sorted(pages))}", status=404)
         return _answer_page(page, query, name or None)
-
-    def _of(self, reach: Reach | None) -> Mapping[str, Page] | None:
-        """Return the pages of a caller with this reach; None: it may read none."""
-        if reach is None:
-            return self._all
-        if self._limited is None:
-            return None
-        if reach not in self._by_reach:
-            self._by_reach[reach] = {page.path: page for page in self._limited(reach)}
-        return self._by_reach[reach]
 
 
 def _answer_page(page: Page, query: str, name: str | None = None) -> Response:

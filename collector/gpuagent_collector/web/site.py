@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from prometheus_client.registry import Collector
-from starlette.responses import Response
 
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.watch.snapshot import take_snapshot
-from gpuagent_collector.web.answers import Page, Query, text
+from gpuagent_collector.web.answers import Page, text
 from gpuagent_collector.web.jobs import Jobs
 from gpuagent_collector.web.metrics import IDLE_SQL, Metrics
 from gpuagent_collector.web.nodes import Nodes
-from gpuagent_collector.web.overview import Overview
+from gpuagent_collector.web.overview import answer_overview
 from gpuagent_collector.web.reports import Reports
 from gpuagent_collector.web.runs import Runs
 
@@ -73,7 +72,7 @@ def pages(sources: Sources) -> Sequence[Page]:
     runs, jobs = Runs(sources.ask, source=sources.store), Jobs(sources.ask, source=sources.store)
     metrics = Metrics(snapshot.get, sources.instruments, find_idle=lambda: sources.ask(IDLE_SQL))
     return (
-        Page(path="/", answer=Overview(snapshot.get, source=sources.store).answer),
+        Page(path="/", answer=lambda query: answer_overview(snapshot.get(), query, source=sources.store)),
         Page(path="/report", answer=Reports(sources.ask, source=sources.store).answer),
         Page(path="/nodes/", answer=Nodes(sources.ask, source=sources.store).answer),
         Page(path="/runs", answer=runs.answer_list),
@@ -82,14 +81,10 @@ def pages(sources: Sources) -> Sequence[Page]:
         Page(path="/jobs/", answer=jobs.answer),
         Page(path="/idle", answer=jobs.answer_idle),
         Page(path="/metrics", answer=metrics.answer),
-        Page(path="/healthz", answer=_is_alive, needs_token=False),
-        Page(path="/readyz", answer=lambda _: _readiness(sources.is_ready()), needs_token=False),
+        Page(path="/healthz", answer=lambda _: text("ok"), needs_token=False),
+        Page(
+            path="/readyz",
+            answer=lambda _: text("ok") if sources.is_ready() else text("not ready", status=503),
+            needs_token=False,
+        ),
     )
-
-
-def _is_alive(_query: Query) -> Response:
-    return text("ok")
-
-
-def _readiness(is_ready: bool) -> Response:
-    return text("ok") if is_ready else text("not ready", status=503)

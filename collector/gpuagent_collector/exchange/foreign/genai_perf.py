@@ -55,7 +55,12 @@ def recognise(document: Any) -> bool:
 
 def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
     """Return the run. Raises ResultError."""
-    conditions = _read_settings(document["input_config"])
+    config = document["input_config"]
+    stimulus = part(config, "perf_analyzer", "stimulus")
+    if part(config, "loadgen") is not None:
+        conditions = read_conditions(config)
+    else:
+        conditions = _read_options(config) if stimulus is None else _read_nested(config, stimulus)
     figures = Figures()
     failure = add_figures(figures, document)
     figures.add("model", conditions.get("model"))
@@ -67,13 +72,6 @@ def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
             reason=failure,
         )
     ]
-
-
-def _read_settings(config: Any) -> dict[str, Any]:
-    if part(config, "loadgen") is not None:
-        return read_conditions(config)
-    stimulus = part(config, "perf_analyzer", "stimulus")
-    return _read_options(config) if stimulus is None else _read_nested(config, stimulus)
 
 
 def _read_options(config: Any) -> dict[str, Any]:

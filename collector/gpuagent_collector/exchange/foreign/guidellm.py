@@ -63,8 +63,18 @@ def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
     if (version := part(document, "metadata", "version")) != _VERSION:
         raise ResultError(f"its report has version {version!r:.20}; version {_VERSION} of guidellm 0.8 can be read")
     version = text(document["metadata"]["guidellm_version"], "guidellm_version")
-    content = _content(document)
-    return [_run(benchmark, version, content) for benchmark in document["benchmarks"]]
+    # The distributions of lengths of made-up prompts, and what else is stated of the data.
+    data = part(document, "config", "spec", "data")
+    content: dict[str, str | None] = {}
+    if isinstance(data, list) and len(data) == 1 and part(data[0], "kind") == "synthetic_text":
+        known = ["kind"]
+        for name, field in (("input", "prompt_tokens"), ("output", "output_tokens")):
+            content[name] = constant(number(data[0].get(field), field), number(data[0].get(f"{field}_stdev"), field))
+            known += [field, f"{field}_stdev"]
+        content["dataset"] = as_condition(remainder(data[0], known, {"turns": 1}))
+    elif data:
+        content["dataset"] = as_condition({"data": data})
+    return [_run(benchmark, version, present(content)) for benchmark in document["benchmarks"]]
 
 
 def _run(benchmark: Any, version: str | None, content: Mapping[str, str]) -> ForeignRun:
@@ -144,18 +154,3 @@ def _means(metrics: Any) -> dict[str, float | None]:
     """Return the mean lengths of prompts and answers."""
     fields = {"input": "prompt_token_count", "output": "output_token_count"}
     return {name: number(part(metrics, field, "successful", "mean"), field) for name, field in fields.items()}
-
-
-def _content(document: Mapping[str, Any]) -> dict[str, str]:
-    """Return the distributions of lengths of made-up prompts, and what else is stated of the data."""
-    data = part(document, "config", "spec", "data")
-    if not (isinstance(data, list) and len(data) == 1 and part(data[0], "kind") == "synthetic_text"):
-        return present({"dataset": as_condition({"data": data})}) if data else {}
-    names = {"input": "prompt_tokens", "output": "output_tokens"}
-    lengths = {
-        name: constant(number(data[0].get(field), field), number(data[0].get(f"{field}_stdev"), field))
-        for name, field in names.items()
-    }
-    spreads = tuple(f"{field}_stdev" for field in names.values())
-    lengths["dataset"] = as_condition(remainder(data[0], ("kind", *names.values(), *spreads), {"turns": 1}))
-    return present(lengths)

@@ -144,7 +144,10 @@ def read_inference(document: str) -> Sequence[ForeignRun]:
         figures.add_latencies(kind, {percent: _milliseconds(stated, percent, theirs) for percent in (50, 90, 99)})
     figures.add("sut_name", stated["SUT name"])
     figures.add("result", stated["Result is"])
-    scenario = stated["Scenario"]
+    scenario, reason = stated["Scenario"], None
+    if stated["Result is"] != "VALID":
+        found = _RECOMMENDATION.search(document.partition("Recommendations:")[2])
+        reason = f"loadgen: invalid{f'; {found[1]:.200}' if found else ''}"
     return [
         ForeignRun(
             program="mlperf-inference",
@@ -158,7 +161,7 @@ def read_inference(document: str) -> Sequence[ForeignRun]:
                 else None,
             },
             figures=figures.found,
-            reason=None if stated["Result is"] == "VALID" else _reason(document),
+            reason=reason,
         )
     ]
 
@@ -167,9 +170,3 @@ def _milliseconds(stated: Mapping[str, str], percent: int, latency: str) -> floa
     name = f"{percent}.00 percentile {latency} (ns)"
     nanoseconds = number(float(stated[name]), name) if name in stated else None
     return None if nanoseconds is None else nanoseconds / 1e6
-
-
-def _reason(document: str) -> str:
-    after = document.partition("Recommendations:")[2]
-    found = _RECOMMENDATION.search(after)
-    return f"loadgen: invalid{f'; {found[1]:.200}' if found else ''}"

@@ -98,7 +98,10 @@ def read(document: str) -> Sequence[ForeignRun]:
     nodes = _nodes(found)
     figures.add("ranks", sum(len(node.gpus) for node in nodes) or None)
     version = _first(_VERSION, found)
-    figures.add("nccl_version", _nccl_version(version[2]) if version and version[2] else None)
+    if version and version[2]:
+        # 22807 is 2.28.7. Up to 2.8 the code had a digit less: 2708 is 2.7.8.
+        major, rest = divmod(int(version[2]), 1_000 if len(version[2]) < 5 else 10_000)
+        figures.add("nccl_version", f"{major}.{rest // 100}.{rest % 100}")
     return [
         ForeignRun(
             program="nccl-tests",
@@ -143,12 +146,6 @@ def _scaled(written: str, name: str, scale: float) -> float | None:
     except ValueError:
         raise ResultError(f"{name} is {written!r:.40}, not a number from 0 up") from None
     return None if value is None else value * scale
-
-
-def _nccl_version(code: str) -> str:
-    """Return 2.28.7 for 22807. Up to 2.8 the code had a digit less: 2708 is 2.7.8."""
-    major, rest = divmod(int(code), 1_000 if len(code) < 5 else 10_000)
-    return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def _nodes(found: Sequence[str]) -> list[Node]:

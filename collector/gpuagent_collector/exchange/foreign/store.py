@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -158,7 +158,11 @@ def make_rows(run: ForeignRun, digest: str, place: Place, file_name: str, file_t
     ended = run.ended_at or file_time
     started = run.started_at or ended
     names = {"platform": place.platform or run.platform}
-    hosts = _nodes(run, place)
+    # The nodes that the user or the file names, or one without a name.
+    hosts = run.nodes
+    if place.node or place.gpus or not hosts:
+        stated = hosts[0] if len(hosts) == 1 else Node(hostname=None, gpus=())
+        hosts = [Node(hostname=place.node or stated.hostname, gpus=place.gpus or stated.gpus)]
     identity = run_id(run, digest, place)
     labels = json.dumps({**place.labels, IMPORTED: run.program})
     parameters = json.dumps(
@@ -177,10 +181,8 @@ def make_rows(run: ForeignRun, digest: str, place: Place, file_name: str, file_t
         nodes = len(hosts) if len(hosts) > 1 else None
         rows["run_requests"].append({**of_run, "time": started, **workload, "command": "[]", "nodes": nodes})
         status = {"status": "failed" if run.reason else "succeeded", "reason": run.reason}
-        rows["run_states"] += [
-            {**of_run, "time": started, "status": "running", "reason": None},
-            {**of_run, "time": ended, **status},
-        ]
+        rows["run_states"].append({**of_run, "time": started, "status": "running", "reason": None})
+        rows["run_states"].append({**of_run, "time": ended, **status})
         for index, name in enumerate(node.gpus):
             device = {"device_id": key(json.dumps([node_uuid, index, name]))}
             rows["session_devices"].append(
@@ -212,14 +214,6 @@ def _written(name: str, value: Any) -> Any:
     return int(number) if number.is_integer() else number
 
 
-def _nodes(run: ForeignRun, place: Place) -> Sequence[Node]:
-    """Return the nodes that the user or the file names, or one without a name."""
-    if place.node or place.gpus or not run.nodes:
-        stated = run.nodes[0] if len(run.nodes) == 1 else Node(hostname=None, gpus=())
-        return [Node(hostname=place.node or stated.hostname, gpus=place.gpus or stated.gpus)]
-    return run.nodes
-
-
 def _add_reported(rows: dict[str, list[dict[str, Any]]], run: ForeignRun, ended: datetime, file_name: str) -> None:
     """Add what the program reported, on the first node."""
     common = {name: rows["run_requests"][0][name] for name in ("session_id", "node_id", "run_id")}
@@ -237,13 +231,6 @@ def _add_reported(rows: dict[str, list[dict[str, Any]]], run: ForeignRun, ended:
         kind = "value_text" if isinstance(figure.value, str) else "value"
         stated = {"name": figure.name, kind: figure.value, "unit": figure.unit, "phase": figure.phase}
         rows["results"].append({**common, "time": ended, **stated})
-
-
-def with_all_columns(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows that all have the columns of each."""
-    known = list(rows)
-    columns = dict.fromkeys(name for row in known for name in row)
-    return [{name: row.get(name) for name in columns} for row in known]
 
 
 def read_file(path: Path, format_name: str | None, place: Place) -> tuple[Sequence[ForeignRun], bytes]:
@@ -335,7 +322,9 @@ def _insert(writing: duckdb.DuckDBPyConnection, tables: Rows) -> None:
     for table, rows in tables.items():
         news = [row for row in rows if table not in _OF_SESSIONS or row["session_id"] not in stored]
         if news:
-            writing.register("incoming", pa.Table.from_pylist(with_all_columns(news)))
+            columns = dict.fromkeys(name for row in news for name in row)
+            whole = [{name: row.get(name) for name in columns} for row in news]
+            writing.register("incoming", pa.Table.from_pylist(whole))
             writing.execute(f'INSERT INTO "{table}" BY NAME SELECT * FROM incoming')  # noqa: S608 - ours
             writing.unregister("incoming")
 

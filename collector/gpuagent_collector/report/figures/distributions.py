@@ -4,12 +4,11 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.metrics import Metric
 from gpuagent_collector.present.human import notation, significant
 from gpuagent_collector.report.figures.base import Data, Figure, color, draw_dots, draw_line, safe, short
 from gpuagent_collector.report.study import StepTimes
-from gpuagent_collector.runs.cells import Block, Cell
-from gpuagent_collector.runs.data import Facts, Run
+from gpuagent_collector.runs.cells import Block
+from gpuagent_collector.runs.data import Run
 from gpuagent_common.text import counted
 
 # Width that the runs of a side take, as a share of the distance of two sides.
@@ -23,8 +22,13 @@ _FEW_DOTS = 60
 def runs_figure(block: Block, comparison: Comparison) -> Figure | None:
     """Return the primary metric of each run, a column a side, from left to right as they ran; None: no run has it."""
     metric = comparison.figures.primary
-    values = {cell.side: _values(cell, comparison.facts, metric) for cell in block.cells if cell.runs}
-    known = {side: found for side, found in values.items() if found}
+    known: dict[str, list[tuple[Run, float]]] = {}
+    for cell in block.cells:
+        # As they ran.
+        for run in sorted(cell.runs, key=lambda run: str(run.started_at)):
+            value = comparison.facts.value(run, metric.name)
+            if value is not None:
+                known.setdefault(cell.side, []).append((run, value))
     if not known:
         return None
     scale = notation([value for found in known.values() for _, value in found], metric.unit)
@@ -50,13 +54,6 @@ def runs_figure(block: Block, comparison: Comparison) -> Figure | None:
     return Figure(title=f"{title}, each run", description=f"{title} of each run. {runs}", data=traces, layout=layout)
 
 
-def _values(cell: Cell, facts: Facts, metric: Metric) -> list[tuple[Run, float]]:
-    """Return the runs that have the metric, as they ran."""
-    found = [(run, facts.value(run, metric.name)) for run in cell.runs]
-    known = [(run, value) for run, value in found if value is not None]
-    return sorted(known, key=lambda each: str(each[0].started_at))
-
-
 def _dots(place: int, index: int, side: str, found: Sequence[tuple[Run, float]], divisor: float) -> Iterator[Data]:
     """Yield a side's runs as dots, and their median as a line over them."""
     shown = found[:: -(-len(found) // _MOST_DOTS)]
@@ -64,16 +61,13 @@ def _dots(place: int, index: int, side: str, found: Sequence[tuple[Run, float]],
     across = [short(place + _SPREAD * ((number + 0.5) / len(shown) - 0.5)) for number in range(len(shown))]
     upwards = [value / divisor for _, value in shown]
     opacity = {"opacity": 1 if few else 0.6}
-    hover = [safe(f"{side}, {_label(run)}") for run, _ in shown]
+    repeats = ["" if run.repeat is None else f"repeat {run.repeat}, " for run, _ in shown]
+    hover = [safe(f"{side}, {repeat}{run.run_id}") for repeat, (run, _) in zip(repeats, shown, strict=True)]
     yield draw_dots(index, across, upwards, 8 if few else 4, opacity, hovertext=hover, hoverinfo="y+text")
     middle = median(value for _, value in found) / divisor
     line = {"color": color(index) if few else "--text", "width": 2}
     drawn = draw_line(index, [place - 0.4, place + 0.4], [middle, middle])
     yield {**drawn, "line": line, "hovertext": safe(f"median of {side}"), "hoverinfo": "y+text"}
-
-
-def _label(run: Run) -> str:
-    return run.run_id if run.repeat is None else f"repeat {run.repeat}, {run.run_id}"
 
 
 def steps_figure(found: Sequence[StepTimes], sides: Sequence[str]) -> Figure | None:
@@ -98,24 +92,20 @@ def steps_figure(found: Sequence[StepTimes], sides: Sequence[str]) -> Figure | N
         f"{times.side}: median {scale.write(_quantile(times, 0.5))}, 95 % within {scale.write(_quantile(times, 0.95))}"
         for times in found
     )
-    return Figure(
-        title="Time of a step: share of steps that took no longer",
-        description=description,
-        data=[_steps(sides.index(times.side), times, scale.divisor) for times in found],
-        layout=layout,
-    )
+    lines = []
+    for times in found:
+        last = len(times.seconds) - 1
+        line = draw_line(
+            sides.index(times.side),
+            [short(seconds / scale.divisor) for seconds in times.seconds],
+            [short(100 * number / last) for number in range(last + 1)],
+            name=safe(f"{times.side} ({significant(times.steps)} steps)"),
+            hovertemplate="%{y:.3~g} % of steps within %{x:.4~g}",
+        )
+        lines.append(line)
+    title = "Time of a step: share of steps that took no longer"
+    return Figure(title=title, description=description, data=lines, layout=layout)
 
 
 def _quantile(times: StepTimes, share: float) -> float:
     return times.seconds[round(share * (len(times.seconds) - 1))]
-
-
-def _steps(index: int, times: StepTimes, divisor: float) -> Data:
-    last = len(times.seconds) - 1
-    return draw_line(
-        index,
-        [short(seconds / divisor) for seconds in times.seconds],
-        [short(100 * number / last) for number in range(last + 1)],
-        name=safe(f"{times.side} ({significant(times.steps)} steps)"),
-        hovertemplate="%{y:.3~g} % of steps within %{x:.4~g}",
-    )

@@ -1,16 +1,16 @@
 """Two resources that runs take: time and energy, time and money."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import median
 
 from gpuagent_collector.present.human import notation
 from gpuagent_collector.present.panel import Axis, Look, Panel, Series
 from gpuagent_collector.recommend.ranking import Criterion, find_criteria
-from gpuagent_collector.runs.cells import Block, Cell
+from gpuagent_collector.runs.cells import Block
 from gpuagent_collector.runs.data import Facts
 
-# Run, and what it took of either.
-_Taken = Sequence[tuple[str, float, float]]
+# Side → its runs, and what each took of either.
+_Taken = Mapping[str, Sequence[tuple[str, float, float]]]
 
 
 def frontier_panels(
@@ -20,21 +20,19 @@ def frontier_panels(
     criteria = {criterion.name: criterion for criterion in find_criteria(block, facts)}
     time = criteria.pop("time")
     for other in criteria.values():
-        taken = {cell.side: found for cell in block.cells if (found := _taken_by(cell, time, other, facts))}
+        # What the runs took of both; without those that lack one.
+        taken: dict[str, list[tuple[str, float, float]]] = {}
+        for cell in block.cells:
+            for run in cell.runs:
+                metrics = facts.metrics.get(run.run_id, {})
+                x, y = time.of(metrics), other.of(metrics)
+                if x is not None and y is not None:
+                    taken.setdefault(cell.side, []).append((run.run_id, x, y))
         if taken:
             yield _panel(time, other, taken, sides, efficient)
 
 
-def _taken_by(cell: Cell, time: Criterion, other: Criterion, facts: Facts) -> _Taken:
-    """Return what the runs of a cell took of two criteria; without runs that lack one."""
-    found = [(run.run_id, facts.metrics.get(run.run_id, {})) for run in cell.runs]
-    both = [(run_id, time.of(metrics), other.of(metrics)) for run_id, metrics in found]
-    return [(run_id, x, y) for run_id, x, y in both if x is not None and y is not None]
-
-
-def _panel(
-    time: Criterion, other: Criterion, taken: dict[str, _Taken], sides: Sequence[str], efficient: Collection[str]
-) -> Panel:
+def _panel(time: Criterion, other: Criterion, taken: _Taken, sides: Sequence[str], efficient: Collection[str]) -> Panel:
     x_scale = notation([x for found in taken.values() for _, x, _ in found], time.unit)
     y_scale = notation([y for found in taken.values() for _, _, y in found], other.unit)
     each, medians, described, middles = [], [], [], {}
@@ -52,12 +50,16 @@ def _panel(
     return Panel(
         title=f"{other.what[0].upper()}{other.what[1:]} by {time.what}, per {time.per}: down and to the left is better",
         description=f"Medians of {time.what} and {other.what} per {time.per}: {'; '.join(described)}",
-        x=Axis(title=f"{time.what} per {time.per}", unit=x_scale.symbol, ends=_ends(x for s in each for x in s.xs)),
-        y=Axis(title=f"{other.what} per {other.per}", unit=y_scale.symbol, ends=_ends(y for s in each for y in s.ys)),
+        x=Axis(
+            title=f"{time.what} per {time.per}",
+            unit=x_scale.symbol,
+            ends=(0, 1.12 * max(x for one in each for x in one.xs)),
+        ),
+        y=Axis(
+            title=f"{other.what} per {other.per}",
+            unit=y_scale.symbol,
+            ends=(0, 1.12 * max(y for one in each for y in one.ys)),
+        ),
         series=[*joined, *each, *medians],
         height=300,
     )
-
-
-def _ends(values: Iterator[float]) -> tuple[float, float]:
-    return 0, 1.12 * max(values)

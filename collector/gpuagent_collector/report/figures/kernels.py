@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from gpuagent_collector.answers.profile import Study
-from gpuagent_collector.answers.profile_data import OTHERS, Amount, LaneTimes
-from gpuagent_collector.present.human import Notation, notation, significant
+from gpuagent_collector.answers.profile_data import OTHERS, LaneTimes
+from gpuagent_collector.present.human import notation, significant
 from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.report.figures.base import Data, Figure, color, safe, short
 
@@ -22,6 +22,9 @@ def kernels_figure(lane: LaneTimes, study: Study, sides: Sequence[str]) -> Figur
     data: list[Data] = []
     for number, side in enumerate(study.sides):
         amounts = [row.amounts[number] for row in rows]
+        took = [
+            f"{scale.write(each.seconds)} in {significant(each.calls)} calls" if each else "none" for each in amounts
+        ]
         index = sides.index(side.name)
         data.append(
             {
@@ -31,7 +34,7 @@ def kernels_figure(lane: LaneTimes, study: Study, sides: Sequence[str]) -> Figur
                 "y": list(range(len(rows))),
                 "x": [short(amount.seconds / scale.divisor) if amount else None for amount in amounts],
                 "marker": {"color": color(index), "pattern": {"shape": _PATTERNS[index % len(_PATTERNS)]}},
-                "hovertext": [safe(f"{row.name}: {side.name}: {_took(row.amounts[number], scale)}") for row in rows],
+                "hovertext": [safe(f"{row.name}: {side.name}: {each}") for row, each in zip(rows, took, strict=True)],
                 "hoverinfo": "text",
             }
         )
@@ -53,7 +56,3 @@ def kernels_figure(lane: LaneTimes, study: Study, sides: Sequence[str]) -> Figur
         },
         height=70 + 20 * len(rows) * len(study.sides),
     )
-
-
-def _took(amount: Amount | None, scale: Notation) -> str:
-    return f"{scale.write(amount.seconds)} in {significant(amount.calls)} calls" if amount else "none"

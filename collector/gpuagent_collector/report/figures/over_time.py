@@ -18,7 +18,28 @@ Courses = Mapping[int, Course]
 
 def phases_figure(courses: Courses) -> Figure | None:
     """Return when the phases of each run began and ended; None: no run reported any."""
-    bars = [bar for index, course in courses.items() for bar in _bars(index, course)]
+    bars: list[Data] = []
+    for index, course in courses.items():
+        for phase in course.phases:
+            seconds = phase.to_seconds - phase.from_seconds
+            shade = f"{color(index)}-mark" if phase.name == _MEASURE else pale(index)
+            bars.append(
+                {
+                    "type": "bar",
+                    "orientation": "h",
+                    "y": [safe(course.side)],
+                    "base": [short(phase.from_seconds)],
+                    "x": [short(seconds)],
+                    "text": [safe(phase.name)],
+                    "textposition": "inside",
+                    "insidetextanchor": "middle",
+                    "textangle": 0,
+                    "textfont": {"color": "--text"},
+                    "marker": {"color": shade, "line": {"color": color(index), "width": 1}},
+                    "hovertext": [safe(f"{course.side}: {phase.name}, {seconds:.3g} s")],
+                    "hoverinfo": "text",
+                }
+            )
     if not bars:
         return None
     phases = "; ".join(
@@ -39,29 +60,6 @@ def phases_figure(courses: Courses) -> Figure | None:
     )
 
 
-def _bars(index: int, course: Course) -> Iterator[Data]:
-    for phase in course.phases:
-        seconds = phase.to_seconds - phase.from_seconds
-        yield {
-            "type": "bar",
-            "orientation": "h",
-            "y": [safe(course.side)],
-            "base": [short(phase.from_seconds)],
-            "x": [short(seconds)],
-            "text": [safe(phase.name)],
-            "textposition": "inside",
-            "insidetextanchor": "middle",
-            "textangle": 0,
-            "textfont": {"color": "--text"},
-            "marker": {
-                "color": f"{color(index)}-mark" if phase.name == _MEASURE else pale(index),
-                "line": {"color": color(index), "width": 1},
-            },
-            "hovertext": [safe(f"{course.side}: {phase.name}, {seconds:.3g} s")],
-            "hoverinfo": "text",
-        }
-
-
 def course_figures(courses: Courses) -> Iterator[Figure]:
     """Yield each chart that some run has readings for."""
     for chart in CHARTS:
@@ -74,20 +72,33 @@ def _figure(chart: Chart, courses: Courses) -> Figure:
     highest = max(reading.high for curve in curves.values() for stretch in curve for reading in stretch)
     scale = notation([highest], chart.unit)
     top = 100.0 if chart.unit == "percent" else highest / scale.divisor
-    lines = [_line(index, curve, courses[index].side, scale.divisor) for index, curve in curves.items()]
-    bands = [_band(index, curve, scale.divisor) for index, curve in curves.items() if _varies(curve)]
+    lines, bands, ranges = [], [], []
+    shapes: list[Data] = []
+    for index, curve in curves.items():
+        side = courses[index].side
+        readings = [reading for stretch in curve for reading in (*stretch, None)][:-1]
+        xs = [short(reading.seconds) if reading else None for reading in readings]
+        ys = [short(reading.mean / scale.divisor) if reading else None for reading in readings]
+        lines.append(draw_line(index, xs, ys, width=1.6, name=safe(side), hovertemplate="%{y:.4~g}"))
+        known = [reading for reading in readings if reading]
+        # Without readings that differ in some bucket, a band would be its line.
+        if any(short(reading.low) < short(reading.high) for reading in known):
+            bands.append(_band(index, curve, scale.divisor))
+        means = [reading.mean for reading in known]
+        low, high = short(min(means) / scale.divisor), short(max(means) / scale.divisor)
+        ranges.append(f"{side} between {low:g} and {high:g} {scale.symbol}")
+    for row, (index, course) in enumerate(courses.items()):
+        shapes += _draw_phases(row, index, course)
     layout = {
         "showlegend": False,
         "hovermode": "x unified",
-        "shapes": [
-            shape for row, (index, course) in enumerate(courses.items()) for shape in _draw_phases(row, index, course)
-        ],
+        "shapes": shapes,
         "xaxis": _seconds(courses),
         "yaxis": {"range": [0, _HEADROOM * top], "ticksuffix": f" {scale.symbol}"},
     }
     return Figure(
         title=f"{chart.title}, {scale.symbol}",
-        description=f"{chart.title} over time: {'; '.join(_ranges(courses, curves, scale.divisor, scale.symbol))}",
+        description=f"{chart.title} over time: {'; '.join(ranges)}",
         data=[*bands, *lines],
         layout=layout,
         height=210,
@@ -108,18 +119,6 @@ def _seconds(courses: Courses) -> Data:
     ]
     both = [*ends, *readings]
     return {"range": [min(both), max(both)], "ticksuffix": " s", "zeroline": False, "hoverformat": ".1f"}
-
-
-def _line(index: int, curve: Curve, side: str, divisor: float) -> Data:
-    readings = [reading for stretch in curve for reading in (*stretch, None)][:-1]
-    xs = [short(reading.seconds) if reading else None for reading in readings]
-    ys = [short(reading.mean / divisor) if reading else None for reading in readings]
-    return draw_line(index, xs, ys, width=1.6, name=safe(side), hovertemplate="%{y:.4~g}")
-
-
-def _varies(curve: Curve) -> bool:
-    """Return whether some bucket has several readings that differ: else its band would be its line."""
-    return any(short(reading.low) < short(reading.high) for stretch in curve for reading in stretch)
 
 
 def _band(index: int, curve: Curve, divisor: float) -> Data:
@@ -145,10 +144,3 @@ def _draw_phases(row: int, index: int, course: Course) -> Iterator[Data]:
             yield {**area, "y0": 0, "y1": 1, "fillcolor": "--shade"}
         bottom = 0.98 - 0.03 * row
         yield {**area, "y0": bottom, "y1": bottom + 0.02, "fillcolor": color(index) if measured else pale(index)}
-
-
-def _ranges(courses: Courses, curves: Mapping[int, Curve], divisor: float, unit: str) -> Iterator[str]:
-    for index, curve in curves.items():
-        means = [reading.mean for stretch in curve for reading in stretch]
-        low, high = (short(value / divisor) for value in (min(means), max(means)))
-        yield f"{courses[index].side} between {low:g} and {high:g} {unit}"

@@ -1,6 +1,6 @@
 """A roofline: both axes logarithmic, measured roofs drawn through, stated ones broken, points as letters."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil, floor, log10
 
 from gpuagent_collector.answers.roofline_points import Point, Roofline, Traffic, merge_marks
@@ -28,22 +28,39 @@ def roofline_panel(roofline: Roofline, indexes: Mapping[int, int], *, is_only: b
     left, right = _ends([*known, *(x for x, _ in corners)])
     low, high = _ends([*(point.flops_per_second for point in points), *(y for _, y in corners)])
     device = "" if is_only else f" ({roofline.device})"
-    drawn = [_point(point, indexes[id(point)], device, (left, right)) for point in points]
+    series = []
+    kinds = (("roof of the maker", roofline.datasheet, Look.BROKEN), ("measured roof", roofline.measured, Look.SOLID))
+    for name, roofs, look in kinds:
+        for number, line in enumerate(roofline.lines(roofs, left, right)):
+            xs, ys = zip(*line, strict=True)
+            series.append(Series(look=look, name="" if number else name, xs=xs, ys=ys))
+    for point in points:
+        # A line across where its traffic is unknown.
+        across = [left, right] if point.intensity is None else [point.intensity]
+        series.append(
+            Series(
+                look=Look.DOTTED if point.intensity is None else Look.POINTS,
+                index=indexes[id(point)],
+                name=f"{point.mark}{device} {point.brief_label} (n = {len(point.trials)})",
+                xs=across,
+                ys=[point.flops_per_second] * len(across),
+                hover=[_hover(point)] * len(across),
+            )
+        )
     beside = left * (right / left) ** 0.05
     near = _NEAR_ACROSS * log10(right / left), _NEAR_UPWARDS * log10(high / low)
     marks = [*merge_marks(points, *near, unknown=beside)]
-    peaks = roofline.peaks.items()
+    peaks = [(right, peak, f"{name.upper()} {in_unit('FLOP/s')(peak)}") for name, peak in roofline.peaks.items()]
     return Panel(
         title=f"FLOP/s by FLOP/byte, {roofline.device}",
         description="; ".join(f"{point.mark}: {_hover(point)}" for point in points),
-        x=_axis("FLOP/byte of device memory traffic", (left, right), _number),
+        x=_axis(
+            "FLOP/byte of device memory traffic",
+            (left, right),
+            lambda value: significant(value) if value >= 1 else f"{value:g}",
+        ),
         y=_axis("FLOP/s", (low, high), lambda value: in_unit("FLOP/s")(value).removesuffix("FLOP/s").rstrip()),
-        series=[
-            *_roofs(roofline, left, right),
-            *drawn,
-            _labels(marks, Place.CENTER),
-            _labels([(right, peak, f"{name.upper()} {in_unit('FLOP/s')(peak)}") for name, peak in peaks], Place.LEFT),
-        ],
+        series=[*series, _labels(marks, Place.CENTER), _labels(peaks, Place.LEFT)],
         height=430,
     )
 
@@ -58,32 +75,6 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
 def _axis(title: str, ends: tuple[float, float], write: Callable[[float], str]) -> Axis:
     ticks = [10.0**power for power in range(ceil(log10(ends[0])), floor(log10(ends[1])) + 1)]
     return Axis(title=title, is_logarithmic=True, ends=ends, ticks=ticks, names=[write(tick) for tick in ticks])
-
-
-def _number(value: float) -> str:
-    return significant(value) if value >= 1 else f"{value:g}"
-
-
-def _roofs(roofline: Roofline, left: float, right: float) -> Iterator[Series]:
-    kinds = (("roof of the maker", roofline.datasheet, Look.BROKEN), ("measured roof", roofline.measured, Look.SOLID))
-    for name, roofs, look in kinds:
-        for number, line in enumerate(roofline.lines(roofs, left, right)):
-            xs, ys = zip(*line, strict=True)
-            yield Series(look=look, name="" if number else name, xs=xs, ys=ys)
-
-
-def _point(point: Point, index: int, device: str, ends: tuple[float, float]) -> Series:
-    """Return a point; a line across where its traffic is unknown."""
-    known = point.intensity is not None
-    xs = [point.intensity] if point.intensity is not None else [*ends]
-    return Series(
-        look=Look.POINTS if known else Look.DOTTED,
-        index=index,
-        name=f"{point.mark}{device} {point.brief_label} (n = {len(point.trials)})",
-        xs=xs,
-        ys=[point.flops_per_second] * len(xs),
-        hover=[_hover(point)] * len(xs),
-    )
 
 
 def _labels(found: Sequence[tuple[float, float, str]], place: Place) -> Series:
