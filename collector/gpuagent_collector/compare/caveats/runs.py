@@ -65,7 +65,7 @@ def thinned(evidence: Evidence) -> Iterator[Caveat]:
     if where:
         yield Caveat(
             code="thinned",
-            text=f"of the lines with metrics only one in {max(evidence.facts.thinned.values())} is stored in {where}",
+            text=f"of the lines with metrics only one in {max(evidence.facts.thinned.values()):.0f} is stored in {where}",
             remedy="last values are exact, curves have fewer points: print fewer lines, or report metrics as events",
         )
 
