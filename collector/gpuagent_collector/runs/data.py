@@ -413,18 +413,15 @@ _CHOSEN = """chosen AS (
 )"""
 
 _SESSIONS = f"""
-WITH {takers()}, {_CHOSEN}, own AS (
-    SELECT session_id, list(place) AS places FROM takers JOIN chosen USING (run_id) GROUP BY session_id
-)
-SELECT places, sessions.* FROM own JOIN sessions USING (session_id)
+WITH {takers()}, {_CHOSEN}
+SELECT list(place) AS places, sessions.* FROM takers JOIN chosen USING (run_id) JOIN sessions USING (session_id)
 GROUP BY ALL ORDER BY hostname"""  # noqa: S608 - names of the schema, as below
 
 _DEVICES = f"""
-WITH {_CHOSEN}, used AS (
-    SELECT session_id, device_id, list(DISTINCT place) AS places
-    FROM run_devices JOIN chosen USING (run_id) GROUP BY session_id, device_id
-)
-SELECT places, session_devices.* FROM used JOIN session_devices USING (session_id, device_id)
+WITH {_CHOSEN}
+SELECT list(place) AS places, session_devices.*
+FROM (SELECT DISTINCT place, session_id, device_id FROM chosen JOIN run_devices USING (run_id))
+JOIN session_devices USING (session_id, device_id)
 GROUP BY ALL"""  # noqa: S608
 
 # What was told of the runs themselves.
@@ -450,7 +447,7 @@ FROM (
     FROM chosen JOIN results USING (run_id) WHERE name IN ('throughput', 'measure_short') GROUP BY place, name
     UNION ALL BY NAME  -- a program's own events can have these names too
     SELECT place, event AS fact, nullif(left(max(detail->>'message'), 300), '') AS text,
-           nullif(max(TRY_CAST(detail->>if(event = 'left', 'processes', 'every') AS BIGINT)), 0) AS number
+           nullif(max(TRY_CAST(coalesce(detail->>'processes', detail->>'every') AS BIGINT)), 0) AS number
     FROM run_events JOIN chosen USING (run_id)
     WHERE event = 'left' AND rank IS NULL OR event = 'thinned' AND name = 'metrics'
         OR event = 'malformed' AND name = 'total' AND rank IS NULL
