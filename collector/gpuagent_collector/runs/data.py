@@ -185,7 +185,7 @@ def load_runs(
         conditions += " AND run.run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))"
         values.append(list(run_ids))
     sides = f"[{', '.join(part.expression for part in facet.parts)}]"
-    groups = ask(_RUNS.format(takers=takers(), sides=sides, where=conditions), values)
+    groups = ask(_RUNS.format(sides=sides, where=conditions), values)
     # Thousands of runs have few different programs.
     programs = [_program(row["parameters"], row["command"], row["node_count"], facet) for row in groups]
     workloads = [row["workload"] or "unknown workload" for row in groups]
@@ -356,25 +356,32 @@ def _by_run(rows: Iterable[Record], run_ids: Sequence[str]) -> dict[str, list[Re
     return groups
 
 
-_RUNS = """
-WITH {takers},
-places AS (
-    SELECT run_id, left(string_agg(DISTINCT hostname, ', ' ORDER BY hostname), 600) AS nodes
-    FROM takers JOIN sessions USING (session_id) GROUP BY run_id
+# To sort the names of each run takes most of a statement's time, and most runs have one.
+_LISTED = """(
+    SELECT run_id, left(any_value(words), 600) AS {name} FROM {rows} GROUP BY run_id HAVING min(name) = max(name)
+    UNION ALL
+    SELECT run_id, left(string_agg(words, ', ' ORDER BY name), 600) FROM {rows}
+    WHERE run_id IN (SELECT run_id FROM {rows} GROUP BY run_id HAVING min(name) < max(name)) GROUP BY run_id
+)"""
+
+_RUNS = f"""
+WITH {takers()},
+hosts AS (
+    SELECT DISTINCT run_id, hostname AS name, hostname AS words FROM takers JOIN sessions USING (session_id)
 ),
 gpu_kinds AS (
-    SELECT run_id, coalesce(name, 'unknown GPU') AS name, count(DISTINCT device_id) AS number
+    SELECT run_id, coalesce(name, 'unknown GPU') AS name,
+           if(count(DISTINCT device_id) > 1, count(DISTINCT device_id) || ' × ', '')
+               || coalesce(any_value(name), 'unknown GPU') AS words
     FROM run_devices LEFT JOIN session_devices USING (session_id, device_id)
     WHERE device_id IS NOT NULL GROUP BY ALL
 ),
-gpus AS (
-    SELECT run_id, left(string_agg(if(number > 1, number || ' × ', '') || name, ', ' ORDER BY name), 600) AS devices
-    FROM gpu_kinds GROUP BY run_id
-)
+places AS {_LISTED.format(name="nodes", rows="hosts")},
+gpus AS {_LISTED.format(name="devices", rows="gpu_kinds")}
 SELECT list(number) AS numbers, list(run_id) AS run_ids, list(repeat) AS repeats, list(epoch_us(started_at)) AS starts,
        list(epoch_us(ended_at)) AS ends, * EXCLUDE (number, run_id, repeat, started_at, ended_at)
 FROM (
-    SELECT run.run_id, {sides} AS sides, run.platform, run.workload, run.environment, run.image, run.interference,
+    SELECT run.run_id, {{sides}} AS sides, run.platform, run.workload, run.environment, run.image, run.interference,
            nullif(run.limits, 'none') AS limits,
            gpus.devices AS device, run.nodes AS node_count, places.nodes, run.experiment, run.repeat,
            if(run.is_excluded, 'excluded', run.status) AS status, run.reason, run.started_at, run.ended_at,
@@ -386,9 +393,9 @@ FROM (
     LEFT JOIN sessions AS session USING (session_id)
     LEFT JOIN places USING (run_id)
     LEFT JOIN gpus USING (run_id)
-    WHERE run.run_id IS NOT NULL AND {where}
+    WHERE run.run_id IS NOT NULL AND {{where}}
 )
-GROUP BY ALL"""
+GROUP BY ALL"""  # noqa: S608 - names of the schema, as below
 
 # DuckDB keeps several copies of the lists that it makes.
 _RUNS_AT_ONCE = 2500
@@ -406,7 +413,7 @@ WITH chosen AS (
 SELECT metric || suffix AS name, list(place) AS places, list(value) AS values
 FROM ({values})
 WHERE abs(value) < 1e300  -- the sum of two larger ones would be infinite; NULL and NaN are no figures either
-GROUP BY name ORDER BY name"""
+GROUP BY metric, suffix ORDER BY name"""
 
 _CHOSEN = """chosen AS (
     SELECT run_id, place - 1 AS place FROM unnest(CAST(? AS VARCHAR[])) WITH ORDINALITY AS each(run_id, place)
@@ -415,7 +422,7 @@ _CHOSEN = """chosen AS (
 _SESSIONS = f"""
 WITH {takers()}, {_CHOSEN}
 SELECT list(place) AS places, sessions.* FROM takers JOIN chosen USING (run_id) JOIN sessions USING (session_id)
-GROUP BY ALL ORDER BY hostname"""  # noqa: S608 - names of the schema, as below
+GROUP BY ALL ORDER BY hostname"""  # noqa: S608
 
 _DEVICES = f"""
 WITH {_CHOSEN}
