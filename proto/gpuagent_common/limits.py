@@ -3,9 +3,12 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_proto.v1.run_pb2 import RunSpec
+
+if TYPE_CHECKING:  # what a collector asks of limits needs no messages
+    from gpuagent_proto.v1.run_pb2 import RunSpec
 
 # Of what an agent accepts and a collector stores: labels of a run, and characters of a name.
 MAX_LABELS = 64
@@ -56,7 +59,7 @@ class Limits:
         parts += [f"memory={memory_text(self.memory_bytes)}"] if self.memory_bytes is not None else []
         return " ".join([*parts, *map(str, self.changes)]) or "none"
 
-    def write(self, spec: RunSpec) -> None:
+    def write(self, spec: "RunSpec") -> None:
         """Write the limits to a run's spec."""
         spec.cpus, spec.memory_bytes = self.cpus or 0, self.memory_bytes or 0
         for change in self.changes:
@@ -82,7 +85,7 @@ def make_limits(cpus: float | None, memory: str | None, changes: Iterable[str]) 
     )
 
 
-def read_limits(spec: RunSpec) -> Limits:
+def read_limits(spec: "RunSpec") -> Limits:
     """Return the limits of a run's spec. Raises MisuseError where they are impossible."""
     changes = tuple(
         CpuChange(cpus=check_cpus(change.cpus), after_seconds=change.after_seconds) for change in spec.cpu_changes

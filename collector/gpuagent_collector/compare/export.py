@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -213,10 +214,9 @@ def detail_sections(comparison: Comparison, *, most: int | None = None) -> Itera
     same = "" if differs or len(sides) == 1 else ": the same on all sides"
     yield Section(f"Where{same}", [spec_table(sides, comparison.specs)])
     for block in blocks[:most]:
-        legend = (metric_legend if comparison.layout.is_compared else value_legend)(comparison, block)
+        legend = partial(metric_legend if comparison.layout.is_compared else value_legend, comparison, block)
         name = tell_apart(block.block, comparison.layout.blocks)
-        legends = [legend] if legend else []
-        yield Section(name, [f"Ran as {describe(block.block)}", *_tables(block, comparison), *legends])
+        yield Section(name, [f"Ran as {describe(block.block)}", *_tables(block, comparison), legend])
     hidden = len(blocks) - (most or len(blocks))
     if hidden > 0:
         yield Section(f"--all shows the metrics of {counted(hidden, 'more setting')}", [])
@@ -331,6 +331,10 @@ def _cells(comparison: Comparison) -> Table:
         is_tested = cell["part"] is None and cell["row"].metric.name == primary.name
         return verdicts.get((id(cell["figures"].block), cell["side"])) if is_tested else None
 
+    def of_shift(name: str, cell: Mapping[str, Any]) -> object:
+        shift = cell["row"].shifts.get(cell["side"]) if cell["part"] is None else None
+        return getattr(shift, name, None)
+
     *identity, baseline = _of_block("figures.block")
     columns = [
         *identity,
@@ -343,7 +347,7 @@ def _cells(comparison: Comparison) -> Table:
         Column("stat", value=lambda cell: stat if cell["row"].metric.quantity else None),
         Column("n", value="figure.runs"),
         *(Column(name, value=f"figure.{name}") for name in ("median", "lowest", "highest")),
-        *(Column(name, value=f"shift.{name}") for name in ("scale", "estimate", "low", "high")),
+        *(Column(name, value=partial(of_shift, name)) for name in ("scale", "estimate", "low", "high")),
         Column("verdict", value=verdict),
     ]
     return Table(columns, list(_all_cells(comparison)))
@@ -353,8 +357,7 @@ def _all_cells(comparison: Comparison) -> Iterator[dict[str, Any]]:
     for figures in comparison.figures.blocks:
         for row in figures.rows:
             for side, figure in row.figures.items():
-                cell = {"figures": figures, "row": row, "side": side, "part": None}
-                yield {**cell, "figure": figure, "shift": row.shifts.get(side)}
+                yield {"figures": figures, "row": row, "side": side, "part": None, "figure": figure}
         rows = {row.metric.name: row for row in figures.rows}
         for side, parts in part_figures(figures, comparison).items():
             for part, of_part in parts.items():

@@ -166,8 +166,9 @@ def grouped(rows: Iterable[Row]) -> list[Row | str]:
 
 def metric_legend(comparison: Comparison, block: BlockFigures) -> str:
     """Return the meaning of a block's figures."""
-    shifts = [shift for row in block.rows for shift in row.shifts.values()]
-    stat, hidden = comparison.request.stat, len(block.rows) - len(list(shown_rows(block, comparison)))
+    shown = list(shown_rows(block, comparison))
+    shifts = [shift for row in shown for shift in row.shifts.values()]
+    stat, hidden = comparison.request.stat, len(block.rows) - len(shown)
     differences = any(shift.scale is Scale.DIFFERENCE and not is_same(shift) for shift in shifts)
     tested = any(row.metric.name == comparison.figures.primary.name for row in block.rows)
     sentences = [

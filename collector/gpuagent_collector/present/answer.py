@@ -50,8 +50,8 @@ class Legend:
     text: str | Table | Chart
 
 
-# A text is a paragraph.
-Part = str | Bullets | Table | Grid | Chart | Verbatim | Legend
+# A text is a paragraph; a function makes one that is worked out only where it is shown.
+Part = str | Bullets | Table | Grid | Chart | Verbatim | Legend | Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +197,8 @@ def _written(parts: Sequence[Part], *, wide: bool, whole: bool) -> Iterator[Part
     for part in parts:
         if isinstance(part, Legend):
             part = part.text if whole else part.line  # noqa: PLW2901 - it stands for the other
+        elif callable(part):
+            part = part()  # noqa: PLW2901
         if not isinstance(part, Table):
             yield from [part] if part else []
             continue

@@ -77,12 +77,12 @@ class Facts:
             run_energy.
         short: runs whose measured phase was too short for averaging sensors.
         gap_seconds: length of the missing data within the run; 0: unknown length.
-        impossible: source (None: a message or report), quantity and number of the readings beyond physical limits that
-            were dropped of its agents while it ran.
-        neighbours: runs that ran on one of its nodes at the same time.
+        impossible: of the readings beyond physical limits that were dropped of its agents while it ran the source as
+            `name` (None: a message or report), the quantity as `text`, and their number.
+        neighbours: runs beside which others ran on one of their nodes.
         twins: hostnames of other machines that had the identity of one of its nodes at the same time.
-        gpu_events: number and text of the Xid errors of its GPUs while it ran, each once.
-        left: number of processes that it left in the background, which were ended with it.
+        gpu_events: `number` and `text` of the Xid errors of its GPUs while it ran, each once.
+        left: runs that left processes in the background, which were ended with them.
         thinned: of the lines with metrics that it printed, one in so many is stored.
         refused: what it reported that no store takes, in words.
         units: the unit in which each run reported its throughput.
@@ -98,11 +98,11 @@ class Facts:
     short: frozenset[str] = frozenset()
     gap_seconds: Mapping[str, float] = field(default_factory=dict)
     impossible: Mapping[str, list[Record]] = field(default_factory=dict)
-    neighbours: Mapping[str, list[str]] = field(default_factory=dict)
+    neighbours: frozenset[str] = frozenset()
     gpu_events: Mapping[str, list[Record]] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
-    left: Mapping[str, int] = field(default_factory=dict)
-    thinned: Mapping[str, int] = field(default_factory=dict)
+    left: frozenset[str] = frozenset()
+    thinned: Mapping[str, float] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     twins: Mapping[str, list[str]] = field(default_factory=dict)
     stats: tuple[Stat, ...] = ()
@@ -185,7 +185,7 @@ def load_runs(
         conditions += " AND run.run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))"
         values.append(list(run_ids))
     sides = f"[{', '.join(part.expression for part in facet.parts)}]"
-    groups = ask(_RUNS.format(takers=takers(), sides=sides, where=conditions), values)
+    groups = ask(_RUNS.format(sides=sides, where=conditions), values)
     # Thousands of runs have few different programs.
     programs = [_program(row["parameters"], row["command"], row["node_count"], facet) for row in groups]
     workloads = [row["workload"] or "unknown workload" for row in groups]
@@ -243,23 +243,32 @@ def load_figures(
 def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats: Iterable[Stat] = ()) -> Facts:
     """Return the facts about the runs; the arguments are those of `load_figures`."""
     chosen, stats = sorted(set(run_ids)), tuple(stats)
-    # Each in a statement of its own: a viewer's has only so many tables, and no list of lists.
-    answers = {name: ask(f"{_BEFORE_FACTS}{query}", [chosen]) if chosen else [] for name, query in _FACTS.items()}
+    # Not all in one: a viewer's statement has only so many tables.
+    asked = (_SESSIONS, _DEVICES, _TOLD, _HAPPENED)
+    sessions, devices, told, happened = (ask(query, [chosen]) if chosen else [] for query in asked)
+    by_fact: dict[str, list[Record]] = defaultdict(list)
+    for row in (*told, *happened):
+        by_fact[row["fact"]].append(row)
+    found = {fact: _by_run(rows, chosen) for fact, rows in by_fact.items() if fact != "text"}
+
+    def only(fact: str, column: str) -> dict[str, Any]:
+        return {run_id: row[column] for run_id, (row,) in found.get(fact, {}).items() if row[column] is not None}
+
     return Facts(
         metrics=load_figures(ask, chosen, stat, stats),
-        sessions=_by_run(answers["sessions"], chosen),
-        devices=_by_run(answers["devices"], chosen),
-        texts=_texts(answers["texts"], chosen),
-        short=frozenset(row["run_id"] for row in answers["short"]),
-        gap_seconds={row["run_id"]: row["value"] for row in answers["gaps"]},
-        impossible=_by_run(answers["impossible"], chosen),
-        gpu_events=_by_run(answers["gpu_events"], chosen),
-        neighbours={row["run_id"]: row["value"] for row in answers["neighbours"]},
-        twins={row["run_id"]: sorted(row["value"]) for row in answers["twins"]},
-        units={row["run_id"]: row["value"] for row in answers["units"]},
-        left={row["run_id"]: row["processes"] for row in answers["notes"] if row["processes"]},
-        thinned={row["run_id"]: row["every"] for row in answers["notes"] if row["every"]},
-        refused={row["run_id"]: row["refused"] for row in answers["notes"] if row["refused"]},
+        sessions=_by_run(sessions, chosen),
+        devices=_by_run(devices, chosen),
+        texts=_texts(by_fact["text"], chosen),
+        short=frozenset(found.get("measure_short", ())),
+        gap_seconds=only("gap", "number"),
+        impossible=found.get("impossible", {}),
+        gpu_events=found.get("xid", {}),
+        neighbours=frozenset(found.get("neighbour", ())),
+        twins={run_id: [row["text"] for row in rows] for run_id, rows in found.get("twin", {}).items()},
+        units=only("throughput", "text"),
+        left=frozenset(only("left", "number")),
+        thinned=only("thinned", "number"),
+        refused=only("malformed", "text"),
         stats=stats,
     )
 
@@ -347,25 +356,32 @@ def _by_run(rows: Iterable[Record], run_ids: Sequence[str]) -> dict[str, list[Re
     return groups
 
 
-_RUNS = """
-WITH {takers},
-places AS (
-    SELECT run_id, left(string_agg(DISTINCT hostname, ', ' ORDER BY hostname), 600) AS nodes
-    FROM takers JOIN sessions USING (session_id) GROUP BY run_id
+# To sort the names of each run takes most of a statement's time, and most runs have one.
+_LISTED = """(
+    SELECT run_id, left(any_value(words), 600) AS {name} FROM {rows} GROUP BY run_id HAVING min(name) = max(name)
+    UNION ALL
+    SELECT run_id, left(string_agg(words, ', ' ORDER BY name), 600) FROM {rows}
+    WHERE run_id IN (SELECT run_id FROM {rows} GROUP BY run_id HAVING min(name) < max(name)) GROUP BY run_id
+)"""
+
+_RUNS = f"""
+WITH {takers()},
+hosts AS (
+    SELECT DISTINCT run_id, hostname AS name, hostname AS words FROM takers JOIN sessions USING (session_id)
 ),
 gpu_kinds AS (
-    SELECT run_id, coalesce(name, 'unknown GPU') AS name, count(DISTINCT device_id) AS number
+    SELECT run_id, coalesce(name, 'unknown GPU') AS name,
+           if(count(DISTINCT device_id) > 1, count(DISTINCT device_id) || ' × ', '')
+               || coalesce(any_value(name), 'unknown GPU') AS words
     FROM run_devices LEFT JOIN session_devices USING (session_id, device_id)
     WHERE device_id IS NOT NULL GROUP BY ALL
 ),
-gpus AS (
-    SELECT run_id, left(string_agg(if(number > 1, number || ' × ', '') || name, ', ' ORDER BY name), 600) AS devices
-    FROM gpu_kinds GROUP BY run_id
-)
+places AS {_LISTED.format(name="nodes", rows="hosts")},
+gpus AS {_LISTED.format(name="devices", rows="gpu_kinds")}
 SELECT list(number) AS numbers, list(run_id) AS run_ids, list(repeat) AS repeats, list(epoch_us(started_at)) AS starts,
        list(epoch_us(ended_at)) AS ends, * EXCLUDE (number, run_id, repeat, started_at, ended_at)
 FROM (
-    SELECT run.run_id, {sides} AS sides, run.platform, run.workload, run.environment, run.image, run.interference,
+    SELECT run.run_id, {{sides}} AS sides, run.platform, run.workload, run.environment, run.image, run.interference,
            nullif(run.limits, 'none') AS limits,
            gpus.devices AS device, run.nodes AS node_count, places.nodes, run.experiment, run.repeat,
            if(run.is_excluded, 'excluded', run.status) AS status, run.reason, run.started_at, run.ended_at,
@@ -377,9 +393,9 @@ FROM (
     LEFT JOIN sessions AS session USING (session_id)
     LEFT JOIN places USING (run_id)
     LEFT JOIN gpus USING (run_id)
-    WHERE run.run_id IS NOT NULL AND {where}
+    WHERE run.run_id IS NOT NULL AND {{where}}
 )
-GROUP BY ALL"""
+GROUP BY ALL"""  # noqa: S608 - names of the schema, as below
 
 # DuckDB keeps several copies of the lists that it makes.
 _RUNS_AT_ONCE = 2500
@@ -397,100 +413,104 @@ WITH chosen AS (
 SELECT metric || suffix AS name, list(place) AS places, list(value) AS values
 FROM ({values})
 WHERE abs(value) < 1e300  -- the sum of two larger ones would be infinite; NULL and NaN are no figures either
-GROUP BY name ORDER BY name"""
+GROUP BY metric, suffix ORDER BY name"""
 
-# Name → query of the facts about the runs that are `chosen`, with their places in that list; `own` are their agents.
-_FACTS = {
-    "sessions": "SELECT list(place) AS places, sessions.* FROM own JOIN sessions USING (session_id) "
-    "GROUP BY ALL ORDER BY hostname",
-    "devices": """
-SELECT list(DISTINCT place) AS places, session_devices.*
-FROM chosen JOIN run_devices USING (run_id) JOIN session_devices USING (session_id, device_id)
-GROUP BY ALL""",
-    "texts": """
-SELECT name, text, list(place) AS places
+_CHOSEN = """chosen AS (
+    SELECT run_id, place - 1 AS place FROM unnest(CAST(? AS VARCHAR[])) WITH ORDINALITY AS each(run_id, place)
+)"""
+
+_SESSIONS = f"""
+WITH {takers()}, {_CHOSEN}
+SELECT list(place) AS places, sessions.* FROM takers JOIN chosen USING (run_id) JOIN sessions USING (session_id)
+GROUP BY ALL ORDER BY hostname"""  # noqa: S608
+
+_DEVICES = f"""
+WITH {_CHOSEN}
+SELECT list(place) AS places, session_devices.*
+FROM (SELECT DISTINCT place, session_id, device_id FROM chosen JOIN run_devices USING (run_id))
+JOIN session_devices USING (session_id, device_id)
+GROUP BY ALL"""  # noqa: S608
+
+# What was told of the runs themselves.
+_TOLD = f"""
+WITH {_CHOSEN}
+SELECT fact, list(place) AS places, name, text, number
 FROM (
-    SELECT DISTINCT place, name,
+    SELECT DISTINCT place, 'text' AS fact, name, NULL::DOUBLE AS number,
            if(name IN ('threads', 'tf32_matmul', 'tf32_cudnn'), value::BIGINT::VARCHAR, value_text) AS text
     -- The place of a run's trace or result, or the reason for a missing one, is no property of what it ran on.
     FROM chosen JOIN results USING (run_id)
     WHERE name NOT IN ('trace_file', 'trace_failed', 'counters_failed', 'source_file', 'source_time')
-    UNION ALL
-    SELECT DISTINCT place, 'energy_method', method
+    UNION ALL BY NAME
+    SELECT DISTINCT place, 'text' AS fact, 'energy_method' AS name, method AS text
     FROM (
         SELECT *, bool_or(phase = 'measure') OVER (PARTITION BY run_id) AS measured
         FROM run_energy JOIN chosen USING (run_id) WHERE step IS NULL
         QUALIFY computed_at = max(computed_at) OVER (PARTITION BY run_id)
     )
     WHERE phase IS NOT DISTINCT FROM CASE WHEN measured THEN 'measure' END
+    UNION ALL BY NAME
+    SELECT place, name AS fact, any_value(if(name = 'throughput', unit, name)) AS text
+    FROM chosen JOIN results USING (run_id) WHERE name IN ('throughput', 'measure_short') GROUP BY place, name
+    UNION ALL BY NAME  -- a program's own events can have these names too
+    SELECT place, event AS fact, nullif(left(max(detail->>'message'), 300), '') AS text,
+           nullif(max(TRY_CAST(coalesce(detail->>'processes', detail->>'every') AS BIGINT)), 0) AS number
+    FROM run_events JOIN chosen USING (run_id)
+    WHERE event = 'left' AND rank IS NULL OR event = 'thinned' AND name = 'metrics'
+        OR event = 'malformed' AND name = 'total' AND rank IS NULL
+    GROUP BY place, event
 )
-WHERE text IS NOT NULL
-GROUP BY name, text ORDER BY name, text""",
-    "units": "SELECT run_id, any_value(unit) AS value FROM results SEMI JOIN chosen USING (run_id) "
-    "WHERE name = 'throughput' AND unit IS NOT NULL GROUP BY run_id",
-    "notes": """
-SELECT run_id,  -- a program's own events can have these names too
-       sum(TRY_CAST(detail->>'processes' AS BIGINT)) FILTER (event = 'left' AND rank IS NULL) AS processes,
-       max(TRY_CAST(detail->>'every' AS BIGINT)) FILTER (event = 'thinned' AND name = 'metrics') AS every,
-       left(max(detail->>'message') FILTER (event = 'malformed' AND name = 'total' AND rank IS NULL), 300) AS refused
-FROM run_events SEMI JOIN chosen USING (run_id) WHERE event IN ('left', 'thinned', 'malformed') GROUP BY run_id""",
-    "short": "SELECT DISTINCT run_id FROM results SEMI JOIN chosen USING (run_id) WHERE name = 'measure_short'",
-    "gaps": """
-SELECT run_id, sum(greatest(epoch(to_time - from_time), 0)) AS value
-FROM (  -- the part of each that no earlier one covers: several sources can be silent at once
-    SELECT run_id, to_time, greatest(from_time, max(to_time) OVER (
-        PARTITION BY run_id ORDER BY from_time, to_time ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-    )) AS from_time
-    FROM (  -- the gaps of a run's own agents, cut to the run; one without bounds is where it was noticed
-        SELECT run_id, greatest(coalesce(from_time, time), started_at) AS from_time,
-               least(coalesce(to_time, time), ended_at) AS to_time
-        FROM own JOIN gaps USING (session_id)
-        WHERE coalesce(from_time, time) <= ended_at AND coalesce(to_time, time) >= started_at
-    )
-)
-GROUP BY run_id""",
-    "impossible": """
-SELECT [place] AS places, dropped.source, quantity, sum(readings)::BIGINT AS readings
-FROM own JOIN impossible_readings AS dropped USING (session_id)
-WHERE coalesce(dropped.from_time, dropped.time) <= ended_at AND dropped.time >= started_at
-GROUP BY place, dropped.source, quantity ORDER BY readings DESC, quantity""",
-    "neighbours": f"""
-SELECT stay.run_id, list(DISTINCT other.run_id) AS value
-FROM stays AS stay SEMI JOIN chosen USING (run_id) JOIN stays AS other
-    ON other.node_id = stay.node_id AND NOT {on_other_machine("stay", "other")}
-WHERE stay.run_id <> other.run_id AND stay.started_at < other.ended_at AND other.started_at < stay.ended_at
-GROUP BY stay.run_id""",  # noqa: S608 - names of the schema
-    "twins": f"""
-SELECT run_id, list(DISTINCT coalesce(other.hostname, 'unnamed')) AS value
-FROM own JOIN spans AS mine USING (session_id) JOIN spans AS other ON {are_rivals("mine", "other")}
-WHERE other.since <= ended_at AND other.until >= started_at
-GROUP BY run_id""",  # noqa: S608 - names of the schema
-    "gpu_events": """
-SELECT list(DISTINCT place) AS places, number, words
-FROM (  -- the health of a MIG instance is that of its GPU
-    SELECT DISTINCT run_id, place, run_devices.node_id, coalesce(parent_device_id, device_id) AS device_id
-    FROM run_devices JOIN chosen USING (run_id) LEFT JOIN session_devices USING (session_id, device_id)
-) AS boards
-JOIN lives USING (run_id) JOIN gpu_events AS happened
-    ON happened.node_id = boards.node_id AND happened.device_id = boards.device_id
-    -- The agent polls once a second.
-    AND happened.time BETWEEN started_at AND ended_at + INTERVAL 2 SECONDS
-WHERE event = 'xid'
-GROUP BY number, words ORDER BY number""",
-}
+WHERE text IS NOT NULL OR number IS NOT NULL
+GROUP BY ALL ORDER BY name, text"""  # noqa: S608
 
-# What they are of.
-_BEFORE_FACTS = f"""
-WITH {takers()}, {spans()}, lives AS (
+# What happened to them, their nodes and GPUs meanwhile; `own` are their agents.
+_HAPPENED = f"""
+WITH {takers()}, {spans()}, {_CHOSEN}, lives AS (
     SELECT run_id, started_at, ended_at FROM runs
 ), stays AS (  -- the time of each run on each of its machines
     SELECT DISTINCT run_id, takers.node_id, hostname, boot_id, container, lives.started_at,
            coalesce(lives.ended_at, now() AT TIME ZONE 'UTC') AS ended_at
     FROM lives JOIN takers USING (run_id) LEFT JOIN sessions USING (session_id)
     WHERE lives.started_at IS NOT NULL
-), chosen AS (
-    SELECT run_id, place - 1 AS place FROM unnest(CAST(? AS VARCHAR[])) WITH ORDINALITY AS each(run_id, place)
 ), own AS (
     SELECT * FROM takers JOIN chosen USING (run_id) JOIN lives USING (run_id)
 )
-"""  # noqa: S608
+SELECT fact, list(DISTINCT place) AS places, name, text, number
+FROM (
+    SELECT place, 'gap' AS fact, NULL AS name, NULL AS text, sum(greatest(epoch(to_time - from_time), 0)) AS number
+    FROM (  -- the part of each that no earlier one covers: several sources can be silent at once
+        SELECT place, to_time, greatest(from_time, max(to_time) OVER (
+            PARTITION BY place ORDER BY from_time, to_time ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        )) AS from_time
+        FROM (  -- the gaps of a run's own agents, cut to the run; one without bounds is where it was noticed
+            SELECT place, greatest(coalesce(from_time, time), started_at) AS from_time,
+                   least(coalesce(to_time, time), ended_at) AS to_time
+            FROM own JOIN gaps USING (session_id)
+            WHERE coalesce(from_time, time) <= ended_at AND coalesce(to_time, time) >= started_at
+        )
+    )
+    GROUP BY place
+    UNION ALL BY NAME
+    SELECT place, 'impossible' AS fact, dropped.source AS name, quantity AS text, sum(readings) AS number
+    FROM own JOIN impossible_readings AS dropped USING (session_id)
+    WHERE coalesce(dropped.from_time, dropped.time) <= ended_at AND dropped.time >= started_at
+    GROUP BY place, dropped.source, quantity
+    UNION ALL BY NAME
+    SELECT place, 'neighbour' AS fact
+    FROM chosen JOIN stays AS stay USING (run_id) JOIN stays AS other
+        ON other.node_id = stay.node_id AND NOT {on_other_machine("stay", "other")}
+    WHERE stay.run_id <> other.run_id AND stay.started_at < other.ended_at AND other.started_at < stay.ended_at
+    UNION ALL BY NAME
+    SELECT place, 'twin' AS fact, coalesce(other.hostname, 'unnamed') AS text
+    FROM own JOIN spans AS mine USING (session_id) JOIN spans AS other ON {are_rivals("mine", "other")}
+    WHERE other.since <= ended_at AND other.until >= started_at
+    UNION ALL BY NAME
+    SELECT place, event AS fact, words AS text, number
+    FROM chosen JOIN lives USING (run_id) JOIN run_devices AS used USING (run_id)
+    LEFT JOIN session_devices AS device USING (session_id, device_id) JOIN gpu_events AS happened
+        -- The health of a MIG instance is that of its GPU. The agent polls once a second.
+        ON happened.node_id = used.node_id AND happened.device_id = coalesce(parent_device_id, used.device_id)
+        AND happened.time BETWEEN started_at AND ended_at + INTERVAL 2 SECONDS
+    WHERE event = 'xid'
+)
+GROUP BY ALL ORDER BY number DESC, text"""  # noqa: S608

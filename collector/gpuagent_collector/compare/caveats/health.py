@@ -37,7 +37,7 @@ def impossible_readings(evidence: Evidence) -> Iterator[Caveat]:
     if where:
         counts: Counter[str] = Counter()
         for row in (row for run_id in evidence.layout.run_ids for row in dropped.get(run_id, [])):
-            counts[f"{row['quantity']} ({row['source'] or 'message or report'})"] += row["readings"]
+            counts[f"{row['text']} ({row['name'] or 'message or report'})"] += int(row["number"])
         listed = ", ".join(f"{counted(count, 'reading')} of {quantity}" for quantity, count in counts.most_common(3))
         more = f" and {len(counts) - 3} more" if len(counts) > 3 else ""
         yield Caveat(
@@ -128,7 +128,7 @@ def xid_errors(evidence: Evidence) -> Iterator[Caveat]:
     where = evidence.sides_among(happened)
     if where:
         rows = (row for run_id in evidence.layout.run_ids for row in happened.get(run_id, []))
-        errors = {row["number"]: row["words"] for row in rows}
+        errors = {int(row["number"]): row["text"] for row in rows}
         listed = ", ".join(
             f"Xid {number}" + (f" ({words})" if words else "") for number, words in sorted(errors.items())
         )

@@ -63,9 +63,10 @@ def thinned(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where more metrics were printed than are stored."""
     where = evidence.sides_among(evidence.facts.thinned)
     if where:
+        most = max(evidence.facts.thinned.values())
         yield Caveat(
             code="thinned",
-            text=f"of the lines with metrics only one in {max(evidence.facts.thinned.values())} is stored in {where}",
+            text=f"of the lines with metrics only one in {most:.0f} is stored in {where}",
             remedy="last values are exact, curves have fewer points: print fewer lines, or report metrics as events",
         )
 
