@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gpuagent_common.errors import MisuseError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.folders import home_folder, user_folder
 
 # The default address of `collector serve` and of its clients.
@@ -48,11 +48,11 @@ def host_and_port(address: str) -> tuple[str, int] | None:
     return None if place.netloc != address or host is None or port is None else (host, port)
 
 
-class TokenError(Exception):
+class TokenError(GpuAgentError):
     """The token file cannot be used."""
 
 
-class TlsError(Exception):
+class TlsError(GpuAgentError):
     """A certificate or key cannot be used."""
 
 

@@ -220,8 +220,9 @@ def _print_plan(experiment: "Experiment", journal: "Journal", lacking: Mapping[s
         expected = write_duration(seconds) if seconds else "–"
         described = cell.describe()
         lines.append(("skip", "–", described) if cell.key in lacking else (str(len(trials)), expected, described))
-    for columns in lines:
-        click.echo("\n".join(_columns(*columns)))
+    for runs, each, described in lines:
+        row = f"{runs:>5}  {each:>7}  {described}"
+        click.echo(textwrap.fill(row, _width(), subsequent_indent=" " * 16, break_on_hyphens=False))
     for line in _skipped(lacking):
         click.echo("\n".join(textwrap.wrap(line, _width(), subsequent_indent="  ")))
     if not left:
@@ -229,11 +230,6 @@ def _print_plan(experiment: "Experiment", journal: "Journal", lacking: Mapping[s
     seconds = journal.expected_seconds(left)
     expected = f"about {write_duration(seconds)}, going by earlier runs"
     click.echo(expected if seconds else "no earlier run to estimate from")
-
-
-def _columns(runs: str, each: str, cell: str) -> list[str]:
-    indent = " " * 16
-    return textwrap.wrap(f"{runs:>5}  {each:>7}  {cell}", _width(), subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _width() -> int:

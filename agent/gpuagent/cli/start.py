@@ -5,7 +5,7 @@ import os
 import select
 import signal
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,9 +13,6 @@ from gpuagent.cli.node_agent import raise_failure, report_undelivered
 from gpuagent.cli.options import agent_config, agent_options, complete_workloads, env_option, run_options
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.service_manager import notify, watchdog_seconds
-
-if TYPE_CHECKING:
-    from gpuagent.agent import Agent
 
 
 @click.command(
@@ -83,16 +80,13 @@ def command(workload: str | None, allow_commands: bool, metrics: str | None, **o
         # What lives until the end is not looked through for cycles again: 20 to 30 ms each time.
         gc.collect()
         gc.freeze()
-        _wait(signalled, agent)
+        # Keeps systemd's watchdog quiet for as long as the pipeline moves.
+        flushes = -1
+        while not select.select([signalled], [], [], watchdog_seconds())[0]:
+            if agent.flushes != flushes:
+                notify("WATCHDOG=1")
+            flushes = agent.flushes
         notify("STOPPING=1")
         click.echo("gpuagent: stopping, once the collector has the last messages", err=True)
     report_undelivered(agent)
     raise_failure(agent)
-
-
-def _wait(signalled: int, agent: "Agent") -> None:
-    flushes = -1
-    while not select.select([signalled], [], [], watchdog_seconds())[0]:
-        if agent.flushes != flushes:
-            notify("WATCHDOG=1")
-        flushes = agent.flushes

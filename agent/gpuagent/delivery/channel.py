@@ -6,7 +6,7 @@ from pathlib import Path
 import grpc
 
 from gpuagent_common.channel import Options, open_aio_channel, why_unreachable
-from gpuagent_common.connection import TlsError, TlsFiles, TokenError, bearer, read_token
+from gpuagent_common.connection import TlsFiles, bearer, read_token
 from gpuagent_common.errors import GpuAgentError
 
 
@@ -32,19 +32,10 @@ class Access:
             raise GpuAgentError(
                 f"no token file {self.token_file}; run `collector serve` here, or: gpuagent join HOST:PORT"
             ) from None
-        except TokenError as error:
-            raise GpuAgentError(str(error)) from error
 
     def channel(self, options: Options) -> grpc.aio.Channel:
-        """Return a channel to the collector; nothing is sent yet.
-
-        Raises:
-            GpuAgentError: a certificate or key cannot be used.
-        """
-        try:
-            return open_aio_channel(self.address, self.tls, options)
-        except TlsError as error:
-            raise GpuAgentError(str(error)) from error
+        """Return a channel to the collector; nothing is sent yet. Raises TlsError as `open_aio_channel` does."""
+        return open_aio_channel(self.address, self.tls, options)
 
     def explain(self, error: grpc.aio.AioRpcError) -> str | None:
         """Return the cause of a failed call and its remedy; None: the call was cancelled. It may open a connection."""

@@ -198,22 +198,18 @@ def find_pod(run_id: str, report: Path) -> int | None:
 
     An agent without capabilities may not read the variables of a pod's processes, but everybody may read their groups.
     """
-    if container := read_learned(report).get("container_id"):
-        return _first_in(str(container).rpartition("/")[2])
+    if container := str(read_learned(report).get("container_id") or "").rpartition("/")[2]:
+        # Of all processes in its control group, the one that the others descend from.
+        parents: dict[int, int] = {}
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if container in Path(f"{psutil.PROCFS_PATH}/{process.pid}/cgroup").read_text():
+                    parents[process.pid] = process.ppid()
+        return min((pid for pid, parent in parents.items() if parent not in parents), default=None)
     for pid, ancestors in find_processes(run_id):
         if not (ancestors and has_run(ancestors[0][0], run_id)):
             return pid
     return None
-
-
-def _first_in(container: str) -> int | None:
-    """Return the process that others of a container descend from, by the names of their control groups."""
-    parents: dict[int, int] = {}
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if container in Path(f"{psutil.PROCFS_PATH}/{process.pid}/cgroup").read_text():
-                parents[process.pid] = process.ppid()
-    return min((pid for pid, parent in parents.items() if parent not in parents), default=None)
 
 
 def read_learned(report: Path) -> Mapping[str, Any]:

@@ -73,11 +73,6 @@ def test_values_are_little_endian() -> None:
     assert encode({"a": 258}).columns[0].integers == struct.pack("<q", 258)
 
 
-def test_text_among_numbers_is_rejected_with_its_column() -> None:
-    with pytest.raises(ValueError, match=r"t\.a"):
-        encode_records({"t": [{"a": "text"}, {"a": 1}]})
-
-
 def test_a_buffer_returns_samples_and_records_once() -> None:
     buffer = RecordBuffer()
     buffer.add_samples("host_samples", [{"time": 1}])

@@ -266,7 +266,11 @@ class _Follower:
                 return self._look(event["object"])
         self._continue_log()
         if time.monotonic() > self._deadline:
-            raise JobError(self._give_up())
+            if self._pod and self._pod["metadata"].get("deletionTimestamp"):
+                raise JobError(disruption(self._pod) or "its node does not answer")
+            raise JobError(
+                f"the pod did not start within {_START_SECONDS:.0f} s: {self._said or 'for no known reason'}"
+            )
         return None
 
     def _look(self, pod: Object) -> Object | None:
@@ -298,11 +302,6 @@ class _Follower:
             since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._log_ended))
             self._log = self._client.logs(self._pod["metadata"]["name"], f"--since-time={since}")
             self._log_ended = None
-
-    def _give_up(self) -> str:
-        if self._pod and self._pod["metadata"].get("deletionTimestamp"):
-            return disruption(self._pod) or "its node does not answer"
-        return f"the pod did not start within {_START_SECONDS:.0f} s: {self._said or 'the reason is unknown'}"
 
     def _watch(self) -> None:
         while True:

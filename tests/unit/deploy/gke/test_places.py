@@ -77,7 +77,6 @@ def test_refusals_are_known_by_gcloud_s_own_words(said: str, refusal: Refusal) -
         ("L4", "nvidia-l4"),
         ("nvidia-h100", "nvidia-h100-80gb"),
         ("☃", "there are nvidia-tesla-p4"),
-        ("nvidia-tesla-k80", "is retired by Google Cloud; use nvidia-tesla-t4 instead"),
     ],
 )
 def test_a_wrong_or_retired_accelerator_is_answered_with_one_to_use(name: str, says: str) -> None:

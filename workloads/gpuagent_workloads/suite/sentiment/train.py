@@ -89,18 +89,15 @@ def step_flops(name: str, batch_size: int, length: int) -> StepFlops:
     Recurrent layers count among the convolutions, since cuDNN computes them, by its flag for TF32.
     """
     if name == "transformer":
-        return StepFlops(convolutions=0, products=batch_size * (_transformer_flops(length) + _OUTPUT_FLOPS))
+        projections = 2 * (4 * HIDDEN * HIDDEN + 2 * HIDDEN * FEED_FORWARD)
+        # Queries with keys, and their weights with values; padding is computed as well.
+        attention = 2 * (2 * length * HIDDEN)
+        network = 3 * length * (2 * EMBEDDING * HIDDEN + LAYERS * (projections + attention))
+        return StepFlops(convolutions=0, products=batch_size * (network + _OUTPUT_FLOPS))
     word, state = GATES[name] * 2 * EMBEDDING * HIDDEN, GATES[name] * 2 * HIDDEN * HIDDEN
     # Forward, gradients of the weights, gradients of what goes in; the first hidden state is zero and needs none.
     recurrent = 3 * length * (word + state) - state
     return StepFlops(convolutions=batch_size * recurrent, products=batch_size * _OUTPUT_FLOPS)
-
-
-def _transformer_flops(length: int) -> int:
-    projections = 2 * (4 * HIDDEN * HIDDEN + 2 * HIDDEN * FEED_FORWARD)
-    # Queries with keys, and their weights with values; padding is computed as well.
-    attention = 2 * (2 * length * HIDDEN)
-    return 3 * length * (2 * EMBEDDING * HIDDEN + LAYERS * (projections + attention))
 
 
 LEARNING_RATE = 1e-3
