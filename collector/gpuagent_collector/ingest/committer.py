@@ -150,16 +150,12 @@ class Committer:
                 marks[message.session_id] = message.number
                 checked.append(self._decode(message))
         self._owners.load([each.decoded for each in checked if each.decoded is not None])
-        return [self._admit(each) for each in checked]
-
-    def _admit(self, checked: _Checked) -> _Checked:
-        """Return a message as it is, or rejected because of its runs."""
-        if checked.decoded is None:
-            return checked
-        try:
-            self._owners.check(checked.decoded)
-        except RejectedRecordsError as error:
-            return _reject(checked.message, str(error))
+        for place, each in enumerate(checked):
+            if each.decoded is not None:
+                try:
+                    self._owners.check(each.decoded)
+                except RejectedRecordsError as error:
+                    checked[place] = _reject(each.message, str(error))
         return checked
 
     def _decode(self, message: Message) -> _Checked:

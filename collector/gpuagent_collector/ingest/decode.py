@@ -175,7 +175,10 @@ def _parse(records: bytes) -> Iterator[_Table]:
         message = records_pb2.Records.FromString(records)
     except (DecodeError, ValueError) as error:
         raise RejectedRecordsError("not a Records message") from error
-    _check_size(message, len(records))
+    _check_count("tables", len(message.tables), MAX_TABLES)
+    _check_count("columns", sum(len(table.columns) for table in message.tables), MAX_COLUMNS)
+    most_rows = min(MAX_ROWS, _FREE_ROWS + len(records) // _LEAST_BYTES_A_ROW)
+    _check_count("rows", sum(table.rows for table in message.tables), most_rows)
     for table in message.tables:
         yield table.name, table.rows, {}, map(_read_column, table.columns)
 
@@ -200,13 +203,6 @@ def _cut(records: bytes, layout: Sequence[TableLayout]) -> Iterator[_Table]:
             for name, member, content, validity, utf8 in table.others
         )
         yield table.name, table.rows, numbers, others
-
-
-def _check_size(message: records_pb2.Records, size_bytes: int) -> None:
-    _check_count("tables", len(message.tables), MAX_TABLES)
-    _check_count("columns", sum(len(table.columns) for table in message.tables), MAX_COLUMNS)
-    most_rows = min(MAX_ROWS, _FREE_ROWS + size_bytes // _LEAST_BYTES_A_ROW)
-    _check_count("rows", sum(table.rows for table in message.tables), most_rows)
 
 
 def _check_count(noun: str, count: int, limit: int) -> None:
@@ -307,7 +303,11 @@ def _decode_columns(
         if name in numbers or name in texts:
             raise RejectedRecordsError(f"{table}.{name} appears twice")
         try:
-            _check_bytes(column, rows)
+            if column.validity and len(column.validity) != (rows + 7) // 8:
+                raise ValueError(f"{len(column.validity)} bytes of validity for {rows} rows")
+            size_bytes = 4 * (rows + 1) if column.member == "texts" else 8 * rows
+            if column.member and len(column.content) != size_bytes:
+                raise ValueError(f"{len(column.content)} bytes where the rows need {size_bytes}")
             if kind.member == "texts":
                 texts[name] = _decode_array(column, rows, kind)
             elif column.member == kind.member:
@@ -317,14 +317,6 @@ def _decode_columns(
         except (pa.ArrowException, ValueError) as error:
             raise RejectedRecordsError(f"{table}.{name}: {error}") from error
     return texts
-
-
-def _check_bytes(column: _Column, rows: int) -> None:
-    if column.validity and len(column.validity) != (rows + 7) // 8:
-        raise ValueError(f"{len(column.validity)} bytes of validity for {rows} rows")
-    size_bytes = 4 * (rows + 1) if column.member == "texts" else 8 * rows
-    if column.member and len(column.content) != size_bytes:
-        raise ValueError(f"{len(column.content)} bytes where the rows need {size_bytes}")
 
 
 def _decode_array(column: _Column, rows: int, kind: _Kind) -> "pa.Array[Any]":

@@ -110,7 +110,11 @@ class Housekeeping:
             except duckdb.Error as error:
                 _LOG.warning("cannot look for runs whose agent has gone; retrying later: %s", error)
                 self.store_failed()
-            self._retry_failed()
+            for run_id in list(islice(self._failed, _RUNS_AT_ONCE)):
+                stored = self._store_summaries([run_id])
+                del self._failed[run_id]
+                if not stored:
+                    self._failed[run_id] = None  # behind the others
         if self._search and self.duty.is_ours():
             self._find_ended()
         self._summarise_some()
@@ -144,13 +148,6 @@ class Housekeeping:
             del self._ended[run_id]
         if not self._store_summaries(run_ids):
             self._failed |= dict.fromkeys(run_ids)
-
-    def _retry_failed(self) -> None:
-        for run_id in list(islice(self._failed, _RUNS_AT_ONCE)):
-            stored = self._store_summaries([run_id])
-            del self._failed[run_id]
-            if not stored:
-                self._failed[run_id] = None  # behind the others
 
     def _store_summaries(self, run_ids: Sequence[str]) -> bool:
         """Compute and store the figures of these runs in one transaction; return whether that succeeded."""

@@ -77,6 +77,13 @@ class Ingest:
             )
         except duckdb.Error as error:
             raise StoreError(f"cannot read the store {self.store.spec}: {error}") from error
+
+        def fail(error: StoreError) -> None:
+            _resolve(self.failed, error)
+            for future in self._waiting:
+                future.cancel()
+            self._room.set()
+
         self._writer = Writer(
             committer=committer,
             housekeeping=Housekeeping(
@@ -90,7 +97,7 @@ class Ingest:
                 retention=self.settings.retention,
             ),
             done=lambda entries, outcomes: self._call(self._done, entries, outcomes),
-            failed=lambda error: self._call(self._fail, error),
+            failed=lambda error: self._call(fail, error),
             out_of_memory=lambda: self._call(self.out_of_memory),
             troubled=lambda: self._call(self.on_trouble),
             gathering=self.settings.gathering,
@@ -160,7 +167,8 @@ class Ingest:
     async def close(self) -> None:
         """Commit queued messages, unless abandoned, and stop the writer."""
         await asyncio.to_thread(self._writer.stop)
-        self._cancel_waiting()
+        for future in self._waiting:
+            future.cancel()
         self._connection.close()
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
@@ -175,15 +183,6 @@ class Ingest:
             self._waiting.discard(entry.future)
             _resolve(entry.future, outcome)
         self._room.set()
-
-    def _fail(self, error: StoreError) -> None:
-        _resolve(self.failed, error)
-        self._cancel_waiting()
-        self._room.set()
-
-    def _cancel_waiting(self) -> None:
-        for future in self._waiting:
-            future.cancel()
 
 
 def _resolve(future: "asyncio.Future[Result]", value: Result) -> None:

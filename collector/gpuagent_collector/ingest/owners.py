@@ -55,7 +55,13 @@ class RunOwners:
         while len(self._members) > _KEPT_RUNS:
             self._members.popitem(last=False)
         self._count_open(group)
-        wanted = {run_id for decoded in group for run_id in decoded.run_ids if self._is_unsure(run_id, decoded.node_id)}
+        wanted: set[str] = set()
+        for decoded in group:
+            for run_id in decoded.run_ids:
+                members = self._members.get(run_id)
+                # The store may know more: another collector can have admitted a node of several.
+                if members is None or (members.places > 1 and decoded.node_id not in members.nodes):
+                    wanted.add(run_id)
         if not wanted:
             return
         self._connection.register("named", pa.table({"run_id": pa.array(sorted(wanted), pa.string())}))
@@ -77,11 +83,6 @@ class RunOwners:
         if near:
             rows = self._connection.execute(_OPEN, {"open": OPEN_STATUSES, "nodes": near}).fetchall()
             self._open |= dict.fromkeys(near, 0) | dict(rows)
-
-    def _is_unsure(self, run_id: str, node_id: int) -> bool:
-        """Return whether the store may know more: another collector can have admitted a node of several."""
-        members = self._members.get(run_id)
-        return members is None or (members.places > 1 and node_id not in members.nodes)
 
     def check(self, decoded: Decoded) -> None:
         """Reject rows of other nodes' runs, and note the runs that these rows create or join; see `load`.
@@ -108,7 +109,8 @@ class RunOwners:
             raise RejectedRecordsError(f"more than {MAX_OPEN_RUNS:,} runs of this node have not ended")
 
     def _admit(self, run_id: str, asked: Mapping[str, int], decoded: Decoded) -> _Members:
-        node_id, invited = decoded.node_id, _has_invitation(run_id, decoded.invitations)
+        node_id, invitation = decoded.node_id, decoded.invitations.get(run_id)
+        invited = invitation is not None and is_invited(run_id, invitation)
         members = self._members.get(run_id, _Members(places=asked.get(run_id, 1)))
         if members.nodes and node_id not in members.nodes:
             if run_id not in asked or not invited:
@@ -124,10 +126,6 @@ class RunOwners:
     def _keep(self, run_id: str, members: _Members) -> None:
         self._members[run_id] = members
         self._members.move_to_end(run_id)
-
-
-def _has_invitation(run_id: str, invitations: Mapping[str, str]) -> bool:
-    return run_id in invitations and is_invited(run_id, invitations[run_id])
 
 
 def _places(requests: pa.Table) -> Iterator[tuple[str, int]]:

@@ -5,13 +5,12 @@ parentheses. Nothing in it (a `)`, a `;`, a comment, UNION) can then end those p
 the expression reads and calls, subqueries included.
 """
 
-import functools
 import json
 from typing import Any
 
 import duckdb
 
-from gpuagent_collector.query.guard import check_text
+from gpuagent_collector.query.guard import check_text, open_parser
 from gpuagent_common.errors import MisuseError
 
 Tree = dict[str, Any]
@@ -25,7 +24,7 @@ def parenthesised(condition: str) -> str:
     """
     check_text(condition)
     within = f"({condition}\n)"  # the end of the line closes a comment
-    with _parser().cursor() as parser:
+    with open_parser().cursor() as parser:
         bare = _select(parser, "true")
         for text in (condition, within):
             select = _select(parser, text)
@@ -35,12 +34,6 @@ def parenthesised(condition: str) -> str:
     if _has_parameter(expression):
         raise MisuseError("a condition cannot have parameters (? or $1); write the value itself")
     return within
-
-
-@functools.cache
-def _parser() -> duckdb.DuckDBPyConnection:
-    """Return an empty database, cached because it takes longest to make."""
-    return duckdb.connect(config={"enable_external_access": "false"})
 
 
 def _select(parser: duckdb.DuckDBPyConnection, expression: str) -> Tree:

@@ -135,7 +135,8 @@ class Execution:
         self._finished = threading.Event()
         self._watcher: threading.Thread | None = None
         self._timed_out = False
-        self._evicted = False
+        # Whether it must stop to free memory.
+        self.is_evicted = False
         # Whether a limit cut the answer short; known when its batches are exhausted.
         self.truncated = False
 
@@ -163,14 +164,9 @@ class Execution:
         """Stop as soon as possible."""
         self._cancelled.set()
 
-    @property
-    def is_evicted(self) -> bool:
-        """Return whether it must stop to free memory."""
-        return self._evicted
-
     def evict(self) -> None:
         """Stop as soon as possible, to free memory for the store."""
-        self._evicted = True
+        self.is_evicted = True
         self.cancel()
 
     def close(self) -> None:
@@ -223,7 +219,7 @@ class Execution:
 
     def check(self) -> None:
         """Raise the error of a statement that must stop, if it must."""
-        if self._evicted:
+        if self.is_evicted:
             raise QueryMemoryError("the query was stopped to free memory for the samples of agents; ask for less")
         if self._timed_out or (not self._cancelled.is_set() and time.monotonic() >= self._ends_at):
             raise QueryTimeoutError(f"the query exceeded its {self._limits.timeout_seconds:g} s; ask for less")
@@ -235,7 +231,7 @@ class Execution:
         with self._connect() as watch:
             self._wait_until_due(watch)
             # A caller who cancels waits for nothing, so the time limit goes on.
-            obeys_until = math.inf if self._evicted else self._ends_at + OBEY_SECONDS
+            obeys_until = math.inf if self.is_evicted else self._ends_at + OBEY_SECONDS
             releases_until = time.monotonic() + _RELEASE_SECONDS
             while not self._finished.is_set():
                 with suppress(duckdb.Error):  # closed meanwhile

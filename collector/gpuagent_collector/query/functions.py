@@ -7,6 +7,7 @@ from typing import Any
 
 import duckdb
 
+from gpuagent_collector.query.sizes import constant
 from gpuagent_common.errors import MisuseError
 
 # Table functions that depend on their arguments alone. All others read files, other catalogs or settings, run SQL
@@ -53,14 +54,8 @@ _SIZES: Mapping[str, slice] = {
     "rpad": slice(1, 2),
 }
 
-# Functions whose first argument can contain any width.
-_FORMATS = frozenset({"format", "printf"})
-
 # A width of more than three digits, or one that is an argument.
 _WIDE = re.compile(r"\d{4}|\*|\{[^{}]*\{")
-
-# Not listed as a scalar function, but allowed in a SELECT list.
-_MADE_BY_PARSER = frozenset({"unnest"})
 
 # `pg_catalog` is left out: its macros look at catalogs, and one sleeps.
 _PURE_QUERY = """
@@ -78,7 +73,8 @@ def scalar_functions(bare: duckdb.DuckDBPyConnection) -> frozenset[str]:
     `bare` is a connection to an empty database without extensions, so that no function of an extension gets in.
     """
     pure = {name for (name,) in bare.execute(_PURE_QUERY).fetchall()}
-    return frozenset((pure | _VOLATILE | _MADE_BY_PARSER) - _IMPURE - _UNSTOPPABLE)
+    # `unnest` is not listed as a scalar function, but allowed in a SELECT list.
+    return frozenset((pure | _VOLATILE | {"unnest"}) - _IMPURE - _UNSTOPPABLE)
 
 
 def check_size(name: str, arguments: Sequence[Mapping[str, Any]]) -> None:
@@ -91,23 +87,11 @@ def check_size(name: str, arguments: Sequence[Mapping[str, Any]]) -> None:
     Raises:
         MisuseError: the call is not allowed.
     """
-    if not all(_is_small(argument) for argument in arguments[_SIZES.get(name, slice(0))]):
+    sizes = map(constant, arguments[_SIZES.get(name, slice(0))])
+    if not all(isinstance(size, int) and abs(size) <= LARGEST_SIZE for size in sizes):
         instead = f", or FROM {name}(…)" if name in TABLE_FUNCTIONS else ""
         raise MisuseError(f"{name} takes sizes up to {LARGEST_SIZE:,} here, written as numbers{instead}")
-    if name in _FORMATS and arguments and not _is_narrow(arguments[0]):
-        raise MisuseError(f"{name} takes a constant text here, with widths of at most three digits")
-
-
-def _is_small(argument: Mapping[str, Any]) -> bool:
-    value = _constant(argument)
-    return isinstance(value, int) and abs(value) <= LARGEST_SIZE
-
-
-def _is_narrow(argument: Mapping[str, Any]) -> bool:
-    value = _constant(argument)
-    return isinstance(value, str) and not _WIDE.search(value)
-
-
-def _constant(argument: Mapping[str, Any]) -> object:
-    """Return a constant's value; None for any other argument."""
-    return argument["value"].get("value") if argument["class"] == "CONSTANT" else None
+    if name in {"format", "printf"} and arguments:
+        text = constant(arguments[0])
+        if not isinstance(text, str) or _WIDE.search(text):
+            raise MisuseError(f"{name} takes a constant text here, with widths of at most three digits")

@@ -54,6 +54,7 @@ _FUNCTION_COLUMNS = 10
 # Each level of subqueries within expressions can double the plan.
 _MOST_LEVELS = 12
 
+_JSON_EACH = ("key", "value", "type", "atom", "id", "parent", "fullkey", "path", "json", "rowid")
 _TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "range", "unnest"})
 
 Tree = dict[str, Any]
@@ -149,24 +150,23 @@ class _Bound:
             case "SELECT_NODE":
                 columns = self._select(node, scope)
             case "SET_OPERATION_NODE":
-                columns = self._set_operation(node, scope)
+                left, right = (self.query(node[side], scope) for side in ("left", "right"))
+                if node["setop_type"] == "UNION_BY_NAME":
+                    columns = left + right
+                else:
+                    self._others(node.get("modifiers"), replace(scope, columns=[*left, *scope.columns]))
+                    columns = [
+                        Column(
+                            "", one.name or other.name, max(one.size, other.size), max(one.name_bytes, other.name_bytes)
+                        )
+                        for one, other in zip_longest(left, right, fillvalue=Column("", "", SMALL))
+                    ]
             case kind:
                 words = kind.removesuffix("_NODE").replace("_", " ")
                 raise MisuseError(f"a token of scope viewer cannot use a {words}")
         if len(columns) > _MOST_COLUMNS:
             raise MisuseError(f"with a token of scope viewer, a query has at most {_MOST_COLUMNS:,} columns")
         return columns
-
-    def _set_operation(self, node: Tree, scope: _Scope) -> list[Column]:
-        left, right = (self.query(node[side], scope) for side in ("left", "right"))
-        if node["setop_type"] == "UNION_BY_NAME":
-            return left + right
-        self._others(node.get("modifiers"), replace(scope, columns=[*left, *scope.columns]))
-        nothing = Column("", "", SMALL)
-        return [
-            Column("", one.name or other.name, max(one.size, other.size), max(one.name_bytes, other.name_bytes))
-            for one, other in zip_longest(left, right, fillvalue=nothing)
-        ]
 
     def _select(self, node: Tree, scope: _Scope) -> list[Column]:
         if len(node.get("group_sets") or ()) > _MOST_GROUPINGS:
@@ -176,7 +176,15 @@ class _Bound:
         inside = replace(scope, columns=[*found, *scope.columns])
         columns: list[Column] = []
         for item in node["select_list"]:
-            made = self._item(item, found, inside)
+            if is_star(item):
+                replaced = self._star(item, inside)
+                # The fields of a struct, and columns with other names.
+                unknown = bool(item.get("relation_name") or item.get("rename_list") or replaced)
+                widest = max([*replaced, *(column.size for column in found)], default=SMALL)
+                made = [replace(column, relation="") for column in found]
+                made += [Column("", "", widest, len(json.dumps(item)))] * unknown
+            else:
+                made = [item_column(item, self._size(item, replace(inside, is_outermost=False)))]
             columns += made
             if item.get("alias"):
                 inside = replace(inside, columns=[*inside.columns, *made])
@@ -184,18 +192,6 @@ class _Bound:
         rest = {name: child for name, child in node.items() if name not in {"cte_map", "from_table", "select_list"}}
         self._others(rest, replace(inside, columns=[*inside.columns, *columns], is_outermost=False))
         return columns
-
-    def _item(self, item: Tree, found: Sequence[Column], scope: _Scope) -> list[Column]:
-        """Return the columns that one item of a SELECT list makes."""
-        if is_star(item):
-            replaced = self._star(item, scope)
-            # The fields of a struct, and columns with other names.
-            unknown = bool(item.get("relation_name") or item.get("rename_list") or replaced)
-            widest = max([*replaced, *(column.size for column in found)], default=SMALL)
-            return [replace(column, relation="") for column in found] + [
-                Column("", "", widest, len(json.dumps(item)))
-            ] * unknown
-        return [item_column(item, self._size(item, replace(scope, is_outermost=False)))]
 
     def _star(self, star: Tree, scope: _Scope) -> list[float]:
         """Return the most bytes of each value that a star has in the place of a column."""
@@ -305,7 +301,12 @@ class _Bound:
                 self._others([value for name, value in node.items() if name != "children"], scope)
                 return self._function(node, scope)
             case "SUBQUERY":
-                return self._subquery(node, scope)
+                if scope.level >= _MOST_LEVELS:
+                    raise MisuseError(f"with a token of scope viewer, subqueries have at most {_MOST_LEVELS} levels")
+                columns = self.query(node["subquery"]["node"], replace(scope, level=scope.level + 1))
+                self._others(node.get("child"), scope)
+                is_value = node["subquery_type"] == "SCALAR"
+                return max((column.size for column in columns), default=SMALL) if is_value else SMALL
             case "CASE":
                 self._others([check["when_expr"] for check in node["case_checks"]], scope)
                 results = [check["then_expr"] for check in node["case_checks"]] + [node["else_expr"]]
@@ -317,19 +318,15 @@ class _Bound:
                 return SMALL
         raise MisuseError(f"a token of scope viewer cannot use a {node['class'].lower()}")
 
-    def _subquery(self, node: Tree, scope: _Scope) -> float:
-        if scope.level >= _MOST_LEVELS:
-            raise MisuseError(f"with a token of scope viewer, subqueries have at most {_MOST_LEVELS} levels")
-        columns = self.query(node["subquery"]["node"], replace(scope, level=scope.level + 1))
-        self._others(node.get("child"), scope)
-        is_value = node["subquery_type"] == "SCALAR"
-        return max((column.size for column in columns), default=SMALL) if is_value else SMALL
-
     def _operator(self, node: Tree, scope: _Scope) -> float:
         sizes = [self._size(child, scope) for child in node["children"]]
         match node["type"]:
             case "ARRAY_SLICE" if is_gathering(node["children"][0]):
-                return self._slice(node["children"], scope)
+                # The first elements of what an aggregate gathers, as in `list(x)[1:9]`.
+                gathered, first, last = node["children"][0], *map(constant, node["children"][1:3])
+                if first != 1 or not isinstance(last, int) or last < 0:
+                    return LARGE
+                return last * (SMALL + self._size(gathered["children"][0], scope))
             case "ARRAY_EXTRACT" | "ARRAY_SLICE" | "STRUCT_EXTRACT" | "OPERATOR_TRY":
                 return sizes[0]
             case "OPERATOR_COALESCE":
@@ -342,15 +339,6 @@ class _Bound:
                 return SMALL
             case kind:
                 raise MisuseError(f"a token of scope viewer cannot use {kind.replace('_', ' ').lower()}")
-
-    def _slice(self, children: Sequence[Tree], scope: _Scope) -> float:
-        """Return the most bytes of the first elements of what an aggregate gathers, as in `list(x)[1:9]`."""
-        gathered, last = children[0], constant(children[2])
-        if not is_gathering(gathered):
-            return LARGE
-        if constant(children[1]) != 1 or not isinstance(last, int) or last < 0:
-            return LARGE
-        return last * (SMALL + self._size(gathered["children"][0], scope))
 
     def _function(self, node: Tree, scope: _Scope) -> float:
         name, arguments = node["function_name"].lower(), list(node["children"])
@@ -385,6 +373,3 @@ class _Bound:
         if not place.isdecimal() or not 0 < int(place) <= len(self._parameters):
             raise MisuseError("the statement has a parameter without a value")
         return self._parameters[int(place) - 1]
-
-
-_JSON_EACH = ("key", "value", "type", "atom", "id", "parent", "fullkey", "path", "json", "rowid")

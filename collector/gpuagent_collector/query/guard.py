@@ -6,7 +6,7 @@ an instance without external access and with a locked configuration.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -42,9 +42,6 @@ _EXPRESSIONS = frozenset(
         *("TYPE", "WINDOW"),
     }
 )
-_SHOW_TABLES = '"tables"'
-_ALLOWED = ", ".join(sorted(TABLE_FUNCTIONS))
-
 _ONLY_READS = "a query cannot change anything; use one SELECT, EXPLAIN, DESCRIBE, SUMMARIZE or SHOW TABLES"
 _PIVOT_NEEDS_VALUES = "PIVOT needs a list of values: PIVOT … ON column IN ('a', 'b') USING …"
 
@@ -78,8 +75,8 @@ class Statement:
 
 
 @cache
-def _open_parser() -> duckdb.DuckDBPyConnection:
-    """Return an empty database that parses the statements of all guards: to open one takes longer than most answers."""
+def open_parser() -> duckdb.DuckDBPyConnection:
+    """Return an empty database that parses all statements: to open one takes longer than most answers."""
     # More threads would only wait.
     return duckdb.connect(config={"enable_external_access": "false", "threads": 1})
 
@@ -91,7 +88,7 @@ class Guard:
         """Allow these tables and views, and EXPLAIN unless `explain` is False: plans are computed from all rows."""
         self._explain = explain
         self._relations = frozenset(name.lower() for name in relations)
-        self._parser = _open_parser()
+        self._parser = open_parser()
         self._functions = scalar_functions(self._parser)
 
     def check(self, sql: str) -> str:
@@ -112,7 +109,10 @@ class Guard:
             row = self._parser.cursor().execute("SELECT json_serialize_sql(?)", [query]).fetchone()
             parsed = json.loads(row[0]) if row else {}
             if parsed.get("error"):
-                raise MisuseError(_parse_error(parsed, query))
+                if parsed["error_type"] == "parser":
+                    line = query.encode()[: int(parsed.get("position", 0))].count(b"\n") + 1
+                    raise MisuseError(f"{parsed['error_message']} (line {line})")
+                raise MisuseError(_PIVOT_NEEDS_VALUES if "PIVOT" in query.upper().split() else _ONLY_READS)
             statements: list[Tree] = parsed.get("statements", [])
             if len(statements) != 1:
                 raise MisuseError(f"the text has {len(statements)} statements; send one at a time")
@@ -159,13 +159,14 @@ class Guard:
         match node.get("type"):
             case "BASE_TABLE":
                 self._check_table(node, scope)
-            case "SHOW_REF" if node["query"] is None and node["table_name"] != _SHOW_TABLES:
+            case "SHOW_REF" if node["query"] is None and node["table_name"] != '"tables"':
                 # DESCRIBE and SUMMARIZE pass; other SHOWs list other catalogs and settings.
                 raise MisuseError("SHOW takes only `SHOW TABLES` and `SHOW table` here")
             case "TABLE_FUNCTION":
                 name = node["function"].get("function_name", "").lower()
                 if name not in TABLE_FUNCTIONS:
-                    raise MisuseError(f"a query cannot call the table function {name}; use {_ALLOWED}")
+                    allowed = ", ".join(sorted(TABLE_FUNCTIONS))
+                    raise MisuseError(f"a query cannot call the table function {name}; use {allowed}")
 
     def _check_table(self, node: Tree, scope: frozenset[str]) -> None:
         name, schema = node["table_name"], node["schema_name"]
@@ -203,13 +204,6 @@ def _split_explain(sql: str) -> tuple[str, str]:
     if words[1:] == [[b"ANALYZE"]]:
         return "EXPLAIN ANALYZE ", encoded[starts[2] :].decode()
     return "EXPLAIN ", encoded[starts[1] :].decode()
-
-
-def _parse_error(parsed: Mapping[str, str], sql: str) -> str:
-    if parsed["error_type"] == "parser":
-        line = sql.encode()[: int(parsed.get("position", 0))].count(b"\n") + 1
-        return f"{parsed['error_message']} (line {line})"
-    return _PIVOT_NEEDS_VALUES if "PIVOT" in sql.upper().split() else _ONLY_READS
 
 
 def _suggest(name: str, known: Collection[str]) -> str:

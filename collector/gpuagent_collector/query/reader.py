@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 _PROBE_SECONDS = 2.0
 
-_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - what another process listens on
-
 
 class Reader(Protocol):
     """A reader of the store."""
@@ -93,7 +91,7 @@ def open_reader(
     if store:
         return _open_file(store, token_file)
     if place := find_collector(address):
-        return _open_remote(place, token_file or default_token_file(), tls)
+        return _open_remote(place, token_file, tls)
     if not Path(DEFAULT_STORE).exists():
         raise GpuAgentError(
             f"no collector listens at {DEFAULT_ADDRESS}, and there is no {DEFAULT_STORE} here; "
@@ -109,7 +107,7 @@ def _open_file(store: str, token_file: Path | None) -> StreamingReader:
     except StoreIsHeldError as error:
         if (place := find_holder(error)) is None:
             raise
-        return _open_remote(place, token_file or default_token_file(), None)
+        return _open_remote(place, token_file, None)
 
 
 def find_holder(error: StoreIsHeldError) -> str | None:
@@ -128,14 +126,14 @@ def find_holder(error: StoreIsHeldError) -> str | None:
         found = [each.laddr for each in every if each.pid == error.holder and each.laddr and not each.raddr]
     except (psutil.Error, OSError):
         return None
-    places = [_reachable(each.ip.removeprefix("::ffff:"), each.port) for each in found]
+    hosts = [each.ip.removeprefix("::ffff:") for each in found]
+    places = [
+        Address(host="127.0.0.1" if host in ("0.0.0.0", "::") else host, port=each.port)  # noqa: S104 - of another process
+        for host, each in zip(hosts, found, strict=True)
+    ]
     if len(places) > 1:  # another port has the pages and metrics
         places = [place for place in places if _speaks_grpc(place)]
     return str(places[0]) if len(places) == 1 else None
-
-
-def _reachable(host: str, port: int) -> Address:
-    return Address(host="127.0.0.1" if host in _EVERYWHERE else host, port=port)
 
 
 # A client's first words in HTTP/2, and the kind of frame with which a server answers them.
@@ -175,14 +173,15 @@ def open_collector(*, address: str | None, token_file: Path | None, tls: TlsFile
     place = DEFAULT_ADDRESS if address is None else address
     if not _listens(place):
         raise GpuAgentError(f"no collector listens at {place}; start `collector serve`, or give --collector HOST:PORT")
-    return _open_remote(place, token_file or default_token_file(), tls)
+    return _open_remote(place, token_file, tls)
 
 
-def _open_remote(address: str, token_file: Path, tls: TlsFiles | None) -> "RemoteReader":
+def _open_remote(address: str, token_file: Path | None, tls: TlsFiles | None) -> "RemoteReader":
     # Reading a file needs no gRPC, which takes a tenth of a second to import.
     from gpuagent_collector.query.remote import RemoteReader
     from gpuagent_common.channel import find_local_tls
 
+    token_file = token_file or default_token_file()
     try:
         return RemoteReader(address, read_token(token_file), tls or find_local_tls(address))
     except FileNotFoundError:

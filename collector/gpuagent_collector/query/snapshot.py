@@ -1,13 +1,10 @@
 """Every table of a store at one moment, while others write, and what users made in it."""
 
-from collections.abc import Generator, Sequence
-from contextlib import closing
+from collections.abc import Generator
 from dataclasses import asdict
 
-import duckdb
 import pyarrow as pa
 
-from gpuagent_collector.errors import StoreError
 from gpuagent_collector.query.execute import BATCH_ROWS
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.columns import table_columns
@@ -19,8 +16,6 @@ TableRows = tuple[str, pa.RecordBatchReader]
 # In place of a table: the objects of users. Their tables follow.
 USER_OBJECTS = "user objects"
 
-_OBJECT = pa.schema([("kind", pa.string()), ("name", pa.string()), ("sql", pa.string())])
-
 
 def tables_of(store: Store) -> Generator[TableRows, None, None]:
     """Yield each table of the schema, then the users' own, in one transaction that lasts as long as the iterator.
@@ -28,24 +23,17 @@ def tables_of(store: Store) -> Generator[TableRows, None, None]:
     Raises:
         StoreError: the store cannot be read; reading a table's rows raises duckdb.Error or OSError.
     """
-    with closing(store.connect()) as connection:
-        try:
-            connection.execute("BEGIN TRANSACTION READ ONLY")
-            for table, columns in sorted(table_columns(connection).items()):
-                names = ", ".join(f'"{name}"' for name in newest_columns()[table] if name in columns)
-                yield table, connection.execute(f'SELECT {names} FROM "{table}"').to_arrow_reader(BATCH_ROWS)  # noqa: S608 - names of the schema
-            if objects := user_objects(connection):
-                yield USER_OBJECTS, _write_objects(objects)
-            for each in objects:
-                if each.kind == "table":
-                    yield each.name, connection.execute(f"FROM {each.name}").to_arrow_reader(BATCH_ROWS)
-        except duckdb.Error as error:
-            raise StoreError(f"cannot read the store {store.spec}: {error}") from error
-
-
-def _write_objects(objects: Sequence[UserObject]) -> pa.RecordBatchReader:
-    rows = pa.Table.from_pylist([asdict(each) for each in objects], _OBJECT)
-    return rows.to_reader()
+    with store.using("read") as connection:
+        connection.execute("BEGIN TRANSACTION READ ONLY")
+        for table, columns in sorted(table_columns(connection).items()):
+            names = ", ".join(f'"{name}"' for name in newest_columns()[table] if name in columns)
+            yield table, connection.execute(f'SELECT {names} FROM "{table}"').to_arrow_reader(BATCH_ROWS)  # noqa: S608 - names of the schema
+        if objects := user_objects(connection):
+            schema = pa.schema([(name, pa.string()) for name in ("kind", "name", "sql")])
+            yield USER_OBJECTS, pa.Table.from_pylist([asdict(each) for each in objects], schema).to_reader()
+        for each in objects:
+            if each.kind == "table":
+                yield each.name, connection.execute(f"FROM {each.name}").to_arrow_reader(BATCH_ROWS)
 
 
 def read_objects(rows: pa.RecordBatchReader) -> list[UserObject]:

@@ -16,13 +16,12 @@ error comes would then reveal a hidden row.
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import duckdb
 
-from gpuagent_collector.errors import StoreError
 from gpuagent_collector.query.columns import store_columns
 from gpuagent_collector.query.growth import Growth
 from gpuagent_collector.query.guard import Guard, store_relations
@@ -121,7 +120,7 @@ class Parts:
         """Read the names of the store's tables; raise StoreError where that fails."""
         self._store = store
         self._name = f"part_{uuid.uuid4().hex}"
-        with _connect(store) as connection:
+        with store.using("read") as connection:
             self._whole = Part(
                 connect=store.connect,
                 guard=Guard(store_relations(connection)),
@@ -145,7 +144,7 @@ class Parts:
             return self._limited[reach]
 
     def _make(self, reach: Reach, name: str) -> Part:
-        with _connect(self._store) as connection:
+        with self._store.using("read") as connection:
             connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {name}")
             connection.begin()
             _fill(connection, name, reach)
@@ -158,18 +157,8 @@ class Parts:
 
         with closing(connect()) as connection:
             guard = Guard(store_relations(connection), explain=False)
-            return Part(
-                connect=connect, guard=guard, growth=Growth(store_columns(connection), self._store.longest_texts)
-            )
-
-
-@contextmanager
-def _connect(store: Store) -> Iterator[duckdb.DuckDBPyConnection]:
-    with closing(store.connect()) as connection:
-        try:
-            yield connection
-        except duckdb.Error as error:
-            raise StoreError(f"cannot read the store {store.spec}: {error}") from error
+            growth = Growth(store_columns(connection), self._store.longest_texts)
+            return Part(connect=connect, guard=guard, growth=growth)
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, part: str, reach: Reach) -> None:

@@ -61,7 +61,12 @@ class Admission:
         return refusal
 
     def _refusal_now(self, hello: wire.Hello, holder: Caller, foreign: str | None) -> Refusal | None:
-        foreign = foreign or self._find_held(hello, holder)
+        if foreign is None and holder.scope is not Scope.OPERATOR:
+            # The sessions of open streams too, because their first rows may not be stored yet.
+            named = _sessions(hello)
+            held = (stream.nodes for stream in self._registry.streams() if not named.keys().isdisjoint(stream.nodes))
+            if any(nodes[each] != named[each] for nodes in held for each in named.keys() & nodes.keys()):
+                foreign = _FOREIGN_SESSION
         if foreign:
             return grpc.StatusCode.PERMISSION_DENIED, f"the token {holder.name} does not fit: {foreign}"
         if len(self._registry.streams()) >= MAX_STREAMS:
@@ -92,15 +97,6 @@ class Admission:
         if token.bound_to not in (None, hello.node_uuid):
             return "it is bound to another node; make one for this node: collector tokens create agent"
         return None
-
-    def _find_held(self, hello: wire.Hello, holder: Caller) -> str | None:
-        """Check the sessions of open streams too, because their first rows may not be stored yet."""
-        if holder.scope is Scope.OPERATOR:
-            return None
-        named = _sessions(hello)
-        held = (stream.nodes for stream in self._registry.streams() if not named.keys().isdisjoint(stream.nodes))
-        clash = any(nodes[each] != named[each] for nodes in held for each in named.keys() & nodes.keys())
-        return _FOREIGN_SESSION if clash else None
 
 
 def _find_binding(holder: Caller) -> Callable[[str], str | None] | None:

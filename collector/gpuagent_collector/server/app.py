@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -139,11 +139,16 @@ class Collector:
         self._source = str(store.spec)
         limits = _query_limits(store)
         self._parts = Parts(store)
+        turns = Turns()
+        if limits.other_memory_bytes is not None:  # less what the process takes as it starts
+            with closing(store.connect()) as connection:
+                ((threads,),) = connection.execute("SELECT current_setting('threads')").fetchall()
+            turns = Turns(memory_bytes=limits.other_memory_bytes - resident_bytes(), threads=threads)
         self._queries = QueryService(
             self._parts,
             source=self._source,
             limits=limits,
-            turns=_turns(store, limits.other_memory_bytes),
+            turns=turns,
             caller=caller,
             trouble=lambda: self.ingest.trouble,
         )
@@ -294,23 +299,6 @@ def _query_limits(store: Store) -> Limits:
     )
 
 
-def _turns(store: Store, other_memory_bytes: int | None) -> Turns:
-    """Return turns in the memory that queries have beside DuckDB's, less what the process takes as it starts."""
-    if other_memory_bytes is None:
-        return Turns()
-    with closing(store.connect()) as connection:
-        ((threads,),) = connection.execute("SELECT current_setting('threads')").fetchall()
-    return Turns(memory_bytes=other_memory_bytes - resident_bytes(), threads=threads)
-
-
-def _restart(reason: str) -> NoReturn:
-    """Start this program anew in the same process. Commits are safe; agents send again what was not acknowledged."""
-    _LOG.warning("%s; the collector restarts", reason)
-    remove_scratch()
-    follow_user()
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the command that started it
-
-
 async def serve(store: Store, settings: ServerSettings, announce: Callable[[Address, Address | None], None]) -> None:
     """Serve until SIGINT or SIGTERM; a second one ends the process at once.
 
@@ -345,7 +333,11 @@ async def serve(store: Store, settings: ServerSettings, announce: Callable[[Addr
     reasons: set[asyncio.Future[Any]] = {stopped, collector.ingest.failed, collector.stuck}
     await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
     if collector.stuck.done():
-        _restart(collector.stuck.result())
+        # Commits are safe; agents send again what was not acknowledged.
+        _LOG.warning("%s; the collector restarts", collector.stuck.result())
+        remove_scratch()
+        follow_user()
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the command that started it
     notify("STOPPING=1")
     stopped_cleanly = await collector.stop()
     watchdog.cancel()

@@ -32,7 +32,14 @@ class BackupService(pb_grpc.BackupServiceServicer):
         if self._is_busy:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "another backup is running; try again later")
         self._is_busy = True
-        loop, pieces = asyncio.get_running_loop(), self._pieces()
+
+        def read() -> Generator[pb.BackupResponse, None, None]:
+            with closing(tables_of(self._store)) as tables:
+                for table, rows in tables:
+                    for chunk in ipc_chunks(rows):
+                        yield pb.BackupResponse(table=table, rows=QueryResponse(arrow_ipc=chunk))
+
+        loop, pieces = asyncio.get_running_loop(), read()
         # One thread, so that the iterator is closed after the piece that is being read.
         with ThreadPoolExecutor(1, thread_name_prefix="backup") as thread:
             try:
@@ -43,9 +50,3 @@ class BackupService(pb_grpc.BackupServiceServicer):
             finally:
                 await loop.run_in_executor(thread, pieces.close)
                 self._is_busy = False
-
-    def _pieces(self) -> Generator[pb.BackupResponse, None, None]:
-        with closing(tables_of(self._store)) as tables:
-            for table, rows in tables:
-                for chunk in ipc_chunks(rows):
-                    yield pb.BackupResponse(table=table, rows=QueryResponse(arrow_ipc=chunk))

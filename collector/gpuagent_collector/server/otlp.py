@@ -14,7 +14,7 @@ import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -97,6 +97,10 @@ LEFT JOIN (
     SELECT node_id, run_id, workload, experiment, environment FROM run_requests
 ) USING (node_id, run_id) ORDER BY ended"""  # noqa: S608 - constants
 _RUN_METRICS = (("throughput", "{item}/s"), ("cpu_usage", "{cpu}"), ("memory_usage", "By"))
+
+
+# Metrics by node and name.
+_Points: TypeAlias = defaultdict[int, dict[str, Metric]]
 
 
 class OtlpTarget(NamedTuple):
@@ -208,7 +212,7 @@ class OtlpPush:
 
     def _request(self, since: datetime, until: datetime) -> ExportMetricsServiceRequest:
         """Return the points of [since, until), by node."""
-        points = _Points()
+        points: _Points = defaultdict(dict)
         for table, key in (("host_samples", "node_id"), ("gpu_samples", "device_id")):
             self._add_samples(points, table, key, since, until)
         for row in self._ask(_RUNS, 2 * [_microseconds(since), _microseconds(until)]):
@@ -216,30 +220,27 @@ class OtlpPush:
             for name in ("workload", "experiment", "environment"):
                 about[f"gpuagent.{name}"] = row[name]
             for column, unit in _RUN_METRICS:
-                metric = points.metric(row["node_id"], f"gpuagent.run.{column.replace('_', '.')}", unit)
+                metric = _metric(points, row["node_id"], f"gpuagent.run.{column.replace('_', '.')}", unit)
                 _add(metric.gauge.data_points, row[column], row["ended"], about)
-        if not points.nodes:
+        if not points:
             return ExportMetricsServiceRequest()
         nodes = {row["node_id"]: row for row in self._ask(_NODES)}
         request = ExportMetricsServiceRequest()
-        for node_id, metrics in points.nodes.items():
+        for node_id, metrics in points.items():
             if node_id in nodes:
                 request.resource_metrics.append(_of_node(nodes[node_id], metrics))
         return request
 
-    def _add_samples(self, points: "_Points", table: str, key: str, since: datetime, until: datetime) -> None:
+    def _add_samples(self, points: _Points, table: str, key: str, since: datetime, until: datetime) -> None:
         shown = [quantity for quantity in QUANTITIES[table] if quantity.series]
         # A counter's value at the end is its last one.
-        columns = [
+        columns = ", ".join(
             f"{'max' if quantity.unit == 'joules' else 'avg'}({quantity.column}) AS {quantity.column}"
             for quantity in shown
-        ]
-        times = [_microseconds(since), _microseconds(until)]
-        columns_sql = ", ".join(columns)
-        sql = f"SELECT node_id, {key}, {_BUCKET}, {columns_sql} FROM {table}"  # noqa: S608 - names of the schema
-        rows = self._ask(
-            f"{sql} WHERE time >= make_timestamp(?) AND time < make_timestamp(?) GROUP BY ALL ORDER BY ended", times
         )
+        sql = f"SELECT node_id, {key}, {_BUCKET}, {columns} FROM {table}"  # noqa: S608 - names of the schema
+        sql = f"{sql} WHERE time >= make_timestamp(?) AND time < make_timestamp(?) GROUP BY ALL ORDER BY ended"
+        rows = self._ask(sql, [_microseconds(since), _microseconds(until)])
         devices = {}
         if key == "device_id" and rows:
             devices = {row["device_id"]: row["device"] for row in self._ask(_DEVICES)}
@@ -253,7 +254,7 @@ class OtlpPush:
                 unit, factor = _UNITS.get(ending, ("1", 1.0))
                 own = f"gpuagent.{table.removesuffix('_samples')}.{quantity.column.removesuffix(ending)}"
                 meaning = _CONVENTIONS.get((table, quantity.column), _Meaning(own))
-                metric = points.metric(row["node_id"], meaning.name, unit)
+                metric = _metric(points, row["node_id"], meaning.name, unit)
                 value = row[quantity.column]
                 if value is not None:
                     value *= factor
@@ -264,15 +265,9 @@ class OtlpPush:
                 _add(data, value, row["ended"], {**about, **meaning.attributes})
 
 
-class _Points:
-    """Metrics by node and name."""
-
-    def __init__(self) -> None:
-        self.nodes: defaultdict[int, dict[str, Metric]] = defaultdict(dict)
-
-    def metric(self, node_id: int, name: str, unit: str) -> Metric:
-        """Return the metric of that name, made if it is new."""
-        return self.nodes[node_id].setdefault(name, Metric(name=name, unit=unit))
+def _metric(points: _Points, node_id: int, name: str, unit: str) -> Metric:
+    """Return the metric of that name, made if it is new."""
+    return points[node_id].setdefault(name, Metric(name=name, unit=unit))
 
 
 def _of_node(node: Mapping[str, Any], metrics: Mapping[str, Metric]) -> ResourceMetrics:
@@ -293,12 +288,8 @@ def _of_node(node: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Resource
     resource.resource.attributes.extend(_attributes(about))
     scope = resource.scope_metrics.add()
     scope.scope.name, scope.scope.version = "gpuagent", __version__
-    scope.metrics.extend(metric for metric in metrics.values() if _has_points(metric))
+    scope.metrics.extend(metric for metric in metrics.values() if metric.gauge.data_points or metric.sum.data_points)
     return resource
-
-
-def _has_points(metric: Metric) -> bool:
-    return bool(metric.gauge.data_points or metric.sum.data_points)
 
 
 def _add(data: Any, value: float | None, ended: datetime, about: Mapping[str, str | None]) -> None:

@@ -139,22 +139,20 @@ class QueryService(pb_grpc.QueryServiceServicer):
         loop = asyncio.get_running_loop()
         is_bounded = threading.Event()
 
-        def call_soon(act: Callable[..., object], *arguments: str) -> None:
-            with suppress(RuntimeError):  # the collector has stopped
-                loop.call_soon_threadsafe(act, *arguments)
-
-        def on_short() -> None:
-            self.free_memory()  # by way of the loop it would wait for the samples of agents
+        def give_up() -> None:
+            if not self.stuck.done():
+                self.stuck.set_result(f"a query of {caller.name} does not end")
 
         def on_stuck(memory_is_short: bool) -> None:
             # A bounded statement that goes on only scans a table: it takes no memory, and no other token's place.
             if memory_is_short or not is_bounded.is_set():
-                call_soon(self._give_up, caller.name)
+                with suppress(RuntimeError):  # the collector has stopped
+                    loop.call_soon_threadsafe(give_up)
 
         execution = Execution(
             lambda: self.parts.of(reach).connect(),
             limits,
-            on_short=on_short,
+            on_short=self.free_memory,  # by way of the loop it would wait for the samples of agents
             on_stuck=on_stuck,
         )
         self._executions[execution] = holder
@@ -193,7 +191,14 @@ class QueryService(pb_grpc.QueryServiceServicer):
         """Release a query without waiting for it to stop, unless `close` has done so."""
         if execution in self._executions and execution not in self._closing:
             execution.cancel()
-            closing = self._closing[execution] = asyncio.ensure_future(self._in_thread(partial(self._close, execution)))
+
+            def close() -> None:
+                execution.close()
+                return_memory()
+                if self.turns.is_large(execution):
+                    self._freeing_until = 0.0  # the next such query gets no such time
+
+            closing = self._closing[execution] = asyncio.ensure_future(self._in_thread(close))
 
             def forget(_: object) -> None:
                 del self._closing[execution]
@@ -201,12 +206,6 @@ class QueryService(pb_grpc.QueryServiceServicer):
                 self.turns.end(execution)
 
             closing.add_done_callback(forget)
-
-    def _close(self, execution: Execution) -> None:
-        execution.close()
-        return_memory()
-        if self.turns.is_large(execution):
-            self._freeing_until = 0.0  # the next such query gets no such time
 
     def _start(
         self, execution: Execution, request: pb.QueryRequest, caller: Caller, is_bounded: threading.Event
@@ -252,10 +251,6 @@ class QueryService(pb_grpc.QueryServiceServicer):
             if holder == most:
                 execution.evict()
 
-    def _give_up(self, name: str) -> None:
-        if not self.stuck.done():
-            self.stuck.set_result(f"a query of {name} does not end")
-
     def _in_thread(self, work: Callable[[], Result]) -> Awaitable[Result]:
         return asyncio.get_running_loop().run_in_executor(self._threads, work)
 
@@ -267,23 +262,23 @@ def _holder(caller: Caller) -> _Holder:
 def ipc_chunks(rows: pa.RecordBatchReader) -> Iterator[bytes]:
     """Yield `rows` as consecutive bytes of one Arrow IPC stream, no piece larger than CHUNK_BYTES."""
     buffer = io.BytesIO()
+
+    def drain() -> Iterator[bytes]:
+        written = buffer.getvalue()
+        buffer.seek(0)
+        buffer.truncate()
+        for start in range(0, len(written), CHUNK_BYTES):
+            yield written[start : start + CHUNK_BYTES]
+
     with pa.ipc.new_stream(buffer, rows.schema) as writer:
         for batch in rows:
             # Writing copies a piece.
             rows_at_once = max(1, batch.num_rows * CHUNK_BYTES // max(1, batch.nbytes))
             for start in range(0, batch.num_rows, rows_at_once):
                 writer.write_batch(batch.slice(start, rows_at_once))
-                yield from _drain(buffer)
+                yield from drain()
             del batch  # see Execution
-    yield from _drain(buffer)
-
-
-def _drain(buffer: io.BytesIO) -> Iterator[bytes]:
-    written = buffer.getvalue()
-    buffer.seek(0)
-    buffer.truncate()
-    for start in range(0, len(written), CHUNK_BYTES):
-        yield written[start : start + CHUNK_BYTES]
+    yield from drain()
 
 
 def _parameters(text: str) -> Sequence[Parameter]:

@@ -123,8 +123,15 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
             answer_seconds=self._answer_seconds,
         )
         try:
-            async for message in _follow(output) if request.follow else _read_available(output):
-                yield message
+            if request.follow:
+                async for message in _follow(output):
+                    yield message
+                return
+            while messages := await output.read():
+                for message in messages:
+                    yield message
+            if messages is None:
+                raise _AbsentError
         except NoOutputError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"no output of run {run_id}: {error}")
         except _AbsentError:
@@ -132,18 +139,18 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
 
     async def _nodes_of(self, run_id: str, context: Context) -> Sequence[int]:
         """Return the nodes of a run, from the store or, soon after its launch, from the agents that accepted it."""
-        nodes = await asyncio.to_thread(self._load_nodes, run_id)
+
+        def load() -> list[int]:
+            with self._store.using("read") as connection:
+                rows = connection.execute(_NODES_OF_RUN, {"run_id": run_id}).fetchall()
+            return [node_id for (node_id,) in rows]
+
+        nodes = await asyncio.to_thread(load)
         if not nodes:  # any agent can claim a run that it does not have
             nodes = [agent.node_id for agent in self._registry.streams() if run_id in agent.launched]
         if not nodes:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no run {run_id}; `collector runs` lists them")
         return nodes
-
-    def _load_nodes(self, run_id: str) -> list[int]:
-        """Return the nodes that reported a run. Raises StoreError where the store cannot be read."""
-        with self._store.using("read") as connection:
-            rows = connection.execute(_NODES_OF_RUN, {"run_id": run_id}).fetchall()
-        return [node_id for (node_id,) in rows]
 
     def _agents_of(self, run_id: str, nodes: Sequence[int]) -> Sequence[AgentStream]:
         """Return the agents that may have a run: the ones that accepted it, or else all on its nodes."""
@@ -265,15 +272,6 @@ class RunOutput:
 
 class _AbsentError(Exception):
     """No agent that could have the run is connected."""
-
-
-async def _read_available(output: RunOutput) -> AsyncIterator[pb.LogsResponse]:
-    """Yield the output so far."""
-    while messages := await output.read():
-        for message in messages:
-            yield message
-    if messages is None:
-        raise _AbsentError
 
 
 async def _follow(output: RunOutput) -> AsyncIterator[pb.LogsResponse]:

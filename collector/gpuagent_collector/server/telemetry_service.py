@@ -144,16 +144,18 @@ class TelemetryServicer(telemetry_service_pb2_grpc.TelemetryServiceServicer):
         if message.HasField("batch"):
             await self._take_batch(stream, message.batch)
         elif message.HasField("clock_probe"):
-            reply = wire.ClockReply(
-                agent_unix_nano=message.clock_probe.agent_unix_nano, collector_unix_nano=time.time_ns()
-            )
-            stream.outbox.push(wire.CollectorMessage(clock_reply=reply))
+            probed = message.clock_probe.agent_unix_nano
+            clock = wire.ClockReply(agent_unix_nano=probed, collector_unix_nano=time.time_ns())
+            stream.outbox.push(wire.CollectorMessage(clock_reply=clock))
         elif message.HasField("launch_reply"):
             _take_launch_reply(stream, message)
         elif message.HasField("output"):
             stream.answer(message.output.request_id, message)
         elif message.HasField("experiment_reply"):
-            _take_experiment_reply(stream, message)
+            answer = message.experiment_reply
+            if not stream.answer(answer.request_id, message) and answer.has_begun:  # after the question had timed out
+                order = wire.ExperimentOrder(request_id=uuid.uuid4().hex, cancel=answer.state.name)
+                stream.outbox.push(wire.CollectorMessage(experiment=order))
         elif message.HasField("hello"):
             raise ProtocolError("a second hello on one stream")
 
@@ -223,11 +225,3 @@ def _take_launch_reply(stream: AgentStream, message: wire.AgentMessage) -> None:
     # The caller was answered that nothing runs, or has gone: so nothing may run.
     for run_id in reply.run_ids:
         stream.outbox.push(wire.CollectorMessage(cancel=wire.CancelRun(run_id=run_id)))
-
-
-def _take_experiment_reply(stream: AgentStream, message: wire.AgentMessage) -> None:
-    """Deliver an agent's answer; cancel an experiment that it started after the question had timed out."""
-    reply = message.experiment_reply
-    if not stream.answer(reply.request_id, message) and reply.has_begun:
-        order = wire.ExperimentOrder(request_id=uuid.uuid4().hex, cancel=reply.state.name)
-        stream.outbox.push(wire.CollectorMessage(experiment=order))

@@ -1,6 +1,7 @@
 """The turns of viewers' statements, so that what they make at once fits into memory."""
 
 import threading
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
@@ -91,9 +92,9 @@ class Turns:
         if self.memory_bytes is None or self._is_small(needed):
             return True
         places = {holder: place for place, holder in enumerate(self._last)}
-        order = {each: (self._held(holder), places.get(holder, -1)) for each, holder in self._waiting.items()}
+        held: Counter[Hashable] = Counter()
+        for holder, taken in self._taken.values():
+            held[holder] += taken
+        order = {each: (held[holder], places.get(holder, -1)) for each, holder in self._waiting.items()}
         first = min(order, key=lambda each: order[each])
-        return execution is first and needed + sum(taken for _, taken in self._taken.values()) <= self.memory_bytes
-
-    def _held(self, holder: Hashable) -> int:
-        return sum(taken for each, taken in self._taken.values() if each == holder)
+        return execution is first and needed + held.total() <= self.memory_bytes

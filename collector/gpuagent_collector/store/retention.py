@@ -147,8 +147,16 @@ class _Pair:
         while place := self._next(connection, before, sorted_by_node):
 
             def attempt(place: _Range = place) -> Slice:
+                """Replace the rows of a range by their rollups; late samples are merged into existing rollups."""
+                samples, rollups = self._unheld(place), f'"{self.rollups}" WHERE {place} AND seconds <= {self.seconds}'
+                select = rolled_up(self.columns, seconds=self.seconds, samples=samples, rollups=f"(FROM {rollups})")
                 with transaction(connection):
-                    return self._replace(connection, place)
+                    connection.execute(_HELD)  # in this transaction, since runs and samples arrive together
+                    connection.execute(f"CREATE OR REPLACE TEMP TABLE rolled AS {select}")
+                    removed = _delete(connection, f"FROM {samples}") + _delete(connection, f"FROM {rollups}")
+                    added = _value(connection, f'INSERT INTO "{self.rollups}" BY NAME FROM rolled')
+                    connection.execute("DROP TABLE rolled")
+                return Slice(table=self.samples, removed=removed, added=added)
 
             done = retry_conflicts(attempt)
             yield done
@@ -167,17 +175,6 @@ class _Pair:
                 place = _Range.after(first, width)
         nodes = _value(connection, _FIRST_NODES.format(todo=self._todo(place), rows=SLICE_ROWS))
         return replace(place, nodes=nodes)
-
-    def _replace(self, connection: duckdb.DuckDBPyConnection, place: _Range) -> Slice:
-        """Replace the rows of a range by their rollups; late samples are merged into existing rollups."""
-        connection.execute(_HELD)  # in this transaction, since runs and samples arrive together
-        samples, rollups = self._unheld(place), f'"{self.rollups}" WHERE {place} AND seconds <= {self.seconds}'
-        select = rolled_up(self.columns, seconds=self.seconds, samples=samples, rollups=f"(FROM {rollups})")
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE rolled AS {select}")
-        removed = _delete(connection, f"FROM {samples}") + _delete(connection, f"FROM {rollups}")
-        added = _value(connection, f'INSERT INTO "{self.rollups}" BY NAME FROM rolled')
-        connection.execute("DROP TABLE rolled")
-        return Slice(table=self.samples, removed=removed, added=added)
 
     def _todo(self, within: "_Range | str") -> str:
         """Return a SELECT of time and node of the rows to be replaced."""

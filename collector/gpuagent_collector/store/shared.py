@@ -72,7 +72,14 @@ def attach_shared(
     data = str(row[0]) if row else ""
     if spec.data not in (None, data):
         raise StoreError(f"the files of the store {spec} are in {data}, not in {spec.data}; omit --data")
-    _check_reachable(connection, data)
+    if data.startswith(S3_PREFIX):
+        _open_bucket(connection)
+        try:
+            connection.execute("SELECT file FROM glob(?) LIMIT 1", [f"{data}*"]).fetchone()
+        except duckdb.Error as error:
+            raise _unreachable(data, error) from error
+    elif not Path(data).is_dir():
+        raise StoreError(f"the store's files are in {data}, which is missing; is it mounted on this machine?")
     return data
 
 
@@ -173,18 +180,6 @@ def _first_object(connection: duckdb.DuckDBPyConnection, data: str) -> str | Non
     except duckdb.Error as error:
         raise _unreachable(data, error) from error
     return str(row[0]) if row else None
-
-
-def _check_reachable(connection: duckdb.DuckDBPyConnection, data: str) -> None:
-    if not data.startswith(S3_PREFIX):
-        if not Path(data).is_dir():
-            raise StoreError(f"the store's files are in {data}, which is missing; is it mounted on this machine?")
-        return
-    _open_bucket(connection)
-    try:
-        connection.execute("SELECT file FROM glob(?) LIMIT 1", [f"{data}*"]).fetchone()
-    except duckdb.Error as error:
-        raise _unreachable(data, error) from error
 
 
 def _unreachable(data: str, error: duckdb.Error) -> StoreError:

@@ -78,7 +78,18 @@ ORDER BY ALL
 def user_objects(connection: duckdb.DuckDBPyConnection) -> list[UserObject]:
     """Return the objects of users, in an order in which most can be made again. Raises duckdb.Error."""
     rows = connection.execute(_OBJECTS, {"known": list(schema_relations())}).fetchall()
-    found = [_read_object(connection, *row[2:]) for row in rows]
+    found = []
+    for _, _, kind, schema, name, shown in rows:  # of a sequence, the end of the statement is shown
+        full_name = ".".join(_quoted(part) for part in (schema, name)[schema == "main" :] if part is not None)
+        sql = shown
+        if kind == "schema":
+            sql = f"CREATE SCHEMA {full_name}"
+        elif kind == "sequence":
+            sql = f"CREATE SEQUENCE {full_name} {shown}"
+        elif kind == "type":
+            ((definition,),) = connection.execute(f"SELECT typeof(CAST(NULL AS {full_name}))").fetchall()
+            sql = f"CREATE TYPE {full_name} AS {definition}"
+        found.append(UserObject(kind=kind, name=full_name, sql=sql))
     for table, columns in table_columns(connection).items():
         added = columns.keys() - newest_columns()[table].keys()
         found += [UserObject(kind="column", name=f"{_quoted(table)}.{_quoted(name)}") for name in sorted(added)]
@@ -87,22 +98,6 @@ def user_objects(connection: duckdb.DuckDBPyConnection) -> list[UserObject]:
         sql = f"COMMENT ON {on} IS {quoted(comment)}"
         found.append(UserObject(kind="comment", name=f"on {on}", sql=sql))
     return found
-
-
-def _read_object(
-    connection: duckdb.DuckDBPyConnection, kind: str, schema: str, name: str | None, shown: str | None
-) -> UserObject:
-    """Return an object; `shown` is the statement that DuckDB shows of it, or the end of a sequence's."""
-    if name is None:
-        return UserObject(kind=kind, name=_quoted(schema), sql=f"CREATE SCHEMA {_quoted(schema)}")
-    full_name = _quoted(name) if schema == "main" else f"{_quoted(schema)}.{_quoted(name)}"
-    if kind == "sequence":
-        return UserObject(kind=kind, name=full_name, sql=f"CREATE SEQUENCE {full_name} {shown}")
-    if kind == "type":
-        typed = connection.execute(f"SELECT typeof(CAST(NULL AS {full_name}))")
-        ((definition,),) = typed.fetchall()
-        return UserObject(kind=kind, name=full_name, sql=f"CREATE TYPE {full_name} AS {definition}")
-    return UserObject(kind=kind, name=full_name, sql=shown)
 
 
 @cache

@@ -203,7 +203,13 @@ class TokenFile:
             MisuseError: the name is taken or malformed, or the options do not suit the scope.
             GpuAgentError: the file cannot be used.
         """
-        _check(scope, name, node, any_node=any_node)
+        for text, option in ((name, "--name"), (node or name, "--node")):
+            if not text.strip() or not text.isprintable() or len(text) > MAX_NAME_CHARACTERS:
+                raise MisuseError(f"{option} takes up to {MAX_NAME_CHARACTERS} printable characters")
+        if scope is not Scope.AGENT and (node or any_node):
+            raise MisuseError(f"--node and --any-node are for the scope agent, not {scope.value}; leave them out")
+        if node and any_node:
+            raise MisuseError("--node and --any-node contradict each other; give one of them")
         if reach is not None and scope is not Scope.VIEWER:
             raise MisuseError("--platform and --label are for the scope viewer; leave them out")
         secret = f"gpuagent_{scope.value}_{secrets.token_urlsafe(_SECRET_BYTES)}"
@@ -250,9 +256,10 @@ class TokenFile:
         with self._edit() as tokens:
             if token not in tokens:
                 return "it has been bound meanwhile, or revoked"
-            rival = next((each for each in tokens if each.bound_to == node_uuid and _excludes(each, token)), None)
-            if rival is not None:
-                return f"token {rival.name} is bound to this node; revoke it, or make both with the same --node"
+            for each in tokens:
+                is_other = each.sha256 != token.sha256 and (each.node is None or each.node != token.node)
+                if each.bound_to == node_uuid and is_other:
+                    return f"token {each.name} is bound to this node; revoke it, or make both with the same --node"
             tokens[tokens.index(token)] = replace(token, bound_to=node_uuid)
         return None
 
@@ -299,20 +306,6 @@ class TokenFile:
                 write_private(self.path, f'{{"tokens": [\n{lines}\n]}}\n'.encode())
                 # Agents bind their tokens one by one: reading a long file again for each would delay all others.
                 self._cached = self._state(), {token.sha256: token for token in tokens}
-
-
-def _check(scope: Scope, name: str, node: str | None, *, any_node: bool) -> None:
-    for text, option in ((name, "--name"), (node or name, "--node")):
-        if not text.strip() or not text.isprintable() or len(text) > MAX_NAME_CHARACTERS:
-            raise MisuseError(f"{option} takes up to {MAX_NAME_CHARACTERS} printable characters")
-    if scope is not Scope.AGENT and (node or any_node):
-        raise MisuseError(f"--node and --any-node are for the scope agent, not {scope.value}; leave them out")
-    if node and any_node:
-        raise MisuseError("--node and --any-node contradict each other; give one of them")
-
-
-def _excludes(bound: Token, newcomer: Token) -> bool:
-    return bound.sha256 != newcomer.sha256 and (bound.node is None or bound.node != newcomer.node)
 
 
 def _as_json(token: Token) -> dict[str, Any]:
