@@ -130,6 +130,10 @@ class Facts:
         stored = ((metric, *(further(metric, stat) for stat in self.stats if metric.quantity)) for metric in METRICS)
         return by_group([*(metric for metrics in stored for metric in metrics), *self.derived])
 
+    def cover(self, run_ids: Iterable[str], stats: Iterable[Stat] = ()) -> bool:
+        """Return whether they are about all of these runs, with these statistics."""
+        return self.columns.rows.keys() >= set(run_ids) and set(stats) <= set(self.stats)
+
     def unit(self, runs: Iterable[Run], metric: Metric) -> str:
         """Return the unit of a metric in these runs: that of their throughput where they count the same items."""
         units = set(map(self.units.get, map(run_id_of, runs))) if metric.unit == ITEMS else set()
