@@ -394,8 +394,10 @@ def study_scaling(
     return study_runs(ask, only_with(runs, "platform", [platform] if platform else []), prices, By(by))
 
 
-def study_runs(ask: Ask, runs: Iterable[Run], prices: Prices | None, by: By = By.RANKS) -> Study:
-    """Return the scaling of these runs.
+def study_runs(
+    ask: Ask, runs: Iterable[Run], prices: Prices | None, by: By = By.RANKS, *, known: Facts | None = None
+) -> Study:
+    """Return the scaling of these runs; facts with costs that are `known` need not be loaded again.
 
     Raises:
         GpuAgentError: there are no two numbers of ranks to compare.
@@ -404,7 +406,8 @@ def study_runs(ask: Ask, runs: Iterable[Run], prices: Prices | None, by: By = By
     cancelled = [run for run in chosen if run.status == CANCELLED]
     elastic = [run for run in chosen if _read_parameters(run.parameters).get("elastic") and run not in cancelled]
     fixed = [run for run in chosen if run not in elastic and run not in cancelled]
-    facts = with_costs(ask, load_facts(ask, [run.run_id for run in fixed]), prices)
+    run_ids = [run.run_id for run in fixed]
+    facts = known if known and known.cover(run_ids) else with_costs(ask, load_facts(ask, run_ids), prices)
     trials = make_trials(fixed, facts)
     curves = find_curves(trials, by)
     if not curves:

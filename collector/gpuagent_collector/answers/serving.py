@@ -10,7 +10,7 @@ from math import log
 from typing import Any
 
 from gpuagent_collector.compare.caveats.figures import client_limited_caveat, programs_caveat
-from gpuagent_collector.compare.comparison import Request
+from gpuagent_collector.compare.comparison import Comparison, Request
 from gpuagent_collector.compare.figures import values_of_sides
 from gpuagent_collector.compare.matrix import Selection, choose_runs
 from gpuagent_collector.metrics import BY_NAME, Metric
@@ -171,7 +171,14 @@ class Study:
         ]
 
 
-def study_serving(ask: Ask, request: Request, *, percent: int | None, milliseconds: Mapping[str, float]) -> Study:
+def study_serving(
+    ask: Ask,
+    request: Request,
+    *,
+    percent: int | None,
+    milliseconds: Mapping[str, float],
+    known: Comparison | None = None,
+) -> Study:
     """Return the curves of the runs of a request.
 
     Args:
@@ -179,12 +186,13 @@ def study_serving(ask: Ask, request: Request, *, percent: int | None, millisecon
         request: the runs and sides.
         percent: the percentage of requests that must keep the limits; None: 90.
         milliseconds: limits by kind of latency; empty: those of the runs' own parameters.
+        known: a comparison of the request; None: nothing is known of it yet.
 
     Raises:
         MisuseError: a facet, value, workload or experiment is unknown.
         GpuAgentError: no run measured a server.
     """
-    chosen = choose_runs(ask, request, find_facet("workload"))
+    chosen = choose_runs(ask, request, find_facet("workload"), known=known)
     groups: dict[tuple[str, str], dict[float, Block]] = defaultdict(dict)
     for block in chosen.layout.blocks:
         found = _load(block.parameters)

@@ -170,12 +170,14 @@ class Comparison:
     """A comparison, or the description of one side, with everything that is shown of it.
 
     Attributes:
+        runs: all that meet the request's conditions, also those in no block.
         courses: of the median run of each side of the first block, and of its parts; empty unless requested.
         parts: run_id → name of a part → metric → value; empty unless requested.
         reasons: where shown differences of speed or duration come from, in the order of the tests.
     """
 
     request: Request
+    runs: Sequence[Run]
     layout: Layout
     facts: Facts
     figures: Figures
@@ -243,6 +245,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
     medians = [median_run(cell.runs, facts, figures.primary.name) for cell in cells]
     return Comparison(
         request=request,
+        runs=runs,
         layout=layout,
         facts=facts,
         figures=figures,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gpuagent_collector.metrics import ITEMS, Metric
 from gpuagent_collector.runs.arguments import identify_command
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, match_runs
-from gpuagent_collector.runs.data import Facts, Run
+from gpuagent_collector.runs.data import Facts, Run, distinct
 from gpuagent_collector.runs.specs import SpecRow
 from gpuagent_collector.runs.words import write_command
 from gpuagent_collector.statistics.shift import Floats, Scale, Shift, Sides, Values, estimate_shift, least_pairs
@@ -153,7 +153,7 @@ def count(cell: Cell, facts: Facts, primary: Metric) -> Counts:
     """Count the runs, nodes and GPUs of a cell."""
 
     def different(records: Mapping[str, list[Mapping[str, object]]], key: str) -> int:
-        return len({record[key] for run in cell.runs for record in records.get(run.run_id, [])})
+        return len({record[key] for of_run in distinct(records, cell.runs) for record in of_run})
 
     return Counts(
         succeeded=len(cell.runs),

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.answer import write_figure
-from gpuagent_collector.compare.comparison import Request
+from gpuagent_collector.compare.comparison import Comparison, Request
 from gpuagent_collector.compare.figures import Figure, make_figure
 from gpuagent_collector.metrics import Metric, hint_at
 from gpuagent_collector.present.answer import Answer
@@ -66,14 +66,14 @@ class Matrix:
     missing: tuple[str, ...]
 
 
-def tabulate(ask: Ask, request: Request, names: Sequence[str], rows: str) -> Matrix:
-    """Return the metrics of all runs by the facet `rows` and by the request's facet.
+def tabulate(ask: Ask, request: Request, names: Sequence[str], rows: str, *, known: Comparison | None = None) -> Matrix:
+    """Return the metrics of all runs by the facet `rows` and by the request's facet; `known` as in `choose_runs`.
 
     Raises:
         MisuseError: a facet, value, workload, experiment or metric is unknown.
         GpuAgentError: no run has one of the metrics.
     """
-    return tabulate_runs(ask, choose_runs(ask, request, find_facet(rows), stats_in(names)), request, names)
+    return tabulate_runs(ask, choose_runs(ask, request, find_facet(rows), stats_in(names), known=known), request, names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +91,12 @@ class Selection:
     runs: Sequence[Run]
 
 
-def choose_runs(ask: Ask, request: Request, across: Facet, stats: Sequence[Stat] = ()) -> Selection:
+def choose_runs(
+    ask: Ask, request: Request, across: Facet, stats: Sequence[Stat] = (), *, known: Comparison | None = None
+) -> Selection:
     """Return the runs of a request with their facts, by the facet `across` and by the request's facet.
+
+    A comparison that is `known` has runs of these conditions, and facts that need not be loaded again.
 
     Raises:
         MisuseError: a facet, value, workload or experiment is unknown.
@@ -100,7 +104,7 @@ def choose_runs(ask: Ask, request: Request, across: Facet, stats: Sequence[Stat]
     """
     columns = find_facet(request.by)
     conditions = {"workload": request.workload, "experiment": request.experiment, "where": request.where}
-    runs = find_work(ask, columns, **conditions)
+    runs = known.runs if known else find_work(ask, columns, **conditions)
     values = None
     if across.name != "workload":
         values = {run.run_id: run.side for run in find_work(ask, across, **conditions) if run.side is not None}
@@ -109,7 +113,10 @@ def choose_runs(ask: Ask, request: Request, across: Facet, stats: Sequence[Stat]
         runs, columns, sides, described=True, rows=values, across=across, every_status=request.every_status
     )
     wanted = list(dict.fromkeys([*request.stats, *stats]))
-    facts = with_costs(ask, load_facts(ask, layout.run_ids, request.stat, wanted), request.prices)
+    if known and known.facts.cover(layout.run_ids, wanted):
+        facts = known.facts
+    else:
+        facts = with_costs(ask, load_facts(ask, layout.run_ids, request.stat, wanted), request.prices)
     return Selection(across=across, layout=layout, facts=facts, runs=runs)
 
 

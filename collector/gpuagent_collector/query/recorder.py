@@ -15,7 +15,8 @@ class Recorder:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
         self._statements: dict[str, list[str]] = defaultdict(list)
-        self._answers: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        # Of each statement, with its values filled in and its answer.
+        self._known: dict[tuple[str, str], tuple[str, list[dict[str, Any]]]] = {}
 
     @property
     def statements(self) -> Mapping[str, Sequence[str]]:
@@ -26,10 +27,11 @@ class Recorder:
         """Return a function that asks the store and keeps the statements under a topic."""
 
         def ask(sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
-            self._statements[topic].append(f"{with_values(sql.strip(), parameters)};")
             asked = sql, repr(parameters)
-            if asked not in self._answers:
-                self._answers[asked] = self._ask(sql, parameters)
-            return self._answers[asked]
+            if asked not in self._known:
+                self._known[asked] = f"{with_values(sql.strip(), parameters)};", self._ask(sql, parameters)
+            statement, rows = self._known[asked]
+            self._statements[topic].append(statement)
+            return rows
 
         return ask

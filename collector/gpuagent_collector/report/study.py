@@ -16,7 +16,7 @@ from gpuagent_collector.query.recorder import Recorder
 from gpuagent_collector.recommend.study import Reasons, find_reasons
 from gpuagent_collector.runs.cells import Block
 from gpuagent_collector.runs.data import Run
-from gpuagent_collector.runs.find import find_runs, median_run
+from gpuagent_collector.runs.find import median_run
 from gpuagent_collector.runs.series import Course, load_courses
 from gpuagent_common.errors import GpuAgentError
 
@@ -199,7 +199,7 @@ def _matrix(ask: Ask, comparison: Comparison) -> Matrix:
     present = comparison.facts.columns.by_metric
     names = [name for name in dict.fromkeys((comparison.figures.primary.name, *USUAL_METRICS)) if name in present]
     request = replace(comparison.request, values=comparison.layout.sides)
-    return tabulate(ask, request, names, "workload")
+    return tabulate(ask, request, names, "workload", known=comparison)
 
 
 def _try(make: Callable[[], Found]) -> Found | Missing:
@@ -234,14 +234,15 @@ def _profiles(ask: Ask, comparison: Comparison) -> tuple[tuple[profile.Study, ..
 
 def _scaling(ask: Ask, comparison: Comparison) -> scaling.Study:
     """Return how the workloads scale, in all runs of the sides: other numbers of ranks are other blocks, or in none."""
-    layout, request = comparison.layout, comparison.request
-    runs = find_runs(ask, layout.facet, workload=request.workload, experiment=request.experiment, where=request.where)
-    return scaling.study_runs(ask, [run for run in runs if run.side in layout.sides], request.prices)
+    runs = [run for run in comparison.runs if run.side in comparison.layout.sides]
+    return scaling.study_runs(ask, runs, comparison.request.prices, known=comparison.facts)
 
 
 def _serving(ask: Ask, comparison: Comparison) -> serving.Study | None:
     """Return the servers' curves; None: no run measured a server by levels of load."""
     if not comparison.facts.has(_runs(comparison), serving.MEASURE):
         return None
-    found = _try(lambda: serving.study_serving(ask, comparison.request, percent=None, milliseconds={}))
+    found = _try(
+        lambda: serving.study_serving(ask, comparison.request, percent=None, milliseconds={}, known=comparison)
+    )
     return None if isinstance(found, Missing) else found

@@ -73,7 +73,10 @@ class Cell:
     @cached_property
     def by_command(self) -> Mapping[Place, Run]:
         """The runs by repeat and the rest of the command; empty where a run belongs to none, or two to one."""
-        return self._index(lambda run: without_arguments(identify_command(run.command), self.compared))
+        # Thousands of runs have few commands.
+        commands = {run.command for run in self.runs}
+        rest = {command: without_arguments(identify_command(command), self.compared) for command in commands}
+        return self._index(lambda run: rest[run.command])
 
     def _index(self, identify: Callable[[Run], object]) -> Mapping[Place, Run]:
         runs = {(run.experiment, run.nodes, run.repeat, identify(run)): run for run in self.runs}
@@ -186,7 +189,7 @@ def match_runs(*cells: Cell) -> list[tuple[Run, ...]]:
     runs are independent.
     """
     first, *others = (cell.by_command for cell in cells)
-    if len({frozenset(command for *_, command in index) for index in (first, *others)}) > 1:
+    if len({frozenset(place[-1] for place in index) for index in (first, *others)}) > 1:
         by_repeat = [cell.by_repeat for cell in cells]
         if all(by_repeat):
             first, *others = by_repeat

@@ -1,6 +1,7 @@
 """The figures of many runs: a column for each metric, a row for each run."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from math import isnan
 from typing import Any
 
@@ -60,7 +61,7 @@ class Columns(Mapping[str, Mapping[str, float]]):
 
     def find_rows(self, run_ids: Iterable[str]) -> Rows:
         """Return the rows of runs; -1, the last one, for an unknown run."""
-        return np.fromiter((self.rows.get(run_id, -1) for run_id in run_ids), np.int32)
+        return np.fromiter(map(self.rows.get, run_ids, repeat(-1)), np.int32)
 
     def __getitem__(self, run_id: str) -> Mapping[str, float]:
         if run_id not in self._run_ids:

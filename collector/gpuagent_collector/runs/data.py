@@ -2,13 +2,13 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from functools import cached_property
 from math import isnan
-from operator import itemgetter
-from typing import Any
+from operator import attrgetter, itemgetter
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from gpuagent_collector.runs.columns import Columns, Floats, Piece, Rows
 from gpuagent_collector.runs.facets import JOINT, Facet
 
 Record = Mapping[str, Any]
+Shared = TypeVar("Shared")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,15 @@ class Run:
     imported: str | None = None
     started_at: datetime | None
     ended_at: datetime | None
+
+
+run_id_of = attrgetter("run_id")
+
+
+def distinct(of_runs: Mapping[str, Shared], runs: Iterable[Run]) -> Collection[Shared]:
+    """Return what these runs have, each once: thousands of runs share it; nothing for runs that have none."""
+    found = filter(None, map(of_runs.get, map(run_id_of, runs)))
+    return {id(each): each for each in found}.values()
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, for the cached property
@@ -120,9 +130,13 @@ class Facts:
         stored = ((metric, *(further(metric, stat) for stat in self.stats if metric.quantity)) for metric in METRICS)
         return by_group([*(metric for metrics in stored for metric in metrics), *self.derived])
 
+    def cover(self, run_ids: Iterable[str], stats: Iterable[Stat] = ()) -> bool:
+        """Return whether they are about all of these runs, with these statistics."""
+        return self.columns.rows.keys() >= set(run_ids) and set(stats) <= set(self.stats)
+
     def unit(self, runs: Iterable[Run], metric: Metric) -> str:
         """Return the unit of a metric in these runs: that of their throughput where they count the same items."""
-        units = {self.units.get(run.run_id) for run in runs} if metric.unit == ITEMS else set()
+        units = set(map(self.units.get, map(run_id_of, runs))) if metric.unit == ITEMS else set()
         return units.pop() or metric.unit if len(units) == 1 else metric.unit
 
     def column(self, runs: Sequence[Run], metric: str) -> Floats:
@@ -156,11 +170,11 @@ class Facts:
     def _find_rows(self, runs: Sequence[Run]) -> Rows:
         """Return the rows of runs in the columns; those of a tuple, which cannot change, are found once."""
         if not isinstance(runs, tuple):
-            return self.columns.find_rows(run.run_id for run in runs)
+            return self.columns.find_rows(map(run_id_of, runs))
         known = self._known_rows.get(id(runs))
         if known is None:
             # With the tuple, or another one could get its id.
-            known = self._known_rows[id(runs)] = runs, self.columns.find_rows(run.run_id for run in runs)
+            known = self._known_rows[id(runs)] = runs, self.columns.find_rows(map(run_id_of, runs))
         return known[1]
 
     @cached_property
@@ -249,7 +263,7 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
     by_fact: dict[str, list[Record]] = defaultdict(list)
     for row in (*told, *happened):
         by_fact[row["fact"]].append(row)
-    found = {fact: _by_run(rows, chosen) for fact, rows in by_fact.items() if fact != "text"}
+    found = {fact: _by_run(rows, chosen) for fact, rows in by_fact.items()}
 
     def only(fact: str, column: str) -> dict[str, Any]:
         return {run_id: row[column] for run_id, (row,) in found.get(fact, {}).items() if row[column] is not None}
@@ -258,7 +272,7 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
         metrics=load_figures(ask, chosen, stat, stats),
         sessions=_by_run(sessions, chosen),
         devices=_by_run(devices, chosen),
-        texts=_texts(by_fact["text"], chosen),
+        texts=_texts(found.get("text", {})),
         short=frozenset(found.get("measure_short", ())),
         gap_seconds=only("gap", "number"),
         impossible=found.get("impossible", {}),
@@ -315,19 +329,16 @@ def _without_place(name: str, value: Any) -> Any:
     return value.rstrip("/").rpartition("/")[2] if name == "model" else _PATH
 
 
-def _texts(rows: Iterable[Record], run_ids: Sequence[str]) -> dict[str, Mapping[str, str]]:
-    """Return the texts of each run by name, several of one name with commas; runs with the same texts share them."""
-    named: dict[int, list[tuple[str, str]]] = defaultdict(list)
-    for row in rows:
-        for place in row["places"]:
-            named[place].append((row["name"], row["text"]))
-    shared: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
-    for pairs in set(map(tuple, named.values())):
-        texts: dict[str, str] = {}
-        for name, text in pairs:
-            texts[name] = f"{texts[name]}, {text}" if name in texts else text
-        shared[pairs] = texts
-    return {run_ids[place]: shared[tuple(pairs)] for place, pairs in named.items()}
+def _texts(of_runs: Mapping[str, Sequence[Record]]) -> dict[str, Mapping[str, str]]:
+    """Return the texts of each run by name, several of one name with commas; runs with the same rows share them."""
+    shared: dict[int, dict[str, str]] = {}
+    for rows in of_runs.values():
+        if id(rows) not in shared:
+            texts = shared[id(rows)] = {}
+            for row in rows:
+                name, text = row["name"], row["text"]
+                texts[name] = f"{texts[name]}, {text}" if name in texts else text
+    return {run_id: shared[id(rows)] for run_id, rows in of_runs.items()}
 
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - as the store holds times
@@ -346,14 +357,15 @@ _SHARED = tuple(one.name for one in fields(Run) if one.name not in {*_OWN, "side
 _PATH = "(path)"
 
 
-def _by_run(rows: Iterable[Record], run_ids: Sequence[str]) -> dict[str, list[Record]]:
-    """Return rows by each of the runs that have them; runs share a row, which thousands of them would have again."""
-    groups: dict[str, list[Record]] = defaultdict(list)
-    for row in rows:
-        of_each = {name: value for name, value in row.items() if name != "places"}
+def _by_run(rows: Sequence[Record], run_ids: Sequence[str]) -> dict[str, list[Record]]:
+    """Return the rows of each run that has some; runs with the same rows share them."""
+    known = [{name: value for name, value in row.items() if name != "places"} for row in rows]
+    numbers: dict[int, list[int]] = defaultdict(list)
+    for number, row in enumerate(rows):
         for place in row["places"]:
-            groups[run_ids[place]].append(of_each)
-    return groups
+            numbers[place].append(number)
+    shared = {of_run: [known[number] for number in of_run] for of_run in set(map(tuple, numbers.values()))}
+    return {run_ids[place]: shared[tuple(of_run)] for place, of_run in numbers.items()}
 
 
 # To sort the names of each run takes most of a statement's time, and most runs have one.

@@ -10,7 +10,7 @@ from gpuagent_collector.present.table import MARK, Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.runs.arguments import differing_arguments, write_values
 from gpuagent_collector.runs.cells import Layout
-from gpuagent_collector.runs.data import Facts, Record, Run
+from gpuagent_collector.runs.data import Facts, Record, Run, distinct
 from gpuagent_collector.runs.facets import CONDITIONS
 from gpuagent_common.text import counted
 
@@ -40,7 +40,7 @@ def spec_rows(layout: Layout, facts: Facts) -> tuple[SpecRow, ...]:
     of_runs = {title: _plain(name) for name, title in _TITLES.items() if name not in layout.facet.names}
     # Runs of a side differ in few conditions, and share their texts.
     conditions = [set(map(attrgetter(*CONDITIONS), side)) for side in sides]
-    texts = [{id(each): each for run in side if (each := facts.texts.get(run.run_id))}.values() for side in sides]
+    texts = [distinct(facts.texts, side) for side in sides]
     reported = {name for side in texts for each in side for name in each}
     rows = [
         *_command_row(layout),
@@ -86,7 +86,7 @@ def _listed(values: Sequence[str]) -> str:
 
 def _different(records: Mapping[str, Sequence[Record]], runs: Iterable[Run]) -> Iterable[Record]:
     """Return the records of runs, each once: runs share those of their nodes and GPUs."""
-    return {id(record): record for run in runs for record in records.get(run.run_id, ())}.values()
+    return {id(record): record for of_run in distinct(records, runs) for record in of_run}.values()
 
 
 def _rows(sides: Sequence[Iterable[Record]], properties: Mapping[str, Read]) -> list[SpecRow]:

@@ -6,6 +6,7 @@ from itertools import compress
 from gpuagent_collector.compare.figures import Evidence
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import notation, significant
+from gpuagent_collector.runs.data import distinct
 from gpuagent_collector.runs.listing import FOREIGN_SHARE
 from gpuagent_collector.runs.settings import settings_of
 from gpuagent_collector.runs.specs import ARCHITECTURE
@@ -53,10 +54,10 @@ def shared_identity(evidence: Evidence) -> Iterator[Caveat]:
 def gpu_counts(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where the sides used different numbers of GPUs."""
     devices = evidence.facts.devices
-    counts = {
-        side: sorted({len({device["device_id"] for device in devices.get(run.run_id, [])}) for run in runs})
-        for side, runs in evidence.sides.items()
-    }
+    counts = {}
+    for side, runs in evidence.sides.items():
+        found = {len({device["device_id"] for device in of_run}) for of_run in distinct(devices, runs)}
+        counts[side] = sorted(found if all(run.run_id in devices for run in runs) else found | {0})
     if len(set(map(tuple, counts.values()))) > 1:
         numbers = ", ".join(f"{side} {' or '.join(map(str, found))}" for side, found in counts.items())
         yield Caveat(

@@ -2,11 +2,14 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import chain
+from math import isnan
 from statistics import median
 
 from gpuagent_collector.compare.figures import Evidence
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
+from gpuagent_collector.runs.data import distinct
 from gpuagent_common.text import counted
 
 # Throttling for longer than this share of the time deserves a warning.
@@ -67,14 +70,14 @@ def different_clocks(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where the same GPU model ran at another median SM clock, while busy, on another side."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for side, runs in evidence.sides.items():
-        for run in runs:
-            clock = evidence.facts.value(run, "sm_clock_busy_percent")
-            if run.device and clock is not None:
+        clocks = evidence.facts.column(runs, "sm_clock_busy_percent").tolist()
+        for run, clock in zip(runs, clocks, strict=True):
+            if run.device and not isnan(clock):
                 found[run.device][side].append(clock)
     for gpu, sides in found.items():
-        clocks = {side: median(values) for side, values in sides.items()}
-        if min(clocks.values()) < _SAME_CLOCK * max(clocks.values()):
-            shares = ", ".join(f"{side} {significant(clock)} %" for side, clock in clocks.items())
+        medians = {side: median(values) for side, values in sides.items()}
+        if min(medians.values()) < _SAME_CLOCK * max(medians.values()):
+            shares = ", ".join(f"{side} {significant(clock)} %" for side, clock in medians.items())
             yield Caveat(
                 code="different_clocks",
                 text=f"{gpu} ran at different SM clocks while busy, as shares of its maximum: {shares}",
@@ -99,8 +102,8 @@ def set_clocks(evidence: Evidence) -> Iterator[Caveat]:
 def narrow_links(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where a GPU's PCIe link has fewer lanes than it could."""
     links = {}
-    # Runs share the records of their GPUs.
-    for gpu in {id(gpu): gpu for gpus in evidence.facts.devices.values() for gpu in gpus}.values():
+    of_runs = distinct(evidence.facts.devices, chain.from_iterable(evidence.sides.values()))
+    for gpu in chain.from_iterable(of_runs):
         width, widest = gpu["pcie_width"], gpu["pcie_width_max"]
         if width and widest and width < widest:
             links[id(gpu)] = f"×{width} of ×{widest}"
