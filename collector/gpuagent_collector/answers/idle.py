@@ -12,10 +12,11 @@ from gpuagent_collector.answers.jobs import (
     command_of_job,
     find_jobs,
     money,
+    period,
     short,
 )
 from gpuagent_collector.present.answer import Answer, Legend
-from gpuagent_collector.present.human import duration, significant
+from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.query.ask import Ask
@@ -61,7 +62,7 @@ def answer_idle(
 
 
 def _sentence(jobs: Sequence[Job], since: timedelta) -> str:
-    time = duration(since.total_seconds())
+    time = period(since)
     if not jobs:
         return f"No GPU was seen held and idle in {time}."
     now = int(jobs[0].row["all_idle_now"])

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from gpuagent_collector.present.answer import Answer, Legend
-from gpuagent_collector.present.human import duration, significant
+from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.query.ask import Ask
@@ -377,7 +377,7 @@ def _sentence(jobs: Sequence[Job], since: timedelta) -> str:
     row = jobs[0].row
     all_jobs, users = counted(row["all_jobs"], "job"), counted(row["all_users"], "user")
     lost = f", {row['all_lost']} lost: their agents stopped reporting before any end" if row["all_lost"] else ""
-    text = f"{all_jobs} of {users} in {duration(since.total_seconds())}, {row['all_running']} running{lost}."
+    text = f"{all_jobs} of {users} in {period(since)}, {row['all_running']} running{lost}."
     if row["all_held_seconds"]:
         text += f" They held GPUs for {significant(row['all_held_seconds'] / _HOUR_SECONDS)} hours"
         busy = row["all_busy"]
@@ -388,6 +388,12 @@ def _sentence(jobs: Sequence[Job], since: timedelta) -> str:
         return f"{text} The newest {len(jobs)} are listed."
     paid = money(jobs)
     return f"{text} Cost: {paid}." if paid else text
+
+
+def period(since: timedelta) -> str:
+    """Return a time as `--since` takes it, in whole days or hours."""
+    hours = round(since.total_seconds() / _HOUR_SECONDS)
+    return counted(hours, "hour") if hours % 24 else counted(hours // 24, "day")
 
 
 def _next(jobs: Sequence[Job]) -> str | None:
