@@ -18,6 +18,7 @@ _PARTS = {
     "startup": "startup",
     "latency": "latency",
     "compare": "compare_speed",
+    "jobs": "jobs",
     "agent": "agent_cost",
     "states": "agent_states",
     "slowdown": "slowdown",

@@ -85,7 +85,7 @@ class Owners:
         seconds = now.monotonic_seconds
         ended = self._scan(now)
         is_due = seconds >= self._next_sample_seconds
-        on_gpus = self._find_on_gpus()
+        on_gpus = self._find_on_gpus(seconds)
         if is_due:
             self._next_sample_seconds = seconds + SAMPLE_SECONDS - 0.5
         for owner in list(self._owners.values()):
@@ -255,7 +255,7 @@ class Owners:
             redacted = redact_arguments(words[:_MOST_WORDS])
             owner.facts.command = json.dumps([word[:_MOST_CHARACTERS] for word in redacted])
 
-    def _find_on_gpus(self) -> dict[int, dict[str, list[Held]]]:
+    def _find_on_gpus(self, seconds: float) -> dict[int, dict[str, list[Held]]]:
         """Return what the processes of each owner have of each GPU."""
         found: dict[int, dict[str, list[Held]]] = defaultdict(lambda: defaultdict(list))
         self._with_strangers.clear()
@@ -263,6 +263,8 @@ class Owners:
             for pid, held in processes.items():
                 if owner := self._owner_of.get(pid):
                     found[owner.owner_id][uuid].append(held)
+                    if uuid in owner.parts:
+                        owner.parts[uuid].seen_seconds = seconds
                     if not owner.has_gpu_command:
                         owner.has_gpu_command = True
                         self._note_command(owner, pid)
@@ -283,7 +285,7 @@ class Owners:
             owner.read_memory(self._proc, self._memory_bytes)
             owner.follow_gpus(seconds, on_gpus, self._holders.processes, owner.cores_since(seconds))
         if is_due or any(part.is_new for part in owner.parts.values()):
-            self._add_energy(owner, is_end=False)
+            self._add_energy(owner, seconds, is_end=False)
 
     def _add_use(self, uuid: str, use: Mapping[int, Use], now: Instant) -> None:
         """Add what the driver says of the processes on a GPU to their owners' time."""
@@ -302,16 +304,18 @@ class Owners:
             if owner.parts and owner.pids <= gone:
                 for uuid in tuple(owner.parts):
                     self._holders.renew_use(uuid, now)
-                self._add_energy(owner, is_end=True)
+                self._add_energy(owner, now.monotonic_seconds, is_end=True)
 
-    def _add_energy(self, owner: Owner, *, is_end: bool) -> None:
+    def _add_energy(self, owner: Owner, seconds: float, *, is_end: bool) -> None:
         """Add the energy of its GPUs; when they are found and at its end by the counter as it is then."""
         for uuid, part in owner.parts.items():
-            others = (other for other in self._owners.values() if other is not owner and uuid in other.parts)
-            is_alone = uuid not in self._with_strangers and next(others, None) is None
+            others = (
+                other.parts[uuid] for other in self._owners.values() if other is not owner and uuid in other.parts
+            )
+            is_alone = uuid not in self._with_strangers and not any(map(part.is_shared_with, others))
             if is_alone and (is_end or part.is_new):
                 self._holders.renew_energy(uuid)
-            part.add_energy(self._holders.energy_joules.get(uuid), is_alone=is_alone)
+            part.add_energy(self._holders.energy_joules.get(uuid), seconds, is_alone=is_alone)
 
     def _exceeds_floor(self, owner: Owner, seconds: float) -> bool:
         """Return whether what is no job and has no GPU used much CPU time lately; of a mere user it is not known."""

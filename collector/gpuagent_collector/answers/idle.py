@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from gpuagent_collector.answers.jobs import (
+    A_MONTH,
     USUAL_COLUMNS,
     Chosen,
     Job,
@@ -11,6 +12,7 @@ from gpuagent_collector.answers.jobs import (
     command_of_job,
     find_jobs,
     money,
+    period,
     short,
 )
 from gpuagent_collector.present.answer import Answer, Legend
@@ -30,7 +32,7 @@ def answer_idle(
     *,
     user: str | None = None,
     project: str | None = None,
-    since: timedelta | None = None,
+    since: timedelta = A_MONTH,
     prices: Prices | None = None,
 ) -> Answer:
     """Answer `collector idle`."""
@@ -51,7 +53,7 @@ def answer_idle(
     table = Table(columns, jobs, keys=1, fits=USUAL_COLUMNS, most=MOST_ROWS)
     return Answer(
         heading="Held and idle",
-        text=_sentence(jobs),
+        text=_sentence(jobs, since),
         parts=[*([table] if jobs else []), Legend(DEFINITION, DEFINITION)],
         next=command_of_job(jobs[0]) if jobs else None,
         facts={"definition": DEFINITION, "jobs": table},
@@ -59,13 +61,14 @@ def answer_idle(
     )
 
 
-def _sentence(jobs: Sequence[Job]) -> str:
+def _sentence(jobs: Sequence[Job], since: timedelta) -> str:
+    time = period(since)
     if not jobs:
-        return "No GPU was seen held and idle."
+        return f"No GPU was seen held and idle in {time}."
     now = int(jobs[0].row["all_idle_now"])
     hours = significant(sum(job.idle_gpu_hours or 0 for job in jobs))
     verb = "is" if now == 1 else "are"
     all_jobs = counted(len(jobs), "job")
-    text = f"{counted(now, 'GPU')} {verb} held and idle now; {all_jobs} held GPUs idle for {hours} hours."
+    text = f"{counted(now, 'GPU')} {verb} held and idle now; in {time}, {all_jobs} held GPUs idle for {hours} hours."
     lost = money(jobs, "idle_cost")
     return f"{text} Cost: {lost}." if lost else text

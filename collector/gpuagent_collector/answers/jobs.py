@@ -17,6 +17,8 @@ from gpuagent_common.text import counted
 _HOUR_SECONDS = 3600.0
 # A terminal of this width folds long names: further tables would not fit below.
 USUAL_COLUMNS = 80
+# Lists go so far back by default: those of years take seconds.
+A_MONTH = timedelta(days=30)
 
 # What an agent recorded of one owner or one of its GPUs counts once: the last word, and the highest counts. After a
 # restart the next agent counts on from 0, but for CPU time, which the group has. Two agents that watched at the same
@@ -32,27 +34,27 @@ WITH newest AS (
     UNION ALL BY NAME
     SELECT * EXCLUDE (memory_used_bytes, gpu_memory_used_bytes, sm_percent) FROM owner_samples
     WHERE time >= (SELECT time FROM newest) - INTERVAL 1 HOUR AND owner_id IN (FROM chosen)
+), named AS (
+    -- Who each owner is; what is counted of it and of each of its GPUs does without these texts.
+    SELECT
+        owner_id, any_value(kind) AS kind, arg_max(job, time) AS job, any_value(number) AS number,
+        arg_max(title, time) AS title, arg_max(user_name, time) AS user_name, arg_max(account, time) AS account,
+        arg_max(place, time) AS place, arg_max(command, time) AS command, max(held_cores) AS held_cores,
+        max(memory_held_bytes) AS memory_held_bytes, min(started_at) AS started_at
+    FROM owners WHERE owner_id IN (FROM chosen) AND device_id IS NULL GROUP BY owner_id
 ), seen AS (
     SELECT
-        session_id, node_id, owner_id, device_id, max(time) AS seen_at, any_value(kind) AS kind,
-        arg_max(job, time) AS job, any_value(number) AS number, arg_max(title, time) AS title,
-        arg_max(user_name, time) AS user_name, arg_max(account, time) AS account, arg_max(place, time) AS place,
-        arg_max(command, time) AS command, max(held_cores) AS held_cores, max(memory_held_bytes) AS memory_held_bytes,
-        min(started_at) AS started_at, max(ended_at) AS ended_at,
+        session_id, node_id, owner_id, device_id, max(time) AS seen_at, max(ended_at) AS ended_at,
         max(observed_seconds) + epoch(max(time) - max(time) FILTER (observed_seconds IS NOT NULL)) AS observed_seconds,
         max(cpu_seconds) AS cpu_seconds, max(memory_max_bytes) AS memory_max_bytes, max(is_held) AS is_held,
         max(gpu_memory_max_bytes) AS gpu_memory_max_bytes, max(gpu_seconds) AS gpu_seconds,
-        -- As a struct: arg_max passes over NULL, which says that the GPU was shared.
-        arg_max({{'joules': energy_joules}}, time).joules AS energy_joules, max(idle_seconds) AS idle_seconds,
+        -- NULL says that the GPU was shared.
+        arg_max_null(energy_joules, time) AS energy_joules, max(idle_seconds) AS idle_seconds,
         arg_max(idle_now_seconds, time) AS idle_now_seconds
-    FROM recorded GROUP BY session_id, node_id, owner_id, device_id HAVING any_value(kind) IS NOT NULL
+    FROM recorded GROUP BY session_id, node_id, owner_id, device_id HAVING max(observed_seconds) IS NOT NULL
 ), counted AS (
     SELECT
         node_id, owner_id, device_id, arg_max(session_id, seen_at) AS session_id, max(seen_at) AS seen_at,
-        any_value(kind) AS kind, arg_max(job, seen_at) AS job, any_value(number) AS number,
-        arg_max(title, seen_at) AS title, arg_max(user_name, seen_at) AS user_name,
-        arg_max(account, seen_at) AS account, arg_max(place, seen_at) AS place, arg_max(command, seen_at) AS command,
-        max(held_cores) AS held_cores, max(memory_held_bytes) AS memory_held_bytes, min(started_at) AS started_at,
         -- Between two steps a job without a group of its own has no process.
         CASE WHEN max(ended_at) >= max(seen_at) - INTERVAL 1 SECOND THEN max(ended_at) END AS ended_at,
         sum(observed_seconds) AS observed_seconds, max(cpu_seconds) AS cpu_seconds,
@@ -72,13 +74,14 @@ WITH newest AS (
     GROUP BY node_id, owner_id, device_id
 ), parts AS (
     SELECT
-        counted.*, session.hostname, session.platform, session.instance_type, session.cpu_threads,
+        counted.*, named.* EXCLUDE (owner_id),
+        session.hostname, session.platform, session.instance_type, session.cpu_threads,
         coalesce(counted.ended_at, counted.seen_at) AS last_at,
         counted.ended_at IS NULL AND counted.seen_at >= now()::TIMESTAMP - INTERVAL 2 MINUTE
             AND counted.session_id NOT IN (SELECT session_id FROM session_ends) AS is_running,
         -- The job of Slurm may be on several nodes; of everything else each node has its own.
         CASE WHEN kind <> 'slurm' THEN counted.node_id END AS only_node
-    FROM counted LEFT JOIN sessions AS session USING (session_id)
+    FROM counted JOIN named USING (owner_id) LEFT JOIN sessions AS session USING (session_id)
 )
 """
 
@@ -111,8 +114,7 @@ SELECT
     sum(held_cores * observed_seconds) FILTER (device_id IS NULL) AS held_core_seconds,
     sum(observed_seconds) FILTER (device_id IS NULL) AS node_seconds
 FROM parts WHERE {condition}
-GROUP BY kind, job, user_name, platform, only_node
-HAVING {having}
+GROUP BY kind, job, user_name, platform, only_node HAVING {having}
 ), together AS (
     SELECT
         count(*) AS all_jobs, count(DISTINCT user_name) AS all_users, count(*) FILTER (is_running) AS all_running,
@@ -125,7 +127,12 @@ HAVING {having}
 SELECT jobs.*, together.* FROM jobs, together ORDER BY is_running DESC, started_at DESC, job LIMIT {limit}
 """
 
-_SINCE = "SELECT owner_id FROM {table} WHERE time >= (SELECT time FROM newest) - to_seconds(CAST(? AS DOUBLE))"
+_NAMED = "(SELECT owner_id FROM owners LEFT JOIN sessions USING (session_id) WHERE {condition})"
+_SINCE = """(
+    SELECT owner_id FROM owners WHERE time >= (SELECT time FROM newest) - to_seconds(CAST(? AS DOUBLE))
+    UNION
+    SELECT owner_id FROM owner_samples WHERE time >= (SELECT time FROM newest) - to_seconds(CAST(? AS DOUBLE))
+)"""
 
 _PARTS = "SELECT * FROM parts ORDER BY hostname, device_id NULLS FIRST"
 
@@ -193,25 +200,29 @@ class Chosen:
 
 def find_jobs(ask: Ask, chosen: Chosen, prices: Prices | None) -> list[Job]:
     """Return the jobs, those that run first, then the newest first."""
+    conditions: list[str] = []
     parameters: list[Any] = []
-    recent = "SELECT owner_id FROM owners"
-    if chosen.since is not None:
-        parameters += [chosen.since.total_seconds(), min(chosen.since.total_seconds(), _HOUR_SECONDS)]
-        recent = " UNION ".join(_SINCE.format(table=table) for table in ("owners", "owner_samples"))
-    of_parts = ["true"]
     named = {"user_name": chosen.user, "account": chosen.project, "title": chosen.title}
     for column, value in named.items():
         if value is not None:
-            of_parts.append(f"{column} = ?")
+            conditions.append(f"{column} = ?")
             parameters.append(value)
     if chosen.job is not None:
         # The whole ID of a container has 64 characters, the short one 12, and lists show 23.
         container = "length(job) = 64 AND length(?) >= 12 AND starts_with(job, ?)"
-        of_parts.append(f"(? IN (job, number, hostname || '/' || job) OR {container})")
+        conditions.append(f"(? IN (job, number, hostname || '/' || job) OR {container})")
         parameters += [chosen.job] * 3
+    condition = " AND ".join(conditions) or "true"
+    # An owner that was ever called so is read; what it was called last decides.
+    owners = [_NAMED.format(condition=condition)] if conditions else []
+    since: list[Any] = []
+    if chosen.since is not None:
+        owners.append(_SINCE)
+        since = [chosen.since.total_seconds(), min(chosen.since.total_seconds(), _HOUR_SECONDS)]
     having = "sum(idle_seconds) > 0" if chosen.only_idle else "true"
-    jobs = _JOBS.format(condition=" AND ".join(of_parts), having=having, limit=chosen.limit)
-    rows = ask(_COUNTED.format(chosen=recent) + jobs, parameters)
+    jobs = _JOBS.format(condition=condition, having=having, limit=chosen.limit)
+    sql = _COUNTED.format(chosen=" INTERSECT ".join(owners) or "SELECT owner_id FROM owners") + jobs
+    rows = ask(sql, [*parameters, *since, *parameters])
     rows = [{**row, "nodes": sorted(filter(None, row["nodes"]))} for row in rows]
     costs = _costs(ask, rows, prices) if prices and rows else [(None, None)] * len(rows)
     return [Job(row=row, cost=cost, currency=currency) for row, (cost, currency) in zip(rows, costs, strict=True)]
@@ -281,12 +292,12 @@ def answer_jobs(
     *,
     user: str | None = None,
     project: str | None = None,
-    since: timedelta | None = None,
+    since: timedelta = A_MONTH,
     limit: int = 100,
     prices: Prices | None = None,
 ) -> Answer:
     """Answer `collector jobs`."""
-    return render(find_jobs(ask, Chosen(user=user, project=project, since=since, limit=limit), prices))
+    return render(find_jobs(ask, Chosen(user=user, project=project, since=since, limit=limit), prices), since)
 
 
 def money(jobs: Sequence[Job], value: str = "cost") -> str | None:
@@ -317,8 +328,8 @@ def columns_of_jobs() -> tuple[Column, ...]:
     )
 
 
-def render(jobs: Sequence[Job]) -> Answer:
-    """Return the list as an answer; CSV has a line for each job."""
+def render(jobs: Sequence[Job], since: timedelta) -> Answer:
+    """Return the list of the jobs seen in this time as an answer; CSV has a line for each job."""
     columns = (
         *columns_of_jobs(),
         Column("started_at", "since", "row.started_at", show="{:%m-%d %H:%M}".format, left=True),
@@ -341,7 +352,7 @@ def render(jobs: Sequence[Job]) -> Answer:
     table = Table(columns, jobs, keys=1, fits=USUAL_COLUMNS, most=MOST_ROWS)
     return Answer(
         heading="Jobs",
-        text=_sentence(jobs),
+        text=_sentence(jobs, since),
         parts=[
             table,
             Legend(
@@ -360,13 +371,13 @@ def render(jobs: Sequence[Job]) -> Answer:
     )
 
 
-def _sentence(jobs: Sequence[Job]) -> str:
+def _sentence(jobs: Sequence[Job], since: timedelta) -> str:
     if not jobs:
         return "No jobs were seen, or none that was asked for. `gpuagent start` reports them, unless with --owners off."
     row = jobs[0].row
     all_jobs, users = counted(row["all_jobs"], "job"), counted(row["all_users"], "user")
     lost = f", {row['all_lost']} lost: their agents stopped reporting before any end" if row["all_lost"] else ""
-    text = f"{all_jobs} of {users}, {row['all_running']} running{lost}."
+    text = f"{all_jobs} of {users} in {period(since)}, {row['all_running']} running{lost}."
     if row["all_held_seconds"]:
         text += f" They held GPUs for {significant(row['all_held_seconds'] / _HOUR_SECONDS)} hours"
         busy = row["all_busy"]
@@ -377,6 +388,12 @@ def _sentence(jobs: Sequence[Job]) -> str:
         return f"{text} The newest {len(jobs)} are listed."
     paid = money(jobs)
     return f"{text} Cost: {paid}." if paid else text
+
+
+def period(since: timedelta) -> str:
+    """Return a time as `--since` takes it, in whole days or hours."""
+    hours = round(since.total_seconds() / _HOUR_SECONDS)
+    return counted(hours, "hour") if hours % 24 else counted(hours // 24, "day")
 
 
 def _next(jobs: Sequence[Job]) -> str | None:

@@ -228,7 +228,9 @@ _JOBS = (
     click.option(
         "--since",
         metavar="TIME",
-        callback=lambda _context, _option, text: None if text is None else parse_time("--since", text),
+        default="30d",
+        show_default=True,
+        callback=lambda _context, _option, text: parse_time("--since", text),
         help="Only jobs seen in this time before the newest.",
     ),
     PRICES,

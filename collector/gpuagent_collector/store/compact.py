@@ -27,6 +27,15 @@ DELETE FROM session_owners WHERE EXISTS (
     WHERE last.session_id = session_owners.session_id AND last.epoch > session_owners.epoch
 )
 """
+# What a job had counted before the end that the same agent recorded of it.
+_SUPERSEDED_STATES = """
+DELETE FROM owners USING (
+    SELECT session_id, owner_id, device_id, time, observed_seconds FROM owners WHERE ended_at IS NOT NULL
+) AS ended
+WHERE ended.session_id = owners.session_id AND ended.owner_id = owners.owner_id
+    AND ended.device_id IS NOT DISTINCT FROM owners.device_id
+    AND ended.time > owners.time AND ended.observed_seconds >= owners.observed_seconds
+"""
 # The last minute of commits shows whether a collector lives.
 _OLD_COMMITS = "DELETE FROM commits WHERE collector IS NOT NULL AND committed_at < now()::TIMESTAMP - INTERVAL 1 DAY"
 
@@ -94,6 +103,11 @@ def fold_bookkeeping(connection: duckdb.DuckDBPyConnection) -> None:
                     connection.execute(statement)
 
         retry_conflicts(attempt)
+
+
+def fold_states(connection: duckdb.DuckDBPyConnection) -> None:
+    """Remove the states that ended jobs had before; not in a lake, whose files keep removed rows."""
+    connection.execute(_SUPERSEDED_STATES)
 
 
 def tidy_lake(connection: duckdb.DuckDBPyConnection) -> None:

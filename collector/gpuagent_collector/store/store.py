@@ -9,7 +9,7 @@ import duckdb
 
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.schema import Migration, check_version, load_migrations, migrate, stored_version
-from gpuagent_collector.store.compact import LakeFiles, fold_bookkeeping, lake_files, lay_out, tidy_lake
+from gpuagent_collector.store.compact import LakeFiles, fold_bookkeeping, fold_states, lake_files, lay_out, tidy_lake
 from gpuagent_collector.store.instance import LAKE, Instance, harden, start_instance, use_store
 from gpuagent_collector.store.longest import LongestTexts
 from gpuagent_collector.store.retention import Retention, Slice, retain, trusted_now
@@ -94,11 +94,13 @@ class Store:
             connection.execute("CHECKPOINT")
 
     def tidy(self) -> None:
-        """Compact what small commits left behind: old marks, and a lake's inlined rows and small files."""
+        """Compact what many commits left behind: old marks and states, or a lake's inlined rows and small files."""
         with self.using("tidy") as connection:
             fold_bookkeeping(connection)
             if self.spec.is_lake:
                 tidy_lake(connection)
+            else:
+                fold_states(connection)
 
     def trusted_now(self, now: datetime) -> datetime:
         """Return `now`, in UTC, if samples confirm it, else an earlier time that they do."""

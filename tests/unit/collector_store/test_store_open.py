@@ -238,6 +238,27 @@ def test_tidying_keeps_the_highest_mark_of_every_session(store: Store, connectio
     assert marks == [(0, 27), (1, 28), (2, 29)]
 
 
+def test_tidying_keeps_of_an_ended_job_what_it_counted_last(
+    store: Store, connection: duckdb.DuckDBPyConnection
+) -> None:
+    for agent, device, second, has_ended in (
+        *((1, None, second, second == 9) for second in (0, 3, 9)),
+        *((1, 7, second, second == 9) for second in (0, 9)),
+        # It went on after a pause, and another agent saw no end.
+        (1, None, 12, False),
+        *((2, None, second, False) for second in (0, 3)),
+    ):
+        connection.execute(
+            "INSERT INTO owners (session_id, owner_id, device_id, time, observed_seconds, ended_at) "
+            "VALUES ($1, 1, $2, make_timestamp($3 * 1000000), $3, if($4, make_timestamp($3 * 1000000), NULL))",
+            [agent, device, second, has_ended],
+        )
+    store.tidy()
+    states = "SELECT session_id, device_id, observed_seconds FROM owners ORDER BY ALL NULLS FIRST"
+    kept = [(1, None, 9), (1, None, 12), (1, 7, 9), (2, None, 0), (2, None, 3)]
+    assert connection.execute(states).fetchall() == kept
+
+
 def test_agents_write_only_tables_that_say_whose_rows_they_are(connection: duckdb.DuckDBPyConnection) -> None:
     writable = agent_tables(connection)
     assert {"sessions", "gpu_samples", "run_states"} <= writable.keys()

@@ -295,6 +295,27 @@ def test_two_owners_of_one_gpu_have_no_energy(tmp_path: Path, open_source: OpenS
     assert FIRST not in asked
 
 
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_job_has_the_energy_of_a_gpu_that_another_has_left(
+    tmp_path: Path, open_source: OpenSource, is_held: bool
+) -> None:
+    source, holders = open_job(tmp_path, open_source, only_job=None)
+    (tmp_path / "proc/47").rename(tmp_path / "later")
+    plant_docker(tmp_path, 50, environ=f"NVIDIA_VISIBLE_DEVICES={FIRST}" if is_held else "")
+    holders.note_processes(FIRST, {50: 3000}, {50: 60.0})
+    holders.energy_joules[FIRST] = 100.0
+    for seconds in (0, 5):
+        read(source, seconds, "owners")
+    holders.note_processes(FIRST, {}, {})
+    read(source, 10, "owners")
+    (tmp_path / "later").rename(tmp_path / "proc/47")
+    for seconds, joules in ((15, 200.0), (20, 700.0)):
+        holders.energy_joules[FIRST] = joules
+        rows = [reading.values for reading in source.read(instant(seconds)) if reading.table == "owner_samples"]
+    energy = [row["energy_joules"] for row in rows if row.get("device_id") == key(FIRST)]
+    assert energy == [None, None if is_held else 500.0]
+
+
 def test_without_names_an_owner_has_its_numbers(tmp_path: Path, open_source: OpenSource) -> None:
     source, _ = open_job(tmp_path, open_source, owners="ids")
     own = read(source, 0, "owners")[None]

@@ -48,6 +48,9 @@ class Part:
     uuid: str
     is_held: bool | None
     held: HeldTime
+    # When a process of the owner was on it last, and when its energy was counted last.
+    seen_seconds: float
+    counted_seconds: float
     gpu_seconds: float | None = None
     memory_bytes: int | None = None
     memory_max_bytes: int | None = None
@@ -79,8 +82,13 @@ class Part:
         """True until its energy is counted from a reading on; it is not where another owner had a part at the time."""
         return self.counter_joules is None and self.energy_joules is not None
 
-    def add_energy(self, counter_joules: float | None, *, is_alone: bool) -> None:
+    def is_shared_with(self, other: "Part") -> bool:
+        """Return whether the other had the GPU too at any time since the energy was counted last."""
+        return bool(other.is_held) or other.seen_seconds >= self.counted_seconds
+
+    def add_energy(self, counter_joules: float | None, seconds: float, *, is_alone: bool) -> None:
         """Add the energy since the last reading of the GPU's counter."""
+        self.counted_seconds = seconds
         if not is_alone or self.energy_joules is None or counter_joules is None:
             self.energy_joules = None if not is_alone else self.energy_joules
             return
@@ -180,7 +188,8 @@ class Owner:
     def part_of(self, uuid: str, seconds: float) -> Part:
         """Return its part of a GPU, which begins now if it has none."""
         if uuid not in self.parts:
-            self.parts[uuid] = Part(uuid=uuid, is_held=None, held=HeldTime.begun(seconds))
+            held = HeldTime.begun(seconds)
+            self.parts[uuid] = Part(uuid=uuid, is_held=None, held=held, seen_seconds=seconds, counted_seconds=seconds)
             # Without a state of its own it would not be listed.
             self.next_state_seconds = 0.0
         return self.parts[uuid]
@@ -197,8 +206,7 @@ class Owner:
         """Note the GPUs that are allocated to it; those that it uses beside are not."""
         self.is_holder = int(bool(uuids))
         for uuid in uuids:
-            if uuid not in self.parts:
-                self.parts[uuid] = Part(uuid=uuid, is_held=True, held=HeldTime.begun(seconds))
+            self.part_of(uuid, seconds)
         for part in self.parts.values():
             part.is_held = part.uuid in uuids
 
