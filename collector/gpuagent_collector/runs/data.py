@@ -359,7 +359,7 @@ _PATH = "(path)"
 
 def _by_run(rows: Sequence[Record], run_ids: Sequence[str]) -> dict[str, list[Record]]:
     """Return the rows of each run that has some; runs with the same rows share them."""
-    known = [{name: value for name, value in row.items() if name != "places"} for row in rows]
+    known: list[Record] = [{name: value for name, value in row.items() if name != "places"} for row in rows]
     numbers: dict[int, list[int]] = defaultdict(list)
     for number, row in enumerate(rows):
         for place in row["places"]:

@@ -191,14 +191,7 @@ class QueryService(pb_grpc.QueryServiceServicer):
         """Release a query without waiting for it to stop, unless `close` has done so."""
         if execution in self._executions and execution not in self._closing:
             execution.cancel()
-
-            def close() -> None:
-                execution.close()
-                return_memory()
-                if self.turns.is_large(execution):
-                    self._freeing_until = 0.0  # the next such query gets no such time
-
-            closing = self._closing[execution] = asyncio.ensure_future(self._in_thread(close))
+            closing = self._closing[execution] = asyncio.ensure_future(self._in_thread(partial(self._close, execution)))
 
             def forget(_: object) -> None:
                 del self._closing[execution]
@@ -206,6 +199,12 @@ class QueryService(pb_grpc.QueryServiceServicer):
                 self.turns.end(execution)
 
             closing.add_done_callback(forget)
+
+    def _close(self, execution: Execution) -> None:
+        execution.close()
+        return_memory()
+        if self.turns.is_large(execution):
+            self._freeing_until = 0.0  # the next such query gets no such time
 
     def _start(
         self, execution: Execution, request: pb.QueryRequest, caller: Caller, is_bounded: threading.Event
