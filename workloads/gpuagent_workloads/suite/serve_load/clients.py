@@ -145,6 +145,10 @@ class Log:
     late_seconds: list[float] = field(default_factory=list)
 
 
+# Puts the load of a Config on a server.
+Drive = Callable[[Config, Callable[[Window], None]], Log]
+
+
 class Client:
     """The load of one process: its share of the requests, number `share` of `shares`."""
 
@@ -232,36 +236,36 @@ class Client:
             sent.ended = time.monotonic()
 
 
-def drive(
-    config: Config,
-    target: Target,
-    clients: int,
-    on_begin: Callable[[Window], None],
-    start_seconds: float = 0.5,
-) -> Log:
-    """Put the load on the server by that many processes, and return what they measured, put together.
+@contextmanager
+def driving(target: Target, clients: int, start_seconds: float = 0.5) -> Iterator[Drive]:
+    """Yield a function that puts a load on the server by that many processes, and returns what they measured together.
+
+    Its second argument is called when all processes are ready, with the times of the load; it may wait.
 
     Args:
-        on_begin: called when all processes are ready, with the times of the load; it may wait.
         start_seconds: the pause between that and the load.
 
     Raises:
         WorkloadError: a process ended by itself.
     """
-    with _processes(config, target, clients) as pipes:
+    with _processes(target, clients) as pipes:
         for pipe in pipes:
             _receive(pipe)
-        load_from = time.monotonic() + start_seconds
-        measure_from = load_from + config.warmup
-        window = Window(load_from=load_from, measure_from=measure_from, measure_to=measure_from + config.duration)
-        for pipe in pipes:
-            pipe.send(window)
-        on_begin(window)
-        logs: list[Log] = [_receive(pipe) for pipe in pipes]
-    return Log(
-        records=sorted((record for log in logs for record in log.records), key=lambda record: record.intended),
-        late_seconds=[late for log in logs for late in log.late_seconds],
-    )
+
+        def drive(config: Config, on_begin: Callable[[Window], None]) -> Log:
+            load_from = time.monotonic() + start_seconds
+            measure_from = load_from + config.warmup
+            window = Window(load_from=load_from, measure_from=measure_from, measure_to=measure_from + config.duration)
+            for pipe in pipes:
+                pipe.send((config, window))
+            on_begin(window)
+            logs: list[Log] = [_receive(pipe) for pipe in pipes]
+            return Log(
+                records=sorted((record for log in logs for record in log.records), key=lambda record: record.intended),
+                late_seconds=[late for log in logs for late in log.late_seconds],
+            )
+
+        yield drive
 
 
 def _receive(pipe: Connection) -> Any:
@@ -272,14 +276,14 @@ def _receive(pipe: Connection) -> Any:
 
 
 @contextmanager
-def _processes(config: Config, target: Target, clients: int) -> Iterator[list[Connection]]:
+def _processes(target: Target, clients: int) -> Iterator[list[Connection]]:
     """Yield a pipe to each running client, and end them on exit."""
     context = multiprocessing.get_context("spawn")
     processes, pipes = [], []
     try:
         for share in range(clients):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, config, target, share, clients), daemon=True)
+            process = context.Process(target=_work, args=(theirs, target, share, clients), daemon=True)
             process.start()
             theirs.close()
             processes.append(process)
@@ -293,8 +297,8 @@ def _processes(config: Config, target: Target, clients: int) -> Iterator[list[Co
             process.join()
 
 
-def _work(pipe: Connection, config: Config, target: Target, share: int, shares: int) -> None:
-    """Be one client: say that it is ready, receive the times, and return the log."""
+def _work(pipe: Connection, target: Target, share: int, shares: int) -> None:
+    """Be one client: say that it is ready, then receive loads with their times, and return the log of each."""
     end_with_parent()  # Ctrl-C is for the run, which then ends this process
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -302,5 +306,6 @@ def _work(pipe: Connection, config: Config, target: Target, share: int, shares: 
         resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     pipe.send(None)
     with suppress(EOFError, BrokenPipeError):
-        window = pipe.recv()
-        pipe.send(asyncio.run(Client(config, target, window, share, shares).run()))
+        while True:
+            config, window = pipe.recv()
+            pipe.send(asyncio.run(Client(config, target, window, share, shares).run()))

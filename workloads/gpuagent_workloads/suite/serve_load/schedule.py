@@ -37,7 +37,7 @@ def schedule(config: Config) -> Iterator[Planned]:
     source = random.Random(config.seed)  # noqa: S311 - no secret
     recorded = read_requests(Path(config.trace)) if config.trace else None
     if recorded:
-        times: Iterator[float] = _repeated([each.at_seconds for each in recorded])
+        times: Iterator[float] = _repeated([each.at_seconds / config.scale for each in recorded])
         lengths: Iterator[tuple[int, int]] = itertools.cycle(
             (each.input_tokens, each.output_tokens) for each in recorded
         )
