@@ -38,6 +38,10 @@ class Config(Checked):
     find_windows: int = parameter(60, help="with --find: most windows of load, each of --duration", minimum=10)
     input: str = parameter("256", help="tokens of a prompt: N, uniform:A:B, or lognormal:MEDIAN:SIGMA")
     output: str = parameter("64", help="tokens of an answer, in the same forms")
+    shared_prefix: float = parameter(0.0, help="share of a prompt with which all begin", minimum=0, maximum=1)
+    turns: int = parameter(1, help="requests of a conversation, each with all before it", minimum=1, maximum=10_000)
+    think: float = parameter(1.0, help="mean seconds between an answer and the next turn", minimum=0, maximum=1e6)
+    block: int = parameter(512, help="tokens of a block of a trace's hash_ids", minimum=1)
     lengths: str | None = parameter(None, help="file with pairs of lengths to draw from, as --trace has", path=True)
     duration: float = parameter(30.0, help="seconds in which requests are measured", minimum=0.1, maximum=1e6)
     warmup: float = parameter(5.0, help="seconds of the same load before", minimum=0, maximum=1e6)
@@ -63,6 +67,8 @@ class Config(Checked):
         load = "trace" if self.find == "scale" else self.find
         if self.find and self.loads != [load] and (self.loads or load == "trace"):
             raise MisuseError(f"--find {self.find} needs --{load} alone, not {' and '.join(self.loads) or 'nothing'}")
+        if self.trace and (self.turns > 1 or self.shared_prefix):
+            raise MisuseError("--turns and --shared-prefix are for drawn requests; a --trace has its own")
         if self.serve and "{port}" not in self.serve:
             raise MisuseError("--serve needs {port}, where the server gets its free port")
         if self.url and not self.url.startswith(("http://", "https://")):

@@ -11,7 +11,7 @@ import random
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -21,7 +21,7 @@ from gpuagent_common.own_module import end_with_parent
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.suite.serve_load import Config
 from gpuagent_workloads.suite.serve_load.exchange import Answer, Endpoint, Exchange, parse
-from gpuagent_workloads.suite.serve_load.schedule import Planned, schedule
+from gpuagent_workloads.suite.serve_load.schedule import Part, Planned, schedule
 
 # How often a client looks whether it is late itself.
 _TICK_SECONDS = 0.02
@@ -45,14 +45,19 @@ class Target:
     ignores_end: bool = True
 
     def body(self, config: Config, planned: Planned) -> dict[str, Any]:
-        """Return a request with a prompt that no other has, so that no server finds it in a cache."""
-        length = max(1, round((planned.input_tokens - self.overhead) * self.characters))
-        source = random.Random(f"{config.seed}/{planned.number}")  # noqa: S311
-        prompt = " ".join(source.choices(_WORDS, k=length // 4 + 1))
-        prompt = (prompt * (length // len(prompt) + 1))[:length]
-        content: dict[str, Any] = (
-            {"prompt": prompt} if config.api == "completions" else {"messages": [{"role": "user", "content": prompt}]}
-        )
+        """Return a request; what is not shared in its prompt no other has, so that no server finds it in a cache."""
+        parts = planned.parts or (Part(key=str(planned.number), tokens=planned.input_tokens),)
+        texts = [self._text(config, part, part.tokens - (self.overhead if part is parts[-1] else 0)) for part in parts]
+        if config.api == "completions":
+            content: dict[str, Any] = {"prompt": "".join(texts)}
+        else:
+            said = itertools.groupby(zip(parts, texts, strict=True), lambda pair: pair[0].is_answer)
+            content = {
+                "messages": [
+                    {"role": "assistant" if is_answer else "user", "content": "".join(text for _, text in pairs)}
+                    for is_answer, pairs in said
+                ]
+            }
         return {
             "model": self.model,
             **content,
@@ -62,6 +67,12 @@ class Target:
             "stream_options": {"include_usage": True},
             **({"ignore_eos": True} if self.ignores_end else {}),
         }
+
+    def _text(self, config: Config, part: Part, tokens: float) -> str:
+        """Return random words of that length; a longer text of the same key begins with a shorter one."""
+        length = max(1, round(tokens * self.characters))
+        source = random.Random(f"{config.seed}/{part.key}")  # noqa: S311
+        return " ".join(source.choices(_WORDS, k=length // 4 + 1))[:length]
 
     def path(self, config: Config) -> str:
         """Return the path of its requests."""
@@ -111,6 +122,11 @@ class _Sent:
     exchange: Exchange | None = None
     ended: float | None = None
     failure: str | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether nothing came."""
+        return bool(self.failure) or not (self.exchange and self.exchange.pieces)
 
     def record(self) -> Record:
         answer = parse(self.exchange.pieces) if self.exchange else None
@@ -175,44 +191,57 @@ class Client:
             if due >= self._window.measure_from:
                 self._late_seconds.append(max(0.0, time.monotonic() - due))
 
+    def _is_over(self) -> bool:
+        """Return whether all measured requests have ended."""
+        is_measuring = time.monotonic() < self._window.measure_to
+        return not is_measuring and all(sent.ended is not None for sent in self._sent if sent.is_measured)
+
     async def _send_at_times(self) -> None:
-        tasks: dict[asyncio.Task[None], bool] = {}
+        tasks = []
         for planned in self._planned:
             intended = self._window.load_from + planned.at_seconds
-            wait_seconds = intended - time.monotonic()
             if intended < self._window.measure_to:
-                await asyncio.sleep(max(0.0, wait_seconds))
-            else:
-                pending = {task for task, is_measured in tasks.items() if is_measured and not task.done()}
-                if pending:
-                    _, pending = await asyncio.wait(pending, timeout=max(0.0, wait_seconds))
-                if not pending:
+                await asyncio.sleep(max(0.0, intended - time.monotonic()))
+            while not (is_over := intended >= self._window.measure_to and self._is_over()):
+                if (wait_seconds := intended - time.monotonic()) <= 0:
                     break
-            sent = self._begin(planned, intended)
-            tasks[asyncio.create_task(self._exchange(sent))] = sent.is_measured
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+                await asyncio.sleep(min(wait_seconds, _TICK_SECONDS))
+            if is_over:
+                break
+            tasks.append(asyncio.create_task(self._converse(self._begin(planned, intended))))
+        await self._end(tasks)
 
     async def _send_for_users(self) -> None:
         await asyncio.sleep(max(0.0, self._window.load_from - time.monotonic()))
         users = [asyncio.create_task(self._use()) for _ in range(self._users)]
-        while time.monotonic() < self._window.measure_to or any(
-            sent.is_measured and sent.ended is None for sent in self._sent
-        ):
+        while not self._is_over():
             await asyncio.sleep(_TICK_SECONDS)
+        await self._end(users)
+
+    async def _end(self, tasks: Sequence["asyncio.Task[Any]"]) -> None:
         # Before Python 3.12 a wait with a timeout that ends just now loses a cancellation.
         self._is_ending = True
-        for user in users:
-            user.cancel()
-        await asyncio.gather(*users, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _use(self) -> None:
         while not self._is_ending:
-            sent = self._begin(next(self._planned), time.monotonic())
-            await self._exchange(sent)
-            if sent.failure or not (sent.exchange and sent.exchange.pieces):
+            sent = await self._converse(self._begin(next(self._planned), time.monotonic()))
+            if sent.has_failed:
                 await asyncio.sleep(_AFTER_ERROR_SECONDS)
+
+    async def _converse(self, sent: _Sent) -> _Sent:
+        """Send a request and the further turns of its conversation; return the last one."""
+        await self._exchange(sent)
+        for planned in sent.planned.turns:
+            if sent.has_failed or self._is_ending:
+                break
+            intended = time.monotonic() + planned.at_seconds
+            await asyncio.sleep(planned.at_seconds)
+            sent = self._begin(planned, intended)
+            await self._exchange(sent)
+        return sent
 
     def _begin(self, planned: Planned, intended: float) -> _Sent:
         is_measured = self._window.measure_from <= intended < self._window.measure_to
