@@ -17,6 +17,7 @@ from gpuagent_workloads.suite.serve_load.figures import report_figures, write_re
 from gpuagent_workloads.suite.serve_load.find import find_load
 from gpuagent_workloads.suite.serve_load.schedule import Planned, schedule
 from gpuagent_workloads.suite.serve_load.server import served
+from gpuagent_workloads.suite.serve_load.server_figures import reading_server, report_readings
 
 # Tokens are about so long where the server does not count those of prompts.
 _CHARACTERS = 4.0
@@ -57,8 +58,10 @@ def run(config: Config, reporter: Reporter) -> None:
         with driving(target, clients) as drive:
             if config.find:
                 config = find_load(config, partial(_measure_once, drive, target), reporter)
-            log = drive(config, follow)
+            with reading_server(target.endpoint) as readings:
+                log = drive(config, follow)
     (window,) = windows
+    report_readings(readings, window, reporter)
     if reporter.directory:
         write_records(log.records, window, reporter.directory / "requests.jsonl")
     if report_figures(log, window, config, reporter):
