@@ -125,6 +125,7 @@ SERVING_METRICS: tuple[StoredMetric, ...] = (
         )
     ),
     _serving("search_windows", "Windows of the search", "", "max", detail=True),
+    _serving("search_bets", "Windows at the ends of its interval", "", "max", detail=True),
     _serving("search_contradictions", "Windows that contradict its interval", "", "max", _LOWER, detail=True),
     _serving("server_requests_running", "Requests running in the server", "", "max"),
     _serving("server_requests_waiting", "Requests waiting in the server", "", "max", _LOWER),

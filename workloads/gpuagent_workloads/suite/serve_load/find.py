@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count, takewhile
+from typing import Any
 
 import click
 
@@ -47,8 +48,8 @@ def levels_of(config: Config) -> tuple[list[float], int]:
 
 def at_level(config: Config, level: float, number: int) -> Config:
     """Return the load of window `number`, with requests of its own."""
-    value = int(level) if config.find == "concurrency" else level
-    return replace(config, **{str(config.find): value}, seed=(config.seed + 1000 * number) % 2**32)
+    given: dict[str, Any] = {str(config.find): int(level) if config.find == "concurrency" else level}
+    return replace(config, seed=(config.seed + 1000 * number) % 2**32, **given)
 
 
 def keeps_limits(log: Log, config: Config) -> bool:
