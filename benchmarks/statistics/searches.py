@@ -110,31 +110,25 @@ def searches() -> Table:
     rows = []
     for label, law in laws.items():
         chance = np.random.default_rng(32)
-        held, windows, requests, widths = 0, [], [], []
+        held, windows, requests, widths, off = 0, [], [], [], []
         for _ in range(_TRIALS):
-            low, high, rates = _search(law, chance)
+            low, high, middle, rates = _search(law, chance)
             held += low <= law.truth <= high
             windows.append(len(rates))
             requests.append(sum(rates) * law.seconds)
             widths.append(high / low - 1 if low else inf)
+            off.append(abs(middle / law.truth - 1))
         is_open = share(sum(width == inf for width in widths), _TRIALS)
         ends = [f"{median(windows):.0f}", f"{np.quantile(windows, 0.9):.0f}", f"{median(requests):,.0f}"]
         width = f"{100 * median(widths):.0f}" if median(widths) < inf else "–"
-        rows.append([label, share(held, _TRIALS), *ends, width, is_open])
-    header = [
-        "server",
-        "coverage, %",
-        "windows, median",
-        "9 of 10 below",
-        "requests, median",
-        "width, %",
-        "an end open, %",
-    ]
+        rows.append([label, share(held, _TRIALS), *ends, width, is_open, f"{100 * median(off):.1f}"])
+    header = ["server", "coverage, %", "windows, median", "9 of 10 below", "requests, median", "width, %"]
+    header += ["an end open, %", "estimate off by, %"]
     return Table(header=header, rows=rows)
 
 
-def _search(law: Law, chance: np.random.Generator) -> tuple[float, float, list[float]]:
-    """Return the interval of a search, and the rates of its windows."""
+def _search(law: Law, chance: np.random.Generator) -> tuple[float, float, float, list[float]]:
+    """Return the interval of a search, its estimate, and the rates of its windows."""
     first = 24  # the level of rate 1
     search = Search(levels=_LEVELS, at=first, step=14, most=_MOST)
     stalls_at = int(chance.integers(3, 25))
@@ -146,4 +140,5 @@ def _search(law: Law, chance: np.random.Generator) -> tuple[float, float, list[f
         rates.append(rate)
     low, high = search.interval()
     upper = _FACTOR ** (high - first) if high < _LEVELS else inf
-    return (_FACTOR ** (low - first) if low >= 0 else 0.0), upper, rates
+    middle = _FACTOR ** (sum(search.around()) / 2 - first)
+    return (_FACTOR ** (low - first) if low >= 0 else 0.0), upper, middle, rates

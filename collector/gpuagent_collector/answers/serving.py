@@ -338,7 +338,9 @@ def _caveats(study: Study) -> Iterator[Caveat]:
     layout = study.chosen.layout
     if programs := programs_caveat({side: layout.runs_of(side) for side in layout.sides}):
         yield programs
-    if limited := _places(study, lambda point: point.figures.get("client_limited", 0) > 0):
+    limited = _places(study, lambda point: point.figures.get("client_limited", 0) > 0)
+    limited = limited or ", ".join(one.side for one in study.found if one.figures.get("client_limited", 0) > 0)
+    if limited:
         yield client_limited_caveat(limited)
     if failed := _places(study, lambda point: point.figures.get("request_errors", 0) > 0):
         yield Caveat(
@@ -497,7 +499,8 @@ def _facts(curve: Curve, points: Table) -> dict[str, Any]:
 
 def _data(curve: Curve, study: Study) -> Table:
     rows = [{"side": side, "point": point} for side, points in curve.points.items() for point in points]
-    names = [name for name, metric in BY_NAME.items() if metric.group == "Serving"]
+    of_searches = ("highest_", "search_")
+    names = [name for name, each in BY_NAME.items() if each.group == "Serving" and not name.startswith(of_searches)]
     columns = (
         Column("side"),
         Column("load", value="point.load"),

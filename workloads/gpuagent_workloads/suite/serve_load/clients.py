@@ -125,7 +125,7 @@ class _Sent:
 
     @property
     def has_failed(self) -> bool:
-        """Whether nothing came."""
+        """Return whether nothing came."""
         return bool(self.failure) or not (self.exchange and self.exchange.pieces)
 
     def record(self) -> Record:
