@@ -134,7 +134,7 @@ class Search:
 
     @property
     def is_over(self) -> bool:
-        """Return whether both levels hold, one outcome goes on at the end of the levels, or there were too many windows."""
+        """Return whether both levels hold, one outcome goes on and on, or there were too many windows."""
         if self._arms:
             return len(self.outcomes) >= self.most or all(map(self._is_shown, self._arms))
         last = set(self.outcomes[-_HOPELESS:])
