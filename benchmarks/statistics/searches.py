@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import exp, inf, log, sqrt
+from math import exp, inf, log
 from statistics import median
 
 import numpy as np
@@ -81,28 +81,15 @@ def threshold(rate: float, width: float, missing: float = 0.0) -> Callable[[np.r
     )
 
 
-def half_of_windows(keeps: Callable[[np.random.Generator, float], bool]) -> float:
-    """Return the rate at which half of the windows keep the limit, by bisection with many windows."""
-    low, high = 8.0, 24.0
-    for step in range(12):
-        rate = sqrt(low * high)
-        chance = np.random.default_rng(31 + step)
-        kept = sum(keeps(chance, rate) for _ in range(800))
-        low, high = (rate, high) if kept >= 400 else (low, rate)
-    return sqrt(low * high)
-
-
 def searches() -> Table:
     """Searches from a rate of 1, by the server's law: coverage of the interval, and what they took."""
-    short, long, erratic = queue(30.0), queue(120.0), queue(30.0, 0.1)
-    truth = half_of_windows(short)
+    short, truth = queue(30.0), limit_of_theory()
     laws = {
         "queue, windows of 30 s": Law(keeps=short, truth=truth),
-        "the same, truth by Erlang's formula": Law(keeps=short, truth=limit_of_theory()),
-        "queue, windows of 120 s, truth by Erlang": Law(keeps=long, truth=limit_of_theory(), seconds=120.0),
+        "queue, windows of 120 s": Law(keeps=queue(120.0), truth=truth, seconds=120.0),
         "queue, the first 5 windows miss": Law(keeps=short, truth=truth, slow_start=5),
         "queue, a stall of 3 windows": Law(keeps=short, truth=truth, stall=3),
-        "queue, its speed varies by 10 %": Law(keeps=erratic, truth=half_of_windows(erratic)),
+        "queue, its speed varies by 10 %": Law(keeps=queue(30.0, 0.1), truth=truth),
         "threshold, sharp": Law(keeps=threshold(15.0, 0.002), truth=15.0),
         "threshold, 3 % wide": Law(keeps=threshold(15.0, 0.03), truth=15.0),
         "threshold, 1 of 5 windows misses at any rate": Law(keeps=threshold(15.0, 0.002, 0.2), truth=15.0),

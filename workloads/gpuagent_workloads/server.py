@@ -105,8 +105,8 @@ class Engine:
         """Return the requests in the batch, those that wait for it, and the share of the cache in use; any thread."""
         lengths = [sequence.length for sequence in list(self._running)]
         return {
-            "num_requests_running": len(lengths),
-            "num_requests_waiting": len(self._next) + self._waiting.qsize(),
+            "requests_running": len(lengths),
+            "requests_waiting": len(self._next) + self._waiting.qsize(),
             "kv_cache_usage": sum(lengths) / (self._slots * self._context),
         }
 

@@ -92,11 +92,11 @@ def _report(search: Search, levels: Sequence[float], config: Config, reporter: R
     """Report the interval as far as it is known, and return the load at its lower end."""
     kind, unit = str(config.find), UNITS[str(config.find)]
     if not search.bets:
-        tried = sorted({(levels[level], is_kept) for level, is_kept in search.outcomes})
-        (least, is_kept), (most, _) = tried[0], tried[-1]
-        outcome = "keep" if is_kept else "miss"
+        tried = [levels[level] for level, _ in search.outcomes]
+        kept = sum(is_kept for _, is_kept in search.outcomes)
         raise WorkloadError(
-            f"loads from {kind} {least:.5g} to {most:.5g} {outcome} the limits: there is no turn to find"
+            f"{kept} of {len(tried)} windows from {kind} {min(tried):.5g} to {max(tried):.5g} keep the limits, with no "
+            f"turn between; begin elsewhere, or give more --find-windows"
         )
     low, high = search.interval()
     below, above = search.around()
@@ -110,13 +110,8 @@ def _report(search: Search, levels: Sequence[float], config: Config, reporter: R
     reporter.result("search_bets", len(search.bets))
     reporter.result("search_contradictions", contradicting)
     ends = f"{_end(levels, low)} to {_end(levels, high)}"
-    click.echo(f"serve-load: highest {kind} {middle:.5g} (95 % interval {ends})", err=True)
-    if contradicting > _ERRATIC * len(search.bets):
-        click.echo(
-            f"serve-load: warning: the server is erratic, so the interval is wide: {contradicting} of "
-            f"{len(search.bets)} windows at its ends contradict the others; give more --duration",
-            err=True,
-        )
+    erratic = "; the server is erratic" if contradicting > _ERRATIC * len(search.bets) else ""
+    click.echo(f"serve-load: highest {kind} {middle:.5g} (95 % interval {ends}{erratic})", err=True)
     return at_level(config, levels[below], 0)
 
 

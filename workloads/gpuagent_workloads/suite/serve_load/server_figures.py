@@ -17,24 +17,11 @@ from gpuagent_workloads.suite.serve_load.exchange import Endpoint
 _PERIOD_SECONDS = 1.0
 _TIMEOUT_SECONDS = 5.0
 
-# Our name → the names of vLLM (of which an old one), SGLang and our server. Counters are of tokens and of requests.
+# Our name → the names of vLLM, SGLang and our server. Counters are of tokens and of requests.
 _GAUGES: Mapping[str, tuple[str, ...]] = {
-    "server_requests_running": (
-        "vllm:num_requests_running",
-        "sglang:num_running_reqs",
-        "gpuagent:num_requests_running",
-    ),
-    "server_requests_waiting": (
-        "vllm:num_requests_waiting",
-        "sglang:num_queue_reqs",
-        "gpuagent:num_requests_waiting",
-    ),
-    "server_kv_cache_percent": (
-        "vllm:kv_cache_usage_perc",
-        "vllm:gpu_cache_usage_perc",
-        "sglang:token_usage",
-        "gpuagent:kv_cache_usage",
-    ),
+    "server_requests_running": ("vllm:num_requests_running", "sglang:num_running_reqs", "gpuagent:requests_running"),
+    "server_requests_waiting": ("vllm:num_requests_waiting", "sglang:num_queue_reqs", "gpuagent:requests_waiting"),
+    "server_kv_cache_percent": ("vllm:kv_cache_usage_perc", "sglang:token_usage", "gpuagent:kv_cache_usage"),
 }
 _COUNTERS: Mapping[str, tuple[str, ...]] = {
     "server_prefix_queries": ("vllm:prefix_cache_queries_total", "sglang:prompt_tokens_total"),
