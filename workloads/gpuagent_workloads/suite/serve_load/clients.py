@@ -173,6 +173,8 @@ class Client:
         self._planned = itertools.islice(schedule(config), share, None, shares)
         self._users = len(range(share, config.concurrency or 0, shares))
         self._sent: list[_Sent] = []
+        # Measured requests that have begun and not ended.
+        self._unanswered = 0
         self._late_seconds: list[float] = []
         self._is_ending = False
 
@@ -193,20 +195,18 @@ class Client:
 
     def _is_over(self) -> bool:
         """Return whether all measured requests have ended."""
-        is_measuring = time.monotonic() < self._window.measure_to
-        return not is_measuring and all(sent.ended is not None for sent in self._sent if sent.is_measured)
+        return time.monotonic() >= self._window.measure_to and not self._unanswered
 
     async def _send_at_times(self) -> None:
         tasks = []
         for planned in self._planned:
             intended = self._window.load_from + planned.at_seconds
-            if intended < self._window.measure_to:
-                await asyncio.sleep(max(0.0, intended - time.monotonic()))
-            while not (is_over := intended >= self._window.measure_to and self._is_over()):
-                if (wait_seconds := intended - time.monotonic()) <= 0:
-                    break
-                await asyncio.sleep(min(wait_seconds, _TICK_SECONDS))
-            if is_over:
+            is_measured = intended < self._window.measure_to
+            await asyncio.sleep(max(0.0, intended - time.monotonic()) if is_measured else 0.0)
+            # Load goes on, but ends with the last measured request.
+            while not is_measured and not self._is_over() and (left := intended - time.monotonic()) > 0:
+                await asyncio.sleep(min(left, _TICK_SECONDS))
+            if not is_measured and self._is_over():
                 break
             tasks.append(asyncio.create_task(self._converse(self._begin(planned, intended))))
         await self._end(tasks)
@@ -247,6 +247,7 @@ class Client:
         is_measured = self._window.measure_from <= intended < self._window.measure_to
         sent = _Sent(planned=planned, intended=intended, sent=time.monotonic(), is_measured=is_measured)
         self._sent.append(sent)
+        self._unanswered += is_measured
         return sent
 
     async def _exchange(self, sent: _Sent) -> None:
@@ -263,6 +264,7 @@ class Client:
             sent.failure = f"client_{error.errno}"
         finally:
             sent.ended = time.monotonic()
+            self._unanswered -= sent.is_measured
 
 
 @contextmanager
