@@ -76,7 +76,7 @@ def _found(cell: Cell, kind: str, limits: str, facts: Facts) -> Found:
 
 def write_found(one: Found) -> str:
     """Return a sentence: what a side sustains, and whether it is erratic."""
-    ends = " to ".join("not shown" if end is None else significant(end) for end in (one.low, one.high))
+    ends = " to ".join("an open end" if end is None else significant(end) for end in (one.low, one.high))
     parts = [f"95 % interval {ends}", f"{one.runs} {'search' if one.runs == 1 else 'searches'}"]
     if one.erratic > _ERRATIC:
         parts.append(
