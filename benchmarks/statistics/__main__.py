@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.statistics import comparing, designs, factorials, fleets
+from benchmarks.statistics import comparing, designs, factorials, fleets, searches
 from benchmarks.statistics.tables import Table
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "statistics.md"
@@ -29,6 +29,7 @@ SIMULATIONS: Mapping[str, Callable[[], Table]] = {
     "sequential": designs.sequential,
     "peeking": designs.peeking,
     "warm-up": designs.warm_ups,
+    "searches": searches.searches,
     "faults": fleets.faults_found,
     "false discoveries": fleets.false_discoveries,
     "tolerance": fleets.tolerances,

@@ -21,7 +21,7 @@ import torch
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from gpuagent_common.errors import MisuseError
@@ -92,7 +92,7 @@ class Engine:
         finally:
             torch.set_default_dtype(before)
         self._cache = Cache(size, slots, context, device=device, dtype=dtype)
-        self._device, self._slots, self._prefill = device, slots, prefill
+        self._device, self._slots, self._prefill, self._context = device, slots, prefill, context
         self._waiting: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._next: deque[Request] = deque()
         self._running: list[_Sequence] = []
@@ -100,6 +100,15 @@ class Engine:
     def submit(self, request: Request) -> None:
         """Queue a request; from any thread."""
         self._waiting.put(request)
+
+    def figures(self) -> dict[str, float]:
+        """Return the requests in the batch, those that wait for it, and the share of the cache in use; any thread."""
+        lengths = [sequence.length for sequence in list(self._running)]
+        return {
+            "requests_running": len(lengths),
+            "requests_waiting": len(self._next) + self._waiting.qsize(),
+            "kv_cache_usage": sum(lengths) / (self._slots * self._context),
+        }
 
     def close(self) -> None:
         """Let `run` return; unfinished requests end without further tokens."""
@@ -206,6 +215,7 @@ class Server:
         self.app = Starlette(
             routes=[
                 Route("/health", self._health),
+                Route("/metrics", self._metrics),
                 Route("/v1/models", self._models),
                 Route("/v1/completions", self._complete, methods=["POST"]),
                 Route("/v1/chat/completions", self._complete, methods=["POST"]),
@@ -247,6 +257,10 @@ class Server:
 
     async def _health(self, _request: HttpRequest) -> Response:
         return JSONResponse({"status": "ready"}) if self._engine else _error("the model is loading", 503)
+
+    async def _metrics(self, _request: HttpRequest) -> Response:
+        figures = self._engine.figures() if self._engine else {}
+        return PlainTextResponse("".join(f"gpuagent:{name} {value}\n" for name, value in figures.items()))
 
     async def _models(self, _request: HttpRequest) -> Response:
         model = {"id": self._name, "object": "model", "created": 0, "owned_by": "gpuagent"}

@@ -214,11 +214,14 @@ class Bench:
             lines.note(f"{reason}, run: collector {shlex.join([*answer, *self._store_words])}")
             return
         await_figures(program, experiment.name, connection)
-        metric = "throughput" if has_throughput(program, experiment.name, connection) else "run_seconds"
-        if metric == "run_seconds":
+        metric = "throughput"
+        if answer[0] == "compare" and not has_throughput(program, experiment.name, connection):
+            metric = "run_seconds"
             answer += ["--metric", metric]
             lines.note("no throughput is reported, so the figures are durations")
         self._ask([program, *answer, *connection])
+        for further in experiment.answers[1:]:
+            self._ask([program, *shlex.split(further), "--experiment", experiment.name, *connection])
         for file in self.files:
             if file.suffix == ".html":
                 self._ask([program, "report", str(file), "--force", *by, *connection])

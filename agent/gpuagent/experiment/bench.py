@@ -207,6 +207,12 @@ def bench_file(
     if "until" in top and parse_width(top["until"]) and not facets:
         raise MisuseError("--until needs at least two commands or settings to compare")
     by = ",".join(facets) or ("command" if "command" in entries[0] else "workload")
+    answers = [f"compare --by {by}"]
+    kinds = entries[0]["parameters"].get("find", ()) if is_workload else ()
+    if kinds:
+        # Each run of serve-load is a whole search, with an interval of its own.
+        top = {**({} if facets else {"repeats": 1}), "warm_up": 0, **top}
+        answers = [f"serving --by {by}", *(f"compare --by {by} --metric highest_{kind}" for kind in kinds if facets)]
     return {
         "repeats": ROUNDS if "until" not in top else _ROUNDS_UNTIL,
         "warm_up": 1,
@@ -214,7 +220,7 @@ def bench_file(
         **({"environments": places} if places else {}),
         **({"with": neighbours} if neighbours else {}),
         "workloads": [{**entry, **settings} for entry in entries],
-        "answer": [f"compare --by {by}"],
+        "answer": answers,
     }
 
 

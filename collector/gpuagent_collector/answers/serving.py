@@ -9,6 +9,7 @@ from itertools import pairwise
 from math import log
 from typing import Any
 
+from gpuagent_collector.answers.found_load import Found, find_loads, found_section, found_table, write_found
 from gpuagent_collector.compare.caveats.figures import client_limited_caveat, programs_caveat
 from gpuagent_collector.compare.comparison import Comparison, Request
 from gpuagent_collector.compare.figures import values_of_sides
@@ -154,11 +155,13 @@ class Study:
 
     Attributes:
         costs: metrics of the cost of a million tokens, one for each currency.
+        found: the loads that searches found.
     """
 
     chosen: Selection
     curves: tuple[Curve, ...]
     costs: tuple[Metric, ...]
+    found: tuple[Found, ...] = ()
 
     @property
     def lines(self) -> list[tuple[Curve, str]]:
@@ -200,7 +203,8 @@ def study_serving(
             load, level = found
             rest = {name: value for name, value in block.settings.items() if name != load}
             groups[load, json.dumps(rest, sort_keys=True)][level] = block
-    if not groups:
+    highest = tuple(find_loads(chosen, lambda settings: _write_limits(_own_limits(settings))))
+    if not (groups or highest):
         raise GpuAgentError("no run measured a server under load; make some: gpuagent run serve-load --help")
     failures = _count_failures(chosen, {*request.values, request.baseline} if request.values else None)
     curves = [
@@ -211,11 +215,13 @@ def study_serving(
     curves = [curve for curve in curves if curve.points] or curves
     stem = f"{COST_PER_MILLION_ITEMS.stem}_"
     costs = tuple(metric for metric in chosen.facts.derived if metric.name.startswith(stem))
-    return Study(chosen=chosen, curves=tuple(curves), costs=costs if currencies_of(costs) else ())
+    return Study(chosen=chosen, curves=tuple(curves), costs=costs if currencies_of(costs) else (), found=highest)
 
 
 def _load(parameters: Mapping[str, Any]) -> tuple[str, float] | None:
-    """Return the parameter that is the level of load, and the level; None: there is none, or two."""
+    """Return the parameter that is the level of load, and the level; None: there is none, or two, or it was found."""
+    if parameters.get("find") is not None:
+        return None
     given = [(name, float(parameters[name])) for name in LOADS if parameters.get(name) is not None]
     return given[0] if len(given) == 1 else None
 
@@ -251,8 +257,7 @@ def _curve(
     percent: int,
     milliseconds: Mapping[str, float],
 ) -> Curve:
-    own = {kind: settings[f"slo-{kind}"] for kind in LIMITED if settings.get(f"slo-{kind}") is not None}
-    limits = Limits(percent=percent, milliseconds=milliseconds or own)
+    limits = Limits(percent=percent, milliseconds=milliseconds or _own_limits(settings).milliseconds)
     failed = failures.get((load, _rest(next(iter(blocks.values())).parameters)), Counter())
     measured = {
         (cell.side, level): block
@@ -279,6 +284,12 @@ def _curve(
         points={side: tuple(points[side]) for side in sides},
         crossings=tuple(crossings),
     )
+
+
+def _own_limits(settings: Mapping[str, Any]) -> Limits:
+    """Return the limits that are parameters of runs."""
+    own = {kind: float(settings[f"slo-{kind}"]) for kind in LIMITED if settings.get(f"slo-{kind}") is not None}
+    return Limits(percent=round(float(settings.get("slo-percent") or 90)), milliseconds=own)
 
 
 def _failed_point(level: float, number: int, limits: Limits) -> Point:
@@ -327,7 +338,9 @@ def _caveats(study: Study) -> Iterator[Caveat]:
     layout = study.chosen.layout
     if programs := programs_caveat({side: layout.runs_of(side) for side in layout.sides}):
         yield programs
-    if limited := _places(study, lambda point: point.figures.get("client_limited", 0) > 0):
+    limited = _places(study, lambda point: point.figures.get("client_limited", 0) > 0)
+    limited = limited or ", ".join(one.side for one in study.found if one.figures.get("client_limited", 0) > 0)
+    if limited:
         yield client_limited_caveat(limited)
     if failed := _places(study, lambda point: point.figures.get("request_errors", 0) > 0):
         yield Caveat(
@@ -368,7 +381,8 @@ def _places(study: Study, concerns: Any) -> str:
 
 def answer(study: Study) -> str:
     """Return what each curve says."""
-    return " ".join(sentence for curve in study.curves for sentence in _sentences(curve, study))
+    sentences = [write_found(one) for one in study.found]
+    return " ".join([*sentences, *(sentence for curve in study.curves for sentence in _sentences(curve, study))])
 
 
 def _sentences(curve: Curve, study: Study) -> Iterator[str]:
@@ -400,8 +414,12 @@ def _sentences(curve: Curve, study: Study) -> Iterator[str]:
 
 def write_limits(curve: Curve) -> str:
     """Return the limits in words: 200 ms TTFT (p90)."""
-    parts = [f"{most:g} ms {LIMITED[kind]}" for kind, most in curve.limits.milliseconds.items()]
-    return f"{' and '.join(parts)} (p{curve.limits.percent})"
+    return _write_limits(curve.limits)
+
+
+def _write_limits(limits: Limits) -> str:
+    parts = [f"{most:g} ms {LIMITED[kind]}" for kind, most in limits.milliseconds.items()]
+    return f"{' and '.join(parts)} (p{limits.percent})"
 
 
 def _kept(side: str, curve: Curve, study: Study) -> str:
@@ -447,15 +465,21 @@ def render(study: Study) -> Answer:
     caveats, layout = find_caveats(study), study.chosen.layout
     sides = list(dict.fromkeys([*layout.sides, *(side for curve in study.curves for side in curve.points)]))
     tables = [_data(curve, study) for curve in study.curves]
+    sides = list(dict.fromkeys([*sides, *(one.side for one in study.found)]))
+    found = found_table(study.found, {"throughput": "tokens/s", ENERGY: "J/token", **_cost_titles(study)})
+    facts = {"curves": [_facts(curve, table) for curve, table in zip(study.curves, tables, strict=True)]}
     return Answer(
         heading=f"Serving by {layout.facet.spoken}: {', '.join(sides)}",
         text=answer(study),
-        sections=[_section(curve, study) for curve in study.curves],
+        sections=[
+            *([found_section(found)] if study.found else []),
+            *(_section(curve, study) for curve in study.curves),
+        ],
         caveats=caveats,
-        next=write_command("plot", {"--by": layout.facet.name, "-o": "serving.pdf"}, "serving"),
+        next=write_command("plot", {"--by": layout.facet.name, "-o": "serving.pdf"}, "serving") if tables else None,
         more="tokens per second and joules at each load",
-        facts={"curves": [_facts(curve, table) for curve, table in zip(study.curves, tables, strict=True)]},
-        csv=tables,
+        facts={**facts, **({"found": found} if study.found else {})},
+        csv=tables or [found],
         sides=sides,
     )
 
@@ -475,7 +499,8 @@ def _facts(curve: Curve, points: Table) -> dict[str, Any]:
 
 def _data(curve: Curve, study: Study) -> Table:
     rows = [{"side": side, "point": point} for side, points in curve.points.items() for point in points]
-    names = [name for name, metric in BY_NAME.items() if metric.group == "Serving"]
+    of_searches = ("highest_", "search_")
+    names = [name for name, each in BY_NAME.items() if each.group == "Serving" and not name.startswith(of_searches)]
     columns = (
         Column("side"),
         Column("load", value="point.load"),
@@ -539,8 +564,12 @@ def _runs(point: Point) -> str:
     return f"{point.runs} of {point.runs + point.failed}" if point.failed else str(point.runs)
 
 
+def _cost_titles(study: Study) -> dict[str, str]:
+    return {metric.name: f"{metric.unit}/million" for metric in study.costs}
+
+
 def _output(study: Study) -> Iterator[Column]:
     titles = {"throughput": "tokens/s", "goodput_requests_per_second": "goodput/s", ENERGY: "J/token"}
-    titles |= {metric.name: f"{metric.unit}/million" for metric in study.costs}
+    titles |= _cost_titles(study)
     for name, title in titles.items():
         yield Column(None, title, f"point.figures.{name}")

@@ -115,6 +115,23 @@ SERVING_METRICS: tuple[StoredMetric, ...] = (
     _served("input_tokens_per_second", "Prompt tokens", "tokens/s", detail=True),
     _serving("requests", "Requests measured", "", "sum", detail=True),
     _serving("request_errors", "Requests that failed", "", "sum", _LOWER),
+    *(
+        metric
+        for kind, unit in (("rate", "requests/s"), ("concurrency", ""), ("scale", ""))
+        for metric in (
+            _serving(f"highest_{kind}", f"Highest {kind} within the limits", unit, "max", _HIGHER),
+            _serving(f"highest_{kind}_low", f"Highest {kind}, lower end of 95 %", unit, "max", _HIGHER, detail=True),
+            _serving(f"highest_{kind}_high", f"Highest {kind}, upper end of 95 %", unit, "max", _HIGHER, detail=True),
+        )
+    ),
+    _serving("search_windows", "Windows of the search", "", "max", detail=True),
+    _serving("search_bets", "Windows at the ends of its interval", "", "max", detail=True),
+    _serving("search_contradictions", "Windows that contradict its interval", "", "max", _LOWER, detail=True),
+    _serving("server_requests_running", "Requests running in the server", "", "max"),
+    _serving("server_requests_waiting", "Requests waiting in the server", "", "max", _LOWER),
+    _serving("server_kv_cache_percent", "KV cache in use", "percent", "max"),
+    _serving("server_prefix_hit_percent", "Prompt tokens found in the prefix cache", "percent", "max", _HIGHER),
+    _serving("server_preemptions", "Requests preempted by the server", "", "max", _LOWER),
     _slowest("server_listen_seconds", "Server start to open port"),
     _slowest("server_ready_seconds", "Server start to ready"),
     _slowest("first_answer_seconds", "First answer", detail=True),

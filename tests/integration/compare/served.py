@@ -29,3 +29,15 @@ def add_servers(store: SyntheticStore) -> None:
         for rate in (1, 4, 8):
             for server in "ab":
                 add_served(store, node, server, rate, TTFT[server][rate] * (1 + 0.01 * repeat), repeat)
+
+
+def add_searches(store: SyntheticStore, searches: Mapping[str, Mapping[str, float]]) -> None:
+    """Add a search for the highest rate of each server, with what it reports."""
+    node = store.node("spruce", "lab", gpus=["NVIDIA L4"])
+    for server, reported in searches.items():
+        parameters = {"find": "rate", "rate": 1.0, "server": server, "slo-ttft": 200.0, "slo-tpot": 20.0}
+        at = store.next_run(
+            node, throughput=None, workload="serve-load", experiment="e", repeat=1, parameters=parameters
+        )
+        store.report(at, {"throughput": 900.0}, unit="tokens/s", phase="measure")
+        store.report(at, {"ttft_p50_seconds": 0.1, "search_bets": 20.0, **reported})

@@ -19,7 +19,7 @@ from gpuagent_collector.report.chapters import write_serving
 from gpuagent_collector.report.figures.serving import serving_panels
 from gpuagent_collector.report.study import make_report
 from gpuagent_common.errors import GpuAgentError
-from tests.integration.compare.served import TTFT, add_served, add_servers
+from tests.integration.compare.served import TTFT, add_searches, add_served, add_servers
 from tests.integration.compare.synthetic import Node, SyntheticStore
 from tests.support.commands import Collector, made_up
 
@@ -245,3 +245,24 @@ def test_users_who_wait_for_their_answers_leave_the_throughput_to_the_server(sto
     store.write()
     plan = plan_repeats(store.ask, Question(workload="serve-load"))
     assert (plan.metric.name, plan.blocks[0].runs) == ("throughput", 4)
+
+
+def test_a_search_says_the_highest_rate_and_that_a_server_is_erratic(store: SyntheticStore) -> None:
+    steady = {"highest_rate": 12.25, "highest_rate_low": 12.0, "highest_rate_high": 12.5, "search_contradictions": 1.0}
+    add_searches(
+        store, {"a": steady, "b": {"highest_rate": 9.0, "highest_rate_low": 5.0, "search_contradictions": 8.0}}
+    )
+    store.write()
+    found = study(store)
+    assert not found.curves
+    a, b = sorted(found.found, key=lambda one: one.side)
+    assert (a.highest, a.low, a.high, a.runs) == (12.25, 12.0, 12.5, 1)
+    assert (b.low, b.high, b.erratic) == (5.0, None, 0.4)
+    rendered = render(found)
+    sentences = rendered.text.split(". ")
+    assert all("200 ms TTFT and 20 ms TPOT (p90)" in sentence for sentence in sentences)
+    assert ["erratic" in sentence for sentence in sentences] == [False, True]
+    (table,) = rendered.csv
+    assert [row["high"] for row in table.records()] == [12.5, None]
+    with pytest.raises(GpuAgentError, match="no latency to draw"):
+        draw_serving(found, 80.0)

@@ -89,6 +89,16 @@ def test_values_are_put_in_their_places_or_added_as_arguments() -> None:
     assert commands(program=("x", "\\{1,2}")) == [["x", "{1,2}"]]
 
 
+def test_a_search_for_the_load_is_one_run_and_several_are_compared_in_pairs() -> None:
+    words = ("serve-load", "--url", "http://a", "--find", "rate", "--slo-ttft", "200")
+    alone = experiment(*words, workload=True)
+    assert (alone.repeats, alone.warm_up, alone.answers) == (1, 0, ("serving --by workload",))
+    several = experiment(*words[:1], *words[3:], workload=True, vary=["url=http://a,http://b"])
+    compared = "compare --by parameter:url --metric highest_rate"
+    assert (several.repeats, several.warm_up) == (7, 0)
+    assert several.answers == ("serving --by parameter:url", compared)
+
+
 def test_a_workload_is_compared_by_its_parameters_and_circumstances() -> None:
     words = ("mnist", "--precision", "{fp32,bf16}", "--steps", "5")
     made = experiment(*words, workload=True, environments=["{bare,apptainer:image.sif}"], beside=["none", "cpu-burn"])

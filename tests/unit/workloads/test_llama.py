@@ -92,6 +92,29 @@ def test_a_cancelled_request_leaves_its_place_to_the_next() -> None:
     assert endless.cancelled
 
 
+def test_an_engine_counts_its_requests_and_the_cache_in_use() -> None:
+    engine = Engine(TINY, context=64, slots=2, prefill=64, device=CPU, dtype=torch.float32, seed=1)
+    seen: list[dict[str, float]] = []
+    ended = threading.Event()
+
+    def emit(token: int | None) -> None:
+        seen.append(engine.figures())
+        if token is None:
+            ended.set()
+
+    engine.submit(Request(prompt=[1, 2, 3], most=4, temperature=0.0, emit=emit))
+    assert engine.figures() == {"requests_running": 0, "requests_waiting": 1, "kv_cache_usage": 0}
+    thread = threading.Thread(target=engine.run)
+    thread.start()
+    ended.wait()
+    engine.close()
+    thread.join()
+    # Three of 128 places with the first token, and one more with each of the others.
+    assert [each["kv_cache_usage"] * 128 for each in seen[:4]] == [3, 4, 5, 6]
+    assert {each["requests_running"] for each in seen[:4]} == {1}
+    assert engine.figures() == {"requests_running": 0, "requests_waiting": 0, "kv_cache_usage": 0}
+
+
 def test_every_token_is_one_printable_character() -> None:
     assert encode("né") == [110, 0xC3, 0xA9]
     text = decode([0, 65, 127, 255, 128_255])

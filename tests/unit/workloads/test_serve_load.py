@@ -16,7 +16,8 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.serve_load import Config
 from gpuagent_workloads.suite.serve_load.clients import Client, Log, Record, Target, Window
 from gpuagent_workloads.suite.serve_load.exchange import Answer, Endpoint, parse
-from gpuagent_workloads.suite.serve_load.run import latency_of, quantile, report_figures, run
+from gpuagent_workloads.suite.serve_load.figures import latency_of, quantile, report_figures
+from gpuagent_workloads.suite.serve_load.run import run
 from gpuagent_workloads.suite.serve_load.schedule import distribution, schedule
 from tests.unit.workloads.serving_stand_in import Connection, StandIn, answer_at_once, standing_in
 

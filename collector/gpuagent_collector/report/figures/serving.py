@@ -14,7 +14,7 @@ MOST_LINES = 12
 def serving_panels(study: Study) -> Iterator[Panel]:
     """Yield each shown kind of latency of each side at each load, beside the limit; the limited one has intervals."""
     lines = study.lines[:MOST_LINES]
-    for kind in study.curves[0].limits.kinds:
+    for kind in study.curves[0].limits.kinds if study.curves else ():
         values = [point.figures[_metric(kind, curve)] for curve, side in lines for point in _points(curve, side, kind)]
         if not values:
             continue

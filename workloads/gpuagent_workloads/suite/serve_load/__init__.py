@@ -30,8 +30,18 @@ class Config(Checked):
     )
     concurrency: int | None = parameter(None, help="users who each wait for their answer (closed loop)", minimum=1)
     trace: str | None = parameter(None, help="file with the times and lengths of recorded requests", path=True)
+    scale: float = parameter(1.0, help="with --trace: how many times as fast it is sent", minimum=1e-6, maximum=1e6)
+    find: str | None = parameter(
+        None, help="search for the highest load within the limits", choices=("rate", "concurrency", "scale")
+    )
+    find_step: float = parameter(5.0, help="with --find: percent between two levels", minimum=0.1, maximum=100)
+    find_windows: int = parameter(60, help="with --find: most windows of load, each of --duration", minimum=10)
     input: str = parameter("256", help="tokens of a prompt: N, uniform:A:B, or lognormal:MEDIAN:SIGMA")
     output: str = parameter("64", help="tokens of an answer, in the same forms")
+    shared_prefix: float = parameter(0.0, help="share of a prompt with which all begin", minimum=0, maximum=1)
+    turns: int = parameter(1, help="requests of a conversation, each with all before it", minimum=1, maximum=10_000)
+    think: float = parameter(1.0, help="mean seconds between an answer and the next turn", minimum=0, maximum=1e6)
+    block: int = parameter(512, help="tokens of a block of a trace's hash_ids", minimum=1)
     lengths: str | None = parameter(None, help="file with pairs of lengths to draw from, as --trace has", path=True)
     duration: float = parameter(30.0, help="seconds in which requests are measured", minimum=0.1, maximum=1e6)
     warmup: float = parameter(5.0, help="seconds of the same load before", minimum=0, maximum=1e6)
@@ -39,6 +49,9 @@ class Config(Checked):
     slo_ttft: float | None = parameter(None, help="most milliseconds to the first token of a good request", minimum=0)
     slo_tpot: float | None = parameter(None, help="most milliseconds for each further token of one", minimum=0)
     slo_e2e: float | None = parameter(None, help="most milliseconds to the end of one", minimum=0)
+    slo_percent: float = parameter(
+        90.0, help="with --find: percent of requests that keep each limit", minimum=1, maximum=100
+    )
     clients: int | None = parameter(None, help="processes that send; by default one for four cores", minimum=1)
     gpus: str | None = parameter(None, help="UUIDs of this node's GPUs that a server at --url uses, with commas")
     seed: int = parameter(1, help="seed of times, lengths and prompts", minimum=0, maximum=2**32 - 1)
@@ -49,6 +62,13 @@ class Config(Checked):
             raise MisuseError("give either --url of a running server or --serve COMMAND, not both")
         if len(self.loads) > 1:
             raise MisuseError(f"give one of --rate, --concurrency and --trace, not {' and '.join(self.loads)}")
+        if self.find and self.slo_ttft is None and self.slo_tpot is None and self.slo_e2e is None:
+            raise MisuseError("--find needs a limit, such as --slo-ttft 200")
+        load = "trace" if self.find == "scale" else self.find
+        if self.find and self.loads != [load] and (self.loads or load == "trace"):
+            raise MisuseError(f"--find {self.find} needs --{load} alone, not {' and '.join(self.loads) or 'nothing'}")
+        if self.trace and (self.turns > 1 or self.shared_prefix):
+            raise MisuseError("--turns and --shared-prefix are for drawn requests; a --trace has its own")
         if self.serve and "{port}" not in self.serve:
             raise MisuseError("--serve needs {port}, where the server gets its free port")
         if self.url and not self.url.startswith(("http://", "https://")):

@@ -11,7 +11,7 @@ import random
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -21,7 +21,7 @@ from gpuagent_common.own_module import end_with_parent
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.suite.serve_load import Config
 from gpuagent_workloads.suite.serve_load.exchange import Answer, Endpoint, Exchange, parse
-from gpuagent_workloads.suite.serve_load.schedule import Planned, schedule
+from gpuagent_workloads.suite.serve_load.schedule import Part, Planned, schedule
 
 # How often a client looks whether it is late itself.
 _TICK_SECONDS = 0.02
@@ -45,14 +45,19 @@ class Target:
     ignores_end: bool = True
 
     def body(self, config: Config, planned: Planned) -> dict[str, Any]:
-        """Return a request with a prompt that no other has, so that no server finds it in a cache."""
-        length = max(1, round((planned.input_tokens - self.overhead) * self.characters))
-        source = random.Random(f"{config.seed}/{planned.number}")  # noqa: S311
-        prompt = " ".join(source.choices(_WORDS, k=length // 4 + 1))
-        prompt = (prompt * (length // len(prompt) + 1))[:length]
-        content: dict[str, Any] = (
-            {"prompt": prompt} if config.api == "completions" else {"messages": [{"role": "user", "content": prompt}]}
-        )
+        """Return a request; what is not shared in its prompt no other has, so that no server finds it in a cache."""
+        parts = planned.parts or (Part(key=str(planned.number), tokens=planned.input_tokens),)
+        texts = [self._text(config, part, part.tokens - (self.overhead if part is parts[-1] else 0)) for part in parts]
+        if config.api == "completions":
+            content: dict[str, Any] = {"prompt": "".join(texts)}
+        else:
+            said = itertools.groupby(zip(parts, texts, strict=True), lambda pair: pair[0].is_answer)
+            content = {
+                "messages": [
+                    {"role": "assistant" if is_answer else "user", "content": "".join(text for _, text in pairs)}
+                    for is_answer, pairs in said
+                ]
+            }
         return {
             "model": self.model,
             **content,
@@ -62,6 +67,12 @@ class Target:
             "stream_options": {"include_usage": True},
             **({"ignore_eos": True} if self.ignores_end else {}),
         }
+
+    def _text(self, config: Config, part: Part, tokens: float) -> str:
+        """Return random words of that length; a longer text of the same key begins with a shorter one."""
+        length = max(1, round(tokens * self.characters))
+        source = random.Random(f"{config.seed}/{part.key}")  # noqa: S311
+        return " ".join(source.choices(_WORDS, k=length // 4 + 1))[:length]
 
     def path(self, config: Config) -> str:
         """Return the path of its requests."""
@@ -112,6 +123,11 @@ class _Sent:
     ended: float | None = None
     failure: str | None = None
 
+    @property
+    def has_failed(self) -> bool:
+        """Return whether nothing came."""
+        return bool(self.failure) or not (self.exchange and self.exchange.pieces)
+
     def record(self) -> Record:
         answer = parse(self.exchange.pieces) if self.exchange else None
         return Record(
@@ -145,6 +161,10 @@ class Log:
     late_seconds: list[float] = field(default_factory=list)
 
 
+# Puts the load of a Config on a server.
+Drive = Callable[[Config, Callable[[Window], None]], Log]
+
+
 class Client:
     """The load of one process: its share of the requests, number `share` of `shares`."""
 
@@ -153,6 +173,8 @@ class Client:
         self._planned = itertools.islice(schedule(config), share, None, shares)
         self._users = len(range(share, config.concurrency or 0, shares))
         self._sent: list[_Sent] = []
+        # Measured requests that have begun and not ended.
+        self._unanswered = 0
         self._late_seconds: list[float] = []
         self._is_ending = False
 
@@ -171,49 +193,61 @@ class Client:
             if due >= self._window.measure_from:
                 self._late_seconds.append(max(0.0, time.monotonic() - due))
 
+    def _is_over(self) -> bool:
+        """Return whether all measured requests have ended."""
+        return time.monotonic() >= self._window.measure_to and not self._unanswered
+
     async def _send_at_times(self) -> None:
-        tasks: dict[asyncio.Task[None], bool] = {}
+        tasks = []
         for planned in self._planned:
             intended = self._window.load_from + planned.at_seconds
-            wait_seconds = intended - time.monotonic()
-            if intended < self._window.measure_to:
-                await asyncio.sleep(max(0.0, wait_seconds))
-            else:
-                pending = {task for task, is_measured in tasks.items() if is_measured and not task.done()}
-                if pending:
-                    _, pending = await asyncio.wait(pending, timeout=max(0.0, wait_seconds))
-                if not pending:
-                    break
-            sent = self._begin(planned, intended)
-            tasks[asyncio.create_task(self._exchange(sent))] = sent.is_measured
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            is_measured = intended < self._window.measure_to
+            await asyncio.sleep(max(0.0, intended - time.monotonic()) if is_measured else 0.0)
+            # Load goes on, but ends with the last measured request.
+            while not is_measured and not self._is_over() and (left := intended - time.monotonic()) > 0:
+                await asyncio.sleep(min(left, _TICK_SECONDS))
+            if not is_measured and self._is_over():
+                break
+            tasks.append(asyncio.create_task(self._converse(self._begin(planned, intended))))
+        await self._end(tasks)
 
     async def _send_for_users(self) -> None:
         await asyncio.sleep(max(0.0, self._window.load_from - time.monotonic()))
         users = [asyncio.create_task(self._use()) for _ in range(self._users)]
-        while time.monotonic() < self._window.measure_to or any(
-            sent.is_measured and sent.ended is None for sent in self._sent
-        ):
+        while not self._is_over():
             await asyncio.sleep(_TICK_SECONDS)
+        await self._end(users)
+
+    async def _end(self, tasks: Sequence["asyncio.Task[Any]"]) -> None:
         # Before Python 3.12 a wait with a timeout that ends just now loses a cancellation.
         self._is_ending = True
-        for user in users:
-            user.cancel()
-        await asyncio.gather(*users, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _use(self) -> None:
         while not self._is_ending:
-            sent = self._begin(next(self._planned), time.monotonic())
-            await self._exchange(sent)
-            if sent.failure or not (sent.exchange and sent.exchange.pieces):
+            sent = await self._converse(self._begin(next(self._planned), time.monotonic()))
+            if sent.has_failed:
                 await asyncio.sleep(_AFTER_ERROR_SECONDS)
+
+    async def _converse(self, sent: _Sent) -> _Sent:
+        """Send a request and the further turns of its conversation; return the last one."""
+        await self._exchange(sent)
+        for planned in sent.planned.turns:
+            if sent.has_failed or self._is_ending:
+                break
+            intended = time.monotonic() + planned.at_seconds
+            await asyncio.sleep(planned.at_seconds)
+            sent = self._begin(planned, intended)
+            await self._exchange(sent)
+        return sent
 
     def _begin(self, planned: Planned, intended: float) -> _Sent:
         is_measured = self._window.measure_from <= intended < self._window.measure_to
         sent = _Sent(planned=planned, intended=intended, sent=time.monotonic(), is_measured=is_measured)
         self._sent.append(sent)
+        self._unanswered += is_measured
         return sent
 
     async def _exchange(self, sent: _Sent) -> None:
@@ -230,38 +264,39 @@ class Client:
             sent.failure = f"client_{error.errno}"
         finally:
             sent.ended = time.monotonic()
+            self._unanswered -= sent.is_measured
 
 
-def drive(
-    config: Config,
-    target: Target,
-    clients: int,
-    on_begin: Callable[[Window], None],
-    start_seconds: float = 0.5,
-) -> Log:
-    """Put the load on the server by that many processes, and return what they measured, put together.
+@contextmanager
+def driving(target: Target, clients: int, start_seconds: float = 0.5) -> Iterator[Drive]:
+    """Yield a function that puts a load on the server by that many processes, and returns what they measured together.
+
+    Its second argument is called when all processes are ready, with the times of the load; it may wait.
 
     Args:
-        on_begin: called when all processes are ready, with the times of the load; it may wait.
         start_seconds: the pause between that and the load.
 
     Raises:
         WorkloadError: a process ended by itself.
     """
-    with _processes(config, target, clients) as pipes:
+    with _processes(target, clients) as pipes:
         for pipe in pipes:
             _receive(pipe)
-        load_from = time.monotonic() + start_seconds
-        measure_from = load_from + config.warmup
-        window = Window(load_from=load_from, measure_from=measure_from, measure_to=measure_from + config.duration)
-        for pipe in pipes:
-            pipe.send(window)
-        on_begin(window)
-        logs: list[Log] = [_receive(pipe) for pipe in pipes]
-    return Log(
-        records=sorted((record for log in logs for record in log.records), key=lambda record: record.intended),
-        late_seconds=[late for log in logs for late in log.late_seconds],
-    )
+
+        def drive(config: Config, on_begin: Callable[[Window], None]) -> Log:
+            load_from = time.monotonic() + start_seconds
+            measure_from = load_from + config.warmup
+            window = Window(load_from=load_from, measure_from=measure_from, measure_to=measure_from + config.duration)
+            for pipe in pipes:
+                pipe.send((config, window))
+            on_begin(window)
+            logs: list[Log] = [_receive(pipe) for pipe in pipes]
+            return Log(
+                records=sorted((record for log in logs for record in log.records), key=lambda record: record.intended),
+                late_seconds=[late for log in logs for late in log.late_seconds],
+            )
+
+        yield drive
 
 
 def _receive(pipe: Connection) -> Any:
@@ -272,14 +307,14 @@ def _receive(pipe: Connection) -> Any:
 
 
 @contextmanager
-def _processes(config: Config, target: Target, clients: int) -> Iterator[list[Connection]]:
+def _processes(target: Target, clients: int) -> Iterator[list[Connection]]:
     """Yield a pipe to each running client, and end them on exit."""
     context = multiprocessing.get_context("spawn")
     processes, pipes = [], []
     try:
         for share in range(clients):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, config, target, share, clients), daemon=True)
+            process = context.Process(target=_work, args=(theirs, target, share, clients), daemon=True)
             process.start()
             theirs.close()
             processes.append(process)
@@ -293,8 +328,8 @@ def _processes(config: Config, target: Target, clients: int) -> Iterator[list[Co
             process.join()
 
 
-def _work(pipe: Connection, config: Config, target: Target, share: int, shares: int) -> None:
-    """Be one client: say that it is ready, receive the times, and return the log."""
+def _work(pipe: Connection, target: Target, share: int, shares: int) -> None:
+    """Be one client: say that it is ready, then receive loads with their times, and return the log of each."""
     end_with_parent()  # Ctrl-C is for the run, which then ends this process
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -302,5 +337,6 @@ def _work(pipe: Connection, config: Config, target: Target, share: int, shares: 
         resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     pipe.send(None)
     with suppress(EOFError, BrokenPipeError):
-        window = pipe.recv()
-        pipe.send(asyncio.run(Client(config, target, window, share, shares).run()))
+        while True:
+            config, window = pipe.recv()
+            pipe.send(asyncio.run(Client(config, target, window, share, shares).run()))

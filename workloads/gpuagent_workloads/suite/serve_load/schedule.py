@@ -5,7 +5,7 @@ import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,37 @@ _MOST_TOKENS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a prompt: parts of the same key begin alike in all prompts of a seed.
+
+    Attributes:
+        is_answer: whether it stands for the answer of an earlier turn.
+    """
+
+    key: str
+    tokens: int
+    is_answer: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A request to send, `at_seconds` after the load began; in a closed loop the time has no meaning."""
+    """A request to send.
+
+    Attributes:
+        at_seconds: after the load began, or for a further turn after the answer before; without meaning for the first
+            one in a closed loop.
+        blocks: the keys of its prompt's blocks in a recorded trace.
+        parts: of its prompt; empty: it is all its own.
+        turns: the further turns of its conversation.
+    """
 
     at_seconds: float
     input_tokens: int
     output_tokens: int
     number: int
+    blocks: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+    turns: "tuple[Planned, ...]" = ()
 
 
 def schedule(config: Config) -> Iterator[Planned]:
@@ -34,18 +58,42 @@ def schedule(config: Config) -> Iterator[Planned]:
         MisuseError: a distribution has another form.
         DataError: a file is missing or of another form.
     """
-    source = random.Random(config.seed)  # noqa: S311 - no secret
-    recorded = read_requests(Path(config.trace)) if config.trace else None
-    if recorded:
-        times: Iterator[float] = _repeated([each.at_seconds for each in recorded])
-        lengths: Iterator[tuple[int, int]] = itertools.cycle(
-            (each.input_tokens, each.output_tokens) for each in recorded
-        )
-    else:
-        times = _arrivals(config, source)
-        lengths = _lengths(config, random.Random(config.seed + 1))  # noqa: S311
-    for number, (at_seconds, (input_tokens, output_tokens)) in enumerate(zip(times, lengths, strict=False)):
-        yield Planned(at_seconds=at_seconds, input_tokens=input_tokens, output_tokens=output_tokens, number=number)
+    if config.trace:
+        yield from _recorded(read_requests(Path(config.trace)), config)
+    pauses = random.Random(f"{config.seed}/think")  # noqa: S311 - no secret, as for the following
+    lengths = _lengths(config, random.Random(config.seed + 1))  # noqa: S311
+    for number, at_seconds in enumerate(_arrivals(config, random.Random(config.seed))):  # noqa: S311
+        turns: list[Planned] = []
+        parts: tuple[Part, ...] = ()
+        for turn in range(config.turns):
+            input_tokens, output_tokens = next(lengths)
+            shared = 0 if turn else round(config.shared_prefix * input_tokens)
+            own = Part(key=f"{number}/{turn}", tokens=input_tokens - shared)
+            parts += (*([Part(key="shared", tokens=shared)] if shared else []), own)
+            pause_seconds = pauses.expovariate(1 / config.think) if config.think else 0.0
+            turns.append(
+                Planned(
+                    at_seconds=pause_seconds if turn else at_seconds,
+                    input_tokens=sum(part.tokens for part in parts),
+                    output_tokens=output_tokens,
+                    number=number,
+                    parts=parts,
+                )
+            )
+            parts += (Part(key=f"{number}/answer {turn}", tokens=output_tokens, is_answer=True),)
+        yield replace(turns[0], turns=tuple(turns[1:]))
+
+
+def _recorded(recorded: list[Planned], config: Config) -> Iterator[Planned]:
+    """Yield the requests of a trace, again and again."""
+    times = _repeated([each.at_seconds / config.scale for each in recorded])
+    for number, (at_seconds, each) in enumerate(zip(times, itertools.cycle(recorded), strict=False)):
+        parts, left = [], each.input_tokens
+        for key in each.blocks:
+            parts.append(Part(key=f"block {key}", tokens=min(left, config.block)))
+            left -= parts[-1].tokens
+        parts.append(Part(key=str(number), tokens=left))
+        yield replace(each, at_seconds=at_seconds, number=number, parts=tuple(part for part in parts if part.tokens))
 
 
 def _arrivals(config: Config, source: random.Random) -> Iterator[float]:
@@ -54,7 +102,9 @@ def _arrivals(config: Config, source: random.Random) -> Iterator[float]:
     while True:
         yield at_seconds
         if config.rate:
-            at_seconds += source.gammavariate(config.burstiness, 1 / (config.rate * config.burstiness))
+            # The rate is that of all turns.
+            pause_seconds = config.turns / config.rate
+            at_seconds += source.gammavariate(config.burstiness, pause_seconds / config.burstiness)
 
 
 def _repeated(times: list[float]) -> Iterator[float]:
@@ -109,8 +159,8 @@ def _tokens(text: str) -> int:
 def read_requests(path: Path) -> list[Planned]:
     """Return the requests of a recorded trace, in the order of their times.
 
-    Two forms are read: JSON lines with timestamp (ms), input_length and output_length, as Mooncake published, and CSV
-    with TIMESTAMP (a date), ContextTokens and GeneratedTokens, as Azure did.
+    Two forms are read: JSON lines with timestamp (ms), input_length, output_length and hash_ids (of the blocks of the
+    prompt), as Mooncake published, and CSV with TIMESTAMP (a date), ContextTokens and GeneratedTokens, as Azure did.
 
     Raises:
         DataError: the file is missing, empty or of another form.
@@ -140,4 +190,7 @@ def _request(record: dict[str, Any], number: int) -> Planned:
         at_seconds = float(record.get("timestamp", 0)) / 1000
         tokens = record["input_length"], record["output_length"]
     input_tokens, output_tokens = (max(1, int(count)) for count in tokens)
-    return Planned(at_seconds=at_seconds, input_tokens=input_tokens, output_tokens=output_tokens, number=number)
+    blocks = tuple(map(str, record.get("hash_ids") or ()))
+    return Planned(
+        at_seconds=at_seconds, input_tokens=input_tokens, output_tokens=output_tokens, number=number, blocks=blocks
+    )

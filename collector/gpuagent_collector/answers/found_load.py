@@ -1,0 +1,115 @@
+"""The highest loads within limits of latency that searches of `serve-load --find` found, by side."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuagent_collector.compare.matrix import Selection
+from gpuagent_collector.present.answer import Section
+from gpuagent_collector.present.human import significant
+from gpuagent_collector.present.table import Column, Table
+from gpuagent_collector.runs.cells import Cell
+from gpuagent_collector.runs.data import Facts
+from gpuagent_collector.statistics.summaries import median_interval
+
+# What is searched for, with the unit of each.
+UNITS = {"rate": "requests/s", "concurrency": "users", "scale": "× the trace"}
+
+# The share of windows that contradict, above which a server is called erratic.
+_ERRATIC = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The highest load of a side.
+
+    Attributes:
+        kind: rate, concurrency or scale.
+        limits: in words.
+        runs: number of searches.
+        highest: median over them.
+        low, high: 95 % interval: the median's from six runs on, else all that the searches' own cover; None: open.
+        erratic: share of the windows at the ends of the intervals that contradict them.
+        figures: medians over the runs, of the load at the lower end.
+    """
+
+    side: str
+    kind: str
+    limits: str
+    runs: int
+    highest: float
+    low: float | None
+    high: float | None
+    erratic: float
+    figures: Mapping[str, float]
+
+
+def find_loads(chosen: Selection, write_limits: Any) -> Iterator[Found]:
+    """Yield what each side's searches found; `write_limits` writes the limits in the settings of a block."""
+    for block in chosen.layout.blocks:
+        kind = str(block.parameters.get("find"))
+        for cell in block.cells:
+            if kind in UNITS and chosen.facts.has(cell.runs, f"highest_{kind}"):
+                yield _found(cell, kind, write_limits(block.settings), chosen.facts)
+
+
+def _found(cell: Cell, kind: str, limits: str, facts: Facts) -> Found:
+    values, lows, highs = (facts.values(cell.runs, f"highest_{kind}{end}") for end in ("", "_low", "_high"))
+    low = min(lows) if len(lows) == len(values) else None
+    high = max(highs) if len(highs) == len(values) else None
+    if over_runs := median_interval(values):
+        low, high = over_runs
+    figures = facts.medians(cell.runs)
+    bets, contradicting = (sum(facts.values(cell.runs, f"search_{name}")) for name in ("bets", "contradictions"))
+    return Found(
+        side=cell.side,
+        kind=kind,
+        limits=limits,
+        runs=len(values),
+        highest=figures[f"highest_{kind}"],
+        low=low,
+        high=high,
+        erratic=contradicting / bets if bets else 0.0,
+        figures=figures,
+    )
+
+
+def write_found(one: Found) -> str:
+    """Return a sentence: what a side sustains, and whether it is erratic."""
+    ends = " to ".join("an open end" if end is None else significant(end) for end in (one.low, one.high))
+    parts = [f"95 % interval {ends}", f"{one.runs} {'search' if one.runs == 1 else 'searches'}"]
+    if one.erratic > _ERRATIC:
+        parts.append(
+            f"wide, since the server is erratic: {100 * one.erratic:.0f} % of the windows contradict the others"
+        )
+    return (
+        f"Within {one.limits}, {one.side} sustains {significant(one.highest)} {UNITS[one.kind]} ({', '.join(parts)})."
+    )
+
+
+def found_table(found: Sequence[Found], figures: Mapping[str, str]) -> Table:
+    """Return a row for each side; `figures` are metrics at the lower end of the interval, with their titles."""
+    return Table(
+        (
+            Column("side", "side", "side", left=True),
+            Column("kind", "highest", "kind", left=True),
+            Column("limits", None, "limits"),
+            Column("runs", "searches", "runs"),
+            Column("highest", "load", "highest", show=significant),
+            Column("low", "from", "low", show=significant),
+            Column("high", "to", "high", show=significant),
+            *(
+                Column(name, title, f"figures.{name}", show=significant)
+                for name, title in figures.items()
+                if any(name in one.figures for one in found)
+            ),
+        ),
+        list(found),
+    )
+
+
+def found_section(table: Table) -> Section:
+    """Return the table with what its columns mean."""
+    return Section(
+        "Highest load within the limits", [table, "Other figures are of the load at the interval's lower end."]
+    )

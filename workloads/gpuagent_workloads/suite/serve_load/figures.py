@@ -1,0 +1,148 @@
+"""The figures of a load: latency, goodput and tokens a second.
+
+Figures are pooled over all requests of all clients, from the time at which each was to be sent. A percentile is taken
+over the measured requests that succeeded, and goodput counts the others as missed. Rates are of what arrived within the
+measured time, from whatever request, so that they fit the energy of that time.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gpuagent_workloads.errors import WorkloadError
+from gpuagent_workloads.report import Reporter
+from gpuagent_workloads.suite.serve_load import Config
+from gpuagent_workloads.suite.serve_load.clients import Log, Record, Window
+
+_PERCENTILES = (50, 90, 99)
+
+# A client this late, and by more than a tenth of the median time to the first token, measures itself.
+_LATE_SECONDS = 0.005
+_LATE_SHARE = 0.1
+
+# Of what a server says.
+_MOST_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """The times of one request that succeeded, in seconds; times a token, None: it had one token only."""
+
+    ttft: float
+    tpot: float | None
+    e2e: float
+    input_tokens: int
+    output_tokens: int
+
+    def is_good(self, config: Config) -> bool:
+        """Return whether it keeps all given limits."""
+        limits = ((self.ttft, config.slo_ttft), (self.tpot, config.slo_tpot), (self.e2e, config.slo_e2e))
+        return all(limit is None or seconds is None or 1000 * seconds <= limit for seconds, limit in limits)
+
+
+def latency_of(record: Record) -> Latency | None:
+    """Return the times of a request; None: it failed."""
+    if record.error or record.answer is None:
+        return None
+    first, last = record.answer.token_seconds[0], record.answer.token_seconds[-1]
+    made = record.answer.usage.get("completion_tokens") or len(record.answer.token_seconds)
+    return Latency(
+        ttft=first - record.intended,
+        tpot=(last - first) / (made - 1) if made > 1 else None,
+        e2e=last - record.intended,
+        input_tokens=record.answer.usage.get("prompt_tokens") or record.asked_input,
+        output_tokens=made,
+    )
+
+
+def quantile(values: Iterable[float], percent: float) -> float | None:
+    """Return a percentile, by linear interpolation between the two nearest values; None for no values."""
+    every = list(values)
+    return float(np.percentile(every, percent)) if every else None
+
+
+def output_rate(records: Sequence[Record], window: Window) -> float:
+    """Return the tokens a second that arrived within the window."""
+    tokens = 0.0
+    for record in records:
+        if record.answer and record.answer.token_seconds:
+            times = record.answer.token_seconds
+            # An event may have several tokens; the server's count is known once an answer is complete.
+            each = (record.answer.usage.get("completion_tokens") or len(times)) / len(times)
+            tokens += each * sum(1 for at_seconds in times if window.measure_from <= at_seconds < window.measure_to)
+    return tokens / (window.measure_to - window.measure_from)
+
+
+def report_figures(log: Log, window: Window, config: Config, reporter: Reporter) -> bool:
+    """Report every figure of a load; return whether the clients were its limit.
+
+    Raises:
+        WorkloadError: no measured request succeeded.
+    """
+    seconds = window.measure_to - window.measure_from
+    measured = [record for record in log.records if record.is_measured]
+    latencies = [latency for record in measured if (latency := latency_of(record))]
+    errors = Counter(record.error for record in measured if record.error)
+    if not latencies:
+        kinds = ", ".join(f"{count} × {kind}" for kind, count in errors.most_common())
+        said = next((record.answer.error for record in measured if record.answer and record.answer.error), "")
+        kinds += f"; the server said: {said[:_MOST_CHARACTERS]}" if said else ""
+        raise WorkloadError(f"no measured request succeeded: {kinds or 'none was sent; give more duration or rate'}")
+    in_time = [record for record in log.records if window.measure_from <= record.ended < window.measure_to]
+    answered = [latency for record in in_time if (latency := latency_of(record))]
+    for name, value, unit in (
+        ("throughput", output_rate(log.records, window), "tokens/s"),
+        ("input_tokens_per_second", sum(each.input_tokens for each in answered) / seconds, "tokens/s"),
+        ("requests_per_second", len(answered) / seconds, "requests/s"),
+        ("offered_requests_per_second", len(measured) / seconds, "requests/s"),
+    ):
+        reporter.result(name, value, unit=unit, phase="measure")
+    for name, values in _times(latencies):
+        for percent in _PERCENTILES:
+            if (found := quantile(values, percent)) is not None:
+                reporter.result(f"{name}_p{percent}_seconds", found, unit="s")
+    if any(limit is not None for limit in (config.slo_ttft, config.slo_tpot, config.slo_e2e)):
+        good = sum(1 for latency in latencies if latency.is_good(config))
+        reporter.result("goodput", good / seconds, unit="requests/s", phase="measure")
+        reporter.result("goodput_percent", 100 * good / len(measured), unit="%")
+    reporter.result("requests", len(measured))
+    reporter.result("request_errors", sum(errors.values()))
+    for kind, count in errors.items():
+        reporter.result(f"errors_{kind}", count)
+    reporter.result("input_tokens_mean", sum(each.input_tokens for each in latencies) / len(latencies))
+    reporter.result("output_tokens_mean", sum(each.output_tokens for each in latencies) / len(latencies))
+    return _report_lateness(log, measured, latencies, config, reporter)
+
+
+def _times(latencies: Sequence[Latency]) -> Iterator[tuple[str, list[float]]]:
+    yield "ttft", [each.ttft for each in latencies]
+    yield "tpot", [each.tpot for each in latencies if each.tpot is not None]
+    yield "e2e", [each.e2e for each in latencies]
+
+
+def _report_lateness(
+    log: Log, measured: Sequence[Record], latencies: Sequence[Latency], config: Config, reporter: Reporter
+) -> bool:
+    # In a closed loop nothing is intended before it is sent.
+    sends = [] if config.concurrency else [record.sent - record.intended for record in measured]
+    late = max(quantile(values, 99) or 0.0 for values in (sends, log.late_seconds))
+    usual = quantile([each.ttft for each in latencies], 50) or 0.0
+    is_limited = late > max(_LATE_SECONDS, _LATE_SHARE * usual)
+    reporter.result("client_lag_p99_seconds", late, unit="s")
+    reporter.result("client_limited", int(is_limited))
+    return is_limited
+
+
+def write_records(records: Sequence[Record], window: Window, path: Path) -> None:
+    """Write a line of JSON for each measured request; times count from the begin of the measurement."""
+    with path.open("w", encoding="utf-8") as file:
+        for record in records:
+            if not record.is_measured:
+                continue
+            latency = latency_of(record)
+            line = {"intended": record.intended - window.measure_from, "sent": record.sent - window.measure_from}
+            file.write(json.dumps({**line, "error": record.error, **(asdict(latency) if latency else {})}) + "\n")
