@@ -32,13 +32,17 @@ def measure(_node: Node | None = None) -> Iterator[Figure]:
 
 
 def fill(store: str) -> None:
-    """Put the states of all jobs into a store, in the order of time, as agents report them."""
+    """Put the states of all jobs into a store, in the order of time, and fold them as a collector does."""
     with Store.open(store) as opened, opened.connect() as connection:
-        for statement in _STATEMENTS:
+        for statement in _LIVES:
             connection.execute(statement)
+        for first in range(0, DAYS * JOBS_A_DAY, 10 * JOBS_A_DAY):
+            connection.execute(_STATES, [first, first + 10 * JOBS_A_DAY])
+            opened.tidy()
+            opened.checkpoint()
 
 
-_STATEMENTS = (
+_LIVES = (
     f"""
     INSERT INTO sessions BY NAME
     SELECT node AS session_id, node AS node_id, 'node-' || node AS hostname, 'hpc' AS platform,
@@ -55,8 +59,10 @@ _STATEMENTS = (
         3600 * exp(1.4 * sqrt(-2 * ln((1 + hash(number, 5) % 9999) / 10000)) * cos(hash(number, 6) % 628 / 100))
             AS seconds
     FROM range({JOBS_A_DAY * DAYS}) AS numbers(number)""",
-    # A state when a job is found, after a minute, when its age has become three times as much, and when it ends.
-    f"""
+)
+
+# A state when a job is found, after a minute, when its age has become three times as much, and when it ends.
+_STATES = f"""
     INSERT INTO owners BY NAME
     SELECT
         node AS session_id, node AS node_id, started_at + to_microseconds((age * 1e6)::BIGINT) AS time,
@@ -76,6 +82,5 @@ _STATEMENTS = (
     FROM lives, range(5) AS devices(device),
         unnest(list_filter([0, 60, 180, 540, 1620, 4860, 14580, 43740, 131220, seconds], age -> age <= seconds))
             AS ages(age)
-    WHERE device <= gpus
-    ORDER BY time""",
-)
+    WHERE device <= gpus AND number >= ? AND number < ?
+    ORDER BY time"""

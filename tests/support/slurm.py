@@ -29,7 +29,28 @@ TaskPlugin=task/none
 SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
+JobAcctGatherType=jobacct_gather/linux
 PartitionName=all Nodes=ALL Default=YES State=UP
+"""
+
+_ACCOUNTING = """
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={port}
+AccountingStoragePass={folder}/munge
+"""
+_DATABASE = """
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge
+SlurmUser={user}
+DbdHost=localhost
+DbdPort={port}
+PidFile={folder}/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort={storage_port}
+StorageUser=root
+StorageLoc=slurm
 """
 
 # What Slurm knows of each node's memory: jobs that ask for more are refused.
@@ -37,13 +58,18 @@ MEMORY_MB = 256
 
 
 @contextmanager
-def slurm(*, more_nodes: Sequence[str] = (), settings: Sequence[str] = ()) -> Iterator[Runtime]:
-    """Start Slurm with this machine as its node, and as `more_nodes` too; `settings` are lines for slurm.conf."""
+def slurm(*, more_nodes: Sequence[str] = (), settings: Sequence[str] = (), accounts: bool = False) -> Iterator[Runtime]:
+    """Start Slurm with this machine as its node, and as `more_nodes` too; `settings` are lines for slurm.conf.
+
+    With `accounts` it has a slurmdbd, so that `sacct` and `sacctmgr` work.
+    """
     nodes = [platform.node().partition(".")[0], *more_nodes]
     with short_folder() as folder, ExitStack() as daemons:
         configuration = _configure(folder, nodes, settings)
         _start(daemons, folder, "munged", _munge(folder))
         until((folder / "munge").exists, "munge's socket")
+        if accounts:
+            _start_accounting(daemons, folder, configuration)
         _start(daemons, folder, "slurmctld", [found("slurmctld"), "-D", "-f", str(configuration)])
         for node in nodes:
             _start(daemons, folder, f"slurmd-{node}", [found("slurmd"), "-D", "-N", node, "-f", str(configuration)])
@@ -75,6 +101,29 @@ def _configure(folder: Path, nodes: Sequence[str], settings: Sequence[str]) -> P
     path = folder / "slurm.conf"
     path.write_text("\n".join([text, *settings, ""]))
     return path
+
+
+def _start_accounting(daemons: ExitStack, folder: Path, configuration: Path) -> None:
+    """Start MariaDB, and a slurmdbd that knows the cluster; Slurm's daemons find both in their configuration."""
+    port, storage_port = _free_ports(2)
+    data = folder / "mariadb"
+    own = ["--no-defaults", f"--datadir={data}", "--user=root"]
+    install = [found("mariadb-install-db"), *own, "--auth-root-authentication-method=normal", "--skip-test-db"]
+    subprocess.run(install, check=True, capture_output=True)
+    listens = ["--bind-address=127.0.0.1", f"--port={storage_port}", f"--socket={folder}/mariadb.sock"]
+    quick = ["--skip-grant-tables", "--innodb-flush-log-at-trx-commit=0", f"--pid-file={folder}/mariadb.pid"]
+    _start(daemons, folder, "mariadbd", [found("mariadbd"), *own, *listens, *quick])
+    until((folder / "mariadb.sock").exists, "MariaDB's socket")
+    database = folder / "slurmdbd.conf"
+    user = os.environ.get("USER") or "root"
+    database.write_text(_DATABASE.format(folder=folder, user=user, port=port, storage_port=storage_port))
+    database.chmod(0o600)
+    with configuration.open("a") as file:
+        file.write(_ACCOUNTING.format(folder=folder, port=port))
+    client = ["env", f"SLURM_CONF={configuration}"]
+    _start(daemons, folder, "slurmdbd", [*client, found("slurmdbd"), "-D"])
+    add = [*client, found("sacctmgr"), "--immediate", "add", "cluster", "test"]
+    until(lambda: answers(add), "slurmdbd")
 
 
 def _munge(folder: Path) -> Sequence[str]:
