@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from gpuagent_collector.errors import NothingToCompareError
@@ -406,6 +407,7 @@ def _describe(workload: str, settings: Mapping[str, Any]) -> str:
 
 
 Held = tuple[tuple[str, str | None], ...]
+_read_conditions = attrgetter("side", *CONDITIONS)
 
 
 def _by_condition(runs: Sequence[Run], facet: Facet, across: Facet | None) -> dict[Held, list[Run]]:
@@ -414,16 +416,14 @@ def _by_condition(runs: Sequence[Run], facet: Facet, across: Facet | None) -> di
     A condition with one value on each side cannot be separated from the side itself: it does not divide, and warnings
     name the conditions in which the sides differ.
     """
-
-    def varies_within_a_side(condition: str) -> bool:
-        values: dict[str | None, set[str | None]] = defaultdict(set)
-        for run in runs:
-            if run.status == "succeeded":  # a run that failed early has no GPU yet
-                values[run.side].add(getattr(run, condition))
-        return any(len(of_side) > 1 for of_side in values.values())
-
+    values: dict[tuple[str, str | None], set[str | None]] = defaultdict(set)
+    # A run that failed early has no GPU yet. Thousands of runs have few different conditions.
+    for side, *conditions in set(map(_read_conditions, (run for run in runs if run.status == "succeeded"))):
+        for name, value in zip(CONDITIONS, conditions, strict=True):
+            values[name, side].add(value)
+    varying = {name for (name, _), of_side in values.items() if len(of_side) > 1}
     chosen = {name for each in (facet, across) if each for name in (each.name, *each.fixes)}
-    held = [name for name in CONDITIONS if name not in chosen and varies_within_a_side(name)]
+    held = [name for name in CONDITIONS if name in varying - chosen]
     groups: dict[Held, list[Run]] = defaultdict(list)
     for run in runs:
         groups[tuple((name, getattr(run, name)) for name in held)].append(run)

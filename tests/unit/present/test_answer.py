@@ -39,3 +39,15 @@ def test_the_first_screen_has_no_details_and_names_what_else_there_is() -> None:
     assert [section.heading for section in whole] == ["Answer", "Details", "Seen", "Warnings"]
     assert whole[0].parts[0] == "whole" and whole[0].parts[-1] == "long legend"
     assert "--all" not in str(whole[-1].parts)
+
+
+def test_a_text_of_a_detail_is_worked_out_where_it_is_shown_alone() -> None:
+    asked: list[str] = []
+
+    def legend() -> str:
+        asked.append("legend")
+        return "of the table"
+
+    answer = Answer(heading="Answer", text="text", sections=[Section("Details", [legend], is_detail=True)])
+    assert str(answer.document(brief=True)) and not asked
+    assert answer.document()[-1].parts == ["of the table"] and asked
