@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -246,12 +246,16 @@ def load_figures(
         f"SELECT place, metric, '{suffix}' AS suffix, {value} AS value FROM newest {among}"  # noqa: S608
         for suffix, value in statistics.items()
     )
-    figures: list[Piece] = []
-    # As one parameter: thousands of runs would make the statement too long.
-    for first in range(0, len(chosen), _RUNS_AT_ONCE):
-        rows = ask(_METRICS.format(values=values), [chosen[first : first + _RUNS_AT_ONCE]])
-        figures += [(row["name"], np.asarray(row["places"]) + first, row["values"]) for row in rows]
-    return Columns(chosen, sorted(figures, key=itemgetter(0)))
+
+    def read() -> Iterator[Piece]:
+        # As one parameter: thousands of runs would make the statement too long.
+        for first in range(0, len(chosen), _RUNS_AT_ONCE):
+            for row in ask(_METRICS.format(values=values), [chosen[first : first + _RUNS_AT_ONCE]]):
+                yield row["name"], np.asarray(row["places"]) + first, row["values"]
+
+    columns = Columns(chosen, read())
+    columns.by_metric = dict(sorted(columns.by_metric.items()))
+    return columns
 
 
 def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats: Iterable[Stat] = ()) -> Facts:
