@@ -129,8 +129,8 @@ def ended_by_ctrl_c() -> Iterator[None]:
 def _importer(source: Path) -> Callable[[Path, str], None] | None:
     """Return the importer of an export, a store or a spool; None: it can only be a result of another program."""
     from gpuagent_collector.exchange.export import MANIFEST
-    from gpuagent_collector.exchange.merge import find_stores
     from gpuagent_collector.exchange.spool import SPOOL_FILE, is_spool
+    from gpuagent_collector.store.spec import find_stores
 
     if source.is_dir() and (source / MANIFEST).is_file():
         return _import_export

@@ -145,7 +145,7 @@ def open_sides(reader: ReaderOptions, asked: dict[str, Any]) -> "Iterator[tuple[
 
 
 def _is_store(file: Path) -> bool:
-    from gpuagent_collector.exchange.merge import find_stores
+    from gpuagent_collector.store.spec import find_stores
 
     with suppress(OSError):
         return not file.is_dir() and bool(find_stores(file))

@@ -21,22 +21,8 @@ from gpuagent_collector.times import utc_now
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.statuses import FINAL_STATUSES
 
-# Where a DuckDB file has its name.
-_MAGIC_AT, _MAGIC = 8, b"DUCK"
-
 # The rest is for the store that receives the rows.
 _MEMORY_BYTES = 512 * 2**20
-
-
-def find_stores(place: Path) -> list[Path]:
-    """Return a file that is one of DuckDB, or those in a folder, by name; no others. Raises OSError."""
-    files = sorted(place.iterdir()) if place.is_dir() else [place]
-    return [file for file in files if file.is_file() and _is_duckdb(file)]
-
-
-def _is_duckdb(file: Path) -> bool:
-    with file.open("rb") as content:
-        return content.read(_MAGIC_AT + len(_MAGIC))[_MAGIC_AT:] == _MAGIC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,10 @@ class Kind(Enum):
     SHARED = "ducklake:postgres"
 
 
+# Where a DuckDB file has its name.
+_MAGIC_AT, _MAGIC = 8, b"DUCK"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSpec:
     """The name of a store."""
@@ -94,3 +98,14 @@ class StoreSpec:
     def __str__(self) -> str:
         prefix = {Kind.FILE: "", Kind.LAKE: _LAKE_PREFIX, Kind.SHARED: _SHARED_PREFIX}[self.kind]
         return f"{prefix}{self.place}"
+
+
+def find_stores(place: Path) -> list[Path]:
+    """Return a file that is one of DuckDB, or those in a folder, by name; no others. Raises OSError."""
+    files = sorted(place.iterdir()) if place.is_dir() else [place]
+    return [file for file in files if file.is_file() and _is_duckdb(file)]
+
+
+def _is_duckdb(file: Path) -> bool:
+    with file.open("rb") as content:
+        return content.read(_MAGIC_AT + len(_MAGIC))[_MAGIC_AT:] == _MAGIC
