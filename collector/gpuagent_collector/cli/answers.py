@@ -271,10 +271,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             "--since 4w --limit 1000 --json",
         ),
         function="answers.jobs:answer_jobs",
-        options=(
-            _count("--limit", 100, "Most jobs to list."),
-            *_JOBS,
-        ),
+        options=(_count("--limit", 100, "Most jobs to list."), *_JOBS),
     ),
     "job": AnswerCommand(
         details="""
