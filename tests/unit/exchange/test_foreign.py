@@ -243,12 +243,7 @@ def _changed_summary(line: str, value: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "Completed samples per second",
-        "Completed tokens per second",
-        "90.00 percentile first token latency (ns)",
-    ],
+    "line", ["Completed samples per second", "Completed tokens per second", "90.00 percentile first token latency (ns)"]
 )
 def test_a_summary_has_no_figure_that_is_negative_or_no_number(line: str) -> None:
     with pytest.raises(ResultError, match=r"is -5\.0, not"):
