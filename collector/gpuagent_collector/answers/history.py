@@ -255,7 +255,10 @@ def render(history: History) -> Answer:
         text=answer(history),
         parts=[_overview(history), Legend(legend.partition(". ")[0] + ".", "")],
         sections=[
-            *(Section(_heading(series), [table, *_notes(series)], is_detail=True) for series, table in both),
+            *(
+                Section(" ".join(filter(None, _settings(series).values())), [table, *_notes(series)], is_detail=True)
+                for series, table in both
+            ),
             Section("How to read this", [legend], is_detail=True),
         ],
         next=_next(history),
@@ -339,10 +342,6 @@ def _settings(series: Series) -> dict[str, str]:
         "command": shlex.join(series.command or ()),
         "circumstances": f"· {series.circumstances}",
     }
-
-
-def _heading(series: Series) -> str:
-    return " ".join(filter(None, _settings(series).values()))
 
 
 def _names(every: Sequence[Series]) -> Iterator[str]:

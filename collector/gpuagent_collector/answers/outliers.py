@@ -544,17 +544,13 @@ def _findings(outliers: Outliers) -> Table:
         *map(Column, ("value", "usual")),
         Column("metric_unit", value="metric.unit"),
         Column("change_percent", value=lambda one: 100 * one.change),
-        Column("q_value", "q", show=_rate),
+        Column("q_value", "q", show=lambda rate: "< 0.0001" if rate < 0.0001 else significant(rate, 2)),
         *map(Column, ("units", "runs")),
         Column("workload", value="kind.workload"),
         Column("parameters", value=lambda one: json.loads(one.kind.parameters or "{}")),
         *(Column(name, value=f"kind.{name}") for name in _KIND),
     )
     return Table(columns, outliers.findings)
-
-
-def _rate(q_value: float) -> str:
-    return "< 0.0001" if q_value < 0.0001 else significant(q_value, 2)
 
 
 def _legend(outliers: Outliers) -> str:

@@ -264,7 +264,6 @@ def answer(study: Study, *, brief: bool = False) -> str:
 
 
 def _say_properties(study: Study) -> Iterator[str]:
-    """Yield the first properties in which the runs of two sides differ."""
     differing = [
         f"{row.title} ({' and '.join(', '.join(values) or ABSENT for values in row.values)})" for row in study.differing
     ]
@@ -303,7 +302,6 @@ def _spoken_name(row: Row) -> str:
 
 
 def _say_exclusive(study: Study) -> Iterator[str]:
-    """Yield the number of kernels that only one of two sides launched."""
     kernels = study.lanes[0]
     if kernels.lane is not KERNELS or None in kernels.totals:
         return
@@ -318,7 +316,6 @@ def _say_exclusive(study: Study) -> Iterator[str]:
 
 
 def _say_steps(study: Study) -> Iterator[str]:
-    """Yield the busy and idle time of the GPU in a step of each side."""
     texts = []
     for side in study.sides:
         busy = side.step_seconds.get("gpu_busy_seconds_per_step")
@@ -471,7 +468,6 @@ def _more(scale: Notation, rest: Sequence[Row]) -> str | None:
 
 
 def _part_section(times: PartTimes, study: Study, top: int) -> Section:
-    """Return the longest operations with their time and share on each part of a side."""
     whose = f" of {times.side}" if len(study.sides) > 1 else ""
     heading = f"{'Kernels and copies' if times.on_gpu else 'Operators on the host'} by part{whose}"
     if not times.seconds:

@@ -74,7 +74,6 @@ def published_on(run: Run) -> list[Mapping[str, str]]:
 
 
 def _say_place(figure: Figure) -> str:
-    """Return where a run's figure is, in one sentence."""
     scale = notation([figure.value, figure.median], figure.unit)
     share = "" if figure.percent is None else f"at {significant(figure.percent, 3)} % of the reference "
     run, title = figure.run, spoken(figure.metric, None)
@@ -134,8 +133,6 @@ def answer_reference(ask: Ask, runs: Sequence[Run]) -> Answer:
 
 
 def _make_table(figures: Sequence[Figure], *, several: bool) -> Table:
-    """Return a row for each figure, named by its run where there are several."""
-
     def name(figure: Figure) -> str:
         return figure.run.run_id if several else figure.metric.title
 

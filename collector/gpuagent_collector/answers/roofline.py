@@ -464,7 +464,6 @@ _MOST_UNKNOWN = 3
 
 
 def _name_unknown(points: Sequence[Point]) -> str:
-    """Return in one line the points that have no place below a roof."""
     named = [f"{point.label} {in_unit('FLOP/s')(point.flops_per_second)}" for point in points[:_MOST_UNKNOWN]]
     rest = len(points) - len(named)
     others = f" and {rest} more; --format markdown has all" if rest else ""
@@ -547,7 +546,6 @@ _DETAILS = (
 
 
 def _legend(study: Study) -> str:
-    """Return what the columns mean, as far as they have figures."""
     points = [point for roofline in study.rooflines for point in roofline.points]
     sentences = [
         "Medians over runs; FLOP/s are FLOPs by the mean time of a measured step, idle time of the device included."

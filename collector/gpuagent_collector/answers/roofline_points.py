@@ -437,7 +437,6 @@ def _make_point(trials: Sequence[Trial]) -> Point | None:
 
 
 def _step(trial: Trial) -> dict[str, float]:
-    """Return the figures of a step, the bytes by each way that the trial has."""
     ways = {
         Traffic.COUNTED: trial.figures.get("dram_bytes_per_step"),
         Traffic.SAMPLED: _sampled_bytes(trial),

@@ -246,7 +246,6 @@ def render(study: Study) -> Answer:
 
 
 def _with_runs(table: Table, figures: CurveFigures) -> list[dict[str, Any]]:
-    """Return the cells of each row, and its runs."""
     rows = []
     for record, row in zip(table.records(), figures.rows, strict=True):
         trials = row.row.trials

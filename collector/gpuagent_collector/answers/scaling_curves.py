@@ -431,7 +431,6 @@ def study_runs(
 
 
 def _what_there_is(trials: Sequence[RankedRun], elastic: Sequence[Run], by: By) -> str:
-    """Return the reason for having no curve, and a remedy."""
     counted = [trial for trial in trials if trial.counts]
     if not counted and elastic:
         return "all runs are elastic; run with a fixed number of ranks"

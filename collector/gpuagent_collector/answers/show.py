@@ -98,7 +98,6 @@ def links_sections(points: Sequence[Point]) -> Iterator[Section]:
 
 
 def _pairs_section(points: Sequence[Point]) -> Section:
-    """Return a square table of a size's pairs."""
     rates = {point.pair: median(point.bus_bytes_per_second) for point in points}
     ranks = sorted({rank for pair in rates if pair for rank in pair})
     scale = notation(list(rates.values()), "bytes/s")
@@ -113,7 +112,6 @@ def _pairs_section(points: Sequence[Point]) -> Section:
 
 
 def _median(title: str, name: str, unit: str) -> Column:
-    """Return a column of the medians of a row's values."""
     return Column(None, title, name, lambda values: in_unit(unit)(median(values)) if values else None)
 
 
@@ -419,7 +417,6 @@ def study_show(ask: Ask, name: str | None, request: Request) -> Showing:
 
 
 def _choose(ask: Ask, name: str | None, request: Request) -> Request:
-    """Return the request for the named runs."""
     if name is None:
         return replace(request, by="all")
     if ask("SELECT 1 FROM runs WHERE platform = ? LIMIT 1", [name]):

@@ -20,7 +20,7 @@ from gpuagent_collector.present.human import notation, ratio
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Block, Cell, Layout, tell_apart
-from gpuagent_collector.runs.data import Facts, load_facts
+from gpuagent_collector.runs.data import load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
 from gpuagent_collector.runs.settings import Settings, settings_of
@@ -332,7 +332,10 @@ def divide_ratio(ask: Ask, request: Request, experiment: str) -> Division:
         request = replace(request, values=(request.values[1], request.values[0]))
     facts = load_facts(ask, layout.run_ids, request.stat)
     figures = compute_figures(layout, facts, metric=request.metric, delta=request.delta)
-    ladder = _sides_of(whole, facts, figures.primary)
+    (block,) = whole.blocks
+    ladder = values_of_sides(facts, _PAIRS, block, block.cells[-1].side, figures.primary)
+    if not len(ladder.baseline) or not len(ladder.other):
+        raise GpuAgentError(f"the first or last rung has no run with the metric {figures.primary.name}")
     shift = estimate_shift(*ladder)
     logs = [test.judgement.shift for test in figures.tests]
     total = sum(log(each.estimate) for each in logs) if all(each.scale is Scale.RATIO for each in logs) else 0.0
@@ -414,14 +417,6 @@ def _lay_out(ask: Ask, request: Request, experiment: str) -> tuple[Layout, Layou
 def _number(rung: str) -> tuple[int, str]:
     first = rung.partition(" ")[0]
     return int(first) if first.isdecimal() else 0, rung
-
-
-def _sides_of(layout: Layout, facts: Facts, metric: Metric) -> Sides:
-    block = layout.blocks[0]
-    found = values_of_sides(facts, _PAIRS, block, block.cells[-1].side, metric)
-    if not len(found.baseline) or not len(found.other):
-        raise GpuAgentError(f"the first or last rung has no run with the metric {metric.name}")
-    return found
 
 
 def _original(ask: Ask, request: Request) -> tuple[tuple[str, str], Sides] | None:

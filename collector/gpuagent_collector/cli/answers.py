@@ -129,8 +129,6 @@ def command_of(name: str, summary: str) -> click.Command:
 
 
 def _read_from(place: Sequence[str], answer: "Answer") -> "Answer":
-    """Return an answer whose commands read what this one has read."""
-
     def add(text: str) -> str:
         return re.sub(r"(^|`)collector \w+", lambda found: " ".join([found[0], *map(shlex.quote, place)]), text)
 
@@ -166,24 +164,19 @@ _STORED_WORKLOAD = click.argument("workload", required=False, shell_complete=sto
 
 
 def _count(name: str, default: int, words: str, **settings: Any) -> Callable[[Any], Any]:
-    """Return an option for a whole number above 0."""
     number = click.IntRange(1, MOST)
     return click.option(name, type=number, default=default, show_default=True, help=words, **settings)
 
 
 def _facet(*names: str, **settings: Any) -> Callable[[Any], Any]:
-    """Return an option that names a facet."""
     return click.option(*names, metavar="FACET", shell_complete=facets, **settings)
 
 
 def _by(words: str) -> Callable[[Any], Any]:
-    """Return the option --by, whose help is `words`."""
     return _facet("--by", default="platform", show_default=True, callback=check_facet, help=words)
 
 
 def _ending_in(*endings: str) -> Callable[[click.Context, click.Parameter, Path], Path]:
-    """Return a check of the name of a file to write."""
-
     def check(_context: click.Context, _option: click.Parameter, path: Path) -> Path:
         if path.suffix.lower() not in endings:
             raise MisuseError(f"{path} is no name of such a file; end it with {' or '.join(endings)}")
@@ -271,10 +264,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             "--since 4w --limit 1000 --json",
         ),
         function="answers.jobs:answer_jobs",
-        options=(
-            _count("--limit", 100, "Most jobs to list."),
-            *_JOBS,
-        ),
+        options=(_count("--limit", 100, "Most jobs to list."), *_JOBS),
     ),
     "job": AnswerCommand(
         details="""

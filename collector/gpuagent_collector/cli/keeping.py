@@ -148,7 +148,6 @@ def compact(retention: "Retention | None", trust_clock: bool, store_name: str) -
 
 
 def _retain(store: "Store", retention: "Retention", *, trust_clock: bool) -> None:
-    """Thin out and remove old samples, and print how many."""
     from gpuagent_collector.times import utc_now
 
     now = utc_now()

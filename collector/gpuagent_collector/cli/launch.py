@@ -303,7 +303,6 @@ class _Launch:
 
 
 def _print_work(work: "Sequence[AWork]", columns: "Sequence[ListColumn]", document: str | None) -> None:
-    """Print launched work as a list, or its JSON document."""
     from gpuagent_collector.present.terminal import plain_console, print_list
 
     if document is not None:

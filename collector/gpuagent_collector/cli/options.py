@@ -179,7 +179,6 @@ def reader_options(command: Command) -> Command:
 
 
 def _tls(options: dict[str, Any]) -> TlsFiles | None:
-    """Remove the TLS options from a command's options, and return them."""
     return tls_files(options.pop("ca_file"), options.pop("client_cert"), options.pop("client_key"))
 
 

@@ -105,6 +105,5 @@ def _check_forms(table: str, piece: Piece) -> None:
 
 
 def _texts(piece: Piece, column: str) -> list[str]:
-    """Return the different texts of a column."""
     texts = piece.texts[column].unique().to_pylist() if column in piece.texts else []
     return [text for text in texts if text is not None]

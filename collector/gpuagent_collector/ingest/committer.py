@@ -255,7 +255,6 @@ def load_marks(connection: duckdb.DuckDBPyConnection, session_ids: Iterable[int]
 
 
 def _find_ended_runs(states: Iterable[Piece]) -> list[str]:
-    """Return the runs that ended in these rows of run_states."""
     ended: dict[str, None] = {}
     for piece in states:
         if {"run_id", "status"} <= piece.texts.keys():

@@ -54,11 +54,7 @@ _INVITATION = "invitation"
 _NOT_STORED: Mapping[str, dict[str, _Kind]] = {"run_requests": {_INVITATION: _KINDS["VARCHAR"]}}
 
 # Member of Column.values → layout of its bytes.
-_ON_THE_WIRE: Mapping[str, pa.DataType] = {
-    "doubles": pa.float64(),
-    "integers": pa.int64(),
-    "texts": pa.string(),
-}
+_ON_THE_WIRE: Mapping[str, pa.DataType] = {"doubles": pa.float64(), "integers": pa.int64(), "texts": pa.string()}
 
 STORED_TIME = pa.timestamp("us")
 

@@ -70,10 +70,7 @@ class Ingest:
         try:
             ownership = ownership_of(self.store.spec, self._connection, now=self.now)
             committer = Committer(
-                self._connection,
-                now=self.now,
-                ownership=ownership,
-                longest_texts=self.store.longest_texts,
+                self._connection, now=self.now, ownership=ownership, longest_texts=self.store.longest_texts
             )
         except duckdb.Error as error:
             raise StoreError(f"cannot read the store {self.store.spec}: {error}") from error

@@ -178,7 +178,6 @@ def read_fields(content: bytes, within: slice | None = None) -> Iterator[_Field]
 
 
 def _read_varint(content: bytes, position: int) -> tuple[int, int]:
-    """Return a number of variable length, and the position behind it."""
     value = shift = 0
     for byte in content[position : position + 10]:
         value |= (byte & 0x7F) << shift

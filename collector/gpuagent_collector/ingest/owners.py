@@ -129,7 +129,6 @@ class RunOwners:
 
 
 def _places(requests: pa.Table) -> Iterator[tuple[str, int]]:
-    """Yield each requested run, and its expected number of nodes."""
     names = requests.column_names
     if "run_id" not in names:
         return

@@ -39,7 +39,6 @@ _CODE = re.compile(r"`([^`]+)`")
 
 
 def _with_code(text: str) -> Markup:
-    """Return running text, in which backticks enclose code."""
     # As plain text: a pattern's substitution in Markup escapes what it inserts.
     return Markup(_CODE.sub(r"<code>\1</code>", str(escaped(text))))  # noqa: S704 - escaped before
 

@@ -174,7 +174,6 @@ def data_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _writer(column: Column, rows: Sequence[Any]) -> Callable[[Any], str]:
-    """Return what writes a row's cell of a column."""
     show = column.show or write_cell
     if column.unit is not None:
         cells = map(column.cell, rows)

@@ -37,7 +37,6 @@ def parenthesised(condition: str) -> str:
 
 
 def _select(parser: duckdb.DuckDBPyConnection, expression: str) -> Tree:
-    """Return the syntax tree of `SELECT expression`."""
     row = parser.execute("SELECT json_serialize_sql(?)", [f"SELECT {expression}"]).fetchone()
     parsed: Tree = json.loads(row[0]) if row else {}
     if parsed.get("error_type") == "parser":

@@ -200,7 +200,6 @@ class _Bound:
         return [self._size(each["value"], scope) for each in star.get("replace_list") or ()]
 
     def _table(self, node: Tree, scope: _Scope) -> list[Column]:
-        """Return the columns of what stands in FROM."""
         scope = replace(scope, is_outermost=False)
         alias, renamed = node.get("alias") or "", node.get("column_name_alias") or ()
         self._relations += node["type"] not in {"EMPTY", "JOIN"}
@@ -255,7 +254,6 @@ class _Bound:
         return [Column("", name, SMALL)]
 
     def _others(self, tree: object, scope: _Scope) -> None:
-        """Add what all expressions below a part of the syntax tree make."""
         if isinstance(tree, list):
             for each in tree:
                 self._others(each, scope)
@@ -357,7 +355,6 @@ class _Bound:
         return size
 
     def _element(self, node: Tree, scope: _Scope) -> float:
-        """Return the most bytes of an element of a list."""
         inner = node["child"] if node["class"] == "CAST" else node
         if is_constant(inner) and inner.get("children"):
             return 2 * max(self._size(child, scope) for child in inner["children"]) + SMALL

@@ -266,7 +266,6 @@ class OtlpPush:
 
 
 def _metric(points: _Points, node_id: int, name: str, unit: str) -> Metric:
-    """Return the metric of that name, made if it is new."""
     return points[node_id].setdefault(name, Metric(name=name, unit=unit))
 
 
@@ -312,5 +311,4 @@ def _microseconds(time: datetime) -> int:
 
 
 def _floor(time: datetime) -> datetime:
-    """Return the begin of the bucket that `time` is in."""
     return time - timedelta(seconds=time.second % PERIOD.seconds, microseconds=time.microsecond)

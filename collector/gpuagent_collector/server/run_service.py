@@ -258,10 +258,7 @@ class RunOutput:
                 "of its output is in the store"
             )
         request = wire.ReadOutput(
-            request_id=uuid.uuid4().hex,
-            run_id=self.run_id,
-            stream=stream,
-            offset_bytes=self._offsets_bytes[stream],
+            request_id=uuid.uuid4().hex, run_id=self.run_id, stream=stream, offset_bytes=self._offsets_bytes[stream]
         )
         question = wire.CollectorMessage(read_output=request)
         try:

@@ -228,7 +228,6 @@ def _is_only_read(spec: StoreSpec) -> bool:
 
 
 def _explain(spec: StoreSpec, message: str, *, read_only: bool) -> tuple[str, str]:
-    """Return the cause and the remedy for DuckDB's message."""
     if spec.kind is Kind.SHARED:
         return shared.explain(spec, message), ""
     if holder := _HOLDER.search(message):

@@ -99,7 +99,6 @@ def retain(
 
 
 def _remove(connection: duckdb.DuckDBPyConnection, table: str, before: datetime) -> Iterator[Slice]:
-    """Remove rows of a table, a day at a time."""
     first_time = f'SELECT min(greatest(time, {EARLIEST})) FROM "{table}" WHERE time < ?'  # noqa: S608
     while first := _value(connection, first_time, before):
         end = min(before, _floor(first, _DAY) + _DAY)
@@ -164,7 +163,6 @@ class _Pair:
                 return
 
     def _next(self, connection: duckdb.DuckDBPyConnection, before: datetime, sorted_by_node: bool) -> _Range | None:
-        """Return the range of the oldest rows to be replaced, or None."""
         todo = self._todo(f"time >= {EARLIEST} AND time < TIMESTAMP '{before}'")
         first = _value(connection, f"SELECT min(time) FROM ({todo})")  # noqa: S608 - constant names, as below
         if first is None:

@@ -72,10 +72,7 @@ def rolled_up(columns: Columns, *, seconds: int, samples: str, rollups: str) -> 
             rows=rows,
             figures=", ".join(f"{_aggregate(name, columns[name], gauge)} AS {name}" for name in figures),
         )
-        for rows, gauge in (
-            (samples, _OF_READINGS),
-            (f"(FROM partly UNION ALL BY NAME FROM {rollups})", _OF_ROLLUPS),
-        )
+        for rows, gauge in ((samples, _OF_READINGS), (f"(FROM partly UNION ALL BY NAME FROM {rollups})", _OF_ROLLUPS))
     )
     return _ROLLED.format(of_readings=of_readings, of_both=of_both, keys=keys)
 

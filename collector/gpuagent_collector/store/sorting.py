@@ -97,7 +97,6 @@ class _Table:
             yield retry_conflicts(attempt)
 
     def _next(self, connection: duckdb.DuckDBPyConnection) -> tuple[datetime, datetime] | None:
-        """Return the next range to be sorted, or None."""
         done = "SELECT coalesce(max(until), ?) FROM sortings WHERE table_name = ?"
         ((sorted_until,),) = connection.execute(done, [datetime.min, self.name]).fetchall()  # noqa: DTZ901 - as the store's
         first_time = f'SELECT min(time) FROM "{self.name}" WHERE {_RANGE}'  # noqa: S608 - names of the schema, as below

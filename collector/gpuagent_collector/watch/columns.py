@@ -111,11 +111,7 @@ def _width(column: Column[Row], rows: Sequence[Row]) -> int:
 
 
 def _text(
-    title: str,
-    value: Callable[[Row], str | None],
-    *,
-    rank: int,
-    style: Callable[[Row], str | None] | None = None,
+    title: str, value: Callable[[Row], str | None], *, rank: int, style: Callable[[Row], str | None] | None = None
 ) -> Column[Row]:
     return Column(title=title, show=value, key=lambda row: value(row) or None, rank=rank, style=style)
 

@@ -298,6 +298,5 @@ def take_snapshot(ask: Ask, trouble: Callable[[], str | None] = lambda: None) ->
 
 
 def _gather(row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
-    """Return a row with the values of `columns` under `figures`."""
     others = {name: value for name, value in row.items() if name not in columns}
     return {**others, "figures": {column: row[column] for column in columns}}

@@ -52,7 +52,6 @@ _CONVERTED: Mapping[str, tuple[str, str, Callable[[float], float]]] = {
 
 
 def _sampled(table: str, prefix: str) -> Iterator[Series]:
-    """Yield the series of a table's quantities."""
     for quantity in QUANTITIES[table]:
         if quantity.series:
             ending, ours, convert = _CONVERTED.get(quantity.unit, ("", "", float))

@@ -150,7 +150,6 @@ def _stretches(line: Sequence[tuple[int, float]], top: float) -> Iterator[str]:
 
 
 def _state(node: Mapping[str, Any], now: datetime) -> tuple[str, str]:
-    """Return the state of a node and its style."""
     if node["ended_at"]:
         # It said so by its own clock.
         return f"gone since {ago(node['ended_at'] + timedelta(seconds=node['clock_offset_seconds'] or 0), now)}", "dim"
@@ -162,7 +161,6 @@ def _state(node: Mapping[str, Any], now: datetime) -> tuple[str, str]:
 
 
 def _properties(node: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yield the properties that the node's newest session has reported."""
     labels, offset = read_object(node["labels"], "labels"), node["clock_offset_seconds"]
     known = {
         **{title: read(node) for title, read in SESSION_PROPERTIES.items()},

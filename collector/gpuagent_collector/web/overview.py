@@ -95,7 +95,6 @@ def _header(column: Column[Any], asked: _Asked) -> dict[str, Any]:
 
 
 def _cell(column: Column[Any], row: Any) -> tuple[str, str, str | None]:
-    """Return a cell's text, its classes and the address that it links to."""
     text = column.show(row)
     style = "dim" if text is None else column.style and column.style(row)
     classes = ("figure" if column.is_figure else None, style)

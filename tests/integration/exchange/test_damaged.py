@@ -161,10 +161,7 @@ def test_what_only_the_store_finds_wrong_leaves_it_as_it_was(folder: Path, tmp_p
 
 @pytest.mark.parametrize(
     ("source", "code", "words"),
-    [
-        ("empty", 2, "(no manifest.json)"),
-        ("text.txt", 1, "is of no known format; it can be aiperf, "),
-    ],
+    [("empty", 2, "(no manifest.json)"), ("text.txt", 1, "is of no known format; it can be aiperf, ")],
 )
 def test_what_cannot_be_imported_is_one_sentence(tmp_path: Path, source: str, code: int, words: str, run: Run) -> None:
     (tmp_path / "empty").mkdir()

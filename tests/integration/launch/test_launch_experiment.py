@@ -81,10 +81,7 @@ def test_every_chosen_agent_runs_it_and_json_has_its_state(lab: Lab, tmp_path: P
     [
         ("name: bad\nworkloads:\n  - workload: mnist\n    parametres: {a: 1}\n", ".yaml:4:5: there is no 'parametres'"),
         ("name: bad\nworkloads: [}\n", ".yaml:2:13: "),
-        (
-            "name: bad\nworkloads: [{workload: mnits}]\n",
-            "mnits: unknown workload 'mnits'; did you mean 'mnist'?",
-        ),
+        ("name: bad\nworkloads: [{workload: mnits}]\n", "mnits: unknown workload 'mnits'; did you mean 'mnist'?"),
         ("name: bad\nworkloads: [{command: ['true']}]\n", "this agent does not accept commands"),
         (
             "name: bad\nworkloads: [{workload: mnist, environments: ['docker:x']}]\n",

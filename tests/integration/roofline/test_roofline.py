@@ -5,13 +5,7 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from gpuagent_collector.answers.roofline import (
-    Study,
-    find_caveats,
-    find_errors,
-    render,
-    study_roofline,
-)
+from gpuagent_collector.answers.roofline import Study, find_caveats, find_errors, render, study_roofline
 from gpuagent_collector.answers.roofline_chart import draw_roofline
 from gpuagent_collector.answers.roofline_points import Flops, Nearness, Point, Roofline, Side, Traffic
 from gpuagent_common.errors import GpuAgentError

@@ -60,10 +60,7 @@ async def test_an_agent_may_refuse_and_one_that_has_gone_is_said_to(served: Serv
     asked = (await agent.read()).launch
     reply = wire.LaunchReply(launch_id=asked.launch_id, refusal="no such workload")
     await agent.call.write(wire.AgentMessage(launch_reply=reply))
-    assert [runs.refusal for runs in (await answer).agents] == [
-        "it is no longer connected",
-        "no such workload",
-    ]
+    assert [runs.refusal for runs in (await answer).agents] == ["it is no longer connected", "no such workload"]
 
 
 async def test_a_launch_on_an_agent_that_goes_away_says_so(served: Served, agent: Agent) -> None:

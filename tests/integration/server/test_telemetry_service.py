@@ -158,10 +158,7 @@ async def test_a_new_stream_ends_the_older_one_and_counts_what_that_had_sent(tmp
         code, words = await ending(older)
         writer.release()
         assert [mark.number for mark in (await welcome).marks] == [2]
-        assert (code, words) == (
-            grpc.StatusCode.ABORTED,
-            "a newer stream of the same session has taken over",
-        )
+        assert (code, words) == (grpc.StatusCode.ABORTED, "a newer stream of the same session has taken over")
 
 
 async def test_an_agent_that_is_done_gets_its_last_acknowledgements(agent: Agent) -> None:
@@ -236,16 +233,8 @@ async def _next(agent: Agent) -> wire.CollectorMessage | None:
             INVALID,
             "the first message of a stream must be a hello",
         ),
-        (
-            lambda agent: [agent.hello(), agent.hello()],
-            INVALID,
-            "a second hello on one stream",
-        ),
-        (
-            lambda agent: [agent.hello(), _batch(5, 1)],
-            INVALID,
-            "a batch of session 5, which the hello did not name",
-        ),
+        (lambda agent: [agent.hello(), agent.hello()], INVALID, "a second hello on one stream"),
+        (lambda agent: [agent.hello(), _batch(5, 1)], INVALID, "a batch of session 5, which the hello did not name"),
         (
             lambda agent: [agent.hello(), _batch(agent.session_id, 0)],
             grpc.StatusCode.INVALID_ARGUMENT,

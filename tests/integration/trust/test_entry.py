@@ -209,8 +209,11 @@ async def test_the_audit_record_tells_who_asked_for_what(tmp_path: Path, caplog:
     assert TOKEN not in caplog.text
 
 
-async def test_a_node_has_only_so_many_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "MAX_STREAMS_A_NODE", 2)
+@pytest.mark.parametrize("bound", ["MAX_STREAMS_A_NODE", "MAX_SESSIONS_A_NODE"])
+async def test_a_node_has_only_so_many_streams_and_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(admission, bound, 2)
     async with guarded(tmp_path) as site:
         secret = site.tokens.create(Scope.AGENT, "a")
         agents = [site.agent(secret) for _ in range(3)]
@@ -415,16 +418,6 @@ async def test_the_services_are_listed_for_operators_alone(site: Guarded) -> Non
             call.cancel()
             continue
         assert (await ending(call))[0] is DENIED
-
-
-async def test_sessions_of_a_node_s_streams_have_one_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "MAX_SESSIONS_A_NODE", 2)
-    async with guarded(tmp_path) as site:
-        secret = site.tokens.create(Scope.AGENT, "a")
-        agents = [site.agent(secret) for _ in range(3)]
-        for agent in agents[:2]:
-            await agent.connect()
-        assert (await _refusal(agents[2]))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 @pytest.mark.parametrize("content", [b"\x0a\xff", b"\x0a\x80\x80\x80\x01" + b"\x22\0" * 2**20, b"\x22\0" * 2**21])

@@ -26,10 +26,7 @@ def test_an_answer_that_fills_the_disk_fails_in_one_line(tmp_path: Path, output_
         environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
         done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, env=environment, check=False)
     assert (tmp_path / "out").stat().st_size == 4096
-    assert (done.returncode, done.stderr) == (
-        1,
-        "collector: cannot write the output or a file: File too large\n",
-    )
+    assert (done.returncode, done.stderr) == (1, "collector: cannot write the output or a file: File too large\n")
 
 
 def test_a_token_that_the_disk_does_not_hold_leaves_no_empty_file(tmp_path: Path) -> None:

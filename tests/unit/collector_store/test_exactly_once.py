@@ -76,9 +76,7 @@ def test_a_session_and_a_run_keep_their_first_description(connection: duckdb.Duc
 
 
 @ON_BOTH_KINDS
-def test_a_goodbye_whose_acknowledgement_was_lost_ends_its_session_once(
-    connection: duckdb.DuckDBPyConnection,
-) -> None:
+def test_a_goodbye_whose_acknowledgement_was_lost_ends_its_session_once(connection: duckdb.DuckDBPyConnection) -> None:
     faulty = FaultyConnection(connection)
     ingest = committer(faulty)
     ingest.commit([message(1, encode_records({"sessions": [{"hostname": "alder"}]}))])

@@ -38,20 +38,8 @@ def check(sql: str, *parameters: Parameter) -> int | None:
 # They grow from step to step, so that DuckDB's limits and the collector's end them.
 STEPWISE = {"columns of stored", "cut message", "drawn", "join", "sample", "scan", "sort", "states", "texts", "wide"}
 # They make of a row what is allowed; they take turns.
-STEPWISE |= {
-    "greatest",
-    "latest",
-    "modes",
-    "quantiles",
-    "windows",
-    "answers",
-    "counted",
-    "listed",
-    "medians",
-    "sorted",
-    "steps",
-    "stored",
-}
+STEPWISE |= {"greatest", "latest", "modes", "quantiles", "windows", "answers", "counted", "listed", "medians", "sorted"}
+STEPWISE |= {"steps", "stored"}
 
 
 @pytest.mark.parametrize("attack", sorted(ATTACKS.keys() - STEPWISE))
@@ -208,22 +196,7 @@ def test_what_people_ask_passes(sql: str) -> None:
     check(sql)
 
 
-TOKENS = [
-    "SELECT",
-    "FROM",
-    "runs",
-    "(",
-    ")",
-    ",",
-    "*",
-    "a",
-    "AS",
-    "list(",
-    "repeat('a', 9)",
-    "UNION",
-    "t",
-    "COLUMNS(*)",
-]
+TOKENS = ["SELECT", "FROM", "runs", *"(),*at", "AS", "list(", "repeat('a', 9)", "UNION", "COLUMNS(*)"]
 
 
 @given(st.lists(st.sampled_from(TOKENS)).map(" ".join))

@@ -121,10 +121,15 @@ ORACLES = [
 ]
 
 
-def test_no_error_and_no_count_tells_of_a_hidden_row(part: Part) -> None:
-    for name in ("sessions", "runs", "run_metrics"):
-        for oracle in ORACLES:
-            assert "666" not in str(ask(part, oracle.format(name=name))), (name, oracle)
+def test_no_error_and_no_count_tells_of_a_hidden_row(part: Part, part_of_runs: Part) -> None:
+    shown = (
+        (part, ("sessions", "runs", "run_metrics")),
+        (part_of_runs, ("sessions", "runs", "steps", "process_samples")),
+    )
+    for each, names in shown:
+        for name in names:
+            for oracle in ORACLES:
+                assert "666" not in str(ask(each, oracle.format(name=name))), (name, oracle)
 
 
 def _outcome(part: Part, sql: str) -> str:
@@ -292,12 +297,6 @@ def test_of_a_run_that_has_the_label_its_own_rows_come_and_what_it_ran_on(part_o
     assert not filled & {"host_samples", "gpu_samples", "gpu_rollups", "clock_offsets", "gaps", "marks"}
     for name in filled:
         assert str(HIDDEN) not in str(ask(part_of_runs, f'FROM "{name}"')), name
-
-
-def test_no_error_and_no_count_tells_of_a_run_without_the_label(part_of_runs: Part) -> None:
-    for name in ("sessions", "runs", "steps", "process_samples"):
-        for oracle in ORACLES:
-            assert "666" not in str(ask(part_of_runs, oracle.format(name=name))), (name, oracle)
 
 
 @pytest.mark.parametrize(

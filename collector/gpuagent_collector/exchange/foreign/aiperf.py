@@ -310,7 +310,6 @@ def mean_lengths(metrics: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def _nodes(document: Mapping[str, Any]) -> list[Node]:
-    """Return the nodes whose GPUs aiperf watched."""
     gpus: dict[str | None, list[str]] = {}
     for endpoint in (part(document, "telemetry_data", "endpoints") or {}).values():
         for gpu in (part(endpoint, "gpus") or {}).values():

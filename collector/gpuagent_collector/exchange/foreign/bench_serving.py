@@ -57,7 +57,6 @@ def recognise(required: Sequence[str], document: Any) -> bool:
 
 
 def _results(document: Any, required: Sequence[str]) -> Iterator[tuple[Mapping[str, Any], int | None]]:
-    """Yield each result with the number of its completed requests."""
     for result in document if isinstance(document, list) else [document]:
         if missing := [name for name in required if not isinstance(result, Mapping) or name not in result]:
             raise ResultError(f"a result lacks {missing[0]}")
@@ -141,7 +140,6 @@ def _add(
 
 
 def _means(result: Mapping[str, Any], completed: int | None) -> dict[str, float | None]:
-    """Return the mean lengths of prompts and answers."""
     totals = {name: number(result.get(f"total_{name}_tokens"), name) for name in ("input", "output")}
     return {name: total / completed if completed and total is not None else None for name, total in totals.items()}
 

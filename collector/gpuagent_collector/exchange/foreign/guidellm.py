@@ -151,6 +151,5 @@ def _parameters(config: Any) -> dict[str, Any]:
 
 
 def _means(metrics: Any) -> dict[str, float | None]:
-    """Return the mean lengths of prompts and answers."""
     fields = {"input": "prompt_token_count", "output": "output_token_count"}
     return {name: number(part(metrics, field, "successful", "mean"), field) for name, field in fields.items()}
