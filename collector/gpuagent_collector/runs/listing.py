@@ -37,7 +37,8 @@ ORDER BY queued_at DESC, run_id DESC
 LIMIT {limit}
 ), figures AS (
 SELECT run_id, max(value) FILTER (metric = 'throughput') AS throughput,
-    max(unit) FILTER (metric = 'throughput') AS throughput_unit,
+    coalesce((SELECT max(unit) FROM results WHERE results.run_id = metrics.run_id AND name = 'throughput'),
+        max(unit) FILTER (metric = 'throughput')) AS throughput_unit,
     max(value) FILTER (metric = 'cpu_used_cores') - max(value) FILTER (metric = 'process_cpu_cores') AS others_cores
 FROM metrics SEMI JOIN listed USING (run_id)
 WHERE metric IN ('throughput', 'cpu_used_cores', 'process_cpu_cores') GROUP BY run_id
