@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -122,7 +123,7 @@ def test_a_history_is_named_by_what_sets_it_apart_from_those_of_other_workloads(
         store.run("built-in", node, start_seconds=0, parameters={"batch_size": 64, "seed": 1, "steps": 60})
         for number in (1, 2):
             command = json.dumps(["python", "train.py", "--lr", str(number)])
-            own = {"workload": "train.py", "parameters": {}, "command": command}
+            own: dict[str, Any] = {"workload": "train.py", "parameters": {}, "command": command}
             store.run(f"own-{number}", node, start_seconds=20 * number, **own)
         store.write()
         history = study_history(store.ask, HistoryRequest())

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator
+from operator import itemgetter
 
 import duckdb
 import pyarrow as pa
@@ -12,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from gpuagent_collector.present.answer import Section
+from gpuagent_collector.present.answer import Answer
 from gpuagent_collector.present.data import MAX_BLOCKS, MAX_ROWS, WRITERS, print_rows, print_table
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_collector.present.table import Grid
-from gpuagent_collector.present.terminal import ListColumn, print_list, print_sections
+from gpuagent_collector.present.terminal import ListColumn, print_answer, print_list
 from tests.support.commands import HOSTILE, csv_rows
 
 LINE = f"{HOSTILE}\n"
@@ -299,7 +300,7 @@ WIDE = Grid(
 @pytest.mark.parametrize("columns", [40, 60, 80, 120])
 def test_no_figure_is_broken_over_lines(columns: int) -> None:
     out = io.StringIO()
-    print_sections(Console(file=out, width=columns), [Section("Verdicts", [WIDE])])
+    print_answer(Console(file=out, width=columns), Answer(heading="Verdicts", text="", parts=[WIDE]))
     for figure in WIDE.rows[0][1:3]:
         assert figure in out.getvalue()
     if columns > 40:
@@ -309,6 +310,6 @@ def test_no_figure_is_broken_over_lines(columns: int) -> None:
 
 def test_a_list_leaves_out_what_is_too_wide_and_not_what_comes_after_it() -> None:
     out = io.StringIO()
-    columns = [ListColumn(title=name, show=lambda row, name=name: row[name], rank=at) for at, name in enumerate("abc")]
+    columns = [ListColumn(title=name, show=itemgetter(name), rank=at) for at, name in enumerate("abc")]
     print_list(columns, [{"a": "1", "b": "2" * 40, "c": "3"}], Console(file=out, width=20))
     assert out.getvalue().split()[:2] == ["a", "c"]
