@@ -263,7 +263,11 @@ def describe_misuse(error: click.UsageError) -> str:
     """Return the mistake in a command line as one line with a hint, in our words instead of click's."""
     if isinstance(error, click.NoSuchOption):
         words = f"no option {error.option_name:.60}"
-        if error.possibilities:
+        name = error.option_name.lstrip("-")
+        params = error.ctx.command.params if error.ctx else ()
+        if any(isinstance(each, click.Argument) and str(each.name).removesuffix("s") == name for each in params):
+            words += f"; name the {name} without it"
+        elif error.possibilities:
             words += f"; did you mean {sorted(error.possibilities)[0]}?"
         elif error.ctx and any(each.nargs == -1 for each in error.ctx.command.params):
             words += "; write -- before arguments that begin with a hyphen"

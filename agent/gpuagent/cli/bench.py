@@ -32,6 +32,12 @@ def _hours(_context: click.Context, _option: click.Parameter, text: str | None) 
     return float(match[1]) * _HOURS[match[2]]
 
 
+def _width(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
+    if text is not None and not re.fullmatch(r"[0-9]{1,2}(\.[0-9]{1,3})?%", text):
+        raise MisuseError(f"--until takes a percentage such as 2%, not {text!r:.40}")
+    return text
+
+
 @click.command(
     cls=ProgramCommand,
     context_settings={"ignore_unknown_options": True},
@@ -52,7 +58,9 @@ Examples:
 @click.option("--environment", "environments", metavar="ENV[:IMAGE]", multiple=True, help="Environment; repeatable.")
 @click.option("--rounds", metavar="N", type=click.IntRange(1, 1000), help="Runs of each cell.  [default: 7]")
 @click.option("--warm-up", metavar="N", type=click.IntRange(0, 100), help="Rounds that do not count.  [default: 1]")
-@click.option("--until", metavar="WIDTH", help="Stop at a planned look with intervals this narrow, such as 2%.")
+@click.option(
+    "--until", metavar="WIDTH", callback=_width, help="Stop at a planned look with intervals this narrow, such as 2%."
+)
 @click.option("--at-most", "hours", metavar="TIME", callback=_hours, help="Begin no round that would exceed TIME.")
 @click.option("--prepare", metavar="COMMAND", help="Command for the shell before each run, not measured.")
 @run_options(

@@ -15,7 +15,7 @@ from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
 from gpuagent_collector.metrics import BY_NAME, Metric
 from gpuagent_collector.present.answer import Answer, Legend, Section
-from gpuagent_collector.present.human import change, significant
+from gpuagent_collector.present.human import change, in_unit, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import Command, name_commands
@@ -24,7 +24,7 @@ from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
 from gpuagent_collector.runs.like import like_key
 from gpuagent_collector.runs.releases import Release, States, find_releases, load_states
-from gpuagent_collector.runs.words import distinguishing, percent, spoken, write_command
+from gpuagent_collector.runs.words import percent, spoken, telling, write_command
 from gpuagent_collector.statistics.changes import LEAST_PART, find_changes
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
@@ -93,6 +93,7 @@ class Series:
     is_daily: bool
     days: int
     is_tested: bool
+    unit: str
 
     @property
     def may_be_days(self) -> bool:
@@ -139,14 +140,15 @@ def study_history(ask: Ask, request: Request) -> History:
     tested = sum(1 for *_, values, _ in valued if len(values) >= 2 * LEAST_PART)
     level = request.alpha / max(1, tested)
     series = [
-        _make_series(members, starts, values, is_daily, states, level) for members, starts, values, is_daily in valued
+        _make_series(members, starts, values, is_daily, states, level, facts.unit(members, metric))
+        for members, starts, values, is_daily in valued
     ]
     return History(
         request=request,
         metric=metric,
         unit=facts.unit(runs, metric),
         level=level,
-        series=tuple(sorted(series, key=lambda one: -sum(each.runs for each in one.levels))),
+        series=tuple(sorted(series, key=lambda one: (-sum(each.runs for each in one.levels), one.workload, one.node))),
     )
 
 
@@ -167,7 +169,13 @@ def _values(runs: Sequence[Run], facts: Facts, metric: str) -> tuple[list[int], 
 
 
 def _make_series(
-    runs: Sequence[Run], starts: Sequence[int], values: Sequence[float], is_daily: bool, states: States, level: float
+    runs: Sequence[Run],
+    starts: Sequence[int],
+    values: Sequence[float],
+    is_daily: bool,
+    states: States,
+    level: float,
+    unit: str,
 ) -> Series:
     is_tested = len(values) >= 2 * LEAST_PART
     changes = find_changes(values, alpha=level) if is_tested else []
@@ -204,6 +212,7 @@ def _make_series(
         is_daily=is_daily,
         days=len({time.date() for time in times}),
         is_tested=is_tested,
+        unit=unit,
     )
 
 
@@ -220,8 +229,10 @@ def answer(history: History) -> str:
     changes.sort(key=lambda found: found[0], reverse=True)
     tested = sum(series.is_tested for series in history.series)
     seen = f"Histories tested: {tested}."
+    if not tested:
+        return f"Too few runs to show a change of {title}: it takes {2 * LEAST_PART} of one setting on one node."
     if not changes:
-        return f"No change of {title} is shown. {seen}" if tested else f"Too few runs to show a change of {title}."
+        return f"No change of {title} is shown. {seen}"
     sentences = []
     for time, series, before, after in changes[:_MOST_NAMED]:
         changed = ", ".join(release.words for release in after.releases) or "no known fact changed"
@@ -247,7 +258,7 @@ def answer_history(ask: Ask, **asked: Any) -> Answer:
 
 def render(history: History) -> Answer:
     """Return the answer; CSV has a line for each level."""
-    tables = [_levels(series, history) for series in history.series]
+    tables = [_levels(series) for series in history.series]
     both = list(zip(history.series, tables, strict=True))
     legend = _legend(history)
     return Answer(
@@ -308,7 +319,7 @@ def _overview(history: History) -> Table:
     columns = (
         Column(None, "history", lambda series: names[id(series)], left=True),
         Column(None, "runs", lambda series: sum(level.runs for level in series.levels)),
-        Column(None, "level", lambda series: series.levels[-1].median, unit=history.unit),
+        Column(None, "level", lambda series: in_unit(series.unit)(series.levels[-1].median)),
         Column(None, "since", lambda series: f"{series.levels[-1].first:%Y-%m-%d}"),
         Column(None, "change", last_change),
     )
@@ -316,14 +327,14 @@ def _overview(history: History) -> Table:
     return Table(columns, ordered, most=MOST_ROWS)
 
 
-def _levels(series: Series, history: History) -> Table:
+def _levels(series: Series) -> Table:
     before = {after: level for level, after in pairwise(series.levels)}
     columns = (
         Column("first", "from", show="{:%Y-%m-%d}".format, left=True),
         Column("last", "to", show="{:%Y-%m-%d}".format, left=True),
         Column("values", "days" if series.is_daily else "runs", left=True),
         Column("runs"),
-        Column("median", "median", unit=history.unit, left=True),
+        Column("median", "median", unit=series.unit, left=True),
         Column(None, "change", lambda level: _change(before[level], level) if level in before else None, left=True),
         Column("p_value", "p", show=partial(significant, digits=2), left=True),
         Column("changed", "changed there", lambda level: [release.words for release in level.releases], left=True),
@@ -346,14 +357,18 @@ def _settings(series: Series) -> dict[str, str]:
 
 def _names(every: Sequence[Series]) -> Iterator[str]:
     """Yield that in which each series differs from the others; of a single one its workload."""
-    commands = name_commands([series.command for series in every])
+    commands = {
+        workload: name_commands([series.command for series in every if series.workload == workload])
+        for workload in {series.workload for series in every}
+    }
     held = [set(series.circumstances.split(", ")) for series in every]
     settings = []
     for series in every:
         apart = [name for name in series.circumstances.split(", ") if any(name not in other for other in held)]
-        settings.append({**_settings(series), "command": commands[series.command], "circumstances": ", ".join(apart)})
+        command = commands[series.workload][series.command] if series.command else ""
+        settings.append({**_settings(series), "command": command, "circumstances": ", ".join(apart)})
     for number, own in enumerate(settings):
-        chosen = distinguishing(own, [*settings[:number], *settings[number + 1 :]])
+        chosen = telling(own, [*settings[:number], *settings[number + 1 :]])
         yield " ".join(str(text) for text in chosen.values() if text).removesuffix(":") or own["workload"]
 
 

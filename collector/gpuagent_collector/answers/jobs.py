@@ -353,8 +353,8 @@ def render(jobs: Sequence[Job], since: timedelta) -> Answer:
     return Answer(
         heading="Jobs",
         text=_sentence(jobs, since),
-        parts=[
-            table,
+        parts=[table] * bool(jobs)
+        + [
             Legend(
                 "",
                 "GPU % is the time in which kernels ran, of the time that the job's GPUs were watched. A dash means "

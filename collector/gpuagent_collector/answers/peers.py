@@ -116,23 +116,26 @@ def find_peers(ask: Ask, request: Request) -> Peers:
         GpuAgentError: no run succeeded.
     """
     runs = _find_runs(ask, request)
-    run = _choose(runs, request.name)
     # Peers may be on any platform.
-    like = group_like(runs, "platform")[like_key(run, "platform")]
+    groups = group_like(runs, "platform")
+    with_peers = [members for members in groups.values() if len({one.nodes for one in members}) > 1]
+    newest = max((members[-1] for members in with_peers), key=runs.index, default=None)
+    run = newest if newest and request.name is None else _choose(runs, request.name)
+    like = groups[like_key(run, "platform")]
     others = [other for other in like if other.nodes != run.nodes]
-    newest = list({other.nodes: other for other in others}.values())
+    of_nodes = list({other.nodes: other for other in others}.values())
     own = [other for other in like if other.nodes == run.nodes and other is not run]
-    like = [run, *newest, *own]
+    like = [run, *of_nodes, *own]
     facts = load_facts(ask, [other.run_id for other in like])
     reported = load_reported(ask, like, facts)
     facts = replace(facts, metrics=facts.columns.joined(by_run(reported)))
     metrics = {one.metric.name: one.metric for one in reported}
     metrics |= {metric.name: metric for metric in facts.known if request.everything or metric.name in _USUAL}
     places = (
-        _part_places(ask, run, newest, own, facts, metrics.values(), request.each)
+        _part_places(ask, run, of_nodes, own, facts, metrics.values(), request.each)
         if request.each
         else [
-            _make_place(metric, "", value, facts.values(newest, metric.name), facts.values(own, metric.name))
+            _make_place(metric, "", value, facts.values(of_nodes, metric.name), facts.values(own, metric.name))
             for metric in _sort(metrics.values())
             if (value := facts.value(run, metric.name)) is not None
         ]
@@ -141,9 +144,9 @@ def find_peers(ask: Ask, request: Request) -> Peers:
         request=request,
         run=run,
         places=tuple(places),
-        differences=tuple(_differences(run, newest, facts, places[0].metric if places else None)),
+        differences=tuple(_differences(run, of_nodes, facts, places[0].metric if places else None)),
         unit=facts.unit(like, places[0].metric) if places else "",
-        nodes=len(newest),
+        nodes=len(of_nodes),
         runs=len(others),
         own_runs=len(own),
     )
@@ -260,7 +263,7 @@ def answer(peers: Peers) -> str:
     if not peers.nodes:
         return (
             f"{run} has no peers: no other node has run {peers.run.workload} with the same parameters and "
-            f"circumstances on {peers.run.device or 'no GPU'}. {counted(peers.own_runs, 'other run')} of its own node."
+            f"circumstances {_on(peers.run)}. Its own node has {counted(peers.own_runs, 'other such run')}."
         )
     if not peers.places:
         return f"{run} has no figures that could be placed among those of {counted(peers.nodes, 'other node')}."
@@ -276,6 +279,10 @@ def answer(peers: Peers) -> str:
             f"the range{names}; for a sound run {expected} would be by chance."
         )
     return " ".join(sentences)
+
+
+def _on(run: Run) -> str:
+    return f"on {run.device}" if run.device else "without a GPU"
 
 
 def _first(peers: Peers) -> str:
@@ -333,7 +340,7 @@ def render(peers: Peers) -> Answer:
         title = spoken(peers.places[0].metric, None) if peers.places else "figure"
         sections.append(Section(f"Where peers differ: {title}", [_differing(peers)], is_detail=True))
     return Answer(
-        heading=f"Peers of {run.run_id}: {run.workload} on {run.device or 'no GPU'}",
+        heading=f"Peers of {run.run_id}: {run.workload} {_on(run)}",
         text=answer(peers),
         parts=parts,
         sections=sections,

@@ -318,8 +318,10 @@ def answer(plan: Plan) -> str:
         for repeats in sorted({block.repeats, _USUAL_REPEATS}):
             effect = block.least_effect(repeats, plan.question.level)
             words = f"{counted(repeats, 'repeat')} a side{', as here,' if repeats == block.repeats else ''}"
-            shown.append(f"{words} show {'no difference' if effect is None else f'one of {_share(effect)} or more'}")
-        differences = f"of differences in {spoken(plan.metric, plan.question.stat)}, {'; '.join(shown)}"
+            shown.append(
+                f"{words} show {'no difference' if effect is None else f'a difference of {_share(effect)} or more'}"
+            )
+        differences = f"in {spoken(plan.metric, plan.question.stat)}, {'; '.join(shown)}"
         needed = f"It takes {_spoken_needs(block.needs)} ({percent(POWERS[0])} power)."
         sentences.append(f"{tell_apart(block.block, blocks)}: {differences}. {needed}")
     more = len(blocks) - len(sentences)
@@ -334,7 +336,7 @@ def _spoken_needs(needs: Sequence[Need]) -> str:
     if beyond:
         less = " or less" if len(beyond) > 1 else ""
         takes.insert(0, f"more than {MOST_REPEATS} for {percent(max(beyond))}{less}")
-    return ", ".join(takes)
+    return takes[0].replace(" for ", " repeats to show ", 1) + "".join(f", {one}" for one in takes[1:]) if takes else ""
 
 
 def _share(effect: float) -> str:

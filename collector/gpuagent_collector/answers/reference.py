@@ -14,6 +14,7 @@ from gpuagent_collector.present.answer import Answer, Legend, in_short
 from gpuagent_collector.present.human import Notation, in_unit, notation, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.cells import first_few
 from gpuagent_collector.runs.data import Run, load_facts
 from gpuagent_collector.runs.words import spoken, write_command
 
@@ -93,7 +94,16 @@ def _say_absent(run: Run) -> str:
     own = set(write_parameters(json.loads(run.parameters)).split())
     differing = sorted((set(row["parameters"].split()) - own for row in published_on(run)), key=len)
     nearest = f"; the nearest has {' '.join(sorted(differing[0])) or 'fewer of them'}" if differing else ""
-    return f"{run.run_id} has no reference: {run.workload} with its parameters on {run.device or 'no GPU'}{nearest}."
+    where = f"on {run.device}" if run.device else "without a GPU"
+    return f"{run.run_id} has no reference: {run.workload} with its parameters {where}{nearest}."
+
+
+def _say_absent_of(runs: Sequence[Run]) -> str:
+    """Return in words that runs have no reference, and on which devices their workloads have one."""
+    workloads = {run.workload for run in runs}
+    devices = sorted({row["device"] for row in load_reference() if row["workload"] in workloads})
+    known = f"only runs on {' and '.join(devices)}" if devices else "no run of these workloads"
+    return f"No published run is like {first_few([run.run_id for run in runs])}: the reference has {known}."
 
 
 def answer_reference(ask: Ask, runs: Sequence[Run]) -> Answer:
@@ -118,7 +128,7 @@ def answer_reference(ask: Ask, runs: Sequence[Run]) -> Answer:
     absent = [run for run in runs if run.run_id not in known]
     said = in_short([*map(_say_place, first)], most=_SPOKEN_RUNS)
     said += map(_say_absent, absent) if len(runs) == 1 else []
-    said += [f"Without a reference: {', '.join(run.run_id for run in absent)}."] if absent and len(runs) > 1 else []
+    said += [_say_absent_of(absent)] if absent and len(runs) > 1 else []
     table = _make_table(figures if len(runs) == 1 else first, several=len(runs) > 1)
     return Answer(
         heading="Beside the reference runs",

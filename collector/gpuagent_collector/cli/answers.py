@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuagent_collector.cli.completing import facets, stored_workloads
-from gpuagent_collector.cli.options import ReaderOptions, format_options, parse_time, reader_options, show_sql_option
+from gpuagent_collector.cli.options import (
+    ReaderOptions,
+    ReadingCommand,
+    format_options,
+    parse_time,
+    reader_options,
+    show_sql_option,
+)
 from gpuagent_collector.cli.printing import asking, print_error
 from gpuagent_collector.cli.selection import (
     DELTA,
@@ -31,7 +38,7 @@ from gpuagent_collector.cli.selection import (
     Decorator,
     Options,
     check_facet,
-    open_sides,
+    name_sides,
 )
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.cli import MOST, NAME, Number, describe_misuse
@@ -107,15 +114,14 @@ def command_of(name: str, summary: str) -> click.Command:
         if "no_series" in asked:  # only a terminal draws them
             asked["no_series"] |= output_format is not OutputFormat.TABLE
         force = asked.pop("force") if entry.output else False
-        with open_sides(reader, asked) as (opened, place):
+        with reader.open() as opened:
+            name_sides(reader, opened, asked)
             if entry.output and asked[entry.output]:
                 check_writable(asked[entry.output], force=force)
             answer = entry.call(asking(opened, show_sql=show_sql), opened.source, asked)
             if entry.is_file:
                 return 0
-            if place and place != reader.words:  # of files, only some commands take several
-                answer = replace(answer, next="collector report")
-            answer = _read_from(place, answer)
+            answer = _read_from(reader.words, answer)
             print_answer(answer, output_format)
         for note in answer.notes:
             print_error(note)
@@ -123,9 +129,8 @@ def command_of(name: str, summary: str) -> click.Command:
 
     epilog = "\n".join(["\b", "Examples:", *(f"  collector {name} {each}".rstrip() for each in entry.examples)])
     shared = show_sql_option(reader_options(run) if entry.is_file else format_options(reader_options(run)))
-    return click.command(name, help=f"{summary}\n\n{inspect.cleandoc(entry.details)}", epilog=epilog)(
-        entry.declare(shared)
-    )
+    words = {"help": f"{summary}\n\n{inspect.cleandoc(entry.details)}", "epilog": epilog}
+    return click.command(name, ReadingCommand, **words)(entry.declare(shared))
 
 
 def _read_from(place: Sequence[str], answer: "Answer") -> "Answer":
@@ -414,7 +419,14 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         ),
         function="cli.writing:report",
         options=(
-            click.argument("path", metavar="OUT.html", type=_PATH, callback=_ending_in(".html", ".htm", ".duckdb")),
+            click.argument(
+                "path",
+                required=False,
+                default="report.html",
+                metavar="[OUT.html]",
+                type=_PATH,
+                callback=_ending_in(".html", ".htm"),
+            ),
             *_COMPARED,
             EACH,
             PRICES,
@@ -438,7 +450,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         ),
         function="recommend.export:answer_recommend",
         options=(
-            click.argument("workload", shell_complete=stored_workloads),
+            _STORED_WORKLOAD,
             _by("Facets to choose between, such as device; comma-separated for combinations."),
             click.option(
                 "--weigh",

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuagent_collector.cli.options import ReaderOptions, node_option, reader_options
+from gpuagent_collector.cli.options import ReaderOptions, ReadingCommand, node_option, reader_options
 from gpuagent_collector.cli.printing import asking, print_error
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import harmless
@@ -28,7 +28,7 @@ _CUT_BYTES = 8 * 1024 - 64
 _STORED = ("succeeded", "failed", "cancelled", "timed_out")
 
 
-@click.command(epilog=_EXAMPLES)
+@click.command(cls=ReadingCommand, epilog=_EXAMPLES)
 @click.argument("name", metavar="RUN")
 @click.option("-f", "--follow", is_flag=True, help="Continue until the run ends; Ctrl-C leaves it running.")
 @click.option("--all", "from_start", is_flag=True, help="Start at the first byte that the node still has.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuagent_collector.cli.options import ReaderOptions, answer_options
+from gpuagent_collector.cli.options import ReaderOptions, ReadingCommand, answer_options
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_collector.query.present import PRESENT_SQL
 from gpuagent_common.clocks import describe_offset, is_clock_wrong
@@ -50,7 +50,7 @@ ORDER BY platform, hostname
 """.strip()  # noqa: S608 - no value in it
 
 
-@click.command(epilog=_EXAMPLES)
+@click.command(cls=ReadingCommand, epilog=_EXAMPLES)
 @answer_options
 def command(reader: ReaderOptions, output_format: OutputFormat, show_sql: bool) -> None:
     """List the nodes and their hardware.

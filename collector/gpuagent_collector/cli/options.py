@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import wraps
@@ -77,8 +77,10 @@ class ReaderOptions:
     store: str | None
     # None: no TLS.
     tls: TlsFiles | None = None
-    # The options by which another command reads the same.
+    # The words by which another command reads the same.
     words: tuple[str, ...] = ()
+    # Of stores to read as one.
+    files: tuple[Path, ...] = ()
 
     @contextmanager
     def open(self, *, is_named: bool = True) -> Iterator["StreamingReader"]:
@@ -86,8 +88,15 @@ class ReaderOptions:
 
         Raises:
             GpuAgentError: neither can be read.
-            MisuseError: the options contradict each other.
+            MisuseError: the options contradict each other, or files have runs in common.
         """
+        if self.files:
+            from gpuagent_collector.exchange.joined import join_stores
+
+            with join_stores(self.files) as joined:
+                click.echo(f"reading {joined.source}", err=True)
+                yield joined
+            return
         from gpuagent_collector.query.reader import open_reader
 
         reader = open_reader(address=self.address, token_file=self.token_file, store=self.store, tls=self.tls)
@@ -149,6 +158,40 @@ def collector_options(command: Command) -> Command:
     return with_collector  # type: ignore[return-value]
 
 
+# Where a command keeps the files of stores among its words.
+_STORES = "stores"
+
+
+class ReadingCommand(click.Command):
+    """A command that reads the stores whose files are among its words: one as by --store, several as one store."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words without those of stores.
+
+        Raises:
+            MisuseError: a word names a store that does not exist.
+        """
+        options: list[click.Parameter] = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        parser = click.Command(self.name, params=options, add_help_option=False).make_parser(ctx)
+        _, words, _ = parser.parse_args(list(args))
+        stores = ctx.meta[_STORES] = [word for word in words if _is_store(word)]
+        return super().parse_args(ctx, [word for word in args if word not in stores])
+
+
+def _is_store(word: str) -> bool:
+    file = Path(word)
+    with suppress(OSError, ValueError):
+        if file.is_file():
+            from gpuagent_collector.store.spec import find_stores
+
+            if find_stores(file):
+                return True
+    if file.suffix == ".duckdb":
+        what = f"{word} is no store" if file.exists() else f"there is no store {word}"
+        raise MisuseError(f"{what}; name a file that `gpuagent bench` or `collector serve` made")
+    return False
+
+
 def reader_options(command: Command) -> Command:
     """Add --store, --collector and its TLS options; the command gets `reader: ReaderOptions`."""
 
@@ -156,14 +199,27 @@ def reader_options(command: Command) -> Command:
     def with_reader(
         *args: Any, collector: str | None, token_file: Path | None, store: str | None, **rest: Any
     ) -> object:
-        words: tuple[str, ...] = ("--store", store) if store else ()
-        if click.get_current_context().get_parameter_source("collector") is ParameterSource.COMMANDLINE:
+        context = click.get_current_context()
+        stores = context.meta.get(_STORES, ())
+        is_given = context.get_parameter_source("collector") is ParameterSource.COMMANDLINE
+        if stores and (store or is_given):
+            raise MisuseError(f"{stores[0]} is a store: omit {'--store' if store else '--collector'}, or the file")
+        store = stores[0] if len(stores) == 1 else store
+        words: tuple[str, ...] = ("--store", store) if store else tuple(stores)
+        if is_given:
             if store:
                 raise MisuseError("--collector and --store name two places to read from; give one of them")
             words = ("--collector", collector or "")
         if (later := os.environ.get(READ_LATER_VARIABLE)) is not None:
             words = tuple(shlex.split(later))
-        reader = ReaderOptions(address=collector, token_file=token_file, store=store, tls=_tls(rest), words=words)
+        reader = ReaderOptions(
+            address=collector,
+            token_file=token_file,
+            store=store,
+            tls=_tls(rest),
+            words=words,
+            files=tuple(map(Path, stores)) if len(stores) > 1 else (),
+        )
         return command(*args, reader=reader, **rest)
 
     for option in (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from gpuagent_collector.cli.options import ReaderOptions, reader_options
+from gpuagent_collector.cli.options import ReaderOptions, ReadingCommand, reader_options
 from gpuagent_collector.present.formats import FileFormat, OutputFormat
 from gpuagent_common.cli import SuggestingGroup
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -43,7 +43,7 @@ def command() -> None:
     """
 
 
-@command.command(epilog=_EXAMPLES)
+@command.command(cls=ReadingCommand, epilog=_EXAMPLES)
 @click.argument("statement", metavar="SQL")
 @click.option("-p", "--parameter", "parameters", multiple=True, help="Value of the next ? in SQL; repeatable.")
 @reader_options

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuagent_collector.cli.completing import stored_workloads
-from gpuagent_collector.cli.options import ReaderOptions, answer_options, prices_option
+from gpuagent_collector.cli.options import ReaderOptions, ReadingCommand, answer_options, prices_option
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_collector.present.statuses import STATUSES
 from gpuagent_common.cli import MOST, NAME
@@ -36,7 +36,7 @@ _MOST_NAMES = 20
 _FIGURES_SECONDS = 10.0
 
 
-@click.command(epilog=_EXAMPLES)
+@click.command(cls=ReadingCommand, epilog=_EXAMPLES)
 @click.argument("names", metavar="[RUN]...", nargs=-1)
 @click.option("--workload", type=NAME, help="Only runs of this workload.", shell_complete=stored_workloads)
 @click.option("--platform", type=NAME, help="Only runs on this platform.")

@@ -1,10 +1,8 @@
 """Groups of options for commands that answer, and how what they give becomes what functions take."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -108,48 +106,17 @@ def _metric(_context: click.Context, _option: click.Parameter, name: str | None)
     return name
 
 
-@contextmanager
-def open_sides(reader: ReaderOptions, asked: dict[str, Any]) -> "Iterator[tuple[StreamingReader, Sequence[str]]]":
-    """Open what is asked: where the sides are files of stores, a copy of these, of which `asked` then has the sides.
-
-    Yields: the reader, and the words by which another command reads the same.
-
-    Raises:
-        MisuseError: only some of the sides are such files, one does not exist, or a store or collector is named beside
-            them.
-        GpuAgentError: nothing can be read.
-    """
-    files = [Path(side) for side in asked.get("values", ()) if _is_store(Path(side))]
-    page = asked.get("path")
-    for side in (*asked.get("values", ()), str(page)):
-        if side.endswith(".duckdb") and not _is_store(Path(side)):
-            what = f"{side} is no store" if Path(side).exists() else f"there is no store {side}"
-            raise MisuseError(f"{what}; name a file that `gpuagent bench` or `collector serve` made")
-    if page and _is_store(page):  # a report whose name is left out
-        files, asked["path"] = [page, *files], Path("report.html")
-    if not files:
-        with reader.open() as opened:
-            yield opened, reader.words
+def name_sides(reader: ReaderOptions, opened: "StreamingReader", asked: dict[str, Any]) -> None:
+    """Make the sides of what is asked those of several files, unless it names others."""
+    if not reader.files:
         return
-    if len(files) < 2 or len(files) < len(asked["values"]):
-        raise MisuseError(f"{files[0]} is a store: compare it with another file, or read it by --store {files[0]}")
-    if reader.store:
-        raise MisuseError("--store names a place to read from beside the files; omit it")
-    from gpuagent_collector.exchange.joined import join_stores
+    from gpuagent_collector.exchange.joined import JoinedReader
 
-    with join_stores(files) as (joined, by, sides):
-        is_by_file = asked["by"] == "platform"
-        asked |= {"by": by, "values": tuple(sides)} if is_by_file else {"values": ()}
-        click.echo(f"reading {joined.source}", err=True)
-        yield joined, [str(file) for file in files]
-
-
-def _is_store(file: Path) -> bool:
-    from gpuagent_collector.store.spec import find_stores
-
-    with suppress(OSError):
-        return not file.is_dir() and bool(find_stores(file))
-    return False
+    assert isinstance(opened, JoinedReader)  # noqa: S101 - so a reader of files is
+    if asked.get("by") == "platform":
+        asked["by"] = opened.by
+        if asked.get("values") == ():
+            asked["values"] = tuple(opened.sides)
 
 
 EXPERIMENT = click.option("--experiment", type=NAME, metavar="NAME", help="Only runs of this experiment.")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from gpuagent_collector.cli.options import ReaderOptions, reader_options
+from gpuagent_collector.cli.options import ReaderOptions, ReadingCommand, reader_options
 from gpuagent_collector.cli.printing import asking
 
 _EXAMPLES = """\b
@@ -15,7 +15,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EXAMPLES)
+@click.command(cls=ReadingCommand, epilog=_EXAMPLES)
 @click.argument("name", metavar="RUN")
 @click.option(
     "-o",

@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuagent_collector.cli.options import ReaderOptions, format_options, reader_options, show_sql_option
+from gpuagent_collector.cli.options import (
+    ReaderOptions,
+    ReadingCommand,
+    format_options,
+    reader_options,
+    show_sql_option,
+)
 from gpuagent_collector.cli.printing import asking
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.cli import MOST_SECONDS, Number
@@ -22,7 +28,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EXAMPLES)
+@click.command(cls=ReadingCommand, epilog=_EXAMPLES)
 @click.option(
     "--interval",
     "interval_seconds",

@@ -34,7 +34,9 @@ def describe_sides(comparison: Comparison, *, most: int) -> str:
     """Return the primary metric of each block and side in words, and that nothing was tested."""
     layout, primary = comparison.layout, comparison.figures.primary
     what = f"Values by {layout.facet.spoken}, without a test:"
-    if len(layout.sides) == 1:
+    if layout.facet.names == {"all"}:
+        what = ""
+    elif len(layout.sides) == 1:
         what = f"There is only one side ({name_sides(layout.sides, layout.facet)}), so nothing to compare."
     sentences = []
     for block in comparison.figures.blocks:
@@ -56,7 +58,7 @@ def describe_sides(comparison: Comparison, *, most: int) -> str:
     if not sentences:
         sentences = [f"No run has {primary.name}."]
     short = in_short(sentences, most=most)
-    return " ".join([what, *short])
+    return " ".join(filter(None, [what, *short]))
 
 
 def overview_table(comparison: Comparison) -> Table:

@@ -26,12 +26,19 @@ SELECT run_id, ? AS time, json_merge_patch(coalesce(labels, '{}')::JSON, ?::JSON
 FROM runs WHERE run_id = ANY(?)"""
 
 
+class JoinedReader(FileReader):
+    """A reader of several stores as one: `by` is the facet by which they are sides, `sides` has its values."""
+
+    by: str
+    sides: Sequence[str]
+
+
 @contextmanager
-def join_stores(files: Sequence[Path]) -> Iterator[tuple[FileReader, str, Sequence[str]]]:
+def join_stores(files: Sequence[Path]) -> Iterator[JoinedReader]:
     """Copy the stores in these files, which are only read, into one that lasts as long as the block.
 
     Yields:
-        Its reader, the facet by which the files are sides, and its values.
+        Its reader.
 
     Raises:
         MisuseError: files have runs in common, which would be on both sides.
@@ -61,9 +68,10 @@ def join_stores(files: Sequence[Path]) -> Iterator[tuple[FileReader, str, Sequen
                 with store.transaction() as connection:
                     for name, of_file in zip(names, runs, strict=True):
                         connection.execute(_MARK, [utc_now(), json.dumps({_LABEL: name}), sorted(of_file)])
-        reader = FileReader(spec)
+        reader = JoinedReader(spec)
         reader.source = f"the stores {' and '.join(names)}"
+        reader.by, reader.sides = ("platform", every) if are_platforms else (f"label:{_LABEL}", names)
         try:
-            yield (reader, "platform", every) if are_platforms else (reader, f"label:{_LABEL}", names)
+            yield reader
         finally:
             reader.close()

@@ -124,9 +124,9 @@ def draw_bars(matrix: Matrix, width_mm: float) -> Picture:
 
 
 def _picture(matrix: Matrix, width_mm: float, line_mm: float, note: str) -> tuple[Picture, list[_Panel]]:
-    """Return a figure with a panel for each metric, and its legend."""
+    """Return a figure with a panel for each unit of a metric, and its legend."""
     slots = _find_slots(matrix)
-    metrics = list(dict.fromkeys(line.metric for line in matrix.lines))
+    metrics = list(dict.fromkeys((line.metric, line.unit) for line in matrix.lines))
     # At most three in a row, and rows as full as they can be: four are two and two.
     columns = -(-len(metrics) // -(-len(metrics) // 3)) if width_mm >= WIDE_MM else 1
     numbers = {figure.runs for line in matrix.lines for figure in line.figures.values()}
@@ -147,12 +147,12 @@ def _picture(matrix: Matrix, width_mm: float, line_mm: float, note: str) -> tupl
     name_rows = shorten_names if slots.is_flat else fold
     names = name_rows([name for _, name in slots.ticks], most)
     panels = []
-    for number, (one, metric) in enumerate(zip(axes, metrics, strict=True)):
+    for number, (one, (metric, unit)) in enumerate(zip(axes, metrics, strict=True)):
         one.set_yticks([y for y, _ in slots.ticks], [""] * len(names) if number % columns else names)
         one.set_ylim(slots.lines - 0.4, -0.6)
         one.tick_params(axis="y", length=0)
         one.grid(axis="x")
-        panels.append(_panel(one, matrix, metric, slots))
+        panels.append(_panel(one, matrix, metric, unit, slots))
     return picture, panels
 
 
@@ -178,11 +178,10 @@ def _find_slots(matrix: Matrix) -> _Slots:
     return _Slots(places=places, ticks=tuple(ticks), lines=y - gap, is_flat=is_flat)
 
 
-def _panel(axes: Axes, matrix: Matrix, metric: Metric, slots: _Slots) -> _Panel:
-    lines = [line for line in matrix.lines if line.metric is metric]
-    units = {line.unit for line in lines}
+def _panel(axes: Axes, matrix: Matrix, metric: Metric, unit: str, slots: _Slots) -> _Panel:
+    lines = [line for line in matrix.lines if (line.metric, line.unit) == (metric, unit)]
     medians = [figure.median for line in lines for figure in line.figures.values()]
-    scale = notation(medians, units.pop() if len(units) == 1 else metric.unit)
+    scale = notation(medians, unit)
     axes.set_title(f"{metric.titled(matrix.stat)}{f' ({scale.symbol})' if scale.symbol else ''}")
     marks = (
         _Mark(

@@ -79,11 +79,17 @@ def _print_chart(console: Console, chart: Chart) -> None:
 _FOLDABLE_WIDTH = 30
 _BETWEEN_COLUMNS = 2
 
+# Names keep so much where they are folded before figures.
+_NAME_WIDTH = 20
+
 
 def split_grid(grid: Grid, width: int) -> Iterator[Grid]:
     """Yield the table, or tables of as many of its columns as fit into `width`, each with its key columns."""
-    if grid.keys is None or (grid.fits is not None and width >= grid.fits):
+    if grid.fits is not None and width >= grid.fits:
         yield grid
+        return
+    if grid.keys is None:
+        yield grid if table_width(_least_widths(grid)) <= width else _listed(grid)
         return
     tall = [row for row in (grid.header, *grid.rows) if len(row) > 1]
     widths = [
@@ -105,6 +111,29 @@ def split_grid(grid: Grid, width: int) -> Iterator[Grid]:
 
         left = tuple(not grid.right_columns()[column] for column in chosen)
         yield replace(grid, header=cut(grid.header), rows=tuple(map(cut, grid.rows)), left=left)
+
+
+def _listed(grid: Grid) -> Grid:
+    """Return a table of which not even the words fit as a list: below each row's names a line for each figure."""
+    names = max(1, grid.right_columns().index(True) if True in grid.right_columns() else 1)
+    rows: list[tuple[str, ...]] = []
+    for row in grid.rows:
+        rows.append((" ".join(filter(None, row[:names])),))
+        rows += [(f"  {title}", cell) for title, cell in zip(grid.header[names:], row[names:], strict=False)]
+    return Grid(header=(" ".join(grid.header[:names]).strip(), ""), rows=tuple(rows), left=(True, True))
+
+
+def _least_widths(grid: Grid) -> list[int]:
+    """Return the widths below which a figure, or a word of another cell or of a header, would be broken."""
+    rows = [row for row in grid.rows if len(row) > 1]
+
+    def least(column: int, *, is_figure: bool) -> int:
+        words = grid.header[column].split()
+        for row in rows:
+            words += [row[column]] if is_figure else row[column].split()
+        return min(max(map(cell_len, words), default=0), _FOLDABLE_WIDTH)
+
+    return [least(column, is_figure=is_figure) for column, is_figure in enumerate(grid.right_columns())]
 
 
 def _renderable(part: Part, width: int) -> RenderableType:
@@ -136,6 +165,12 @@ def _table(grid: Grid, width: int) -> RichTable:
     if table_width(widths) > width:
         # Headings within the table are folded before its cells.
         table.columns[0].max_width = max(cell_len(row[0]) for row in (grid.header, *grid.rows) if len(row) > 1)
+        least = _least_widths(grid)
+        figures = [narrow if figure else None for narrow, figure in zip(least, grid.right_columns(), strict=True)]
+        names = [min(most, _NAME_WIDTH) for most, narrow in zip(widths, figures, strict=True) if narrow is None]
+        if table_width([*names, *filter(None, figures)]) <= width:  # then names are folded before figures
+            for column, narrow in zip(table.columns, figures, strict=True):
+                column.width = narrow
     for row in grid.rows:
         if len(row) == 1:
             table.add_row(Text(harmless(row[0]), style="bold"))
@@ -201,9 +236,8 @@ def _choose_columns(columns: Sequence[ListColumn], cells: Sequence[Sequence[str]
     room = width + GAP
     for index in sorted(range(len(columns)), key=lambda index: columns[index].rank):
         widest = max(map(cell_len, (columns[index].title, *cells[index])))
-        room -= GAP + min(widest, columns[index].max_width or widest)
-        if room >= 0 or not chosen:
+        needed = GAP + min(widest, columns[index].max_width or widest)
+        if needed <= room or not chosen:
             chosen.append(index)
-        else:
-            break
+            room -= needed
     return sorted(chosen)

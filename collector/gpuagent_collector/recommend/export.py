@@ -20,7 +20,8 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.ranking import Ranking, Standing
 from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, recommend
 from gpuagent_collector.runs.cells import describe, tell_apart
-from gpuagent_collector.runs.facets import Facet
+from gpuagent_collector.runs.facets import Facet, find_facet
+from gpuagent_collector.runs.find import find_workload
 from gpuagent_collector.runs.words import could_hide, interval, percent, write_command, write_shift
 from gpuagent_collector.statistics.shift import Scale
 from gpuagent_collector.statistics.verdicts import Verdict
@@ -188,6 +189,9 @@ _MARK = "●"
 
 def answer_recommend(ask: Ask, **asked: Any) -> Answer:
     """Answer the command; `asked` are the fields of a request. One side alone is described by its values."""
+    if asked["workload"] is None:
+        given = {name: asked[name] for name in ("experiment", "where")}
+        asked["workload"] = find_workload(ask, find_facet(asked["by"]), **given)
     try:
         return render(recommend(ask, Request(**asked)))
     except OneSideError:

@@ -59,9 +59,12 @@ def write_answer(report: Report) -> Iterator[Markup]:
     pictures = _ratios([_shift(row) for row in verdicts.rows], comparison, at=len(verdicts.columns) - 1)
     yield table(verdicts.grid(), "Verdicts", pictures=pictures)
     yield prose(f"{verdict_legend(comparison).text} {_PICTURES}", class_="quiet")
+    headed = ""
     for because in comparison.reasons[:MOST_BLOCKS]:
         name = tell_apart(because.block, comparison.layout.blocks)
-        yield heading(f"{name}: where the difference comes from")
+        if name != headed:  # the titles of its charts have the sides
+            yield heading(f"{name}: where the difference comes from")
+        headed = name
         yield chart(draw_panel(because_panel(because, comparison.layout.sides)))
         yield folded("Its parts", table(because_table(because).grid(), f"{name}: parts of the difference"))
 
@@ -458,7 +461,7 @@ def write_where(report: Report) -> Iterator[Markup]:
     if len(sides) > 1:
         marked = f"{differing} differences" if differing > 1 else "one difference"
         yield prose(f"≠ marks the {marked}." if differing else "The same on all sides.")
-    yield table(spec_table(sides, specs).grid(), "Nodes, GPUs and software of each side")
+    yield table(spec_table(sides, specs, whole=True).grid(), "Nodes, GPUs and software of each side")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,6 +135,19 @@ def find_work(
     return [run for run in runs if run.workload != ROOFS] or runs
 
 
+def find_workload(ask: Ask, facet: Facet, *, experiment: str | None, where: str | None) -> str:
+    """Return the only workload of these runs.
+
+    Raises:
+        MisuseError: they have several.
+    """
+    runs = find_work(ask, facet, workload=None, experiment=experiment, where=where)
+    names = sorted({run.workload for run in runs})
+    if len(names) > 1:
+        raise MisuseError(f"name one WORKLOAD; there are: {', '.join(names)}")
+    return names[0]
+
+
 def _filter_by_sql(ask: Ask, runs: Iterable[Run], where: str) -> list[Run]:
     try:
         rows = ask(_FILTER.format(where=parenthesised(where)))

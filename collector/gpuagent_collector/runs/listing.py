@@ -37,7 +37,8 @@ ORDER BY queued_at DESC, run_id DESC
 LIMIT {limit}
 ), figures AS (
 SELECT run_id, max(value) FILTER (metric = 'throughput') AS throughput,
-    max(unit) FILTER (metric = 'throughput') AS throughput_unit,
+    coalesce((SELECT max(unit) FROM results WHERE results.run_id = metrics.run_id AND name = 'throughput'),
+        max(unit) FILTER (metric = 'throughput')) AS throughput_unit,
     max(value) FILTER (metric = 'cpu_used_cores') - max(value) FILTER (metric = 'process_cpu_cores') AS others_cores
 FROM metrics SEMI JOIN listed USING (run_id)
 WHERE metric IN ('throughput', 'cpu_used_cores', 'process_cpu_cores') GROUP BY run_id
@@ -80,9 +81,9 @@ def run_columns(rows: Sequence[Mapping[str, Any]]) -> list[ListColumn]:
     """Return the columns of the list of runs; those of texts only where a row has one."""
     now = utc_now()
     settings = _differing(rows, lambda row: read_object(row["parameters"], "parameters")) | _commands_apart(rows)
-    options = _named_options(rows, settings)
-    if options:  # the header has what is cut before each value
-        settings = {run_id: re.sub("(^| )…", r"\1", text) for run_id, text in settings.items()}
+    options = _named_options(rows)
+    if options:  # the header has them
+        settings = {run_id: without_options(re.sub("(^| )…", r"\1", text)) for run_id, text in settings.items()}
     labels = _differing(rows, _labels)
 
     def where_any(title: str, show: Callable[[Mapping[str, Any]], str | None], rank: int) -> list[ListColumn]:
@@ -133,10 +134,10 @@ def _commands_apart(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return texts
 
 
-def _named_options(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, str]) -> str:
-    """Return the options whose values alone have room in the column, of the one program that is listed; '' for none."""
+def _named_options(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the options in which the commands of the one program that is listed differ; '' for none or several."""
     commands = {tuple(map(str, read_words(row["command"]))) for row in rows}
-    if len({row["workload"] for row in rows}) > 1 or not all(text.startswith("…") for text in settings.values()):
+    if len({row["workload"] for row in rows}) > 1 or not all(commands):
         return ""
     found = {" ".join(re.findall(r"(?:^| )(-\S+)", name)) for name in name_commands(sorted(commands)).values()}
     return found.pop() if len(found) == 1 else ""

@@ -63,13 +63,14 @@ def _command_row(layout: Layout) -> list[SpecRow]:
     return [SpecRow(title="Command", values=tuple(map(tuple, texts)))] if any(texts) else []
 
 
-def spec_table(sides: Sequence[str], specs: Sequence[SpecRow]) -> Table:
-    """Return the properties of the sides as a table; those in which the sides differ are marked."""
+def spec_table(sides: Sequence[str], specs: Sequence[SpecRow], *, whole: bool = False) -> Table:
+    """Return the properties of the sides as a table, `whole` without cuts, with marks where the sides differ."""
     differ = any(row.differs for row in specs)
     rows = []
     for row in specs:
         # Of long values, the parts in which they differ.
-        values = shorten([_listed(of_side) for of_side in row.values], _MOST_CHARACTERS)
+        listed = [_listed(of_side) for of_side in row.values]
+        values = listed if whole else shorten(listed, _MOST_CHARACTERS)
         rows.append({"mark": MARK if row.differs else "", "title": row.title, "values": values})
     columns = [Column(None, "", "mark", left=True)] if differ else []
     columns.append(Column(None, "", "title", left=True))

@@ -1,7 +1,9 @@
 """Figures over time: levels, the facts that changed between them, and runs before and after an event."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -14,6 +16,7 @@ from gpuagent_collector.cli import cli
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.errors import NothingToCompareError
+from gpuagent_collector.present.table import Table
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import MisuseError
 from tests.integration.compare.synthetic import SyntheticStore
@@ -112,6 +115,21 @@ def test_a_change_between_few_days_may_be_one_of_days(tmp_path: Path) -> None:
     assert "fewer than 8 days" in answer_history(history)
     text = " ".join(str(part) for section in render(history).document() for part in section.parts)
     assert "3 days" in text
+
+
+def test_a_history_is_named_by_what_sets_it_apart_from_those_of_other_workloads(tmp_path: Path) -> None:
+    with made_up(tmp_path / "runs.duckdb") as store:
+        node = store.node("ash", "lab")
+        store.run("built-in", node, start_seconds=0, parameters={"batch_size": 64, "seed": 1, "steps": 60})
+        for number in (1, 2):
+            command = json.dumps(["python", "train.py", "--lr", str(number)])
+            own: dict[str, Any] = {"workload": "train.py", "parameters": {}, "command": command}
+            store.run(f"own-{number}", node, start_seconds=20 * number, **own)
+        store.write()
+        history = study_history(store.ask, HistoryRequest())
+    overview = render(history).parts[0]
+    assert isinstance(overview, Table)
+    assert [row[0] for row in overview.grid().rows] == ["mnist", "train.py --lr 1", "train.py --lr 2"]
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from gpuagent_collector.statistics.tolerance import Method, tolerance_interval
 from gpuagent_common.errors import MisuseError
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.fleet.scenes import BAD, GPU, add_peers, scatter
+from tests.support.commands import made_up
 from tests.support.stores import open_store
 
 
@@ -80,6 +81,16 @@ def test_a_range_counts_one_gpu_of_each_node_because_those_of_a_node_are_alike(
         assert third.tolerance == tolerance_interval(third.peers[2::3])
         assert (third.tolerance is not None) is has_range
         store.connection.close()
+
+
+def test_without_a_name_the_newest_run_that_has_peers_is_chosen(tmp_path: Path) -> None:
+    with made_up(tmp_path / "runs.duckdb") as store:
+        for number, node in enumerate(store.node(name, "lab") for name in ("ash", "oak")):
+            store.run(f"like-{number}", node, start_seconds=20 * number)
+        store.run("alone", node, start_seconds=100, workload="gcn")
+        store.write()
+        peers = find_peers(store.ask, Request())
+    assert (peers.run.run_id, peers.nodes) == ("like-1", 1)
 
 
 def test_a_run_of_other_parameters_has_no_peers(store: SyntheticStore) -> None:

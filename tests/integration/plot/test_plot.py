@@ -129,6 +129,20 @@ def test_bars_have_their_values_and_differ_without_colour(filled_with: Filled, p
     assert [float(text.get_text()) for text in axes.texts] == pytest.approx(widths, rel=0.01)
 
 
+def _two_units(store: SyntheticStore) -> None:
+    node = store.node("ash", "lab")
+    for number, workload in enumerate(("gcn", "mnist")):
+        store.run(workload, node, start_seconds=20 * number, workload=workload)
+    for row in store.rows["results"]:
+        row["unit"] = "steps/s" if (row["run_id"], row["name"]) == ("gcn", "throughput") else row["unit"]
+
+
+@pytest.mark.parametrize("kind", ["dots", "bars"])
+def test_figures_of_two_units_have_a_panel_each(filled_with: Filled, plot: Plot, kind: str) -> None:
+    titles = [axes.get_title(loc="left") for axes in axes_of(plot(filled_with(_two_units), "throughput", kind=kind))]
+    assert [title.rpartition("(")[2] for title in titles] == ["steps/s)", "items/s)"]
+
+
 def test_over_time_each_workload_has_a_line_and_a_shade_where_it_measured(filled_with: Filled, plot: Plot) -> None:
     picture = plot(filled_with(models), "gpu_utilization_percent,gpu_memory_used_bytes", kind="time", values=("vm",))
     upper, lower = axes_of(picture)

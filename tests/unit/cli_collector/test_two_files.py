@@ -4,6 +4,8 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.support.commands import made_up
 from tests.unit.cli_collector.conftest import Collector
 
@@ -42,6 +44,36 @@ def test_two_files_of_two_platforms_are_these_and_make_a_report(collector: Colle
         assert "a.duckdb and b.duckdb" in text
 
 
+@pytest.mark.parametrize(
+    "words", [("plan", "mnist"), ("history",), ("runs",), ("query", "sql", "FROM runs")], ids=" ".join
+)
+def test_what_reads_takes_files(collector: Collector, tmp_path: Path, words: tuple[str, ...]) -> None:
+    files = put(tmp_path / "a.duckdb", "satori"), put(tmp_path / "b.duckdb", "openshift")
+    outcome = collector(*words, *files)
+    assert (outcome.code, "a.duckdb and b.duckdb" in outcome.err) == (0, True), outcome.err
+
+
+def test_one_file_is_read_like_a_store(collector: Collector, tmp_path: Path) -> None:
+    file = put(tmp_path / "a.duckdb", "satori")
+    assert collector("compare", file) == collector("compare", "--store", file)
+
+
+def test_commands_that_come_next_name_the_files(collector: Collector, tmp_path: Path) -> None:
+    files = put(tmp_path / "a.duckdb", "satori"), put(tmp_path / "b.duckdb", "openshift")
+    answered = json.loads(collector("recommend", *files, "--json").out)
+    assert {side["side"] for side in answered["rankings"][0]["sides"]} == {"satori", "openshift"}
+    printed = " ".join(collector("recommend", *files).out.split())
+    assert " ".join(files) in printed.rpartition("Next: ")[2]
+
+
+def test_several_workloads_are_named_where_one_is_asked_for(collector: Collector, tmp_path: Path) -> None:
+    with made_up(tmp_path / "two.duckdb") as store:
+        for workload in ("gcn", "mnist"):
+            store.run(workload, store.node("spruce", "lab"), start_seconds=store.keys * 20, workload=workload)
+    outcome = collector("recommend", str(tmp_path / "two.duckdb"))
+    assert (outcome.code, "gcn, mnist" in outcome.err) == (2, True), outcome.err
+
+
 def test_what_are_no_two_sides_is_refused(collector: Collector, tmp_path: Path) -> None:
     here = put(tmp_path / "here.duckdb", "satori")
     copy = str(shutil.copy(here, tmp_path / "copy.duckdb"))
@@ -49,8 +81,6 @@ def test_what_are_no_two_sides_is_refused(collector: Collector, tmp_path: Path) 
     text.write_text("no store")
     for words, said in (
         ([here, copy], "4 runs in common"),
-        ([here, "satori"], "is a store"),
-        ([here], "is a store"),
         ([here, "none.duckdb"], "no store none.duckdb"),
         ([here, str(text)], "text.duckdb is no store"),
         ([here, copy, "--store", here], "--store"),

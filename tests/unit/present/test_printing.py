@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator
+from operator import itemgetter
 
 import duckdb
 import pyarrow as pa
@@ -12,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from gpuagent_collector.present.answer import Answer
 from gpuagent_collector.present.data import MAX_BLOCKS, MAX_ROWS, WRITERS, print_rows, print_table
 from gpuagent_collector.present.formats import OutputFormat
-from gpuagent_collector.present.terminal import ListColumn, print_list
+from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.terminal import ListColumn, print_answer, print_list
 from tests.support.commands import HOSTILE, csv_rows
 
 LINE = f"{HOSTILE}\n"
@@ -271,3 +274,28 @@ def test_cells_are_harmless_and_a_missing_one_is_a_dash() -> None:
     assert r"[red]\x1b" in text
     assert "–" in text
     assert "\x1b" not in text
+
+
+WIDE = Grid(
+    header=("sides", "runs", "throughput, steps/s", "ratio [interval]", "verdict"),
+    rows=(("--batch-size 128 / --batch-size 32", "7 pairs", "84.0 / 326", "0.257 [0.202, 0.327]", "differs"),),
+    left=(True, False, False, False, False),
+)
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_no_figure_is_broken_over_lines(columns: int) -> None:
+    out = io.StringIO()
+    print_answer(Console(file=out, width=columns), Answer(heading="Verdicts", text="", parts=[WIDE]))
+    for figure in WIDE.rows[0][1:3]:
+        assert figure in out.getvalue()
+    if columns > 40:
+        assert WIDE.rows[0][3] in out.getvalue()
+    assert not any(line.strip() in ("hput,", "t") for line in out.getvalue().splitlines())
+
+
+def test_a_list_leaves_out_what_is_too_wide_and_not_what_comes_after_it() -> None:
+    out = io.StringIO()
+    columns = [ListColumn(title=name, show=itemgetter(name), rank=at) for at, name in enumerate("abc")]
+    print_list(columns, [{"a": "1", "b": "2" * 40, "c": "3"}], Console(file=out, width=20))
+    assert out.getvalue().split()[:2] == ["a", "c"]
