@@ -137,13 +137,7 @@ class _Merging:
         added = rows = 0
         for piece in pieces:
             news = self._find_news(table, piece)
-            rows += piece.num_rows
-            if news.num_rows:
-                with _register(self.writing, "news", news):
-                    ((changed,),) = self.writing.execute(insert_from("news", table.name)).fetchall()
-                added += int(changed)
-                if changed and table.is_of_runs and not table.is_computed:
-                    self.gained.update(run_id for run_id in pc.unique(news["run_id"]).to_pylist() if run_id is not None)
+            added, rows = added + self._insert(table, news), rows + piece.num_rows
             if table.name == "run_metrics":
                 self.summaries.append(piece.select(["run_id", "computed_at"]))
         return Merged(table=table.name, added=added, known=rows - added)
@@ -164,6 +158,16 @@ class _Merging:
                 return piece
             sql = _NEWS.format(columns=columns, table=table.name, candidates=candidates)
             return self.before.execute(sql).to_arrow_table()
+
+    def _insert(self, table: ExchangedTable, news: pa.Table) -> int:
+        """Insert new rows; return the number of rows that changed."""
+        if not news.num_rows:
+            return 0
+        with _register(self.writing, "news", news):
+            ((added,),) = self.writing.execute(insert_from("news", table.name)).fetchall()
+        if added and table.is_of_runs and not table.is_computed:
+            self.gained.update(run_id for run_id in pc.unique(news["run_id"]).to_pylist() if run_id is not None)
+        return int(added)
 
     def summarise(self) -> None:
         """Compute the figures of runs that gained rows, except where the source holds their latest figures."""
