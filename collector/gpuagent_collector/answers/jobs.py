@@ -365,7 +365,7 @@ def render(jobs: Sequence[Job], since: timedelta) -> Answer:
             ),
         ],
         next=_next(jobs),
-        more="all jobs, and what the columns are",
+        more="all jobs, and what the columns are" if jobs else "",
         facts={"jobs": table},
         csv=[table],
     )

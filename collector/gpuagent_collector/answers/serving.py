@@ -51,11 +51,11 @@ class Limits:
     """The latency that a percentage of the requests must keep.
 
     Attributes:
-        percent: 50, 90 or 99.
+        percent: 50, 90 or 99; of a search any.
         milliseconds: by kind of latency; empty: no limit.
     """
 
-    percent: int
+    percent: float
     milliseconds: Mapping[str, float]
 
     @property
@@ -289,7 +289,8 @@ def _curve(
 def _own_limits(settings: Mapping[str, Any]) -> Limits:
     """Return the limits that are parameters of runs."""
     own = {kind: float(settings[f"slo-{kind}"]) for kind in LIMITED if settings.get(f"slo-{kind}") is not None}
-    return Limits(percent=round(float(settings.get("slo-percent") or 90)), milliseconds=own)
+    percent = float(settings.get("slo-percent") or 90)
+    return Limits(percent=int(percent) if percent.is_integer() else percent, milliseconds=own)
 
 
 def _failed_point(level: float, number: int, limits: Limits) -> Point:
@@ -477,7 +478,7 @@ def render(study: Study) -> Answer:
         ],
         caveats=caveats,
         next=write_command("plot", {"--by": layout.facet.name, "-o": "serving.pdf"}, "serving") if tables else None,
-        more="tokens per second and joules at each load",
+        more="tokens per second and joules at each load" if tables else "",
         facts={**facts, **({"found": found} if study.found else {})},
         csv=tables or [found],
         sides=sides,

@@ -37,8 +37,8 @@ from gpuagent_collector.cli.selection import (
     WORKLOAD,
     Decorator,
     Options,
+    ask_sides_of_files,
     check_facet,
-    name_sides,
 )
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.cli import MOST, NAME, Number, describe_misuse
@@ -115,7 +115,7 @@ def command_of(name: str, summary: str) -> click.Command:
             asked["no_series"] |= output_format is not OutputFormat.TABLE
         force = asked.pop("force") if entry.output else False
         with reader.open() as opened:
-            name_sides(reader, opened, asked)
+            ask_sides_of_files(reader, opened, asked)
             if entry.output and asked[entry.output]:
                 check_writable(asked[entry.output], force=force)
             answer = entry.call(asking(opened, show_sql=show_sql), opened.source, asked)

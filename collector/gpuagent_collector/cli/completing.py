@@ -15,9 +15,8 @@ def stored_workloads(context: click.Context, _parameter: click.Parameter, incomp
     given: dict[str, Any] = context.params
     try:
         tls = tls_files(given.get("ca_file"), given.get("client_cert"), given.get("client_key"))
-        reader = open_reader(
-            address=given.get("collector"), token_file=given.get("token_file"), store=given.get("store"), tls=tls
-        )
+        store = given.get("store") or next(iter(context.meta.get("stores", ())), None)
+        reader = open_reader(address=given.get("collector"), token_file=given.get("token_file"), store=store, tls=tls)
         with closing(reader):
             found = reader.sql("SELECT DISTINCT workload FROM runs WHERE workload IS NOT NULL ORDER BY workload")
         return [name for name in map(str, found.column(0).to_pylist()) if name.startswith(incomplete)]

@@ -171,22 +171,34 @@ class ReadingCommand(click.Command):
         Raises:
             MisuseError: a word names a store that does not exist.
         """
+        args = [_Word(word) for word in args]
         options: list[click.Parameter] = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
         parser = click.Command(self.name, params=options, add_help_option=False).make_parser(ctx)
         _, words, _ = parser.parse_args(list(args))
-        stores = ctx.meta[_STORES] = [word for word in words if _is_store(word)]
-        return super().parse_args(ctx, [word for word in args if word not in stores])
+        stores = [word for word in words if _is_store(word, fails=not ctx.resilient_parsing)]
+        ctx.meta[_STORES] = list(map(str, stores))
+        taken = set(map(id, stores))
+        return super().parse_args(ctx, [str(word) for word in args if id(word) not in taken])
 
 
-def _is_store(word: str) -> bool:
+class _Word(str):
+    """A word of a command line, told from an equal one, such as an option's value, by its identity."""
+
+    __slots__ = ()
+
+
+def _is_store(word: str, *, fails: bool) -> bool:
+    """Return whether a word names a store's file; a name alone, without a dot or a folder, is that of a side."""
     file = Path(word)
+    if not file.suffix and os.sep not in word:
+        return False
     with suppress(OSError, ValueError):
         if file.is_file():
             from gpuagent_collector.store.spec import find_stores
 
             if find_stores(file):
                 return True
-    if file.suffix == ".duckdb":
+    if fails and file.suffix == ".duckdb":
         what = f"{word} is no store" if file.exists() else f"there is no store {word}"
         raise MisuseError(f"{what}; name a file that `gpuagent bench` or `collector serve` made")
     return False

@@ -75,10 +75,11 @@ def command(
         click.echo(sql, err=True)
     with reader.open() as store:
         table = store.sql(sql)
-        for column, value in named.items() if not table.num_rows else ():
+        wrong = {column: value for column, value in named.items() if value is not None and not table.num_rows}
+        for column, value in wrong.items():
             query = f"SELECT DISTINCT {column} FROM runs WHERE {column} IS NOT NULL ORDER BY {column}"  # noqa: S608
             known = [str(name) for name in store.sql(query).column(0).to_pylist()]
-            if value is not None and value not in known:
+            if value not in known:
                 there = ", ".join([*known[:_MOST_NAMES], *(["…"] if len(known) > _MOST_NAMES else [])])
                 raise MisuseError(f"no run has the {column} {value}; there are: {there or 'no runs yet'}")
     if output_format is not OutputFormat.TABLE:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from gpuagent_collector.choices import PartKind, Stat
 from gpuagent_collector.cli.completing import facets, stored_workloads
@@ -106,16 +107,17 @@ def _metric(_context: click.Context, _option: click.Parameter, name: str | None)
     return name
 
 
-def name_sides(reader: ReaderOptions, opened: "StreamingReader", asked: dict[str, Any]) -> None:
-    """Make the sides of what is asked those of several files, unless it names others."""
-    if not reader.files:
+def ask_sides_of_files(reader: ReaderOptions, opened: "StreamingReader", asked: dict[str, Any]) -> None:
+    """Make the sides of what is asked those of several files, unless it names sides or says by what they differ."""
+    source = click.get_current_context().get_parameter_source("by")
+    if not reader.files or asked.get("values") or source is ParameterSource.COMMANDLINE:
         return
     from gpuagent_collector.exchange.joined import JoinedReader
 
     assert isinstance(opened, JoinedReader)  # noqa: S101 - so a reader of files is
-    if asked.get("by") == "platform":
+    if asked.get("by") == "platform" or asked.get("why"):
         asked["by"] = opened.by
-        if asked.get("values") == ():
+        if "values" in asked:
             asked["values"] = tuple(opened.sides)
 
 

@@ -131,7 +131,7 @@ class Facts:
         return by_group([*(metric for metrics in stored for metric in metrics), *self.derived])
 
     def cover(self, run_ids: Iterable[str], stats: Iterable[Stat] = ()) -> bool:
-        """Return whether they are about all of these runs, with these statistics."""
+        """Return whether they are about all of these runs, with these statistics beside the plain figures."""
         return self.columns.rows.keys() >= set(run_ids) and set(stats) <= set(self.stats)
 
     def unit(self, runs: Iterable[Run], metric: Metric) -> str:
@@ -442,9 +442,8 @@ GROUP BY ALL ORDER BY hostname"""  # noqa: S608
 
 _DEVICES = f"""
 WITH {_CHOSEN}
-SELECT list(place) AS places, session_devices.*
-FROM (SELECT DISTINCT place, session_id, device_id FROM chosen JOIN run_devices USING (run_id))
-JOIN session_devices USING (session_id, device_id)
+SELECT list(DISTINCT place) AS places, session_devices.*
+FROM chosen JOIN run_devices USING (run_id) JOIN session_devices USING (session_id, device_id)
 GROUP BY ALL"""  # noqa: S608
 
 # What was told of the runs themselves.
@@ -470,7 +469,7 @@ FROM (
     FROM chosen JOIN results USING (run_id) WHERE name IN ('throughput', 'measure_short') GROUP BY place, name
     UNION ALL BY NAME  -- a program's own events can have these names too
     SELECT place, event AS fact, nullif(left(max(detail->>'message'), 300), '') AS text,
-           nullif(max(TRY_CAST(coalesce(detail->>'processes', detail->>'every') AS BIGINT)), 0) AS number
+           nullif(max(TRY_CAST(if(event = 'left', detail->>'processes', detail->>'every') AS BIGINT)), 0) AS number
     FROM run_events JOIN chosen USING (run_id)
     WHERE event = 'left' AND rank IS NULL OR event = 'thinned' AND name = 'metrics'
         OR event = 'malformed' AND name = 'total' AND rank IS NULL
@@ -507,7 +506,7 @@ FROM (
     )
     GROUP BY place
     UNION ALL BY NAME
-    SELECT place, 'impossible' AS fact, dropped.source AS name, quantity AS text, sum(readings) AS number
+    SELECT place, 'impossible' AS fact, dropped.source AS name, quantity AS text, coalesce(sum(readings), 0) AS number
     FROM own JOIN impossible_readings AS dropped USING (session_id)
     WHERE coalesce(dropped.from_time, dropped.time) <= ended_at AND dropped.time >= started_at
     GROUP BY place, dropped.source, quantity
@@ -527,6 +526,6 @@ FROM (
         -- The health of a MIG instance is that of its GPU. The agent polls once a second.
         ON happened.node_id = used.node_id AND happened.device_id = coalesce(parent_device_id, used.device_id)
         AND happened.time BETWEEN started_at AND ended_at + INTERVAL 2 SECONDS
-    WHERE event = 'xid'
+    WHERE event = 'xid' AND number IS NOT NULL
 )
 GROUP BY ALL ORDER BY number DESC, text"""  # noqa: S608

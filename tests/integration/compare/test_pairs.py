@@ -79,7 +79,7 @@ def test_a_plan_counts_the_repeats_that_have_the_metric(store: SyntheticStore) -
     store.write()
     plan = plan_repeats(store.ask, Question())
     assert [planned.repeats for planned in plan.blocks] == [4]
-    assert answer_plan(plan).count(f"more than {MOST_REPEATS} for") == 1
+    assert str(MOST_REPEATS) in answer_plan(plan)
 
 
 def test_runs_of_no_experiment_are_independent(store: SyntheticStore) -> None:

@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ def found_by(asked: Config, keeps: Callable[[Config], bool]) -> tuple[Config, di
         return Log(records=[record(0.05 if keeps(load) else None)])
 
     reporter = Reporter(None)
-    load = find_load(asked, measure, reporter)
+    load, _ = find_load(asked, measure, reporter)
     return load, {result.name: result.value for result in reporter.results}, loads
 
 
@@ -131,6 +132,23 @@ def test_a_limit_that_no_load_reaches_is_an_error(keeps: bool, kept: str) -> Non
         found_by(asked, lambda _load: keeps)
 
 
+def test_a_server_that_stops_to_answer_has_no_highest_load() -> None:
+    windows = itertools.count()
+    asked = config(find="rate", rate=30.0, slo_ttft=100.0)
+    with pytest.raises(WorkloadError, match="windows"):
+        found_by(asked, lambda load: next(windows) < 12 and (load.rate or 0) <= 37.0)
+
+
+def test_clients_that_fail_themselves_are_named_as_the_limit() -> None:
+    good, failed = record(0.05), replace(record(None), error="client_24")
+    asked = config(find="rate", slo_ttft=100.0)
+
+    def measure(load: Config) -> Log:
+        return Log(records=[good if (load.rate or 0) <= 37.0 else failed])
+
+    assert find_load(asked, measure, Reporter(None))[1]
+
+
 def test_each_limit_is_kept_by_the_wanted_percentage_and_failures_keep_none() -> None:
     asked = config(find="rate", slo_ttft=100.0, slo_tpot=20.0)
     good, slow, slow_after, failed = record(0.05), record(0.2), record(0.05, tpot=0.03), record(None)
@@ -139,6 +157,7 @@ def test_each_limit_is_kept_by_the_wanted_percentage_and_failures_keep_none() ->
     assert not keeps_limits(Log(records=[good] * 8 + [slow, failed]), asked)
     assert not keeps_limits(Log(records=[good] * 8 + [slow_after] * 2), asked)
     assert keeps_limits(Log(records=[good] * 8 + [slow] * 2), config(find="rate", slo_ttft=100.0, slo_percent=80.0))
+    assert keeps_limits(Log(records=[good] * 999 + [slow]), config(find="rate", slo_ttft=100.0, slo_percent=99.9))
     assert not keeps_limits(Log(), asked)
 
 
@@ -146,6 +165,8 @@ def test_each_limit_is_kept_by_the_wanted_percentage_and_failures_keep_none() ->
     ("given", "reason"),
     [
         ({"find": "rate"}, "needs a limit"),
+        ({"find": "rate", "turns": 2, "slo_ttft": 1.0}, "needs --find concurrency"),
+        ({"find": "rate", "rate": 2e6, "slo_ttft": 1.0}, "at most"),
         ({"find": "scale", "slo_ttft": 1.0}, "needs --trace alone"),
         ({"find": "rate", "concurrency": 2, "slo_ttft": 1.0}, "needs --rate alone"),
         ({"trace": "t.jsonl", "turns": 2}, "a --trace has its own"),
@@ -246,6 +267,7 @@ vllm:num_preemptions_total{engine="0",model_name="m"} 4.0
 
 
 def test_a_server_s_figures_have_one_name_and_its_counters_their_growth() -> None:
+    assert parse_figures("vllm:num_requests_waiting NaN\nvllm:num_requests_running +Inf\n") == {}
     first = parse_figures(_VLLM % (1000, 100))
     assert first["server_requests_running"] == 5
     assert first["server_kv_cache_percent"] == 37.5

@@ -12,6 +12,9 @@ from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.parameters import Checked, parameter
 from gpuagent_workloads.workload import Workload
 
+# The highest load among which is searched: requests a second, users, or times the speed of a trace.
+MOST_FOUND = 100_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(Checked):
@@ -38,8 +41,8 @@ class Config(Checked):
     find_windows: int = parameter(60, help="with --find: most windows of load, each of --duration", minimum=10)
     input: str = parameter("256", help="tokens of a prompt: N, uniform:A:B, or lognormal:MEDIAN:SIGMA")
     output: str = parameter("64", help="tokens of an answer, in the same forms")
-    shared_prefix: float = parameter(0.0, help="share of a prompt with which all begin", minimum=0, maximum=1)
-    turns: int = parameter(1, help="requests of a conversation, each with all before it", minimum=1, maximum=10_000)
+    shared_prefix: float = parameter(0.0, help="share of a prompt with which all begin", minimum=0, maximum=0.99)
+    turns: int = parameter(1, help="requests of a conversation, each with all before it", minimum=1, maximum=1000)
     think: float = parameter(1.0, help="mean seconds between an answer and the next turn", minimum=0, maximum=1e6)
     block: int = parameter(512, help="tokens of a block of a trace's hash_ids", minimum=1)
     lengths: str | None = parameter(None, help="file with pairs of lengths to draw from, as --trace has", path=True)
@@ -67,6 +70,10 @@ class Config(Checked):
         load = "trace" if self.find == "scale" else self.find
         if self.find and self.loads != [load] and (self.loads or load == "trace"):
             raise MisuseError(f"--find {self.find} needs --{load} alone, not {' and '.join(self.loads) or 'nothing'}")
+        if self.find == "rate" and self.turns > 1:
+            raise MisuseError("--turns needs --find concurrency: a window is too short for a rate of conversations")
+        if self.find and max(self.rate or 0, self.concurrency or 0) > MOST_FOUND:
+            raise MisuseError(f"--find begins at a --rate or --concurrency of at most {MOST_FOUND:,}")
         if self.trace and (self.turns > 1 or self.shared_prefix):
             raise MisuseError("--turns and --shared-prefix are for drawn requests; a --trace has its own")
         if self.serve and "{port}" not in self.serve:

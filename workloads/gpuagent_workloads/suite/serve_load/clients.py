@@ -35,7 +35,8 @@ _WORDS = ("time", "year", "people", "way", "day", "man", "thing", "woman", "life
 class Target:
     """The server, and the length of its prompts: `characters` a token, after `overhead` tokens of its own.
 
-    `ignores_end` asks for answers of full length, as vLLM and SGLang can give; some servers refuse the question.
+    `ignores_end` asks for answers of full length, as vLLM and SGLang can give; some servers refuse the question. `salt`
+    makes the words of prompts those of one run, so that a later run finds none of them in a server's cache.
     """
 
     endpoint: Endpoint
@@ -43,6 +44,7 @@ class Target:
     characters: float = 1.0
     overhead: float = 0.0
     ignores_end: bool = True
+    salt: str = ""
 
     def body(self, config: Config, planned: Planned) -> dict[str, Any]:
         """Return a request; what is not shared in its prompt no other has, so that no server finds it in a cache."""
@@ -71,7 +73,7 @@ class Target:
     def _text(self, config: Config, part: Part, tokens: float) -> str:
         """Return random words of that length; a longer text of the same key begins with a shorter one."""
         length = max(1, round(tokens * self.characters))
-        source = random.Random(f"{config.seed}/{part.key}")  # noqa: S311
+        source = random.Random(f"{self.salt}{config.seed}/{part.key}")  # noqa: S311
         return " ".join(source.choices(_WORDS, k=length // 4 + 1))[:length]
 
     def path(self, config: Config) -> str:

@@ -77,8 +77,8 @@ def output_rate(records: Sequence[Record], window: Window) -> float:
     return tokens / (window.measure_to - window.measure_from)
 
 
-def report_figures(log: Log, window: Window, config: Config, reporter: Reporter) -> bool:
-    """Report every figure of a load; return whether the clients were its limit.
+def report_figures(log: Log, window: Window, config: Config, reporter: Reporter, *, was_limited: bool = False) -> bool:
+    """Report every figure of a load; return whether the clients were its limit, or that of a search before.
 
     Raises:
         WorkloadError: no measured request succeeded.
@@ -115,7 +115,10 @@ def report_figures(log: Log, window: Window, config: Config, reporter: Reporter)
         reporter.result(f"errors_{kind}", count)
     reporter.result("input_tokens_mean", sum(each.input_tokens for each in latencies) / len(latencies))
     reporter.result("output_tokens_mean", sum(each.output_tokens for each in latencies) / len(latencies))
-    return _report_lateness(log, measured, latencies, config, reporter)
+    reporter.result("client_lag_p99_seconds", client_lag(log, config), unit="s")
+    is_limited = was_limited or is_client_limited(log, config)
+    reporter.result("client_limited", int(is_limited))
+    return is_limited
 
 
 def _times(latencies: Sequence[Latency]) -> Iterator[tuple[str, list[float]]]:
@@ -124,17 +127,19 @@ def _times(latencies: Sequence[Latency]) -> Iterator[tuple[str, list[float]]]:
     yield "e2e", [each.e2e for each in latencies]
 
 
-def _report_lateness(
-    log: Log, measured: Sequence[Record], latencies: Sequence[Latency], config: Config, reporter: Reporter
-) -> bool:
+def client_lag(log: Log, config: Config) -> float:
+    """Return how late the clients were, in seconds: the 99th percentile of their looks, or of what they sent."""
     # In a closed loop nothing is intended before it is sent.
-    sends = [] if config.concurrency else [record.sent - record.intended for record in measured]
-    late = max(quantile(values, 99) or 0.0 for values in (sends, log.late_seconds))
-    usual = quantile([each.ttft for each in latencies], 50) or 0.0
-    is_limited = late > max(_LATE_SECONDS, _LATE_SHARE * usual)
-    reporter.result("client_lag_p99_seconds", late, unit="s")
-    reporter.result("client_limited", int(is_limited))
-    return is_limited
+    sends = [record.sent - record.intended for record in log.records if record.is_measured and not config.concurrency]
+    return max(quantile(values, 99) or 0.0 for values in (sends, log.late_seconds))
+
+
+def is_client_limited(log: Log, config: Config) -> bool:
+    """Return whether the clients were the limit: late themselves, or out of files or ports."""
+    measured = [record for record in log.records if record.is_measured]
+    usual = quantile([latency.ttft for record in measured if (latency := latency_of(record))], 50) or 0.0
+    has_failed = any(str(record.error).startswith("client_") for record in measured)
+    return has_failed or client_lag(log, config) > max(_LATE_SECONDS, _LATE_SHARE * usual)
 
 
 def write_records(records: Sequence[Record], window: Window, path: Path) -> None:

@@ -1,6 +1,7 @@
 """The run of serve-load: the server's start, a few requests to know it, a search, the load, and the figures."""
 
 import os
+import secrets
 import time
 from dataclasses import replace
 from functools import partial
@@ -56,18 +57,19 @@ def run(config: Config, reporter: Reporter) -> None:
                     reporter.phase(phase)
 
         with driving(target, clients) as drive:
+            was_limited = False
             if config.find:
-                config = find_load(config, partial(_measure_once, drive, target), reporter)
+                config, was_limited = find_load(config, partial(_measure_once, drive, target), reporter)
             with reading_server(target.endpoint) as readings:
                 log = drive(config, follow)
     (window,) = windows
     report_readings(readings, window, reporter)
     if reporter.directory:
         write_records(log.records, window, reporter.directory / "requests.jsonl")
-    if report_figures(log, window, config, reporter):
+    if report_figures(log, window, config, reporter, was_limited=was_limited):
         click.echo(
-            "serve-load: warning: the clients were late themselves, so that latencies are partly theirs; "
-            "give more --clients, or more cores",
+            "serve-load: warning: the clients were late or failed themselves, so that latencies and limits are partly "
+            "theirs; give more --clients, or more cores",
             err=True,
         )
     if config.duration < 10:
@@ -93,7 +95,7 @@ def _meet(config: Config, endpoint: Endpoint, reporter: Reporter) -> Target:
         if not model:
             raise WorkloadError(f"{endpoint.url}/v1/models lists no model (status {found.status}); give --model")
     reporter.result("model", model)
-    target = Target(endpoint=endpoint, model=model)
+    target = Target(endpoint=endpoint, model=model, salt=f"{secrets.token_hex(4)}/")
     lengths = (64, 320)
     counts = []
     for number, length in enumerate(lengths):

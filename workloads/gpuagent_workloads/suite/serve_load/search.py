@@ -27,7 +27,7 @@ _ANEW = 4
 _RECENT = 10
 
 # Windows in succession at the lowest or highest level, with one outcome, after which there is nothing to find.
-_HOPELESS = 10
+HOPELESS = 10
 
 
 def capital(won: int, lost: int) -> float:
@@ -137,6 +137,10 @@ class Search:
         """Return whether both levels hold, one outcome goes on and on, or there were too many windows."""
         if self._arms:
             return len(self.outcomes) >= self.most or all(map(self._is_shown, self._arms))
-        last = set(self.outcomes[-_HOPELESS:])
-        is_hopeless = len(self.outcomes) >= _HOPELESS and len(last) == 1
-        return len(self.outcomes) >= self.most or is_hopeless
+        return len(self.outcomes) >= self.most or self.is_hopeless
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Return whether there is no bracket, and the last windows at one level all had one outcome."""
+        last = self.outcomes[-HOPELESS:]
+        return not self._arms and len(last) == HOPELESS and len(set(last)) == 1

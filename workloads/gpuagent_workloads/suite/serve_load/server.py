@@ -56,7 +56,12 @@ def served(config: Config, reporter: Reporter) -> Iterator[str]:
     try:
         url = f"http://127.0.0.1:{port}"
         _await_ready(process, url, port, config, reporter, output)
-        yield url
+        try:
+            yield url
+        except WorkloadError as error:
+            if process.poll() is None:
+                raise
+            raise WorkloadError(f"the server ended while it was measured: {_last_line(output)}") from error
         if process.poll() is not None:
             raise WorkloadError(f"the server ended while it was measured: {_last_line(output)}")
     finally:

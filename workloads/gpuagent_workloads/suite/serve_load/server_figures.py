@@ -1,12 +1,14 @@
 """The server's own figures: its /metrics, read once a second while the load is on."""
 
+import math
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from http.client import HTTPException
 from statistics import fmean
-from urllib.request import Request, urlopen
+from urllib.request import ProxyHandler, Request, build_opener
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -46,7 +48,7 @@ def parse_figures(text: str) -> dict[str, float]:
     found: dict[str, list[float]] = defaultdict(list)
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            if sample.name in _NAMES:
+            if sample.name in _NAMES and math.isfinite(sample.value):
                 found[_NAMES[sample.name]].append(sample.value)
     return {name: 100 * fmean(values) if name in _SHARES else sum(values) for name, values in found.items()}
 
@@ -59,10 +61,14 @@ def reading_server(endpoint: Endpoint) -> Iterator[list[Reading]]:
     headers = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
     request = Request(f"{endpoint.url.rstrip('/')}/metrics", headers=headers)  # noqa: S310 - the Config has checked it
 
+    # As the load: without a site's web proxy.
+    opener = build_opener(ProxyHandler({}))
+
     def read() -> None:
         while not ends.wait(_PERIOD_SECONDS):
-            with suppress(OSError, ValueError):
-                with urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310
+            # The parser has an IndexError for some texts.
+            with suppress(OSError, ValueError, IndexError, HTTPException):
+                with opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
                     text = answer.read().decode(errors="replace")
                 if figures := parse_figures(text):
                     readings.append((time.monotonic(), figures))
