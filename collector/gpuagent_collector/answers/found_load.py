@@ -111,6 +111,4 @@ def found_table(found: Sequence[Found], figures: Mapping[str, str]) -> Table:
 def found_section(table: Table) -> Section:
     """Return the table with what its columns mean."""
     words = "Other figures are of the load at the interval's lower end; where that is open, of that of late windows."
-        "Other figures are of the load at the interval's lower end; where that is open, of the lowest of late windows."
-    )
     return Section("Highest load within the limits", [table, words])
