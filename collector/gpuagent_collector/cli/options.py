@@ -182,7 +182,7 @@ class ReadingCommand(click.Command):
 
 
 class _Word(str):
-    """A word of a command line, told from an equal one, such as an option's value, by its identity."""
+    """A word of a command line; an equal one, such as an option's value, is another word."""
 
     __slots__ = ()
 
