@@ -333,6 +333,7 @@ def test_lengths_follow_their_distribution() -> None:
         ({"url": URL, "rate": 1.0, "concurrency": 2}, "not rate and concurrency"),
         ({"serve": "serve", "rate": 1.0}, "needs {port}"),
         ({"url": "localhost:8000", "rate": 1.0}, "begins with http"),
+        ({"url": "http://host:abc", "rate": 1.0}, "is a number"),
     ],
 )
 def test_contradictory_parameters_are_refused(given: dict[str, Any], reason: str) -> None:

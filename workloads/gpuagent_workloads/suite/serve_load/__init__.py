@@ -6,6 +6,7 @@
 With --serve the server is part of the run: it starts, is waited for, and ends with it.
 """
 
+import re
 from dataclasses import dataclass
 
 from gpuagent_common.errors import MisuseError
@@ -78,8 +79,8 @@ class Config(Checked):
             raise MisuseError("--turns and --shared-prefix are for drawn requests; a --trace has its own")
         if self.serve and "{port}" not in self.serve:
             raise MisuseError("--serve needs {port}, where the server gets its free port")
-        if self.url and not self.url.startswith(("http://", "https://")):
-            raise MisuseError(f"--url begins with http:// or https://, not {self.url!r}")
+        if self.url and not re.match(r"https?://(\[.+]|[^/:]+)(:\d+)?(/|$)", self.url):
+            raise MisuseError(f"--url begins with http:// or https://, and its port is a number, not {self.url!r}")
 
     @property
     def loads(self) -> list[str]:

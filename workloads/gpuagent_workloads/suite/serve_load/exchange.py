@@ -213,7 +213,7 @@ def ask(endpoint: Endpoint, path: str, body: dict[str, Any] | None = None, *, ti
     try:
         answer = parse(asyncio.run(exchange()))
     except (OSError, asyncio.TimeoutError) as error:
-        raise WorkloadError(f"{endpoint.url}{path} does not answer: {error or 'timeout'}") from error
+        raise WorkloadError(f"{endpoint.url}{path} does not answer: {str(error) or 'timeout'}") from error
     if answer is None:
         raise WorkloadError(f"{endpoint.url}{path} answers something else than HTTP")
     return answer
