@@ -297,8 +297,6 @@ def _next(plan: Plan) -> str | None:
     if any(command[2:4] == _SUITE or not command for command in commands):
         given = commands[0][4:] or (block.block.workload,)
         return harmless(shlex.join(["gpuagent", "run", *given, "--repeat", number]))
-    if len(commands) == 1:
-        return harmless(shlex.join(["gpuagent", "run", "--repeat", number, "--", *commands[0]]))
     if len(commands) > _MOST_COMMANDS:
         return None
     return harmless(shlex.join(["gpuagent", "bench", "--rounds", number, *map(shlex.join, commands)]))

@@ -1,7 +1,7 @@
 """A comparison as a document, and in every format."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -142,7 +142,10 @@ def _next(comparison: Comparison) -> str | None:
     if workload == SERVING:
         return write_command("serving", request.choice)
     chosen = {"--experiment": request.experiment, "--where": request.where}
+    prices = {"--prices": request.prices.source if request.prices else None}
     if Verdict.DIFFERS not in verdicts and verdicts != {Verdict.EQUAL}:
+        if len(layout.sides) == 1 and len(_commands(layout)) > 1:
+            return write_command("compare", {**request.choice, "--by": "command"})
         if by := _shared_facet(layout):
             return write_command("compare", {**request.choice, "--by": by})
         metric = request.metric if request.metric in BY_NAME else None
@@ -150,12 +153,17 @@ def _next(comparison: Comparison) -> str | None:
     if request.event:
         return write_command("history", chosen, workload)
     if len(layout.sides) > 2:
-        return write_command("recommend", {**request.choice, "--workload": None}, workload)
+        return write_command("recommend", {**request.choice, **prices, "--workload": None}, workload)
     is_traced = any(part.name == "kernels" for because in comparison.reasons for part in because.parts)
     if is_traced and request.where is None:
         named = {**request.choice, "--by": request.by, "--workload": workload}
         return write_command("profile", named, sides=layout.sides)
-    return write_command("report", request.choice, "report.html", sides=request.values)
+    return write_command("report", {**request.choice, **prices}, "report.html", sides=request.values)
+
+
+def _commands(layout: Layout) -> set[Sequence[str]]:
+    """Return the different commands of the first workload."""
+    return {run.command for cell in layout.blocks[0].cells for run in cell.runs}
 
 
 def _shared_facet(layout: Layout) -> str | None:
@@ -164,7 +172,7 @@ def _shared_facet(layout: Layout) -> str | None:
         return layout.facet.joined[0].name
     if layout.facet.name != "command":
         return None
-    commands = {run.command for cell in layout.blocks[0].cells for run in cell.runs}
+    commands = _commands(layout)
     values: dict[str, set[str]] = defaultdict(set)
     for command in commands:
         for name, value in parse_arguments(command).items():
