@@ -20,7 +20,7 @@ from gpuagent_common.run_spec import RUN_PARAMETERS, make_spec, run_options
 from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
-    from gpuagent_collector.launching.agents import AnAnswer, Offered, Spread, Target
+    from gpuagent_collector.launching.agents import Agent, AnAnswer, Offered, Spread, Target
     from gpuagent_collector.launching.client import RunsClient
     from gpuagent_collector.launching.progress import AWork, Display, ExperimentProgress, RunProgress
     from gpuagent_collector.present.terminal import ListColumn
@@ -242,13 +242,9 @@ class _Launch:
 
     def _offer(self, send: "Callable[[Sequence[str]], Sequence[AnAnswer]]") -> "Offered[AnAnswer]":
         """Offer work to the chosen agents, and print the refusals."""
-        from gpuagent_collector.launching.agents import choose_agents, describe_agents, offer_work
+        from gpuagent_collector.launching.agents import choose_agents, offer_work
 
-        for _ in range(_LOOKS):
-            agents = describe_agents(self.client.agents(), self.ask)
-            if all(agent.platform for agent in agents):
-                break
-            time.sleep(_LOOK_SECONDS)
+        agents = self._describe_agents()
         try:
             chosen = choose_agents(agents, self.targets, self.spread)
         except GpuAgentError:
@@ -262,6 +258,17 @@ class _Launch:
         for agent, refusal in offered.refusals:
             print_error(f"the agent on {agent.node}, platform {agent.platform}, refused: {refusal}")
         return offered
+
+    def _describe_agents(self) -> "Sequence[Agent]":
+        """Return the connected agents, once the store has the platform of each, or after a while."""
+        from gpuagent_collector.launching.agents import describe_agents
+
+        for _ in range(_LOOKS):
+            agents = describe_agents(self.client.agents(), self.ask)
+            if all(agent.platform for agent in agents):
+                break
+            time.sleep(_LOOK_SECONDS)
+        return agents
 
     def _follow(
         self,

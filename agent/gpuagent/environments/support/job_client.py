@@ -76,16 +76,7 @@ def main(arguments: Sequence[str]) -> int:
     action, what, client = arguments[0], arguments[1], Client(arguments[2:])
     try:
         if action == "delete":
-            client.call("delete", "job", what, "--ignore-not-found", "--wait=false")
-            deadline = time.monotonic() + _DELETE_SECONDS
-            while left := [pod for pod in client.find("pods", f"--selector=job-name={what}") if _may_run(pod)]:
-                if time.monotonic() > deadline:
-                    names = [pod["metadata"]["name"] for pod in left]
-                    client.call(
-                        "delete", "pod", *names, "--ignore-not-found", "--grace-period=0", "--force", "--wait=false"
-                    )
-                    return 0
-                time.sleep(0.2)
+            _delete(what, client)
             return 0
         task = json.loads(what)
         followers = [_Follower(task, client, index) for index in range(len(task["reports"]))]
@@ -366,6 +357,18 @@ def _content(source: Mapping[str, str]) -> bytes:
             return file.read()
     except OSError as error:
         raise JobError(f"cannot read {source['file']}: {error.strerror}") from error
+
+
+def _delete(name: str, client: Client) -> None:
+    """Delete a Job, and wait until its program has ended; its objects may go a moment later."""
+    client.call("delete", "job", name, "--ignore-not-found", "--wait=false")
+    deadline = time.monotonic() + _DELETE_SECONDS
+    while left := [pod for pod in client.find("pods", f"--selector=job-name={name}") if _may_run(pod)]:
+        if time.monotonic() > deadline:
+            names = [pod["metadata"]["name"] for pod in left]
+            client.call("delete", "pod", *names, "--ignore-not-found", "--grace-period=0", "--force", "--wait=false")
+            return
+        time.sleep(0.2)
 
 
 def _may_run(pod: Object) -> bool:
