@@ -44,12 +44,12 @@ class Delivery:
     """The wait of a stopping agent for the collector to store its backlog.
 
     Attributes:
-        seconds: limit of the wait; a collector that shares its store commits every 10 s.
+        seconds: limit of the wait; a collector that shares its store commits every 10 s, and a busy one takes longer.
         through_failures: whether to wait even while the collector does not answer, for agents whose disk is deleted
             with them.
     """
 
-    seconds: float = 15.0
+    seconds: float = 60.0
     through_failures: bool = False
 
 

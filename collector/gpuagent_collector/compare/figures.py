@@ -276,6 +276,11 @@ def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], n
     has = f"they have: {', '.join(each.name for each in shared)}" if shared else "they have no figures in common"
     if not layout.is_compared:
         raise GpuAgentError(f"no run has the metric {name}; {has}")
+    cells = [cell for block in layout.blocks for cell in block.cells]
+    without = {cell.side for cell in cells if not any(facts.has(cell.runs, each) for each in known)}
+    if name is None and without:
+        sides = ", ".join(sorted(without))
+        raise GpuAgentError(f"the figures of {sides} are not stored yet; they follow soon after a run's end: try again")
     raise GpuAgentError(f"no side and its baseline both have the metric {name or DEFAULT_PRIMARIES[0]}; {has}")
 
 

@@ -96,8 +96,9 @@ class Housekeeping:
         self.catch_up()
 
     def summarise(self, run_ids: Iterable[str]) -> None:
-        """Schedule summaries of these runs for later ticks."""
+        """Summarise some of the runs that are due, these among them; later ticks summarise the others."""
         self._ended |= dict.fromkeys(run_ids, self.monotonic() + self.intervals.settle.total_seconds())
+        self._summarise_some()
 
     def tick(self) -> None:
         """Do all work that is due."""

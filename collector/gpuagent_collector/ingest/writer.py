@@ -178,8 +178,10 @@ class Writer:
             self.instruments.committed(
                 receipt, commit_seconds=ended - started, lag_seconds=ended - gathered.entries[0].queued_seconds
             )
+            # Before the acknowledgement, so that a command which ends with it has left runs that can be compared.
+            if receipt.ended_runs:
+                self.housekeeping.summarise(receipt.ended_runs)
             self.done(gathered.entries, receipt.outcomes)
-            self.housekeeping.summarise(receipt.ended_runs)
         if gathered.claims:
             self._claim(gathered.claims)
         self._last = gathered.ends
