@@ -199,6 +199,13 @@ async def test_others_are_asked_to_give_memory_back_when_the_writer_finds_none(s
     await ingest.close()
 
 
+async def test_a_run_has_its_figures_when_its_end_is_acknowledged(store: Store) -> None:
+    async with running(store) as ingest:
+        for number in range(1, 6):
+            await (await ingest.submit(run_message(number, f"run-{number}", "succeeded")))
+            assert count(store, "run_metrics") == number
+
+
 async def test_a_run_whose_end_was_committed_although_the_commit_failed_is_summarised(store: Store) -> None:
     summaries = Summaries()
     settings = IngestSettings(first_retry_seconds=0.001)
