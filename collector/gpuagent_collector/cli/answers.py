@@ -368,7 +368,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             "serving --by parameter:server --ttft 200 -o serving.pdf",
             "frontier --by device --prices prices.yaml -o frontier.pdf",
         ),
-        function="cli.writing:draw",
+        function="cli.printing:draw",
         options=(
             click.argument("what", metavar="METRIC,...|KIND"),
             SIDES,
@@ -417,7 +417,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             "costs.html --workload resnet50 --prices prices.yaml",
             "two.html here.duckdb there.duckdb",
         ),
-        function="cli.writing:report",
+        function="cli.printing:report",
         options=(
             click.argument(
                 "path",

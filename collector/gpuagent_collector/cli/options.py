@@ -91,7 +91,7 @@ class ReaderOptions:
             MisuseError: the options contradict each other, or files have runs in common.
         """
         if self.files:
-            from gpuagent_collector.exchange.joined import join_stores
+            from gpuagent_collector.exchange.merge import join_stores
 
             with join_stores(self.files) as joined:
                 click.echo(f"reading {joined.source}", err=True)

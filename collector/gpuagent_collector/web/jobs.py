@@ -14,8 +14,7 @@ from gpuagent_collector.present.answer import Answer
 from gpuagent_collector.present.html import to_html
 from gpuagent_collector.present.table import Table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.web.answers import Query, text
-from gpuagent_collector.web.layout import render
+from gpuagent_collector.web.layout import Query, render, text
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import harmless
 

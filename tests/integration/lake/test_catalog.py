@@ -13,7 +13,7 @@ import pytest
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.ingest.ownership import SharedOwnership
 from gpuagent_collector.query.guard import Guard, store_relations
-from gpuagent_collector.query.local import FileReader
+from gpuagent_collector.query.reader import FileReader
 from gpuagent_collector.schema import Migration, load_migrations
 from gpuagent_collector.store import Store, StoreSpec, extensions, shared
 from gpuagent_collector.store.compact import fold_bookkeeping

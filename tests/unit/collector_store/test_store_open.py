@@ -12,8 +12,7 @@ from gpuagent_collector.errors import StoreError
 from gpuagent_collector.ingest.decode import Decoder
 from gpuagent_collector.schema import Migration, load_migrations
 from gpuagent_collector.store import Kind, Store, StoreSpec, extensions
-from gpuagent_collector.store.columns import agent_tables, table_columns
-from gpuagent_collector.store.longest import LongestTexts, measure_texts
+from gpuagent_collector.store.columns import LongestTexts, agent_tables, measure_texts, table_columns
 from gpuagent_common.connection import TokenError, read_token
 from gpuagent_common.errors import MisuseError
 from tests.support.stores import open_store, put_store
