@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuagent_collector.cli.completing import facets, stored_workloads
 from gpuagent_collector.cli.options import (
     ReaderOptions,
     ReadingCommand,
+    facets,
     format_options,
     parse_time,
     reader_options,
     show_sql_option,
+    stored_workloads,
 )
 from gpuagent_collector.cli.printing import asking, print_error
 from gpuagent_collector.cli.selection import (
@@ -287,7 +288,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         such as 12h, 7d or 52w.
         """,
         examples=("", "--since 7d --prices prices.yaml", "--user alice --json"),
-        function="answers.idle:answer_idle",
+        function="answers.jobs:answer_idle",
         options=_JOBS,
     ),
     "compare": AnswerCommand(

@@ -9,8 +9,7 @@ import click
 from click.core import ParameterSource
 
 from gpuagent_collector.choices import PartKind, Stat
-from gpuagent_collector.cli.completing import facets, stored_workloads
-from gpuagent_collector.cli.options import PRICES_OPTION, ReaderOptions
+from gpuagent_collector.cli.options import PRICES_OPTION, ReaderOptions, facets, stored_workloads
 from gpuagent_common.cli import MOST_SECONDS, NAME, Number
 from gpuagent_common.errors import MisuseError
 

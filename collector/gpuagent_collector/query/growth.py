@@ -41,7 +41,7 @@ from gpuagent_collector.query.sizes import (
 from gpuagent_collector.store.columns import LongestTexts
 from gpuagent_common.errors import MisuseError
 
-# Of one row, over all expressions of the statement. 2,048 rows take 128 MiB then; see `server/turns.py`.
+# Of one row, over all expressions of the statement. 2,048 rows take 128 MiB then; see `server/query_service.py`.
 MOST_ROW_BYTES = 64 * 1024
 
 # What functions may read for that: some 0.3 s for 2,048 rows.

@@ -22,14 +22,12 @@ from gpuagent_collector.metrics.summarize import summarize_runs
 from gpuagent_collector.present.new_files import follow_user
 from gpuagent_collector.query.execute import STATM, Limits, keep_little_memory, resident_bytes
 from gpuagent_collector.query.visible_parts import Parts
-from gpuagent_collector.server.admission import Admission
-from gpuagent_collector.server.agents import AgentRegistry
+from gpuagent_collector.server.agents import Admission, AgentRegistry
 from gpuagent_collector.server.auth import Gate, caller
-from gpuagent_collector.server.query_service import DEFAULT_LIMITS, QueryService
+from gpuagent_collector.server.query_service import DEFAULT_LIMITS, QueryService, Turns
 from gpuagent_collector.server.run_service import RunServicer
 from gpuagent_collector.server.store_service import BackupService, StoreService
 from gpuagent_collector.server.telemetry_service import TelemetryServicer
-from gpuagent_collector.server.turns import Turns
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.instance import memory_limit_bytes, remove_scratch, total_memory_bytes
 from gpuagent_collector.trust import audit

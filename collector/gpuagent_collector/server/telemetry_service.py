@@ -15,8 +15,7 @@ from gpuagent_collector import __version__
 from gpuagent_collector.errors import ProtocolError, StoreError
 from gpuagent_collector.ingest.ingest import Ingest
 from gpuagent_collector.ingest.messages import Message, Outcome, Verdict
-from gpuagent_collector.server.admission import Admission
-from gpuagent_collector.server.agents import AgentRegistry, AgentStream
+from gpuagent_collector.server.agents import Admission, AgentRegistry, AgentStream
 from gpuagent_collector.server.auth import ENDED, caller
 from gpuagent_collector.server.throttle import Pace
 from gpuagent_collector.trust import audit

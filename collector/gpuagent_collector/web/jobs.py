@@ -7,9 +7,8 @@ from urllib.parse import quote
 from markupsafe import Markup
 from starlette.responses import Response
 
-from gpuagent_collector.answers.idle import answer_idle
 from gpuagent_collector.answers.job import answer_job
-from gpuagent_collector.answers.jobs import Job, answer_jobs
+from gpuagent_collector.answers.jobs import Job, answer_idle, answer_jobs
 from gpuagent_collector.present.answer import Answer
 from gpuagent_collector.present.html import to_html
 from gpuagent_collector.present.table import Table
