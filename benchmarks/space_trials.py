@@ -27,7 +27,7 @@ from gpuagent_collector.exchange.changing import Removal
 from gpuagent_collector.exchange.export import CheckedExport, export
 from gpuagent_collector.exchange.merge import merge
 from gpuagent_collector.exchange.tables import RunFilter
-from gpuagent_collector.query.local import FileReader
+from gpuagent_collector.query.reader import FileReader
 from gpuagent_collector.schema import load_migrations
 from gpuagent_collector.store import Store, StoreSpec
 from gpuagent_collector.store.columns import table_columns

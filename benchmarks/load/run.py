@@ -15,7 +15,7 @@ from benchmarks.load.report import Measured, remarks, table
 from benchmarks.load.site import LoadSite
 from benchmarks.load.verify import Verdict, verify
 from benchmarks.machine import describe, show
-from gpuagent_collector.server.connections import raise_file_limit
+from gpuagent_collector.server.app import raise_file_limit
 
 _READ_SECONDS = 1.0
 _TOLD_SECONDS = 60.0

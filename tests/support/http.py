@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.store import Store
 from gpuagent_collector.trust.tokens import Tokens
-from gpuagent_collector.web.answers import Page
 from gpuagent_collector.web.asker import Asker
+from gpuagent_collector.web.layout import Page
 from gpuagent_collector.web.server import WebServer
 from gpuagent_collector.web.site import Sources
 from gpuagent_collector.web.site import pages as pages_of

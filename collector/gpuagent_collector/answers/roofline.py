@@ -8,7 +8,6 @@ from itertools import chain, repeat
 from string import ascii_letters
 from typing import Any
 
-from gpuagent_collector.answers.roofline_chart import draw_roofline
 from gpuagent_collector.answers.roofline_points import (
     NEARNESS,
     NO_ROOFS,
@@ -30,7 +29,6 @@ from gpuagent_collector.answers.roofline_points import (
 )
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.present.answer import Answer, Caveat, Legend, Part, Section, caveat_sections, in_short
-from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.human import in_unit, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
@@ -374,16 +372,13 @@ def _describe_share(point: Point) -> str:
     return "its share of a roof is unknown"
 
 
-_MARKS = "━ measured roofs  · datasheet  a point  ←a at most so far right (bytes ≥ …)"
-
-
 def answer_roofline(ask: Ask, **asked: Any) -> Answer:
     """Answer the command; `asked` as for `study_roofline`. It fails for a point above the device's limit."""
     return render(study_roofline(ask, **asked))
 
 
 def render(study: Study) -> Answer:
-    """Return the answer; CSV has a line for each point, and only the terminal has these charts."""
+    """Return the answer; CSV has a line for each point."""
     errors, caveats = find_errors(study), find_caveats(study)
     tables, sections, rooflines = [], [], []
     for roofline in study.rooflines:
@@ -413,7 +408,7 @@ def render(study: Study) -> Answer:
         sections=[*sections, *([last] if sections else []), *caveat_sections(errors, heading="Errors")],
         caveats=caveats,
         next=_next(study),
-        more="the chart and all figures",
+        more="all figures",
         facts={
             "by": study.facet.name,
             "rooflines": rooflines,
@@ -445,8 +440,6 @@ def _section(roofline: Roofline, table: Table) -> Section:
         other = "" if ceilings.nearness is Nearness.SAME_DEVICE else f" ({NEARNESS[ceilings.nearness]})"
         sentences.insert(0, f"Measured by {ceilings.run.run_id} on {node}{other}: {measured}.")
     parts: list[Part] = [text] if (text := " ".join(sentences)) else []
-    if roofline.is_drawn:
-        parts.append(Legend("", Chart(draw=partial(draw_roofline, roofline), below=(_MARKS, ""))))
     details = replace(table, columns=_DETAILS, more=None)
     return Section(f"What runs reach on {roofline.device}", [*parts, table, Legend("", details)])
 

@@ -21,9 +21,8 @@ from gpuagent_collector.launching.runs import find_parts, read_stored_output
 from gpuagent_collector.present.answer import Answer, Section, Verbatim
 from gpuagent_collector.present.human import duration, in_unit, notation
 from gpuagent_collector.present.table import Column, Table
-from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.ask import Ask, Recorder
 from gpuagent_collector.query.named_runs import NamedRun, find_run
-from gpuagent_collector.query.recorder import Recorder
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.find import median_run
 from gpuagent_collector.runs.paragraph import describe_runs

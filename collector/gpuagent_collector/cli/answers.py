@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuagent_collector.cli.completing import facets, stored_workloads
 from gpuagent_collector.cli.options import (
     ReaderOptions,
     ReadingCommand,
+    facets,
     format_options,
     parse_time,
     reader_options,
     show_sql_option,
+    stored_workloads,
 )
 from gpuagent_collector.cli.printing import asking, print_error
 from gpuagent_collector.cli.selection import (
@@ -287,7 +288,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         such as 12h, 7d or 52w.
         """,
         examples=("", "--since 7d --prices prices.yaml", "--user alice --json"),
-        function="answers.idle:answer_idle",
+        function="answers.jobs:answer_idle",
         options=_JOBS,
     ),
     "compare": AnswerCommand(
@@ -368,7 +369,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             "serving --by parameter:server --ttft 200 -o serving.pdf",
             "frontier --by device --prices prices.yaml -o frontier.pdf",
         ),
-        function="cli.writing:draw",
+        function="cli.printing:draw",
         options=(
             click.argument("what", metavar="METRIC,...|KIND"),
             SIDES,
@@ -417,7 +418,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             "costs.html --workload resnet50 --prices prices.yaml",
             "two.html here.duckdb there.duckdb",
         ),
-        function="cli.writing:report",
+        function="cli.printing:report",
         options=(
             click.argument(
                 "path",

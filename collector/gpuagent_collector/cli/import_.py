@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from gpuagent_collector.exchange.merge import Merged
     from gpuagent_collector.store import Store
 
-# The formats of results; a test compares them with the registry, whose import takes a while.
-FORMATS = (
-    *("aiperf", "aiperf-csv", "genai-perf", "guidellm", "vllm-bench", "sglang-bench"),
-    *("nccl-tests", "mlperf-training", "mlperf-inference"),
-)
-
 _EXAMPLES = """\b
 Examples:
   collector import satori-july
@@ -58,7 +52,6 @@ Examples:
 @click.option(
     "--param", "parameters", metavar="KEY=VALUE", multiple=True, help="Of a result: a parameter that it does not state."
 )
-@click.option("--format", "format_name", type=click.Choice(FORMATS), help="Of a result, instead of recognising it.")
 def command(
     source: Path, store_name: str, run_id: str | None, items_per_step: float | None, log_run: str | None, **place: Any
 ) -> None:
@@ -77,9 +70,8 @@ def command(
     steps, as CSV or JSON lines; a run's folder of MLflow; event files of TensorBoard, for which it must be installed.
     Of a chart or a table of several runs, --log-run names the one to take.
 
-    Results of aiperf, GenAI-Perf, guidellm, `vllm bench serve`, sglang.bench_serving, nccl-tests and MLPerf become
-    runs. What a file does not state is absent, and conditions that it should state are asked for. A file's own
-    platform, node and GPUs count unless options name others.
+    Results of aiperf, guidellm, `vllm bench serve` and nccl-tests become runs. What a file does not state is absent,
+    and conditions that it should state are asked for. A file's own node and GPUs count unless options name others.
     """
     for option, value in (("--items-per-step", items_per_step), ("--log-run", log_run)):
         if value is not None and run_id is None:
@@ -101,7 +93,7 @@ def command(
                 click.echo(f"{store.spec}: {import_log(source, run_id, store, items_per_step, log_run)}")
             return
         named = _place(place)
-        runs, content = read_file(source, place["format_name"], named)
+        runs, content = read_file(source, named)
         with Store.open(store_name) as store:
             click.echo(f"{store.spec}: {import_results(source, runs, content, named, store)}")
 

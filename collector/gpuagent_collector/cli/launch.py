@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from gpuagent_collector.cli.completing import stored_workloads
-from gpuagent_collector.cli.options import CollectorOptions, collector_options
+from gpuagent_collector.cli.options import CollectorOptions, collector_options, stored_workloads
 from gpuagent_collector.cli.printing import asking, print_error
 from gpuagent_common.cli import ProgramCommand, parse_labels
 from gpuagent_common.errors import GpuAgentError, MisuseError

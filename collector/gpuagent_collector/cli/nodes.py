@@ -9,7 +9,7 @@ import click
 
 from gpuagent_collector.cli.options import ReaderOptions, ReadingCommand, answer_options
 from gpuagent_collector.present.formats import OutputFormat
-from gpuagent_collector.query.present import PRESENT_SQL
+from gpuagent_collector.run_sessions import PRESENT_SQL
 from gpuagent_common.clocks import describe_offset, is_clock_wrong
 from gpuagent_common.naming import shared_identity
 from gpuagent_common.text import harmless

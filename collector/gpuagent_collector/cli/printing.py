@@ -1,10 +1,12 @@
-"""Lines on stderr that several commands print, and the `Ask` that prints its statements there."""
+"""Lines on stderr, the `Ask` that prints its statements there, and answers that are files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuagent_collector.errors import MissingPackageError
 from gpuagent_common.text import harmless
 
 if TYPE_CHECKING:
@@ -29,8 +31,7 @@ def asking(reader: "Reader", *, show_sql: bool, statements: list[str] | None = N
 
     Where `statements` are given, each is added to them.
     """
-    from gpuagent_collector.query.literal import list_text, with_values
-    from gpuagent_collector.query.rows import rows_of
+    from gpuagent_collector.query.ask import list_text, rows_of, with_values
 
     def ask(sql: str, parameters: "Sequence[Parameter]" = ()) -> list[dict[str, Any]]:
         if show_sql or statements is not None:
@@ -43,3 +44,58 @@ def asking(reader: "Reader", *, show_sql: bool, statements: list[str] | None = N
         return rows_of(reader.sql(sql, given))
 
     return ask
+
+
+def draw(
+    ask: "Ask",
+    *,
+    source: str,  # noqa: ARG001 - a figure names no place
+    path: Path,
+    what: str,
+    kind: str | None,
+    rows: str,
+    columns: str | None,
+    width: float,
+    percent: int | None,
+    milliseconds: Mapping[str, float],
+    **asked: Any,
+) -> None:
+    """Draw a figure into a file; `asked` are the fields of a comparison's request."""
+    try:
+        from gpuagent_collector.plot.draw import Kind, PlotRequest, write_plot
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "matplotlib":
+            raise
+        raise MissingPackageError("figures", "matplotlib") from None
+    from gpuagent_collector.compare.comparison import Request
+
+    wanted = PlotRequest(
+        names=tuple(dict.fromkeys(name.strip() for name in what.split(","))),
+        kind=Kind(kind) if kind else None,
+        request=Request(**{**asked, "by": columns or asked["by"]}),
+        rows=rows,
+        width_mm=width,
+        percent=percent,
+        milliseconds=milliseconds,
+    )
+    picture = write_plot(ask, wanted, path)
+    if picture.missing:
+        print_error(f"not drawn, because no run has it: {', '.join(picture.missing)}")
+    click.echo(f"{path}: {picture.width_mm:.0f} × {picture.height_mm:.0f} mm")
+
+
+def report(ask: "Ask", *, source: str, path: Path, inline: bool, **asked: Any) -> None:
+    """Write a page, and beside it, unless it is inline, the charts' library; `asked` are the fields of a request."""
+    from gpuagent_collector.compare.comparison import Request
+    from gpuagent_collector.present.files import appearing
+    from gpuagent_collector.present.human import in_unit
+    from gpuagent_collector.report.page import library_name, plotly_script, render_report
+
+    library = None if inline else path.with_name(library_name())
+    page = render_report(ask, Request(**asked), source=source, library=library.name if library else None)
+    if library and not library.exists():
+        with appearing(library) as unfinished:
+            unfinished.write_text(plotly_script(), encoding="utf-8")
+    with appearing(path) as unfinished:
+        unfinished.write_text(page, encoding="utf-8")
+    click.echo(f"{path}: {in_unit('bytes')(path.stat().st_size)}")

@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuagent_collector.cli.completing import stored_workloads
-from gpuagent_collector.cli.options import ReaderOptions, ReadingCommand, answer_options, prices_option
+from gpuagent_collector.cli.options import (
+    ReaderOptions,
+    ReadingCommand,
+    answer_options,
+    prices_option,
+    stored_workloads,
+)
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_collector.present.statuses import STATUSES
 from gpuagent_common.cli import MOST, NAME

@@ -66,8 +66,7 @@ def command(table: str | None, output_format: OutputFormat, metrics: bool) -> No
 def _print_metrics(name: str | None, output_format: OutputFormat) -> None:
     import pyarrow as pa
 
-    from gpuagent_collector.metrics.definitions import define
-    from gpuagent_collector.metrics.measured import define_measured
+    from gpuagent_collector.metrics.definitions import define, define_measured
     from gpuagent_collector.present.data import print_table
 
     known = [*define(), *define_measured()]

@@ -9,8 +9,7 @@ import click
 from click.core import ParameterSource
 
 from gpuagent_collector.choices import PartKind, Stat
-from gpuagent_collector.cli.completing import facets, stored_workloads
-from gpuagent_collector.cli.options import PRICES_OPTION, ReaderOptions
+from gpuagent_collector.cli.options import PRICES_OPTION, ReaderOptions, facets, stored_workloads
 from gpuagent_common.cli import MOST_SECONDS, NAME, Number
 from gpuagent_common.errors import MisuseError
 
@@ -58,7 +57,7 @@ def _read_prices(given: dict[str, Any]) -> None:
 
 def _parameters(_context: click.Context, _option: click.Parameter, given: Sequence[str]) -> list[str]:
     """Return the SQL conditions of KEY=VALUE texts; the same key twice stands for both values."""
-    from gpuagent_collector.query.literal import literal
+    from gpuagent_collector.query.ask import literal
     from gpuagent_collector.runs.facets import find_facet
 
     values: dict[str, list[str]] = {}
@@ -112,7 +111,7 @@ def ask_sides_of_files(reader: ReaderOptions, opened: "StreamingReader", asked: 
     source = click.get_current_context().get_parameter_source("by")
     if not reader.files or asked.get("values") or source is ParameterSource.COMMANDLINE:
         return
-    from gpuagent_collector.exchange.joined import JoinedReader
+    from gpuagent_collector.exchange.merge import JoinedReader
 
     assert isinstance(opened, JoinedReader)  # noqa: S101 - so a reader of files is
     if asked.get("by") == "platform" or asked.get("why"):

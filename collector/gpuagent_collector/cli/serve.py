@@ -15,8 +15,7 @@ from gpuagent_collector.errors import MissingPackageError, StoreIsReadError
 from gpuagent_collector.ingest.housekeeping import Intervals
 from gpuagent_collector.ingest.ingest import IngestSettings
 from gpuagent_collector.ingest.writer import Gathering
-from gpuagent_collector.server.app import ServerSettings, serve
-from gpuagent_collector.server.connections import raise_file_limit
+from gpuagent_collector.server.app import ServerSettings, raise_file_limit, serve
 from gpuagent_collector.store import Kind, Store, StoreSpec
 from gpuagent_collector.store.retention import DEFAULT_RETENTION, Retention
 from gpuagent_collector.store.spec import DEFAULT_STORE

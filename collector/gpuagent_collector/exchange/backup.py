@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from gpuagent_collector.errors import StoreError, StoreIsHeldError
 from gpuagent_collector.exchange.checks import check
-from gpuagent_collector.query.local import FileReader
-from gpuagent_collector.query.reader import StreamingReader
+from gpuagent_collector.query.reader import FileReader, StreamingReader
 from gpuagent_collector.query.snapshot import USER_OBJECTS, read_objects
 from gpuagent_collector.schema import load_migrations, schema_relations
 from gpuagent_collector.store import Kind, Store, StoreSpec

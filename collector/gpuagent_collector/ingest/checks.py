@@ -1,17 +1,19 @@
-"""Checks of what agents send: own identities, bounded sizes, and JSON of the form that readers expect."""
+"""Checks of rows in messages: what is no row of its table, and values beyond physical limits."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpuagent_collector.errors import RejectedRecordsError
 from gpuagent_collector.ingest.decode import Decoded, Piece
 from gpuagent_collector.json_cells import is_flat_object, is_list_of_texts, parse_json
-from gpuagent_collector.store.longest import USUAL_TEXT_BYTES
+from gpuagent_collector.store.columns import USUAL_TEXT_BYTES
 from gpuagent_common.keys import key
 from gpuagent_common.limits import MAX_LABELS, MAX_NAME_CHARACTERS
+from gpuagent_common.ranges import Range, find_parts, find_range
 
 # A program's line of events as JSON is shorter: up to three times its 64 KiB, where each character is escaped.
 MAX_TEXT_BYTES = 256 * 1024
@@ -107,3 +109,75 @@ def _check_forms(table: str, piece: Piece) -> None:
 def _texts(piece: Piece, column: str) -> list[str]:
     texts = piece.texts[column].unique().to_pylist() if column in piece.texts else []
     return [text for text in texts if text is not None]
+
+
+# The table of the counts.
+COUNTS = "impossible_readings"
+
+
+class Checked(NamedTuple):
+    """Rows with NULL in the place of each impossible value, and rows of `impossible_readings` that count them."""
+
+    rows: pa.Table
+    counts: Sequence[Mapping[str, object]]
+
+
+def drop_impossible(table: str, rows: pa.Table) -> Checked:
+    """Return the rows of `table`, joined from messages, without values that are impossible."""
+    counts: list[Mapping[str, object]] = []
+    for column in rows.column_names:
+        limits = find_range(table, column)
+        values: Any = rows[column].chunk(0)
+        if limits is not None and _may_exceed(values, limits):
+            lowest, highest = (pa.scalar(limit, pa.float64()).cast(values.type) for limit in limits)
+            mask = pc.or_(pc.less(values, lowest), pc.greater(values, highest))
+            rows = _drop(table, rows, column, mask, counts)
+    for part, whole in find_parts(table).items():
+        if part in rows.column_names and whole in rows.column_names:
+            parts, wholes = (rows[column].chunk(0) for column in (part, whole))
+            rows = _drop(table, rows, part, pc.greater(parts, wholes), counts)
+    return Checked(rows, counts)
+
+
+def _may_exceed(values: "pa.Array[Any]", limits: Range) -> bool:
+    """Return False if surely no value exceeds the limits, after one pass over the numbers.
+
+    As unsigned numbers the bits of negative integers, negative floats and NaN exceed those of all others.
+    """
+    kind = "<i8" if pa.types.is_integer(values.type) else "<f8"
+    numbers: Any = values.buffers()[1]
+    bits = np.frombuffer(numbers, "<u8", count=len(values), offset=8 * values.offset)
+    return bool(bits.max() > np.array(limits.highest, kind).view("<u8"))
+
+
+def _drop(table: str, rows: pa.Table, column: str, found: Any, counts: list[Mapping[str, object]]) -> pa.Table:
+    """Return the rows without the values of a column at which `found` is true, and add their number to `counts`."""
+    mask = found.fill_null(False)
+    if not pc.any(mask).as_py():
+        return rows
+    counts += _count(f"{table}.{column}", column, rows.filter(mask))
+    values: Any = rows[column].chunk(0)
+    position = rows.column_names.index(column)
+    return rows.set_column(position, column, pc.if_else(mask, pa.scalar(None, values.type), values))
+
+
+def _count(quantity: str, column: str, rows: pa.Table) -> Iterator[Mapping[str, object]]:
+    """Yield a row for each session with impossible values."""
+    times = rows["time"] if "time" in rows.column_names else pa.nulls(rows.num_rows, pa.timestamp("us"))
+    found = pa.table(
+        {"session_id": rows["session_id"], "node_id": rows["node_id"], "time": times, "value": rows[column]}
+    )
+    groups = found.group_by(["session_id", "node_id"], use_threads=False).aggregate(
+        [("time", "min"), ("time", "max"), ("value", "count"), ("value", "last")]
+    )
+    for group in groups.to_pylist():
+        yield {
+            "session_id": group["session_id"],
+            "node_id": group["node_id"],
+            "time": group["time_max"],
+            "from_time": group["time_min"],
+            "source": None,
+            "quantity": quantity,
+            "readings": group["value_count"],
+            "value": float(group["value_last"]),
+        }

@@ -12,14 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpuagent_collector.errors import RejectedRecordsError
-from gpuagent_collector.ingest.checks import check_rows
+from gpuagent_collector.ingest.checks import COUNTS, check_rows, drop_impossible
 from gpuagent_collector.ingest.decode import STORED_TIME, Decoded, Decoder, Piece, join, split_pieces
-from gpuagent_collector.ingest.impossible import COUNTS, drop_impossible
 from gpuagent_collector.ingest.messages import COMMITTED, DISOWNED, DUPLICATE, Message, Outcome, Verdict
 from gpuagent_collector.ingest.owners import RunOwners
 from gpuagent_collector.ingest.ownership import Ownership
-from gpuagent_collector.store.columns import agent_tables, insert_from
-from gpuagent_collector.store.longest import LongestTexts
+from gpuagent_collector.store.columns import LongestTexts, agent_tables, insert_from
 from gpuagent_collector.store.transactions import is_conflict, retry_conflicts, transaction
 from gpuagent_common.statuses import FINAL_STATUSES
 

@@ -14,8 +14,14 @@ from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.compare.matrix import Selection, choose_runs, stats_in, tabulate_runs
 from gpuagent_collector.metrics import BY_NAME, hint_at
 from gpuagent_collector.plot.answers import draw_because, draw_frontier, draw_rooflines, draw_scaling, draw_serving
-from gpuagent_collector.plot.by_step import draw_by_step, names_by_step
-from gpuagent_collector.plot.over_time import CURVES, MOST_LINES, draw_over_time, find_charts
+from gpuagent_collector.plot.over_time import (
+    CURVES,
+    MOST_LINES,
+    draw_by_step,
+    draw_over_time,
+    find_charts,
+    names_by_step,
+)
 from gpuagent_collector.plot.picture import Picture, in_style
 from gpuagent_collector.plot.rows import draw_bars, draw_dots
 from gpuagent_collector.plot.workloads import COLLECTIVES, MEMORY_LIMIT, draw_links, draw_split

@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 
 from gpuagent_collector.query.sizes import SMALL, cast_size
-from gpuagent_collector.store.longest import USUAL_TEXT_BYTES
+from gpuagent_collector.store.columns import USUAL_TEXT_BYTES
 from gpuagent_common.errors import MisuseError
 
 Tree = Mapping[str, Any]

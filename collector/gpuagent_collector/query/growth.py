@@ -22,7 +22,6 @@ from gpuagent_collector.query.columns import (
     with_longest,
 )
 from gpuagent_collector.query.execute import Parameter
-from gpuagent_collector.query.nodes import elements, is_constant, is_gathering, is_star, value_size
 from gpuagent_collector.query.sizes import (
     GATHERING,
     LARGE,
@@ -30,14 +29,19 @@ from gpuagent_collector.query.sizes import (
     cast_size,
     check_window,
     constant,
+    elements,
+    is_constant,
+    is_gathering,
+    is_star,
     is_uncounted,
     read_size,
     result_size,
+    value_size,
 )
-from gpuagent_collector.store.longest import LongestTexts
+from gpuagent_collector.store.columns import LongestTexts
 from gpuagent_common.errors import MisuseError
 
-# Of one row, over all expressions of the statement. 2,048 rows take 128 MiB then; see `server/turns.py`.
+# Of one row, over all expressions of the statement. 2,048 rows take 128 MiB then; see `server/query_service.py`.
 MOST_ROW_BYTES = 64 * 1024
 
 # What functions may read for that: some 0.3 s for 2,048 rows.

@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import pyarrow as pa
 
-from gpuagent_collector.query.answer import Answer
 from gpuagent_collector.query.execute import Parameter
+from gpuagent_collector.query.reader import Answer
 from gpuagent_collector.query.snapshot import TableRows
 from gpuagent_common.channel import open_channel, why_unreachable
 from gpuagent_common.connection import MAX_MESSAGE_BYTES, TlsFiles, bearer

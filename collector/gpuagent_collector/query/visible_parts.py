@@ -27,8 +27,7 @@ from gpuagent_collector.query.growth import Growth
 from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.schema import schema_relations
 from gpuagent_collector.store import Store
-from gpuagent_collector.store.columns import quoted, table_columns
-from gpuagent_collector.store.longest import measure_texts
+from gpuagent_collector.store.columns import measure_texts, quoted, table_columns
 from gpuagent_collector.trust.tokens import Reach
 
 # Tables about the software alone; all their rows are shown.

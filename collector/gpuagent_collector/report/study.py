@@ -11,8 +11,7 @@ from gpuagent_collector.answers import scaling_curves as scaling
 from gpuagent_collector.answers.profile_data import traced_runs
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.compare.matrix import USUAL_METRICS, Matrix, tabulate
-from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.query.recorder import Recorder
+from gpuagent_collector.query.ask import Ask, Recorder
 from gpuagent_collector.recommend.study import Reasons, find_reasons
 from gpuagent_collector.runs.cells import Block
 from gpuagent_collector.runs.data import Run

@@ -15,9 +15,8 @@ import numpy as np
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.metrics import ITEMS, METRICS, Metric, by_group, further
-from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.ask import Ask, literal
 from gpuagent_collector.query.execute import Parameter
-from gpuagent_collector.query.literal import literal
 from gpuagent_collector.run_sessions import are_rivals, on_other_machine, spans, takers
 from gpuagent_collector.runs.arguments import Command, find_argument, is_path, name_commands
 from gpuagent_collector.runs.columns import Columns, Floats, Piece, Rows

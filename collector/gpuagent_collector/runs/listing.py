@@ -9,7 +9,7 @@ from gpuagent_collector.present.human import ago, duration, significant
 from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.present.statuses import STATUSES
 from gpuagent_collector.present.terminal import ListColumn
-from gpuagent_collector.query.literal import literal
+from gpuagent_collector.query.ask import literal
 from gpuagent_collector.runs.arguments import identify_command, name_commands
 from gpuagent_collector.runs.words import distinguishing
 from gpuagent_collector.times import utc_now

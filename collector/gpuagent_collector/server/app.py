@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -21,16 +22,12 @@ from gpuagent_collector.metrics.summarize import summarize_runs
 from gpuagent_collector.present.new_files import follow_user
 from gpuagent_collector.query.execute import STATM, Limits, keep_little_memory, resident_bytes
 from gpuagent_collector.query.visible_parts import Parts
-from gpuagent_collector.server.admission import Admission
-from gpuagent_collector.server.agents import AgentRegistry
+from gpuagent_collector.server.agents import Admission, AgentRegistry
 from gpuagent_collector.server.auth import Gate, caller
-from gpuagent_collector.server.backup_service import BackupService
-from gpuagent_collector.server.connections import most_connections
-from gpuagent_collector.server.query_service import DEFAULT_LIMITS, QueryService
+from gpuagent_collector.server.query_service import DEFAULT_LIMITS, QueryService, Turns
 from gpuagent_collector.server.run_service import RunServicer
-from gpuagent_collector.server.store_service import StoreService
+from gpuagent_collector.server.store_service import BackupService, StoreService
 from gpuagent_collector.server.telemetry_service import TelemetryServicer
-from gpuagent_collector.server.turns import Turns
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.instance import memory_limit_bytes, remove_scratch, total_memory_bytes
 from gpuagent_collector.trust import audit
@@ -55,8 +52,29 @@ from gpuagent_proto.v1 import (
 
 if TYPE_CHECKING:
     from gpuagent_collector.server.otlp import OtlpPush, OtlpTarget
-    from gpuagent_collector.web.answers import Page
+    from gpuagent_collector.web.layout import Page
     from gpuagent_collector.web.server import WebServer
+
+# For the store, pages and libraries.
+_RESERVED_FILES = 256
+
+_MOST_FILES = 65_536
+
+
+def raise_file_limit() -> None:
+    """Raise the limit of open files to the user's maximum; many systems start with 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def most_connections() -> int:
+    """Return the limit of connections that are open at once."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = _MOST_FILES if soft == resource.RLIM_INFINITY else min(soft, _MOST_FILES)
+    return max(files // 2, files - _RESERVED_FILES)
+
 
 _LOG = logging.getLogger(__name__)
 

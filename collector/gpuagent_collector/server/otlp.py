@@ -24,7 +24,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_C
 from gpuagent_collector import __version__
 from gpuagent_collector.json_cells import read_object
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.query.present import PRESENT_SQL
+from gpuagent_collector.run_sessions import PRESENT_SQL
 from gpuagent_collector.times import utc_now
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.quantities import QUANTITIES

@@ -16,7 +16,7 @@ from gpuagent_collector.errors import StoreError, StoreIsHeldError, StoreIsReadE
 from gpuagent_collector.present.new_files import follow_user
 from gpuagent_collector.store import shared
 from gpuagent_collector.store.columns import quoted
-from gpuagent_collector.store.extensions import NO_DOWNLOADS, load_extension
+from gpuagent_collector.store.shared import NO_DOWNLOADS, load_extension
 from gpuagent_collector.store.spec import Kind, StoreSpec
 
 # The format of new files packs bitmaps of absent values and texts, which takes a tenth less disk. Older files keep

@@ -11,8 +11,7 @@ from datetime import datetime, timedelta
 import duckdb
 
 from gpuagent_collector.store.columns import SAMPLES, Columns, table_columns
-from gpuagent_collector.store.retention import Slice
-from gpuagent_collector.store.rollups import KEYS
+from gpuagent_collector.store.retention import KEYS, Slice
 from gpuagent_collector.store.transactions import retry_conflicts, transaction
 
 # Larger slices compress better, because DuckDB compresses 122,880 rows together: of an agent's `gpu_samples`, a value

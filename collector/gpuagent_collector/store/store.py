@@ -9,9 +9,9 @@ import duckdb
 
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.schema import Migration, check_version, load_migrations, migrate, stored_version
+from gpuagent_collector.store.columns import LongestTexts
 from gpuagent_collector.store.compact import LakeFiles, fold_bookkeeping, fold_states, lake_files, lay_out, tidy_lake
 from gpuagent_collector.store.instance import LAKE, Instance, harden, start_instance, use_store
-from gpuagent_collector.store.longest import LongestTexts
 from gpuagent_collector.store.retention import Retention, Slice, retain, trusted_now
 from gpuagent_collector.store.shared import check_clock
 from gpuagent_collector.store.sorting import sort_old

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuagent_collector.metrics.throttling import held_back_by
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.query.present import PRESENT_SQL
+from gpuagent_collector.run_sessions import PRESENT_SQL
 from gpuagent_collector.times import utc_now
 from gpuagent_common.clocks import is_clock_wrong
 from gpuagent_common.naming import WARM_UP

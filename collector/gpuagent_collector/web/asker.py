@@ -6,9 +6,8 @@ from typing import Any
 
 import duckdb
 
-from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.ask import Ask, rows_of
 from gpuagent_collector.query.execute import Execution, Limits, Parameter
-from gpuagent_collector.query.rows import rows_of
 from gpuagent_common.errors import GpuAgentError
 
 # Prometheus waits for 10 s by default.

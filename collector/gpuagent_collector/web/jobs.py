@@ -7,15 +7,13 @@ from urllib.parse import quote
 from markupsafe import Markup
 from starlette.responses import Response
 
-from gpuagent_collector.answers.idle import answer_idle
 from gpuagent_collector.answers.job import answer_job
-from gpuagent_collector.answers.jobs import Job, answer_jobs
+from gpuagent_collector.answers.jobs import Job, answer_idle, answer_jobs
 from gpuagent_collector.present.answer import Answer
 from gpuagent_collector.present.html import to_html
 from gpuagent_collector.present.table import Table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.web.answers import Query, text
-from gpuagent_collector.web.layout import render
+from gpuagent_collector.web.layout import Query, render, text
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import harmless
 

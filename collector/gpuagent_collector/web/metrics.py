@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from gpuagent_collector import __version__
 from gpuagent_collector.watch.snapshot import GpuNow, NodeNow, Snapshot
-from gpuagent_collector.web.answers import NO_CONTENT, Query
+from gpuagent_collector.web.layout import NO_CONTENT, Query
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.quantities import QUANTITIES
 from gpuagent_common.text import harmless

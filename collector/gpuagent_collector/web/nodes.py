@@ -13,12 +13,11 @@ from gpuagent_collector.present.human import ago, duration, notation
 from gpuagent_collector.present.statuses import STATUSES
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.query.present import PRESENT_SQL
+from gpuagent_collector.run_sessions import PRESENT_SQL
 from gpuagent_collector.runs.series import CHARTS, Chart
 from gpuagent_collector.runs.specs import DEVICE_PROPERTIES, SESSION_PROPERTIES
 from gpuagent_collector.times import utc_now
-from gpuagent_collector.web.answers import Query, text
-from gpuagent_collector.web.layout import REFRESH_SECONDS, render, whole_number
+from gpuagent_collector.web.layout import REFRESH_SECONDS, Query, render, text, whole_number
 from gpuagent_common.clocks import describe_offset, is_clock_wrong
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.naming import shared_identity

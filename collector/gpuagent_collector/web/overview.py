@@ -10,8 +10,7 @@ from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.watch.columns import Column, GpuRow
 from gpuagent_collector.watch.snapshot import RunNow, Snapshot
 from gpuagent_collector.watch.view import Scope, View, select, summary
-from gpuagent_collector.web.answers import Query
-from gpuagent_collector.web.layout import REFRESH_SECONDS, render, whole_number
+from gpuagent_collector.web.layout import REFRESH_SECONDS, Query, render, whole_number
 
 # Rows of a table: nobody reads more, and a filter finds the others.
 MAX_ROWS = 200

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from gpuagent_collector.trust import audit
 from gpuagent_collector.trust.serving import ServerCertificate
 from gpuagent_collector.trust.tokens import UNREADABLE, Caller, Reach, Scope, Tokens
-from gpuagent_collector.web.answers import Page, text
+from gpuagent_collector.web.layout import Page, text
 from gpuagent_common.address import Address, check_free
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import harmless

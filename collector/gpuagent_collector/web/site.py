@@ -10,13 +10,12 @@ from prometheus_client.registry import Collector
 
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.watch.snapshot import take_snapshot
-from gpuagent_collector.web.answers import Page, text
 from gpuagent_collector.web.jobs import Jobs
+from gpuagent_collector.web.layout import Page, text
 from gpuagent_collector.web.metrics import IDLE_SQL, Metrics
 from gpuagent_collector.web.nodes import Nodes
 from gpuagent_collector.web.overview import answer_overview
-from gpuagent_collector.web.reports import Reports
-from gpuagent_collector.web.runs import Runs
+from gpuagent_collector.web.runs import Reports, Runs
 
 Value = TypeVar("Value")
 

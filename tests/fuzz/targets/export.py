@@ -14,7 +14,7 @@ from pathlib import Path
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.exchange.export import MANIFEST, CheckedExport, ExportError, export
 from gpuagent_collector.exchange.merge import merge
-from gpuagent_collector.query.local import FileReader
+from gpuagent_collector.query.reader import FileReader
 from gpuagent_collector.store import Store, StoreSpec
 from tests.fuzz.choices import Choices
 from tests.fuzz.tally import Attempt

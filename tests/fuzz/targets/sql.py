@@ -17,7 +17,7 @@ import pyarrow as pa
 from gpuagent_collector.query.columns import store_columns
 from gpuagent_collector.query.growth import Growth
 from gpuagent_collector.query.guard import Guard
-from gpuagent_collector.store.extensions import NO_DOWNLOADS
+from gpuagent_collector.store.shared import NO_DOWNLOADS
 from gpuagent_common.errors import MisuseError
 from tests.fuzz.bounded import Bounded
 from tests.fuzz.tally import Attempt

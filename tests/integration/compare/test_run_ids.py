@@ -10,10 +10,9 @@ from gpuagent_collector.cli.printing import asking
 from gpuagent_collector.launching.progress import PROGRESS_SQL
 from gpuagent_collector.prices.price import parse_prices
 from gpuagent_collector.prices.runs import with_costs
-from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.ask import Ask, with_values
 from gpuagent_collector.query.execute import Limits
-from gpuagent_collector.query.literal import with_values
-from gpuagent_collector.query.local import FileReader
+from gpuagent_collector.query.reader import FileReader
 from gpuagent_collector.query.remote import RemoteReader
 from gpuagent_collector.runs.data import load_facts, load_runs
 from gpuagent_collector.runs.facets import find_facet

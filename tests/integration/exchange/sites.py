@@ -10,7 +10,7 @@ from typing import Any
 from gpuagent_collector.exchange.export import CheckedExport, Manifest, export
 from gpuagent_collector.exchange.merge import Merged, merge
 from gpuagent_collector.exchange.tables import RunFilter, exchanged_tables, newest_version
-from gpuagent_collector.query.local import FileReader
+from gpuagent_collector.query.reader import FileReader
 from gpuagent_collector.store import Store, StoreSpec
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.support.stores import open_store, put_store

@@ -9,7 +9,7 @@ import pytest
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.exchange import backup as exchange_backup
 from gpuagent_collector.exchange import checks
-from gpuagent_collector.query.local import FileReader
+from gpuagent_collector.query.reader import FileReader
 from gpuagent_collector.schema import load_migrations
 from gpuagent_collector.store import Store, StoreSpec
 from gpuagent_common.errors import GpuAgentError

@@ -7,7 +7,7 @@ import duckdb
 import pytest
 
 from gpuagent_collector.exchange.backup import backup
-from gpuagent_collector.query.local import FileReader
+from gpuagent_collector.query.reader import FileReader
 from gpuagent_collector.schema import load_migrations, migrate, schema_relations
 from gpuagent_collector.store import Store, StoreSpec
 from gpuagent_collector.store.user_objects import user_objects

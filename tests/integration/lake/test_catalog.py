@@ -13,9 +13,9 @@ import pytest
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.ingest.ownership import SharedOwnership
 from gpuagent_collector.query.guard import Guard, store_relations
-from gpuagent_collector.query.local import FileReader
+from gpuagent_collector.query.reader import FileReader
 from gpuagent_collector.schema import Migration, load_migrations
-from gpuagent_collector.store import Store, StoreSpec, extensions, shared
+from gpuagent_collector.store import Store, StoreSpec, shared
 from gpuagent_collector.store.compact import fold_bookkeeping
 from gpuagent_collector.store.transactions import transaction
 from gpuagent_collector.times import utc_now
@@ -125,7 +125,7 @@ def test_a_lake_of_a_newer_collector_is_refused_and_an_older_one_upgraded(server
 def test_an_extension_that_is_missing_names_the_command_that_installs_it(
     store: StoreSpec, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extensions, "find_spec", lambda each: None if each.endswith(name) else find_spec(each))
+    monkeypatch.setattr(shared, "find_spec", lambda each: None if each.endswith(name) else find_spec(each))
     with pytest.raises(StoreError, match=rf"{name} extension; run in a checkout: pip install '\.\[lake\]'"):
         Store.open(store)
 

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 
 from gpuagent_collector.query.execute import Execution, Parameter
-from gpuagent_collector.query.local import FileReader
+from gpuagent_collector.query.reader import FileReader
 from gpuagent_collector.query.remote import RemoteReader
-from gpuagent_collector.server.query_service import CHUNK_BYTES, MAX_QUERIES_OF_A_TOKEN
-from gpuagent_collector.server.turns import Turns
+from gpuagent_collector.server.query_service import CHUNK_BYTES, MAX_QUERIES_OF_A_TOKEN, Turns
 from gpuagent_collector.store import StoreSpec
 from gpuagent_collector.trust.tokens import Caller, Scope
 from gpuagent_common.errors import GpuAgentError, MisuseError

@@ -3,11 +3,10 @@
 from typing import Any
 
 import pytest
-from rich.text import Text
 
 from gpuagent_collector.answers.roofline import Study, find_caveats, find_errors, render, study_roofline
-from gpuagent_collector.answers.roofline_chart import draw_roofline
 from gpuagent_collector.answers.roofline_points import Flops, Nearness, Point, Roofline, Side, Traffic
+from gpuagent_collector.report.figures.rooflines import number_points, roofline_panel
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.synthetic import Node, SyntheticStore
 from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32
@@ -264,10 +263,9 @@ def test_runs_without_flops_make_no_roofline(store: SyntheticStore, measured: No
 def test_points_that_would_hide_one_another_share_a_mark(store: SyntheticStore, measured: Node) -> None:
     for workload, flops in (("a", 1e12), ("b", 1.01e12), ("c", 9e12)):
         add_trial(store, measured, {**fp32(flops), "dram_bytes_per_step": 1e12}, workload=workload)
-    (chart,) = draw_roofline(only_roofline(study(store)), 80)
-    assert "a,b" in chart
-    assert len(chart.splitlines()) == 20
-    assert max(map(len, Text.from_ansi(chart).plain.splitlines())) <= 80
+    roofline = only_roofline(study(store))
+    panel = roofline_panel(roofline, number_points([roofline], ["lab"]))
+    assert [series.labels for series in panel.series if "c" in series.labels] == [("a,b", "c")]
 
 
 def test_without_roofs_there_is_nothing_to_draw(store: SyntheticStore) -> None:
@@ -276,6 +274,6 @@ def test_without_roofs_there_is_nothing_to_draw(store: SyntheticStore) -> None:
     for row in store.rows["results"]:
         row["name"] = row["name"].removeprefix("datasheet_")
     found = study(store)
-    assert draw_roofline(only_roofline(found), 80) == []
+    assert not only_roofline(found).is_drawn
     assert codes(found) == ["no_ceilings"]  # no memory traffic but a GPU's can be counted
     assert render(found).next == "gpuagent run ceilings"

@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from gpuagent.sampling.rows import Row, encode_records
 from gpuagent_collector.ingest.messages import Message, Outcome
-from gpuagent_collector.server import admission, agents
+from gpuagent_collector.server import agents as agents_of
 from gpuagent_collector.server.auth import Validity
 from gpuagent_collector.server.throttle import Share
 from gpuagent_collector.trust.tokens import Caller, Scope, TokenFile
@@ -213,7 +213,7 @@ async def test_the_audit_record_tells_who_asked_for_what(tmp_path: Path, caplog:
 async def test_a_node_has_only_so_many_streams_and_sessions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    monkeypatch.setattr(admission, bound, 2)
+    monkeypatch.setattr(agents_of, bound, 2)
     async with guarded(tmp_path) as site:
         secret = site.tokens.create(Scope.AGENT, "a")
         agents = [site.agent(secret) for _ in range(3)]
@@ -223,7 +223,7 @@ async def test_a_node_has_only_so_many_streams_and_sessions(
 
 
 async def test_many_streams_of_a_node_leave_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agents, "Share", lambda: Share(max_messages=3))
+    monkeypatch.setattr(agents_of, "Share", lambda: Share(max_messages=3))
     async with guarded(tmp_path) as site:
         secret = site.tokens.create(Scope.AGENT, "a")
         greedy = [site.agent(secret, node_uuid="node-1") for _ in range(5)]
@@ -387,7 +387,7 @@ async def test_a_hello_that_is_refused_binds_no_token(site: Guarded, monkeypatch
     held = site.bound("held", "node-2")
     held.session_uuid = victim.session_uuid
     assert (await _refusal(held))[0] is DENIED
-    monkeypatch.setattr(admission, "MAX_STREAMS", 1)
+    monkeypatch.setattr(agents_of, "MAX_STREAMS", 1)
     one_too_many = site.bound("late", "node-3")
     assert (await _refusal(one_too_many))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
     bound = {token.name: token.bound_to for token in site.tokens.all()}

@@ -105,7 +105,7 @@ ANSWERS = (
     *(["plot", kind, "figure.svg"] for kind in ("cdf", "bars", "frontier", "links", "split", "by-step")),
 )
 
-# Of the refusals in `query/growth.py`, `query/sizes.py` and `server/turns.py`.
+# Of the refusals in `query/growth.py`, `query/sizes.py` and `server/query_service.py`.
 REFUSED = re.compile(r"token of scope viewer|rows of this statement")
 
 

@@ -11,7 +11,7 @@ import pytest
 from gpuagent_collector.query.execute import Limits, Parameter
 from gpuagent_collector.store import Store
 from gpuagent_collector.web.asker import Asker
-from gpuagent_collector.web.reports import Reports
+from gpuagent_collector.web.runs import Reports
 from gpuagent_collector.web.site import Cached
 from gpuagent_common.address import Address
 from gpuagent_common.errors import GpuAgentError

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from gpuagent_collector.trust.serving import CertificateFolder, ServerCertificate
 from gpuagent_collector.trust.tokens import Tokens
-from gpuagent_collector.web.answers import Page, Query, text
+from gpuagent_collector.web.layout import Page, Query, text
 from gpuagent_collector.web.server import MAX_CONNECTIONS, WebServer
 from gpuagent_common.address import Address
 from gpuagent_common.errors import GpuAgentError, MisuseError

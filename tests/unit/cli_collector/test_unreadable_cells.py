@@ -8,7 +8,7 @@ from gpuagent_collector.json_cells import UNKNOWN, parse_object, read_object, re
 from gpuagent_collector.query.execute import Limits
 from gpuagent_collector.store import Store
 from gpuagent_collector.web.asker import Asker
-from gpuagent_collector.web.reports import Reports
+from gpuagent_collector.web.runs import Reports
 from tests.integration.compare.synthetic import quiet_and_burning
 from tests.support.commands import made_up
 from tests.unit.cli_collector.conftest import Collector

@@ -17,8 +17,7 @@ from gpuagent_collector.ingest.decode import MAX_COLUMNS, MAX_RUNS, MAX_TABLES, 
 from gpuagent_collector.ingest.layouts import count_parts
 from gpuagent_collector.ingest.messages import Message, Outcome, Verdict
 from gpuagent_collector.ingest.presence import Presence, declare_lost
-from gpuagent_collector.store.columns import agent_tables
-from gpuagent_collector.store.longest import LongestTexts
+from gpuagent_collector.store.columns import LongestTexts, agent_tables
 from gpuagent_common.keys import invited_run
 from gpuagent_proto.v1.records_pb2 import Column, Records, Table, Texts
 

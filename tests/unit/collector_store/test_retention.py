@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from gpuagent_collector.ingest.housekeeping import Retaining
 from gpuagent_collector.store import Store, retention
 from gpuagent_collector.store.columns import SAMPLES, agent_tables, table_columns
-from gpuagent_collector.store.retention import Retention, Slice, retain
-from gpuagent_collector.store.rollups import sampled_tables
+from gpuagent_collector.store.retention import Retention, Slice, retain, sampled_tables
 from gpuagent_collector.store.transactions import transaction
 from gpuagent_common.errors import MisuseError
 from tests.support.stores import on_both_kinds, open_store

@@ -11,9 +11,8 @@ import pytest
 from gpuagent_collector.errors import StoreError
 from gpuagent_collector.ingest.decode import Decoder
 from gpuagent_collector.schema import Migration, load_migrations
-from gpuagent_collector.store import Kind, Store, StoreSpec, extensions
-from gpuagent_collector.store.columns import agent_tables, table_columns
-from gpuagent_collector.store.longest import LongestTexts, measure_texts
+from gpuagent_collector.store import Kind, Store, StoreSpec, shared
+from gpuagent_collector.store.columns import LongestTexts, agent_tables, measure_texts, table_columns
 from gpuagent_common.connection import TokenError, read_token
 from gpuagent_common.errors import MisuseError
 from tests.support.stores import open_store, put_store
@@ -174,7 +173,7 @@ with Store.open(sys.argv[1]):
 def test_a_lake_without_its_extension_names_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extensions, "find_spec", lambda _name: None)
+    monkeypatch.setattr(shared, "find_spec", lambda _name: None)
     with pytest.raises(StoreError, match=r"pip install '\.\[lake\]'"):
         Store.open(f"ducklake:{tmp_path}/lake")
 

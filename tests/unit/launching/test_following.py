@@ -14,7 +14,7 @@ from gpuagent_collector.launching.agents import Agent
 from gpuagent_collector.launching.client import RunsClient
 from gpuagent_collector.launching.progress import AWork, ExperimentProgress, RunProgress, follow, read_progress
 from gpuagent_collector.launching.show import Lines, LiveTable
-from gpuagent_collector.query.local import FileReader
+from gpuagent_collector.query.reader import FileReader
 from gpuagent_collector.query.remote import RemoteReader
 from gpuagent_collector.store import Store
 from gpuagent_common.errors import GpuAgentError

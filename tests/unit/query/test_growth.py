@@ -13,8 +13,7 @@ from gpuagent_collector.query.growth import Growth
 from gpuagent_collector.query.guard import Guard
 from gpuagent_collector.query.sizes import SMALL
 from gpuagent_collector.store import Store
-from gpuagent_collector.store.columns import table_columns
-from gpuagent_collector.store.longest import LongestTexts
+from gpuagent_collector.store.columns import LongestTexts, table_columns
 from gpuagent_common.errors import MisuseError
 from tests.fault.hostile import ATTACKS, nested
 

@@ -3,7 +3,7 @@
 import duckdb
 import pytest
 
-from gpuagent_collector.query.literal import list_text
+from gpuagent_collector.query.ask import list_text
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,7 @@ import pytest
 
 from gpuagent_collector.errors import StoreIsHeldError
 from gpuagent_collector.query import reader as reader_module
-from gpuagent_collector.query.answer import Answer
-from gpuagent_collector.query.local import FileReader
-from gpuagent_collector.query.reader import find_holder, open_reader
+from gpuagent_collector.query.reader import Answer, FileReader, find_holder, open_reader
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.support.stores import make_store
 

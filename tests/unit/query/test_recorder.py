@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from gpuagent_collector.query.ask import Recorder
 from gpuagent_collector.query.execute import Parameter
-from gpuagent_collector.query.recorder import Recorder
 
 
 def test_a_statement_of_two_topics_is_recorded_in_both_and_asked_once() -> None:

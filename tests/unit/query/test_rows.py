@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from gpuagent_collector.query.rows import rows_of
+from gpuagent_collector.query.ask import rows_of
 from gpuagent_collector.runs.columns import Columns
 
 

@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from gpuagent_collector.query.execute import BATCH_ROWS, Execution, Limits, QueryCancelledError, QueryTimeoutError
-from gpuagent_collector.server.turns import Turns
+from gpuagent_collector.server.query_service import Turns
 from gpuagent_collector.store import Store
 from gpuagent_common.errors import MisuseError
 from tests.support.servers import until

@@ -60,7 +60,6 @@ class ForeignRun:
         parameters: by the names of the workload's own, such as `rate`; one that is missing is unknown.
         started_at, ended_at: UTC; None: the file does not say.
         phases: name and UTC of the begin of each.
-        evaluations: UTC, name and detail of figures over time.
         reason: why it did not succeed; None: it did.
     """
 
@@ -72,8 +71,6 @@ class ForeignRun:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     phases: Sequence[tuple[str, datetime]] = ()
-    evaluations: Sequence[tuple[datetime, str, Mapping[str, Any]]] = ()
-    platform: str | None = None
     nodes: Sequence[Node] = ()
     reason: str | None = None
 

@@ -1,7 +1,6 @@
 """The import of a file of results into a store: its format, its rows as an agent would have sent them, once."""
 
 import codecs
-import csv
 import hashlib
 import json
 import math
@@ -9,7 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from gpuagent_collector.choices import IMPORTED
-from gpuagent_collector.exchange.foreign import aiperf, bench_serving, genai_perf, guidellm, mlperf, nccl_tests
-from gpuagent_collector.exchange.foreign.mlperf import INFERENCE
+from gpuagent_collector.exchange.foreign import aiperf, guidellm, nccl_tests, vllm_bench
 from gpuagent_collector.exchange.foreign.result import COLLECTIVES, ForeignRun, Node, ResultError
 from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.metrics.summarize import summarize_runs
@@ -35,14 +32,9 @@ MOST_BYTES = 256 * 1024 * 1024
 # Name of a format → whether a file has it, of its parsed JSON or its text, which never fails; and its runs.
 FORMATS: Mapping[str, tuple[Callable[[Any], bool], Callable[[Any], Sequence[ForeignRun]]]] = {
     "aiperf": (aiperf.recognise, aiperf.read),
-    "aiperf-csv": (aiperf.recognise_csv, aiperf.read_csv),
-    "genai-perf": (genai_perf.recognise, genai_perf.read),
     "guidellm": (guidellm.recognise, guidellm.read),
-    "vllm-bench": (partial(bench_serving.recognise, bench_serving.VLLM), bench_serving.read_vllm),
-    "sglang-bench": (partial(bench_serving.recognise, bench_serving.SGLANG), bench_serving.read_sglang),
+    "vllm-bench": (vllm_bench.recognise, vllm_bench.read),
     "nccl-tests": (nccl_tests.recognise, nccl_tests.read),
-    "mlperf-training": (mlperf.recognise_training, mlperf.read_training),
-    "mlperf-inference": (mlperf.recognise_inference, mlperf.read_inference),
 }
 
 
@@ -66,26 +58,23 @@ def load(path: Path) -> bytes:
     return content
 
 
-def read_results(path: Path, content: bytes, name: str | None) -> Sequence[ForeignRun]:
-    """Return the runs of a file, in the format of this name; None: in that which its content has.
+def read_results(path: Path, content: bytes) -> Sequence[ForeignRun]:
+    """Return the runs of a file, in the format that its content has.
 
     Raises:
         ResultError: the file is damaged or of no known format.
     """
     document = _parse(path, content)
-    name = name or next((each for each, (recognise, _) in FORMATS.items() if recognise(document)), None)
-    if name is None or name not in FORMATS:
+    name, read = next(((name, read) for name, (fits, read) in FORMATS.items() if fits(document)), ("", None))
+    if read is None:
         raise ResultError(f"{path} is of no known format; it can be {', '.join(FORMATS)}, or with --run a log")
-    recognise, read = FORMATS[name]
-    if not recognise(document):
-        raise ResultError(f"{path} is no result of {name}")
     try:
         runs = read(document)
     except ResultError as error:
         raise ResultError(f"{path}: {error}") from error
     except GpuAgentError:
         raise
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, csv.Error) as error:
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
         raise ResultError(f"{path} is damaged or of an unknown version of {name}: {error!r:.80}") from error
     if not runs:
         raise ResultError(f"{path} has no results")
@@ -157,7 +146,6 @@ def make_rows(run: ForeignRun, digest: str, place: Place, file_name: str, file_t
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     ended = run.ended_at or file_time
     started = run.started_at or ended
-    names = {"platform": place.platform or run.platform}
     # The nodes that the user or the file names, or one without a name.
     hosts = run.nodes
     if place.node or place.gpus or not hosts:
@@ -170,12 +158,12 @@ def make_rows(run: ForeignRun, digest: str, place: Place, file_name: str, file_t
     )
     for number, node in enumerate(hosts):
         # Runs on unknown nodes are no neighbours of one another.
-        node_uuid = json.dumps(["imported", names["platform"], node.hostname or digest])
+        node_uuid = json.dumps(["imported", place.platform, node.hostname or digest])
         session_uuid = json.dumps([node_uuid, digest, number, node.gpus, place.instance_type])
         ids = {"session_id": key(session_uuid), "node_id": key(node_uuid)}
         uuids = {"session_uuid": session_uuid, "node_uuid": node_uuid, "hostname": node.hostname}
         facts = {"started_at": started, "gpu_count": len(node.gpus) or None, "instance_type": place.instance_type}
-        rows["sessions"].append({**ids, **uuids, **names, **facts, "labels": "{}"})
+        rows["sessions"].append({**ids, **uuids, "platform": place.platform, **facts, "labels": "{}"})
         of_run = {**ids, "run_id": identity}
         workload = {"workload": place.workload or run.workload, "parameters": parameters, "labels": labels}
         nodes = len(hosts) if len(hosts) > 1 else None
@@ -217,10 +205,6 @@ def _written(name: str, value: Any) -> Any:
 def _add_reported(rows: dict[str, list[dict[str, Any]]], run: ForeignRun, ended: datetime, file_name: str) -> None:
     """Add what the program reported, on the first node."""
     common = {name: rows["run_requests"][0][name] for name in ("session_id", "node_id", "run_id")}
-    for time, name, detail in run.evaluations:
-        rows["run_events"].append(
-            {**common, "time": time, "event": "metric", "name": name, "detail": json.dumps(detail)}
-        )
     source = {"source_program": run.program, "source_version": run.version, "source_file": file_name}
     if run.ended_at is None:
         source["source_time"] = "last change of the file"
@@ -233,17 +217,17 @@ def _add_reported(rows: dict[str, list[dict[str, Any]]], run: ForeignRun, ended:
         rows["results"].append({**common, "time": ended, **stated})
 
 
-def read_file(path: Path, format_name: str | None, place: Place) -> tuple[Sequence[ForeignRun], bytes]:
+def read_file(path: Path, place: Place) -> tuple[Sequence[ForeignRun], bytes]:
     """Return the runs of a file, and its content.
 
     Raises:
         ResultError: the file is damaged or of no known format.
-        MisuseError: neither the file nor the user says on which platform it was measured or under which conditions, or
-            the user names one node of a file that states several.
+        MisuseError: the user does not say on which platform it was measured, neither the file nor the user under which
+            conditions, or the user names one node of a file that states several.
     """
     content = load(path)
-    runs = read_results(path, content, format_name)
-    if not all(place.platform or run.platform for run in runs):
+    runs = read_results(path, content)
+    if not place.platform:
         raise MisuseError(f"{path} does not say where it was measured; add --platform NAME")
     if (nodes := max(len(run.nodes) for run in runs)) > 1 and (place.node or place.gpus):
         raise MisuseError(f"{path} names {nodes} nodes; leave out --node and --gpu")
@@ -256,13 +240,12 @@ def read_file(path: Path, format_name: str | None, place: Place) -> tuple[Sequen
 _NEEDED = {
     SERVING: (("model",), ("concurrency", "rate", "profile", "trace"), ("input",), ("output",)),
     COLLECTIVES: (("collective",),),
-    INFERENCE: (("model",),),
 }
 
 
 def _check_conditions(path: Path, run: ForeignRun, place: Place) -> None:
     """Raise MisuseError where a run that succeeded lacks a condition. A failed one is compared with none."""
-    if run.reason is not None or (place.workload and run.workload == INFERENCE):
+    if run.reason is not None:
         return
     for names in _NEEDED.get(run.workload, ()):
         if not any(run.parameters.get(name) is not None or name in place.parameters for name in names):
