@@ -15,7 +15,6 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -50,7 +49,14 @@ def main() -> None:
         complete = arguments.machine in WHEEL_MACHINES
         wanted = [f"{wheel}{extras}"] if complete else ["--no-deps", *_pure_requirements(wheel)]
         for python in arguments.python:
-            _download([*wanted, "pip"], python, arguments.machine, wheel.parent)
+            abi = f"cp{python.replace('.', '')}"
+            options = [f"--python-version={python}", "--implementation=cp", f"--abi={abi}", "--abi=abi3", "--abi=none"]
+            options += [f"--platform={kind}_{arguments.machine}" for kind in WHEEL_PLATFORMS]
+            constraints = ["--constraint", str(ROOT / "constraints.txt")]
+            _python(
+                *("-m", "pip", "download", "--quiet", "--only-binary=:all:", f"--dest={wheel.parent}"),
+                *(*options, *constraints, *wanted, "pip"),
+            )
         archive = _archive(payload)
     version = wheel.name.split("-")[1]
     values = {
@@ -77,16 +83,6 @@ def _pure_requirements(wheel: Path) -> list[str]:
         lines = email.message_from_bytes(archive.read(name)).get_all("Requires-Dist", [])
     requirements = map(Requirement, lines)
     return [str(each) for each in requirements if not each.marker and each.name.lower() not in COMPILED]
-
-
-def _download(wanted: Sequence[str], python: str, machine: str, folder: Path) -> None:
-    abi = f"cp{python.replace('.', '')}"
-    options = [f"--python-version={python}", "--implementation=cp", f"--abi={abi}", "--abi=abi3", "--abi=none"]
-    options += [f"--platform={kind}_{machine}" for kind in WHEEL_PLATFORMS]
-    constraints = ["--constraint", str(ROOT / "constraints.txt")]
-    _python(
-        "-m", "pip", "download", "--quiet", "--only-binary=:all:", f"--dest={folder}", *options, *constraints, *wanted
-    )
 
 
 def _archive(payload: Path) -> bytes:

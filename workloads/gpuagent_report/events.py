@@ -24,11 +24,7 @@ class EventsFile:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
 
     def write(self, event: str, unix_nano: int, **fields: Any) -> None:
-        """Append an event; fields that are None are left out.
-
-        Raises:
-            ValueError: a number is NaN or infinite.
-        """
+        """Append an event; fields that are None are left out. Raises ValueError if a number is NaN or infinite."""
         present = {name: value for name, value in fields.items() if value is not None}
         line = json.dumps({"t": unix_nano, "event": event, **present}, allow_nan=False)
         os.write(self._descriptor, line.encode() + b"\n")

@@ -89,7 +89,29 @@ def collect_device_facts(surroundings: Surroundings) -> list[DeviceFacts]:
     devices: list[DeviceFacts] = []
     with contextlib.suppress(NvmlError), contextlib.closing(surroundings.open_nvml()) as nvml:
         for uuid in nvml.devices():
-            gpu = _read_gpu(nvml, uuid)
+            ask = partial(_ask, nvml, uuid)
+            gpu = DeviceFacts(
+                device_id=key(uuid),
+                uuid=uuid,
+                device_index=ask("nvmlDeviceGetIndex", int),
+                name=ask("nvmlDeviceGetName", str),
+                architecture=ask("nvmlDeviceGetArchitecture", _ARCHITECTURES.get),
+                compute_capability=ask(
+                    "nvmlDeviceGetCudaComputeCapability", lambda version: ".".join(map(str, version))
+                ),
+                memory_total_bytes=ask("nvmlDeviceGetMemoryInfo", _total_bytes),
+                power_limit_watts=ask("nvmlDeviceGetEnforcedPowerLimit", lambda milliwatts: float(milliwatts / 1000)),
+                sm_clock_max_mhz=ask("nvmlDeviceGetMaxClockInfo", float, _CLOCK_SM),
+                memory_clock_max_mhz=ask("nvmlDeviceGetMaxClockInfo", float, _CLOCK_MEMORY),
+                cuda_cores=ask("nvmlDeviceGetNumGpuCores", int),
+                pcie_generation_max=ask("nvmlDeviceGetMaxPcieLinkGeneration", int),
+                pcie_width_max=ask("nvmlDeviceGetMaxPcieLinkWidth", int),
+                pcie_generation=ask("nvmlDeviceGetCurrPcieLinkGeneration", int),
+                pcie_width=ask("nvmlDeviceGetCurrPcieLinkWidth", int),
+                pci_bus_id=ask("nvmlDeviceGetPciInfo", lambda pci: str(pci["busId"])),
+                mig_mode=ask("nvmlDeviceGetMigMode", lambda modes: int(modes[0])),
+                ecc_mode=ask("nvmlDeviceGetEccMode", lambda modes: int(modes[0])),
+            )
             if shares_memory(nvml, uuid, surroundings.machine):
                 memory = read_memory(surroundings.proc, surroundings.sys)
                 gpu = replace(gpu, memory_total_bytes=memory.get("MemTotal"))
@@ -118,30 +140,6 @@ def _answer(ask: Callable[[], T]) -> T | None:
 
 def _ask(nvml: Nvml, uuid: str, function: str, convert: Callable[[Any], T], *arguments: int) -> T | None:
     return _answer(lambda: convert(nvml.ask(function, uuid, *arguments)))
-
-
-def _read_gpu(nvml: Nvml, uuid: str) -> DeviceFacts:
-    ask = partial(_ask, nvml, uuid)
-    return DeviceFacts(
-        device_id=key(uuid),
-        uuid=uuid,
-        device_index=ask("nvmlDeviceGetIndex", int),
-        name=ask("nvmlDeviceGetName", str),
-        architecture=ask("nvmlDeviceGetArchitecture", _ARCHITECTURES.get),
-        compute_capability=ask("nvmlDeviceGetCudaComputeCapability", lambda version: ".".join(map(str, version))),
-        memory_total_bytes=ask("nvmlDeviceGetMemoryInfo", _total_bytes),
-        power_limit_watts=ask("nvmlDeviceGetEnforcedPowerLimit", lambda milliwatts: float(milliwatts / 1000)),
-        sm_clock_max_mhz=ask("nvmlDeviceGetMaxClockInfo", float, _CLOCK_SM),
-        memory_clock_max_mhz=ask("nvmlDeviceGetMaxClockInfo", float, _CLOCK_MEMORY),
-        cuda_cores=ask("nvmlDeviceGetNumGpuCores", int),
-        pcie_generation_max=ask("nvmlDeviceGetMaxPcieLinkGeneration", int),
-        pcie_width_max=ask("nvmlDeviceGetMaxPcieLinkWidth", int),
-        pcie_generation=ask("nvmlDeviceGetCurrPcieLinkGeneration", int),
-        pcie_width=ask("nvmlDeviceGetCurrPcieLinkWidth", int),
-        pci_bus_id=ask("nvmlDeviceGetPciInfo", lambda pci: str(pci["busId"])),
-        mig_mode=ask("nvmlDeviceGetMigMode", lambda modes: int(modes[0])),
-        ecc_mode=ask("nvmlDeviceGetEccMode", lambda modes: int(modes[0])),
-    )
 
 
 def _read_instance(nvml: Nvml, uuid: str, gpu: DeviceFacts) -> DeviceFacts:

@@ -40,15 +40,12 @@ class ImpossibleReadings:
             tally = self._tallies.setdefault((source, table, column), _Tally(unix_nano, unix_nano))
             tally.readings += 1
             tally.unix_nano, tally.value = unix_nano, float(min(max(value, -_LARGEST), _LARGEST))
-            self._log((source, table, column), value)
+            # Log the first of each column, not one a second.
+            place = (source, table, column)
+            if place not in self._logged:
+                self._logged.add(place)
+                _LOG.warning("%s: %s is %s, which is impossible; it is left out", source or table, column, value)
         return {**values, **dict.fromkeys(each.column for each in found)}
-
-    def _log(self, place: tuple[str | None, str, str], value: float) -> None:
-        """Log the first of each column, not one a second."""
-        if place not in self._logged:
-            self._logged.add(place)
-            source, table, column = place
-            _LOG.warning("%s: %s is %s, which is impossible; it is left out", source or table, column, value)
 
     def take_rows(self, unix_nano: int | None) -> Iterator[dict[str, Value]]:
         """Yield a row of `impossible_readings` for each column that is due at `unix_nano`; None: for all."""

@@ -188,7 +188,11 @@ def _add_column(table: records_pb2.Table, name: str, values: Sequence[Value]) ->
         return
     column = table.columns.add(name=name)
     if None in values:
-        column.validity = _bitmap(values)
+        bits = bytearray((len(values) + 7) // 8)
+        for position, value in enumerate(values):
+            if value is not None:
+                bits[position >> 3] |= 1 << (position & 7)
+        column.validity = bytes(bits)
     # The bitmap marks the zeros in the place of absent values.
     numbers: list[Any] = [0 if value is None else value for value in values]
     try:
@@ -206,14 +210,6 @@ def _add_column(table: records_pb2.Table, name: str, values: Sequence[Value]) ->
             column.integers = _little_endian(array("q", numbers))
     except (TypeError, OverflowError) as error:
         raise ValueError(f"{table.name}.{name}: {error}") from error
-
-
-def _bitmap(values: Sequence[Value]) -> bytes:
-    bits = bytearray((len(values) + 7) // 8)
-    for position, value in enumerate(values):
-        if value is not None:
-            bits[position >> 3] |= 1 << (position & 7)
-    return bytes(bits)
 
 
 def _little_endian(values: "array[Any]") -> bytes:

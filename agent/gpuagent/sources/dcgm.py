@@ -6,7 +6,7 @@ releases them; torch's profiler traces activities, which needs none.
 
 import contextlib
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from gpuagent.clock import Instant
 from gpuagent.errors import SourceError, SourceUnavailableError
@@ -14,7 +14,7 @@ from gpuagent.sources.source import Lane, Reading, SourceContext
 from gpuagent.sources.support.dcgm import COLUMNS, DcgmError, Monitor, ask, dmon_arguments, parse_fields, parse_gpus
 from gpuagent.sources.support.files import read_text
 from gpuagent.sources.support.gpus import FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, device_rows
-from gpuagent.sources.support.nvml_api import Nvml, NvmlError, NvmlUnsupportedError, OpenNvml, unavailable
+from gpuagent.sources.support.nvml_api import Nvml, NvmlError, NvmlUnsupportedError, unavailable
 from gpuagent.sources.support.processes import RunProcesses, read_process_file
 from gpuagent_common.backoff import Backoff
 
@@ -46,7 +46,15 @@ class Dcgm:
     max_rate_hz = 2.0
 
     def __init__(self, context: SourceContext) -> None:
-        self._uuids = _without_gpm(context.open_nvml)
+        # The UUIDs of the GPUs that have no GPM.
+        try:
+            with contextlib.closing(context.open_nvml()) as nvml:
+                uuids = [uuid for uuid in nvml.devices() if not _has_gpm(nvml, uuid)]
+        except NvmlError as error:
+            raise unavailable(error) from error
+        if not uuids:
+            raise SourceUnavailableError("no GPU needs it: GPM has the same figures without DCGM")
+        self._uuids = uuids
         dcgmi = shutil.which("dcgmi")
         if dcgmi is None:
             raise SourceUnavailableError("these GPUs have no GPM, and no dcgmi (DCGM) is on the PATH", _INSTALL)
@@ -131,22 +139,6 @@ class Dcgm:
         """End the child, and stop looking for processes."""
         self._release()
         self._processes.close()
-
-
-def _without_gpm(open_nvml: OpenNvml) -> Sequence[str]:
-    """Return the UUIDs of the GPUs that have no GPM.
-
-    Raises:
-        SourceUnavailableError: there are none.
-    """
-    try:
-        with contextlib.closing(open_nvml()) as nvml:
-            uuids = [uuid for uuid in nvml.devices() if not _has_gpm(nvml, uuid)]
-    except NvmlError as error:
-        raise unavailable(error) from error
-    if not uuids:
-        raise SourceUnavailableError("no GPU needs it: GPM has the same figures without DCGM")
-    return uuids
 
 
 def _has_gpm(nvml: Nvml, uuid: str) -> bool:

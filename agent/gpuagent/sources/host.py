@@ -44,11 +44,7 @@ Ticks = Sequence[int]
 
 
 def parse_stat(text: bytes) -> Ticks:
-    """Return the ticks of all CPUs together, from the first line.
-
-    Raises:
-        ValueError: this is not a /proc/stat.
-    """
+    """Return the ticks of all CPUs together, from the first line. Raises ValueError if this is not a /proc/stat."""
     if not _BEGIN.match(text):
         raise ValueError("it does not begin with the CPUs' times")
     return [int(number) for number in text.partition(b"\n")[0].split()[1 : 1 + len(_STATES)]]

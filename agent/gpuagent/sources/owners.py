@@ -233,7 +233,17 @@ class Owners:
         text = read_process_file(self._proc, pid, "environ")
         variables = parse_environment(text or "")
         if kind == "slurm" and "SLURM_JOB_ID" in variables:
-            _note_job(facts, variables, uid)
+            # Note what Slurm's variables say. Anyone can set one, so the kernel's user counts where the node names
+            # it.
+            names = ("NAME", "ACCOUNT", "PARTITION", "USER")
+            named = {name: _short_text(variables.get(f"SLURM_JOB_{name}")) for name in names}
+            facts.job = slurm_job(variables) or facts.job
+            facts.title, facts.account, facts.place = named["NAME"], named["ACCOUNT"], named["PARTITION"]
+            if not uid or facts.user_name == str(uid):
+                facts.user_name = named["USER"] or facts.user_name
+            cpus, mib = parse_count(variables, "SLURM_CPUS_ON_NODE"), parse_count(variables, "SLURM_MEM_PER_NODE")
+            facts.held_cores = None if cpus is None else float(cpus)
+            facts.memory_held_bytes = None if mib is None else mib * 1024**2
         elif kind == "slurm" and (text is not None or not uid):  # a daemon of the job
             return
         gpus = held_gpus(kind, variables, self._uuids)
@@ -330,19 +340,6 @@ class Owners:
 def _readings(table: str, rows: Iterable[tuple[str, Mapping[str, Value]]]) -> Iterator[Reading]:
     for row_key, values in rows:
         yield Reading(table=table, key=row_key, values=values)
-
-
-def _note_job(facts: OwnerFacts, variables: Mapping[str, str], uid: int | None) -> None:
-    """Note what Slurm's variables say. Anyone can set one, so the kernel's user counts where the node names it."""
-    names = ("NAME", "ACCOUNT", "PARTITION", "USER")
-    named = {name: _short_text(variables.get(f"SLURM_JOB_{name}")) for name in names}
-    facts.job = slurm_job(variables) or facts.job
-    facts.title, facts.account, facts.place = named["NAME"], named["ACCOUNT"], named["PARTITION"]
-    if not uid or facts.user_name == str(uid):
-        facts.user_name = named["USER"] or facts.user_name
-    cpus, mib = parse_count(variables, "SLURM_CPUS_ON_NODE"), parse_count(variables, "SLURM_MEM_PER_NODE")
-    facts.held_cores = None if cpus is None else float(cpus)
-    facts.memory_held_bytes = None if mib is None else mib * 1024**2
 
 
 def _short_text(text: str | None) -> str | None:

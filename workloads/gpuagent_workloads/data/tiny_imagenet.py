@@ -81,11 +81,7 @@ TINY_IMAGENET = Dataset(
 
 
 def read_image(path: Path, side: int) -> npt.NDArray[np.uint8]:
-    """Return an image as bytes, scaled to shape (side, side, 3).
-
-    Raises:
-        DataError: it cannot be read or decoded.
-    """
+    """Return an image as bytes, scaled to shape (side, side, 3). Raises DataError if it cannot be read or decoded."""
     try:
         with Image.open(path, formats=("JPEG", "PNG")) as image:
             if image.width * image.height > MAX_PIXELS:

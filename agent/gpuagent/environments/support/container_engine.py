@@ -119,7 +119,16 @@ class Engine(Container):
         image = job.image.name if job.image else ""
         # The program replaces the image's entry point, which may do anything with its arguments.
         program = [f"--entrypoint={job.program[0]}", image, *job.program[1:]]
-        site = _replace_options(site_words(f"GPUAGENT_{self.name.upper()}_ARGS"), job.options)
+        # The site's options and a run's own, without those of the site that may be given once and the run has.
+        given = {_ONCE[name] for word in job.options if (name := word.partition("=")[0]) in _ONCE}
+        kept, words = [], iter(site_words(f"GPUAGENT_{self.name.upper()}_ARGS"))
+        for word in words:
+            name, equals, _ = word.partition("=")
+            if _ONCE.get(name) not in given:
+                kept.append(word)
+            elif not equals:
+                next(words, None)  # its value
+        site = [*kept, *job.options]
         cache = cache_directory(self.name)
         options = ["--init", "--pull", "never", "--log-driver", "none", *self._user_options()]
         options += [f"--env={name}={value}" for name, value in variables(job, cache).items()]
@@ -177,19 +186,6 @@ class Engine(Container):
             return None
         pid = int(text) if text.strip().isdecimal() else 0
         return pid if pid and has_run(pid, run_id) else None
-
-
-def _replace_options(site: Sequence[str], own: Sequence[str]) -> list[str]:
-    """Return the site's options and a run's own, without those of the site that may be given once and the run has."""
-    given = {_ONCE[name] for word in own if (name := word.partition("=")[0]) in _ONCE}
-    kept, words = [], iter(site)
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if _ONCE.get(name) not in given:
-            kept.append(word)
-        elif not equals:
-            next(words, None)  # its value
-    return [*kept, *own]
 
 
 def read_time(text: str) -> int | None:

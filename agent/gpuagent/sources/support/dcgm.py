@@ -79,11 +79,7 @@ def complaint(lines: Iterable[str]) -> str:
 
 
 def ask(dcgmi: str, *arguments: str) -> str:
-    """Return the output of dcgmi.
-
-    Raises:
-        DcgmError: it failed, or did not end.
-    """
+    """Return the output of dcgmi. Raises DcgmError if it failed, or did not end."""
     try:
         done = subprocess.run(
             [dcgmi, *arguments],

@@ -188,7 +188,28 @@ def measure(config: Config, reporter: Reporter) -> None:
         raise MisuseError(f"--ranks {ranks} is more than the {gpus} GPUs that torch finds")
     if ranks < 2:
         raise MisuseError("there is one GPU, and collectives need two: --device cpu --ranks 2 measures this host")
-    sizes_bytes = _choose_sizes(config, ranks, device)
+    # The sizes: those that are asked for, or the usual ones that fit into memory.
+    # Half of what is free, since other programs may want some.
+    free_bytes = free_gpu_bytes(device) if device.type == "cuda" else psutil.virtual_memory().available // ranks
+    most_bytes = free_bytes // 2 // _COPIES
+    if config.sizes is None:
+        usual = parse_sizes(GPU_SIZES if device.type == "cuda" else CPU_SIZES)
+        if usual[0] > most_bytes:
+            raise MisuseError(
+                f"not even {usual[0]} bytes fit into free memory: with {_COPIES} buffers, {most_bytes} do; free some"
+            )
+        sizes_bytes = [size for size in usual if size <= most_bytes]
+    else:
+        sizes = parse_sizes(config.sizes)
+        if sizes[-1] > most_bytes:
+            raise MisuseError(
+                f"--sizes has {sizes[-1]} bytes, and with {_COPIES} such buffers {most_bytes} fit: give less"
+            )
+        for operation in parse_operations(config.operations):
+            if sizes[0] < least_bytes(operation, ranks):
+                least = least_bytes(operation, ranks)
+                raise MisuseError(f"--sizes has {sizes[0]} bytes: {operation} over {ranks} ranks needs {least} or more")
+        sizes_bytes = sizes
     reporter.result("ranks", ranks)
     reporter.result("backend", BACKENDS[device.type])
     if device.type == "cuda":
@@ -199,32 +220,6 @@ def measure(config: Config, reporter: Reporter) -> None:
     reporter.phase("measure")
     run_ranks("collectives", ranks, device, partial(measure_rank, config, sizes_bytes), reporter)
     reporter.phase("teardown")
-
-
-def _choose_sizes(config: Config, ranks: int, device: torch.device) -> list[int]:
-    """Return the sizes: those that are asked for, or the usual ones that fit into memory.
-
-    Raises:
-        MisuseError: one that is asked for does not fit, or has no value for each rank; or no usual one fits.
-    """
-    # Half of what is free, since other programs may want some.
-    free_bytes = free_gpu_bytes(device) if device.type == "cuda" else psutil.virtual_memory().available // ranks
-    most_bytes = free_bytes // 2 // _COPIES
-    if config.sizes is None:
-        usual = parse_sizes(GPU_SIZES if device.type == "cuda" else CPU_SIZES)
-        if usual[0] > most_bytes:
-            raise MisuseError(
-                f"not even {usual[0]} bytes fit into free memory: with {_COPIES} buffers, {most_bytes} do; free some"
-            )
-        return [size for size in usual if size <= most_bytes]
-    sizes = parse_sizes(config.sizes)
-    if sizes[-1] > most_bytes:
-        raise MisuseError(f"--sizes has {sizes[-1]} bytes, and with {_COPIES} such buffers {most_bytes} fit: give less")
-    for operation in parse_operations(config.operations):
-        if sizes[0] < least_bytes(operation, ranks):
-            least = least_bytes(operation, ranks)
-            raise MisuseError(f"--sizes has {sizes[0]} bytes: {operation} over {ranks} ranks needs {least} or more")
-    return sizes
 
 
 def measure_rank(config: Config, sizes_bytes: Sequence[int], member: Member, reporter: Reporter) -> None:

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
@@ -58,29 +58,27 @@ def shard(model: LanguageModel, strategy: str, ranks: int, device: torch.device,
     """
     mesh = init_device_mesh(device.type, (ranks,))
     if strategy == "tp":
-        _divide_layers(model, mesh)
+        # Divide each layer, and the scores, as Megatron-LM with sequence parallelism (Korthikanti et al. 2022).
+        gathered = PrepareModuleOutput(
+            output_layouts=Shard(1), desired_output_layouts=Replicate(), use_local_output=False
+        )
+        for block in model.llama.blocks:
+            parallelize_module(block, mesh, _BLOCK)
+            parallelize_module(block, mesh, {"attention_norm": gathered, "mlp_norm": gathered})
+        outer = {
+            "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+            "norm": SequenceParallel(use_local_output=False),
+        }
+        if model.llama.output is not None:
+            outer["output"] = ColwiseParallel()
+        parallelize_module(model.llama, mesh, outer)
+        parallelize_module(model.llama, mesh, {"norm": gathered})
         return
     # Arguments stay as they are: the angles of positions need float32.
     policy = MixedPrecisionPolicy(param_dtype=narrow, reduce_dtype=torch.float32, cast_forward_inputs=False)
     for block in model.llama.blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
-
-
-def _divide_layers(model: LanguageModel, mesh: DeviceMesh) -> None:
-    """Divide each layer, and the scores, as Megatron-LM with sequence parallelism (Korthikanti et al. 2022)."""
-    gathered = PrepareModuleOutput(output_layouts=Shard(1), desired_output_layouts=Replicate(), use_local_output=False)
-    for block in model.llama.blocks:
-        parallelize_module(block, mesh, _BLOCK)
-        parallelize_module(block, mesh, {"attention_norm": gathered, "mlp_norm": gathered})
-    outer = {
-        "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
-        "norm": SequenceParallel(use_local_output=False),
-    }
-    if model.llama.output is not None:
-        outer["output"] = ColwiseParallel()
-    parallelize_module(model.llama, mesh, outer)
-    parallelize_module(model.llama, mesh, {"norm": gathered})
 
 
 LEARNING_RATE, LORA_LEARNING_RATE, BETAS, WEIGHT_DECAY = 3e-4, 2e-4, (0.9, 0.95), 0.1

@@ -53,11 +53,7 @@ class Exchange(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
 
     async def run(self, endpoint: Endpoint) -> None:
-        """Send the request and receive its answer.
-
-        Raises:
-            OSError: there is no connection, or it broke.
-        """
+        """Send the request and receive its answer. Raises OSError if there is no connection, or it broke."""
         parts = urlsplit(endpoint.url)
         is_secure = parts.scheme == "https"
         loop = asyncio.get_running_loop()

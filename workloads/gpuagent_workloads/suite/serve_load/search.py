@@ -70,9 +70,26 @@ class Search:
         """Take the outcome of a window at level `at`, and choose the next level."""
         self.outcomes.append((self.at, is_kept))
         if self._arms:
-            self._bet(self._arms[0], is_kept=is_kept)
+            # Count a window of the bracket, which an outcome that contradicts widens, or ends.
+            arm = self._arms[0]
+            has_won = is_kept == (arm.sign < 0)
+            self.bets.append((arm.at, arm.sign, has_won))
+            if has_won:
+                arm.in_succession = 0
+            else:
+                arm.contradictions += 1
+                arm.in_succession += 1
+                arm.at = self._within(arm.at + arm.sign * ((arm.contradictions + 1) // 2))
+                if arm.in_succession == _WRONG:
+                    self._arms, self.step = [], _ANEW
         else:
-            self._approach(is_kept=is_kept)
+            # Halve the step where the load turns, and take two neighbouring levels that differ as a bracket.
+            (before, was_kept) = self.outcomes[-2] if len(self.outcomes) > 1 else (self.at, is_kept)
+            if was_kept is not is_kept and before != self.at:
+                if abs(before - self.at) == 1:
+                    low, high = sorted((before, self.at))
+                    self._arms = [Arm(at=low, sign=-1), Arm(at=high, sign=1)]
+                self.step = max(1, self.step // 2)
         if not self._arms:
             self.at = self._within(self.at + (self.step if is_kept else -self.step))
             return
@@ -80,29 +97,6 @@ class Search:
         if self._is_shown(self._arms[0]):
             self._arms.reverse()
         self.at = self._arms[0].at
-
-    def _approach(self, *, is_kept: bool) -> None:
-        """Halve the step where the load turns, and take two neighbouring levels that differ as a bracket."""
-        (before, was_kept) = self.outcomes[-2] if len(self.outcomes) > 1 else (self.at, is_kept)
-        if was_kept is is_kept or before == self.at:
-            return
-        if abs(before - self.at) == 1:
-            low, high = sorted((before, self.at))
-            self._arms = [Arm(at=low, sign=-1), Arm(at=high, sign=1)]
-        self.step = max(1, self.step // 2)
-
-    def _bet(self, arm: Arm, *, is_kept: bool) -> None:
-        """Count a window of the bracket, which an outcome that contradicts widens, or ends."""
-        has_won = is_kept == (arm.sign < 0)
-        self.bets.append((arm.at, arm.sign, has_won))
-        if has_won:
-            arm.in_succession = 0
-            return
-        arm.contradictions += 1
-        arm.in_succession += 1
-        arm.at = self._within(arm.at + arm.sign * ((arm.contradictions + 1) // 2))
-        if arm.in_succession == _WRONG:
-            self._arms, self.step = [], _ANEW
 
     def _within(self, level: int) -> int:
         return min(self.levels - 1, max(0, level))

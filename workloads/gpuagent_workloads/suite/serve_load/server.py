@@ -36,8 +36,14 @@ def served(config: Config, reporter: Reporter) -> Iterator[str]:
     if config.serve is None:
         yield str(config.url)
         return
-    port = _free_port()
-    words = _server_command(config.serve, port)
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+    words = [word.replace("{port}", str(port)) for word in shlex.split(config.serve)]
+    if words[:3] == ["{python}", "-m", "gpuagent_workloads"]:
+        words = [*module_command(sys.executable, "gpuagent_workloads"), *words[3:]]
+    else:
+        words = [word.replace("{python}", sys.executable) for word in words]
     folder = reporter.directory or Path(tempfile.mkdtemp(prefix="serve-load-"))
     output = folder / "server.log"
     with output.open("ab") as file:
@@ -66,20 +72,6 @@ def served(config: Config, reporter: Reporter) -> Iterator[str]:
             raise WorkloadError(f"the server ended while it was measured: {_last_line(output)}")
     finally:
         _end(process)
-
-
-def _server_command(serve: str, port: int) -> list[str]:
-    words = [word.replace("{port}", str(port)) for word in shlex.split(serve)]
-    if words[:3] == ["{python}", "-m", "gpuagent_workloads"]:
-        return [*module_command(sys.executable, "gpuagent_workloads"), *words[3:]]
-    return [word.replace("{python}", sys.executable) for word in words]
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def _await_ready(
