@@ -38,7 +38,14 @@ def list_training_images(directory: Path) -> ImageFiles:
     """Return the files to train on. Raises DataError where there are none, or a class has none."""
     try:
         folders = sorted(path for path in (directory / "train").iterdir() if path.is_dir())
-        by_class = [_list_images(folder) for folder in folders]
+        by_class = []
+        for folder in folders:
+            if (inner := folder / "images").is_dir():
+                folder = inner
+            paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+            if not paths:
+                raise DataError(f"{folder} has no images")
+            by_class.append(paths)
     except OSError as error:
         raise DataError(
             f"cannot read {error.filename}: {error.strerror}; --data needs train/CLASS/*.JPEG or "
@@ -93,12 +100,3 @@ def read_image(path: Path, side: int) -> npt.NDArray[np.uint8]:
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
         raise DataError(f"cannot read {path} as an image: {error}") from error
     return np.asarray(colours)
-
-
-def _list_images(folder: Path) -> list[Path]:
-    if (inner := folder / "images").is_dir():
-        folder = inner
-    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
-    if not paths:
-        raise DataError(f"{folder} has no images")
-    return paths

@@ -172,7 +172,10 @@ def _followed(job: Job, site: Site) -> _Own:  # noqa: ARG001 - as the other
     cache = cache_directory("kubernetes")
     writable = [cache, *writable_places(job)]
     places = [*writable, *(place for place in job.data if place not in writable)]
-    volumes = [_volume(index, place) for index, place in enumerate(places)]
+    volumes = []
+    for index, place in enumerate(places):
+        kind = "File" if place.is_file() else "Directory"
+        volumes.append({"name": f"place-{index}", "hostPath": {"path": str(place), "type": kind}})
     return _Own(
         container={
             "command": [_literal(word) for word in job.program],
@@ -266,11 +269,6 @@ def _only(node: str) -> dict[str, Any]:
     # The affinity of a DaemonSet's pods: a node's label may differ from its name.
     this_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [this_node]}}
-
-
-def _volume(index: int, place: Path) -> dict[str, Any]:
-    kind = "File" if place.is_file() else "Directory"
-    return {"name": f"place-{index}", "hostPath": {"path": str(place), "type": kind}}
 
 
 def _literal(text: str) -> str:

@@ -68,7 +68,22 @@ def parse_activities(trace: Any) -> list[Activity]:
     """
     try:
         events: Iterable[Mapping[str, Any] | None] = trace["traceEvents"]
-        activities = [_activity(event) for event in events if event and event.get("cat") in _KINDS]
+        activities = []
+        for event in events:
+            if event and event.get("cat") in _KINDS:
+                arguments = event.get("args", {})
+                # Microseconds with three decimals.
+                begin_nano = round(1e3 * event["ts"])
+                activities.append(
+                    Activity(
+                        kind=_KINDS[event["cat"]],
+                        name=str(event["name"]),
+                        begin_nano=begin_nano,
+                        end_nano=begin_nano + round(1e3 * event["dur"]),
+                        blocks_per_sm=_figure_or_none(arguments.get("blocks per SM")),
+                        occupancy_percent=_figure_or_none(arguments.get("est. achieved occupancy %")),
+                    )
+                )
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"not a Chrome trace of Kineto's: {type(error).__name__}: {error}") from error
     return sorted(activities, key=lambda activity: activity.interval)
@@ -91,20 +106,6 @@ def join_cycles(cycles: Iterable[Sequence[Activity]]) -> list[Activity]:
 def _without_host_events(value: dict[str, Any]) -> dict[str, Any] | None:
     """Drop each event of the host as soon as it is read: a trace with operators has ten times as many of them."""
     return None if "ph" in value and value.get("cat") not in _KINDS else value
-
-
-def _activity(event: Mapping[str, Any]) -> Activity:
-    arguments = event.get("args", {})
-    # Microseconds with three decimals.
-    begin_nano = round(1e3 * event["ts"])
-    return Activity(
-        kind=_KINDS[event["cat"]],
-        name=str(event["name"]),
-        begin_nano=begin_nano,
-        end_nano=begin_nano + round(1e3 * event["dur"]),
-        blocks_per_sm=_figure_or_none(arguments.get("blocks per SM")),
-        occupancy_percent=_figure_or_none(arguments.get("est. achieved occupancy %")),
-    )
 
 
 def _figure_or_none(value: Any) -> float | None:
