@@ -52,20 +52,17 @@ def collect_cpu_facts(surroundings: Surroundings) -> CpuFacts:
     if not cores:
         # The cpuinfo of x86 has the same.
         cores = {(cpu["physical id"], cpu["core id"]) for cpu in processors if {"physical id", "core id"} <= cpu.keys()}
+    # The node's logical CPUs; psutil.cpu_count() would count those of the agent's own /sys.
+    try:
+        threads = len(psutil.cpu_times(percpu=True)) or None
+    except PSUTIL_ERRORS:
+        threads = None
     return CpuFacts(
         model=cpu_model(processors),
         sockets=len({socket for socket, _ in cores}) or None,
         cores=len(cores) or None,
-        threads=_count_threads(),
+        threads=threads,
     )
-
-
-def _count_threads() -> int | None:
-    """Return the node's logical CPUs; psutil.cpu_count() would count those of the agent's own /sys."""
-    try:
-        return len(psutil.cpu_times(percpu=True)) or None
-    except PSUTIL_ERRORS:
-        return None
 
 
 def parse_cpuinfo(text: str) -> list[dict[str, str]]:

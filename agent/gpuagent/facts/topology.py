@@ -66,7 +66,7 @@ def collect_topology(surroundings: Surroundings) -> tuple[list[Link], list[Devic
             kinds = Counter(kind for kind, _ in ends or ())
             if ends is not None and not kinds[None]:
                 link = replace(link, nvlinks_to_gpus=kinds[_GPU], nvlinks_to_switches=kinds[_SWITCH])
-            gpus.append(link, ends)
+            gpus.append((link, ends))
     interfaces = list(_read_interfaces(surroundings))
     paths = []
     for (gpu, ends), (other, other_ends) in combinations(gpus, 2):

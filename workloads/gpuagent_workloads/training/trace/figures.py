@@ -58,6 +58,17 @@ def compute_figures(activities: Sequence[Activity], steps: int) -> Figures:
     levels = [(*kernel.interval, kernel.blocks_per_sm) for kernel in kernels if kernel.blocks_per_sm is not None]
     weighted = [(kernel.nano, kernel.occupancy_percent) for kernel in kernels if kernel.occupancy_percent is not None]
     total_nano = sum(nano for nano, _ in weighted)
+    nccl = [kernel.interval for kernel in kernels if kernel.is_communication]
+    others = [kernel.interval for kernel in kernels if not kernel.is_communication]
+    nccl_nano, exposed_nano = covered(nccl), covered_by_first_only(nccl, others)
+    if not nccl_nano:
+        communication = None
+    else:
+        communication = Communication(
+            share=100 * sum(end - begin for begin, end in nccl) / sum(kernel.nano for kernel in kernels),
+            exposed_share=100 * exposed_nano / span_nano(activities),
+            overlap_share=100 * (nccl_nano - exposed_nano) / nccl_nano,
+        )
     return Figures(
         busy_seconds_per_step=busy_nano / 1e9 / steps,
         kernels_per_step=len(kernels) / steps,
@@ -65,7 +76,7 @@ def compute_figures(activities: Sequence[Activity], steps: int) -> Figures:
         memset_share=_share(activities, "memset", busy_nano),
         sm_efficiency_percent=100 * integrate_capped(levels) / span_nano(activities) if levels else None,
         occupancy_percent=(sum(nano * percent for nano, percent in weighted) / total_nano if total_nano else None),
-        communication=_communication(kernels, span_nano(activities)),
+        communication=communication,
     )
 
 
@@ -80,19 +91,6 @@ def _sum_covered(activities: Sequence[Activity]) -> int:
 
 def _share(activities: Sequence[Activity], kind: Kind, busy_nano: int) -> float:
     return 100 * _sum_covered([activity for activity in activities if activity.kind == kind]) / busy_nano
-
-
-def _communication(kernels: Sequence[Activity], span: int) -> Communication | None:
-    nccl = [kernel.interval for kernel in kernels if kernel.is_communication]
-    others = [kernel.interval for kernel in kernels if not kernel.is_communication]
-    nccl_nano, exposed_nano = covered(nccl), covered_by_first_only(nccl, others)
-    if not nccl_nano:
-        return None
-    return Communication(
-        share=100 * sum(end - begin for begin, end in nccl) / sum(kernel.nano for kernel in kernels),
-        exposed_share=100 * exposed_nano / span,
-        overlap_share=100 * (nccl_nano - exposed_nano) / nccl_nano,
-    )
 
 
 def merge(intervals: Iterable[Interval]) -> list[Interval]:
