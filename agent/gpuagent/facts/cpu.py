@@ -47,14 +47,14 @@ def collect_cpu_facts(surroundings: Surroundings) -> CpuFacts:
     cores: set[tuple[str, str]] = set()
     for cpu in (surroundings.sys / "devices/system/cpu").glob("cpu[0-9]*"):
         topology = f"devices/system/cpu/{cpu.name}/topology"
-        if threads := surroundings.sys_text(f"{topology}/thread_siblings_list"):
-            cores.add((surroundings.sys_text(f"{topology}/physical_package_id"), threads))
+        if siblings := surroundings.sys_text(f"{topology}/thread_siblings_list"):
+            cores.add((surroundings.sys_text(f"{topology}/physical_package_id"), siblings))
     if not cores:
         # The cpuinfo of x86 has the same.
         cores = {(cpu["physical id"], cpu["core id"]) for cpu in processors if {"physical id", "core id"} <= cpu.keys()}
     # The node's logical CPUs; psutil.cpu_count() would count those of the agent's own /sys.
     try:
-        threads = len(psutil.cpu_times(percpu=True)) or None
+        threads: int | None = len(psutil.cpu_times(percpu=True)) or None
     except PSUTIL_ERRORS:
         threads = None
     return CpuFacts(

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from pathlib import Path
 
 from gpuagent.facts.surroundings import Surroundings
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError
@@ -171,7 +170,7 @@ def _numa_node(surroundings: Surroundings, bus_id: str | None) -> int | None:
 
 def _path(surroundings: Surroundings, gpu: Link, peer: Link, nvlinks: int | None) -> DevicePath:
     # The host bridge, the bridges below it, and the device; empty where sysfs does not show it.
-    bridges = []
+    bridges: list[Sequence[str]] = []
     for link in (gpu, peer):
         device = surroundings.sys / "bus/pci/devices" / link.pci_bus_id if link.pci_bus_id else None
         if device is None or not device.exists():

@@ -100,8 +100,8 @@ class Cgroup:
         own = read_text(self._proc / "self/cgroup") or self._readers[None].memberships_text
         memberships: dict[str | None, str] = {None: own}
         for run_id, pid in self._runs.processes():
-            if text := self._other_group(pid, own):
-                memberships[run_id] = text
+            if other := self._other_group(pid, own):
+                memberships[run_id] = other
         for gone in self._readers.keys() - memberships.keys():
             self._readers.pop(gone).close()
         for run_id, text in memberships.items():

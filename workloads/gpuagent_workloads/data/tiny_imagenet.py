@@ -40,11 +40,11 @@ def list_training_images(directory: Path) -> ImageFiles:
         folders = sorted(path for path in (directory / "train").iterdir() if path.is_dir())
         by_class = []
         for folder in folders:
-            if (inner := folder / "images").is_dir():
-                folder = inner
-            paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+            inner = folder / "images"
+            images = inner if inner.is_dir() else folder
+            paths = sorted(path for path in images.iterdir() if path.suffix.lower() in SUFFIXES)
             if not paths:
-                raise DataError(f"{folder} has no images")
+                raise DataError(f"{images} has no images")
             by_class.append(paths)
     except OSError as error:
         raise DataError(

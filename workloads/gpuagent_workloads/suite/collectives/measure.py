@@ -245,7 +245,10 @@ def measure_rank(config: Config, sizes_bytes: Sequence[int], member: Member, rep
             for pair in combinations(range(member.ranks), 2):
                 is_in = member.rank in pair
                 other = pair[pair[0] == member.rank]
-                prepared = exchange(size_bytes, member, other, other) if is_in else make_idle_part(member)
+                # The part of a rank that is not in the pair.
+                empty = torch.empty(0, device=member.device)
+                idle_part = Prepared(size_bytes=0, call=lambda: None, reset=lambda: None, output=empty, expected=empty)
+                prepared = exchange(size_bytes, member, other, other) if is_in else idle_part
                 _check(f"the exchange of ranks {pair[0]} and {pair[1]}", prepared, member)
                 seconds = time_call(prepared, member, calls=config.calls, rounds=config.rounds, among=pair)
                 exact_bytes = size_bytes // ELEMENT_BYTES * ELEMENT_BYTES
@@ -262,12 +265,6 @@ def _report(name: str, operation: str, ranks: int, size_bytes: int, seconds: flo
     reporter.result(f"{name}_algorithm_bytes_per_second", size_bytes / seconds, unit="bytes/s")
     rate = bus_bandwidth(operation, ranks, size_bytes, seconds)
     reporter.result(f"{name}_bus_bytes_per_second", rate, unit="bytes/s")
-
-
-def make_idle_part(member: Member) -> Prepared:
-    """Return the part of a rank that is not in the pair."""
-    empty = torch.empty(0, device=member.device)
-    return Prepared(size_bytes=0, call=lambda: None, reset=lambda: None, output=empty, expected=empty)
 
 
 def _check(what: str, prepared: Prepared, member: Member) -> None:

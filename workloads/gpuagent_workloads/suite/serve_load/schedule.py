@@ -59,17 +59,17 @@ def schedule(config: Config) -> Iterator[Planned]:
         DataError: a file is missing or of another form.
     """
     if config.trace:
-        # Yield the requests of a trace, again and again.
+        # The requests of a trace, again and again.
         recorded = read_requests(Path(config.trace))
         times = _repeated([each.at_seconds / config.scale for each in recorded])
         for number, (at_seconds, each) in enumerate(zip(times, itertools.cycle(recorded), strict=False)):
-            parts, left = [], each.input_tokens
+            pieces, left = [], each.input_tokens
             for key in each.blocks:
-                parts.append(Part(key=f"block {key}", tokens=min(left, config.block)))
-                left -= parts[-1].tokens
-            parts.append(Part(key=str(number), tokens=left))
+                pieces.append(Part(key=f"block {key}", tokens=min(left, config.block)))
+                left -= pieces[-1].tokens
+            pieces.append(Part(key=str(number), tokens=left))
             yield replace(
-                each, at_seconds=at_seconds, number=number, parts=tuple(part for part in parts if part.tokens)
+                each, at_seconds=at_seconds, number=number, parts=tuple(part for part in pieces if part.tokens)
             )
     pauses = random.Random(f"{config.seed}/think")  # noqa: S311 - no secret, as for the following
     lengths = _lengths(config, random.Random(config.seed + 1))  # noqa: S311
