@@ -6,9 +6,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gpuagent_workloads.parameters import Parameter, parameters_of
 from gpuagent_workloads.training.config import TrainingConfig
-from gpuagent_workloads.workload import Workload
+from gpuagent_workloads.workload import Parameter, Workload, parameters_of
 
 _WIDTH = 80
 _TEXTS = ("kind", "study", "data", "memory")

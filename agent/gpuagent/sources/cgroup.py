@@ -99,9 +99,9 @@ class Cgroup:
         # The /proc/PID/cgroup of the agent (None) and of those runs that are in other groups.
         own = read_text(self._proc / "self/cgroup") or self._readers[None].memberships_text
         memberships: dict[str | None, str] = {None: own}
-        for run_id, pid in self._runs.processes():
+        for active, pid in self._runs.processes():
             if other := self._other_group(pid, own):
-                memberships[run_id] = other
+                memberships[active] = other
         for gone in self._readers.keys() - memberships.keys():
             self._readers.pop(gone).close()
         for run_id, text in memberships.items():

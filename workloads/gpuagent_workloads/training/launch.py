@@ -21,9 +21,9 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.own_module import module_command
 from gpuagent_common.unexpected import DEBUG, is_debugging
 from gpuagent_workloads.errors import Terminated, WorkloadError
-from gpuagent_workloads.parameters import arguments_of
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.ranks import TIMEOUT
+from gpuagent_workloads.workload import arguments_of
 
 # How long nodes that have met wait for others, up to the greatest number. torchrun's default of 30 s would be most of
 # the time of a recovery.

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, Protocol
 
 from gpuagent.errors import SourceUnavailableError
-from gpuagent.sources.support.gpm import Counters
 from gpuagent.sources.support.nvml_calls import (
     VALUE_MEMBERS,
     Batch,
     Call,
+    Counters,
     SampleBuffer,
     list_processes_v1,
     wait_event_v1,

@@ -16,12 +16,12 @@ from torch import nn
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.measuring.setup import set_up_device, tf32_set, type_of, why_not
-from gpuagent_workloads.parameters import parse_size
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.layer import Config
 from gpuagent_workloads.training.loop import MEASURE_SECONDS, report_steps
 from gpuagent_workloads.training.model import StepFlops, report_arithmetic
 from gpuagent_workloads.training.timing import Call, synchronize, time_calls
+from gpuagent_workloads.workload import parse_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
