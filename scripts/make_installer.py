@@ -57,7 +57,11 @@ def main() -> None:
                 *("-m", "pip", "download", "--quiet", "--only-binary=:all:", f"--dest={wheel.parent}"),
                 *(*options, *constraints, *wanted, "pip"),
             )
-        archive = _archive(payload)
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as tar:
+            for folder in (payload / "wheels", ROOT / "deploy/slurm", ROOT / "deploy/systemd"):
+                tar.add(folder, arcname=folder.name, filter=_without_owner)
+        archive = buffer.getvalue()
     version = wheel.name.split("-")[1]
     values = {
         "VERSION": version,
@@ -83,14 +87,6 @@ def _pure_requirements(wheel: Path) -> list[str]:
         lines = email.message_from_bytes(archive.read(name)).get_all("Requires-Dist", [])
     requirements = map(Requirement, lines)
     return [str(each) for each in requirements if not each.marker and each.name.lower() not in COMPILED]
-
-
-def _archive(payload: Path) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as tar:
-        for folder in (payload / "wheels", ROOT / "deploy/slurm", ROOT / "deploy/systemd"):
-            tar.add(folder, arcname=folder.name, filter=_without_owner)
-    return buffer.getvalue()
 
 
 def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:

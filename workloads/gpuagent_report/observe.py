@@ -147,8 +147,7 @@ class Observer:
                 return batch
             try:
                 if id(iterator._dataset) != self._data:
-                    # Take note that batches come from another data set: they are a validation, or the training after
-                    # it.
+                    # Batches of another data set are a validation, or the training after it.
                     if self._items:
                         self._reason = self._reason or "validation"
                     self._data, self._items, self._waited_nano = id(iterator._dataset), 0, 0

@@ -155,7 +155,7 @@ class Workload(Generic[ConfigT]):
     data: str
     # Its demand for memory, in words.
     memory: str
-    # A frozen dataclass of parameters (`parameters.parameter`) that checks itself in `__post_init__`.
+    # A frozen dataclass of parameters (`parameter`) that checks itself in `__post_init__`.
     config: type[ConfigT]
     # `module:function` of the program, called with the Config and a Reporter. A name, so that listing workloads does
     # not import torch, which takes seconds.

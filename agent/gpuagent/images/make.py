@@ -133,8 +133,7 @@ class Maker:
     def _run(self, commands: Sequence[Command], folder: Path) -> float:
         started = time.monotonic()
         for command in commands:
-            # Run a tool and pass on its output. In a session of its own: it gets Ctrl-C from us, and we wait for its
-            # end.
+            # In a session of its own: it gets Ctrl-C from us, and we wait for its end.
             try:
                 process = subprocess.Popen(
                     command,

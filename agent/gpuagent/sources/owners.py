@@ -179,27 +179,25 @@ class Owners:
         if self._only_job and unit[:2] != ("slurm", self._only_job):
             return None
         if unit not in self._owners and len(self._owners) < _MOST_OWNERS:
-            self._owners[unit] = self._make(unit, text, now, restarts=variables.get("SLURM_RESTART_COUNT", "0"))
+            groups = Groups.find(text, unit.group, self._mounts)
+            place, job = self._find_pod(unit.name) if unit.kind == "pod" else (None, unit.name)
+            # Requeued jobs and restarted units are others; an agent that restarts finds the same.
+            incarnation = groups.inode if groups else variables.get("SLURM_RESTART_COUNT", "0")
+            owner_id = key(f"{self._boot}/{unit.kind}/{unit.name}/{incarnation}")
+            if paused := self._paused.pop(owner_id, None):
+                paused.resume()
+                self._owners[unit] = paused
+            else:
+                self._owners[unit] = Owner(
+                    unit=unit,
+                    owner_id=owner_id,
+                    facts=OwnerFacts(job=job, number=unit.name if unit.kind == "slurm" else None, place=place),
+                    started_unix_nano=now.unix_nano,
+                    seen_seconds=now.monotonic_seconds,
+                    memberships=text,
+                    groups=groups,
+                )
         return self._owners.get(unit)
-
-    def _make(self, unit: Unit, text: str, now: Instant, *, restarts: str) -> Owner:
-        groups = Groups.find(text, unit.group, self._mounts)
-        place, job = self._find_pod(unit.name) if unit.kind == "pod" else (None, unit.name)
-        # Requeued jobs and restarted units are others; an agent that restarts finds the same.
-        incarnation = groups.inode if groups else restarts
-        owner_id = key(f"{self._boot}/{unit.kind}/{unit.name}/{incarnation}")
-        if paused := self._paused.pop(owner_id, None):
-            paused.resume()
-            return paused
-        return Owner(
-            unit=unit,
-            owner_id=owner_id,
-            facts=OwnerFacts(job=job, number=unit.name if unit.kind == "slurm" else None, place=place),
-            started_unix_nano=now.unix_nano,
-            seen_seconds=now.monotonic_seconds,
-            memberships=text,
-            groups=groups,
-        )
 
     def _find_pod(self, uid: str) -> tuple[str | None, str]:
         """Return the namespace, and NAMESPACE/NAME of a pod: the kubelet's folder of its logs has both.
@@ -233,8 +231,7 @@ class Owners:
         text = read_process_file(self._proc, pid, "environ")
         variables = parse_environment(text or "")
         if kind == "slurm" and "SLURM_JOB_ID" in variables:
-            # Note what Slurm's variables say. Anyone can set one, so the kernel's user counts where the node names
-            # it.
+            # Anyone can set one of these, so the kernel's user counts where the node names it.
             names = ("NAME", "ACCOUNT", "PARTITION", "USER")
             named = {name: _short_text(variables.get(f"SLURM_JOB_{name}")) for name in names}
             facts.job = slurm_job(variables) or facts.job

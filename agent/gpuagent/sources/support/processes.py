@@ -114,7 +114,7 @@ class RunProcesses:
         changed = supervisors != self._supervisors
         self._supervisors = supervisors
         if self._is_scan_due(now) or changed:
-            # Look at the new processes, and assign them to runs; `adopt_all`: the known ones as well.
+            # Look at the new processes, and assign them to runs; after a change of runs at all.
             try:
                 alive = set(psutil.pids())
             except PSUTIL_ERRORS:
