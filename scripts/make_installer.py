@@ -15,7 +15,6 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -50,8 +49,19 @@ def main() -> None:
         complete = arguments.machine in WHEEL_MACHINES
         wanted = [f"{wheel}{extras}"] if complete else ["--no-deps", *_pure_requirements(wheel)]
         for python in arguments.python:
-            _download([*wanted, "pip"], python, arguments.machine, wheel.parent)
-        archive = _archive(payload)
+            abi = f"cp{python.replace('.', '')}"
+            options = [f"--python-version={python}", "--implementation=cp", f"--abi={abi}", "--abi=abi3", "--abi=none"]
+            options += [f"--platform={kind}_{arguments.machine}" for kind in WHEEL_PLATFORMS]
+            constraints = ["--constraint", str(ROOT / "constraints.txt")]
+            _python(
+                *("-m", "pip", "download", "--quiet", "--only-binary=:all:", f"--dest={wheel.parent}"),
+                *(*options, *constraints, *wanted, "pip"),
+            )
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as tar:
+            for folder in (payload / "wheels", ROOT / "deploy/slurm", ROOT / "deploy/systemd"):
+                tar.add(folder, arcname=folder.name, filter=_without_owner)
+        archive = buffer.getvalue()
     version = wheel.name.split("-")[1]
     values = {
         "VERSION": version,
@@ -77,24 +87,6 @@ def _pure_requirements(wheel: Path) -> list[str]:
         lines = email.message_from_bytes(archive.read(name)).get_all("Requires-Dist", [])
     requirements = map(Requirement, lines)
     return [str(each) for each in requirements if not each.marker and each.name.lower() not in COMPILED]
-
-
-def _download(wanted: Sequence[str], python: str, machine: str, folder: Path) -> None:
-    abi = f"cp{python.replace('.', '')}"
-    options = [f"--python-version={python}", "--implementation=cp", f"--abi={abi}", "--abi=abi3", "--abi=none"]
-    options += [f"--platform={kind}_{machine}" for kind in WHEEL_PLATFORMS]
-    constraints = ["--constraint", str(ROOT / "constraints.txt")]
-    _python(
-        "-m", "pip", "download", "--quiet", "--only-binary=:all:", f"--dest={folder}", *options, *constraints, *wanted
-    )
-
-
-def _archive(payload: Path) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as tar:
-        for folder in (payload / "wheels", ROOT / "deploy/slurm", ROOT / "deploy/systemd"):
-            tar.add(folder, arcname=folder.name, filter=_without_owner)
-    return buffer.getvalue()
 
 
 def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.statistics.tables import Table, share
-from gpuagent_workloads.suite.serve_load.search import Search
+from gpuagent_workloads.suite.serve_load.find import Search
 
 _TRIALS = 200
 _FACTOR = 1.05

@@ -47,31 +47,6 @@ def free_gpus(answer: Any, metric: str) -> float:
     return next((quota["limit"] - quota.get("usage", 0.0) for quota in quotas), math.inf)
 
 
-def find_zones(
-    shell: Shell, accelerator: Accelerator, count: int, *, regions: Sequence[str], zones: Sequence[str]
-) -> list[str]:
-    """Return the zones to try, in the order of the user's names, or `FIRST_REGION` before all others.
-
-    Without an account to ask: the named ones, or three zones of each region.
-
-    Raises:
-        DeployError: no zone, or no named one, has `count` of the GPU in one machine.
-    """
-    if not shell.has_account:
-        regions = regions or ([] if zones else [FIRST_REGION])
-        return [*zones, *(f"{region}-{zone}" for region in regions for zone in "abc")]
-    answer = shell.ask("compute", "accelerator-types", "list", f"--filter=name={accelerator.name}")
-    offered = parse_zones(answer, accelerator.name, count)
-    if not offered:
-        raise DeployError(f"no zone offers {count} {accelerator.name} in one machine to this project any more")
-    named = [*zones, *regions] or [FIRST_REGION, *map(region_of, offered)]
-    wanted = [zone for name in named for zone in offered if name in (zone, region_of(zone))]
-    if not wanted:
-        places = sorted({zone if zones else region_of(zone) for zone in offered})
-        raise MisuseError(f"{accelerator.name} is not offered in {', '.join(named)}; use one of {', '.join(places)}")
-    return list(dict.fromkeys(wanted))
-
-
 def with_quota(shell: Shell, zones: list[str], accelerator: Accelerator, gpus: int, *, spot: bool) -> list[str]:
     """Return the zones in regions with quota for this number of GPUs; print the skipped regions.
 
@@ -169,7 +144,26 @@ def create(resource: Resource, given: Namespace, nodes: int) -> str:
     # An attempt that fails is deleted by its name.
     if not shell.dry_run and shell.ask(*resource.kind, "list", f"--filter=name={resource.name}"):
         raise DeployError(f"{resource} exists already; delete it, or choose another name")
-    zones = find_zones(shell, accelerator, given.count, regions=given.region, zones=given.zone)
+    # The zones to try, in the order of the user's names, or `FIRST_REGION` before all others.
+    regions = given.region
+    if not shell.has_account:
+        regions = regions or ([] if given.zone else [FIRST_REGION])
+        zones = [*given.zone, *(f"{region}-{zone}" for region in regions for zone in "abc")]
+    else:
+        answer = shell.ask("compute", "accelerator-types", "list", f"--filter=name={accelerator.name}")
+        offered = parse_zones(answer, accelerator.name, given.count)
+        if not offered:
+            raise DeployError(
+                f"no zone offers {given.count} {accelerator.name} in one machine to this project any more"
+            )
+        named = [*given.zone, *regions] or [FIRST_REGION, *map(region_of, offered)]
+        wanted = [zone for name in named for zone in offered if name in (zone, region_of(zone))]
+        if not wanted:
+            places = sorted({zone if given.zone else region_of(zone) for zone in offered})
+            raise MisuseError(
+                f"{accelerator.name} is not offered in {', '.join(named)}; use one of {', '.join(places)}"
+            )
+        zones = list(dict.fromkeys(wanted))
     zones = with_quota(shell, zones, accelerator, nodes * given.count, spot=given.spot)
     say(f"{resource}: {nodes} × {given.machine_type} with {given.count} {accelerator.name}")
     return search(resource, zones, given.patience)

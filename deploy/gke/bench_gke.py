@@ -76,7 +76,36 @@ def run(arguments: Sequence[str]) -> None:
 def _try_measuring(given: Namespace, asked: Namespace) -> bool:
     """Measure one accelerator; return whether that succeeded, and print its error if not."""
     try:
-        _measure(given, asked)
+        # Create a cluster, run the experiment on each node, fetch the data, and delete the cluster whatever happens.
+        cluster, zone = launch_cluster.launch(asked)
+        try:
+            launch_cluster.deploy_agents(cluster, zone, asked)
+            context, shell = launch_cluster.context(cluster, zone), cluster.shell
+            kubectl = ["kubectl", f"--context={context}", f"--namespace={NAMESPACE}"]
+            with tempfile.TemporaryDirectory(prefix="gpuagent-bench-") as name:
+                folder = Path(name).resolve()
+                # JSON is YAML, too.
+                (folder / "kustomization.yaml").write_text(json.dumps(kustomization(folder, given, asked)))
+                shell.run([*kubectl, "apply", "-k", str(folder)])
+            try:
+                if not given.dry_run and (
+                    failure := wait_for_job(Cluster(Context(name=context, server="")), given.hours)
+                ):
+                    # The pods' last words are deleted with the cluster.
+                    say(f"the experiment failed: {failure}")
+                    shell.run(
+                        [*kubectl, "logs", f"--selector=batch.kubernetes.io/job-name={JOB}", "--tail=20", "--prefix"]
+                    )
+                    raise DeployError(f"the experiment failed: {failure}")
+            finally:
+                # Also the data of an experiment that failed later.
+                data = given.folder / asked.accelerator.name
+                export = ["collector", "export", "--parquet", _EXPORTED, "--experiment", EXPERIMENT]
+                shell.run([*kubectl, "exec", COLLECTOR_POD, "--", *export])
+                shell.run([*kubectl, "cp", f"{NAMESPACE}/{COLLECTOR_POD}:{_EXPORTED}", str(data)])
+                shell.run([_collector(), "import", str(data), "--store", str(given.folder / "runs.duckdb")])
+        finally:
+            delete(cluster, zone)
     except DeployError as error:
         say(f"{asked.accelerator.name}: {error}")
         # After Ctrl-C, a failed clean-up must not continue with the next cluster.
@@ -86,35 +115,6 @@ def _try_measuring(given: Namespace, asked: Namespace) -> bool:
                 raise cause from error
         return False
     return True
-
-
-def _measure(given: Namespace, asked: Namespace) -> None:
-    """Create a cluster, run the experiment on each node, fetch the data, and delete the cluster whatever happens."""
-    cluster, zone = launch_cluster.launch(asked)
-    try:
-        launch_cluster.deploy_agents(cluster, zone, asked)
-        context, shell = launch_cluster.context(cluster, zone), cluster.shell
-        kubectl = ["kubectl", f"--context={context}", f"--namespace={NAMESPACE}"]
-        with tempfile.TemporaryDirectory(prefix="gpuagent-bench-") as name:
-            folder = Path(name).resolve()
-            # JSON is YAML, too.
-            (folder / "kustomization.yaml").write_text(json.dumps(kustomization(folder, given, asked)))
-            shell.run([*kubectl, "apply", "-k", str(folder)])
-        try:
-            if not given.dry_run and (failure := wait_for_job(Cluster(Context(name=context, server="")), given.hours)):
-                # The pods' last words are deleted with the cluster.
-                say(f"the experiment failed: {failure}")
-                shell.run([*kubectl, "logs", f"--selector=batch.kubernetes.io/job-name={JOB}", "--tail=20", "--prefix"])
-                raise DeployError(f"the experiment failed: {failure}")
-        finally:
-            # Also the data of an experiment that failed later.
-            data = given.folder / asked.accelerator.name
-            export = ["collector", "export", "--parquet", _EXPORTED, "--experiment", EXPERIMENT]
-            shell.run([*kubectl, "exec", COLLECTOR_POD, "--", *export])
-            shell.run([*kubectl, "cp", f"{NAMESPACE}/{COLLECTOR_POD}:{_EXPORTED}", str(data)])
-            shell.run([_collector(), "import", str(data), "--store", str(given.folder / "runs.duckdb")])
-    finally:
-        delete(cluster, zone)
 
 
 def kustomization(folder: Path, given: Namespace, asked: Namespace) -> dict[str, Any]:

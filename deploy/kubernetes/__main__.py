@@ -58,28 +58,27 @@ def main() -> int:
     given = parser.parse_args()
     try:
         need_kubectl()
-        _ACTIONS[given.action](_deployment(given), given)
+        _ACTIONS[given.action](
+            Deployment(
+                overlay=given.overlay,
+                registry=given.registry,
+                tag=given.tag,
+                platform=given.platform,
+                collector=given.collector,
+                cert_manager=given.certificates == "cert-manager",
+                mutual_tls=given.mutual_tls == "yes",
+                launch=given.launch == "yes",
+                lake=Lake(store=given.store, data=given.data, replicas=given.replicas),
+                retention=Retention(keep_raw=given.keep_raw, keep_seconds=given.keep_seconds, keep=given.keep),
+            ),
+            given,
+        )
     except DeployError as error:
         print(f"deploy: {error}", file=sys.stderr)
         return 2 if isinstance(error, MisuseError) else 1
     except KeyboardInterrupt:
         return 130
     return 0
-
-
-def _deployment(given: argparse.Namespace) -> Deployment:
-    return Deployment(
-        overlay=given.overlay,
-        registry=given.registry,
-        tag=given.tag,
-        platform=given.platform,
-        collector=given.collector,
-        cert_manager=given.certificates == "cert-manager",
-        mutual_tls=given.mutual_tls == "yes",
-        launch=given.launch == "yes",
-        lake=Lake(store=given.store, data=given.data, replicas=given.replicas),
-        retention=Retention(keep_raw=given.keep_raw, keep_seconds=given.keep_seconds, keep=given.keep),
-    )
 
 
 def _render(deployment: Deployment, *, with_namespace: bool = True) -> str:
@@ -114,7 +113,17 @@ def _deploy(deployment: Deployment, given: argparse.Namespace) -> None:
         )
     # Secrets need the namespace, the collector needs Secrets, and agents a token that the collector makes.
     cluster.apply(only(manifests, "Namespace"))
-    _make_secrets(deployment, given, cluster)
+    if deployment.collector:
+        credentials.copy_given(cluster, given.token_file, given.ca_file)
+        if deployment.mutual_tls:
+            credentials.need_client_certificate(cluster)
+    else:
+        if deployment.has_several_collectors:
+            credentials.copy_lake_variables(cluster, given.lake_file)
+            credentials.make_owner_and_token(cluster)
+        if not deployment.cert_manager:
+            hosts = [name for name in given.host.split(",") if name]
+            credentials.make_certificates(cluster, hosts, for_clients=deployment.mutual_tls)
     cluster.apply(without(manifests, "DaemonSet"))
     if not deployment.collector:
         cluster.wait_for(deployment.collectors, _ROLLOUT_SECONDS)
@@ -129,20 +138,6 @@ def _deploy(deployment: Deployment, given: argparse.Namespace) -> None:
     if not deployment.collector:
         inside = f"kubectl --context={cluster.context.name} --namespace={NAMESPACE} exec {deployment.collectors}"
         print(f"list them: {inside} -- collector nodes")
-
-
-def _make_secrets(deployment: Deployment, given: argparse.Namespace, cluster: Cluster) -> None:
-    if deployment.collector:
-        credentials.copy_given(cluster, given.token_file, given.ca_file)
-        if deployment.mutual_tls:
-            credentials.need_client_certificate(cluster)
-        return
-    if deployment.has_several_collectors:
-        credentials.copy_lake_variables(cluster, given.lake_file)
-        credentials.make_owner_and_token(cluster)
-    if not deployment.cert_manager:
-        hosts = [name for name in given.host.split(",") if name]
-        credentials.make_certificates(cluster, hosts, for_clients=deployment.mutual_tls)
 
 
 def _undeploy(deployment: Deployment, given: argparse.Namespace) -> None:

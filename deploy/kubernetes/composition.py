@@ -152,11 +152,7 @@ class Deployment:
     retention: Retention = field(default_factory=Retention)
 
     def __post_init__(self) -> None:
-        """Check the settings.
-
-        Raises:
-            MisuseError: the overlay does not exist, or settings contradict each other.
-        """
+        """Check the settings. Raises MisuseError if the overlay does not exist, or settings contradict each other."""
         if self.overlay not in overlays():
             raise MisuseError(f"there is no overlay {self.overlay!r}; there are: {', '.join(overlays())}")
         if self.collector and self.cert_manager:

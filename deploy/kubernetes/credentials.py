@@ -76,11 +76,7 @@ def make_certificates(cluster: Cluster, hosts: Sequence[str], *, for_clients: bo
 
 
 def need_client_certificate(cluster: Cluster) -> None:
-    """Check that agents have a client certificate.
-
-    Raises:
-        MisuseError: they have none, and the CA's key is gone.
-    """
+    """Check that agents have a client certificate. Raises MisuseError if they have none, and the CA's key is gone."""
     if not cluster.has_secret(CLIENT_SECRET):
         raise MisuseError(
             f"agents have no client certificate; make the Secret {CLIENT_SECRET} from tls.crt and tls.key of the "

@@ -110,7 +110,12 @@ def _context(tls: TlsFiles) -> ssl.SSLContext:
 def _try_handshake(connection: socket.socket, host: str, tls: TlsFiles | None) -> str | None:
     """Return the error that a handshake shows; None: no error."""
     try:
-        with (_context(tls) if tls else _trusting_context()).wrap_socket(connection, server_hostname=host) as secured:
+        # A context that only detects TLS: nothing is sent through it.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.set_alpn_protocols(_HTTP2)
+        with (_context(tls) if tls else context).wrap_socket(connection, server_hostname=host) as secured:
             if tls is None:
                 made = default_ca_file()
                 where = f"; `collector certs init` has made {made}" if made.exists() else ""
@@ -135,12 +140,3 @@ def _try_handshake(connection: socket.socket, host: str, tls: TlsFiles | None) -
         return f"its certificate is not from the CA in {ca}; copy the CA certificate of that collector"
     except ssl.SSLError:
         return None if tls is None else "it does not use TLS; leave --ca-file out, or serve it with a certificate"
-
-
-def _trusting_context() -> ssl.SSLContext:
-    """Return a context that only detects TLS: nothing is sent through it."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.set_alpn_protocols(_HTTP2)
-    return context

@@ -4,11 +4,164 @@ import hashlib
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import PurePath
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_common.program_starters import ASSIGNMENT, STARTERS, Starter
+
+ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+
+# An option with its value in the same word: --nodes=2, -n4, -v/data:/data.
+_ATTACHED = re.compile(r"--?[\w-]+=.*|-[A-Za-z][^A-Za-z-].*", re.DOTALL)
+
+# Options of MPI's starters that take two words.
+_PAIRS = frozenset({"mca", "gmca", "env", "genv"})
+
+# Words between a program and its action: `docker container run`, `uv tool run`.
+_GROUPS = frozenset({"compose", "container", "tool"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starter:
+    """The form of a starter's command line: STARTER [OPTIONS] [ACTION] [OPTIONS] [OPERANDS] PROGRAM.
+
+    Attributes:
+        actions: those of its actions that start a program, blank-separated; empty: it has no actions.
+        operands: number of its own words before the program, such as an image.
+        values: its options that take the next word, without hyphens.
+        flags: its options that take no word, where all others take one; None: see `values`.
+        is_named: whether its operand names the run where no program follows, as an image does.
+    """
+
+    actions: str = ""
+    operands: int = 0
+    values: str = ""
+    flags: str | None = None
+    is_named: bool = False
+
+    def takes_word(self, option: str) -> int:
+        """Return the number of words that follow an option as its values."""
+        name = option.lstrip("-")
+        if self.flags is None:
+            return 1 if name in self.values.split() else 0
+        flags = self.flags.split()
+        if name in flags or _ATTACHED.fullmatch(option) or (not option.startswith("--") and set(name) <= set(flags)):
+            return 0
+        return 2 if name in _PAIRS else 1
+
+    def skip_options(self, words: Sequence[str], looks_started: Sequence[bool]) -> int:
+        """Return the place of the first word that is no option, value or assignment.
+
+        `looks_started`: which words are certainly programs, so that no option has them as its value.
+        """
+        at = 0
+        while at < len(words):
+            word = words[at]
+            if word == "--":
+                return at + 1
+            if word.startswith("-") and word != "-":
+                at += 1
+                for _ in range(self.takes_word(word)):
+                    is_value = at < len(words) and not words[at].startswith("-")
+                    at += is_value and (bool(self.operands) or not looks_started[at])
+            elif ASSIGNMENT.fullmatch(word):
+                at += 1
+            else:
+                break
+        return at
+
+    def skip_action(self, words: Sequence[str]) -> int | None:
+        """Return the place behind the action; None: it is not one that starts a program."""
+        at = self.skip_options(words, [False] * len(words))
+        while words[at : at + 1] and words[at] in _GROUPS:
+            at += 1
+        return at + 1 if words[at : at + 1] and words[at] in self.actions.split() else None
+
+
+_MPI = Starter(
+    flags="allow-run-as-root oversubscribe nooversubscribe report-bindings tag-output timestamp-output display-map "
+    "display-allocation use-hwthread-cpus bind-to-core bind-to-socket bind-to-none bycore byslot bynode l v q verbose "
+    "quiet pernode npersocket nolocal prepend-rank"
+)
+_CONTAINER = Starter(
+    actions="run exec",
+    operands=1,
+    flags="rm i t d P q interactive tty detach init privileged read-only publish-all quiet no-healthcheck "
+    "oom-kill-disable sig-proxy tls replace no-hosts env-host http-proxy rmi D debug T build service-ports use-aliases "
+    "no-deps no-TTY",
+    is_named=True,
+)
+_APPTAINER = Starter(
+    actions="exec run",
+    operands=1,
+    values="B bind H home W workdir S scratch o overlay pwd cwd env env-file network network-args hostname dns "
+    "security add-caps drop-caps apply-cgroups app fusemount mount nvccli-device cpus cpuset-cpus cpuset-mems memory "
+    "memory-swap pids-limit blkio-weight docker-login pem-path c config",
+    is_named=True,
+)
+_CONDA = Starter(actions="run", values="n name p prefix r root-prefix e env cwd a attach")
+_UVX = Starter(
+    values="from with with-editable with-requirements w p python c constraints index default-index i index-url f "
+    "find-links extra group only-group no-group env-file directory project package config-file cache-dir"
+)
+_WITHOUT_OPTIONS = Starter()
+
+STARTERS: dict[str, Starter] = {
+    # The system's.
+    "env": Starter(values="u unset C chdir"),
+    "ionice": Starter(values="c class n classdata"),
+    "nice": Starter(values="n adjustment"),
+    "nohup": _WITHOUT_OPTIONS,
+    "numactl": Starter(
+        values="N cpunodebind m membind C physcpubind i interleave w weighted-interleave p preferred P preferred-many"
+    ),
+    "setsid": _WITHOUT_OPTIONS,
+    "stdbuf": Starter(values="i input o output e error"),
+    "sudo": Starter(
+        values="u user g group h host p prompt C close-from D chdir R chroot T command-timeout U other-user r role "
+        "t type"
+    ),
+    "taskset": Starter(operands=1),
+    "time": Starter(values="o output f format"),
+    "timeout": Starter(operands=1, values="k kill-after s signal"),
+    # Of Python environments.
+    "conda": _CONDA,
+    "mamba": _CONDA,
+    "micromamba": _CONDA,
+    "pdm": Starter(actions="run", values="p project s site-packages-from venv c config"),
+    "pipenv": Starter(actions="run", values="python categories"),
+    "pixi": Starter(actions="run", values="e environment manifest-path m p platform color"),
+    "poetry": Starter(actions="run", values="C directory P project"),
+    "uv": Starter(actions="run", values=_UVX.values),
+    "uvx": _UVX,
+    # Of several processes.
+    "mpiexec": _MPI,
+    "mpiexec.hydra": _MPI,
+    "mpirun": _MPI,
+    "orterun": _MPI,
+    "prterun": _MPI,
+    "srun": Starter(
+        flags="l label u unbuffered v verbose Q quiet O overcommit s oversubscribe exclusive overlap exact pty X "
+        "disable-status E preserve-env Z no-allocate H hold k no-kill whole contiguous multi-prog W j "
+        "container-writable container-mount-home no-container-mount-home container-remap-root"
+    ),
+    # Of containers.
+    "apptainer": _APPTAINER,
+    "docker": _CONTAINER,
+    "nerdctl": _CONTAINER,
+    "podman": _CONTAINER,
+    "singularity": _APPTAINER,
+    # Profilers and debuggers.
+    "gdb": Starter(values="ex eval-command x command iex init-eval-command"),
+    "ncu": Starter(flags="f force-overwrite nvtx csv quiet call-stack h help print-summary-only"),
+    "nsys": Starter(actions="profile launch", flags=""),
+    "perf": Starter(actions="record stat trace", values="e event o output F freq c count call-graph C cpu I r repeat"),
+    "py-spy": Starter(actions="record top", values="o output f format r rate d duration"),
+    "strace": Starter(values="o e s p P u S a b E I O X"),
+    "valgrind": _WITHOUT_OPTIONS,
+}
+
 
 _MAX_CHARACTERS, _DIGEST_CHARACTERS = 64, 8
 

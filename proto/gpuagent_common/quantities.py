@@ -6,7 +6,6 @@ lines, in their order. A column that is stored and queried only needs none.
 
 from collections.abc import Mapping, Sequence
 from enum import Flag, auto
-from functools import cache
 from typing import NamedTuple
 
 
@@ -56,7 +55,7 @@ class Quantity(NamedTuple):
     @property
     def unit(self) -> str:
         """The unit of figures, in words; '' is a plain number."""
-        return _unit_of(self.column)
+        return next((unit for ending, unit in _UNITS.items() if self.column.endswith(ending)), "")
 
     @property
     def has_curve(self) -> bool:
@@ -75,11 +74,6 @@ _UNITS = {
     "_cores": "cores",
     "_seconds": "seconds",
 }
-
-
-@cache
-def _unit_of(column: str) -> str:
-    return next((unit for ending, unit in _UNITS.items() if column.endswith(ending)), "")
 
 
 # How a run's figures are made, in short.

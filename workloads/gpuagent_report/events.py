@@ -24,11 +24,7 @@ class EventsFile:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
 
     def write(self, event: str, unix_nano: int, **fields: Any) -> None:
-        """Append an event; fields that are None are left out.
-
-        Raises:
-            ValueError: a number is NaN or infinite.
-        """
+        """Append an event; fields that are None are left out. Raises ValueError if a number is NaN or infinite."""
         present = {name: value for name, value in fields.items() if value is not None}
         line = json.dumps({"t": unix_nano, "event": event, **present}, allow_nan=False)
         os.write(self._descriptor, line.encode() + b"\n")
@@ -38,15 +34,13 @@ class EventsFile:
         os.close(self._descriptor)
 
 
-def find_rank() -> int:
-    """Return the number of this process among those that train together; 0 if it trains alone."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return int(distributed.get_rank())
-    return next((int(os.environ[name]) for name in _RANKS if os.environ.get(name, "").isdecimal()), 0)
-
-
 def events_path(directory: str) -> str:
     """Return the path of this process's events file in a run directory."""
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
-    return os.path.join(directory, f"events.{find_rank()}.{restart if restart.isdecimal() else 0}.jsonl")
+    # The number of this process among those that train together; 0 if it trains alone.
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        rank = int(distributed.get_rank())
+    else:
+        rank = next((int(os.environ[name]) for name in _RANKS if os.environ.get(name, "").isdecimal()), 0)
+    return os.path.join(directory, f"events.{rank}.{restart if restart.isdecimal() else 0}.jsonl")

@@ -147,7 +147,13 @@ class Observer:
                 return batch
             try:
                 if id(iterator._dataset) != self._data:
-                    self._begin_data(iterator)
+                    # Batches of another data set are a validation, or the training after it.
+                    if self._items:
+                        self._reason = self._reason or "validation"
+                    self._data, self._items, self._waited_nano = id(iterator._dataset), 0, 0
+                    self._batch_size = getattr(iterator._index_sampler, "batch_size", None)
+                    # Only the thread that trains waits; others fetch ahead.
+                    self._is_waiting = threading.current_thread() is threading.main_thread()
                 first = batch[0] if type(batch) in (list, tuple) and batch else batch
                 shape = getattr(first, "shape", None)
                 if shape and shape[0] == self._batch_size:
@@ -188,15 +194,6 @@ class Observer:
             return function(*args, **kwargs)
 
         return on_train_batch_end
-
-    def _begin_data(self, iterator: Any) -> None:
-        """Take note that batches come from another data set: they are a validation, or the training after it."""
-        if self._items:
-            self._reason = self._reason or "validation"
-        self._data, self._items, self._waited_nano = id(iterator._dataset), 0, 0
-        self._batch_size = getattr(iterator._index_sampler, "batch_size", None)
-        # Only the thread that trains waits; others fetch ahead.
-        self._is_waiting = threading.current_thread() is threading.main_thread()
 
 
 def count_items(batch: Any, batch_size: int | None) -> int | None:

@@ -180,7 +180,17 @@ class StepRecorder:
         wall: list[int | None] = list(map(operator.sub, ends, [start_nano, *ends]))
         if self._last_nano is None:
             wall[0] = None
-        gpu = self._take_gpu_nano(count)
+        # The device's time of each of the first steps: the mean of those between two CUDA events.
+        gpu: list[int | None] = [None] * count
+        first = 0
+        for number in [number for number in self._marks if number < self._count + count]:
+            mark, end = self._marks.pop(number), number + 1 - self._count
+            if self._last_mark is not None:
+                with contextlib.suppress(RuntimeError):  # at the very end the device may not have passed it
+                    each = int(self._last_mark.elapsed_time(mark) * 1e6 / (end - first))
+                    gpu[first:end] = [each] * (end - first)
+                self._free_marks.append(self._last_mark)
+            first, self._last_mark = end, mark
         gaps = self._take_gaps(wall)
         for index in gaps:
             waits[index] = 0
@@ -211,20 +221,6 @@ class StepRecorder:
             start_nano = self._last_nano = ends[to - 1]
             self._count += to - at
             at = to
-
-    def _take_gpu_nano(self, count: int) -> list[int | None]:
-        """Return the device's time of each of the first steps: the mean of those between two CUDA events."""
-        found: list[int | None] = [None] * count
-        first = 0
-        for number in [number for number in self._marks if number < self._count + count]:
-            mark, end = self._marks.pop(number), number + 1 - self._count
-            if self._last_mark is not None:
-                with contextlib.suppress(RuntimeError):  # at the very end the device may not have passed it
-                    each = int(self._last_mark.elapsed_time(mark) * 1e6 / (end - first))
-                    found[first:end] = [each] * (end - first)
-                self._free_marks.append(self._last_mark)
-            first, self._last_mark = end, mark
-        return found
 
     def _take_gaps(self, wall: list[int | None]) -> dict[int, str]:
         """Return the reasons of those of the first steps that took much longer than usual, by position."""

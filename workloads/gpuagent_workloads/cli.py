@@ -22,11 +22,10 @@ from gpuagent_workloads import listing
 from gpuagent_workloads.counters import counting
 from gpuagent_workloads.errors import Terminated, WorkloadError
 from gpuagent_workloads.llama.presets import PRESETS
-from gpuagent_workloads.parameters import Parameter, parameters_of
 from gpuagent_workloads.registry import WORKLOADS, find
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
-from gpuagent_workloads.workload import Workload
+from gpuagent_workloads.workload import Parameter, Workload, parameters_of
 
 _TYPES: dict[str, click.ParamType[Any] | type] = {"int": int, "float": float, "str": str, "bool": bool, "path": str}
 

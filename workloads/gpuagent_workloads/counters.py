@@ -27,10 +27,9 @@ from typing import Any
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.own_module import module_command
 from gpuagent_workloads.errors import WorkloadError
-from gpuagent_workloads.parameters import arguments_of
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
-from gpuagent_workloads.workload import Workload
+from gpuagent_workloads.workload import Workload, arguments_of
 
 # Floating-point operations of each instruction.
 _OPERATIONS = {"add": 1, "mul": 1, "fma": 2}

@@ -6,9 +6,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gpuagent_workloads.parameters import Parameter, parameters_of
 from gpuagent_workloads.training.config import TrainingConfig
-from gpuagent_workloads.workload import Workload
+from gpuagent_workloads.workload import Parameter, Workload, parameters_of
 
 _WIDTH = 80
 _TEXTS = ("kind", "study", "data", "memory")
@@ -28,7 +27,15 @@ def as_json(workloads: Iterable[Workload[Any]]) -> str:
 
 def as_text(workloads: Sequence[Workload[Any]]) -> str:
     """Return a paragraph and a table of parameters for each workload; parameters of all training workloads once."""
-    paragraphs = [_as_paragraph(workload) for workload in workloads]
+    paragraphs = []
+    for workload in workloads:
+        facts = [_wrap(f"  {name:<8}", getattr(workload, name)) for name in _TEXTS]
+        shared = parameters_of(TrainingConfig) if issubclass(workload.config, TrainingConfig) else []
+        own = [parameter for parameter in parameters_of(workload.config) if parameter not in shared]
+        heading = "  parameters, beside those of all training workloads" if shared else "  parameters"
+        paragraphs.append(
+            "\n".join([_wrap(f"{workload.name}: ", workload.summary, indent="  "), *facts, heading, *_table(own)])
+        )
     if any(issubclass(workload.config, TrainingConfig) for workload in workloads):
         paragraphs.append("\n".join(["Parameters of all training workloads", *_table(parameters_of(TrainingConfig))]))
     return "\n\n".join(paragraphs)
@@ -38,14 +45,6 @@ def _parameter_as_object(parameter: Parameter) -> dict[str, Any]:
     members = dataclasses.asdict(parameter)
     optional = ("choices", "minimum", "maximum")
     return {name: value for name, value in members.items() if name not in optional or value not in (None, ())}
-
-
-def _as_paragraph(workload: Workload[Any]) -> str:
-    facts = [_wrap(f"  {name:<8}", getattr(workload, name)) for name in _TEXTS]
-    shared = parameters_of(TrainingConfig) if issubclass(workload.config, TrainingConfig) else []
-    own = [parameter for parameter in parameters_of(workload.config) if parameter not in shared]
-    heading = "  parameters, beside those of all training workloads" if shared else "  parameters"
-    return "\n".join([_wrap(f"{workload.name}: ", workload.summary, indent="  "), *facts, heading, *_table(own)])
 
 
 def _table(parameters: Sequence[Parameter]) -> list[str]:

@@ -120,8 +120,22 @@ class Engine:
         is_open = True
         while is_open:
             is_open = self._receive()
-            self._drop_cancelled()
-            self._admit()
+            self._next = deque(request for request in self._next if not request.cancelled)
+            for index in range(len(self._running) - 1, -1, -1):
+                if self._running[index].request.cancelled:
+                    self._leave(index)
+            # Read prompts into free places, and make the first token of each.
+            read = 0
+            while self._next and len(self._running) < self._slots and read < self._prefill:
+                request = self._next.popleft()
+                tokens_BL = torch.tensor([request.prompt], device=self._device)
+                length = tokens_BL.shape[1]
+                positions_BL = torch.arange(length, device=self._device)[None]
+                x_BLD = self._model(tokens_BL, positions_BL, self._cache, first=len(self._running), end=length)
+                (token,) = self._choose(x_BLD[:, -1:], [request.temperature])
+                self._running.append(_Sequence(request=request, length=length, last=token, made=0))
+                self._add(len(self._running) - 1, token)
+                read += length
             if self._running:
                 self._step()
         for request in (*self._next, *(sequence.request for sequence in self._running)):
@@ -135,26 +149,6 @@ class Engine:
                 return False
             self._next.append(request)
         return True
-
-    def _drop_cancelled(self) -> None:
-        self._next = deque(request for request in self._next if not request.cancelled)
-        for index in range(len(self._running) - 1, -1, -1):
-            if self._running[index].request.cancelled:
-                self._leave(index)
-
-    def _admit(self) -> None:
-        """Read prompts into free places, and make the first token of each."""
-        read = 0
-        while self._next and len(self._running) < self._slots and read < self._prefill:
-            request = self._next.popleft()
-            tokens_BL = torch.tensor([request.prompt], device=self._device)
-            length = tokens_BL.shape[1]
-            positions_BL = torch.arange(length, device=self._device)[None]
-            x_BLD = self._model(tokens_BL, positions_BL, self._cache, first=len(self._running), end=length)
-            (token,) = self._choose(x_BLD[:, -1:], [request.temperature])
-            self._running.append(_Sequence(request=request, length=length, last=token, made=0))
-            self._add(len(self._running) - 1, token)
-            read += length
 
     def _step(self) -> None:
         """Make one further token of each running request."""
@@ -233,11 +227,7 @@ class Server:
             await asyncio.to_thread(thread.join)
 
     def run(self, web: uvicorn.Server) -> None:
-        """Serve until a signal ends it.
-
-        Raises:
-            WorkloadError: the port is taken, or the model failed.
-        """
+        """Serve until a signal ends it. Raises WorkloadError if the port is taken, or the model failed."""
         self._stop = partial(setattr, web, "should_exit", True)
         try:
             web.run()

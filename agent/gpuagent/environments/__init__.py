@@ -6,10 +6,9 @@ from pathlib import Path
 from gpuagent.environments.apptainer import Apptainer
 from gpuagent.environments.bare import Bare
 from gpuagent.environments.charliecloud import Charliecloud
-from gpuagent.environments.docker import Docker
+from gpuagent.environments.engines import Docker, Podman
 from gpuagent.environments.environment import Environment
 from gpuagent.environments.kubernetes import Kubernetes
-from gpuagent.environments.podman import Podman
 from gpuagent.environments.slurm import Slurm, SlurmContainer
 from gpuagent_common.errors import MisuseError
 

@@ -1,7 +1,6 @@
 """Facts that are detected once: the node, its GPUs, and its identity."""
 
-from gpuagent.facts.firmware import Firmware, collect_firmware
-from gpuagent.facts.gpus import DeviceFacts, collect_device_facts
+from gpuagent.facts.gpus import DeviceFacts, Firmware, collect_device_facts, collect_firmware
 from gpuagent.facts.identity import Machine, find_machine, node_uuid
 from gpuagent.facts.layers import job_labels
 from gpuagent.facts.node import NodeFacts, collect_node_facts

@@ -1,7 +1,7 @@
-"""The GPUs and their driver, read once."""
+"""The GPUs, their driver, and the firmware of the node and its GPUs, read once."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -89,7 +89,29 @@ def collect_device_facts(surroundings: Surroundings) -> list[DeviceFacts]:
     devices: list[DeviceFacts] = []
     with contextlib.suppress(NvmlError), contextlib.closing(surroundings.open_nvml()) as nvml:
         for uuid in nvml.devices():
-            gpu = _read_gpu(nvml, uuid)
+            ask = partial(_ask, nvml, uuid)
+            gpu = DeviceFacts(
+                device_id=key(uuid),
+                uuid=uuid,
+                device_index=ask("nvmlDeviceGetIndex", int),
+                name=ask("nvmlDeviceGetName", str),
+                architecture=ask("nvmlDeviceGetArchitecture", _ARCHITECTURES.get),
+                compute_capability=ask(
+                    "nvmlDeviceGetCudaComputeCapability", lambda version: ".".join(map(str, version))
+                ),
+                memory_total_bytes=ask("nvmlDeviceGetMemoryInfo", _total_bytes),
+                power_limit_watts=ask("nvmlDeviceGetEnforcedPowerLimit", lambda milliwatts: float(milliwatts / 1000)),
+                sm_clock_max_mhz=ask("nvmlDeviceGetMaxClockInfo", float, _CLOCK_SM),
+                memory_clock_max_mhz=ask("nvmlDeviceGetMaxClockInfo", float, _CLOCK_MEMORY),
+                cuda_cores=ask("nvmlDeviceGetNumGpuCores", int),
+                pcie_generation_max=ask("nvmlDeviceGetMaxPcieLinkGeneration", int),
+                pcie_width_max=ask("nvmlDeviceGetMaxPcieLinkWidth", int),
+                pcie_generation=ask("nvmlDeviceGetCurrPcieLinkGeneration", int),
+                pcie_width=ask("nvmlDeviceGetCurrPcieLinkWidth", int),
+                pci_bus_id=ask("nvmlDeviceGetPciInfo", lambda pci: str(pci["busId"])),
+                mig_mode=ask("nvmlDeviceGetMigMode", lambda modes: int(modes[0])),
+                ecc_mode=ask("nvmlDeviceGetEccMode", lambda modes: int(modes[0])),
+            )
             if shares_memory(nvml, uuid, surroundings.machine):
                 memory = read_memory(surroundings.proc, surroundings.sys)
                 gpu = replace(gpu, memory_total_bytes=memory.get("MemTotal"))
@@ -120,30 +142,6 @@ def _ask(nvml: Nvml, uuid: str, function: str, convert: Callable[[Any], T], *arg
     return _answer(lambda: convert(nvml.ask(function, uuid, *arguments)))
 
 
-def _read_gpu(nvml: Nvml, uuid: str) -> DeviceFacts:
-    ask = partial(_ask, nvml, uuid)
-    return DeviceFacts(
-        device_id=key(uuid),
-        uuid=uuid,
-        device_index=ask("nvmlDeviceGetIndex", int),
-        name=ask("nvmlDeviceGetName", str),
-        architecture=ask("nvmlDeviceGetArchitecture", _ARCHITECTURES.get),
-        compute_capability=ask("nvmlDeviceGetCudaComputeCapability", lambda version: ".".join(map(str, version))),
-        memory_total_bytes=ask("nvmlDeviceGetMemoryInfo", _total_bytes),
-        power_limit_watts=ask("nvmlDeviceGetEnforcedPowerLimit", lambda milliwatts: float(milliwatts / 1000)),
-        sm_clock_max_mhz=ask("nvmlDeviceGetMaxClockInfo", float, _CLOCK_SM),
-        memory_clock_max_mhz=ask("nvmlDeviceGetMaxClockInfo", float, _CLOCK_MEMORY),
-        cuda_cores=ask("nvmlDeviceGetNumGpuCores", int),
-        pcie_generation_max=ask("nvmlDeviceGetMaxPcieLinkGeneration", int),
-        pcie_width_max=ask("nvmlDeviceGetMaxPcieLinkWidth", int),
-        pcie_generation=ask("nvmlDeviceGetCurrPcieLinkGeneration", int),
-        pcie_width=ask("nvmlDeviceGetCurrPcieLinkWidth", int),
-        pci_bus_id=ask("nvmlDeviceGetPciInfo", lambda pci: str(pci["busId"])),
-        mig_mode=ask("nvmlDeviceGetMigMode", lambda modes: int(modes[0])),
-        ecc_mode=ask("nvmlDeviceGetEccMode", lambda modes: int(modes[0])),
-    )
-
-
 def _read_instance(nvml: Nvml, uuid: str, gpu: DeviceFacts) -> DeviceFacts:
     """Return the instance's own facts; chip and link are the GPU's, and its power limit has no parts."""
     ask = partial(_ask, nvml, uuid)
@@ -169,3 +167,28 @@ def _read_instance(nvml: Nvml, uuid: str, gpu: DeviceFacts) -> DeviceFacts:
 
 def _total_bytes(memory: Mapping[str, int]) -> int:
     return memory["total"]
+
+
+# Name → NVML's function.
+_OF_GPUS = {"vbios": "nvmlDeviceGetVbiosVersion", "gsp": "nvmlDeviceGetGspFirmwareVersion"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Firmware:
+    """One firmware, as in the table session_firmware; device_id is None for the node's own."""
+
+    device_id: int | None
+    name: str
+    version: str
+
+
+def collect_firmware(surroundings: Surroundings) -> Iterator[Firmware]:
+    """Yield the firmware that the node and its GPUs report; nothing is raised."""
+    if bios := " ".join(filter(None, (surroundings.dmi("bios_vendor"), surroundings.dmi("bios_version")))):
+        yield Firmware(device_id=None, name="bios", version=bios)
+    with contextlib.suppress(NvmlError), contextlib.closing(surroundings.open_nvml()) as nvml:
+        for uuid in nvml.devices():
+            for name, function in _OF_GPUS.items():
+                # A GPU whose firmware does not run on it reports none.
+                with contextlib.suppress(NvmlError):
+                    yield Firmware(device_id=key(uuid), name=name, version=str(nvml.ask(function, uuid)))

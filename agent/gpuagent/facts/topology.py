@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from pathlib import Path
 
 from gpuagent.facts.surroundings import Surroundings
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError
@@ -55,7 +54,18 @@ def collect_topology(surroundings: Surroundings) -> tuple[list[Link], list[Devic
     """Return the links of GPUs and network interfaces, and the paths from each GPU; nothing is raised."""
     gpus: list[tuple[Link, Sequence[_End] | None]] = []
     with contextlib.suppress(NvmlError), contextlib.closing(surroundings.open_nvml()) as nvml:
-        gpus = [_read_gpu(surroundings, nvml, uuid) for uuid in nvml.devices()]
+        # A GPU's link, and the other ends of its active NVLinks; None: it has no NVLink.
+        gpus = []
+        for uuid in nvml.devices():
+            bus_id = None
+            with contextlib.suppress(NvmlError):
+                bus_id = _sysfs_address(str(nvml.ask("nvmlDeviceGetPciInfo", uuid)["busId"]))
+            link = Link(device_id=key(uuid), name=None, pci_bus_id=bus_id, numa_node=_numa_node(surroundings, bus_id))
+            ends = _read_nvlinks(surroundings, nvml, uuid)
+            kinds = Counter(kind for kind, _ in ends or ())
+            if ends is not None and not kinds[None]:
+                link = replace(link, nvlinks_to_gpus=kinds[_GPU], nvlinks_to_switches=kinds[_SWITCH])
+            gpus.append((link, ends))
     interfaces = list(_read_interfaces(surroundings))
     paths = []
     for (gpu, ends), (other, other_ends) in combinations(gpus, 2):
@@ -65,19 +75,6 @@ def collect_topology(surroundings: Surroundings) -> tuple[list[Link], list[Devic
         paths.append(_path(surroundings, gpu, other, nvlinks))
     paths += [_path(surroundings, gpu, interface, None) for gpu, _ in gpus for interface in interfaces]
     return [*(gpu for gpu, _ in gpus), *interfaces], paths
-
-
-def _read_gpu(surroundings: Surroundings, nvml: Nvml, uuid: str) -> tuple[Link, Sequence[_End] | None]:
-    """Return a GPU's link, and the other ends of its active NVLinks; None: it has no NVLink."""
-    bus_id = None
-    with contextlib.suppress(NvmlError):
-        bus_id = _sysfs_address(str(nvml.ask("nvmlDeviceGetPciInfo", uuid)["busId"]))
-    link = Link(device_id=key(uuid), name=None, pci_bus_id=bus_id, numa_node=_numa_node(surroundings, bus_id))
-    ends = _read_nvlinks(surroundings, nvml, uuid)
-    kinds = Counter(kind for kind, _ in ends or ())
-    if ends is not None and not kinds[None]:
-        link = replace(link, nvlinks_to_gpus=kinds[_GPU], nvlinks_to_switches=kinds[_SWITCH])
-    return link, ends
 
 
 def _read_nvlinks(surroundings: Surroundings, nvml: Nvml, uuid: str) -> Sequence[_End] | None:
@@ -172,7 +169,16 @@ def _numa_node(surroundings: Surroundings, bus_id: str | None) -> int | None:
 
 
 def _path(surroundings: Surroundings, gpu: Link, peer: Link, nvlinks: int | None) -> DevicePath:
-    bridges = [_bridges(surroundings.sys, link.pci_bus_id) for link in (gpu, peer)]
+    # The host bridge, the bridges below it, and the device; empty where sysfs does not show it.
+    bridges: list[Sequence[str]] = []
+    for link in (gpu, peer):
+        device = surroundings.sys / "bus/pci/devices" / link.pci_bus_id if link.pci_bus_id else None
+        if device is None or not device.exists():
+            bridges.append(())
+        else:
+            parts = device.resolve().parts
+            root = next((number for number, part in enumerate(parts) if re.match(r"pci[0-9a-f]{4}:", part)), None)
+            bridges.append(() if root is None else parts[root:])
     return DevicePath(
         device_id=gpu.device_id,
         peer_device_id=peer.device_id,
@@ -180,16 +186,6 @@ def _path(surroundings: Surroundings, gpu: Link, peer: Link, nvlinks: int | None
         pcie_path=_classify(bridges[0], bridges[1], gpu.numa_node, peer.numa_node),
         nvlinks=nvlinks,
     )
-
-
-def _bridges(sys: Path, bus_id: str | None) -> Sequence[str]:
-    """Return the host bridge, the bridges below it, and the device; empty where sysfs does not show it."""
-    device = sys / "bus/pci/devices" / bus_id if bus_id else None
-    if device is None or not device.exists():
-        return ()
-    parts = device.resolve().parts
-    root = next((number for number, part in enumerate(parts) if re.match(r"pci[0-9a-f]{4}:", part)), None)
-    return () if root is None else parts[root:]
 
 
 def _classify(

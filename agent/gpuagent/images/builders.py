@@ -184,11 +184,7 @@ BUILDERS: tuple[Builder, ...] = (
 
 
 def find_builder(environment: str) -> Builder:
-    """Return the builder of an environment's images.
-
-    Raises:
-        MisuseError: the environment has no images to build.
-    """
+    """Return the builder of an environment's images. Raises MisuseError if the environment has no images to build."""
     for builder in BUILDERS:
         if builder.environment == environment:
             return builder

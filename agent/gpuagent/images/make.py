@@ -133,7 +133,39 @@ class Maker:
     def _run(self, commands: Sequence[Command], folder: Path) -> float:
         started = time.monotonic()
         for command in commands:
-            _run_tool(command, folder, self._report)
+            # In a session of its own: it gets Ctrl-C from us, and we wait for its end.
+            try:
+                process = subprocess.Popen(
+                    command,
+                    cwd=folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    errors="replace",
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise GpuAgentError(f"cannot start {command[0]}: {error.strerror}") from error
+            last: deque[str] = deque(maxlen=_KEPT_LINES)
+            try:
+                for line in process.stdout or ():
+                    last.append(line)
+                    self._report(line.rstrip())
+                code = process.wait()
+            except BaseException:
+                _stop(process)
+                raise
+            if code:
+                program = next(word for word in command if word != "env" and "=" not in word)
+                output = "".join(last)
+                if "no space left on device" in output.lower():
+                    raise GpuAgentError(
+                        f"{program} has no space left for the image; free some, such as of unused images"
+                    )
+                raise GpuAgentError(
+                    f"{program} failed with exit code {code}: {last_line(output) or 'it printed nothing'}"
+                )
         return time.monotonic() - started
 
     def _record(self, work: Work, durations: Durations) -> MadeImage:
@@ -142,38 +174,6 @@ class Maker:
             raise GpuAgentError(f"{self._environment.name} does not find the image {work.target}")
         known = self._records.add(self._environment.name, image, durations)
         return MadeImage(environment=self._environment.name, image=image, durations=known)
-
-
-def _run_tool(command: Command, folder: Path, report: Callable[[str], None]) -> None:
-    """Run a tool and pass on its output. In a session of its own: it gets Ctrl-C from us, and we wait for its end."""
-    try:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise GpuAgentError(f"cannot start {command[0]}: {error.strerror}") from error
-    last: deque[str] = deque(maxlen=_KEPT_LINES)
-    try:
-        for line in process.stdout or ():
-            last.append(line)
-            report(line.rstrip())
-        code = process.wait()
-    except BaseException:
-        _stop(process)
-        raise
-    if code:
-        program = next(word for word in command if word != "env" and "=" not in word)
-        output = "".join(last)
-        if "no space left on device" in output.lower():
-            raise GpuAgentError(f"{program} has no space left for the image; free some, such as of unused images")
-        raise GpuAgentError(f"{program} failed with exit code {code}: {last_line(output) or 'it printed nothing'}")
 
 
 def _stop(process: "subprocess.Popen[str]") -> None:

@@ -112,7 +112,24 @@ def write_context(folder: Path, ingredients: Ingredients) -> None:
         if ingredients.base and not takes(text, "BASE"):
             text = with_base(text, ingredients.base)
         (folder / "recipe").write_text(text, encoding="utf-8")
-        _write_wheels(folder / "wheels", ingredients)
+        wheels = folder / "wheels"
+        wheels.mkdir()
+        write_wheel(wheels)
+        constraints = _INSTALLED / "constraints.txt"
+        lines = (constraints if constraints.exists() else _REPOSITORY / "constraints.txt").read_text().splitlines()
+        kept = [line for line in lines if not (ingredients.torch and line.startswith("torch=="))]
+        (wheels / "constraints.txt").write_text("\n".join([*kept, ""]))
+        # Older versions of Apptainer pass no arguments to a definition file; ours reads this one.
+        exports = [f"export {name}={shlex.quote(value)}\n" for name, value in ingredients.arguments().items()]
+        (wheels / "arguments").write_text("".join(exports))
+        for wheel in ingredients.wheels.glob("*.whl") if ingredients.wheels else ():
+            if not wheel.name.startswith("gpuagent-"):
+                # A link where the file system can: torch is large.
+                target = wheels / wheel.name
+                try:
+                    target.hardlink_to(wheel.resolve())
+                except OSError:
+                    shutil.copy(wheel, target)
     except UnicodeDecodeError as error:
         raise MisuseError(f"{ingredients.recipe} is no recipe: it is not text") from error
     except OSError as error:
@@ -159,23 +176,3 @@ def with_base(recipe: str, base: str) -> str:
         recipe = _BOOTSTRAP.sub(lambda found: f"{found[1]} {kind or 'docker'}", recipe)
         base = name
     return _BASE.sub(lambda found: f"{found[1]} {base}", recipe)
-
-
-def _write_wheels(folder: Path, ingredients: Ingredients) -> None:
-    folder.mkdir()
-    write_wheel(folder)
-    constraints = _INSTALLED / "constraints.txt"
-    lines = (constraints if constraints.exists() else _REPOSITORY / "constraints.txt").read_text().splitlines()
-    kept = [line for line in lines if not (ingredients.torch and line.startswith("torch=="))]
-    (folder / "constraints.txt").write_text("\n".join([*kept, ""]))
-    # Older versions of Apptainer pass no arguments to a definition file; ours reads this one.
-    exports = [f"export {name}={shlex.quote(value)}\n" for name, value in ingredients.arguments().items()]
-    (folder / "arguments").write_text("".join(exports))
-    for wheel in ingredients.wheels.glob("*.whl") if ingredients.wheels else ():
-        if not wheel.name.startswith("gpuagent-"):
-            # A link where the file system can: torch is large.
-            target = folder / wheel.name
-            try:
-                target.hardlink_to(wheel.resolve())
-            except OSError:
-                shutil.copy(wheel, target)

@@ -32,14 +32,6 @@ _SOURCE_FIGURES: tuple[tuple[str, str, Callable[[Health], float]], ...] = (
 )
 
 
-def registry_of(agent: Agent) -> CollectorRegistry:
-    """Return a registry with the figures of `agent` and of its process."""
-    registry = CollectorRegistry()
-    registry.register(_AgentCollector(agent))
-    ProcessCollector(registry=registry)
-    return registry
-
-
 def exposition(registry: CollectorRegistry) -> str:
     """Return the text that Prometheus reads."""
     return generate_latest(registry).decode()
@@ -116,7 +108,10 @@ def serving(address: str, agent: Agent) -> Iterator[str]:
     """
     place = Address.parse(address)
     try:
-        registry, liveness = registry_of(agent), Liveness(lambda: agent.flushes)
+        registry = CollectorRegistry()
+        registry.register(_AgentCollector(agent))
+        ProcessCollector(registry=registry)
+        liveness = Liveness(lambda: agent.flushes)
 
         def answer(path: str) -> Answer:
             match path:

@@ -1,4 +1,4 @@
-"""Rows on their way to the spool: collected by row, encoded by column."""
+"""Rows on their way to the spool: collected by row without impossible readings, encoded by column."""
 
 import logging
 import math
@@ -10,12 +10,66 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from gpuagent.sampling.impossible import ImpossibleReadings
 from gpuagent.sources.source import Computed, Reading, Value
-from gpuagent_common.ranges import are_possible
+from gpuagent_common.ranges import are_possible, find_impossible
 from gpuagent_proto.v1 import records_pb2
 
 _LOG = logging.getLogger(__name__)
+
+# The interval of the counts of a column that stays impossible.
+_REPORT_NANO = 10_000_000_000
+
+# An integer can be too large for a float.
+_LARGEST = 10**300
+
+
+@dataclass(slots=True)
+class _Tally:
+    from_unix_nano: int
+    unix_nano: int
+    readings: int = 0
+    value: float = 0.0
+
+
+@dataclass(slots=True)
+class ImpossibleReadings:
+    """The impossible readings since they were last recorded, by source, table and column."""
+
+    _tallies: dict[tuple[str | None, str, str], _Tally] = field(default_factory=dict)
+    _logged: set[tuple[str | None, str, str]] = field(default_factory=set)
+
+    def drop(self, source: str | None, table: str, values: Mapping[str, Value], unix_nano: int) -> Mapping[str, Value]:
+        """Return `values` with None in the place of each impossible one, which is counted."""
+        found = find_impossible(table, values)
+        if not found:
+            return values
+        for column, value in found:
+            tally = self._tallies.setdefault((source, table, column), _Tally(unix_nano, unix_nano))
+            tally.readings += 1
+            tally.unix_nano, tally.value = unix_nano, float(min(max(value, -_LARGEST), _LARGEST))
+            # Log the first of each column, not one a second.
+            place = (source, table, column)
+            if place not in self._logged:
+                self._logged.add(place)
+                _LOG.warning("%s: %s is %s, which is impossible; it is left out", source or table, column, value)
+        return {**values, **dict.fromkeys(each.column for each in found)}
+
+    def take_rows(self, unix_nano: int | None) -> Iterator[dict[str, Value]]:
+        """Yield a row of `impossible_readings` for each column that is due at `unix_nano`; None: for all."""
+        for place, tally in list(self._tallies.items()):
+            if unix_nano is not None and unix_nano - tally.from_unix_nano < _REPORT_NANO:
+                continue
+            del self._tallies[place]
+            source, table, column = place
+            yield {
+                "time": tally.unix_nano,
+                "from_time": tally.from_unix_nano,
+                "source": source,
+                "quantity": f"{table}.{column}",
+                "readings": tally.readings,
+                "value": tally.value,
+            }
+
 
 Row = Mapping[str, Value]
 Tables = dict[str, list[Row]]
@@ -188,7 +242,11 @@ def _add_column(table: records_pb2.Table, name: str, values: Sequence[Value]) ->
         return
     column = table.columns.add(name=name)
     if None in values:
-        column.validity = _bitmap(values)
+        bits = bytearray((len(values) + 7) // 8)
+        for position, value in enumerate(values):
+            if value is not None:
+                bits[position >> 3] |= 1 << (position & 7)
+        column.validity = bytes(bits)
     # The bitmap marks the zeros in the place of absent values.
     numbers: list[Any] = [0 if value is None else value for value in values]
     try:
@@ -206,14 +264,6 @@ def _add_column(table: records_pb2.Table, name: str, values: Sequence[Value]) ->
             column.integers = _little_endian(array("q", numbers))
     except (TypeError, OverflowError) as error:
         raise ValueError(f"{table.name}.{name}: {error}") from error
-
-
-def _bitmap(values: Sequence[Value]) -> bytes:
-    bits = bytearray((len(values) + 7) // 8)
-    for position, value in enumerate(values):
-        if value is not None:
-            bits[position >> 3] |= 1 << (position & 7)
-    return bytes(bits)
 
 
 def _little_endian(values: "array[Any]") -> bytes:

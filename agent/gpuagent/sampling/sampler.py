@@ -90,7 +90,11 @@ class Sampler:
         while not stop.wait(max(0, start_nano + tick * period_nano - ended_nano) / 1e9):
             now = self._clock.now()
             if abs(now.unix_nano - previous.unix_nano - now.monotonic_nano + previous.monotonic_nano) > CLOCK_STEP_NANO:
-                self._note_clock_step(previous, now)
+                step = (now.unix_nano - previous.unix_nano) - (now.monotonic_nano - previous.monotonic_nano)
+                if self._watches_clock:
+                    self._add_gap(
+                        now, previous.unix_nano, "clock_step", detail=f"the wall clock moved by {step / 1e9:+.3f} s"
+                    )
             due = self._often
             if tick % self._whole == 0:
                 due = [member for member in self._members if tick % member.every == 0]
@@ -121,7 +125,17 @@ class Sampler:
             try:
                 read.extend(member.read(now))
             except Exception as error:  # noqa: BLE001
-                self._note_failure(member, error, now)
+                message = str(error)
+                if not isinstance(error, SourceError):
+                    # A bug in one source must not stop the others; it is reported like a failed reading.
+                    _LOG.error("source %s", member.source.name, exc_info=error)
+                    message = f"{type(error).__name__}: {error}"
+                member.health.failures += 1
+                member.health.error = message
+                if member.failing is None:
+                    _LOG.warning("source %s failed: %s", member.source.name, message)
+                since_unix_nano, _ = member.failing or (now.unix_nano, "")
+                member.failing = (since_unix_nano, message)
             else:
                 if member.failing:
                     self._note_recovery(member, now)
@@ -135,19 +149,6 @@ class Sampler:
             self._buffer.add_tick(now.unix_nano, readings)
         return ended_nano
 
-    def _note_failure(self, member: _Member, failure: Exception, now: Instant) -> None:
-        error = str(failure)
-        if not isinstance(failure, SourceError):
-            # A bug in one source must not stop the others; it is reported like a failed reading.
-            _LOG.error("source %s", member.source.name, exc_info=failure)
-            error = f"{type(failure).__name__}: {failure}"
-        member.health.failures += 1
-        member.health.error = error
-        if member.failing is None:
-            _LOG.warning("source %s failed: %s", member.source.name, error)
-        since_unix_nano, _ = member.failing or (now.unix_nano, "")
-        member.failing = (since_unix_nano, error)
-
     def _note_recovery(self, member: _Member, now: Instant) -> None:
         self._record_failure(member, now)
         member.failing = None
@@ -158,11 +159,6 @@ class Sampler:
             since_unix_nano, error = member.failing
             self._add_gap(now, since_unix_nano, "source_failed", source=member.source.name, detail=error)
             member.failing = (now.unix_nano, error)
-
-    def _note_clock_step(self, previous: Instant, now: Instant) -> None:
-        step = (now.unix_nano - previous.unix_nano) - (now.monotonic_nano - previous.monotonic_nano)
-        if self._watches_clock:
-            self._add_gap(now, previous.unix_nano, "clock_step", detail=f"the wall clock moved by {step / 1e9:+.3f} s")
 
     def _add_gap(
         self, now: Instant, from_unix_nano: int, reason: str, *, detail: str | None, source: str | None = None

@@ -12,8 +12,7 @@ from gpuagent.sources.nvml import NvmlEnergy, NvmlEvents, NvmlGpu, NvmlHealth, N
 from gpuagent.sources.nvml_gpm import NvmlGpm
 from gpuagent.sources.nvml_processes import NvmlProcesses
 from gpuagent.sources.owners import Owners
-from gpuagent.sources.process_pss import ProcessPss
-from gpuagent.sources.process_tree import ProcessTree
+from gpuagent.sources.process_tree import ProcessPss, ProcessTree
 from gpuagent.sources.source import Source, SourceContext
 from gpuagent.sources.support.processes import translate_runs
 

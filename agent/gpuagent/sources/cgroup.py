@@ -1,6 +1,6 @@
 """The use and limits of control groups: the agent's own, which is its container's, and those of runs elsewhere."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from gpuagent.clock import Instant
 from gpuagent.errors import SourceUnavailableError
@@ -96,22 +96,18 @@ class Cgroup:
 
     def read(self, now: Instant) -> Iterable[Reading]:
         """Yield the agent's group, and those of runs that are in another."""
-        memberships = self._memberships()
+        # The /proc/PID/cgroup of the agent (None) and of those runs that are in other groups.
+        own = read_text(self._proc / "self/cgroup") or self._readers[None].memberships_text
+        memberships: dict[str | None, str] = {None: own}
+        for active, pid in self._runs.processes():
+            if other := self._other_group(pid, own):
+                memberships[active] = other
         for gone in self._readers.keys() - memberships.keys():
             self._readers.pop(gone).close()
         for run_id, text in memberships.items():
             for values in self._reader(run_id, text).read(now):
                 key = f"{run_id} {values['path']}"
                 yield Reading(table="cgroup_samples", key=key, values={"run_id": run_id, **values})
-
-    def _memberships(self) -> Mapping[str | None, str]:
-        """Return the /proc/PID/cgroup of the agent (None) and of those runs that are in other groups."""
-        own = read_text(self._proc / "self/cgroup") or self._readers[None].memberships_text
-        memberships: dict[str | None, str] = {None: own}
-        for run_id, pid in self._runs.processes():
-            if text := self._other_group(pid, own):
-                memberships[run_id] = text
-        return memberships
 
     def _other_group(self, root: int, own: str) -> str | None:
         """Return the /proc/PID/cgroup of a run; None: it is in the agent's `own` groups.

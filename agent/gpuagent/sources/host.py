@@ -44,11 +44,7 @@ Ticks = Sequence[int]
 
 
 def parse_stat(text: bytes) -> Ticks:
-    """Return the ticks of all CPUs together, from the first line.
-
-    Raises:
-        ValueError: this is not a /proc/stat.
-    """
+    """Return the ticks of all CPUs together, from the first line. Raises ValueError if this is not a /proc/stat."""
     if not _BEGIN.match(text):
         raise ValueError("it does not begin with the CPUs' times")
     return [int(number) for number in text.partition(b"\n")[0].split()[1 : 1 + len(_STATES)]]
@@ -273,16 +269,6 @@ class HostMemory(FileSource):
             file.close()
 
 
-def is_whole_disk(name: str, sys: Path) -> bool:
-    """Return whether this is a disk of its own.
-
-    Partitions, and devices made of others (dm, md, loop, zram, the paths of a multipath disk), would count the same
-    bytes twice; psutil leaves out partitions only.
-    """
-    entry = sys / "block" / name
-    return exists(entry / "device") and (read_text(entry / "hidden") or "0").strip() == "0"
-
-
 class HostDisk(FileSource):
     """Bytes a second to and from the node's whole disks together.
 
@@ -306,7 +292,10 @@ class HostDisk(FileSource):
         # Without nowrap=False psutil would hide that a counter was reset.
         counters = read_psutil(lambda: psutil.disk_io_counters(perdisk=True, nowrap=False), self.file)
         for name in counters.keys() - self._whole.keys():
-            self._whole[name] = is_whole_disk(name, self._sys)
+            # Partitions, and devices made of others (dm, md, loop, zram, the paths of a multipath disk), would count
+            # the same bytes twice; psutil leaves out partitions only.
+            entry = self._sys / "block" / name
+            self._whole[name] = exists(entry / "device") and (read_text(entry / "hidden") or "0").strip() == "0"
         disks = {name: count for name, count in counters.items() if self._whole[name]}
         read = self._read.per_second({name: disk.read_bytes for name, disk in disks.items()}, now)
         written = self._written.per_second({name: disk.write_bytes for name, disk in disks.items()}, now)

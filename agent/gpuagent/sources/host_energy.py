@@ -92,7 +92,17 @@ class HostEnergy:
     max_rate_hz = 1.0
 
     def __init__(self, context: SourceContext) -> None:
-        self._sensors = _open_sensors(context.sys)
+        # Open the sensors that count.
+        sensors: list[_Sensor] = []
+        with ExitStack() as undo:
+            for column, path, counter in list(_find_counters(context.sys)) or _find_meters(context.sys):
+                file = open_needed(path, _ROOT_ONLY)
+                undo.callback(file.close)
+                sensors.append(_Sensor(column=column, file=file, counter=counter))
+            undo.pop_all()
+        if not sensors:
+            raise SourceUnavailableError(_NO_SENSORS)
+        self._sensors = sensors
         self._rates: Rates[_Sensor] = Rates()
 
     def read(self, now: Instant) -> Iterable[Reading]:
@@ -109,24 +119,6 @@ class HostEnergy:
         """Close the sensors' files."""
         for sensor in self._sensors:
             sensor.file.close()
-
-
-def _open_sensors(sys: Path) -> list[_Sensor]:
-    """Open the sensors that count.
-
-    Raises:
-        SourceUnavailableError: no sensor exists, or one cannot be read.
-    """
-    sensors: list[_Sensor] = []
-    with ExitStack() as undo:
-        for column, path, counter in list(_find_counters(sys)) or _find_meters(sys):
-            file = open_needed(path, _ROOT_ONLY)
-            undo.callback(file.close)
-            sensors.append(_Sensor(column=column, file=file, counter=counter))
-        undo.pop_all()
-    if not sensors:
-        raise SourceUnavailableError(_NO_SENSORS)
-    return sensors
 
 
 def _find_counters(sys: Path) -> Iterator[tuple[str, Path, Unwrapped]]:

@@ -15,9 +15,9 @@ from gpuagent.clock import Instant
 from gpuagent.errors import SourceUnavailableError
 from gpuagent.redaction import redact_arguments, redact_text
 from gpuagent.sources.source import Lane, Reading, SourceContext, Value
+from gpuagent.sources.support.activity import Held, Use
 from gpuagent.sources.support.cgroups import parse_mounts
 from gpuagent.sources.support.files import OptionalFile, open_needed, read_text
-from gpuagent.sources.support.gpu_holders import Held, Use
 from gpuagent.sources.support.nvml_api import NvmlError
 from gpuagent.sources.support.owner import Groups, Owner, OwnerFacts, without_names
 from gpuagent.sources.support.processes import read_process_file
@@ -179,27 +179,25 @@ class Owners:
         if self._only_job and unit[:2] != ("slurm", self._only_job):
             return None
         if unit not in self._owners and len(self._owners) < _MOST_OWNERS:
-            self._owners[unit] = self._make(unit, text, now, restarts=variables.get("SLURM_RESTART_COUNT", "0"))
+            groups = Groups.find(text, unit.group, self._mounts)
+            place, job = self._find_pod(unit.name) if unit.kind == "pod" else (None, unit.name)
+            # Requeued jobs and restarted units are others; an agent that restarts finds the same.
+            incarnation = groups.inode if groups else variables.get("SLURM_RESTART_COUNT", "0")
+            owner_id = key(f"{self._boot}/{unit.kind}/{unit.name}/{incarnation}")
+            if paused := self._paused.pop(owner_id, None):
+                paused.resume()
+                self._owners[unit] = paused
+            else:
+                self._owners[unit] = Owner(
+                    unit=unit,
+                    owner_id=owner_id,
+                    facts=OwnerFacts(job=job, number=unit.name if unit.kind == "slurm" else None, place=place),
+                    started_unix_nano=now.unix_nano,
+                    seen_seconds=now.monotonic_seconds,
+                    memberships=text,
+                    groups=groups,
+                )
         return self._owners.get(unit)
-
-    def _make(self, unit: Unit, text: str, now: Instant, *, restarts: str) -> Owner:
-        groups = Groups.find(text, unit.group, self._mounts)
-        place, job = self._find_pod(unit.name) if unit.kind == "pod" else (None, unit.name)
-        # Requeued jobs and restarted units are others; an agent that restarts finds the same.
-        incarnation = groups.inode if groups else restarts
-        owner_id = key(f"{self._boot}/{unit.kind}/{unit.name}/{incarnation}")
-        if paused := self._paused.pop(owner_id, None):
-            paused.resume()
-            return paused
-        return Owner(
-            unit=unit,
-            owner_id=owner_id,
-            facts=OwnerFacts(job=job, number=unit.name if unit.kind == "slurm" else None, place=place),
-            started_unix_nano=now.unix_nano,
-            seen_seconds=now.monotonic_seconds,
-            memberships=text,
-            groups=groups,
-        )
 
     def _find_pod(self, uid: str) -> tuple[str | None, str]:
         """Return the namespace, and NAMESPACE/NAME of a pod: the kubelet's folder of its logs has both.
@@ -233,7 +231,16 @@ class Owners:
         text = read_process_file(self._proc, pid, "environ")
         variables = parse_environment(text or "")
         if kind == "slurm" and "SLURM_JOB_ID" in variables:
-            _note_job(facts, variables, uid)
+            # Anyone can set one of these, so the kernel's user counts where the node names it.
+            names = ("NAME", "ACCOUNT", "PARTITION", "USER")
+            named = {name: _short_text(variables.get(f"SLURM_JOB_{name}")) for name in names}
+            facts.job = slurm_job(variables) or facts.job
+            facts.title, facts.account, facts.place = named["NAME"], named["ACCOUNT"], named["PARTITION"]
+            if not uid or facts.user_name == str(uid):
+                facts.user_name = named["USER"] or facts.user_name
+            cpus, mib = parse_count(variables, "SLURM_CPUS_ON_NODE"), parse_count(variables, "SLURM_MEM_PER_NODE")
+            facts.held_cores = None if cpus is None else float(cpus)
+            facts.memory_held_bytes = None if mib is None else mib * 1024**2
         elif kind == "slurm" and (text is not None or not uid):  # a daemon of the job
             return
         gpus = held_gpus(kind, variables, self._uuids)
@@ -330,19 +337,6 @@ class Owners:
 def _readings(table: str, rows: Iterable[tuple[str, Mapping[str, Value]]]) -> Iterator[Reading]:
     for row_key, values in rows:
         yield Reading(table=table, key=row_key, values=values)
-
-
-def _note_job(facts: OwnerFacts, variables: Mapping[str, str], uid: int | None) -> None:
-    """Note what Slurm's variables say. Anyone can set one, so the kernel's user counts where the node names it."""
-    names = ("NAME", "ACCOUNT", "PARTITION", "USER")
-    named = {name: _short_text(variables.get(f"SLURM_JOB_{name}")) for name in names}
-    facts.job = slurm_job(variables) or facts.job
-    facts.title, facts.account, facts.place = named["NAME"], named["ACCOUNT"], named["PARTITION"]
-    if not uid or facts.user_name == str(uid):
-        facts.user_name = named["USER"] or facts.user_name
-    cpus, mib = parse_count(variables, "SLURM_CPUS_ON_NODE"), parse_count(variables, "SLURM_MEM_PER_NODE")
-    facts.held_cores = None if cpus is None else float(cpus)
-    facts.memory_held_bytes = None if mib is None else mib * 1024**2
 
 
 def _short_text(text: str | None) -> str | None:

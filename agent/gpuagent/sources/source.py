@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from gpuagent.clock import Instant
-from gpuagent.sources.support.activity import Activity
-from gpuagent.sources.support.gpu_holders import GpuHolders
+from gpuagent.sources.support.activity import Activity, GpuHolders
 from gpuagent.sources.support.nvml_api import OpenNvml, open_nvml
 
 # A cell of a sample. None is absent, which differs from 0.

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gpuagent.facts.cpu import cpu_model, parse_cpuinfo
-from gpuagent.facts.node import os_name
+from gpuagent.facts.node import cpu_model, os_name, parse_cpuinfo
 from gpuagent.sources.host import memory_values, parse_meminfo, parse_net_dev, parse_stat
 from gpuagent.sources.process_tree import parse_io, parse_statm
 from gpuagent.sources.support.cgroups import find_group, parse_cpu_max, parse_memberships, parse_mounts

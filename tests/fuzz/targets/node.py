@@ -16,8 +16,7 @@ from gpuagent.facts.node import collect_node_facts
 from gpuagent.sources.cgroup import Cgroup
 from gpuagent.sources.host import HostCpu, HostDisk, HostFrequency, HostLoad, HostMemory, HostNetwork
 from gpuagent.sources.host_energy import HostEnergy
-from gpuagent.sources.process_pss import ProcessPss
-from gpuagent.sources.process_tree import ProcessTree
+from gpuagent.sources.process_tree import ProcessPss, ProcessTree
 from gpuagent.sources.source import SourceContext
 from tests.fuzz.records import encode_readings
 from tests.fuzz.tally import Attempt

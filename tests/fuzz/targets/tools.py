@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gpuagent.sources.support import dcgm
+from gpuagent.sources import dcgm
 from gpuagent_workloads.counters import core_flops, dram_bytes, flops_metrics, parse, tensor_flops
 from gpuagent_workloads.errors import WorkloadError
 from tests.fuzz.tally import Attempt

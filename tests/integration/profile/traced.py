@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuagent_workloads.training.trace.activity import device_operations, read_activities
+from gpuagent_workloads.training.trace.figures import device_operations, read_activities
 from tests.integration.compare.synthetic import Node, SyntheticStore
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "traces" / "h200_small_network.json"

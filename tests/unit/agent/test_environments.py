@@ -10,12 +10,12 @@ import psutil
 import pytest
 
 from gpuagent import environments
-from gpuagent.environments import ENVIRONMENTS, find_environment, split_name
+from gpuagent.environments import ENVIRONMENTS, engines, find_environment, split_name
 from gpuagent.environments.apptainer import read_sif
+from gpuagent.environments.engines import Podman
 from gpuagent.environments.environment import Ending, EnvironmentUnavailableError, Image, Job, Span
-from gpuagent.environments.podman import Podman
 from gpuagent.environments.slurm import find_step
-from gpuagent.environments.support import common, container_engine
+from gpuagent.environments.support import common
 from gpuagent.environments.support.common import check_machine, elf_machine, machine_of
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.limits import NO_LIMITS, CpuChange, Limits
@@ -33,7 +33,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "OMP_NUM_THREADS", "GPUAGENT_DEBUG", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(common, "user_name", lambda: "ada")
-    for module in ("apptainer", "support.container_engine", "kubernetes"):
+    for module in ("apptainer", "support.engines", "kubernetes"):
         monkeypatch.setattr(f"gpuagent.environments.{module}.has_nvidia_gpu", lambda: True)
     return tmp_path
 
@@ -219,8 +219,8 @@ def test_a_runs_own_network_replaces_that_of_the_site(node: Path, monkeypatch: p
 
 
 def test_a_path_with_a_comma_is_mounted_whole_and_a_container_has_a_name_that_engines_take() -> None:
-    assert container_engine.mount_option(Path("/a,b")) == '--mount=type=bind,"source=/a,b","target=/a,b"'
-    assert container_engine.container_name("größe.sh-1a") == "gpuagent-gr__e.sh-1a"
+    assert engines.mount_option(Path("/a,b")) == '--mount=type=bind,"source=/a,b","target=/a,b"'
+    assert engines.container_name("größe.sh-1a") == "gpuagent-gr__e.sh-1a"
 
 
 @pytest.mark.parametrize("name", [one.name for one in ENVIRONMENTS if one.name != "bare"])
@@ -241,7 +241,7 @@ def test_a_silent_daemon_is_reported_with_a_remedy(node: Path, said: str, remedy
 
 
 def test_podman_without_catatonit_is_reported_with_the_package(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuagent.environments.podman._HELPERS", str(node / "helpers"))
+    monkeypatch.setattr("gpuagent.environments.engines._HELPERS", str(node / "helpers"))
     monkeypatch.setenv("CONTAINERS_CONF", str(node / "containers.conf"))
     install(node, "podman")
     with pytest.raises(EnvironmentUnavailableError, match="podman lacks catatonit") as caught:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuagent.facts import Surroundings, collect_node_facts, job_labels
-from gpuagent.facts.cpu import CpuFacts, collect_cpu_facts, cpu_model, parse_cpuinfo
+from gpuagent.facts.node import CpuFacts, collect_cpu_facts, cpu_model, parse_cpuinfo
 from tests.support.nvml_replay import NO_DRIVER
 from tests.support.trees import node, plant
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from gpuagent.errors import SourceError, SourceUnavailableError
-from gpuagent.sources.dcgm import Dcgm
+from gpuagent.sources.dcgm import COLUMNS, Dcgm, complaint, parse_fields, parse_gpus, parse_row
 from gpuagent.sources.source import SourceContext
-from gpuagent.sources.support.dcgm import COLUMNS, complaint, parse_fields, parse_gpus, parse_row
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import FIRST, NOT_SUPPORTED, SECOND, NvmlRecording
 from tests.support.pid_namespaces import plant_process, plant_view

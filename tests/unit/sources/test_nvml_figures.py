@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpuagent.errors import SourceError
 from gpuagent.sources.nvml import XID, NvmlEvents, NvmlHealth, NvmlPower, epoch_shift_nano
 from gpuagent.sources.nvml_gpm import METRICS, NvmlGpm
-from gpuagent.sources.support.gpm import MIN_SPAN_NANO, SampleRing
+from gpuagent.sources.support.nvml_calls import MIN_SPAN_NANO, SampleRing
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import ANY, FIRST, NOT_SUPPORTED, NvmlRecording
 from tests.support.sources import replay

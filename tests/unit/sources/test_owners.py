@@ -10,8 +10,8 @@ import pytest
 
 from gpuagent.sources.owners import Owners
 from gpuagent.sources.source import Value
-from gpuagent.sources.support.gpu_holders import GpuHolders, Use
-from gpuagent.sources.support.idle import HeldTime
+from gpuagent.sources.support.activity import GpuHolders, Use
+from gpuagent.sources.support.owner import HeldTime
 from gpuagent.sources.support.units import Unit, cut_path, held_gpus, parse_unit
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import FIRST, SECOND, NvmlRecording

@@ -10,8 +10,7 @@ import psutil
 import pytest
 
 from gpuagent.clock import SystemClock
-from gpuagent.sources.process_pss import ProcessPss
-from gpuagent.sources.process_tree import ProcessTree, RisingSum, parse_io, parse_statm
+from gpuagent.sources.process_tree import ProcessPss, ProcessTree, RisingSum, parse_io, parse_statm
 from gpuagent.sources.source import Source, SourceContext, Value
 from gpuagent.sources.support.processes import RunProcesses, parse_process_stat
 from tests.support.sources import OpenSource, Runs

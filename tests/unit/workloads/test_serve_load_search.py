@@ -21,10 +21,9 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.serve_load import Config
 from gpuagent_workloads.suite.serve_load.clients import Client, Log, Record, Target, Window
 from gpuagent_workloads.suite.serve_load.exchange import Answer, Endpoint
-from gpuagent_workloads.suite.serve_load.find import find_load, keeps_limits, levels_of
+from gpuagent_workloads.suite.serve_load.figures import Reading, parse_figures, reading_server, report_readings
+from gpuagent_workloads.suite.serve_load.find import Search, capital, find_load, keeps_limits, levels_of
 from gpuagent_workloads.suite.serve_load.schedule import schedule
-from gpuagent_workloads.suite.serve_load.search import Search, capital
-from gpuagent_workloads.suite.serve_load.server_figures import Reading, parse_figures, reading_server, report_readings
 from tests.unit.workloads.serving_stand_in import Connection, answer_at_once, standing_in
 
 URL = "http://127.0.0.1:9"
@@ -288,7 +287,7 @@ def test_a_server_s_figures_have_one_name_and_its_counters_their_growth() -> Non
 
 
 def test_a_running_server_is_read_until_the_load_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuagent_workloads.suite.serve_load.server_figures._PERIOD_SECONDS", 0.001)
+    monkeypatch.setattr("gpuagent_workloads.suite.serve_load.figures._PERIOD_SECONDS", 0.001)
     was_read = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):

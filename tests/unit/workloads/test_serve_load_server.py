@@ -13,7 +13,7 @@ from gpuagent_common.own_module import SAFE_PATH
 from gpuagent_workloads.errors import WorkloadError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.serve_load import Config
-from gpuagent_workloads.suite.serve_load.server import served
+from gpuagent_workloads.suite.serve_load.run import served
 
 _SERVER = """
 import http.server, subprocess, sys, signal
@@ -32,7 +32,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 
 
 def test_a_server_is_awaited_and_ends_with_all_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuagent_workloads.suite.serve_load.server._GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("gpuagent_workloads.suite.serve_load.run._GRACE_SECONDS", 0.5)
     script = tmp_path / "server.py"
     script.write_text(_SERVER)
     asked = Config(rate=1.0, serve=f"{{python}} {script} {{port}}")

@@ -21,8 +21,7 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.loop import train
 from gpuagent_workloads.training.trace import report
-from gpuagent_workloads.training.trace.activity import MAX_NAME_CHARACTERS, Activity, join_cycles
-from gpuagent_workloads.training.trace.figures import gather, wait_nano
+from gpuagent_workloads.training.trace.figures import MAX_NAME_CHARACTERS, Activity, gather, join_cycles, wait_nano
 from gpuagent_workloads.training.trace.report import SHORT, TraceError, take
 from tests.support.stores import make_store
 from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of

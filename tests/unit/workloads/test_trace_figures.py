@@ -12,26 +12,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_workloads.training.trace.activity import (
+from gpuagent_workloads.training.trace.figures import (
     LISTED,
     MAX_NAME_CHARACTERS,
     OTHERS,
     Activity,
-    Operation,
-    device_operations,
-    longest,
-    operators,
-    parse_activities,
-    read_activities,
-)
-from gpuagent_workloads.training.trace.figures import (
     Collective,
+    Operation,
     collectives,
     compute_figures,
     covered,
     covered_by_first_only,
+    device_operations,
     integrate_capped,
+    longest,
     merge,
+    operators,
+    parse_activities,
+    read_activities,
     span_nano,
     wait_nano,
 )

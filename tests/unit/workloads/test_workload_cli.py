@@ -12,10 +12,9 @@ import pytest
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads import suite
-from gpuagent_workloads.parameters import parameters_of
 from gpuagent_workloads.registry import WORKLOADS, find
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.workload import Workload
+from gpuagent_workloads.workload import Workload, parameters_of
 from tests.unit.workloads.runs import measuring, run_workloads
 
 PARAMETER_TYPES = {"int", "float", "str", "bool", "choice", "path"}

@@ -5,8 +5,7 @@ import pytest
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.cli import WorkloadCommand
-from gpuagent_workloads.parameters import arguments_of, check, parameter, parameters_of, parse_size
-from gpuagent_workloads.workload import Workload
+from gpuagent_workloads.workload import Workload, arguments_of, check, parameter, parameters_of, parse_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

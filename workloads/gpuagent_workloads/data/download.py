@@ -113,7 +113,12 @@ def fetch(file: RemoteFile, mirrors: Sequence[str], directory: Path) -> bool:
         DataError: no mirror has the file intact, or it cannot be written.
     """
     for mirror in mirrors:
-        _check_mirror(mirror)
+        try:
+            parts = urllib.parse.urlsplit(mirror)
+        except ValueError as error:
+            raise MisuseError(f"--mirror {mirror} is not a URL: {error}") from error
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise MisuseError(f"--mirror needs an http or https URL, not {mirror}")
     target = directory / file.name
     part = target.with_name(f"{target.name}.part")
     try:
@@ -132,15 +137,6 @@ def fetch(file: RemoteFile, mirrors: Sequence[str], directory: Path) -> bool:
     except OSError as error:
         raise DataError(f"cannot write {target}: {error.strerror or error}") from error
     raise DataError(f"cannot fetch {file.name}: {'; '.join(failures)}. give another source with --mirror URL")
-
-
-def _check_mirror(mirror: str) -> None:
-    try:
-        parts = urllib.parse.urlsplit(mirror)
-    except ValueError as error:
-        raise MisuseError(f"--mirror {mirror} is not a URL: {error}") from error
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise MisuseError(f"--mirror needs an http or https URL, not {mirror}")
 
 
 def _download(url: str, part: Path, file: RemoteFile) -> str | None:

@@ -38,7 +38,14 @@ def list_training_images(directory: Path) -> ImageFiles:
     """Return the files to train on. Raises DataError where there are none, or a class has none."""
     try:
         folders = sorted(path for path in (directory / "train").iterdir() if path.is_dir())
-        by_class = [_list_images(folder) for folder in folders]
+        by_class = []
+        for folder in folders:
+            inner = folder / "images"
+            images = inner if inner.is_dir() else folder
+            paths = sorted(path for path in images.iterdir() if path.suffix.lower() in SUFFIXES)
+            if not paths:
+                raise DataError(f"{images} has no images")
+            by_class.append(paths)
     except OSError as error:
         raise DataError(
             f"cannot read {error.filename}: {error.strerror}; --data needs train/CLASS/*.JPEG or "
@@ -81,11 +88,7 @@ TINY_IMAGENET = Dataset(
 
 
 def read_image(path: Path, side: int) -> npt.NDArray[np.uint8]:
-    """Return an image as bytes, scaled to shape (side, side, 3).
-
-    Raises:
-        DataError: it cannot be read or decoded.
-    """
+    """Return an image as bytes, scaled to shape (side, side, 3). Raises DataError if it cannot be read or decoded."""
     try:
         with Image.open(path, formats=("JPEG", "PNG")) as image:
             if image.width * image.height > MAX_PIXELS:
@@ -97,12 +100,3 @@ def read_image(path: Path, side: int) -> npt.NDArray[np.uint8]:
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
         raise DataError(f"cannot read {path} as an image: {error}") from error
     return np.asarray(colours)
-
-
-def _list_images(folder: Path) -> list[Path]:
-    if (inner := folder / "images").is_dir():
-        folder = inner
-    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
-    if not paths:
-        raise DataError(f"{folder} has no images")
-    return paths

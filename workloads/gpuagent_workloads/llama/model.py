@@ -145,25 +145,18 @@ class Block(nn.Module):
             taken_BHLK = scaled_dot_product_attention(q_BHLK, k_BGLK, v_BGLK, is_causal=True, enable_gqa=self.grouped)
         else:
             k_BGSK, v_BGSK = cache.extend(self.layer, first, positions_BL, k_BGLK, v_BGLK, end)
-            taken_BHLK = _attend(q_BHLK, k_BGSK, v_BGSK, positions_BL)
+            # The attention of each token to those of the cache up to its own place, shape (B, H, L, K).
+            groups = k_BGSK.shape[1]
+            # The queries that share keys become further rows of one product, so that no key is copied.
+            q_BGRK = q_BHLK.unflatten(1, (groups, -1)).flatten(2, 3)
+            seen_BLS = torch.arange(k_BGSK.shape[2], device=positions_BL.device) <= positions_BL[:, :, None]
+            mask_BRS = seen_BLS.repeat(1, q_BHLK.shape[1] // groups, 1)
+            taken_BGRK = scaled_dot_product_attention(q_BGRK, k_BGSK, v_BGSK, attn_mask=mask_BRS[:, None])
+            taken_BHLK = taken_BGRK.unflatten(2, (-1, q_BHLK.shape[2])).flatten(1, 2)
         x_BLD = x_BLD + self.project(taken_BHLK.transpose(1, 2).flatten(2))
         normed_BLD = self.mlp_norm(x_BLD)
         mlp_BLD: torch.Tensor = self.down(silu(self.gate(normed_BLD)) * self.up(normed_BLD))
         return x_BLD + mlp_BLD
-
-
-def _attend(
-    q_BHLK: torch.Tensor, k_BGSK: torch.Tensor, v_BGSK: torch.Tensor, positions_BL: torch.Tensor
-) -> torch.Tensor:
-    """Return the attention of each token to those of the cache up to its own place, shape (B, H, L, K)."""
-    groups = k_BGSK.shape[1]
-    # The queries that share keys become further rows of one product, so that no key is copied.
-    q_BGRK = q_BHLK.unflatten(1, (groups, -1)).flatten(2, 3)
-    seen_BLS = torch.arange(k_BGSK.shape[2], device=positions_BL.device) <= positions_BL[:, :, None]
-    mask_BRS = seen_BLS.repeat(1, q_BHLK.shape[1] // groups, 1)
-    taken_BGRK = scaled_dot_product_attention(q_BGRK, k_BGSK, v_BGSK, attn_mask=mask_BRS[:, None])
-    taken_BHLK: torch.Tensor = taken_BGRK.unflatten(2, (-1, q_BHLK.shape[2])).flatten(1, 2)
-    return taken_BHLK
 
 
 def rotations(context: int, features: int, base: float) -> torch.Tensor:

@@ -43,7 +43,10 @@ class LanguageModel(nn.Module):
         for block in self.blocks():
             block.recompute = recompute
             if lora is not None:
-                _adapt(block, lora)
+                # Put adapters beside all linear layers of a block, as QLoRA does.
+                for name, layer in list(block.named_children()):
+                    if isinstance(layer, nn.Linear):
+                        setattr(block, name, Adapter(layer, lora))
         if lora is not None:
             for name, weights in self.named_parameters():
                 weights.requires_grad_(".lora_a." in name or ".lora_b." in name)
@@ -91,13 +94,6 @@ class Adapter(nn.Module):
         """Return the layer's output plus the adapter's."""
         out: torch.Tensor = self.layer(x) + LORA_SCALE * self.lora_b(self.lora_a(x))
         return out
-
-
-def _adapt(block: nn.Module, rank: int) -> None:
-    """Put adapters beside all linear layers of a block, as QLoRA does."""
-    for name, layer in list(block.named_children()):
-        if isinstance(layer, nn.Linear):
-            setattr(block, name, Adapter(layer, rank))
 
 
 @torch.no_grad()

@@ -21,9 +21,8 @@ from multiprocessing.process import BaseProcess
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
-from gpuagent_workloads.parameters import Checked, parameter
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.workload import Workload
+from gpuagent_workloads.workload import Checked, Workload, parameter
 
 # Busy and idle time alternate this fast: well below a sampling interval, well above the kernel's time slice.
 PERIOD_SECONDS = 0.02

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.parameters import Checked, parameter
+from gpuagent_workloads.workload import Checked, parameter
 
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("default", "fp32", "tf32", "fp16", "bf16")

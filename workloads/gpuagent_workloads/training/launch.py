@@ -21,9 +21,9 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.own_module import module_command
 from gpuagent_common.unexpected import DEBUG, is_debugging
 from gpuagent_workloads.errors import Terminated, WorkloadError
-from gpuagent_workloads.parameters import arguments_of
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.ranks import TIMEOUT
+from gpuagent_workloads.workload import arguments_of
 
 # How long nodes that have met wait for others, up to the greatest number. torchrun's default of 30 s would be most of
 # the time of a recovery.
@@ -45,7 +45,18 @@ def launch(workload: str, config: TrainingConfig) -> None:
         raise MisuseError(f"--ranks {config.ranks} is more than the {torch.cuda.device_count()} GPUs that torch finds")
     with tempfile.TemporaryDirectory(prefix="gpuagent-ranks-") as folder, _quiet():
         if config.elastic:
-            config = _prepare_restarts(config, Path(folder))
+            # By default checkpoints are in the run directory or, without one, in the temporary folder.
+            home = os.environ.get("GPUAGENT_RUN_DIR") or folder
+            directory = Path(config.checkpoint or Path(home, "checkpoint"))
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+                tempfile.TemporaryFile(dir=directory).close()
+            except OSError as error:
+                raise MisuseError(f"--checkpoint {directory} cannot be written to: {error.strerror}") from error
+            # The store that the launcher shares with the ranks survives them (torch 2.13), and new ranks would look
+            # for one another at the addresses of the old ones.
+            os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+            config = dataclasses.replace(config, checkpoint=str(directory))
         settings = _settings(workload, config, folder)
         try:
             python, *words = module_command(sys.executable, "gpuagent_workloads.rank")
@@ -82,25 +93,6 @@ def _settings(workload: str, config: TrainingConfig, folder: str) -> LaunchConfi
         # By default a node's full name, which not every network resolves.
         local_addr=_LOOPBACK if endpoint.rpartition(":")[0] in (_LOOPBACK, "localhost") else None,
     )
-
-
-def _prepare_restarts(config: TrainingConfig, folder: Path) -> TrainingConfig:
-    """Return `config` with a directory for checkpoints: by default in the run directory or, without one, in the folder.
-
-    Raises:
-        MisuseError: it cannot be written to. Ranks would find that out late, and be restarted for it.
-    """
-    home = os.environ.get("GPUAGENT_RUN_DIR") or folder
-    directory = Path(config.checkpoint or Path(home, "checkpoint"))
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=directory).close()
-    except OSError as error:
-        raise MisuseError(f"--checkpoint {directory} cannot be written to: {error.strerror}") from error
-    # The store that the launcher shares with the ranks survives them (torch 2.13), and new ranks would look for one
-    # another at the addresses of the old ones.
-    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    return dataclasses.replace(config, checkpoint=str(directory))
 
 
 @contextmanager

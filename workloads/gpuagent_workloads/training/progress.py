@@ -177,7 +177,14 @@ class ElasticProgress(Progress):
 
         def recorded_step() -> torch.Tensor:
             loss = step()
-            self._advance()
+            position = self.position
+            self.position = replace(
+                position, step=position.step + 1, measured_samples=position.measured_samples + self._samples_per_step
+            )
+            if self._log:
+                self._log.step(self.position.step)
+            if self.position.step % self._config.checkpoint_every == 0:
+                self._save()
             return loss
 
         return recorded_step
@@ -203,16 +210,6 @@ class ElasticProgress(Progress):
         if self._log:
             (self._directory / CHECKPOINT).unlink(missing_ok=True)
         super().leave()
-
-    def _advance(self) -> None:
-        position = self.position
-        self.position = replace(
-            position, step=position.step + 1, measured_samples=position.measured_samples + self._samples_per_step
-        )
-        if self._log:
-            self._log.step(self.position.step)
-        if self.position.step % self._config.checkpoint_every == 0:
-            self._save()
 
     def _save(self) -> None:
         if self._log:

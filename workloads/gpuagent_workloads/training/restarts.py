@@ -162,8 +162,22 @@ def settle(attempts: Sequence[Attempt]) -> Account:
     recoveries, highest, rate_after = [], 0, None
     for before, after in pairwise(working):
         highest = max(highest, before.last)
-        recoveries.append(_recovery(before, after, highest))
+        ended_unix_nano = before.done[before.last]
         back = _back(after, highest)
+        recoveries.append(
+            Recovery(
+                last_step=before.last,
+                resumed_step=after.first,
+                recovery_seconds=_seconds(ended_unix_nano, after.done[after.first + 1]),
+                lost_steps=before.last - after.first,
+                # A checkpoint of the last step was written after it.
+                lost_seconds=max(0.0, _seconds(before.left_unix_nano(after.first), ended_unix_nano)),
+                during_seconds=_seconds(ended_unix_nano, after.done[back]),
+                during_batches=(back - after.first) * after.ranks,
+                ranks_before=before.ranks,
+                ranks_after=after.ranks,
+            )
+        )
         rate_after = _rate((after.last - back) * after.ranks, _seconds(after.done[back], after.done[after.last]))
     first, last = attempts[0], attempts[-1]
     return Account(
@@ -208,23 +222,6 @@ def report_account(account: Account, items_per_batch: int, unit: str, reporter: 
         rate = getattr(account, f"batches_per_second_{part}")
         if rate is not None:
             reporter.result(f"throughput_{part}", rate * items_per_batch, unit=unit, phase="measure")
-
-
-def _recovery(before: Attempt, after: Attempt, highest: int) -> Recovery:
-    ended_unix_nano = before.done[before.last]
-    back = _back(after, highest)
-    return Recovery(
-        last_step=before.last,
-        resumed_step=after.first,
-        recovery_seconds=_seconds(ended_unix_nano, after.done[after.first + 1]),
-        lost_steps=before.last - after.first,
-        # A checkpoint of the last step was written after it.
-        lost_seconds=max(0.0, _seconds(before.left_unix_nano(after.first), ended_unix_nano)),
-        during_seconds=_seconds(ended_unix_nano, after.done[back]),
-        during_batches=(back - after.first) * after.ranks,
-        ranks_before=before.ranks,
-        ranks_after=after.ranks,
-    )
 
 
 def _back(after: Attempt, highest: int) -> int:

@@ -88,7 +88,17 @@ def main(arguments: Sequence[str]) -> int:
         signal.signal(signal.SIGTERM, stop)
         if "measured" in task:
             _report(f"gpuagent: {task['measured']}")
-        _create(task, client)
+        job = json.loads(client.call("create", "--filename=-", "--output=json", text=json.dumps(task["job"])))
+        if "secret" in task:
+            name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+            owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
+            data = {key: base64.b64encode(_content(source)).decode() for key, source in task["secret"].items()}
+            metadata = {"name": name, "labels": task["job"]["metadata"]["labels"], "ownerReferences": [owner]}
+            made = [{"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}]
+            if "service" in task:
+                made.append({**task["service"], "metadata": metadata})
+            for each in made:
+                client.call("create", "--filename=-", "--output=name", text=json.dumps(each))
         return _follow_all(followers)
     except JobError as error:
         return _cannot_run(error)
@@ -332,21 +342,6 @@ class _Follower:
         with open(f"{self._report_file}.new", "w") as file:  # noqa: PTH123
             json.dump(self._learned, file)
         os.replace(f"{self._report_file}.new", self._report_file)  # noqa: PTH105
-
-
-def _create(task: Object, client: Client) -> None:
-    job = json.loads(client.call("create", "--filename=-", "--output=json", text=json.dumps(task["job"])))
-    if "secret" not in task:
-        return
-    name, uid = job["metadata"]["name"], job["metadata"]["uid"]
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
-    data = {key: base64.b64encode(_content(source)).decode() for key, source in task["secret"].items()}
-    metadata = {"name": name, "labels": task["job"]["metadata"]["labels"], "ownerReferences": [owner]}
-    made = [{"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}]
-    if "service" in task:
-        made.append({**task["service"], "metadata": metadata})
-    for each in made:
-        client.call("create", "--filename=-", "--output=name", text=json.dumps(each))
 
 
 def _content(source: Mapping[str, str]) -> bytes:

@@ -133,11 +133,14 @@ def pod_spec(job: Job, image: Image, site: Site) -> dict[str, Any]:
             *({"name": f"claim-{n}", "mountPath": path, "readOnly": ro} for n, (_, path, ro) in enumerate(site.claims)),
         ],
     }
+    # The affinity of a DaemonSet's pods: a node's label may differ from its name.
+    this_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [site.node]}]}
+    only = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [this_node]}}
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        **({"affinity": {"nodeAffinity": _only(site.node)}} if site.node else {}),
+        **({"affinity": {"nodeAffinity": only}} if site.node else {}),
         "tolerations": [{"key": site.gpu_resource, "operator": "Exists"}, *own.tolerations, *site.tolerations],
         **own.pod,
         "containers": [container],
@@ -172,7 +175,10 @@ def _followed(job: Job, site: Site) -> _Own:  # noqa: ARG001 - as the other
     cache = cache_directory("kubernetes")
     writable = [cache, *writable_places(job)]
     places = [*writable, *(place for place in job.data if place not in writable)]
-    volumes = [_volume(index, place) for index, place in enumerate(places)]
+    volumes = []
+    for index, place in enumerate(places):
+        kind = "File" if place.is_file() else "Directory"
+        volumes.append({"name": f"place-{index}", "hostPath": {"path": str(place), "type": kind}})
     return _Own(
         container={
             "command": [_literal(word) for word in job.program],
@@ -260,17 +266,6 @@ def _among_others(job: Job) -> tuple[dict[str, Any], dict[str, str]]:
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
     options = {"NNODES": str(job.nodes), "MASTER_ADDR": meeting_host(job.run_id), "MASTER_PORT": str(_MEETING_PORT)}
     return {"subdomain": name, "affinity": affinity}, {f"PET_{option}": value for option, value in options.items()}
-
-
-def _only(node: str) -> dict[str, Any]:
-    # The affinity of a DaemonSet's pods: a node's label may differ from its name.
-    this_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [this_node]}}
-
-
-def _volume(index: int, place: Path) -> dict[str, Any]:
-    kind = "File" if place.is_file() else "Directory"
-    return {"name": f"place-{index}", "hostPath": {"path": str(place), "type": kind}}
 
 
 def _literal(text: str) -> str:

@@ -79,11 +79,7 @@ class OptionalFile:
 
 
 def open_needed(path: Path, remedy: str | None = None) -> OpenFile:
-    """Open a file that a source needs.
-
-    Raises:
-        SourceUnavailableError: it cannot be opened.
-    """
+    """Open a file that a source needs. Raises SourceUnavailableError if it cannot be opened."""
     try:
         return OpenFile(path)
     except OSError as error:
@@ -122,11 +118,7 @@ class FileSource:
 
 
 def read_psutil(read: Callable[[], T], file: str) -> T:
-    """Return a reading of psutil from `file` below /proc.
-
-    Raises:
-        SourceError: psutil cannot read or parse it.
-    """
+    """Return a reading of psutil from `file` below /proc. Raises SourceError if psutil cannot read or parse it."""
     try:
         return read()
     except PSUTIL_ERRORS as error:

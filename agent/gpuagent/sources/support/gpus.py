@@ -88,7 +88,15 @@ class Gpus:
                 if uuid not in self._unsupported and (retry or uuid not in self._lost):
                     yield from self._read_one(self._nvml, uuid, read_gpu, now)
         if self._lost or self._backoff.failures:
-            self._note_losses(now, retried=retry)
+            if not self._lost:
+                self._backoff.reset()
+            else:
+                if len(self._lost) == len(self._uuids):
+                    # NVML restarts, as a reloaded driver needs, once the last of its users has closed.
+                    self.close()
+                if retry or not self._backoff.failures:
+                    self._backoff.note_failure(now.monotonic_seconds)
+                raise SourceError("; ".join(f"cannot read {uuid}: {error}" for uuid, error in self._lost.items()))
 
     @property
     def lost(self) -> Mapping[str, str]:
@@ -106,17 +114,6 @@ class Gpus:
             return ()
         self._lost.pop(uuid, None)
         return readings
-
-    def _note_losses(self, now: Instant, *, retried: bool) -> None:
-        if not self._lost:
-            self._backoff.reset()
-            return
-        if len(self._lost) == len(self._uuids):
-            # NVML restarts, as a reloaded driver needs, once the last of its users has closed.
-            self.close()
-        if retried or not self._backoff.failures:
-            self._backoff.note_failure(now.monotonic_seconds)
-        raise SourceError("; ".join(f"cannot read {uuid}: {error}" for uuid, error in self._lost.items()))
 
     def close(self) -> None:
         """End the session."""

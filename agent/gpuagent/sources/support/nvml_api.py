@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, Protocol
 
 from gpuagent.errors import SourceUnavailableError
-from gpuagent.sources.support.gpm import Counters
 from gpuagent.sources.support.nvml_calls import (
     VALUE_MEMBERS,
     Batch,
     Call,
+    Counters,
     SampleBuffer,
     list_processes_v1,
     wait_event_v1,
@@ -162,11 +162,7 @@ OpenNvml = Callable[[], Nvml]
 
 
 def open_nvml() -> Nvml:
-    """Start a session with the driver of this node.
-
-    Raises:
-        NvmlError: there is no driver, or it does not answer.
-    """
+    """Start a session with the driver of this node. Raises NvmlError if there is no driver, or it does not answer."""
     if "pynvml" not in sys.modules:  # 6 MiB and 40 ms, which nodes without GPU and every `--help` save
         try:
             ctypes.CDLL(_LIBRARY)

@@ -114,7 +114,26 @@ class RunProcesses:
         changed = supervisors != self._supervisors
         self._supervisors = supervisors
         if self._is_scan_due(now) or changed:
-            self._scan(adopt_all=changed)
+            # Look at the new processes, and assign them to runs; after a change of runs at all.
+            try:
+                alive = set(psutil.pids())
+            except PSUTIL_ERRORS:
+                alive = set()
+            new = alive - self._seen.keys()
+            seen = {pid: stat for pid, stat in self._seen.items() if pid in alive}
+            seen.update((pid, stat) for pid in new if (stat := read_process_stat(self._proc, pid)))
+            run_by_supervisor = {pid: run_id for run_id, pid in self._supervisors}
+            active = set(run_by_supervisor.values())
+            self._seen = seen
+            self._run_of = {pid: run_id for pid, run_id in self._run_of.items() if pid in seen and run_id in active}
+            programs = self._runs.programs()
+            self._run_of |= {
+                pid: run_id for pid, run_id in run_by_supervisor.items() if pid in programs and pid in seen
+            }
+            for pid in (seen if changed else new & seen.keys()) - run_by_supervisor.keys():
+                run_id = self._find_run(pid, run_by_supervisor)
+                if run_id is not None:
+                    self._run_of[pid] = run_id
         return self._run_of
 
     def _is_scan_due(self, now: Instant) -> bool:
@@ -126,26 +145,6 @@ class RunProcesses:
         self._is_counted |= is_new and self._last_assigned is not None
         self._last_assigned, self._scanned_nano = last_assigned, now.monotonic_nano
         return True
-
-    def _scan(self, *, adopt_all: bool) -> None:
-        """Look at the new processes, and assign them to runs; `adopt_all`: the known ones as well."""
-        try:
-            alive = set(psutil.pids())
-        except PSUTIL_ERRORS:
-            alive = set()
-        new = alive - self._seen.keys()
-        seen = {pid: stat for pid, stat in self._seen.items() if pid in alive}
-        seen.update((pid, stat) for pid in new if (stat := read_process_stat(self._proc, pid)))
-        run_by_supervisor = {pid: run_id for run_id, pid in self._supervisors}
-        active = set(run_by_supervisor.values())
-        self._seen = seen
-        self._run_of = {pid: run_id for pid, run_id in self._run_of.items() if pid in seen and run_id in active}
-        programs = self._runs.programs()
-        self._run_of |= {pid: run_id for pid, run_id in run_by_supervisor.items() if pid in programs and pid in seen}
-        for pid in (seen if adopt_all else new & seen.keys()) - run_by_supervisor.keys():
-            run_id = self._find_run(pid, run_by_supervisor)
-            if run_id is not None:
-                self._run_of[pid] = run_id
 
     def _find_run(self, pid: int, run_by_supervisor: Mapping[int, str]) -> str | None:
         ancestors = {pid}

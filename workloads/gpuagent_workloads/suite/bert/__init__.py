@@ -6,9 +6,8 @@ python -m gpuagent_workloads run bert --precision bf16 --batch-size 64 --context
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gpuagent_workloads.parameters import parameter
 from gpuagent_workloads.training.config import SYNTHETIC, TrainingConfig
-from gpuagent_workloads.workload import Workload
+from gpuagent_workloads.workload import Workload, parameter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

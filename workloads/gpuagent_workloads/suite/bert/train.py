@@ -98,7 +98,16 @@ def batches_of(
     The place of a sequence in the stream decides its mask, so that it does not depend on the number of ranks.
     """
     for starts in order:
-        parts = [_mask(tokens[start : start + config.context].astype(np.int64), start, config) for start in starts]
+        # The sequence with masks, their places, and the tokens that were there.
+        parts = []
+        for start in starts:
+            sequence = tokens[start : start + config.context].astype(np.int64)
+            random = np.random.default_rng([config.seed, start])
+            places = np.sort(random.permutation(config.context)[: config.masked])
+            targets, kinds = sequence[places], random.random(config.masked)
+            others = random.integers(0, config.size.vocabulary, config.masked)
+            sequence[places] = np.where(kinds < 0.8, MASK, np.where(kinds < 0.9, others, targets))
+            parts.append((sequence, places, targets))
         yield tuple(upload(np.stack(part), device) for part in zip(*parts, strict=True))
 
 
@@ -109,13 +118,3 @@ def step_flops(config: Config) -> StepFlops:
         model = Bert(config.size)
         batch = [torch.empty(shape, dtype=torch.long) for shape in (tokens, masked, masked)]
     return count_flops(lambda: model(*batch))
-
-
-def _mask(sequence: Places, start: int, config: Config) -> tuple[Places, Places, Places]:
-    """Return the sequence with masks, their places, and the tokens that were there."""
-    random = np.random.default_rng([config.seed, start])
-    places = np.sort(random.permutation(config.context)[: config.masked])
-    targets, kinds = sequence[places], random.random(config.masked)
-    others = random.integers(0, config.size.vocabulary, config.masked)
-    sequence[places] = np.where(kinds < 0.8, MASK, np.where(kinds < 0.9, others, targets))
-    return sequence, places, targets

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.parameters import parameter
 from gpuagent_workloads.suite.classification import DATASET, PREPARATION
 from gpuagent_workloads.training.config import SYNTHETIC, ImageTrainingConfig
-from gpuagent_workloads.workload import Workload
+from gpuagent_workloads.workload import Workload, parameter
 
 # Self-attention compares eighths of the channels.
 CH_MULTIPLE = 8

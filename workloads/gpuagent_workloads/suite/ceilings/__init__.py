@@ -5,9 +5,8 @@ python -m gpuagent_workloads run ceilings --device cuda
 
 from dataclasses import dataclass
 
-from gpuagent_workloads.parameters import Checked, parameter
 from gpuagent_workloads.training.config import DEVICES
-from gpuagent_workloads.workload import Workload
+from gpuagent_workloads.workload import Checked, Workload, parameter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

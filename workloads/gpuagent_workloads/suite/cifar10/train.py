@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from gpuagent_workloads.data.cifar import CHANNELS, CLASSES, SIDE, read_cifar10
-from gpuagent_workloads.data.images import LabelledImages, make_images
+from gpuagent_workloads.data.images import make_images
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import SYNTHETIC, ImageTrainingConfig
 from gpuagent_workloads.training.images import Normalisation, accuracy_percent
@@ -28,7 +28,14 @@ SYNTHETIC_TRAIN, SYNTHETIC_TEST = 20_000, 2_000
 
 def train_and_test(config: ImageTrainingConfig, reporter: Reporter) -> None:
     """Run the workload from its data to its accuracy."""
-    train_images, test_images = load_images(config.data, config.seed, reporter)
+    if config.data != SYNTHETIC:
+        reporter.result("data_source", f"CIFAR-10 in {config.data}")
+        train_images, test_images = read_cifar10(Path(config.data))
+    else:
+        reporter.result("data_source", f"synthetic images, made from seed {config.seed}")
+        random = np.random.default_rng(config.seed)
+        images = make_images(SYNTHETIC_TRAIN + SYNTHETIC_TEST, CLASSES, SIDE, random)
+        train_images, test_images = images.split(SYNTHETIC_TRAIN)
     session = Session(
         config,
         reporter,
@@ -63,20 +70,3 @@ def build_network() -> nn.Module:
         nn.ReLU(),
         nn.Linear(84, CLASSES),
     )
-
-
-def load_images(source: str, seed: int, reporter: Reporter) -> tuple[LabelledImages, LabelledImages]:
-    """Return images to train on and images to test on, and report their source.
-
-    Args:
-        source: directory with CIFAR-10's files, or `synthetic`.
-
-    Raises:
-        DataError: a file is missing or damaged.
-    """
-    if source != SYNTHETIC:
-        reporter.result("data_source", f"CIFAR-10 in {source}")
-        return read_cifar10(Path(source))
-    reporter.result("data_source", f"synthetic images, made from seed {seed}")
-    random = np.random.default_rng(seed)
-    return make_images(SYNTHETIC_TRAIN + SYNTHETIC_TEST, CLASSES, SIDE, random).split(SYNTHETIC_TRAIN)

@@ -19,9 +19,8 @@ With ReLU and pooling swapped, on the batches of the study that compared both or
 from dataclasses import dataclass
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.parameters import parameter
 from gpuagent_workloads.training.config import SYNTHETIC, ImageTrainingConfig
-from gpuagent_workloads.workload import Workload
+from gpuagent_workloads.workload import Workload, parameter
 
 # Pixels on each side of ViT's patches.
 VIT_PATCH = 16

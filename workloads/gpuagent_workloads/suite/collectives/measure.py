@@ -188,7 +188,28 @@ def measure(config: Config, reporter: Reporter) -> None:
         raise MisuseError(f"--ranks {ranks} is more than the {gpus} GPUs that torch finds")
     if ranks < 2:
         raise MisuseError("there is one GPU, and collectives need two: --device cpu --ranks 2 measures this host")
-    sizes_bytes = _choose_sizes(config, ranks, device)
+    # The sizes: those that are asked for, or the usual ones that fit into memory.
+    # Half of what is free, since other programs may want some.
+    free_bytes = free_gpu_bytes(device) if device.type == "cuda" else psutil.virtual_memory().available // ranks
+    most_bytes = free_bytes // 2 // _COPIES
+    if config.sizes is None:
+        usual = parse_sizes(GPU_SIZES if device.type == "cuda" else CPU_SIZES)
+        if usual[0] > most_bytes:
+            raise MisuseError(
+                f"not even {usual[0]} bytes fit into free memory: with {_COPIES} buffers, {most_bytes} do; free some"
+            )
+        sizes_bytes = [size for size in usual if size <= most_bytes]
+    else:
+        sizes = parse_sizes(config.sizes)
+        if sizes[-1] > most_bytes:
+            raise MisuseError(
+                f"--sizes has {sizes[-1]} bytes, and with {_COPIES} such buffers {most_bytes} fit: give less"
+            )
+        for operation in parse_operations(config.operations):
+            if sizes[0] < least_bytes(operation, ranks):
+                least = least_bytes(operation, ranks)
+                raise MisuseError(f"--sizes has {sizes[0]} bytes: {operation} over {ranks} ranks needs {least} or more")
+        sizes_bytes = sizes
     reporter.result("ranks", ranks)
     reporter.result("backend", BACKENDS[device.type])
     if device.type == "cuda":
@@ -199,32 +220,6 @@ def measure(config: Config, reporter: Reporter) -> None:
     reporter.phase("measure")
     run_ranks("collectives", ranks, device, partial(measure_rank, config, sizes_bytes), reporter)
     reporter.phase("teardown")
-
-
-def _choose_sizes(config: Config, ranks: int, device: torch.device) -> list[int]:
-    """Return the sizes: those that are asked for, or the usual ones that fit into memory.
-
-    Raises:
-        MisuseError: one that is asked for does not fit, or has no value for each rank; or no usual one fits.
-    """
-    # Half of what is free, since other programs may want some.
-    free_bytes = free_gpu_bytes(device) if device.type == "cuda" else psutil.virtual_memory().available // ranks
-    most_bytes = free_bytes // 2 // _COPIES
-    if config.sizes is None:
-        usual = parse_sizes(GPU_SIZES if device.type == "cuda" else CPU_SIZES)
-        if usual[0] > most_bytes:
-            raise MisuseError(
-                f"not even {usual[0]} bytes fit into free memory: with {_COPIES} buffers, {most_bytes} do; free some"
-            )
-        return [size for size in usual if size <= most_bytes]
-    sizes = parse_sizes(config.sizes)
-    if sizes[-1] > most_bytes:
-        raise MisuseError(f"--sizes has {sizes[-1]} bytes, and with {_COPIES} such buffers {most_bytes} fit: give less")
-    for operation in parse_operations(config.operations):
-        if sizes[0] < least_bytes(operation, ranks):
-            least = least_bytes(operation, ranks)
-            raise MisuseError(f"--sizes has {sizes[0]} bytes: {operation} over {ranks} ranks needs {least} or more")
-    return sizes
 
 
 def measure_rank(config: Config, sizes_bytes: Sequence[int], member: Member, reporter: Reporter) -> None:
@@ -250,7 +245,10 @@ def measure_rank(config: Config, sizes_bytes: Sequence[int], member: Member, rep
             for pair in combinations(range(member.ranks), 2):
                 is_in = member.rank in pair
                 other = pair[pair[0] == member.rank]
-                prepared = exchange(size_bytes, member, other, other) if is_in else make_idle_part(member)
+                # The part of a rank that is not in the pair.
+                empty = torch.empty(0, device=member.device)
+                idle_part = Prepared(size_bytes=0, call=lambda: None, reset=lambda: None, output=empty, expected=empty)
+                prepared = exchange(size_bytes, member, other, other) if is_in else idle_part
                 _check(f"the exchange of ranks {pair[0]} and {pair[1]}", prepared, member)
                 seconds = time_call(prepared, member, calls=config.calls, rounds=config.rounds, among=pair)
                 exact_bytes = size_bytes // ELEMENT_BYTES * ELEMENT_BYTES
@@ -267,12 +265,6 @@ def _report(name: str, operation: str, ranks: int, size_bytes: int, seconds: flo
     reporter.result(f"{name}_algorithm_bytes_per_second", size_bytes / seconds, unit="bytes/s")
     rate = bus_bandwidth(operation, ranks, size_bytes, seconds)
     reporter.result(f"{name}_bus_bytes_per_second", rate, unit="bytes/s")
-
-
-def make_idle_part(member: Member) -> Prepared:
-    """Return the part of a rank that is not in the pair."""
-    empty = torch.empty(0, device=member.device)
-    return Prepared(size_bytes=0, call=lambda: None, reset=lambda: None, output=empty, expected=empty)
 
 
 def _check(what: str, prepared: Prepared, member: Member) -> None:

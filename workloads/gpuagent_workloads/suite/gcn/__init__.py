@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.parameters import parameter
 from gpuagent_workloads.training.config import SYNTHETIC, TrainingConfig
-from gpuagent_workloads.workload import Workload
+from gpuagent_workloads.workload import Workload, parameter
 
 ONE_RANK = "gcn takes the whole graph in each step, which ranks cannot share: omit --ranks, --nodes and --elastic"
 

@@ -5,8 +5,7 @@ python -m gpuagent_workloads run gpu-burn --load 50 --memory-bytes 4000000000 --
 
 from dataclasses import dataclass
 
-from gpuagent_workloads.parameters import Checked, parameter
-from gpuagent_workloads.workload import Workload
+from gpuagent_workloads.workload import Checked, Workload, parameter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

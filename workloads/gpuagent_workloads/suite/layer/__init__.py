@@ -10,9 +10,8 @@ In a shape of your own:
 from dataclasses import dataclass
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.parameters import Checked, parameter
 from gpuagent_workloads.training.config import DEVICES, PRECISIONS
-from gpuagent_workloads.workload import Workload
+from gpuagent_workloads.workload import Checked, Workload, parameter
 
 LAYERS = ("relu", "maxpool", "conv", "linear")
 

@@ -16,12 +16,12 @@ from torch import nn
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.measuring.setup import set_up_device, tf32_set, type_of, why_not
-from gpuagent_workloads.parameters import parse_size
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.layer import Config
 from gpuagent_workloads.training.loop import MEASURE_SECONDS, report_steps
 from gpuagent_workloads.training.model import StepFlops, report_arithmetic
 from gpuagent_workloads.training.timing import Call, synchronize, time_calls
+from gpuagent_workloads.workload import parse_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,25 @@ def measure(config: Config, reporter: Reporter) -> None:
     if refusal:
         raise MisuseError(refusal)
     with tf32_set(config.precision):
-        _report_settings(config, device, reporter)
+        tensor_type = type_of(config.precision)
+        layer = build_layer(config)
+        reporter.result("layer", config.layer)
+        shapes = (str((config.batch_size, *shape)) for shape in (layer.input_shape, layer.output_shape))
+        with torch.device("meta"):
+            module = layer.build()
+        reporter.result("layer_shape", f"{module}: {' to '.join(shapes)}, {layer.weights:,} parameters")
+        reporter.result("precision", config.precision)
+        reporter.result("tensor_type", str(tensor_type).removeprefix("torch."))
+        reporter.result("step_timing", "enqueue" if device.type == "cuda" else "synchronised")
+        reporter.result("seed", config.seed)
+        if device.type == "cuda":
+            reporter.result("tf32_matmul", int(torch.backends.cuda.matmul.allow_tf32))
+            reporter.result("tf32_cudnn", int(torch.backends.cudnn.allow_tf32))
+        flops = step_flops(layer, config.batch_size)
+        # By torch's flags for the arithmetic: a comparison counts as a product.
+        convolutions = flops if config.layer == "conv" else 0
+        by_kind = StepFlops(convolutions=convolutions, products=flops - convolutions)
+        report_arithmetic(by_kind, None if tensor_type == torch.float32 else tensor_type, device, reporter)
         calls = _measure_in_precision(config, device, reporter)
     layer = build_layer(config)
     seconds = sum(call.device_seconds for call in calls) / len(calls)
@@ -166,28 +184,6 @@ def _measure_in_precision(config: Config, device: torch.device, reporter: Report
     if measured_seconds < MEASURE_SECONDS:
         reporter.result("measure_short", 1, phase="measure")
     return calls
-
-
-def _report_settings(config: Config, device: torch.device, reporter: Reporter) -> None:
-    tensor_type = type_of(config.precision)
-    layer = build_layer(config)
-    reporter.result("layer", config.layer)
-    shapes = (str((config.batch_size, *shape)) for shape in (layer.input_shape, layer.output_shape))
-    with torch.device("meta"):
-        module = layer.build()
-    reporter.result("layer_shape", f"{module}: {' to '.join(shapes)}, {layer.weights:,} parameters")
-    reporter.result("precision", config.precision)
-    reporter.result("tensor_type", str(tensor_type).removeprefix("torch."))
-    reporter.result("step_timing", "enqueue" if device.type == "cuda" else "synchronised")
-    reporter.result("seed", config.seed)
-    if device.type == "cuda":
-        reporter.result("tf32_matmul", int(torch.backends.cuda.matmul.allow_tf32))
-        reporter.result("tf32_cudnn", int(torch.backends.cudnn.allow_tf32))
-    flops = step_flops(layer, config.batch_size)
-    # By torch's flags for the arithmetic: a comparison counts as a product.
-    convolutions = flops if config.layer == "conv" else 0
-    by_kind = StepFlops(convolutions=convolutions, products=flops - convolutions)
-    report_arithmetic(by_kind, None if tensor_type == torch.float32 else tensor_type, device, reporter)
 
 
 def last_cache_bytes(device: torch.device, cpu_caches: Path = _CPU_CACHES) -> int | None:

@@ -20,9 +20,8 @@ from typing import ClassVar
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.llama.presets import FLOAT8_MULTIPLE, PRESETS, Size
-from gpuagent_workloads.parameters import parameter
 from gpuagent_workloads.training.config import PRECISIONS, SYNTHETIC, TrainingConfig
-from gpuagent_workloads.workload import Workload
+from gpuagent_workloads.workload import Workload, parameter
 
 STRATEGIES = ("ddp", "fsdp2", "tp")
 

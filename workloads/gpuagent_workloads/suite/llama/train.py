@@ -10,7 +10,7 @@ from contextlib import nullcontext
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
@@ -47,40 +47,6 @@ _BLOCK = {
     "up": ColwiseParallel(),
     "down": RowwiseParallel(output_layouts=Shard(1)),
 }
-
-
-def shard(model: LanguageModel, strategy: str, ranks: int, device: torch.device, narrow: torch.dtype | None) -> None:
-    """Divide a model among all ranks, which have met; it may be on the meta device.
-
-    Args:
-        strategy: fsdp2 or tp.
-        narrow: type of 16 bits of autocast, in which FSDP2 then gathers weights; None: float32.
-    """
-    mesh = init_device_mesh(device.type, (ranks,))
-    if strategy == "tp":
-        _divide_layers(model, mesh)
-        return
-    # Arguments stay as they are: the angles of positions need float32.
-    policy = MixedPrecisionPolicy(param_dtype=narrow, reduce_dtype=torch.float32, cast_forward_inputs=False)
-    for block in model.llama.blocks:
-        fully_shard(block, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
-
-
-def _divide_layers(model: LanguageModel, mesh: DeviceMesh) -> None:
-    """Divide each layer, and the scores, as Megatron-LM with sequence parallelism (Korthikanti et al. 2022)."""
-    gathered = PrepareModuleOutput(output_layouts=Shard(1), desired_output_layouts=Replicate(), use_local_output=False)
-    for block in model.llama.blocks:
-        parallelize_module(block, mesh, _BLOCK)
-        parallelize_module(block, mesh, {"attention_norm": gathered, "mlp_norm": gathered})
-    outer = {
-        "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
-        "norm": SequenceParallel(use_local_output=False),
-    }
-    if model.llama.output is not None:
-        outer["output"] = ColwiseParallel()
-    parallelize_module(model.llama, mesh, outer)
-    parallelize_module(model.llama, mesh, {"norm": gathered})
 
 
 LEARNING_RATE, LORA_LEARNING_RATE, BETAS, WEIGHT_DECAY = 3e-4, 2e-4, (0.9, 0.95), 0.1
@@ -137,7 +103,30 @@ def build(config: Config, ranks: Ranks) -> LanguageModel:
         convert_blocks(model, emulate=device.type == "cpu")
     frozen = narrow
     if config.strategy != "ddp" and ranks.size > 1:
-        shard(model, config.strategy, ranks.size, device, narrow)
+        # Divide a model among all ranks, which have met; it may be on the meta device.
+        mesh = init_device_mesh(device.type, (ranks.size,))
+        if config.strategy == "tp":
+            # Divide each layer, and the scores, as Megatron-LM with sequence parallelism (Korthikanti et al. 2022).
+            gathered = PrepareModuleOutput(
+                output_layouts=Shard(1), desired_output_layouts=Replicate(), use_local_output=False
+            )
+            for block in model.llama.blocks:
+                parallelize_module(block, mesh, _BLOCK)
+                parallelize_module(block, mesh, {"attention_norm": gathered, "mlp_norm": gathered})
+            outer = {
+                "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+                "norm": SequenceParallel(use_local_output=False),
+            }
+            if model.llama.output is not None:
+                outer["output"] = ColwiseParallel()
+            parallelize_module(model.llama, mesh, outer)
+            parallelize_module(model.llama, mesh, {"norm": gathered})
+        else:
+            # Arguments stay as they are: the angles of positions need float32.
+            policy = MixedPrecisionPolicy(param_dtype=narrow, reduce_dtype=torch.float32, cast_forward_inputs=False)
+            for block in model.llama.blocks:
+                fully_shard(block, mesh=mesh, mp_policy=policy)
+            fully_shard(model, mesh=mesh, mp_policy=policy)
         # FSDP2 wants one type of all weights, and gathers them in 16 bits anyway.
         frozen = None
     materialise(model, device, config.seed, frozen)

@@ -16,9 +16,8 @@ import re
 from dataclasses import dataclass
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.parameters import Checked, parameter
 from gpuagent_workloads.training.config import DEVICES
-from gpuagent_workloads.workload import Workload
+from gpuagent_workloads.workload import Checked, Workload, parameter
 
 _LAYERS = re.compile(r"\s*([0-9]{1,6}):([0-9]{1,6})\s*")
 

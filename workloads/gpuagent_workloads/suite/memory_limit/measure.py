@@ -95,7 +95,12 @@ class Search:
         Raises:
             WorkloadError: not even one layer fits.
         """
-        guess = self._guess(self._try([ratio.scaled(1)], 1, _SEARCH_STEPS))
+        # The number of activations in the allowed memory, a little more than the layers that fit.
+        activation_bytes = self._shape.batch_size * self._shape.channels * self._shape.side**2 * 4
+        limit_bytes = self._config.limit_bytes
+        of_one = self._try([ratio.scaled(1)], 1, _SEARCH_STEPS)
+        allowed = [free if limit_bytes is None else min(free, limit_bytes) for free in of_one.free_bytes]
+        guess = sum(allowed) // activation_bytes
         count = largest_that_fits(lambda number: self._try([ratio.scaled(number)], 1, _SEARCH_STEPS).fits, guess)
         while count:
             layers = ratio.scaled(count)
@@ -113,17 +118,6 @@ class Search:
         outcome = self._try(parts, self._config.warmup, self._config.steps)
         self._reporter.result(f"{name}_fits", int(outcome.fits))
         self._report(name, parts, outcome)
-
-    def _guess(self, of_one: Outcome) -> int:
-        """Return the number of activations in the allowed memory, a little more than the layers that fit.
-
-        Args:
-            of_one: the outcome of a trial with one layer, which has the free memory.
-        """
-        activation_bytes = self._shape.batch_size * self._shape.channels * self._shape.side**2 * 4
-        limit_bytes = self._config.limit_bytes
-        allowed = [free if limit_bytes is None else min(free, limit_bytes) for free in of_one.free_bytes]
-        return sum(allowed) // activation_bytes
 
     def _try(self, parts: Sequence[Layers], warmup: int, steps: int) -> Outcome:
         stages = tuple(

@@ -135,7 +135,18 @@ def run_trial(trial: Trial) -> Outcome:
     make_step([Stage(device=str(device), conv=1, fc=1) for device in devices], tiny, StageClock())()
     free = [free for device in devices if (free := free_bytes(device)) is not None]
     if trial.limit_bytes is not None:
-        limit_memory(devices, trial.limit_bytes)
+        # On a GPU torch's own allocator enforces the limit. On a CPU the kernel does, by RLIMIT_DATA: it counts
+        # requested writable private memory. RLIMIT_AS would also count reserved memory, of which thread stacks,
+        # allocator arenas and CUDA libraries have gigabytes. A cgroup would kill the process.
+        for device in devices:
+            if device.type == "cuda":
+                total_bytes = torch.cuda.get_device_properties(device).total_memory
+                torch.cuda.set_per_process_memory_fraction(min(1.0, trial.limit_bytes / total_bytes), device)
+            else:
+                # This process's memory as RLIMIT_DATA counts it.
+                data_bytes = _kilobytes("VmData", Path("/proc/self/status")) or 0
+                allowed_bytes = data_bytes + trial.limit_bytes
+                resource.setrlimit(resource.RLIMIT_DATA, (allowed_bytes, allowed_bytes))
     clock = StageClock()
     try:
         step = make_step(trial.stages, trial.shape, clock)
@@ -243,25 +254,6 @@ def _build_stage(stage: Stage, shape: Shape) -> nn.Sequential:
             # they are denormal, which a CPU computes slowly.
             nn.init.kaiming_normal_(weights, nonlinearity="linear")
     return stack
-
-
-def limit_memory(devices: Sequence[torch.device], limit_bytes: int) -> None:
-    """Limit the further memory of this process on each of the devices.
-
-    On a GPU torch's own allocator enforces the limit. On a CPU the kernel does, by RLIMIT_DATA: it counts requested
-    writable private memory. RLIMIT_AS would also count reserved memory, of which thread stacks, allocator arenas and
-    CUDA libraries have gigabytes. A cgroup needs privileges, and would kill the process instead of failing one
-    allocation.
-    """
-    for device in devices:
-        if device.type == "cuda":
-            total_bytes = torch.cuda.get_device_properties(device).total_memory
-            torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total_bytes), device)
-        else:
-            # This process's memory as RLIMIT_DATA counts it.
-            data_bytes = _kilobytes("VmData", Path("/proc/self/status")) or 0
-            allowed_bytes = data_bytes + limit_bytes
-            resource.setrlimit(resource.RLIMIT_DATA, (allowed_bytes, allowed_bytes))
 
 
 def free_bytes(device: torch.device) -> int | None:

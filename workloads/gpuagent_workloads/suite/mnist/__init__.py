@@ -10,9 +10,8 @@ With the real digits instead of synthetic ones:
 
 from dataclasses import dataclass
 
-from gpuagent_workloads.parameters import parameter
 from gpuagent_workloads.training.config import SYNTHETIC, ImageTrainingConfig
-from gpuagent_workloads.workload import Workload
+from gpuagent_workloads.workload import Workload, parameter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

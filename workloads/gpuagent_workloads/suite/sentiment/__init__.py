@@ -10,9 +10,8 @@ With real reviews instead of synthetic ones:
 
 from dataclasses import dataclass
 
-from gpuagent_workloads.parameters import parameter
 from gpuagent_workloads.training.config import SYNTHETIC, TrainingConfig
-from gpuagent_workloads.workload import Workload
+from gpuagent_workloads.workload import Workload, parameter
 
 MODELS = ("rnn", "lstm", "gru", "transformer")
 

@@ -10,8 +10,7 @@ import re
 from dataclasses import dataclass
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.parameters import Checked, parameter
-from gpuagent_workloads.workload import Workload
+from gpuagent_workloads.workload import Checked, Workload, parameter
 
 # The highest load among which is searched: requests a second, users, or times the speed of a trace.
 MOST_FOUND = 100_000

@@ -49,7 +49,12 @@ class Target:
     def body(self, config: Config, planned: Planned) -> dict[str, Any]:
         """Return a request; what is not shared in its prompt no other has, so that no server finds it in a cache."""
         parts = planned.parts or (Part(key=str(planned.number), tokens=planned.input_tokens),)
-        texts = [self._text(config, part, part.tokens - (self.overhead if part is parts[-1] else 0)) for part in parts]
+        # Random words of that length; a longer text of the same key begins with a shorter one.
+        texts = []
+        for part in parts:
+            length = max(1, round((part.tokens - (self.overhead if part is parts[-1] else 0)) * self.characters))
+            source = random.Random(f"{self.salt}{config.seed}/{part.key}")  # noqa: S311
+            texts.append(" ".join(source.choices(_WORDS, k=length // 4 + 1))[:length])
         if config.api == "completions":
             content: dict[str, Any] = {"prompt": "".join(texts)}
         else:
@@ -69,12 +74,6 @@ class Target:
             "stream_options": {"include_usage": True},
             **({"ignore_eos": True} if self.ignores_end else {}),
         }
-
-    def _text(self, config: Config, part: Part, tokens: float) -> str:
-        """Return random words of that length; a longer text of the same key begins with a shorter one."""
-        length = max(1, round(tokens * self.characters))
-        source = random.Random(f"{self.salt}{config.seed}/{part.key}")  # noqa: S311
-        return " ".join(source.choices(_WORDS, k=length // 4 + 1))[:length]
 
     def path(self, config: Config) -> str:
         """Return the path of its requests."""

@@ -53,11 +53,7 @@ class Exchange(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
 
     async def run(self, endpoint: Endpoint) -> None:
-        """Send the request and receive its answer.
-
-        Raises:
-            OSError: there is no connection, or it broke.
-        """
+        """Send the request and receive its answer. Raises OSError if there is no connection, or it broke."""
         parts = urlsplit(endpoint.url)
         is_secure = parts.scheme == "https"
         loop = asyncio.get_running_loop()
@@ -145,7 +141,8 @@ def parse(pieces: Pieces) -> Answer | None:
         model = model or next((each.get("id") for each in _objects(event.get("data"))), None)
         for choice in _objects(event.get("choices")):
             is_complete = is_complete or bool(choice.get("finish_reason"))
-            if _has_text(choice):
+            parts = choice.get("delta") or choice.get("message") or choice
+            if any(parts.get(name) for name in ("text", "content", "reasoning_content", "reasoning")):
                 tokens.append(at_seconds)
     return Answer(
         status=int(words[1]),
@@ -159,11 +156,6 @@ def parse(pieces: Pieces) -> Answer | None:
 
 def _objects(found: Any) -> list[dict[str, Any]]:
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-
-
-def _has_text(choice: dict[str, Any]) -> bool:
-    parts = choice.get("delta") or choice.get("message") or choice
-    return any(parts.get(name) for name in ("text", "content", "reasoning_content", "reasoning"))
 
 
 def _body(pieces: Pieces, raw: bytes, start: int, *, is_chunked: bool) -> Iterator[tuple[float, bytes]]:

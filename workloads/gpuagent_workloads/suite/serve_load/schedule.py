@@ -59,7 +59,18 @@ def schedule(config: Config) -> Iterator[Planned]:
         DataError: a file is missing or of another form.
     """
     if config.trace:
-        yield from _recorded(read_requests(Path(config.trace)), config)
+        # The requests of a trace, again and again.
+        recorded = read_requests(Path(config.trace))
+        times = _repeated([each.at_seconds / config.scale for each in recorded])
+        for number, (at_seconds, each) in enumerate(zip(times, itertools.cycle(recorded), strict=False)):
+            pieces, left = [], each.input_tokens
+            for key in each.blocks:
+                pieces.append(Part(key=f"block {key}", tokens=min(left, config.block)))
+                left -= pieces[-1].tokens
+            pieces.append(Part(key=str(number), tokens=left))
+            yield replace(
+                each, at_seconds=at_seconds, number=number, parts=tuple(part for part in pieces if part.tokens)
+            )
     pauses = random.Random(f"{config.seed}/think")  # noqa: S311 - no secret, as for the following
     lengths = _lengths(config, random.Random(config.seed + 1))  # noqa: S311
     for number, at_seconds in enumerate(_arrivals(config, random.Random(config.seed))):  # noqa: S311
@@ -82,18 +93,6 @@ def schedule(config: Config) -> Iterator[Planned]:
             )
             parts += (Part(key=f"{number}/answer {turn}", tokens=output_tokens, is_answer=True),)
         yield replace(turns[0], turns=tuple(turns[1:]))
-
-
-def _recorded(recorded: list[Planned], config: Config) -> Iterator[Planned]:
-    """Yield the requests of a trace, again and again."""
-    times = _repeated([each.at_seconds / config.scale for each in recorded])
-    for number, (at_seconds, each) in enumerate(zip(times, itertools.cycle(recorded), strict=False)):
-        parts, left = [], each.input_tokens
-        for key in each.blocks:
-            parts.append(Part(key=f"block {key}", tokens=min(left, config.block)))
-            left -= parts[-1].tokens
-        parts.append(Part(key=str(number), tokens=left))
-        yield replace(each, at_seconds=at_seconds, number=number, parts=tuple(part for part in parts if part.tokens))
 
 
 def _arrivals(config: Config, source: random.Random) -> Iterator[float]:

@@ -13,19 +13,17 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
-from gpuagent_workloads.training.trace.activity import (
+from gpuagent_workloads.training.trace.figures import (
     Activity,
+    Figures,
     Operation,
+    collectives,
+    compute_figures,
     device_operations,
+    gather,
     join_cycles,
     operators,
     read_activities,
-)
-from gpuagent_workloads.training.trace.figures import (
-    Figures,
-    collectives,
-    compute_figures,
-    gather,
     span_nano,
     wait_nano,
 )

@@ -1,10 +1,11 @@
-"""The common command line of Docker and Podman."""
+"""Docker, whose daemon starts the container, and Podman, which needs neither a daemon nor root."""
 
 import csv
 import io
 import json
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
@@ -38,6 +39,7 @@ from gpuagent.environments.support.common import (
     working_directory,
     writable_places,
 )
+from gpuagent_common.folders import expand_user
 from gpuagent_common.limits import Limits
 
 # The beginnings of a site's options that request GPUs themselves.
@@ -119,7 +121,16 @@ class Engine(Container):
         image = job.image.name if job.image else ""
         # The program replaces the image's entry point, which may do anything with its arguments.
         program = [f"--entrypoint={job.program[0]}", image, *job.program[1:]]
-        site = _replace_options(site_words(f"GPUAGENT_{self.name.upper()}_ARGS"), job.options)
+        # The site's options and a run's own, without those of the site that may be given once and the run has.
+        given = {_ONCE[name] for word in job.options if (name := word.partition("=")[0]) in _ONCE}
+        kept, words = [], iter(site_words(f"GPUAGENT_{self.name.upper()}_ARGS"))
+        for word in words:
+            name, equals, _ = word.partition("=")
+            if _ONCE.get(name) not in given:
+                kept.append(word)
+            elif not equals:
+                next(words, None)  # its value
+        site = [*kept, *job.options]
         cache = cache_directory(self.name)
         options = ["--init", "--pull", "never", "--log-driver", "none", *self._user_options()]
         options += [f"--env={name}={value}" for name, value in variables(job, cache).items()]
@@ -179,19 +190,6 @@ class Engine(Container):
         return pid if pid and has_run(pid, run_id) else None
 
 
-def _replace_options(site: Sequence[str], own: Sequence[str]) -> list[str]:
-    """Return the site's options and a run's own, without those of the site that may be given once and the run has."""
-    given = {_ONCE[name] for word in own if (name := word.partition("=")[0]) in _ONCE}
-    kept, words = [], iter(site)
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if _ONCE.get(name) not in given:
-            kept.append(word)
-        elif not equals:
-            next(words, None)  # its value
-    return [*kept, *own]
-
-
 def read_time(text: str) -> int | None:
     """Return a time of RFC 3339 in Unix nanoseconds; None: it is none."""
     parts = _RFC_3339.fullmatch(text)
@@ -215,3 +213,64 @@ def mount_option(place: Path, *, read_only: bool = False) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(fields)
     return f"--mount={text.getvalue()}"
+
+
+class Docker(Engine):
+    """Runs in a Docker container."""
+
+    name = "docker"
+    _install = "install Docker Engine (Debian, Ubuntu: apt-get install docker.io), or use podman or apptainer"
+    _gpu_options = ("--gpus", "all")
+
+    def _user_options(self) -> Sequence[str]:
+        try:
+            security = ask_client([*self._client(), "info", "--format", "{{.SecurityOptions}}"])
+        except ClientError:
+            return super()._user_options()
+        # The user of a rootless daemon is the container's root.
+        return [] if "name=rootless" in security else super()._user_options()
+
+    def _remedy(self, error: str) -> str:
+        if "permission denied" in error:
+            return "let the administrator add you to the group docker, or use podman or apptainer"
+        return "start the daemon (systemctl start docker), or name its socket in DOCKER_HOST"
+
+
+# Where Podman looks for its helpers besides PATH: `helper_binaries_dir` in containers.conf(5).
+_HELPERS = "/usr/local/libexec/podman:/usr/local/lib/podman:/usr/libexec/podman:/usr/lib/podman:/usr/libexec/catatonit"
+_CONFIGURATIONS = ("/usr/share/containers", "/etc/containers", "~/.config/containers")
+# A site that sets one of these names its own init, or runs Podman on another machine.
+_OWN_INIT = re.compile(r"^\s*(?:init_path|helper_binaries_dir)\s*=", re.MULTILINE)
+_REMOTE = ("--remote", "--url", "--connection")
+
+
+class Podman(Engine):
+    """Runs in a Podman container."""
+
+    name = "podman"
+    _install = "install Podman (Debian, Ubuntu: apt-get install podman catatonit)"
+    # By the Container Device Interface: `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` describes the GPUs.
+    _gpu_options = ("--device", "nvidia.com/gpu=all")
+
+    def check(self) -> None:
+        """Check that Podman answers and has an init for its containers: `podman info` does not report that."""
+        super().check()
+        if not self._has_init():
+            remedy = (
+                "install it (Debian, Ubuntu: apt-get install catatonit), or add --init-path to GPUAGENT_PODMAN_ARGS"
+            )
+            raise EnvironmentUnavailableError("podman lacks catatonit, the init of its containers", remedy)
+
+    def _has_init(self) -> bool:
+        if shutil.which("catatonit", path=f"{os.environ.get('PATH', '')}:{_HELPERS}"):
+            return True
+        words = [*self._client(), *site_words("GPUAGENT_PODMAN_ARGS")]
+        if "CONTAINER_HOST" in os.environ or any(word.startswith(("--init-path", *_REMOTE)) for word in words):
+            return True
+        folders = [expand_user(folder) / "containers.conf" for folder in _CONFIGURATIONS]
+        named = os.environ.get("CONTAINERS_CONF")
+        files = [Path(named)] if named else folders
+        return any(_OWN_INIT.search(file.read_text(errors="replace")) for file in files if file.is_file())
+
+    def _user_options(self) -> Sequence[str]:
+        return [*(["--userns=keep-id"] if os.getuid() else []), *super()._user_options()]
