@@ -142,7 +142,7 @@ class Bench:
         plan.narrowed(experiment, ())
         catalogue = Catalogue(self.config.python)
         try:
-            if name := experiment.entries[0].asked.workload:
+            if name := experiment.cells[0].asked.workload:
                 catalogue.find(name)
         except MisuseError as error:  # a word that is no program was taken for a workload
             raise MisuseError(f"this node has no program {name!r:.40}; {error}") from error

@@ -214,7 +214,7 @@ def _print_plan(experiment: "Experiment", journal: "Journal", lacking: Mapping[s
     if early := plan.looks(experiment)[:-1]:
         click.echo(f"it may stop after {', '.join(map(str, early))} repeats")
     lines = [("runs", "each", "cell")]
-    for cell in plan.cells(experiment):
+    for cell in experiment.cells:
         trials = by_cell.get(cell.key, [])
         seconds = journal.expected_seconds(trials[:1])
         expected = write_duration(seconds) if seconds else "–"

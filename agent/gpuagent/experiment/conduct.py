@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from gpuagent.environments.environment import EnvironmentUnavailableError, ImageUnavailableError
 from gpuagent.experiment.file import Experiment
 from gpuagent.experiment.gpus import NodeGpus
-from gpuagent.experiment.plan import Trial, cells, describe_apart, looks, spec, trials
+from gpuagent.experiment.plan import Trial, describe_apart, looks, spec, trials
 from gpuagent.runs.planning import PlannedRun
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.own_module import module_command
@@ -238,18 +238,18 @@ class Conductor:
 
     def _exceeded_budget(self, left: Sequence[Trial]) -> str | None:
         """Return in words the budget that the rest of a repeat would exceed, from the runs before; None: no budget."""
-        budget, done = self.experiment.budget, self.journal.done
+        most, done = self.experiment, self.journal.done
         hours = (sum(one.seconds for one in done) + self.journal.expected_seconds(left)) / 3600
-        if budget.hours is not None and hours > budget.hours:
-            return f"it would have taken {write_duration(3600 * hours)} of {write_duration(3600 * budget.hours)}"
-        if budget.kilowatt_hours is None or not done:
+        if most.most_hours is not None and hours > most.most_hours:
+            return f"it would have taken {write_duration(3600 * hours)} of {write_duration(3600 * most.most_hours)}"
+        if most.most_kilowatt_hours is None or not done:
             return None
         joules = [one.gpu_joules for one in done if one.gpu_joules is not None]
         if len(joules) < len(done):
             return "the GPUs do not count energy, and kilowatt_hours is limited"
         kilowatt_hours = (sum(joules) + len(left) * statistics.mean(joules)) / 3.6e6
-        if kilowatt_hours > budget.kilowatt_hours:
-            return f"it would have taken {kilowatt_hours:.3g} of {budget.kilowatt_hours:g} kWh"
+        if kilowatt_hours > most.most_kilowatt_hours:
+            return f"it would have taken {kilowatt_hours:.3g} of {most.most_kilowatt_hours:g} kWh"
         return None
 
 
@@ -266,7 +266,7 @@ def check_cells(
         GpuAgentError: a cell is not allowed, the node lacks something for every cell, or the workloads cannot be
             listed.
     """
-    every = cells(experiment)
+    every = experiment.cells
     number = len(gpus.temperatures())
     lacking: dict[str, str] = {}
     for cell in every:
@@ -315,7 +315,7 @@ def check_concerns(concerns: Iterable[str], *, force: bool) -> None:
 
 def occupant_concerns(experiment: Experiment, gpus: NodeGpus) -> Iterator[str]:
     """Yield the GPUs that are busy already, except those of running servers where the experiment only loads servers."""
-    every = [dict(cell.parameters) for cell in cells(experiment)]
+    every = [cell.asked.parameters for cell in experiment.cells]
     is_load_alone = all("url" in parameters and "gpus" in parameters for parameters in every)
     served = ",".join(parameters["gpus"] for parameters in every) if is_load_alone else ""
     return gpus.occupants({uuid.strip() for uuid in served.split(",")})
@@ -323,7 +323,7 @@ def occupant_concerns(experiment: Experiment, gpus: NodeGpus) -> Iterator[str]:
 
 def torch_concerns(experiment: Experiment, python: str, gpus: NodeGpus) -> Iterator[str]:
     """Yield why the torch of this Python cannot use the GPUs that the experiment's workloads would want."""
-    if not (any(cell.entry.asked.workload for cell in cells(experiment)) and gpus.temperatures()):
+    if not (any(cell.asked.workload for cell in experiment.cells) and gpus.temperatures()):
         return
     command = [*module_command(python, "gpuagent_workloads"), "check"]
     try:

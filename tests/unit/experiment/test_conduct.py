@@ -188,7 +188,7 @@ def planner(*, docker: bool = False) -> Callable[[RunSpec], list[PlannedRun]]:
 
 def skipped(gpus: NodeGpus, *, docker: bool = False) -> dict[str, str]:
     wanted = experiment(CELLS)
-    by_key = {cell.key: cell.describe() for cell in plan.cells(wanted)}
+    by_key = {cell.key: cell.describe() for cell in wanted.cells}
     return {by_key[key]: reason for key, reason in check_cells(wanted, planner(docker=docker), gpus).items()}
 
 
@@ -197,12 +197,12 @@ def test_cells_for_which_the_node_lacks_something_are_found() -> None:
         "mnist · docker:a": "docker cannot be used here",
         "mnist device=cuda seed=2 · bare": "no GPU answers here",
         "memory-limit · bare": "without a GPU, memory-limit needs --param limit-bytes=BYTES",
-        "memory-limit split=2 limit-bytes=1000000000 · bare": "no GPU answers here",
+        "memory-limit limit-bytes=1000000000 split=2 · bare": "no GPU answers here",
     }
     assert skipped(NodeGpus(NvmlRecording.load("h200_idle").open), docker=True) == {
         "mnist · docker:a": "there is no image 'a' here",
         "mnist ranks=2 · bare": "it needs 2 GPUs, and this node has 1",
-        "memory-limit split=2 limit-bytes=1000000000 · bare": "it needs 2 GPUs, and this node has 1",
+        "memory-limit limit-bytes=1000000000 split=2 · bare": "it needs 2 GPUs, and this node has 1",
     }
 
 
@@ -215,7 +215,7 @@ def test_an_experiment_for_which_the_node_lacks_everything_is_refused() -> None:
 
 def test_skipped_cells_are_not_run_and_made_later_where_they_can_be(tmp_path: Path) -> None:
     wanted, first, second = experiment(), InstantRuns(), InstantRuns()
-    lacking = {plan.cells(wanted)[0].key}
+    lacking = {wanted.cells[0].key}
     partial = conductor(wanted, tmp_path, first)
     partial.lacking = lacking
     assert partial.run()
