@@ -1,7 +1,6 @@
 """One line for each run of an experiment: redrawn on a terminal while it runs, and printed when it has ended."""
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -24,15 +23,10 @@ _COOL_DOWN_SECONDS = 1.0
 
 
 class RunLines:
-    """A display of an experiment's progress, with a line for each run.
+    """A display of an experiment's progress, with a line for each run."""
 
-    Args:
-        journal: of the runs that have ended.
-        every: the runs of the experiment in their order.
-    """
-
-    def __init__(self, journal: Journal, every: Sequence[Trial]) -> None:
-        self._journal, self._every = journal, every
+    def __init__(self, journal: Journal) -> None:
+        self._journal, every = journal, journal.every
         self.read_gpus: ReadGpus = lambda _run_id: []
         cells = list({trial.cell.key: trial.cell for trial in every}.values())
         self._labels = {key: harmless(words) for key, words in describe_apart(cells).items()} if cells else {}
@@ -52,7 +46,7 @@ class RunLines:
     @property
     def made(self) -> int:
         """The number of runs that are compared and have ended."""
-        return len(self._journal.ended(self._counted))
+        return sum(done.repeat > 0 for done in self._journal.ended())
 
     @property
     def planned(self) -> int:
@@ -72,7 +66,7 @@ class RunLines:
         """Draw the line of a run that has started, on a terminal, until it has ended."""
         if update.status != "running" or self._live or self._current is None or not has_terminal():
             return
-        left = self._journal.expected_seconds(self._journal.left(self._every)) or None
+        left = self._journal.expected_seconds(self._journal.left()) or None
         folder, title = Path(update.run_directory), self._title(self._current).rstrip()
         progress = ProgressLine(update.run_id, folder, self.read_gpus, left, title=title)
         self._live = OutputCopy(folder, progress, quiet_stdout=True, is_silent=True)
@@ -91,7 +85,7 @@ class RunLines:
             parts.append(harmless(update.reason))
             # A program that did not start has no exit code and no output.
             parts += [f"output: {update.run_directory}"] if update.HasField("exit_code") else []
-        left = self._journal.left(self._every)
+        left = self._journal.left()
         if left and update.status == "succeeded" and not has_terminal():
             parts.append(f"about {write_duration(self._journal.expected_seconds(left))} left")
         self._print(trial, " · ".join(parts))

@@ -78,11 +78,6 @@ def looks(experiment: Experiment) -> list[int]:
     return found
 
 
-def all_trials(experiment: Experiment, without: Collection[str] = ()) -> list[Trial]:
-    """Return the runs of all repeats in their order, as `trials` does."""
-    return [trial for block in trials(experiment, without) for trial in block]
-
-
 def narrowed(
     experiment: Experiment, only: Sequence[str], *, name: str | None = None, repeats: int | None = None
 ) -> Experiment:
@@ -173,7 +168,7 @@ def with_parameters(experiment: Experiment, texts: Sequence[str], takes: Callabl
 
 def fingerprint(experiment: Experiment) -> str:
     """Return a digest of the name, the metric and the runs of an experiment."""
-    runs = [(trial.cell.key, trial.repeat) for trial in all_trials(experiment)]
+    runs = [(trial.cell.key, trial.repeat) for block in trials(experiment) for trial in block]
     identity = [experiment.name, experiment.metric, runs, experiment.until]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 

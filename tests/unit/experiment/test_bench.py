@@ -161,9 +161,9 @@ def test_cells_are_told_apart_on_80_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     words = ("python", "train.py", "--learning-rate", "{0.1,0.2}", "--optimizer", "{sgd,adamw}")
-    every = plan.all_trials(experiment(program=words, top={"repeats": 1, "warm_up": 0}))
-    lines = RunLines(Journal(tmp_path / "journal", ""), every)
-    for trial in every:
+    journal = Journal(tmp_path / "journal", experiment(program=words, top={"repeats": 1, "warm_up": 0}))
+    lines = RunLines(journal)
+    for trial in journal.every:
         lines.wait(trial, "waits")
     printed = capsys.readouterr().err.splitlines()
     assert len({line.partition("] ")[2] for line in printed}) == len(printed) == 4
