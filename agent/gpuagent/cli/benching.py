@@ -14,11 +14,9 @@ from typing import Any
 import click
 
 from gpuagent.agent_config import AgentConfig, find_place
-from gpuagent.cli.collector_command import connection_words, find_collector_command
-from gpuagent.cli.conducting import make_runs
+from gpuagent.cli.collector_command import connection_words, find_collector_command, is_reachable, own_collector
+from gpuagent.cli.conducting import RunLines, make_runs
 from gpuagent.cli.experiment_answer import await_figures, has_throughput
-from gpuagent.cli.own_collector import is_reachable, own_collector
-from gpuagent.cli.run_lines import RunLines
 from gpuagent.experiment import plan
 from gpuagent.experiment.bench import digest_bench, name_bench
 from gpuagent.experiment.conduct import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuagent.cli.experiment_answer import Answer
+from gpuagent.cli.experiment_answer import check_answer, print_answer
 from gpuagent.cli.node_agent import given_to_agent
 from gpuagent.cli.options import agent_config, agent_options
 from gpuagent_common.cli import MOST, NAME, SuggestingGroup, interrupt_on_signals
@@ -80,8 +80,7 @@ def run(
     interruption the same command resumes; a run that has ended is never repeated.
     """
     from gpuagent.agent_config import find_place
-    from gpuagent.cli.conducting import make_runs
-    from gpuagent.cli.run_lines import RunLines
+    from gpuagent.cli.conducting import RunLines, make_runs
     from gpuagent.experiment import plan
     from gpuagent.experiment.conduct import Journal, check_cells, check_concerns, occupant_concerns, torch_concerns
     from gpuagent.experiment.file import find_file, parse_width, read_experiment
@@ -97,15 +96,24 @@ def run(
     whole = plan.narrowed(wanted, (), name=name, repeats=repeats)
     experiment = plan.narrowed(whole, only)
     config = agent_config(options, allow_commands=True)
-    _check_token(config.token_file)
+    try:  # before hours of runs; it may still come
+        read_token(config.token_file)
+    except FileNotFoundError:
+        pass
+    except TokenError as error:
+        raise MisuseError(str(error)) from error
     catalogue = Catalogue(config.python)
     if texts := [*parameters, *_data_parameters(data)]:
         experiment, whole = (
             plan.with_parameters(one, texts, lambda *named: catalogue.find(named[0]).has(named[1]))
             for one in (experiment, whole)
         )
-    answer = Answer.of(experiment, str(file) if path != file else str(path.resolve()), name, output)
-    answer.check()
+    answer: list[str] = []
+    if experiment.answers:
+        answer = ["answer", str(file) if path != file else str(path.resolve())]
+        answer += ["--name", name] if name else []
+        answer += ["--output", str(output)] if output else []
+    check_answer(answer)
     gpus = NodeGpus()
     with waiting_for("gpuagent", "the checks of environments, images and GPUs"):
         lacking = check_cells(experiment, Planner(catalogue, allow_commands=True).plan, gpus, may_lack_all=dry_run)
@@ -129,19 +137,10 @@ def run(
             again = f", {failed} without success; --name NAME makes them again, as another experiment" if failed else ""
             lines.note(f"all {len(journal.ended())} runs of {experiment.name} have been made{again}")
         is_stored, has_stopped = make_runs(journal, config, given_to_agent(ctx), gpus, lines)
-    answer.print(config, is_stored=is_stored)
+    if answer:
+        print_answer(answer, experiment.name, config, is_stored=is_stored)
     has_failed = any(done.status != "succeeded" for done in journal.ended())
     return int(has_failed or not (has_stopped or not journal.left()))
-
-
-def _check_token(path: Path) -> None:
-    """Raise MisuseError for a token that nobody will accept, before hours of runs; it may still come."""
-    try:
-        read_token(path)
-    except FileNotFoundError:
-        pass
-    except TokenError as error:
-        raise MisuseError(str(error)) from error
 
 
 @command.command(epilog="\b\nExample:\n  gpuagent experiment show containers > mine.yaml")

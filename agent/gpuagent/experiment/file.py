@@ -382,7 +382,7 @@ def _values(value: Any) -> list[str]:
 
 
 def distinct(cells: Iterable[Cell]) -> tuple[Cell, ...]:
-    """Return the cells, each once, with what tells commands of one name apart.
+    """Return the cells, each once, with the words in which commands of one name differ.
 
     Raises:
         MisuseError: there are too many.

@@ -193,18 +193,23 @@ class Launches:
     def answer(self, order: ExperimentOrder) -> ExperimentReply:
         """Carry out the collector's order, or return why not."""
         reply = ExperimentReply(request_id=order.request_id)
+        state: ExperimentState | None = None
         try:
-            state = self._obey(order)
+            if order.HasField("launch"):
+                state, reply.has_begun = self.launch(order.launch), True
+            else:
+                with self._guard:
+                    launched = self._known.get(order.cancel or order.look)
+                if launched:
+                    state = launched.cancel() if order.cancel else launched.state()
         except GpuAgentError as error:
             reply.refusal = str(error)
         except Exception as error:  # noqa: BLE001
             # An order must not stop the agent.
             _LOG.exception("experiment %s", order.launch.file_name)
             reply.refusal = f"{type(error).__name__}: {error}"
-        else:
-            reply.has_begun = order.HasField("launch")
-            if state is not None:
-                reply.state.CopyFrom(state)
+        if state is not None:
+            reply.state.CopyFrom(state)
         return reply
 
     def launch(self, file: ExperimentFile) -> ExperimentState:
@@ -262,12 +267,3 @@ class Launches:
             self._queue.put(None)
         for launched in every:
             launched.cancel()
-
-    def _obey(self, order: ExperimentOrder) -> ExperimentState | None:
-        if order.HasField("launch"):
-            return self.launch(order.launch)
-        with self._guard:
-            launched = self._known.get(order.cancel or order.look)
-        if launched is None:
-            return None
-        return launched.cancel() if order.cancel else launched.state()

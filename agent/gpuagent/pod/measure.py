@@ -25,8 +25,8 @@ from gpuagent.delivery.uplink import Delivery
 from gpuagent.environments.environment import Ending, Job, Launch
 from gpuagent.environments.support.common import Container
 from gpuagent.environments.support.job_manifest import SCC_VARIABLE
-from gpuagent.runs.elsewhere import SHOWN_RESULTS, SelfRecord
-from gpuagent.runs.events import EventTailer
+from gpuagent.runs.elsewhere import SelfRecord
+from gpuagent.runs.events import SHOWN_RESULTS, EventTailer
 from gpuagent.runs.planning import read_plan
 from gpuagent.runs.runner import has_ended
 from gpuagent_common.cli import interrupt_on_signals

@@ -11,9 +11,6 @@ from gpuagent.environments.support.job_client import short_reason
 from gpuagent_common.statuses import FINAL_STATUSES, RunStatus
 from gpuagent_proto.v1.run_pb2 import RunUpdate
 
-# Results that an agent elsewhere sends back for display; a pod's last message has 4,096 bytes.
-SHOWN_RESULTS = ("throughput", "accuracy", "loss")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfRecord:
@@ -41,7 +38,7 @@ class SelfRecord:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its status is final."""
+        """True once its status is final."""
         return self.status in FINAL_STATUSES
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +23,6 @@ from gpuagent.runs.events import EventTailer
 from gpuagent.runs.planning import PlannedRun
 from gpuagent.runs.printed import PrintedSteps
 from gpuagent.runs.processes import SupervisedProcess
-from gpuagent.runs.times import RunTimes
 from gpuagent.sources.source import Value
 from gpuagent.sources.support.files import parse_flat
 from gpuagent_common.limits import CpuChange
@@ -40,6 +40,48 @@ def process_start_unix_nano(pid: int) -> int | None:
     # psutil's boot time has whole seconds; with it a process could seem to begin before its launch.
     booted_unix_nano = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     return booted_unix_nano + round(since_boot_seconds * 100) * 10_000_000
+
+
+@dataclass(slots=True)
+class RunTimes:
+    """The instants of one run; None: not known.
+
+    Attributes:
+        launch_unix_nano: the environment was asked to start the program; whatever runs beside it carried its load.
+        process_unix_nano: the program's process began, where others start it, or nothing contains it. A process that
+            sets up a container and then becomes the program hides that moment.
+        command_unix_nano: the environment's command for that began, which may itself become the program.
+        ended_unix_nano: the program's process ended; what its container and the agent still do comes later.
+    """
+
+    launch_unix_nano: int | None = None
+    command_unix_nano: int | None = None
+    process_unix_nano: int | None = None
+    ended_unix_nano: int | None = None
+
+    @property
+    def started_unix_nano(self) -> int | None:
+        """The begin of the run: of its process, or of the command for it where that is hidden."""
+        return self.process_unix_nano or self.command_unix_nano or self.launch_unix_nano
+
+    @property
+    def seconds(self) -> float | None:
+        """The duration of the run; None: it never began, or the node's clock was set back while it ran."""
+        if self.started_unix_nano is None or self.ended_unix_nano is None:
+            return None
+        seconds = (self.ended_unix_nano - self.started_unix_nano) / 1e9
+        return seconds if seconds >= 0 else None
+
+    def end_at(self, unix_nano: int | None) -> None:
+        """End the run at a time that its program reports, if that is within the run."""
+        if unix_nano and (self.started_unix_nano or 0) <= unix_nano <= (self.ended_unix_nano or 0):
+            self.ended_unix_nano = unix_nano
+
+    def instants(self) -> Iterator[tuple[str, int]]:
+        """Yield the name and the time of each that is known."""
+        for name, unix_nano in (("launch", self.launch_unix_nano), ("process", self.process_unix_nano)):
+            if unix_nano is not None:
+                yield name, unix_nano
 
 
 class Changes:
@@ -298,11 +340,7 @@ class Execution:
 
     def _start(self, launch: Launch, job: Job, given: Path | None = None) -> SupervisedProcess:
         return SupervisedProcess(
-            launch.command,
-            afterwards=launch.afterwards,
-            passes_signals=launch.passes_signals,
-            has_descendants=launch.find_root is None,
-            grace_seconds=launch.grace_seconds,
+            launch,
             run_directory=job.run_directory,
             environment={**job.variables, "GPUAGENT_RUN_ID": self.plan.run_id},
             working_directory=self.plan.job.working_directory,

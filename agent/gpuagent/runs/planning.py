@@ -1,9 +1,11 @@
 """Planning: a request becomes runs that can be executed, or is refused before anything starts."""
 
+import importlib.util
 import json
 import math
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +15,6 @@ from typing import Any
 from gpuagent.environments import find_environment
 from gpuagent.environments.environment import Environment, EnvironmentUnavailableError, Home, Image, Job
 from gpuagent.runs.catalogue import Catalogue, ParameterValue, Workload
-from gpuagent.runs.observing import observed
 from gpuagent.runs.patterns import NO_PATTERN, Pattern, find_patterns
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.keys import invited_run, make_invitation
@@ -48,6 +49,12 @@ _CARRIED = ("parameters", "required_results", "invitation", "interference")
 
 # Of a job about which only questions are asked: nothing is written there.
 _NO_DIRECTORY = Path("/")
+
+# What observes a Python program, and where: in the run directory, which every environment has at the same path.
+_OBSERVE_PACKAGE, _OBSERVE_FOLDER = "gpuagent_report", "observe"
+
+# In an image, whose own PYTHONPATH is known only inside: the folder, then the program and its arguments.
+_IN_FRONT = 'PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; export PYTHONPATH; exec "$@"'
 
 MAX_REPEATS = 10_000
 MAX_TIMEOUT_SECONDS = 365 * 86_400.0
@@ -158,6 +165,29 @@ def make_job(
         options=tuple(asked.options),
         variables=variables,
     )
+
+
+def observed(job: Job) -> Job:
+    """Return `job` with the package first in the PYTHONPATH of its program, which starts it in every Python.
+
+    Raises:
+        GpuAgentError: the package is missing, or cannot be copied into the run directory.
+    """
+    found = importlib.util.find_spec(_OBSERVE_PACKAGE)
+    sources = [Path(folder) for folder in (found.submodule_search_locations or ())] if found else []
+    if not sources:
+        raise GpuAgentError(f"--observe needs the package {_OBSERVE_PACKAGE} beside the agent; install gpuagent anew")
+    folder = job.run_directory / _OBSERVE_FOLDER
+    try:
+        shutil.copytree(sources[0], folder / _OBSERVE_PACKAGE, ignore=shutil.ignore_patterns("__pycache__", "hook"))
+        shutil.copytree(sources[0] / "hook", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    except OSError as error:
+        raise GpuAgentError(f"cannot copy {_OBSERVE_PACKAGE} into {folder}: {error}") from error
+    if job.image is not None:
+        return replace(job, program=["/bin/sh", "-c", _IN_FRONT, str(folder), *job.program])
+    given = job.variables.get("PYTHONPATH")
+    path = f"{folder}:{given}" if given else str(folder)
+    return replace(job, variables={**job.variables, "PYTHONPATH": path})
 
 
 class Planner:

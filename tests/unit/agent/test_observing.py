@@ -15,8 +15,7 @@ from gpuagent.experiment.file import parse_experiment
 from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.experiment.plan import spec, trials
 from gpuagent.runs.catalogue import Catalogue
-from gpuagent.runs.observing import observed
-from gpuagent.runs.planning import Planner
+from gpuagent.runs.planning import Planner, observed
 from gpuagent_common.errors import MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
 from tests.support.nvml_replay import NO_DRIVER

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuagent.cli.run_lines import RunLines
+from gpuagent.cli.conducting import RunLines
 from gpuagent.experiment import plan
 from gpuagent.experiment.bench import bench_file, expand_braces, name_bench, split_line
 from gpuagent.experiment.conduct import Journal
