@@ -262,7 +262,7 @@ def test_ended_orphans_are_collected_while_the_program_runs(tmp_path: Path) -> N
 def test_a_short_program_begins_before_its_first_instruction_and_gets_its_input(tmp_path: Path) -> None:
     (tmp_path / "input").write_text("given\n")
     process = SupervisedProcess(
-        ["sh", "-c", "date +%s%N; cat"],
+        Launch(command=["sh", "-c", "date +%s%N; cat"]),
         run_directory=tmp_path,
         environment=os.environ,
         working_directory=None,
