@@ -22,7 +22,6 @@ from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Spool, gap_entry
 from gpuagent.delivery.stream import Orders
 from gpuagent.delivery.uplink import Uplink
-from gpuagent.environments.environment import Home
 from gpuagent.event_loop import EventLoop
 from gpuagent.experiment.launches import Launches
 from gpuagent.images.records import ImageRecords
@@ -114,14 +113,7 @@ class Agent:
         self.planner = Planner(
             Catalogue(self.config.python),
             allow_commands=self.config.allow_commands,
-            home=Home(
-                collector=self.config.collector,
-                token_file=self.config.token_file,
-                tls=self.config.tls,
-                platform=self.config.platform,
-                rate_hz=self.config.rate_hz,
-                labels=self.config.labels,
-            ),
+            home=self.config,
         )
         couriers = Courier(
             folder=self.spool_directory / "couriers",

@@ -4,28 +4,20 @@ import contextlib
 import os
 import platform as host
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuagent import facts, locations
 from gpuagent.delivery.uplink import Delivery
-from gpuagent_common.connection import TlsFiles
+from gpuagent.environments.environment import Home
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentConfig:
+class AgentConfig(Home):
     """The settings of an agent that its user chooses."""
 
-    collector: str
-    token_file: Path
-    platform: str
-    # Certificates for TLS; None: the connection is not encrypted.
-    tls: TlsFiles | None = None
     # The Python that has the workloads package.
     python: str
-    labels: Mapping[str, str] = field(default_factory=dict)
-    rate_hz: float = 10.0
     # The folder of the spool; None: the first usual place on a local disk.
     spool: Path | None = None
     spool_limit_bytes: int = 512 * 1024 * 1024

@@ -140,7 +140,7 @@ def orders() -> Table:
 def _places(text: str, *, mirrored: bool) -> Floats:
     """Return the place of each cell (column) in each repeat (row), as experiments make them or shuffled alone."""
     blocks = plan.trials(parse_experiment(text.encode(), "x"))
-    cells = plan.cells(parse_experiment(text.encode(), "x"))
+    cells = parse_experiment(text.encode(), "x").cells
     if mirrored:
         return np.array([[[trial.cell for trial in block].index(cell) for cell in cells] for block in blocks], float)
     chance = np.random.default_rng([*text.encode()])

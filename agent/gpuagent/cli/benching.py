@@ -14,11 +14,9 @@ from typing import Any
 import click
 
 from gpuagent.agent_config import AgentConfig, find_place
-from gpuagent.cli.collector_command import connection_words, find_collector_command
-from gpuagent.cli.conducting import Making
+from gpuagent.cli.collector_command import connection_words, find_collector_command, is_reachable, own_collector
+from gpuagent.cli.conducting import RunLines, make_runs
 from gpuagent.cli.experiment_answer import await_figures, has_throughput
-from gpuagent.cli.own_collector import is_reachable, own_collector
-from gpuagent.cli.run_lines import RunLines
 from gpuagent.experiment import plan
 from gpuagent.experiment.bench import digest_bench, name_bench
 from gpuagent.experiment.conduct import (
@@ -142,7 +140,7 @@ class Bench:
         plan.narrowed(experiment, ())
         catalogue = Catalogue(self.config.python)
         try:
-            if name := experiment.entries[0].asked.workload:
+            if name := experiment.cells[0].asked.workload:
                 catalogue.find(name)
         except MisuseError as error:  # a word that is no program was taken for a workload
             raise MisuseError(f"this node has no program {name!r:.40}; {error}") from error
@@ -154,33 +152,23 @@ class Bench:
 
     def _answer(self, experiment: Experiment, place: str) -> int:
         """Make the runs that are left, print the answer and write its files."""
-        journal = Journal(self._path.with_suffix(".jsonl"), plan.fingerprint(experiment))
-        lines = _BenchLines(journal, plan.all_trials(experiment))
+        journal = Journal(self._path.with_suffix(".jsonl"), experiment)
+        lines = _BenchLines(journal)
         if journal.done:
             lines.note(f"resumes: {lines.made} of {lines.planned} runs are stored; --anew makes all of them")
         unfinished = self._path.with_suffix(".new")
         unfinished.write_text(json.dumps({"name": experiment.name, **self.content}), encoding="utf-8")
         unfinished.replace(self._path)
-        making = Making(
-            experiment=experiment,
-            journal=journal,
-            lacking={},
-            config=self.config,
-            given=self.given,
-            gpus=self._gpus,
-            lines=lines,
-            place=place,
-            prepare=self._prepare,
-        )
         try:
-            is_stored, _ = making.make()
+            is_stored, _ = make_runs(
+                journal, self.config, self.given, self._gpus, lines, place=place, prepare=self._prepare
+            )
         except FirstRoundError:
             self._forget()
             raise
-        if not lines.made:
-            self._forget()
-            raise GpuAgentError("no round fits into --at-most, so there is nothing to compare; give it more time")
         try:
+            if not lines.made:
+                raise GpuAgentError("no round fits into --at-most, so there is nothing to compare; give it more time")
             self._print(experiment, lines, is_stored=is_stored)
         except GpuAgentError:
             self._forget()
@@ -278,12 +266,6 @@ class _BenchLines(RunLines):
             click.echo(f"  {line}", err=True)
         if trial.repeat <= self.first_repeat:
             raise FirstRoundError("a run of the first round did not succeed, so nothing is repeated")
-
-    def explain(self, update: RunUpdate) -> list[str]:
-        """Return the exit code; the last lines of its output follow."""
-        if update.status == "succeeded":
-            return []
-        return [f"exit code {update.exit_code}"] if update.exit_code > 0 else [harmless(update.reason)]
 
 
 def _last_lines(directory: Path) -> Iterator[str]:

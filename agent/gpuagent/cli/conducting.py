@@ -1,108 +1,201 @@
 """The runs of an experiment, made by the node's agent or one of our own, and continued where they were interrupted."""
 
 import contextlib
+import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from gpuagent.agent_config import AgentConfig
 from gpuagent.cli.experiment_answer import await_delivery, is_narrow
-from gpuagent.cli.node_agent import PLANNING, NodeAgent, node_agent
-from gpuagent.cli.run_lines import RunLines
+from gpuagent.cli.follow import OutputCopy
+from gpuagent.cli.node_agent import PLANNING, node_agent
+from gpuagent.cli.progress import ProgressLine, ReadGpus, has_terminal
 from gpuagent.errors import AgentEndedError
 from gpuagent.experiment import plan
 from gpuagent.experiment.conduct import Conductor, Journal
-from gpuagent.experiment.file import Experiment
 from gpuagent.experiment.gpus import NodeGpus
-from gpuagent.experiment.plan import Trial
-from gpuagent_common.text import write_duration
+from gpuagent.experiment.plan import Trial, describe_apart
+from gpuagent.runs.events import EventTailer
+from gpuagent_common.text import harmless, without_options, write_duration
 from gpuagent_common.waiting import waiting_for
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
+_MOST_LABEL_CHARACTERS = 44
+# For the place and the figures of a run, beside its label.
+_FIGURES_CHARACTERS = 46
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Making:
-    """The runs to make.
+# Reading the temperatures takes less than a second.
+_COOL_DOWN_SECONDS = 1.0
 
-    Attributes:
-        lacking: keys of cells that this node lacks something for.
-        config, given: of an agent of our own, and the names of its options that were given.
-        place: where the runs are stored, in words; empty: its collector's address says it.
+
+class RunLines:
+    """A display of an experiment's progress, with a line for each run."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal, every = journal, journal.every
+        self.read_gpus: ReadGpus = lambda _run_id: []
+        cells = list({trial.cell.key: trial.cell for trial in every}.values())
+        self._labels = {key: harmless(words) for key, words in describe_apart(cells).items()} if cells else {}
+        room = shutil.get_terminal_size().columns - _FIGURES_CHARACTERS
+        longest = max(map(len, self._labels.values()), default=0)
+        short = {key: without_options(label) for key, label in self._labels.items()}
+        if longest > max(12, room) and len(set(short.values())) == len(short):
+            self._labels, longest = short, max(map(len, short.values()))
+        self._width = min(longest, max(12, min(_MOST_LABEL_CHARACTERS, room)))
+        self.first_repeat = every[0].repeat if every else 1
+        self._counted = [trial for trial in every if trial.repeat > 0]
+        self._places = {(trial.cell.key, trial.repeat): at for at, trial in enumerate(self._counted, start=1)}
+        self._notices: set[str] = set()
+        self._current: Trial | None = None
+        self._live: OutputCopy | None = None
+
+    @property
+    def made(self) -> int:
+        """The number of runs that are compared and have ended."""
+        return sum(done.repeat > 0 for done in self._journal.ended())
+
+    @property
+    def planned(self) -> int:
+        """The number of runs that are compared."""
+        return len(self._counted)
+
+    def wait(self, trial: Trial, reason: str) -> None:
+        """Print why the next run waits."""
+        self.close()
+        self._print(trial, reason)
+
+    def begin(self, trial: Trial) -> None:
+        """Take note that a run begins; its line is drawn once it has a directory."""
+        self._current = trial
+
+    def follow(self, update: RunUpdate) -> None:
+        """Draw the line of a run that has started, on a terminal, until it has ended."""
+        if update.status != "running" or self._live or self._current is None or not has_terminal():
+            return
+        left = self._journal.expected_seconds(self._journal.left()) or None
+        folder, title = Path(update.run_directory), self._title(self._current).rstrip()
+        progress = ProgressLine(update.run_id, folder, self.read_gpus, left, title=title)
+        self._live = OutputCopy(folder, progress, quiet_stdout=True, is_silent=True)
+
+    def end(self, trial: Trial, update: RunUpdate, seconds: float, cool_down_seconds: float) -> None:
+        """Print how a run ended, and where no line is redrawn also the expected time of the rest."""
+        self.close()
+        digest = EventTailer(update.run_id, Path(update.run_directory)).read_all()
+        took = write_duration(update.seconds if update.HasField("seconds") else seconds)
+        parts = [took] if update.status == "succeeded" else [f"{update.status.replace('_', ' ')} after {took}"]
+        if throughput := digest.write_result("throughput"):
+            parts.append(throughput)
+        if cool_down_seconds >= _COOL_DOWN_SECONDS:
+            parts.append(f"after {cool_down_seconds:.1f} s of cool-down")
+        if update.reason:
+            parts.append(harmless(update.reason))
+            # A program that did not start has no exit code and no output.
+            parts += [f"output: {update.run_directory}"] if update.HasField("exit_code") else []
+        left = self._journal.left()
+        if left and update.status == "succeeded" and not has_terminal():
+            parts.append(f"about {write_duration(self._journal.expected_seconds(left))} left")
+        self._print(trial, " · ".join(parts))
+        for notice in filter(None, (update.notice, digest.complaint)):
+            if notice not in self._notices:
+                self._notices.add(notice)
+                self.note(harmless(notice))
+
+    def note(self, words: str) -> None:
+        """Print something else."""
+        click.echo(f"gpuagent: {words}", err=True)
+
+    def close(self) -> None:
+        """Remove the line of a run that has ended, or was cancelled."""
+        if self._live:
+            self._live.finish()
+            self._live = None
+
+    def _title(self, trial: Trial) -> str:
+        label = self._labels[trial.cell.key]
+        if len(label) > self._width:
+            label = f"{label[: self._width // 2]}…{label[len(label) - (self._width - self._width // 2 - 1) :]}"
+        number = len(str(self.planned))
+        place = self._places.get((trial.cell.key, trial.repeat))
+        where = f"[{place:>{number}}/{self.planned}]" if place else f"[{'warm-up':^{2 * number + 1}}]"
+        return f"{where} {label:<{self._width}}"
+
+    def _print(self, trial: Trial, words: str) -> None:
+        click.echo(f"{self._title(trial)}  {words}", err=True)
+
+
+def make_runs(
+    journal: Journal,
+    config: AgentConfig,
+    given: Sequence[str],
+    gpus: NodeGpus,
+    lines: RunLines,
+    *,
+    place: str = "",
+    prepare: Callable[[Trial], None] = lambda _trial: None,
+) -> tuple[bool, bool]:
+    """Make the runs that are left; begin again if another's agent ends first, unless no run was made since then.
+
+    Args:
+        journal: of the runs.
+        config: of an agent of our own.
+        given: names of its options that were given.
+        gpus: of this node.
+        lines: shows the progress.
+        place: where the runs are stored, in words; empty: the collector's address says it.
         prepare: prepares the node for a run.
+
+    Returns:
+        Whether the collector has the samples of an agent of our own, and whether a planned look ended it.
+
+    An agent that lasts as long as another command ends between two runs, when that command has no run left.
     """
 
-    experiment: Experiment
-    journal: Journal
-    lacking: Mapping[str, str]
-    config: AgentConfig
-    given: Sequence[str]
-    gpus: NodeGpus
-    lines: RunLines
-    place: str = ""
-    prepare: Callable[[Trial], None] = lambda _trial: None
-
-    def make(self) -> tuple[bool, bool]:
-        """Make the runs that are left; begin again if another's agent ends first, unless no run was made since then.
-
-        Returns:
-            Whether the collector has the samples of an agent of our own, and whether a planned look ended it.
-
-        An agent that lasts as long as another command ends between two runs, when that command has no run left.
-        """
-        made_before = -1
-        while True:
-            try:
-                return self._make()
-            except AgentEndedError:
-                if len(self.journal.done) == made_before:
-                    raise
-                made_before = len(self.journal.done)
-                self.lines.note("the agent on this node has ended; another one makes the remaining runs")
-
-    def _make(self) -> tuple[bool, bool]:
-        experiment, journal = self.experiment, self.journal
-        every = plan.all_trials(experiment, self.lacking)
-        left = journal.left(every)
-        if not left:
-            return True, False
-        working_directory = str(Path.cwd())
-        first = plan.spec(left[0], experiment, working_directory)
-        with node_agent(self.config, self.given, first, place=self.place) as agent, contextlib.closing(self.lines):
-            self.lines.read_gpus = agent.read_gpus
-            conductor = Conductor(
-                experiment=experiment,
-                journal=journal,
-                gpus=self.gpus,
-                submit=partial(self._submit, agent),
-                observer=self.lines,
-                working_directory=working_directory,
-                lacking=self.lacking,
-                prepare=self.prepare,
-                is_narrow=lambda: is_narrow(
-                    experiment, self.config, agent.waiting, made=sum(done.repeat > 0 for done in journal.done)
-                ),
-            )
-            began = time.monotonic()
-            try:
-                conductor.run()
-            except KeyboardInterrupt:
-                self.lines.close()
-                made = f"{self.lines.made} of {self.lines.planned} runs are stored"
-                after = write_duration(time.monotonic() - began)
-                self.lines.note(f"cancelled after {after}; {made}; run it again to resume")
-                raise click.exceptions.Exit(130) from None
-            await_delivery(agent.waiting)
-        return not agent.left_behind(), conductor.has_stopped
-
-    def _submit(self, agent: NodeAgent, spec: RunSpec) -> Iterator[RunUpdate]:
+    def submit(spec: RunSpec) -> Iterator[RunUpdate]:
         with contextlib.ExitStack() as notice:
             notice.enter_context(waiting_for("gpuagent", f"{PLANNING}; or another program that this node runs first"))
             for update in agent.submit(spec):
                 if update.status != "queued" or update.reason:
                     notice.close()
-                self.lines.follow(update)
+                lines.follow(update)
                 yield update
+
+    def has_narrow_intervals() -> bool:
+        made = sum(done.repeat > 0 for done in journal.done)
+        return is_narrow(journal.experiment, config, agent.waiting, made=made)
+
+    working_directory = str(Path.cwd())
+    conductor = Conductor(
+        journal=journal,
+        gpus=gpus,
+        submit=submit,
+        observer=lines,
+        working_directory=working_directory,
+        prepare=prepare,
+        is_narrow=has_narrow_intervals,
+    )
+    made_before = -1
+    while left := journal.left():
+        first = plan.spec(left[0], journal.experiment, working_directory)
+        try:
+            with node_agent(config, given, first, place=place) as agent, contextlib.closing(lines):
+                lines.read_gpus = agent.read_gpus
+                began = time.monotonic()
+                try:
+                    conductor.run()
+                except KeyboardInterrupt:
+                    lines.close()
+                    made = f"{lines.made} of {lines.planned} runs are stored"
+                    after = write_duration(time.monotonic() - began)
+                    lines.note(f"cancelled after {after}; {made}; run it again to resume")
+                    raise click.exceptions.Exit(130) from None
+                await_delivery(agent.waiting)
+            return not agent.left_behind(), conductor.has_stopped
+        except AgentEndedError:
+            if len(journal.done) == made_before:
+                raise
+            made_before = len(journal.done)
+            lines.note("the agent on this node has ended; another one makes the remaining runs")
+    return True, False

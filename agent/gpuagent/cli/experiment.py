@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuagent.cli.experiment_answer import Answer
+from gpuagent.cli.experiment_answer import check_answer, print_answer
 from gpuagent.cli.node_agent import given_to_agent
 from gpuagent.cli.options import agent_config, agent_options
 from gpuagent_common.cli import MOST, NAME, SuggestingGroup, interrupt_on_signals
@@ -21,8 +21,7 @@ from gpuagent_common.text import counted, write_duration
 from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
-    from gpuagent.experiment.conduct import Done, Journal
-    from gpuagent.experiment.file import Experiment
+    from gpuagent.experiment.conduct import Journal
     from gpuagent.experiment.plan import Trial
 
 _OUTPUT_HELP = "Folder of the answer's tables and figures.  [default: NAME-answer]"
@@ -81,8 +80,7 @@ def run(
     interruption the same command resumes; a run that has ended is never repeated.
     """
     from gpuagent.agent_config import find_place
-    from gpuagent.cli.conducting import Making
-    from gpuagent.cli.run_lines import RunLines
+    from gpuagent.cli.conducting import RunLines, make_runs
     from gpuagent.experiment import plan
     from gpuagent.experiment.conduct import Journal, check_cells, check_concerns, occupant_concerns, torch_concerns
     from gpuagent.experiment.file import find_file, parse_width, read_experiment
@@ -98,65 +96,51 @@ def run(
     whole = plan.narrowed(wanted, (), name=name, repeats=repeats)
     experiment = plan.narrowed(whole, only)
     config = agent_config(options, allow_commands=True)
-    _check_token(config.token_file)
+    try:  # before hours of runs; it may still come
+        read_token(config.token_file)
+    except FileNotFoundError:
+        pass
+    except TokenError as error:
+        raise MisuseError(str(error)) from error
     catalogue = Catalogue(config.python)
     if texts := [*parameters, *_data_parameters(data)]:
         experiment, whole = (
             plan.with_parameters(one, texts, lambda *named: catalogue.find(named[0]).has(named[1]))
             for one in (experiment, whole)
         )
-    answer = Answer.of(experiment, str(file) if path != file else str(path.resolve()), name, output)
-    answer.check()
+    answer: list[str] = []
+    if experiment.answers:
+        answer = ["answer", str(file) if path != file else str(path.resolve())]
+        answer += ["--name", name] if name else []
+        answer += ["--output", str(output)] if output else []
+    check_answer(answer)
     gpus = NodeGpus()
     with waiting_for("gpuagent", "the checks of environments, images and GPUs"):
         lacking = check_cells(experiment, Planner(catalogue, allow_commands=True).plan, gpus, may_lack_all=dry_run)
     journal_path = find_place(config)[0] / "experiments" / f"{experiment.name}.jsonl"
     if dry_run:
-        _print_plan(experiment, Journal(journal_path, plan.fingerprint(whole)), lacking)
+        _print_plan(Journal(journal_path, whole, experiment, lacking))
         return 0
     interrupt_on_signals()
     for line in _skipped(lacking):
         click.echo(f"gpuagent: {line}", err=True)
     journal_path.parent.mkdir(parents=True, exist_ok=True)
     with lock(journal_path.with_suffix(".lock"), held=f"another command makes the runs of {experiment.name} here"):
-        journal = Journal(journal_path, plan.fingerprint(whole))
-        if journal.left(plan.all_trials(experiment, lacking)):
+        journal = Journal(journal_path, whole, experiment, lacking)
+        lines = RunLines(journal)
+        if journal.left():
             busy = occupant_concerns(experiment, gpus)
             with waiting_for("gpuagent", f"the torch of {config.python} to try the GPUs"):
                 check_concerns((*busy, *torch_concerns(experiment, config.python, gpus)), force=force)
-        every = plan.all_trials(experiment, lacking)
-        lines = RunLines(journal, every)
-        if not journal.left(every):
-            lines.note(_all_made(experiment, journal.ended(every)))
-        making = Making(
-            experiment=experiment,
-            journal=journal,
-            lacking=lacking,
-            config=config,
-            given=given_to_agent(ctx),
-            gpus=gpus,
-            lines=lines,
-        )
-        is_stored, has_stopped = making.make()
-    answer.print(config, is_stored=is_stored)
-    has_failed = any(done.status != "succeeded" for done in journal.ended(every))
-    return int(has_failed or not (has_stopped or not journal.left(every)))
-
-
-def _all_made(experiment: "Experiment", ended: Sequence["Done"]) -> str:
-    failed = sum(done.status != "succeeded" for done in ended)
-    again = f", {failed} without success; --name NAME makes them again, as another experiment" if failed else ""
-    return f"all {len(ended)} runs of {experiment.name} have been made{again}"
-
-
-def _check_token(path: Path) -> None:
-    """Raise MisuseError for a token that nobody will accept, before hours of runs; it may still come."""
-    try:
-        read_token(path)
-    except FileNotFoundError:
-        pass
-    except TokenError as error:
-        raise MisuseError(str(error)) from error
+        else:
+            failed = sum(done.status != "succeeded" for done in journal.ended())
+            again = f", {failed} without success; --name NAME makes them again, as another experiment" if failed else ""
+            lines.note(f"all {len(journal.ended())} runs of {experiment.name} have been made{again}")
+        is_stored, has_stopped = make_runs(journal, config, given_to_agent(ctx), gpus, lines)
+    if answer:
+        print_answer(answer, experiment.name, config, is_stored=is_stored)
+    has_failed = any(done.status != "succeeded" for done in journal.ended())
+    return int(has_failed or not (has_stopped or not journal.left()))
 
 
 @command.command(epilog="\b\nExample:\n  gpuagent experiment show containers > mine.yaml")
@@ -202,19 +186,18 @@ def _data_parameters(given: Sequence[str]) -> list[str]:
     return texts
 
 
-def _print_plan(experiment: "Experiment", journal: "Journal", lacking: Mapping[str, str]) -> None:
-    from gpuagent.experiment import plan
+def _print_plan(journal: "Journal") -> None:
+    from gpuagent.experiment.plan import looks
 
-    every = plan.all_trials(experiment, lacking)
-    left = journal.left(every)
+    experiment, lacking, left = journal.experiment, journal.lacking, journal.left()
     by_cell: dict[str, list[Trial]] = {}
     for trial in left:
         by_cell.setdefault(trial.cell.key, []).append(trial)
-    click.echo(f"{experiment.name}: {counted(len(left), 'run')} left of {len(every)}, in turns")
-    if early := plan.looks(experiment)[:-1]:
+    click.echo(f"{experiment.name}: {counted(len(left), 'run')} left of {len(journal.every)}, in turns")
+    if early := looks(experiment)[:-1]:
         click.echo(f"it may stop after {', '.join(map(str, early))} repeats")
     lines = [("runs", "each", "cell")]
-    for cell in plan.cells(experiment):
+    for cell in experiment.cells:
         trials = by_cell.get(cell.key, [])
         seconds = journal.expected_seconds(trials[:1])
         expected = write_duration(seconds) if seconds else "–"

@@ -6,8 +6,6 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -31,52 +29,34 @@ SELECT count(*) FILTER (started_at IS NOT NULL AND run_id NOT IN (SELECT run_id 
 FROM runs WHERE experiment = '{}' AND ended_at IS NOT NULL"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """The answer of an experiment, by `collector answer`; `words` are empty where the file has none."""
+def check_answer(words: Sequence[str]) -> None:
+    """Check the commands of an answer, by `collector` with these words, where that is installed.
 
-    experiment: str
-    words: tuple[str, ...]
+    Raises:
+        MisuseError: one has an option, facet or metric that does not exist, or the folder cannot be made.
+    """
+    program = find_collector_command()
+    if program and words:
+        done = subprocess.run([program, *words, "--check"], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise MisuseError(done.stderr.strip().removeprefix("collector: "))
 
-    @classmethod
-    def of(cls, experiment: "Experiment", file: str, name: str | None, output: Path | None) -> "Answer":
-        """Return the answer of the experiment in a file, under another name if given, into the folder `output`."""
-        if not experiment.answers:
-            return cls(experiment=experiment.name, words=())
-        named = ["--name", name] if name else []
-        return cls(
-            experiment=experiment.name, words=("answer", file, *named, *(["--output", str(output)] if output else []))
-        )
 
-    def check(self) -> None:
-        """Check the commands of the answer, where `collector` is installed.
-
-        Raises:
-            MisuseError: one has an option, facet or metric that does not exist, or the folder cannot be made.
-        """
-        program = find_collector_command()
-        if program and self.words:
-            done = subprocess.run([program, *self.words, "--check"], capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise MisuseError(done.stderr.strip().removeprefix("collector: "))
-
-    def print(self, config: "AgentConfig", *, is_stored: bool) -> None:
-        """Print and write the answer; if that is impossible now, print the command for later."""
-        if not self.words:
-            return
-        program = find_collector_command()
-        command = [*self.words, *connection_words(config)]
-        if program is None:
-            reason = "there is no `collector` here; run this where it is"
-        elif not is_stored:
-            reason = "when the collector has the samples, run this"
-        elif not await_figures(program, self.experiment, connection_words(config)) or (
-            subprocess.run([program, *command], check=False).returncode
-        ):
-            reason = "once that is fixed, run this"
-        else:
-            return
-        click.echo(f"gpuagent: {reason}:\n  collector {shlex.join(command)}", err=True)
+def print_answer(words: Sequence[str], experiment: str, config: "AgentConfig", *, is_stored: bool) -> None:
+    """Print and write the answer of an experiment; if that is impossible now, print the command for later."""
+    program = find_collector_command()
+    command = [*words, *connection_words(config)]
+    if program is None:
+        reason = "there is no `collector` here; run this where it is"
+    elif not is_stored:
+        reason = "when the collector has the samples, run this"
+    elif not await_figures(program, experiment, connection_words(config)) or (
+        subprocess.run([program, *command], check=False).returncode
+    ):
+        reason = "once that is fixed, run this"
+    else:
+        return
+    click.echo(f"gpuagent: {reason}:\n  collector {shlex.join(command)}", err=True)
 
 
 def await_figures(program: str, experiment: str, connection: Sequence[str], *, made: int | None = None) -> bool:

@@ -15,8 +15,7 @@ import click
 
 from gpuagent.cli.node_agent import PLANNING
 from gpuagent.cli.progress import ProgressLine, ReadGpus, has_terminal
-from gpuagent.runs.events import Digest, EventTailer
-from gpuagent.runs.steps import write_figure
+from gpuagent.runs.events import SHOWN_RESULTS, Digest, EventTailer
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import harmless
 from gpuagent_common.waiting import SILENT_SECONDS, waiting_for
@@ -29,9 +28,6 @@ _CHUNK_BYTES = 64 * 1024
 
 # A run that is first in its queue starts sooner.
 _QUEUE_SECONDS = SILENT_SECONDS
-
-# The results in the line of a run; all are stored.
-_SHOWN_RESULTS = ("throughput", "accuracy", "loss")
 
 
 @dataclass(slots=True)
@@ -145,12 +141,7 @@ class Follower:
             line = update.status.replace("_", " ")
             if update.HasField("seconds"):
                 line += f" in {update.seconds:.1f} s"
-            figures = [
-                f"{name} {write_figure(value)} {digest.units.get(name, '')}".rstrip()
-                for name in _SHOWN_RESULTS
-                if isinstance(value := digest.results.get(name), float | int)
-            ]
-            if figures:
+            if figures := [f"{name} {text}" for name in SHOWN_RESULTS if (text := digest.write_result(name))]:
                 line += f": {', '.join(figures)}"
             if update.reason:
                 # A program that did not start has no exit code and no output.

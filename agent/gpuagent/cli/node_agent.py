@@ -77,7 +77,10 @@ def node_agent(
             "and waits while the other has a run under way",
             err=True,
         )
-        config = _beside(config, given, spool, node_uuid)
+        # The same node, and a spool for each collector.
+        beside = ",".join(sorted(_addresses(config.collector)))
+        folder = config.spool if "spool" in given else spool / "beside" / beside.replace(":", "-")
+        config = replace(config, beside=beside, spool=folder, node_id=node_uuid)
         agent = _agent_or_client(config, find_place(config)[0], node_uuid)
     if isinstance(agent, AgentClient):
         with contextlib.closing(agent):
@@ -110,20 +113,17 @@ def node_agent(
                     left_behind=lambda: agent.undelivered + agent.lost,
                 )
             finally:
-                _wait_for_others(agent, own)
+                if agent.runner.active() - own:
+                    waits = "runs of other commands use this one's agent; Ctrl-C cancels them"
+                    click.echo(f"gpuagent: waits: {waits}", err=True)
+                while agent.runner.active() - own and not agent.failure:
+                    time.sleep(0.1)
                 stopping.enter_context(waiting_for("gpuagent", f"{config.collector} to take the last messages"))
     finally:
         # An agent that failed to start has stored nothing.
         if not report_undelivered(agent) and agent.has_stopped:
             click.echo(f"gpuagent: stored {place or f'by the collector at {agent.config.collector}'}", err=True)
     raise_failure(agent)
-
-
-def _wait_for_others(agent: "Agent", own: set[str]) -> None:
-    if agent.runner.active() - own:
-        click.echo("gpuagent: waits: runs of other commands use this one's agent; Ctrl-C cancels them", err=True)
-    while agent.runner.active() - own and not agent.failure:
-        time.sleep(0.1)
 
 
 def _gpus_of(run_id: str, status: "StatusResponse | None") -> Sequence["GpuNow"]:
@@ -211,13 +211,6 @@ def _other_collector(client: "AgentClient", config: "AgentConfig") -> str | None
 
 def _addresses(collector: str) -> set[str]:
     return {re.sub("^localhost:", "127.0.0.1:", one) for one in collector.split(",")}
-
-
-def _beside(config: "AgentConfig", given: Sequence[str], spool: Path, node_uuid: str) -> "AgentConfig":
-    """Return the settings of an agent beside the node's own: the same node, and a spool for each collector."""
-    beside = ",".join(sorted(_addresses(config.collector)))
-    folder = config.spool if "spool" in given else spool / "beside" / beside.replace(":", "-")
-    return replace(config, beside=beside, spool=folder, node_id=node_uuid)
 
 
 def _agent_or_client(config: "AgentConfig", spool: Path, node_uuid: str) -> "Agent | AgentClient":

@@ -63,9 +63,9 @@ class Home:
 
     collector: str
     token_file: Path
-    tls: TlsFiles | None
+    tls: TlsFiles | None = None
     platform: str
-    rate_hz: float
+    rate_hz: float = 10.0
     labels: Mapping[str, str] = field(default_factory=dict)
 
 

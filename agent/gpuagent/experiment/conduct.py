@@ -6,16 +6,17 @@ import shutil
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from gpuagent.environments.environment import EnvironmentUnavailableError, ImageUnavailableError
 from gpuagent.experiment.file import Experiment
 from gpuagent.experiment.gpus import NodeGpus
-from gpuagent.experiment.plan import Trial, cells, describe_apart, looks, spec, trials
+from gpuagent.experiment.plan import Trial, describe_apart, fingerprint, looks, spec, trials
 from gpuagent.runs.planning import PlannedRun
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.own_module import module_command
@@ -36,55 +37,63 @@ class Done:
 
 
 class Journal:
-    """A file of JSON lines: the plan's fingerprint, then one line a run, on the disk before the next run begins.
+    """The runs of an experiment on this node, and the file that says which of them have ended.
+
+    The file has JSON lines: the plan's fingerprint, then one line a run, on the disk before the next run begins.
+
+    Args:
+        whole: the experiment of the file.
+        part: what is made of it now; None: all.
+        lacking: why this node skips cells, by their keys.
 
     Raises:
         MisuseError: the file is of another plan with the same name.
         GpuAgentError: the file cannot be read or written.
     """
 
-    def __init__(self, path: Path, fingerprint: str) -> None:
-        self._path = path
-        self._fingerprint = fingerprint
+    def __init__(
+        self,
+        path: Path,
+        whole: Experiment,
+        part: Experiment | None = None,
+        lacking: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.experiment, self.lacking = part or whole, lacking
+        self.blocks = trials(self.experiment, lacking)
+        self.every = [trial for block in self.blocks for trial in block]
+        self._path, self._fingerprint = path, fingerprint(whole)
         try:
-            plan, *done = list(_whole_lines(path)) or [{"plan": fingerprint}]
+            plan, *done = list(_whole_lines(path)) or [{"plan": self._fingerprint}]
         except OSError as error:
             raise GpuAgentError(f"cannot read {path}: {error.strerror}") from error
-        if plan.get("plan") != fingerprint:
+        if plan.get("plan") != self._fingerprint:
             raise MisuseError(
                 f"an experiment with this name has begun here with other runs ({path}); "
                 "give this one another --name, since runs of both would be compared as one"
             )
-        self._done = [Done(**line) for line in done]
-        self._ended = {(done.cell, done.repeat) for done in self._done}
+        # Every run of the file that has ended, in the order of their ends.
+        self.done = [Done(**line) for line in done]
+        self._ended = {(done.cell, done.repeat) for done in self.done}
 
-    @property
-    def done(self) -> tuple[Done, ...]:
-        """Every run that has ended, in the order of their ends."""
-        return tuple(self._done)
-
-    def left(self, trials: Iterable[Trial]) -> list[Trial]:
+    def left(self, of: Iterable[Trial] | None = None) -> list[Trial]:
         """Return the runs that have not ended. Failed runs have: repeating them until they succeed would bias."""
-        return [trial for trial in trials if (trial.cell.key, trial.repeat) not in self._ended]
+        every = self.every if of is None else of
+        return [trial for trial in every if (trial.cell.key, trial.repeat) not in self._ended]
 
-    def ended(self, trials: Iterable[Trial]) -> list[Done]:
-        """Return those of these runs that have ended; the journal may have other cells of the experiment too."""
-        wanted = {(trial.cell.key, trial.repeat) for trial in trials}
-        return [done for done in self._done if (done.cell, done.repeat) in wanted]
+    def ended(self) -> list[Done]:
+        """Return those of its runs that have ended; the file may have other cells of the experiment too."""
+        wanted = {(trial.cell.key, trial.repeat) for trial in self.every}
+        return [done for done in self.done if (done.cell, done.repeat) in wanted]
 
-    def failures(self, cell: str) -> int:
-        """Return the number of runs of a cell that did not succeed."""
-        return sum(1 for done in self._done if done.cell == cell and done.status != "succeeded")
-
-    def expected_seconds(self, trials: Iterable[Trial]) -> float:
+    def expected_seconds(self, of: Iterable[Trial]) -> float:
         """Return the expected time of runs, from those of the same cell, or else of all; 0 before the first."""
-        if not self._done:
+        if not self.done:
             return 0.0
         by_cell: dict[str, list[float]] = {}
-        for one in self._done:
+        for one in self.done:
             by_cell.setdefault(one.cell, []).append(one.seconds)
-        every = [one.seconds for one in self._done]
-        return sum(statistics.mean(by_cell.get(trial.cell.key, every)) for trial in trials)
+        every = [one.seconds for one in self.done]
+        return sum(statistics.mean(by_cell.get(trial.cell.key, every)) for trial in of)
 
     def add(self, done: Done) -> None:
         """Store that a run has ended. Raises GpuAgentError when the file cannot be written."""
@@ -97,7 +106,7 @@ class Journal:
                 os.fsync(file.fileno())
         except OSError as error:
             raise GpuAgentError(f"cannot write {self._path}: {error.strerror}") from error
-        self._done.append(done)
+        self.done.append(done)
         self._ended.add((done.cell, done.repeat))
 
 
@@ -150,14 +159,11 @@ class _Meters(NamedTuple):
 class Conductor:
     """The execution of one experiment."""
 
-    experiment: Experiment
     journal: Journal
     gpus: NodeGpus
     submit: Submit
     observer: Observer
     working_directory: str
-    # Keys of cells that this node lacks something for.
-    lacking: Collection[str] = ()
     # Prepares the node for a run, which is not measured.
     prepare: Callable[[Trial], None] = lambda _trial: None
     # Sleeps for the seconds of a cool-down.
@@ -173,15 +179,17 @@ class Conductor:
         A run that ended is never repeated, even if it failed. A cell that failed too often is given up, and a repeat
         that would exceed the budget does not begin. At a planned look, intervals that are narrow enough end it.
         """
-        planned = looks(self.experiment)
-        for block in trials(self.experiment, self.lacking):
+        experiment = self.journal.experiment
+        planned = looks(experiment)
+        for block in self.journal.blocks:
             left = self.journal.left(block)
             if left and (reason := self._exceeded_budget(left)):
                 self.observer.note(f"the budget ends it before repeat {left[0].repeat}: {reason}")
                 return False
             for trial in left:
-                if self.journal.failures(trial.cell.key) >= self.experiment.failures:
-                    self.observer.note(f"given up after {self.experiment.failures} failures: {trial.cell.describe()}")
+                failed = [one for one in self.journal.done if one.status != "succeeded" and one.cell == trial.cell.key]
+                if len(failed) >= experiment.failures:
+                    self.observer.note(f"given up after {experiment.failures} failures: {trial.cell.describe()}")
                 else:
                     self._make(trial)
             repeat = block[0].repeat if block else 0
@@ -195,14 +203,14 @@ class Conductor:
 
     def _make(self, trial: Trial) -> None:
         cools = self._read_meters()
-        self.gpus.cool_down(self.experiment.cool_down, partial(self.observer.wait, trial), self.sleep)
+        self.gpus.cool_down(self.journal.experiment.cool_down, partial(self.observer.wait, trial), self.sleep)
         cooled = self._read_meters()
         self.prepare(trial)
         self.observer.begin(trial)
         queued: _Meters | None = None
         started: _Meters | None = None
         has_waited = False
-        for update in self.submit(spec(trial, self.experiment, self.working_directory)):
+        for update in self.submit(spec(trial, self.journal.experiment, self.working_directory)):
             queued = queued or self._read_meters()  # it was planned before, which is no wait
             if update.status == "queued" and update.reason:
                 self.observer.wait(trial, f"waits: {update.reason}")
@@ -238,18 +246,18 @@ class Conductor:
 
     def _exceeded_budget(self, left: Sequence[Trial]) -> str | None:
         """Return in words the budget that the rest of a repeat would exceed, from the runs before; None: no budget."""
-        budget, done = self.experiment.budget, self.journal.done
+        most, done = self.journal.experiment, self.journal.done
         hours = (sum(one.seconds for one in done) + self.journal.expected_seconds(left)) / 3600
-        if budget.hours is not None and hours > budget.hours:
-            return f"it would have taken {write_duration(3600 * hours)} of {write_duration(3600 * budget.hours)}"
-        if budget.kilowatt_hours is None or not done:
+        if most.most_hours is not None and hours > most.most_hours:
+            return f"it would have taken {write_duration(3600 * hours)} of {write_duration(3600 * most.most_hours)}"
+        if most.most_kilowatt_hours is None or not done:
             return None
         joules = [one.gpu_joules for one in done if one.gpu_joules is not None]
         if len(joules) < len(done):
             return "the GPUs do not count energy, and kilowatt_hours is limited"
         kilowatt_hours = (sum(joules) + len(left) * statistics.mean(joules)) / 3.6e6
-        if kilowatt_hours > budget.kilowatt_hours:
-            return f"it would have taken {kilowatt_hours:.3g} of {budget.kilowatt_hours:g} kWh"
+        if kilowatt_hours > most.most_kilowatt_hours:
+            return f"it would have taken {kilowatt_hours:.3g} of {most.most_kilowatt_hours:g} kWh"
         return None
 
 
@@ -266,15 +274,15 @@ def check_cells(
         GpuAgentError: a cell is not allowed, the node lacks something for every cell, or the workloads cannot be
             listed.
     """
-    every = cells(experiment)
+    every = experiment.cells
     number = len(gpus.temperatures())
     lacking: dict[str, str] = {}
     for cell in every:
         try:
             (planned,) = plan(spec(Trial(cell=cell, repeat=1), experiment, ""))
-            if planned.image is None:
+            if planned.job.image is None:
                 # Without an image, the program has to be on the node.
-                planned.environment.launch(planned.probe())
+                planned.environment.launch(planned.job)
         except (EnvironmentUnavailableError, ImageUnavailableError) as error:
             lacking[cell.key] = str(error)
         except MisuseError as error:
@@ -300,7 +308,7 @@ def _lacking_gpus(planned: PlannedRun, there: int) -> str | None:
             return "no GPU answers here"
         is_unbounded = "limit-bytes" in parameters and parameters["limit-bytes"] is None
         return f"without a GPU, {planned.workload} needs --param limit-bytes=BYTES" if is_unbounded else None
-    if parameters.get("counters") == "ncu" and planned.image is None and not shutil.which("ncu"):
+    if parameters.get("counters") == "ncu" and planned.job.image is None and not shutil.which("ncu"):
         return "ncu is not on the PATH; it comes with NVIDIA Nsight Compute"
     wanted = max(value for name in ("ranks", "split") if isinstance(value := parameters.get(name) or 1, int))
     return f"it needs {wanted} GPUs, and this node has {there}" if wanted > there else None
@@ -315,7 +323,7 @@ def check_concerns(concerns: Iterable[str], *, force: bool) -> None:
 
 def occupant_concerns(experiment: Experiment, gpus: NodeGpus) -> Iterator[str]:
     """Yield the GPUs that are busy already, except those of running servers where the experiment only loads servers."""
-    every = [dict(cell.parameters) for cell in cells(experiment)]
+    every = [cell.asked.parameters for cell in experiment.cells]
     is_load_alone = all("url" in parameters and "gpus" in parameters for parameters in every)
     served = ",".join(parameters["gpus"] for parameters in every) if is_load_alone else ""
     return gpus.occupants({uuid.strip() for uuid in served.split(",")})
@@ -323,7 +331,7 @@ def occupant_concerns(experiment: Experiment, gpus: NodeGpus) -> Iterator[str]:
 
 def torch_concerns(experiment: Experiment, python: str, gpus: NodeGpus) -> Iterator[str]:
     """Yield why the torch of this Python cannot use the GPUs that the experiment's workloads would want."""
-    if not (any(cell.entry.asked.workload for cell in cells(experiment)) and gpus.temperatures()):
+    if not (any(cell.asked.workload for cell in experiment.cells) and gpus.temperatures()):
         return
     command = [*module_command(python, "gpuagent_workloads"), "check"]
     try:

@@ -3,11 +3,12 @@
 import difflib
 import functools
 import importlib.util
+import itertools
 import json
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,8 +16,12 @@ from gpuagent.environments import find_environment
 from gpuagent.experiment.places import mark, place, read_yaml
 from gpuagent_common.connection import MAX_EXPERIMENT_BYTES
 from gpuagent_common.errors import MisuseError
-from gpuagent_common.limits import NO_LIMITS, Limits, make_limits
+from gpuagent_common.limits import make_limits, read_limits
+from gpuagent_common.program_name import name_program
 from gpuagent_proto.v1.run_pb2 import RunSpec
+
+# More than a node makes in a day at one a second: a list of values too many, not an experiment.
+MAX_RUNS = 100_000
 
 SCHEMA = Path(__file__).with_name("schema.json")
 
@@ -39,33 +44,58 @@ class CoolDown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """The limits of the whole experiment; None: no limit."""
+class Cell:
+    """Runs that differ only by chance: all ask for the same, as the wire does.
 
-    hours: float | None
-    kilowatt_hours: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One entry of `workloads`: what all of its runs ask for, and the values that vary.
-
-    `parameters` has every value of a parameter, as on the command line.
+    Attributes:
+        once: whether it is only in the first repeat.
+        words_apart: for display, words of the command that others of this name lack.
     """
 
     asked: RunSpec
-    parameters: Mapping[str, tuple[str, ...]]
-    # Words that each argument of a command adds, one tuple for each of its values.
-    arguments: tuple[tuple[tuple[str, ...], ...], ...] = ()
-    # The parameters of each server to start; without any, one empty entry.
-    servers: tuple[tuple[tuple[str, str], ...], ...]
-    environments: tuple[str, ...]
-    interference: tuple[tuple[str, ...], ...]
-    limits: tuple[Limits, ...]
     once: bool
-    # By environment, without image; these replace the file's.
-    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
+    words_apart: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def key(self) -> str:
+        """The cell's identity, the same in every process."""
+        return f"{self.asked.SerializeToString(deterministic=True).hex()}{' once' * self.once}"
+
+    @property
+    def environment(self) -> str:
+        """Its environment, with the image as in the file."""
+        return self.asked.environment + (f":{self.asked.image}" if self.asked.image else "")
+
+    @property
+    def name(self) -> str:
+        """The name by which its runs are compared."""
+        return self.asked.workload or self.asked.name or name_program(self.asked.command)
+
+    def describe(self) -> str:
+        """Return the cell in one line."""
+        has_name = self.asked.workload or self.asked.name
+        program = " ".join(self._program()) if has_name else shlex.join(self.asked.command)
+        return " · ".join(
+            [" ".join([program, *(f"{key}={value}" for key, value in self._parameters())]), *self.place()]
+        )
+
+    def parts(self) -> list[str]:
+        """Return its properties that can differ from those of other cells, each in words."""
+        return [*self._program(), *(f"--{key} {value}" for key, value in self._parameters()), *self.place()]
+
+    def place(self) -> list[str]:
+        """Return its environment, and what is beside it or limits it."""
+        beside = [f"with {'+'.join(self.asked.interference)}"] if self.asked.interference else []
+        limits = [words] if (words := str(read_limits(self.asked))) != "none" else []
+        labels = [f"{key}: {value}" for key, value in sorted(self.asked.labels.items())]
+        return [self.environment, *beside, *limits, *labels]
+
+    def _program(self) -> list[str]:
+        return [self.name, *([" ".join(self.words_apart)] if self.words_apart else [])]
+
+    def _parameters(self) -> list[tuple[str, str]]:
+        # A server's command would fill a line; its name says which it is.
+        return sorted((key, value) for key, value in self.asked.parameters.items() if key != "serve")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +108,12 @@ class Experiment:
     repeats: int
     seed: int
     warm_up: int
-    entries: tuple[Entry, ...]
+    cells: tuple[Cell, ...]
     labels: Mapping[str, str]
     cool_down: CoolDown
-    budget: Budget
+    # Limits of the whole experiment; None: no limit.
+    most_hours: float | None
+    most_kilowatt_hours: float | None
     failures: int
     answers: tuple[str, ...]
     # Width of intervals in percent at which the experiment may stop; None: it makes all repeats.
@@ -254,7 +286,7 @@ def _experiment(data: Mapping[str, Any]) -> Experiment:
         repeats=data["repeats"],
         seed=data["seed"],
         warm_up=data["warm_up"],
-        entries=tuple(_entry(entry, data) for entry in data["workloads"]),
+        cells=distinct(cell for entry in data["workloads"] for cell in _cells(entry, data)),
         labels=_labels(data),
         cool_down=CoolDown(
             seconds=cool_down.get("seconds", 0.0),
@@ -262,7 +294,8 @@ def _experiment(data: Mapping[str, Any]) -> Experiment:
             limit_seconds=cool_down.get("limit_seconds", 300.0),
             celsius=float(data["settle"].removesuffix("C")) if "settle" in data else None,
         ),
-        budget=Budget(hours=budget.get("hours"), kilowatt_hours=budget.get("kilowatt_hours")),
+        most_hours=budget.get("hours"),
+        most_kilowatt_hours=budget.get("kilowatt_hours"),
         failures=data["failures"],
         answers=tuple(_answers(data)),
         until=parse_width(data["until"]) if "until" in data else None,
@@ -284,57 +317,92 @@ def _labels(data: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in data.get("labels", {}).items()}
 
 
-def _options(data: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    return {name: tuple(shlex.split(words)) for name, words in data.get("options", {}).items()}
-
-
 # What an entry says of a run as the wire does, and for all of its runs.
-_AS_ASKED = {field.name for field in RunSpec.DESCRIPTOR.fields} - {"parameters", "options", "labels"}
+_AS_ASKED = {field.name for field in RunSpec.DESCRIPTOR.fields} - {"command", "parameters", "options", "labels"}
+_OF_SERVERS = {"name": "server", "command": "serve", "ready": "ready", "timeout_seconds": "ready-timeout"}
 
 
-def _entry(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Entry:
-    beside = entry.get("with", defaults.get("with", ["none"]))
-    timeout = {"timeout_seconds": defaults["timeout_seconds"]} if "timeout_seconds" in defaults else {}
-    same = {key: value for key, value in entry.items() if key in _AS_ASKED}
-    command = list(map(str, entry.get("command", ())))
+def _cells(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[Cell]:
+    """Yield the cells of an entry of `workloads`: each of its values with each of the others."""
+    same = {key: entry[key] for key in _AS_ASKED & entry.keys()}
+    if "timeout_seconds" in defaults:
+        same.setdefault("timeout_seconds", defaults["timeout_seconds"])
     if "input" in entry:
         same["input"] = str(Path(entry["input"]).absolute())
+    parameters = {name: _values(value) for name, value in entry.get("parameters", {}).items()}
     given = entry.get("serve")
-    servers = given if isinstance(given, list) else [given or {}]
-    names = {"name": "server", "command": "serve", "ready": "ready", "timeout_seconds": "ready-timeout"}
-    return Entry(
-        asked=RunSpec(**{**timeout, **same, "command": command}),
-        parameters={name: _values(value) for name, value in entry.get("parameters", {}).items()},
-        arguments=tuple(_argument_words(name, value) for name, value in entry.get("arguments", {}).items()),
-        servers=tuple(
-            tuple(
-                (names[key], shlex.join(map(str, value)) if isinstance(value, list) else str(value))
-                for key, value in server.items()
-            )
-            for server in servers
-        ),
-        environments=tuple(entry.get("environments", defaults.get("environments", ["bare"]))),
-        interference=tuple(() if one == "none" else (one,) if isinstance(one, str) else tuple(one) for one in beside),
-        limits=tuple(_limits(one) for one in entry.get("limits", defaults.get("limits", ["none"]))),
-        once=entry["once"],
-        options=_options(defaults) | _options(entry),
-        labels=_labels(entry),
-    )
+    servers = [
+        {_OF_SERVERS[key]: _server_text(value) for key, value in server.items()}
+        for server in (given if isinstance(given, list) else [given or {}])
+    ]
+    options = {**defaults.get("options", {}), **entry.get("options", {})}
+    varied: list[Sequence[Any]] = [
+        *parameters.values(),
+        *(_argument_words(name, value) for name, value in entry.get("arguments", {}).items()),
+        servers,
+        entry.get("environments", defaults.get("environments", ["bare"])),
+        entry.get("with", defaults.get("with", ["none"])),
+        entry.get("limits", defaults.get("limits", ["none"])),
+    ]
+    if (number := math.prod(map(len, varied))) > MAX_RUNS:
+        raise MisuseError(f"these are {number:,} runs; an experiment has {MAX_RUNS:,} at most")
+    for chosen in itertools.product(*varied):
+        *first, server, environment, beside, limits = chosen
+        kind, _, image = environment.partition(":")
+        asked = RunSpec(
+            **same,
+            command=map(str, entry.get("command", ())),
+            parameters={**dict(zip(parameters, first, strict=False)), **server},
+            environment=kind,
+            image=image,
+            interference=[] if beside == "none" else [beside] if isinstance(beside, str) else beside,
+            options=shlex.split(options.get(kind, "")),
+            labels=_labels(entry),
+        )
+        for words in first[len(parameters) :]:
+            asked.command.extend(words)
+        if limits != "none":
+            make_limits(limits.get("cpus"), limits.get("memory"), limits.get("change", ())).write(asked)
+        yield Cell(asked=asked, once=entry["once"])
 
 
-def _argument_words(name: str, value: Any) -> tuple[tuple[str, ...], ...]:
+def _server_text(value: Any) -> str:
+    return shlex.join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _argument_words(name: str, value: Any) -> list[list[str]]:
     """Return the words of an argument with each of its values: a switch is there alone, or not there."""
-    switches: Mapping[Any, tuple[str, ...]] = {True: (name,), False: ()}
     values = value if isinstance(value, list) else [value]
-    return tuple(switches[one] if isinstance(one, bool) else (name, str(one)) for one in values)
+    return [([name] if one else []) if isinstance(one, bool) else [name, str(one)] for one in values]
 
 
-def _limits(given: Any) -> Limits:
-    if given == "none":
-        return NO_LIMITS
-    return make_limits(given.get("cpus"), given.get("memory"), given.get("change", ()))
-
-
-def _values(value: Any) -> tuple[str, ...]:
+def _values(value: Any) -> list[str]:
     values = value if isinstance(value, list) else [value]
-    return tuple(str(one).lower() if isinstance(one, bool) else str(one) for one in values)
+    return [str(one).lower() if isinstance(one, bool) else str(one) for one in values]
+
+
+def distinct(cells: Iterable[Cell]) -> tuple[Cell, ...]:
+    """Return the cells, each once, with the words in which commands of one name differ.
+
+    Raises:
+        MisuseError: there are too many.
+    """
+    every = list({cell.key: cell for cell in itertools.islice(cells, MAX_RUNS + 1)}.values())
+    if len(every) > MAX_RUNS:
+        raise MisuseError(f"these are more than {MAX_RUNS:,} runs; an experiment has {MAX_RUNS:,} at most")
+    # Words that all commands of a name have.
+    shared: dict[str, set[str]] = {}
+    for cell in every:
+        if words := set(cell.asked.command):
+            shared[cell.asked.name] = shared.get(cell.asked.name, words) & words
+    made = (_words_apart(cell.asked.command, shared.get(cell.asked.name, ())) for cell in every)
+    return tuple(replace(cell, words_apart=words) for cell, words in zip(every, made, strict=True))
+
+
+def _words_apart(command: Sequence[str], shared: Collection[str]) -> tuple[str, ...]:
+    """Return the words of a command that others of its name lack; a value comes with its option."""
+    found: list[str] = []
+    for before, word in itertools.pairwise(("", *command)):
+        if word not in shared:
+            found += [before, word] if before in shared and before.startswith("-") else [word]
+    return tuple(found)

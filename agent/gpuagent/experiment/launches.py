@@ -3,11 +3,10 @@
 import logging
 import queue
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO
 
 from gpuagent.experiment import plan
@@ -19,7 +18,7 @@ from gpuagent.experiment.conduct import (
     occupant_concerns,
     torch_concerns,
 )
-from gpuagent.experiment.file import Experiment, parse_experiment
+from gpuagent.experiment.file import parse_experiment
 from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.experiment.plan import Trial
 from gpuagent.locations import lock
@@ -48,31 +47,17 @@ class _CancelledError(Exception):
 class LaunchedExperiment:
     """An experiment from the queue to its end. Any thread may look at it and cancel it."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        journal: Journal,
-        lock: IO[str],
-        *,
-        force: bool,
-        lacking: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        """Hold `lock` until the end; with `force`, start despite concerns; skip the cells that are `lacking`."""
-        self.name = experiment.name
-        self._experiment = experiment
-        self._journal = journal
-        self._lock = lock
-        self._force = force
-        self._lacking = lacking
-        self._every = plan.all_trials(experiment, lacking)
+    def __init__(self, journal: Journal, lock: IO[str], *, force: bool) -> None:
+        """Hold `lock` until the end; with `force`, start despite concerns."""
+        self.name = journal.experiment.name
+        self._journal, self._lock, self._force = journal, lock, force
         self._cancelled = threading.Event()
         self._cancel_run: Callable[[], None] = lambda: None
         self._guard = threading.Lock()
-        self._state = ExperimentState(name=experiment.name, status="queued", planned_runs=len(self._every))
-        if lacking:
-            self._state.reason = (
-                f"skipped {counted(len(lacking), 'cell')}: {'; '.join(dict.fromkeys(lacking.values()))}"
-            )
+        self._state = ExperimentState(name=self.name, status="queued", planned_runs=len(journal.every))
+        if lacking := journal.lacking:
+            reasons = "; ".join(dict.fromkeys(lacking.values()))
+            self._state.reason = f"skipped {counted(len(lacking), 'cell')}: {reasons}"
         self._count()
 
     def state(self) -> ExperimentState:
@@ -107,17 +92,15 @@ class LaunchedExperiment:
                 return
             self._state.status = "running"
         conductor = Conductor(
-            experiment=self._experiment,
             journal=self._journal,
             gpus=gpus,
             submit=lambda spec: self._submit(spec, follow, cancel_run),
             observer=self,
             working_directory="",
-            lacking=self._lacking,
             sleep=self._sleep,
         )
         try:
-            check_concerns(torch_concerns(self._experiment, python, gpus), force=self._force)
+            check_concerns(torch_concerns(self._journal.experiment, python, gpus), force=self._force)
             conductor.run()
         except _CancelledError:
             self._end("cancelled")
@@ -128,7 +111,7 @@ class LaunchedExperiment:
             _LOG.exception("experiment %s", self.name)
             self._end("failed", f"{type(error).__name__}: {error}")
         else:
-            self._end("incomplete" if self._journal.left(self._every) else "complete")
+            self._end("incomplete" if self._journal.left() else "complete")
 
     def wait(self, _trial: Trial, reason: str) -> None:
         """Store why the next run waits."""
@@ -171,8 +154,8 @@ class LaunchedExperiment:
             raise _CancelledError
 
     def _count(self) -> None:
-        done = self._journal.ended(self._every)
-        left_seconds = self._journal.expected_seconds(self._journal.left(self._every))
+        done = self._journal.ended()
+        left_seconds = self._journal.expected_seconds(self._journal.left())
         with self._guard:
             self._state.ended_runs = len(done)
             self._state.failed_runs = sum(each.status != "succeeded" for each in done)
@@ -210,18 +193,23 @@ class Launches:
     def answer(self, order: ExperimentOrder) -> ExperimentReply:
         """Carry out the collector's order, or return why not."""
         reply = ExperimentReply(request_id=order.request_id)
+        state: ExperimentState | None = None
         try:
-            state = self._obey(order)
+            if order.HasField("launch"):
+                state, reply.has_begun = self.launch(order.launch), True
+            else:
+                with self._guard:
+                    launched = self._known.get(order.cancel or order.look)
+                if launched:
+                    state = launched.cancel() if order.cancel else launched.state()
         except GpuAgentError as error:
             reply.refusal = str(error)
         except Exception as error:  # noqa: BLE001
             # An order must not stop the agent.
             _LOG.exception("experiment %s", order.launch.file_name)
             reply.refusal = f"{type(error).__name__}: {error}"
-        else:
-            reply.has_begun = order.HasField("launch")
-            if state is not None:
-                reply.state.CopyFrom(state)
+        if state is not None:
+            reply.state.CopyFrom(state)
         return reply
 
     def launch(self, file: ExperimentFile) -> ExperimentState:
@@ -244,9 +232,9 @@ class Launches:
             path.parent.mkdir(parents=True, exist_ok=True)
             with ExitStack() as undo:
                 opened = undo.enter_context(lock(path.with_suffix(".lock"), held=held))
-                journal = Journal(path, plan.fingerprint(whole))
+                journal = Journal(path, whole, experiment, lacking)
                 path.with_suffix(".yaml").write_bytes(file.content)
-                launched = LaunchedExperiment(experiment, journal, opened, force=file.force, lacking=lacking)
+                launched = LaunchedExperiment(journal, opened, force=file.force)
                 with self._guard:
                     if self._closed:
                         raise GpuAgentError("the agent on this node is stopping; try again")
@@ -279,12 +267,3 @@ class Launches:
             self._queue.put(None)
         for launched in every:
             launched.cancel()
-
-    def _obey(self, order: ExperimentOrder) -> ExperimentState | None:
-        if order.HasField("launch"):
-            return self.launch(order.launch)
-        with self._guard:
-            launched = self._known.get(order.cancel or order.look)
-        if launched is None:
-            return None
-        return launched.cancel() if order.cancel else launched.state()

@@ -18,24 +18,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from google.protobuf.json_format import ParseDict
-
 from gpuagent.agent import Agent
 from gpuagent.agent_config import AgentConfig
 from gpuagent.cli.follow import OutputCopy
 from gpuagent.delivery.uplink import Delivery
-from gpuagent.environments.environment import Ending, Environment, Image, Job, Launch
+from gpuagent.environments.environment import Ending, Job, Launch
 from gpuagent.environments.support.common import Container
 from gpuagent.environments.support.job_manifest import SCC_VARIABLE
-from gpuagent.runs.elsewhere import SHOWN_RESULTS, SelfRecord
-from gpuagent.runs.events import EventTailer
-from gpuagent.runs.planning import CARRIED, PlannedRun
+from gpuagent.runs.elsewhere import SelfRecord
+from gpuagent.runs.events import SHOWN_RESULTS, EventTailer
+from gpuagent.runs.planning import read_plan
 from gpuagent.runs.runner import has_ended
 from gpuagent_common.cli import interrupt_on_signals
 from gpuagent_common.connection import TlsFiles
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.limits import Limits
-from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
+from gpuagent_proto.v1.run_pb2 import RunUpdate
 
 _MESSAGE = Path("/dev/termination-log")
 _MESSAGE_BYTES = 4000
@@ -157,17 +155,6 @@ def _config(folder: Path, settings: Mapping[str, Any]) -> AgentConfig:
         node_name=node,
         delivery=Delivery(seconds=settings["deliver_seconds"], through_failures=True),
         records_requests=False,
-    )
-
-
-def read_plan(given: Mapping[str, Any], environment: Environment) -> PlannedRun:
-    """Return the run that the node's agent planned, for this pod."""
-    return PlannedRun(
-        **{name: given[name] for name in CARRIED},
-        asked=ParseDict(given["asked"], RunSpec()),
-        environment=environment,
-        image=Image(name=given["image"], digest=None, architecture=None, size_bytes=None),
-        data=(),
     )
 
 

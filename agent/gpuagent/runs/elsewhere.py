@@ -2,17 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuagent import facts
 from gpuagent.environments.kubernetes import read_learned, report_name
 from gpuagent.environments.support.job_client import short_reason
-from gpuagent.runs.execution import Outcome
 from gpuagent_common.statuses import FINAL_STATUSES, RunStatus
-
-# Results that an agent elsewhere sends back for display; a pod's last message has 4,096 bytes.
-SHOWN_RESULTS = ("throughput", "accuracy", "loss")
+from gpuagent_proto.v1.run_pb2 import RunUpdate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +36,11 @@ class SelfRecord:
     undelivered: int = 0
     results: Mapping[str, tuple[float, str]] = field(default_factory=dict)
 
+    @property
+    def has_ended(self) -> bool:
+        """True once its status is final."""
+        return self.status in FINAL_STATUSES
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
@@ -60,21 +62,22 @@ class Report:
     own: SelfRecord | None = None
     ended_unix_nano: int | None = None
 
-    def outcome(self, found: Outcome) -> Outcome:
+    def end(self, found: RunUpdate) -> RunUpdate:
         """Return the end of the run, where this machine's client ended with `found`."""
         own = self.own
-        if found.status is RunStatus.CANCELLED and (own is None or own.status not in FINAL_STATUSES):
-            return found
-        if self.disruption:
-            return Outcome(status=RunStatus.FAILED, reason=f"kubernetes: {short_reason(self.disruption)}")
-        if own is None or own.status not in FINAL_STATUSES:
+        if self.disruption and not (found.status == RunStatus.CANCELLED and not (own and own.has_ended)):
+            return RunUpdate(status=RunStatus.FAILED, reason=f"kubernetes: {short_reason(self.disruption)}")
+        if own is None or not own.has_ended:
+            if found.status == RunStatus.CANCELLED:
+                return found
+            if self.container_reason in ("Completed", "Error"):
+                return RunUpdate(status=RunStatus.FAILED, reason="the agent in the pod ended without a word")
             # The exit code is the agent's, not the program's.
-            lost = Outcome(status=RunStatus.FAILED, reason="the agent in the pod ended without a word")
-            return lost if self.container_reason in ("Completed", "Error") else replace(found, exit_code=None)
-        if own.undelivered and own.status == RunStatus.SUCCEEDED.value:
+            return RunUpdate(status=found.status, reason=found.reason)
+        if own.undelivered and own.status == RunStatus.SUCCEEDED:
             reason = f"the collector did not accept {own.undelivered} messages before the pod ended"
-            return Outcome(status=RunStatus.FAILED, exit_code=own.exit_code, reason=reason)
-        return Outcome(status=RunStatus(own.status), exit_code=own.exit_code, reason=own.reason)
+            return RunUpdate(status=RunStatus.FAILED, exit_code=own.exit_code, reason=reason)
+        return RunUpdate(status=own.status, exit_code=own.exit_code, reason=own.reason or "")
 
 
 def read_report(directory: Path, platform: str = "", index: int = 0) -> Report:

@@ -13,7 +13,7 @@ from typing import cast
 from gpuagent.environments.support.common import read_run_file
 from gpuagent.redaction import redact_text
 from gpuagent.runs.printed import PRINTED_FILE
-from gpuagent.runs.steps import RunSteps
+from gpuagent.runs.steps import RunSteps, write_figure
 from gpuagent.sampling.rows import Row
 from gpuagent.sources.source import Value
 from gpuagent_common.keys import key
@@ -31,6 +31,9 @@ _READ_BYTES = 256 * 1024
 MAX_LINE_BYTES = 64 * 1024
 
 _MAX_INTEGER = 2**63 - 1
+
+# The results in the line of a run, which a pod sends back for that; all are stored.
+SHOWN_RESULTS = ("throughput", "accuracy", "loss")
 
 
 class MalformedEventError(ValueError):
@@ -69,6 +72,13 @@ class Digest:
             return f"{self.misnamed} was not read: events go to events.RANK.RESTART.jsonl"
         lines = counted(self.malformed, "line")
         return f"{lines} of events not understood (first: {self.first_error})" if self.malformed else None
+
+    def write_result(self, name: str) -> str:
+        """Return a result with its unit; empty: it is not reported, or no number."""
+        value = self.results.get(name)
+        if not isinstance(value, float | int):
+            return ""
+        return f"{write_figure(value)} {self.units.get(name, '')}".rstrip()
 
 
 class EventTailer:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -23,11 +23,11 @@ from gpuagent.runs.events import EventTailer
 from gpuagent.runs.planning import PlannedRun
 from gpuagent.runs.printed import PrintedSteps
 from gpuagent.runs.processes import SupervisedProcess
-from gpuagent.runs.times import RunTimes
 from gpuagent.sources.source import Value
 from gpuagent.sources.support.files import parse_flat
 from gpuagent_common.limits import CpuChange
 from gpuagent_common.statuses import RunStatus
+from gpuagent_proto.v1.run_pb2 import RunUpdate
 
 
 def process_start_unix_nano(pid: int) -> int | None:
@@ -40,6 +40,48 @@ def process_start_unix_nano(pid: int) -> int | None:
     # psutil's boot time has whole seconds; with it a process could seem to begin before its launch.
     booted_unix_nano = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     return booted_unix_nano + round(since_boot_seconds * 100) * 10_000_000
+
+
+@dataclass(slots=True)
+class RunTimes:
+    """The instants of one run; None: not known.
+
+    Attributes:
+        launch_unix_nano: the environment was asked to start the program; whatever runs beside it carried its load.
+        process_unix_nano: the program's process began, where others start it, or nothing contains it. A process that
+            sets up a container and then becomes the program hides that moment.
+        command_unix_nano: the environment's command for that began, which may itself become the program.
+        ended_unix_nano: the program's process ended; what its container and the agent still do comes later.
+    """
+
+    launch_unix_nano: int | None = None
+    command_unix_nano: int | None = None
+    process_unix_nano: int | None = None
+    ended_unix_nano: int | None = None
+
+    @property
+    def started_unix_nano(self) -> int | None:
+        """The begin of the run: of its process, or of the command for it where that is hidden."""
+        return self.process_unix_nano or self.command_unix_nano or self.launch_unix_nano
+
+    @property
+    def seconds(self) -> float | None:
+        """The duration of the run; None: it never began, or the node's clock was set back while it ran."""
+        if self.started_unix_nano is None or self.ended_unix_nano is None:
+            return None
+        seconds = (self.ended_unix_nano - self.started_unix_nano) / 1e9
+        return seconds if seconds >= 0 else None
+
+    def end_at(self, unix_nano: int | None) -> None:
+        """End the run at a time that its program reports, if that is within the run."""
+        if unix_nano and (self.started_unix_nano or 0) <= unix_nano <= (self.ended_unix_nano or 0):
+            self.ended_unix_nano = unix_nano
+
+    def instants(self) -> Iterator[tuple[str, int]]:
+        """Yield the name and the time of each that is known."""
+        for name, unix_nano in (("launch", self.launch_unix_nano), ("process", self.process_unix_nano)):
+            if unix_nano is not None:
+                yield name, unix_nano
 
 
 class Changes:
@@ -110,15 +152,6 @@ _ENDING_BYTES = 4096
 _WORDS_CHARACTERS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """The status of a run, and the reason if it did not succeed."""
-
-    status: RunStatus
-    exit_code: int | None = None
-    reason: str | None = None
-
-
 class Execution:
     """A run that is being executed. `cancel` may be called from any thread, at any time."""
 
@@ -148,29 +181,29 @@ class Execution:
         self._cancelled.set()
         self._happened.put(RunStatus.CANCELLED)
 
-    def run(self, on_launch: Callable[[int], None] = lambda _unix_nano: None) -> Outcome:
+    def run(self, on_launch: Callable[[int], None] = lambda _unix_nano: None) -> RunUpdate:
         """Execute the run to its end; `on_launch` gets the time when its program is started, after those beside it."""
         self._oom_kills_before = read_oom_kills()
         with ExitStack() as beside:
-            for name in () if self.plan.elsewhere else self.plan.interference:
+            for name in () if self.plan.job.elsewhere else self.plan.interference:
                 problem = self._start_beside(name, beside)
                 if self._cancelled.is_set():
-                    return Outcome(status=RunStatus.CANCELLED)
+                    return RunUpdate(status=RunStatus.CANCELLED)
                 if problem:
-                    return Outcome(status=RunStatus.FAILED, reason=problem)
+                    return RunUpdate(status=RunStatus.FAILED, reason=problem)
             plan = self.plan
             # Elsewhere it counts from the program's start, which is not known here.
-            timeout_seconds = None if plan.elsewhere else plan.asked.timeout_seconds or None
+            timeout_seconds = None if plan.job.elsewhere else plan.asked.timeout_seconds or None
             self.times.launch_unix_nano = time.time_ns()
             on_launch(self.times.launch_unix_nano)
-            job = plan.job(self.directory)
+            job = plan.job_in(self.directory)
             plan.environment.prepare(self.directory)
             launch = plan.environment.launch(job)
             self.root_is_program = launch.root_is_program
             try:
-                process = self._start(launch, job, plan.input)
+                process = self._start(launch, job, Path(plan.asked.input) if plan.asked.input else None)
             except OSError as error:
-                return Outcome(status=RunStatus.FAILED, reason=f"cannot start {launch.command[0]}: {error}")
+                return RunUpdate(status=RunStatus.FAILED, reason=f"cannot start {launch.command[0]}: {error}")
             threads = [threading.Thread(target=wait, daemon=True) for wait in self._waits(process, launch)]
             for thread in threads:
                 thread.start()
@@ -185,11 +218,24 @@ class Execution:
             code = process.wait()
             self.left = process.left
             self._note_times(process, launch)
-            outcome = _outcome(happened, plan.environment.exit_code(code), plan.asked.timeout_seconds)
-            if outcome.status is RunStatus.FAILED:
-                reason = self._explain(code, self.directory) or self._with_last_words(outcome)
-                outcome = replace(outcome, reason=reason)
-            return _as_changed(outcome, self.changes) if self.changes else outcome
+            return self._end(happened, code)
+
+    def _end(self, happened: RunStatus | None, client_code: int) -> RunUpdate:
+        """Return how the run ended, of which `happened` what is no end of its own."""
+        plan, changes = self.plan, self.changes
+        code = plan.environment.exit_code(client_code)
+        end = RunUpdate(status=happened or (RunStatus.FAILED if code else RunStatus.SUCCEEDED), exit_code=code)
+        if end.status == RunStatus.TIMED_OUT:
+            end.reason = f"stopped after {plan.asked.timeout_seconds:g} s, its timeout"
+        elif end.status == RunStatus.FAILED:
+            end.reason = self._explain(client_code, self.directory) or (
+                f"ended by signal {-code}" if code < 0 else f"exit code {code}{self._read_last_words()}"
+            )
+        # Without all of its changes it is not the run that was asked for.
+        missed = changes and (changes.refusal or (changes.missed if end.status == RunStatus.SUCCEEDED else None))
+        if missed and end.status in (RunStatus.SUCCEEDED, RunStatus.FAILED):
+            end.status, end.reason = RunStatus.FAILED, missed
+        return end
 
     def _waits(self, process: SupervisedProcess, launch: Launch) -> Iterator[Callable[[], None]]:
 
@@ -204,8 +250,8 @@ class Execution:
         if self.plan.patterns:
             items_per_step = self.plan.asked.items_per_step or None
             yield partial(PrintedSteps(self.directory, self.plan.patterns, items_per_step).run, self._ended)
-        if launch.change_cpus and self.plan.limits.changes:
-            self.changes = Changes(self.plan.limits.changes, launch.change_cpus, self._ended)
+        if launch.change_cpus and self.plan.job.limits.changes:
+            self.changes = Changes(self.plan.job.limits.changes, launch.change_cpus, self._ended)
         if launch.find_root:
             yield partial(self._wait_for_root, launch.find_root)
         else:
@@ -269,7 +315,7 @@ class Execution:
         # Podman notes a begin some time after its runtime started the program, which may have ended by then.
         if started := first_until(ended - 1, self.program_unix_nano, span.started_unix_nano):
             self.times.process_unix_nano = started
-        elif not (launch.find_root or launch.find_program) and (self.plan.image is None or launch.is_program):
+        elif not (launch.find_root or launch.find_program) and (self.plan.job.image is None or launch.is_program):
             self.times.process_unix_nano = process.started_unix_nano
 
     def _explain(self, code: int, directory: Path) -> str | None:
@@ -281,29 +327,23 @@ class Execution:
                 stderr=stderr,
                 afterwards=afterwards,
                 has_oom_kill=before is not None and after is not None and after > before,
-                memory_bytes=self.plan.limits.memory_bytes if directory == self.directory else None,
+                memory_bytes=self.plan.job.limits.memory_bytes if directory == self.directory else None,
             )
         )
 
-    def _with_last_words(self, outcome: Outcome) -> str | None:
-        """Return the reason of a failure, with the last line of the program's errors if it ended by itself."""
+    def _read_last_words(self) -> str:
+        """Return the last line of the program's errors, behind a colon; empty: there is none."""
         lines = _end_of(self.directory / "stderr").splitlines()
         last = next((line for line in reversed(lines) if re.search(r"\w", line)), "")
         words = textwrap.shorten(last, _WORDS_CHARACTERS, placeholder="…").removeprefix("error: ")
-        if not (words and outcome.exit_code and outcome.exit_code > 0):
-            return outcome.reason
-        return f"{outcome.reason}: {redact_text(words)}"
+        return words and f": {redact_text(words)}"
 
     def _start(self, launch: Launch, job: Job, given: Path | None = None) -> SupervisedProcess:
         return SupervisedProcess(
-            launch.command,
-            afterwards=launch.afterwards,
-            passes_signals=launch.passes_signals,
-            has_descendants=launch.find_root is None,
-            grace_seconds=launch.grace_seconds,
+            launch,
             run_directory=job.run_directory,
             environment={**job.variables, "GPUAGENT_RUN_ID": self.plan.run_id},
-            working_directory=self.plan.working_directory,
+            working_directory=self.plan.job.working_directory,
             input_file=given,
         )
 
@@ -332,27 +372,6 @@ class Execution:
             if time.monotonic() > deadline:
                 return f"{name} did not reach its load within {_INTERFERENCE_READY_SECONDS:.0f} s"
         return None
-
-
-def _outcome(happened: RunStatus | None, exit_code: int, timeout_seconds: float) -> Outcome:
-    if happened is RunStatus.TIMED_OUT:
-        return Outcome(status=happened, exit_code=exit_code, reason=f"stopped after {timeout_seconds:g} s, its timeout")
-    if happened is RunStatus.CANCELLED:
-        return Outcome(status=happened, exit_code=exit_code)
-    if exit_code < 0:
-        return Outcome(status=RunStatus.FAILED, exit_code=exit_code, reason=f"ended by signal {-exit_code}")
-    if exit_code > 0:
-        return Outcome(status=RunStatus.FAILED, exit_code=exit_code, reason=f"exit code {exit_code}")
-    return Outcome(status=RunStatus.SUCCEEDED, exit_code=exit_code)
-
-
-def _as_changed(outcome: Outcome, changes: Changes) -> Outcome:
-    """Fail a run that ended without all of its changes: it is not the run that was asked for."""
-    if changes.refusal and outcome.status in (RunStatus.SUCCEEDED, RunStatus.FAILED):
-        return replace(outcome, status=RunStatus.FAILED, reason=changes.refusal)
-    if changes.missed and outcome.status is RunStatus.SUCCEEDED:
-        return replace(outcome, status=RunStatus.FAILED, reason=changes.missed)
-    return outcome
 
 
 def _end_of(path: Path) -> str:

@@ -1,20 +1,21 @@
 """Planning: a request becomes runs that can be executed, or is refused before anything starts."""
 
-import contextlib
+import importlib.util
 import json
 import math
 import os
 import secrets
+import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from gpuagent.environments import find_environment
-from gpuagent.environments.environment import Elsewhere, Environment, EnvironmentUnavailableError, Home, Image, Job
+from gpuagent.environments.environment import Environment, EnvironmentUnavailableError, Home, Image, Job
 from gpuagent.runs.catalogue import Catalogue, ParameterValue, Workload
-from gpuagent.runs.observing import observed
-from gpuagent.runs.patterns import Pattern, find_patterns
+from gpuagent.runs.patterns import NO_PATTERN, Pattern, find_patterns
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.keys import invited_run, make_invitation
 from gpuagent_common.limits import MAX_LABELS, MAX_NAME_CHARACTERS, Limits, read_limits
@@ -44,10 +45,16 @@ _IN_WORDS = {
 _FOR_OWNERS = frozenset({"serve", "url", "rendezvous"})
 
 # The fields of a plan that an agent elsewhere gets as they are.
-CARRIED = (
-    *("run_id", "experiment", "workload", "program", "parameters", "repeat", "required_results"),
-    *("invitation", "interference"),
-)
+_CARRIED = ("parameters", "required_results", "invitation", "interference")
+
+# Of a job about which only questions are asked: nothing is written there.
+_NO_DIRECTORY = Path("/")
+
+# What observes a Python program, and where: in the run directory, which every environment has at the same path.
+_OBSERVE_PACKAGE, _OBSERVE_FOLDER = "gpuagent_report", "observe"
+
+# In an image, whose own PYTHONPATH is known only inside: the folder, then the program and its arguments.
+_IN_FRONT = 'PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; export PYTHONPATH; exec "$@"'
 
 MAX_REPEATS = 10_000
 MAX_TIMEOUT_SECONDS = 365 * 86_400.0
@@ -55,30 +62,35 @@ MAX_TIMEOUT_SECONDS = 365 * 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRun:
-    """One run, ready to be executed: what was asked for, and what is made of it here."""
+    """One run, ready to be executed: what was asked for, and what is made of it here.
+
+    Attributes:
+        asked: the request of this run alone, with its experiment and its number.
+        job: its program, to be given a run directory.
+        parameters: all of its workload's.
+        interference: the programs of the workloads beside it, by name.
+        required_results: what a built-in workload has to report for the run to succeed.
+        invitation: with several nodes, the proof that this one may join the run of that identity.
+    """
 
     # Not shown: it has the secret that the nodes of a run share.
     asked: RunSpec = field(repr=False)
-    run_id: str
-    experiment: str
-    workload: str
-    program: Sequence[str]
+    job: Job
     parameters: Mapping[str, ParameterValue]
     environment: Environment
-    image: Image | None
-    # Files of the node that its parameters name.
-    data: tuple[Path, ...]
-    # The programs of the workloads beside it, by name.
     interference: Mapping[str, Sequence[str]]
-    repeat: int
-    # Results that a built-in workload has to report for the run to succeed.
     required_results: Sequence[str]
-    # Where it measures and records itself; None: this agent does.
-    elsewhere: Elsewhere | None = None
-    # Environment variables of its processes: the caller's. They are never stored, nor shown.
-    variables: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
-    # With several nodes: the proof that this one may join the run of that identity.
     invitation: str | None = None
+
+    @property
+    def run_id(self) -> str:
+        """Its identity."""
+        return self.job.run_id
+
+    @property
+    def workload(self) -> str:
+        """The name of its workload, or of its program."""
+        return _name(self.asked)
 
     @property
     def nodes(self) -> int:
@@ -86,79 +98,96 @@ class PlannedRun:
         return self.asked.nodes or 1
 
     @property
-    def limits(self) -> Limits:
-        """The limits of its resources."""
-        return read_limits(self.asked)
-
-    @property
-    def working_directory(self) -> Path | None:
-        """The folder in which its program starts; None: anywhere."""
-        return Path(self.asked.working_directory) if self.asked.working_directory else None
-
-    @property
     def patterns(self) -> tuple[Pattern, ...]:
         """The patterns of the lines in which a command prints its steps; built-in workloads report theirs."""
         return find_patterns(self.asked.pattern) if self.asked.command else ()
 
-    @property
-    def input(self) -> Path | None:
-        """The file that a command gets as standard input; None: it gets none."""
-        return Path(self.asked.input) if self.asked.input else None
-
-    def job(self, directory: Path) -> Job:
-        """Return the job to contain, with its run directory. Raises GpuAgentError where it cannot be observed."""
-        job = self._contained(directory)
-        return observed(job) if self.asked.observe and not self.elsewhere else job
-
-    def _contained(self, directory: Path) -> Job:
-        variables = self.variables
-        if self.patterns:
-            # Lines that wait in a buffer have no time.
-            variables = {"PYTHONUNBUFFERED": "1", **variables}
-        if self.asked.items_per_step:
-            variables = {**variables, "GPUAGENT_ITEMS_PER_STEP": f"{self.asked.items_per_step:g}"}
-        return Job(
-            run_id=self.run_id,
-            program=self.program,
-            image=self.image,
-            run_directory=directory,
-            working_directory=self.working_directory,
-            data=self.data,
-            limits=self.limits,
-            options=tuple(self.asked.options),
-            elsewhere=self.elsewhere and replace(self.elsewhere, plan=self._as_json()),
-            nodes=self.nodes if self.elsewhere else 1,
-            variables=variables,
-        )
-
-    def probe(self) -> Job:
-        """Return the job for questions about its environment, without a run directory; nothing is written."""
-        return self._contained(Path("/"))
-
-    def _as_json(self) -> dict[str, object]:
-        """Return the fields that an agent elsewhere needs to make this run."""
+    def job_in(self, directory: Path) -> Job:
+        """Return the job with its run directory. Raises GpuAgentError where it cannot be observed."""
+        job = replace(self.job, run_directory=directory)
+        if not job.elsewhere:
+            return observed(job) if self.asked.observe else job
         from google.protobuf.json_format import MessageToDict
 
         asked = MessageToDict(self.asked, preserving_proto_field_name=True)
         for name in ("job", "options", "working_directory", "cpu_changes"):  # who asked sees to these
             asked.pop(name, None)
-        return {
-            **{name: getattr(self, name) for name in CARRIED},
-            "asked": asked,
-            "image": self.image.name if self.image else None,
-        }
+        carried = {name: getattr(self, name) for name in _CARRIED}
+        image = job.image.name if job.image else None
+        plan = {**carried, "asked": asked, "run_id": self.run_id, "program": job.program, "image": image}
+        return replace(job, elsewhere=replace(job.elsewhere, plan=plan))
 
     def job_beside(self, name: str, directory: Path) -> Job:
         """Return an interference job in the same image, with a run directory of its own and no limits."""
         return Job(
             run_id=f"{self.run_id}-with-{name}",
             program=self.interference[name],
-            image=self.image,
+            image=self.job.image,
             run_directory=directory,
             working_directory=None,
             data=(),
-            variables=self.variables,
+            variables=self.job.variables,
         )
+
+
+def read_plan(given: Mapping[str, Any], environment: Environment) -> PlannedRun:
+    """Return the run that another agent planned, for the pod of this one."""
+    from google.protobuf.json_format import ParseDict
+
+    asked = ParseDict(given["asked"], RunSpec())
+    image = Image(name=given["image"], digest=None, architecture=None, size_bytes=None)
+    job = make_job(asked, given["run_id"], given["program"], image, (), os.environ)
+    return PlannedRun(asked=asked, job=job, environment=environment, **{name: given[name] for name in _CARRIED})
+
+
+def make_job(
+    asked: RunSpec,
+    run_id: str,
+    program: Sequence[str],
+    image: Image | None,
+    data: Sequence[Path],
+    variables: Mapping[str, str],
+) -> Job:
+    """Return the job of a request without a run directory, to which nothing is written."""
+    if asked.command and asked.pattern != NO_PATTERN:
+        # Lines that wait in a buffer have no time.
+        variables = {"PYTHONUNBUFFERED": "1", **variables}
+    if asked.items_per_step:
+        variables = {**variables, "GPUAGENT_ITEMS_PER_STEP": f"{asked.items_per_step:g}"}
+    return Job(
+        run_id=run_id,
+        program=program,
+        image=image,
+        run_directory=_NO_DIRECTORY,
+        working_directory=Path(asked.working_directory) if asked.working_directory else None,
+        data=data,
+        limits=read_limits(asked),
+        options=tuple(asked.options),
+        variables=variables,
+    )
+
+
+def observed(job: Job) -> Job:
+    """Return `job` with the package first in the PYTHONPATH of its program, which starts it in every Python.
+
+    Raises:
+        GpuAgentError: the package is missing, or cannot be copied into the run directory.
+    """
+    found = importlib.util.find_spec(_OBSERVE_PACKAGE)
+    sources = [Path(folder) for folder in (found.submodule_search_locations or ())] if found else []
+    if not sources:
+        raise GpuAgentError(f"--observe needs the package {_OBSERVE_PACKAGE} beside the agent; install gpuagent anew")
+    folder = job.run_directory / _OBSERVE_FOLDER
+    try:
+        shutil.copytree(sources[0], folder / _OBSERVE_PACKAGE, ignore=shutil.ignore_patterns("__pycache__", "hook"))
+        shutil.copytree(sources[0] / "hook", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    except OSError as error:
+        raise GpuAgentError(f"cannot copy {_OBSERVE_PACKAGE} into {folder}: {error}") from error
+    if job.image is not None:
+        return replace(job, program=["/bin/sh", "-c", _IN_FRONT, str(folder), *job.program])
+    given = job.variables.get("PYTHONPATH")
+    path = f"{folder}:{given}" if given else str(folder)
+    return replace(job, variables={**job.variables, "PYTHONPATH": path})
 
 
 class Planner:
@@ -189,52 +218,71 @@ class Planner:
         _check(spec)
         if not (from_owner or self.allow_commands):
             _check_harmless(spec)
-        experiment = spec.experiment or f"{_name(spec)}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
-        first = self._plan_one(spec, experiment, os.environ if variables is None else variables)
+        asked = RunSpec()
+        asked.CopyFrom(spec)
+        asked.experiment = spec.experiment or f"{_name(spec)}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+        first = self._plan_one(asked, os.environ if variables is None else variables)
         first_repeat = spec.first_repeat or 1
-        repeats = range(first_repeat, first_repeat + (spec.repeats or 1))
-        return [_as_repeat(first, spec, repeat) for repeat in repeats]
+        return [_as_repeat(first, repeat) for repeat in range(first_repeat, first_repeat + (spec.repeats or 1))]
 
-    def _plan_one(self, spec: RunSpec, experiment: str, variables: Mapping[str, str]) -> PlannedRun:
+    def _plan_one(self, spec: RunSpec, variables: Mapping[str, str]) -> PlannedRun:
         environment = find_environment(spec.environment)
+        missing_job = MisuseError(
+            "--nodes needs --job NAME, the same on all nodes and in no other run, such as "
+            "--job $(openssl rand -hex 16); in a step of Slurm it is found"
+        )
         if spec.nodes > 1 and not spec.job and not environment.may_be_elsewhere:
-            raise _missing_job()
-        with _as_refusal(environment):
-            environment.check()
-        workload = self._catalogue.find(spec.workload) if spec.workload else None
-        given = _with_nodes(spec, workload) if workload else {}
-        parameters = workload.complete(given) if workload else {}
+            raise missing_job
         limits = read_limits(spec)
-        if not environment.may_be_elsewhere:
-            _check_cpus(limits)
-        with _as_refusal(environment):
+        try:
+            environment.check()
+            if not environment.may_be_elsewhere:
+                _check_cpus(limits)
             environment.check_limits(limits)
-        _check_steps(spec)
-        _check_input(spec, environment)
+        except EnvironmentUnavailableError as error:
+            reason = f"{environment.name} cannot be used here: {error}; {error.remedy}"
+            raise EnvironmentUnavailableError(reason, error.remedy) from error
+        _check_of_commands(spec, environment)
+        workload = self._catalogue.find(spec.workload) if spec.workload else None
+        if workload:
+            program, parameters, data = self._plan_workload(spec, workload, environment)
+        else:
+            program, parameters, data = list(spec.command), {}, ()
+        job = make_job(spec, _run_id(spec), program, environment.find_image(spec.image or None), data, variables)
         planned = PlannedRun(
             asked=spec,
-            run_id=_run_id(spec),
-            experiment=experiment,
-            workload=_name(spec),
-            program=self._catalogue.program(workload, given, environment.python) if workload else list(spec.command),
+            job=job,
             parameters=parameters,
             environment=environment,
-            image=environment.find_image(spec.image or None),
-            data=_data(workload, parameters) if workload else (),
             interference={beside: self._interference(beside, environment) for beside in spec.interference},
-            repeat=spec.first_repeat,
             required_results=["throughput"] if workload and workload.kind == "training" else [],
-            variables=variables,
         )
-        elsewhere = environment.find_elsewhere(planned.probe(), self._home) if self._home else None
-        if self._home and elsewhere is None:
+        if self._home is None:
+            return planned
+        elsewhere = environment.find_elsewhere(job, self._home)
+        if elsewhere is None:
             _check_cpus(limits)
-        if planned.nodes > 1 and not spec.job:
-            if self._home and elsewhere is None:
-                raise _missing_job()
+            if spec.nodes > 1 and not spec.job:
+                raise missing_job
+        elif spec.nodes > 1 and not spec.job:
             # One command starts all of its nodes.
             spec.job = secrets.token_hex(16)
-        return replace(planned, elsewhere=elsewhere)
+        return replace(planned, job=replace(job, elsewhere=elsewhere, nodes=planned.nodes if elsewhere else 1))
+
+    def _plan_workload(
+        self, spec: RunSpec, workload: Workload, environment: Environment
+    ) -> tuple[list[str], Mapping[str, ParameterValue], tuple[Path, ...]]:
+        """Return the program of a built-in workload, all of its parameters, and the files of the node in them."""
+        given = dict(spec.parameters)
+        if spec.nodes > 1:
+            if not workload.has(_NODES):
+                raise MisuseError(f"{workload.name} runs on one node; --nodes is for workloads that train")
+            given[_NODES] = str(spec.nodes)
+        parameters = workload.complete(given)
+        named = [parameters[parameter.name] for parameter in workload.parameters if parameter.type == "path"]
+        paths = [Path(path) for path in named if isinstance(path, str)]
+        data = tuple(path for path in paths if path.is_absolute() and path.exists())
+        return self._catalogue.program(workload, given, environment.python), parameters, data
 
     def _interference(self, name: str, environment: Environment) -> Sequence[str]:
         workload = self._catalogue.find(name)
@@ -262,10 +310,10 @@ def _check_harmless(spec: RunSpec) -> None:
 def _check(spec: RunSpec) -> None:
     if bool(spec.workload) == bool(spec.command):
         raise MisuseError("give either a workload or a command")
-    if spec.command:
-        _check_command(spec)
-    elif spec.name:
-        raise MisuseError("--name is for programs of your own; a built-in workload has its name")
+    if spec.command and not spec.command[0]:
+        raise MisuseError("the command is empty")
+    if spec.command and spec.name:
+        check_program_name(spec.name)
     if spec.repeats > MAX_REPEATS:
         raise MisuseError(f"at most {MAX_REPEATS} repeats at once, not {spec.repeats}")
     if not 0 <= spec.timeout_seconds <= MAX_TIMEOUT_SECONDS:
@@ -286,43 +334,26 @@ def _check(spec: RunSpec) -> None:
         )
 
 
-def _missing_job() -> MisuseError:
-    return MisuseError(
-        "--nodes needs --job NAME, the same on all nodes and in no other run, such as "
-        "--job $(openssl rand -hex 16); in a step of Slurm it is found"
-    )
-
-
-def _check_command(spec: RunSpec) -> None:
-    if spec.parameters:
-        raise MisuseError("a command takes its own arguments; --param is for built-in workloads")
-    if not spec.command[0]:
-        raise MisuseError("the command is empty")
-    if spec.name:
-        check_program_name(spec.name)
-
-
-def _check_steps(spec: RunSpec) -> None:
-    """Check the options for the steps of a command.
+def _check_of_commands(spec: RunSpec, environment: Environment) -> None:
+    """Check the options that are for commands alone, or for workloads.
 
     Raises:
-        MisuseError: a workload is given them, or one of them is invalid.
+        MisuseError: the other is given them, or one of them is invalid.
     """
+    if spec.command and spec.parameters:
+        raise MisuseError("a command takes its own arguments; --param is for built-in workloads")
+    if spec.workload and spec.name:
+        raise MisuseError("--name is for programs of your own; a built-in workload has its name")
     if not 0 <= spec.items_per_step < math.inf:
         raise MisuseError(f"--items-per-step must be a number above 0, not {spec.items_per_step}")
     if spec.command:
         find_patterns(spec.pattern)
     elif spec.observe or spec.pattern or spec.items_per_step:
         raise MisuseError("--observe, --pattern and --items-per-step are for commands; built-in workloads report steps")
-
-
-def _check_input(spec: RunSpec, environment: Environment) -> None:
-    if not spec.input:
-        return
-    if not (spec.command and environment.passes_input):
+    if spec.input and not (spec.command and environment.passes_input):
         wanted = "commands, bare or in apptainer or charliecloud"
         raise MisuseError(f"standard input is for {wanted}; not {spec.workload or environment.name}")
-    if not Path(spec.input).is_file():
+    if spec.input and not Path(spec.input).is_file():
         raise MisuseError(f"there is no file {spec.input} to give as standard input")
 
 
@@ -332,48 +363,25 @@ def _check_cpus(limits: Limits) -> None:
         raise MisuseError(f"cpus={most:g} is too many: this node has {there} CPUs")
 
 
-def _with_nodes(spec: RunSpec, workload: Workload) -> Mapping[str, str]:
-    """Return the given parameters, with the number of nodes if there are several.
-
-    Raises:
-        MisuseError: the workload cannot run on several nodes.
-    """
-    if spec.nodes <= 1:
-        return spec.parameters
-    if all(parameter.name != _NODES for parameter in workload.parameters):
-        raise MisuseError(f"{workload.name} runs on one node; --nodes is for workloads that train")
-    return {**spec.parameters, _NODES: str(spec.nodes)}
-
-
-def _as_repeat(first: PlannedRun, spec: RunSpec, repeat: int) -> PlannedRun:
+def _as_repeat(first: PlannedRun, repeat: int) -> PlannedRun:
     """Return a repeat of `first`; with several nodes, the run that all of them derive."""
+    asked = RunSpec()
+    asked.CopyFrom(first.asked)
+    asked.first_repeat, asked.repeats = repeat, 1
+    job = first.job
     if first.nodes == 1:
-        return replace(first, run_id=_run_id(spec), repeat=repeat)
+        return replace(first, asked=asked, job=replace(job, run_id=_run_id(asked)))
     # Derived from the job and from all in which its nodes must agree; commands may name their node.
-    agreed = json.dumps([first.nodes, repeat, dict(spec.parameters), list(spec.interference)], sort_keys=True)
-    what = (spec.workload, _name(spec), agreed)
-    invitation = make_invitation((spec.job, *what, first.environment.name, spec.image, str(first.limits)))
-    planned = replace(first, run_id=invited_run(_name(spec), invitation), repeat=repeat, invitation=invitation)
-    if not (first.elsewhere and spec.workload) or _RENDEZVOUS in spec.parameters:
+    agreed = json.dumps([first.nodes, repeat, dict(asked.parameters), list(asked.interference)], sort_keys=True)
+    what = (asked.workload, first.workload, agreed)
+    invitation = make_invitation((asked.job, *what, first.environment.name, asked.image, str(job.limits)))
+    job = replace(job, run_id=invited_run(first.workload, invitation))
+    planned = replace(first, asked=asked, job=job, invitation=invitation)
+    if not (job.elsewhere and asked.workload) or _RENDEZVOUS in asked.parameters:
         return planned
-    place = first.environment.meeting_point(planned.run_id)
-    program = (*planned.program, "--param", f"{_RENDEZVOUS}={place}")
-    return replace(planned, program=program, parameters={**planned.parameters, _RENDEZVOUS: place})
-
-
-@contextlib.contextmanager
-def _as_refusal(environment: Environment) -> Iterator[None]:
-    try:
-        yield
-    except EnvironmentUnavailableError as error:
-        reason = f"{environment.name} cannot be used here: {error}; {error.remedy}"
-        raise EnvironmentUnavailableError(reason, error.remedy) from error
-
-
-def _data(workload: Workload, parameters: Mapping[str, ParameterValue]) -> tuple[Path, ...]:
-    paths = (parameters[parameter.name] for parameter in workload.parameters if parameter.type == "path")
-    named = (Path(path) for path in paths if isinstance(path, str))
-    return tuple(path for path in named if path.is_absolute() and path.exists())
+    place = first.environment.meeting_point(job.run_id)
+    program = (*job.program, "--param", f"{_RENDEZVOUS}={place}")
+    return replace(planned, job=replace(job, program=program), parameters={**planned.parameters, _RENDEZVOUS: place})
 
 
 def _run_id(spec: RunSpec) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from gpuagent.environments.environment import GRACE_SECONDS
+from gpuagent.environments.environment import Launch
 from gpuagent.environments.support.common import read_run_file
 from gpuagent.runs import supervisor
 
@@ -39,26 +39,18 @@ class SupervisedProcess:
     """A running program; its output goes to `stdout` and `stderr` in its run directory.
 
     Args:
+        launch: the program, and how it ends. Where what it starts descends from it, those that outlive it are counted.
         environment: all environment variables of the program, to which GPUAGENT_RUN_DIR is added.
-        grace_seconds: time from SIGTERM to SIGKILL.
-        afterwards: commands to run once the program has ended, or did not end when asked to, even if the agent was
-            killed; their output goes to `afterwards` in the run directory.
-        passes_signals: the program passes SIGTERM on to its children, so the supervisor sends them none.
         input_file: its standard input; None: there is none.
-        has_descendants: the processes that the program starts descend from it, so those that outlive it are counted.
     """
 
     def __init__(
         self,
-        program: Sequence[str],
+        launch: Launch,
         *,
         run_directory: Path,
         environment: Mapping[str, str],
         working_directory: Path | None,
-        grace_seconds: float = GRACE_SECONDS,
-        afterwards: Sequence[Sequence[str]] = (),
-        passes_signals: bool = False,
-        has_descendants: bool = True,
         input_file: Path | None = None,
     ) -> None:
         ended, self._lifeline = os.pipe()
@@ -69,11 +61,11 @@ class SupervisedProcess:
         self.ended_unix_nano: int | None = None
         # Processes that the program left running, and their names, each once.
         self.left: tuple[int, Sequence[str]] = (0, ())
-        patience_seconds = _PATIENCE_SECONDS if has_descendants else 0.0
-        options = [str(ended), str(news_writer), str(grace_seconds), str(patience_seconds)]
-        options += [json.dumps(afterwards), "program" if passes_signals else "all"]
+        patience_seconds = 0.0 if launch.find_root else _PATIENCE_SECONDS
+        options = [str(ended), str(news_writer), str(launch.grace_seconds), str(patience_seconds)]
+        options += [json.dumps(launch.afterwards), "program" if launch.passes_signals else "all"]
         python = [*os.environ.get(LOADER_VARIABLE, "").split(), sys.executable]
-        command = [*python, "-I", "-S", supervisor.__file__, *options, "--", *program]
+        command = [*python, "-I", "-S", supervisor.__file__, *options, "--", *launch.command]
         try:
             with (
                 (input_file or Path(os.devnull)).open("rb") as given,

@@ -9,12 +9,13 @@ from gpuagent.environments.environment import Image
 from gpuagent.images.records import ImageRecords
 from gpuagent.redaction import redact_arguments, redact_text
 from gpuagent.runs.events import Digest
-from gpuagent.runs.execution import Execution, Outcome
+from gpuagent.runs.execution import Execution
 from gpuagent.runs.output import STREAMS, read_piece
 from gpuagent.runs.planning import PlannedRun
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent.sources.source import Value
 from gpuagent_common.own_module import shown_command
+from gpuagent_proto.v1.run_pb2 import RunUpdate
 
 # Collectors take texts of 256 KiB; as JSON each quote and backslash has another byte, and others up to six.
 _MOST_COMMAND_BYTES = 32 * 1024
@@ -30,28 +31,28 @@ class RunRecorder:
 
     def record_request(self, plan: PlannedRun) -> None:
         """Record the request, and the image of the run."""
-        unix_nano = self._clock.now().unix_nano
+        unix_nano, image = self._clock.now().unix_nano, plan.job.image
         request: dict[str, Value] = {
             "time": unix_nano,
             "run_id": plan.run_id,
-            "experiment": plan.experiment,
+            "experiment": plan.asked.experiment,
             "workload": plan.workload,
-            "command": _json(shorten_command(redact_arguments(shown_command(plan.program)))),
+            "command": _json(shorten_command(redact_arguments(shown_command(plan.job.program)))),
             "parameters": _json(_redact_values(plan.parameters)),
             "environment": plan.environment.name,
-            "image": plan.image.name if plan.image else None,
+            "image": image.name if image else None,
             "interference": ",".join(plan.interference) or "none",
-            "limits": str(plan.limits),
-            "repeat": plan.repeat,
+            "limits": str(plan.job.limits),
+            "repeat": plan.asked.first_repeat,
             "labels": _json(_redact_values(plan.asked.labels)),
             "timeout_seconds": plan.asked.timeout_seconds or None,
             "nodes": plan.nodes,
             "invitation": plan.invitation,
         }
         self._buffer.add_record("run_requests", request)
-        if plan.image and self._images:
-            durations = self._images.find(plan.environment.name, plan.image)
-            self.record_image(plan.run_id, plan.environment.name, plan.image, asdict(durations))
+        if image and self._images:
+            durations = self._images.find(plan.environment.name, image)
+            self.record_image(plan.run_id, plan.environment.name, image, asdict(durations))
 
     def record_image(self, run_id: str, environment: str, image: Image, durations: Mapping[str, Value]) -> None:
         """Record the image of a run."""
@@ -68,14 +69,14 @@ class RunRecorder:
         }
         self._buffer.add_record("images", row)
 
-    def record_state(self, run_id: str, outcome: Outcome, unix_nano: int | None = None) -> None:
+    def record_state(self, run_id: str, update: RunUpdate, unix_nano: int | None = None) -> None:
         """Record the status of a run; `unix_nano` None: the present one."""
         row: dict[str, Value] = {
             "time": unix_nano or self._clock.now().unix_nano,
             "run_id": run_id,
-            "status": outcome.status.value,
-            "exit_code": outcome.exit_code,
-            "reason": outcome.reason,
+            "status": update.status,
+            "exit_code": update.exit_code if update.HasField("exit_code") else None,
+            "reason": update.reason or None,
         }
         self._buffer.add_record("run_states", row)
 

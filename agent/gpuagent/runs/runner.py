@@ -17,7 +17,7 @@ from gpuagent.images.records import ImageRecords
 from gpuagent.locations import lock
 from gpuagent.runs.elsewhere import Report, read_report, write_shown
 from gpuagent.runs.events import Digest
-from gpuagent.runs.execution import Execution, Outcome
+from gpuagent.runs.execution import Execution
 from gpuagent.runs.output import STREAMS, Piece, read_piece
 from gpuagent.runs.planning import PlannedRun
 from gpuagent.runs.processes import read_unread_end
@@ -116,7 +116,7 @@ class Runner:
             MisuseError: a run of this agent, which makes one at a time, started these, and would wait for them.
             GpuAgentError: a run directory cannot be made, or more would be queued than a collector stores.
         """
-        around = {plan.variables.get("GPUAGENT_RUN_ID") for plan in plans} & self.active()
+        around = {plan.job.variables.get("GPUAGENT_RUN_ID") for plan in plans} & self.active()
         if around:
             raise MisuseError(
                 f"{around.pop()} is under way and started this run, which would wait for its end: an agent makes one "
@@ -132,10 +132,10 @@ class Runner:
                 raise AgentEndedError("the agent on this node is stopping; try again")
             for execution in executions:
                 plan = execution.plan
-                if not plan.elsewhere:
+                if not plan.job.elsewhere:
                     self._tails.announce(plan.run_id, execution.directory)
                     self._recorder.record_request(plan)
-                self._record(execution, Outcome(status=RunStatus.QUEUED), listener)
+                self._record(execution, RunUpdate(status=RunStatus.QUEUED), listener)
                 self._executions[plan.run_id] = execution
                 self._waiting[plan.run_id] = listener
         # A run is in the spool before it begins: it is reported even if the agent is killed within its first second.
@@ -174,8 +174,8 @@ class Runner:
         for execution in wanted:
             execution.cancel()
         for execution, listener in waiting:
-            self._record(execution, Outcome(status=RunStatus.CANCELLED), listener)
-            if not execution.plan.elsewhere:
+            self._record(execution, RunUpdate(status=RunStatus.CANCELLED), listener)
+            if not execution.plan.job.elsewhere:
                 self._tails.close(execution.plan.run_id)
 
     def run(self, stop: threading.Event) -> None:
@@ -203,7 +203,7 @@ class Runner:
         else:
             has_begun = (directory / STREAMS[0]).exists()
             reason = f"the agent was killed {'while it ran' if has_begun else 'before it began'}"
-        lost = Outcome(status=RunStatus.LOST, reason=reason)
+        lost = RunUpdate(status=RunStatus.LOST, reason=reason)
         self._recorder.record_state(run_id, lost, read_unread_end(directory))
         self._tails.close(run_id)
 
@@ -213,26 +213,26 @@ class Runner:
             with self._lock:
                 if self._waiting.pop(run_id, None) is None:
                     return  # it was cancelled while it waited
-            if execution.plan.elsewhere:
+            if execution.plan.job.elsewhere:
                 plan = execution.plan
                 began = self._clock.now().unix_nano
-                self._record(execution, Outcome(status=RunStatus.RUNNING), listener)
+                self._record(execution, RunUpdate(status=RunStatus.RUNNING), listener)
                 found = _run(execution)
-                platform = plan.elsewhere.home.platform if plan.elsewhere else ""
+                platform = plan.job.elsewhere.home.platform if plan.job.elsewhere else ""
                 reports = [read_report(execution.directory, platform, index) for index in range(plan.nodes)]
-                outcomes = [report.outcome(found) for report in reports]
-                outcome = next((each for each in outcomes if each.status is not RunStatus.SUCCEEDED), outcomes[0])
+                ends = [report.end(found) for report in reports]
+                end = next((each for each in ends if each.status != RunStatus.SUCCEEDED), ends[0])
                 if records := [report.own for report in reports if report.own]:
                     write_shown(execution.directory, records, self._clock.now().unix_nano)
-                    for report, own_outcome in zip(reports, outcomes, strict=True):
-                        self._complete(plan, report, own_outcome)
+                    for report, own_end in zip(reports, ends, strict=True):
+                        self._complete(plan, report, own_end)
                 else:
                     self._recorder.record_request(plan)
-                    self._recorder.record_state(plan.run_id, Outcome(status=RunStatus.QUEUED), began)
+                    self._recorder.record_state(plan.run_id, RunUpdate(status=RunStatus.QUEUED), began)
                     self._recorder.record_leftovers(execution, Digest())
-                    self._recorder.record_state(plan.run_id, outcome, execution.times.ended_unix_nano)
+                    self._recorder.record_state(plan.run_id, end, execution.times.ended_unix_nano)
                 took = [report.own.seconds for report in reports if report.own and report.own.seconds is not None]
-                self._notify(execution, outcome, listener, max(took, default=None))
+                self._notify(execution, end, listener, max(took, default=None))
             else:
                 self._execute_here(execution, listener)
         self._flush()
@@ -247,14 +247,14 @@ class Runner:
         inside another agent's run locks nothing either, because that run may wait for it.
         """
         plan = execution.plan
-        needs_no_lock = plan.elsewhere or "GPUAGENT_RUN_ID" in plan.variables
+        needs_no_lock = plan.job.elsewhere or "GPUAGENT_RUN_ID" in plan.job.variables
         is_reported = False
         while self._node_lock and not needs_no_lock and plan.run_id in self._waiting:
             try:
                 return lock(self._node_lock, held="another agent of this node has a run under way")
             except LockedError as error:
                 if not is_reported:
-                    self._notify(execution, Outcome(status=RunStatus.QUEUED, reason=str(error)), listener)
+                    self._notify(execution, RunUpdate(status=RunStatus.QUEUED, reason=str(error)), listener)
                 is_reported = True
                 time.sleep(_NODE_POLL_SECONDS)
             except GpuAgentError as error:
@@ -265,9 +265,9 @@ class Runner:
     def _execute_here(self, execution: Execution, listener: Listener) -> None:
         run_id = execution.plan.run_id
         self._tails.open(run_id, execution.directory)
-        running = Outcome(status=RunStatus.RUNNING)
+        running = RunUpdate(status=RunStatus.RUNNING)
         self._notify(execution, running, listener)
-        outcome = _run(execution, partial(self._recorder.record_state, run_id, running))
+        end = _run(execution, partial(self._recorder.record_state, run_id, running))
         self._read_to_end(run_id)
         digest, times = self._tails.digest(run_id), execution.times
         times.end_at(digest.counted_unix_nano)
@@ -275,20 +275,24 @@ class Runner:
         if times.ended_unix_nano:
             # The program's own begin, which was not known when it was launched, replaces that.
             self._recorder.record_state(run_id, running, times.started_unix_nano)
-        self._record(execution, _require_results(outcome, execution.plan, digest), listener, times.ended_unix_nano)
+        missing = [name for name in execution.plan.required_results if name not in digest.results]
+        if missing and end.status == RunStatus.SUCCEEDED:
+            end.status, end.reason = RunStatus.FAILED, f"it reported no {', '.join(missing)}"
+        self._record(execution, end, listener, times.ended_unix_nano)
         self._tails.close(run_id)
 
-    def _complete(self, plan: PlannedRun, report: Report, outcome: Outcome) -> None:
+    def _complete(self, plan: PlannedRun, report: Report, end: RunUpdate) -> None:
         """Deliver, as the run's own node, its image, when it was asked for, and an end that the node could not know."""
-        if report.own is None or plan.image is None:
+        image = plan.job.image
+        if report.own is None or image is None:
             return
         buffer = RecordBuffer()
         recorder = RunRecorder(images=None, buffer=buffer, clock=self._clock)
-        recorder.record_image(plan.run_id, plan.environment.name, replace(plan.image, digest=report.digest), {})
+        recorder.record_image(plan.run_id, plan.environment.name, replace(image, digest=report.digest), {})
         if report.created_unix_nano:
             recorder.record_start(plan.run_id, "launch", report.created_unix_nano)
-        if report.own.status != outcome.status.value or (outcome.reason or "") != (report.own.reason or ""):
-            recorder.record_state(plan.run_id, outcome, report.ended_unix_nano)
+        if (report.own.status, report.own.reason or "") != (end.status, end.reason):
+            recorder.record_state(plan.run_id, end, report.ended_unix_nano)
         self._deliver_for(report.own.node_uuid, report.own.hostname, buffer)
 
     def tidy(self) -> None:
@@ -325,32 +329,26 @@ class Runner:
             before = offsets
             self._flush()
 
-    def _record(self, execution: Execution, outcome: Outcome, listener: Listener, unix_nano: int | None = None) -> None:
-        if not execution.plan.elsewhere:
-            self._recorder.record_state(execution.plan.run_id, outcome, unix_nano)
-        self._notify(execution, outcome, listener, execution.times.seconds)
+    def _record(
+        self, execution: Execution, update: RunUpdate, listener: Listener, unix_nano: int | None = None
+    ) -> None:
+        if not execution.plan.job.elsewhere:
+            self._recorder.record_state(execution.plan.run_id, update, unix_nano)
+        self._notify(execution, update, listener, execution.times.seconds)
 
-    def _notify(self, execution: Execution, outcome: Outcome, listener: Listener, seconds: float | None = None) -> None:
-        plan = execution.plan
+    def _notify(
+        self, execution: Execution, update: RunUpdate, listener: Listener, seconds: float | None = None
+    ) -> None:
         number, names = execution.left
-        if not number:
-            notice = ""
-        else:
+        notice = ""
+        if number:
             processes, were = ("1 process", "was") if number == 1 else (f"{number:,} processes", "were")
             what = f"{processes} ({', '.join(names)}) that it left in the background {were}"
             notice = f"{what} ended with it; let it wait for its processes, as a shell does with `wait`"
-        listener(
-            RunUpdate(
-                run_id=plan.run_id,
-                repeat=plan.repeat,
-                status=outcome.status.value,
-                exit_code=outcome.exit_code,
-                reason=outcome.reason or "",
-                run_directory=str(execution.directory),
-                seconds=seconds,
-                notice=notice,
-            )
-        )
+        shown = RunUpdate(run_directory=str(execution.directory), seconds=seconds, notice=notice)
+        shown.run_id, shown.repeat = execution.plan.run_id, execution.plan.asked.first_repeat
+        shown.MergeFrom(update)
+        listener(shown)
 
 
 def _make_directory(directory: Path) -> None:
@@ -366,22 +364,15 @@ def _make_directory(directory: Path) -> None:
         raise GpuAgentError(f"cannot make the run directory {directory}: {error.strerror}") from error
 
 
-def _run(execution: Execution, on_launch: Callable[[int], None] = lambda _unix_nano: None) -> Outcome:
+def _run(execution: Execution, on_launch: Callable[[int], None] = lambda _unix_nano: None) -> RunUpdate:
     try:
         return execution.run(on_launch)
     except GpuAgentError as error:
-        return Outcome(status=RunStatus.FAILED, reason=str(error))
+        return RunUpdate(status=RunStatus.FAILED, reason=str(error))
     except Exception as error:  # noqa: BLE001
         # No failure of one run may stop the agent.
         _LOG.exception("run %s", execution.plan.run_id)
-        return Outcome(status=RunStatus.FAILED, reason=f"{type(error).__name__}: {error}")
-
-
-def _require_results(outcome: Outcome, plan: PlannedRun, digest: Digest) -> Outcome:
-    missing = [name for name in plan.required_results if name not in digest.results]
-    if outcome.status is not RunStatus.SUCCEEDED or not missing:
-        return outcome
-    return Outcome(status=RunStatus.FAILED, exit_code=outcome.exit_code, reason=f"it reported no {', '.join(missing)}")
+        return RunUpdate(status=RunStatus.FAILED, reason=f"{type(error).__name__}: {error}")
 
 
 def _modification_time(path: Path) -> float:

@@ -4,6 +4,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from gpuagent_common.run_spec import RUN_PARAMETERS, make_spec, run_options
 from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
-    from gpuagent_collector.launching.agents import Agent, AnAnswer, Offered, Spread, Target
+    from gpuagent_collector.launching.agents import Agent, AnAnswer, Refusals, Spread, Target
     from gpuagent_collector.launching.client import RunsClient
     from gpuagent_collector.launching.progress import AWork, Display, ExperimentProgress, RunProgress
     from gpuagent_collector.present.terminal import ListColumn
@@ -171,9 +172,9 @@ class _Launch:
         from gpuagent_collector.launching.show import ENDED_RUN_COLUMNS, Lines, LiveTable
         from gpuagent_collector.present.terminal import plain_console
 
-        offered = self._offer(lambda sessions: self.client.launch(sessions, spec))
+        accepted, refusals = self._offer(lambda sessions: self.client.launch(sessions, spec))
         runs: Sequence[RunProgress] = [
-            RunProgress(run_id=run_id, agent=agent) for agent, answer in offered.accepted for run_id in answer.run_ids
+            RunProgress(run_id=run_id, agent=agent) for agent, answer in accepted for run_id in answer.run_ids
         ]
 
         def look() -> "Mapping[str, RunProgress]":
@@ -187,11 +188,11 @@ class _Launch:
         if runs:
             console = plain_console(sys.stderr)
             is_live = console.is_terminal and not console.is_dumb_terminal
-            with LiveTable(console) if self.wait and is_live else Lines() as display:
+            with LiveTable(console) if self.wait and is_live else nullcontext(Lines()) as display:
                 runs = self._follow(runs, look, display, "the runs continue", spec.experiment)
-        _print_work(runs, ENDED_RUN_COLUMNS, runs_to_json(runs, offered.refusals) if as_json else None)
+        _print_work(runs, ENDED_RUN_COLUMNS, runs_to_json(runs, refusals) if as_json else None)
         has_failed = self.wait and not all(run.has_succeeded for run in runs)
-        return int(bool(offered.refusals) or not runs or has_failed)
+        return int(bool(refusals) or not runs or has_failed)
 
     def experiment(self, file: "ExperimentFile", output: Path | None, *, as_json: bool) -> int:
         """Launch an experiment file, follow it if asked to, print and write its answer; return the exit code."""
@@ -203,12 +204,11 @@ class _Launch:
         check_answers(answers_in(file))
         if output:
             check_folder(output)
-        offered = self._offer(lambda sessions: self.client.launch_experiment(sessions, file))
-        if not offered.accepted:
+        accepted, refusals = self._offer(lambda sessions: self.client.launch_experiment(sessions, file))
+        if not accepted:
             return 1
         by_session = {
-            agent.session_uuid: ExperimentProgress(agent=agent, state=answer.state)
-            for agent, answer in offered.accepted
+            agent.session_uuid: ExperimentProgress(agent=agent, state=answer.state) for agent, answer in accepted
         }
         question = read_question(file)
         name, folder = question.name, output or Path(f"{question.name}-answer")
@@ -227,7 +227,7 @@ class _Launch:
         if question.answers and not self.wait:
             print_error(f"when it is complete: {later}")
         words = [shlex.join(each.words) for each in question.answers]
-        document = experiment_to_json(name, launched, offered.refusals, words) if as_json else None
+        document = experiment_to_json(name, launched, refusals, words) if as_json else None
         _print_work(launched, EXPERIMENT_COLUMNS, document)
         if self.wait and not as_json:
             if any(each.state.status not in ("complete", "incomplete") for each in launched):
@@ -237,9 +237,11 @@ class _Launch:
             elif question.answers:
                 print_error(f"the last runs did not reach the store within {_DELIVERY_SECONDS:g} s; later: {later}")
         has_failed = self.wait and not all(each.has_succeeded for each in launched)
-        return int(bool(offered.refusals) or has_failed)
+        return int(bool(refusals) or has_failed)
 
-    def _offer(self, send: "Callable[[Sequence[str]], Sequence[AnAnswer]]") -> "Offered[AnAnswer]":
+    def _offer(
+        self, send: "Callable[[Sequence[str]], Sequence[AnAnswer]]"
+    ) -> "tuple[list[tuple[Agent, AnAnswer]], Refusals]":
         """Offer work to the chosen agents, and print the refusals."""
         from gpuagent_collector.launching.agents import choose_agents, offer_work
 
@@ -253,10 +255,10 @@ class _Launch:
             if agents:
                 print_list(AGENT_COLUMNS, [{"agent": agent} for agent in agents], plain_console(sys.stderr))
             raise
-        offered = offer_work(chosen, self.spread, send)
-        for agent, refusal in offered.refusals:
+        accepted, refusals = offer_work(chosen, self.spread, send)
+        for agent, refusal in refusals:
             print_error(f"the agent on {agent.node}, platform {agent.platform}, refused: {refusal}")
-        return offered
+        return accepted, refusals
 
     def _describe_agents(self) -> "Sequence[Agent]":
         """Return the connected agents, once the store has the platform of each, or after a while."""

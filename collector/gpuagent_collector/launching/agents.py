@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from gpuagent_collector.json_cells import read_object
 from gpuagent_collector.query.ask import Ask
@@ -159,22 +159,9 @@ AnAnswer = TypeVar("AnAnswer", AgentExperiment, LaunchedRuns)
 Refusals = Sequence[tuple[Agent, str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offered(Generic[AnAnswer]):
-    """The outcome of an offer.
-
-    Attributes:
-        accepted: agents that accepted the work, and their answers.
-        refusals: agents that refused it, and their reasons.
-    """
-
-    accepted: Sequence[tuple[Agent, AnAnswer]]
-    refusals: Refusals
-
-
 def offer_work(
     agents: Sequence[Agent], spread: Spread, send: Callable[[Sequence[str]], Sequence[AnAnswer]]
-) -> Offered[AnAnswer]:
+) -> tuple[list[tuple[Agent, AnAnswer]], Refusals]:
     """Offer work to all agents at once, or with ANY to one after the other until one accepts.
 
     Args:
@@ -182,17 +169,19 @@ def offer_work(
         spread: see `Spread`.
         send: offers the work to the agents of these sessions; returns their answers in the same order.
 
+    Returns:
+        The agents that accepted it with their answers, and those that refused it with their reasons.
+
     Raises:
         GpuAgentError: the collector cannot be asked.
     """
-    groups = [[agent] for agent in agents] if spread is Spread.ANY else [agents]
     refusals: list[tuple[Agent, str]] = []
-    for group in groups:
+    for group in [[agent] for agent in agents] if spread is Spread.ANY else [agents]:
         answers = list(zip(group, send([agent.session_uuid for agent in group]), strict=True))
         accepted = [(agent, answer) for agent, answer in answers if not answer.refusal]
         refused = [(agent, answer.refusal) for agent, answer in answers if answer.refusal]
-        if accepted or spread is not Spread.ANY:
+        if accepted:
             # With ANY, refusals before the one that accepts need no action of the user.
-            return Offered(accepted=accepted, refusals=refused)
+            return accepted, refused
         refusals += refused
-    return Offered(accepted=(), refusals=refusals)
+    return [], refusals

@@ -83,12 +83,6 @@ class Lines:
     def __init__(self) -> None:
         self._stages: dict[str, tuple[object, ...]] = {}
 
-    def __enter__(self) -> "Lines":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
     def update(self, work: Sequence[RunProgress] | Sequence[ExperimentProgress]) -> None:
         """Print the work that has reached another stage."""
         for each in work:

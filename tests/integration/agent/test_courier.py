@@ -8,18 +8,18 @@ from gpuagent.clock import SystemClock
 from gpuagent.delivery.channel import Access
 from gpuagent.delivery.courier import Courier
 from gpuagent.event_loop import EventLoop
-from gpuagent.runs.execution import Outcome
 from gpuagent.runs.recording import RunRecorder
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_common.keys import key
 from gpuagent_common.statuses import RunStatus
+from gpuagent_proto.v1.run_pb2 import RunUpdate
 from tests.support.servers import Node
 
 
 def rows(run_id: str) -> RecordBuffer:
     buffer = RecordBuffer()
     recorder = RunRecorder(images=None, buffer=buffer, clock=SystemClock())
-    recorder.record_state(run_id, Outcome(status=RunStatus.FAILED, reason="its node is gone"))
+    recorder.record_state(run_id, RunUpdate(status=RunStatus.FAILED, reason="its node is gone"))
     return buffer
 
 

@@ -14,7 +14,7 @@ import pytest
 import gpuagent_report
 from gpuagent.environments.environment import Job
 from gpuagent.runs.events import Digest, EventTailer
-from gpuagent.runs.observing import observed
+from gpuagent.runs.planning import observed
 from gpuagent_report.observe import count_items
 from tests.support.servers import LIMIT_SECONDS
 

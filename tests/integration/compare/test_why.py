@@ -83,13 +83,13 @@ def test_the_file_of_a_plan_is_an_experiment_with_a_cell_for_each_rung(store: Sy
     two_sides(store)
     file = parse_experiment(write_experiment(ask_why(store, "bare", "docker")).encode(), "why.yaml")
     first, *_ = trials(file)
-    cells = sorted((trial.cell for trial in first), key=lambda cell: sorted(cell.entry.labels.items()))
-    assert [(str(cell.limits), cell.environment, cell.options) for cell in cells] == [
-        ("none", "bare", ()),
-        ("cpus=2", "bare", ()),
-        ("cpus=2", "docker:workloads:1", ("--network=host", "--ipc=host")),
-        ("cpus=2", "docker:workloads:1", ("--network=host",)),
-        ("cpus=2", "docker:workloads:1", ()),
+    cells = sorted((trial.cell for trial in first), key=lambda cell: sorted(cell.asked.labels.items()))
+    assert [(cell.asked.cpus, cell.environment, list(cell.asked.options)) for cell in cells] == [
+        (0, "bare", []),
+        (2, "bare", []),
+        (2, "docker:workloads:1", ["--network=host", "--ipc=host"]),
+        (2, "docker:workloads:1", ["--network=host"]),
+        (2, "docker:workloads:1", []),
     ]
     assert file.repeats == 10
     assert file.answers == ("plan mnist --why bare docker --by environment",)

@@ -1,5 +1,6 @@
 """A runner with its spool, and runs of small programs for it."""
 
+import os
 import queue
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from gpuagent.clock import SystemClock
 from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Spool
 from gpuagent.environments.bare import Bare
-from gpuagent.runs.planning import PlannedRun
+from gpuagent.runs.planning import PlannedRun, make_job
 from gpuagent.runs.tails import Tails
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_proto.v1.records_pb2 import Records
@@ -26,21 +27,12 @@ def report(**event):
 
 
 def plan(code: str, run_id: str = "r", **changes: Any) -> PlannedRun:
-    fields: dict[str, Any] = {
-        "run_id": run_id,
-        "experiment": "e",
-        "workload": "test",
-        "program": (sys.executable, "-c", REPORT + code),
-        "parameters": {"batch-size": 64},
-        "environment": Bare(),
-        "image": None,
-        "data": (),
-        "interference": (),
-        "repeat": 1,
-        "asked": RunSpec(),
-        "required_results": (),
-    }
-    return PlannedRun(**{**fields, **changes})
+    asked = RunSpec(name="test", experiment="e", first_repeat=1)
+    asked.MergeFrom(changes.pop("asked", RunSpec()))
+    program = changes.pop("program", (sys.executable, "-c", REPORT + code))
+    job = make_job(asked, run_id, program, None, (), changes.pop("variables", os.environ))
+    fields: dict[str, Any] = {"parameters": {"batch-size": 64}, "environment": Bare(), "interference": {}}
+    return PlannedRun(**{"asked": asked, "job": job, "required_results": (), **fields, **changes})
 
 
 class Node:

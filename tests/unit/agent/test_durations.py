@@ -16,9 +16,8 @@ from gpuagent.environments.apptainer import find_contained
 from gpuagent.environments.bare import Bare
 from gpuagent.environments.environment import Job, Launch, Span
 from gpuagent.environments.kubernetes import Kubernetes
-from gpuagent.runs.execution import Execution
+from gpuagent.runs.execution import Execution, RunTimes
 from gpuagent.runs.printed import PrintedSteps
-from gpuagent.runs.times import RunTimes
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 from tests.support.servers import until
 from tests.unit.agent.running import Node, life, plan

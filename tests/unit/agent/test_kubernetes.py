@@ -21,10 +21,10 @@ from gpuagent.environments.support import common, job_client
 from gpuagent.environments.support.job_client import JobError, disruption, short_reason, terminated, waiting_reason
 from gpuagent.environments.support.job_manifest import Site, job_manifest, job_name
 from gpuagent.runs.elsewhere import read_report
-from gpuagent.runs.execution import Outcome
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.limits import NO_LIMITS, Limits
 from gpuagent_common.statuses import RunStatus
+from gpuagent_proto.v1.run_pb2 import RunUpdate
 
 KUBERNETES = find_environment("kubernetes")
 MANIFEST = """
@@ -286,24 +286,26 @@ def test_a_stream_of_objects_is_read_wherever_it_is_cut() -> None:
 
 def test_the_end_of_a_run_elsewhere_is_its_own_unless_somebody_else_ended_it(tmp_path: Path) -> None:
     own = {"node_uuid": "n", "hostname": "n1", "status": "succeeded", "exit_code": 0}
-    done, failed = Outcome(status=RunStatus.SUCCEEDED, exit_code=0), Outcome(status=RunStatus.FAILED, exit_code=1)
+    done, failed = RunUpdate(status=RunStatus.SUCCEEDED, exit_code=0), RunUpdate(status=RunStatus.FAILED, exit_code=1)
 
-    def end(found: Outcome, **learned: Any) -> tuple[str, str | None]:
+    def end(found: RunUpdate, **learned: Any) -> tuple[str, str]:
         (tmp_path / "pod-0.json").write_text(json.dumps(learned))
-        outcome = read_report(tmp_path).outcome(found)
-        return outcome.status.value, outcome.reason
+        ended = read_report(tmp_path).end(found)
+        return ended.status, ended.reason
 
-    assert end(done, message=json.dumps(own), reason="Completed") == ("succeeded", None)
+    assert end(done, message=json.dumps(own), reason="Completed") == ("succeeded", "")
     lost = json.dumps({**own, "undelivered": 7})
     assert end(done, message=lost) == ("failed", "the collector did not accept 7 messages before the pod ended")
     assert end(failed, message="", reason="Error") == ("failed", "the agent in the pod ended without a word")
     running = json.dumps({**own, "status": "running", "exit_code": None})
-    memory = Outcome(status=RunStatus.FAILED, exit_code=-9, reason="its memory limit ran out, and the kernel ended it")
+    memory = RunUpdate(
+        status=RunStatus.FAILED, exit_code=-9, reason="its memory limit ran out, and the kernel ended it"
+    )
     assert end(memory, message=running, reason="OOMKilled") == ("failed", memory.reason)
     cancelled = json.dumps({**own, "status": "cancelled"})
     assert end(failed, message=cancelled, disruption="it was evicted") == ("failed", "kubernetes: it was evicted")
-    assert end(Outcome(status=RunStatus.CANCELLED), message=running) == ("cancelled", None)
-    gone = Outcome(status=RunStatus.FAILED, exit_code=125, reason="kubernetes: its node is gone")
+    assert end(RunUpdate(status=RunStatus.CANCELLED), message=running) == ("cancelled", "")
+    gone = RunUpdate(status=RunStatus.FAILED, exit_code=125, reason="kubernetes: its node is gone")
     assert end(gone, began_on="n2", failure="its node is gone") == ("failed", gone.reason)
     known = read_report(tmp_path, "lab").own
     assert known

@@ -13,10 +13,9 @@ from gpuagent.environments.slurm import Slurm
 from gpuagent.experiment.conduct import check_cells
 from gpuagent.experiment.file import parse_experiment
 from gpuagent.experiment.gpus import NodeGpus
-from gpuagent.experiment.plan import all_trials, spec
+from gpuagent.experiment.plan import spec, trials
 from gpuagent.runs.catalogue import Catalogue
-from gpuagent.runs.observing import observed
-from gpuagent.runs.planning import PlannedRun, Planner
+from gpuagent.runs.planning import Planner, observed
 from gpuagent_common.errors import MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
 from tests.support.nvml_replay import NO_DRIVER
@@ -56,7 +55,7 @@ workloads:
   - {command: [python, train.py], observe: true, pattern: "step {step}", items_per_step: 8}
 """
     experiment = parse_experiment(file, "a.yaml")
-    trial = all_trials(experiment)[0]
+    trial = trials(experiment)[0][0]
     asked = spec(trial, experiment, "/work")
     assert (asked.observe, asked.pattern, asked.items_per_step) == (True, "step {step}", 8)
 
@@ -84,7 +83,7 @@ def test_lines_of_a_command_are_not_held_back_unless_its_user_says_so(tmp_path: 
         ({"PATH": os.environ["PATH"]}, "none", None),
     ):
         (plan,) = planner.plan(RunSpec(command=["ls"], pattern=pattern), variables=variables)
-        assert plan.job(tmp_path).variables.get("PYTHONUNBUFFERED") == expected
+        assert plan.job_in(tmp_path).variables.get("PYTHONUNBUFFERED") == expected
 
 
 def test_checking_an_experiment_of_observed_commands_copies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +94,7 @@ def test_checking_an_experiment_of_observed_commands_copies_nothing(monkeypatch:
 
 
 def test_checking_an_experiment_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PlannedRun, "probe", lambda planned: planned.job(tmp_path))
+    monkeypatch.setattr("gpuagent.runs.planning._NO_DIRECTORY", tmp_path)
     monkeypatch.setattr(Slurm, "check", lambda _slurm: None)
     file = b"name: a\nrepeats: 1\nworkloads: [{command: [sh]}]\nenvironments: [slurm]\n"
     plan_runs = Planner(Catalogue(sys.executable), allow_commands=True).plan

@@ -10,9 +10,8 @@ import pytest
 
 from gpuagent.cli.spec import first_host, join_nodes
 from gpuagent.environments.environment import Elsewhere, Home
-from gpuagent.pod.measure import read_plan
 from gpuagent.runs.catalogue import Catalogue, parse_list
-from gpuagent.runs.planning import PlannedRun, Planner
+from gpuagent.runs.planning import PlannedRun, Planner, read_plan
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.keys import is_invited
 from gpuagent_common.limits import Limits
@@ -44,14 +43,14 @@ def planner(*, allow_commands: bool = False) -> Planner:
 
 def test_each_repeat_is_a_run_of_its_own_with_all_parameters() -> None:
     plans = planner().plan(RunSpec(workload="train", parameters={"batch_size": "8"}, repeats=2, first_repeat=3))
-    assert [plan.repeat for plan in plans] == [3, 4]
+    assert [plan.asked.first_repeat for plan in plans] == [3, 4]
     assert len({plan.run_id for plan in plans}) == 2
-    assert len({plan.experiment for plan in plans}) == 1
+    assert len({plan.asked.experiment for plan in plans}) == 1
     defaults = {"load": 1.5, "device": "auto", "compile": False, "data": "synthetic"}
     assert plans[0].parameters == {"batch-size": 8, **defaults}
     start = module_command("python3", "gpuagent_workloads")
-    assert plans[0].program == [*start, "run", "train", "--param", "batch_size=8"]
-    assert shown_command(plans[0].program)[:3] == ["python3", "-m", "gpuagent_workloads"]
+    assert plans[0].job.program == [*start, "run", "train", "--param", "batch_size=8"]
+    assert shown_command(plans[0].job.program)[:3] == ["python3", "-m", "gpuagent_workloads"]
     assert plans[0].required_results == ["throughput"]
 
 
@@ -60,18 +59,19 @@ def test_a_run_that_is_made_in_a_pod_is_the_same_there_but_for_what_its_asker_se
     spec.MergeFrom(RunSpec(pattern="step {step} loss {loss}", items_per_step=4, observe=True, timeout_seconds=9.5))
     (plan,) = planner().plan(spec)
     home = Home(collector="c:1", token_file=tmp_path, tls=None, platform="p", rate_hz=1)
-    sent = replace(plan, elsewhere=Elsewhere(reason="", user=None, home=home)).job(tmp_path).elsewhere
+    away = replace(plan, job=replace(plan.job, elsewhere=Elsewhere(reason="", user=None, home=home)))
+    sent = away.job_in(tmp_path).elsewhere
     assert sent
     there = read_plan(json.loads(json.dumps(sent.plan)), plan.environment)
     assert not there.asked.job
     there.asked.job = "secret"
-    assert replace(there, image=None, variables=plan.variables) == plan
+    assert replace(there, job=replace(there.job, image=None, variables=plan.job.variables)) == plan
 
 
 @pytest.mark.parametrize(("name", "workload"), [("", "train.py"), ("nanogpt", "nanogpt")])
 def test_any_command_is_a_workload_named_by_the_user_or_after_its_script(name: str, workload: str) -> None:
     (plan,) = planner().plan(RunSpec(command=["/usr/bin/python3.11", "train.py"], name=name))
-    assert (plan.workload, plan.program) == (workload, ["/usr/bin/python3.11", "train.py"])
+    assert (plan.workload, plan.job.program) == (workload, ["/usr/bin/python3.11", "train.py"])
     assert not plan.required_results
     assert plan.run_id.startswith(f"{workload}-")
 
@@ -168,19 +168,19 @@ def test_each_field_of_a_launch_is_harmless_or_for_the_owner_alone() -> None:
 
 
 def test_others_may_run_commands_if_the_owner_allows_it() -> None:
-    (plan,) = planner(allow_commands=True).plan(RunSpec(command=["true"]), from_owner=False)
-    assert plan.variables is os.environ
+    (plan,) = planner(allow_commands=True).plan(RunSpec(command=["true"], pattern="none"), from_owner=False)
+    assert plan.job.variables is os.environ
 
 
 def test_a_run_has_its_limits_and_data_and_its_interference_has_no_limits(tmp_path: Path) -> None:
     (plan,) = planner().plan(RunSpec(workload="train", cpus=1, interference=["burn"]))
-    assert plan.job(tmp_path).limits == Limits(cpus=1)
+    assert plan.job.limits == Limits(cpus=1)
     beside = plan.job_beside("burn", tmp_path)
     assert (beside.run_id, beside.limits) == (f"{plan.run_id}-with-burn", Limits())
     (plan,) = planner().plan(RunSpec(workload="train", parameters={"data": str(tmp_path)}))
-    assert plan.data == (tmp_path,)
+    assert plan.job.data == (tmp_path,)
     (plan,) = planner().plan(RunSpec(workload="train"))
-    assert plan.data == ()
+    assert plan.job.data == ()
 
 
 @pytest.mark.parametrize("text", ["", "{}x", "[1]", '[{"name": "x"}]', "null"])
@@ -226,10 +226,10 @@ def test_nodes_with_equal_requests_derive_the_same_run_and_their_commands_may_di
     assert [run.run_id for run in here] == [run.run_id for run in there]
     assert here[0].run_id != here[1].run_id
     assert here[0].parameters["nodes"] == 2
-    assert here[0].program[-2:] == ["--param", "nodes=2"]
+    assert here[0].job.program[-2:] == ["--param", "nodes=2"]
     first, second = (plan_joint(workload="", command=["torchrun", f"--node-rank={rank}"])[0] for rank in range(2))
     assert first.run_id == second.run_id
-    assert first.program != second.program
+    assert first.job.program != second.job.program
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_the_first_host_of_slurm_s_lists(hosts: str, first: str) -> None:
 def test_standard_input_is_an_existing_file_for_commands_alone(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
     (plan,) = planner().plan(RunSpec(command=["sort"], input=str(tmp_path / "data")))
-    assert plan.input == tmp_path / "data"
+    assert Path(plan.asked.input) == tmp_path / "data"
     for spec, words in (
         (RunSpec(command=["sort"], input=str(tmp_path / "missing")), "there is no file"),
         (RunSpec(command=["sort"], input=str(tmp_path)), "there is no file"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gpuagent.environments.environment import Launch
 from gpuagent.runs import processes, supervisor
 from gpuagent.runs.processes import SupervisedProcess, read_unread_end
 from gpuagent.runs.supervisor import CANNOT_START, STOPPED_BY_AGENT, UNREAD_NEWS, _report
@@ -39,13 +40,10 @@ def started(
     passes_signals: bool = False,
 ) -> SupervisedProcess:
     return SupervisedProcess(
-        program,
+        Launch(command=program, grace_seconds=grace, afterwards=afterwards, passes_signals=passes_signals),
         run_directory=directory,
         environment={**os.environ, **(environment or {})},
         working_directory=None,
-        grace_seconds=grace,
-        afterwards=afterwards,
-        passes_signals=passes_signals,
     )
 
 
@@ -180,10 +178,11 @@ def test_when_the_supervisor_is_killed_the_program_ends_too(tmp_path: Path) -> N
 
 def test_when_the_agent_is_killed_the_program_ends_too(tmp_path: Path) -> None:
     agent = (
-        "import sys; from pathlib import Path; from gpuagent.runs.processes import SupervisedProcess as S;"
+        "import sys; from pathlib import Path; from gpuagent.runs.processes import Launch, SupervisedProcess;"
         "d = Path(sys.argv[1]);"
-        f"p = S([sys.executable, '-c', {SLEEPING!r}],"
-        "run_directory=d, environment={}, working_directory=None, grace_seconds=1); print(p.pid, flush=True); p.wait()"
+        f"launch = Launch(command=[sys.executable, '-c', {SLEEPING!r}], grace_seconds=1);"
+        "p = SupervisedProcess(launch, run_directory=d, environment={}, working_directory=None);"
+        "print(p.pid, flush=True); p.wait()"
     )
     outer, inner = tmp_path / "agent", tmp_path / "run"
     outer.mkdir()
@@ -263,7 +262,7 @@ def test_ended_orphans_are_collected_while_the_program_runs(tmp_path: Path) -> N
 def test_a_short_program_begins_before_its_first_instruction_and_gets_its_input(tmp_path: Path) -> None:
     (tmp_path / "input").write_text("given\n")
     process = SupervisedProcess(
-        ["sh", "-c", "date +%s%N; cat"],
+        Launch(command=["sh", "-c", "date +%s%N; cat"]),
         run_directory=tmp_path,
         environment=os.environ,
         working_directory=None,

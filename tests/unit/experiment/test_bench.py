@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuagent.cli.run_lines import RunLines
+from gpuagent.cli.conducting import RunLines
 from gpuagent.experiment import plan
 from gpuagent.experiment.bench import bench_file, expand_braces, name_bench, split_line
 from gpuagent.experiment.conduct import Journal
@@ -25,7 +25,7 @@ def experiment(*words: str, **given: Any) -> Experiment:
 
 
 def commands(*words: str, **given: Any) -> list[list[str]]:
-    return [list(cell.command) for cell in plan.cells(experiment(*words, **given))]
+    return [list(cell.asked.command) for cell in experiment(*words, **given).cells]
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_only_what_a_shell_alone_understands_goes_to_one(line: str, words: Seque
 
 def test_commands_have_one_name_by_which_they_are_compared() -> None:
     made = experiment("python a.py", "python b.py")
-    cells = plan.cells(made)
-    assert {(cell.name, cell.command[-1]) for cell in cells} == {("a.py-b.py", "a.py"), ("a.py-b.py", "b.py")}
+    cells = made.cells
+    assert {(cell.name, cell.asked.command[-1]) for cell in cells} == {("a.py-b.py", "a.py"), ("a.py-b.py", "b.py")}
     assert (made.repeats, made.warm_up, made.answers) == (7, 1, ("compare --by command",))
     assert made.name.startswith("a.py-b.py-")
     assert set(plan.describe_apart(cells).values()) == {"python a.py", "python b.py"}
@@ -102,13 +102,13 @@ def test_a_search_for_the_load_is_one_run_and_several_are_compared_in_pairs() ->
 def test_a_workload_is_compared_by_its_parameters_and_circumstances() -> None:
     words = ("mnist", "--precision", "{fp32,bf16}", "--steps", "5")
     made = experiment(*words, workload=True, environments=["{bare,apptainer:image.sif}"], beside=["none", "cpu-burn"])
-    cells = plan.cells(made)
+    cells = made.cells
     assert len(cells) == 8
     assert {cell.name for cell in cells} == {"mnist"}
     assert {cell.environment for cell in cells} == {"bare", "apptainer:image.sif"}
     assert made.answers == ("compare --by parameter:precision,environment,interference",)
     varied = experiment("mnist", workload=True, vary=["precision=fp32,bf16", "environment=bare,docker:x"])
-    assert {(dict(cell.parameters)["precision"], cell.environment) for cell in plan.cells(varied)} == {
+    assert {(dict(cell.asked.parameters)["precision"], cell.environment) for cell in varied.cells} == {
         (precision, environment) for precision in ("fp32", "bf16") for environment in ("bare", "docker:x")
     }
 
@@ -161,9 +161,9 @@ def test_cells_are_told_apart_on_80_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     words = ("python", "train.py", "--learning-rate", "{0.1,0.2}", "--optimizer", "{sgd,adamw}")
-    every = plan.all_trials(experiment(program=words, top={"repeats": 1, "warm_up": 0}))
-    lines = RunLines(Journal(tmp_path / "journal", ""), every)
-    for trial in every:
+    journal = Journal(tmp_path / "journal", experiment(program=words, top={"repeats": 1, "warm_up": 0}))
+    lines = RunLines(journal)
+    for trial in journal.every:
         lines.wait(trial, "waits")
     printed = capsys.readouterr().err.splitlines()
     assert len({line.partition("] ")[2] for line in printed}) == len(printed) == 4

@@ -1,7 +1,8 @@
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given
@@ -20,10 +21,15 @@ from tests.support.nvml_replay import FIRST, NO_DRIVER, NvmlRecording
 from tests.unit.experiment.experiments import TWO_BY_TWO, InstantRuns, Recorded, experiment
 
 
-def conductor(wanted: Experiment, folder: Path, runs: InstantRuns, recorded: Recorded | None = None) -> Conductor:
+def conductor(
+    wanted: Experiment,
+    folder: Path,
+    runs: InstantRuns,
+    recorded: Recorded | None = None,
+    lacking: Mapping[str, str] = MappingProxyType({}),
+) -> Conductor:
     return Conductor(
-        experiment=wanted,
-        journal=Journal(folder / "journal.jsonl", plan.fingerprint(wanted)),
+        journal=Journal(folder / "journal.jsonl", wanted, lacking=lacking),
         gpus=NodeGpus(NO_DRIVER),
         submit=runs,
         observer=recorded or Recorded(),
@@ -32,7 +38,7 @@ def conductor(wanted: Experiment, folder: Path, runs: InstantRuns, recorded: Rec
 
 
 def planned(wanted: Experiment) -> list[RunSpec]:
-    return [plan.spec(trial, wanted, "/somewhere") for trial in plan.all_trials(wanted)]
+    return [plan.spec(trial, wanted, "/somewhere") for block in plan.trials(wanted) for trial in block]
 
 
 def done(trial: plan.Trial, seconds: float) -> Done:
@@ -84,7 +90,7 @@ def test_an_energy_budget_without_energy_counters_ends_after_the_first_repeat(tm
 
 def test_the_expected_time_comes_from_the_same_cell_or_from_all(tmp_path: Path) -> None:
     slow, quick, unknown, *_ = plan.trials(experiment())[0]
-    journal = Journal(tmp_path / "journal.jsonl", "plan")
+    journal = Journal(tmp_path / "journal.jsonl", experiment())
     assert journal.expected_seconds([slow]) == 0
     journal.add(done(slow, seconds=30.0))
     journal.add(done(quick, seconds=10.0))
@@ -99,7 +105,7 @@ def test_a_truncated_journal_keeps_its_whole_lines(tmp_path: Path) -> None:
     @given(cut=st.integers(1, len(whole)))
     def check(cut: int) -> None:
         path.write_bytes(whole[:-cut])
-        left = Journal(path, plan.fingerprint(wanted)).done
+        left = Journal(path, wanted).done
         assert len(left) == max(0, path.read_bytes().count(b"\n") - 1)
         again = InstantRuns()
         assert conductor(wanted, tmp_path, again).run()
@@ -188,7 +194,7 @@ def planner(*, docker: bool = False) -> Callable[[RunSpec], list[PlannedRun]]:
 
 def skipped(gpus: NodeGpus, *, docker: bool = False) -> dict[str, str]:
     wanted = experiment(CELLS)
-    by_key = {cell.key: cell.describe() for cell in plan.cells(wanted)}
+    by_key = {cell.key: cell.describe() for cell in wanted.cells}
     return {by_key[key]: reason for key, reason in check_cells(wanted, planner(docker=docker), gpus).items()}
 
 
@@ -197,12 +203,12 @@ def test_cells_for_which_the_node_lacks_something_are_found() -> None:
         "mnist · docker:a": "docker cannot be used here",
         "mnist device=cuda seed=2 · bare": "no GPU answers here",
         "memory-limit · bare": "without a GPU, memory-limit needs --param limit-bytes=BYTES",
-        "memory-limit split=2 limit-bytes=1000000000 · bare": "no GPU answers here",
+        "memory-limit limit-bytes=1000000000 split=2 · bare": "no GPU answers here",
     }
     assert skipped(NodeGpus(NvmlRecording.load("h200_idle").open), docker=True) == {
         "mnist · docker:a": "there is no image 'a' here",
         "mnist ranks=2 · bare": "it needs 2 GPUs, and this node has 1",
-        "memory-limit split=2 limit-bytes=1000000000 · bare": "it needs 2 GPUs, and this node has 1",
+        "memory-limit limit-bytes=1000000000 split=2 · bare": "it needs 2 GPUs, and this node has 1",
     }
 
 
@@ -215,10 +221,8 @@ def test_an_experiment_for_which_the_node_lacks_everything_is_refused() -> None:
 
 def test_skipped_cells_are_not_run_and_made_later_where_they_can_be(tmp_path: Path) -> None:
     wanted, first, second = experiment(), InstantRuns(), InstantRuns()
-    lacking = {plan.cells(wanted)[0].key}
-    partial = conductor(wanted, tmp_path, first)
-    partial.lacking = lacking
-    assert partial.run()
+    lacking = {wanted.cells[0].key: "no image"}
+    assert conductor(wanted, tmp_path, first, lacking=lacking).run()
     assert len(first.specs) == 9
     assert conductor(wanted, tmp_path, second).run()
     assert len(second.specs) == 3

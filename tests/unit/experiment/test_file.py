@@ -41,20 +41,28 @@ LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
 
 def test_a_file_defines_the_runs_and_omitted_fields_have_defaults() -> None:
     experiment = parse_experiment(WHOLE, "order.yaml")
-    mnist, command = experiment.entries
-    assert mnist.parameters == {"batch-size": ("32", "64"), "compile": ("true",), "lr": ("0.5",)}
-    assert mnist.environments == ("bare", "docker:image")
-    assert mnist.interference == ((), ("cpu-burn",), ("cpu-burn", "gpu-burn"))
-    assert (tuple(command.asked.command), command.environments, command.asked.timeout_seconds) == (
-        _COMMAND,
-        ("bare",),
+    mnist = [cell for cell in experiment.cells if cell.asked.workload]
+    command = experiment.cells[-1]
+    assert {tuple(sorted(cell.asked.parameters.items())) for cell in mnist} == {
+        (("batch-size", size), ("compile", "true"), ("lr", "0.5")) for size in ("32", "64")
+    }
+    assert {(cell.environment, *cell.asked.interference) for cell in mnist} == {
+        (place, *beside)
+        for place in ("bare", "docker:image")
+        for beside in ((), ("cpu-burn",), ("cpu-burn", "gpu-burn"))
+    }
+    assert (len(mnist), len(experiment.cells), command.environment, command.asked.timeout_seconds) == (
+        12,
+        15,
+        "bare",
         60,
     )
+    assert tuple(command.asked.command) == _COMMAND
     assert experiment.labels == {"rack": "7"}
     assert (experiment.metric, experiment.seed, experiment.failures, experiment.warm_up) == ("throughput", 1, 3, 0)
     assert (experiment.cool_down.celsius_above_start, experiment.cool_down.limit_seconds) == (5, 300)
     assert experiment.cool_down.celsius == 45
-    assert (experiment.budget.hours, experiment.budget.kilowatt_hours) == (1.5, None)
+    assert (experiment.most_hours, experiment.most_kilowatt_hours) == (1.5, None)
 
 
 def test_an_entry_says_only_what_a_request_has_or_what_varies() -> None:

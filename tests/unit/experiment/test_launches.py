@@ -96,9 +96,8 @@ class Runs:
 
 
 def launched(folder: Path, *, more: str = "") -> LaunchedExperiment:
-    wanted = experiment(more=more)
-    journal = Journal(folder / "journal.jsonl", plan.fingerprint(wanted))
-    return LaunchedExperiment(wanted, journal, lock(folder / "lock", held="held"), force=True)
+    journal = Journal(folder / "journal.jsonl", experiment(more=more))
+    return LaunchedExperiment(journal, lock(folder / "lock", held="held"), force=True)
 
 
 def carry_out(one: LaunchedExperiment, runs: Runs) -> None:
@@ -136,10 +135,10 @@ def test_an_experiment_has_a_state_and_releases_its_lock_at_its_end(tmp_path: Pa
 
 def test_runs_of_other_cells_do_not_count_among_those_of_a_part(tmp_path: Path) -> None:
     whole = experiment("name: x\nrepeats: 2\nworkloads: [{workload: mnist}, {workload: gpt}]\n")
-    journal = Journal(tmp_path / "journal.jsonl", plan.fingerprint(whole))
     for name in ("mnist", "gpt"):
         part = plan.narrowed(whole, [f"workload={name}"])
-        one = LaunchedExperiment(part, journal, lock(tmp_path / "lock", held="held"), force=True)
+        journal = Journal(tmp_path / "journal.jsonl", whole, part)
+        one = LaunchedExperiment(journal, lock(tmp_path / "lock", held="held"), force=True)
         before = one.state()
         carry_out(one, Runs())
         assert (before.ended_runs, one.state().ended_runs, one.state().planned_runs) == (0, 2, 2)

@@ -13,13 +13,13 @@ def test_every_repeat_has_each_cell_once_in_the_order_of_the_seed(seed: int) -> 
     wanted = experiment(more=f"seed: {seed}\n")
     blocks = plan.trials(wanted)
     assert blocks == plan.trials(wanted)
-    every = sorted(cell.key for cell in plan.cells(wanted))
+    every = sorted(cell.key for cell in wanted.cells)
     assert [sorted(trial.cell.key for trial in block) for block in blocks] == [every] * 3
 
 
 def test_each_repeat_has_an_order_of_its_own_and_cells_measured_once_are_in_the_first() -> None:
     blocks = plan.trials(experiment(more="  - {workload: ceilings, with: [none], once: true}\nseed: 7\n"))
-    measured_once = [[trial.cell.entry.asked.workload == "ceilings" for trial in block].count(True) for block in blocks]
+    measured_once = [[trial.cell.asked.workload == "ceilings" for trial in block].count(True) for block in blocks]
     assert measured_once == [1, 0, 0]
     assert len({tuple(trial.cell.key for trial in block) for block in blocks[1:]}) > 1
 
@@ -40,7 +40,7 @@ def test_the_fingerprint_changes_with_the_runs_and_not_with_the_question() -> No
 def test_only_keeps_the_named_cells() -> None:
     wanted = experiment(more="environments: [bare, 'docker:a']\n")
     narrowed = plan.narrowed(wanted, ["environment=docker"], name="other", repeats=1)
-    assert {cell.environment for cell in plan.cells(narrowed)} == {"docker:a"}
+    assert {cell.environment for cell in narrowed.cells} == {"docker:a"}
     assert (narrowed.name, narrowed.repeats) == ("other", 1)
     assert plan.narrowed(wanted, []) == wanted
     for only in ("environment=slurm", "workload=gpt", "ranks=1", "environment"):
@@ -54,18 +54,17 @@ def test_only_keeps_the_named_cells() -> None:
 def test_too_many_runs_are_refused_before_they_are_listed() -> None:
     values = f"[{', '.join(map(str, range(1000)))}]"
     parameters = ", ".join(f"{name}: {values}" for name in "abcdef")
-    crossed = experiment(f"name: x\nrepeats: 1\nworkloads: [{{workload: mnist, parameters: {{{parameters}}}}}]")
     with pytest.raises(MisuseError, match="has 100,000 at most"):
-        plan.narrowed(crossed, [])
+        experiment(f"name: x\nrepeats: 1\nworkloads: [{{workload: mnist, parameters: {{{parameters}}}}}]")
     with pytest.raises(MisuseError, match="an experiment has"):
         plan.narrowed(experiment(), [], repeats=100_000)
 
 
 def test_limits_are_crossed_with_the_rest_and_sent_to_the_agent() -> None:
     wanted = experiment(more="limits: [none, {cpus: 2, memory: 8G, change: [cpus=4@60s]}]\n")
-    cells = plan.cells(wanted)
+    cells = wanted.cells
     assert len(cells) == 8
-    limited = next(cell for cell in cells if str(cell.limits) != "none")
+    limited = next(cell for cell in cells if cell.asked.cpus)
     assert limited.describe().endswith(" · cpus=2 memory=8G cpus=4@60s")
     trial = plan.Trial(cell=limited, repeat=1)
     spec = plan.spec(trial, wanted, "")
@@ -79,10 +78,10 @@ def test_a_command_has_its_name_in_the_request_and_is_chosen_by_it() -> None:
         "  - {command: [python3, train.py, --dtype=bfloat16], name: nanogpt}\n"
         "  - {command: [python3, -m, other.mod]}\n"
     )
-    named, other = (plan.Trial(cell=cell, repeat=1) for cell in plan.cells(wanted))
+    named, other = (plan.Trial(cell=cell, repeat=1) for cell in wanted.cells)
     assert [plan.spec(trial, wanted, "").name for trial in (named, other)] == ["nanogpt", ""]
     for name, cell in (("nanogpt", named.cell), ("other.mod", other.cell)):
-        assert plan.cells(plan.narrowed(wanted, [f"workload={name}"])) == [cell]
+        assert plan.narrowed(wanted, [f"workload={name}"]).cells == (cell,)
 
 
 def test_a_named_command_is_described_by_its_name_and_the_words_that_others_of_the_name_lack() -> None:
@@ -93,7 +92,7 @@ def test_a_named_command_is_described_by_its_name_and_the_words_that_others_of_t
         "  - {command: [/opt/tools/train, --seed, '1'], name: narrow}\n"
         "  - {command: [python3, -m, other.mod]}\n"
     )
-    cells = plan.cells(wanted)
+    cells = wanted.cells
     assert [cell.describe() for cell in cells] == [
         "wide --dtype=bfloat16 · bare",
         "wide · bare",
@@ -102,7 +101,7 @@ def test_a_named_command_is_described_by_its_name_and_the_words_that_others_of_t
     ]
     # A part of the file has the same cells, so that the rest continues it.
     part = plan.narrowed(wanted, ["workload=wide"])
-    assert [cell.key for cell in plan.cells(part)] == [cell.key for cell in cells[:2]]
+    assert [cell.key for cell in part.cells] == [cell.key for cell in cells[:2]]
 
 
 @pytest.mark.parametrize("label", ["imported", "until"])
@@ -121,10 +120,10 @@ environments: [slurm, "kubernetes:me/train:1"]
 options: {kubernetes: --gpus 1 --platform openshift}
 workloads: [{command: [train]}]
 """
-    here, there = plan.cells(experiment(text))
-    assert (here.options, there.options) == ((), ("--gpus", "1", "--platform", "openshift"))
+    here, there = experiment(text).cells
+    assert (list(here.asked.options), list(there.asked.options)) == ([], ["--gpus", "1", "--platform", "openshift"])
     trial = plan.Trial(cell=there, repeat=1)
-    assert list(plan.spec(trial, experiment(text), "").options) == list(there.options)
+    assert list(plan.spec(trial, experiment(text), "").options) == list(there.asked.options)
     with pytest.raises(MisuseError, match="closing quotation"):
         experiment(text.replace("--gpus 1 --platform openshift", '"\'"'))
 
@@ -144,7 +143,7 @@ def has(workload: str, name: str) -> bool:
 
 
 def described(texts: list[str]) -> list[str]:
-    return [cell.describe() for cell in plan.cells(plan.with_parameters(experiment(MIXED), texts, has))]
+    return [cell.describe() for cell in plan.with_parameters(experiment(MIXED), texts, has).cells]
 
 
 def test_parameters_replace_those_of_the_workloads_that_have_them() -> None:
@@ -177,9 +176,10 @@ def test_parameters_that_replace_nothing_are_refused(text: str, words: str) -> N
 
 def test_cells_that_are_left_out_do_not_change_the_order_of_the_others() -> None:
     wanted = experiment()
-    every = plan.all_trials(wanted)
-    missing = {every[0].cell.key, every[1].cell.key}
-    assert plan.all_trials(wanted, missing) == [trial for trial in every if trial.cell.key not in missing]
+    every = plan.trials(wanted)
+    missing = {trial.cell.key for trial in every[0][:2]}
+    left = [[trial for trial in block if trial.cell.key not in missing] for block in every]
+    assert plan.trials(wanted, missing) == left
 
 
 _SERVED = """
@@ -194,12 +194,12 @@ workloads:
 
 def test_each_server_of_a_list_is_a_cell_of_its_own_at_each_load() -> None:
     servers = "[{name: a, command: 'serve --port {port}'}, {name: b, command: [serve, --slots, 1], ready: /v1/models}]"
-    cells = [dict(cell.parameters) for cell in plan.cells(experiment(_SERVED.format(servers)))]
+    cells = [dict(cell.asked.parameters) for cell in experiment(_SERVED.format(servers)).cells]
     a, b = {"server": "a", "serve": "serve --port {port}"}, {"server": "b", "serve": "serve --slots 1"}
     more = {"ready": "/v1/models"}
     assert cells == [{"rate": "1", **a}, {"rate": "1", **b, **more}, {"rate": "2", **a}, {"rate": "2", **b, **more}]
-    (one, *_) = plan.cells(experiment(_SERVED.format("{command: x, timeout_seconds: 5}")))
-    assert dict(one.parameters) == {"rate": "1", "serve": "x", "ready-timeout": "5"}
+    (one, *_) = experiment(_SERVED.format("{command: x, timeout_seconds: 5}")).cells
+    assert dict(one.asked.parameters) == {"rate": "1", "serve": "x", "ready-timeout": "5"}
     assert one.describe() == "serve-load rate=1 ready-timeout=5 · bare"
 
 
@@ -219,12 +219,12 @@ def test_servers_that_cannot_be_told_apart_or_started_are_refused(text: str, rea
 
 def test_arguments_of_a_command_are_crossed_and_each_cell_is_shown_by_what_differs() -> None:
     text = "name: x\nworkloads:\n  - {command: [python, train.py], arguments: {--lr: [0.10, 2], --fast: [true, false]}}"
-    cells = plan.cells(experiment(text))
-    assert [cell.command[2:] for cell in cells] == [
-        ("--lr", "0.10", "--fast"),
-        ("--lr", "0.10"),
-        ("--lr", "2", "--fast"),
-        ("--lr", "2"),
+    cells = experiment(text).cells
+    assert [cell.asked.command[2:] for cell in cells] == [
+        ["--lr", "0.10", "--fast"],
+        ["--lr", "0.10"],
+        ["--lr", "2", "--fast"],
+        ["--lr", "2"],
     ]
     assert set(plan.describe_apart(cells).values()) == {
         "python train.py --lr 0.10 --fast",
@@ -232,7 +232,7 @@ def test_arguments_of_a_command_are_crossed_and_each_cell_is_shown_by_what_diffe
         "python train.py --lr 2 --fast",
         "python train.py --lr 2",
     }
-    assert set(plan.describe_apart(plan.cells(experiment())).values()) == {
+    assert set(plan.describe_apart(experiment().cells).values()) == {
         "--batch-size 32",
         "--batch-size 32 · with cpu-burn",
         "--batch-size 64",
@@ -241,7 +241,7 @@ def test_arguments_of_a_command_are_crossed_and_each_cell_is_shown_by_what_diffe
 
 
 def test_standard_input_is_a_part_of_a_cell() -> None:
-    (cell,) = plan.cells(experiment("name: x\nworkloads: [{command: [sort], input: /data}]"))
+    (cell,) = experiment("name: x\nworkloads: [{command: [sort], input: /data}]").cells
     assert plan.spec(plan.Trial(cell=cell, repeat=1), experiment(), "").input == "/data"
-    (plain,) = plan.cells(experiment("name: x\nworkloads: [{command: [sort]}]"))
+    (plain,) = experiment("name: x\nworkloads: [{command: [sort]}]").cells
     assert cell.key != plain.key
