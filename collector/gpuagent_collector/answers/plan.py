@@ -1,7 +1,6 @@
 """`collector plan`: the number of repeats that a new experiment needs."""
 
 import json
-import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from gpuagent_collector.present.answer import Answer, Legend, Section
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.arguments import USUAL_REPEATS, repeat_command
 from gpuagent_collector.runs.cells import Block, Cell, match_runs, tell_apart
 from gpuagent_collector.runs.columns import Floats
 from gpuagent_collector.runs.data import Facts, Run, load_figures
@@ -37,7 +37,7 @@ from gpuagent_collector.statistics.repeats import (
     repeats_to_equal,
 )
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_common.text import counted, harmless
+from gpuagent_common.text import counted
 
 # The probabilities with which a new experiment shall show a difference that exists.
 POWERS = (0.8, 0.9)
@@ -282,29 +282,18 @@ def render(plan: Plan) -> Answer:
     )
 
 
-# After the interpreter and -m.
-_SUITE = ("gpuagent_workloads", "run")
-# More commands have no room on a line.
-_MOST_COMMANDS = 4
-
-
 def _next(plan: Plan) -> str | None:
     """Return the command that makes the new runs of the first workload; None: it would be too long."""
     block = plan.blocks[0]
     repeats = [need.as_seen[0] for need in block.needs]
-    number = str(next((each for each in repeats if each and each <= _REPEATS[-1]), _REPEATS[-1]))
-    commands = list(dict.fromkeys(run.command for cell in block.block.cells for run in cell.runs))
-    if any(command[2:4] == _SUITE or not command for command in commands):
-        given = commands[0][4:] or (block.block.workload,)
-        return harmless(shlex.join(["gpuagent", "run", *given, "--repeat", number]))
-    if len(commands) > _MOST_COMMANDS:
-        return None
-    return harmless(shlex.join(["gpuagent", "bench", "--rounds", number, *map(shlex.join, commands)]))
+    number = next((each for each in repeats if each and each <= _REPEATS[-1]), _REPEATS[-1])
+    commands = [run.command for cell in block.block.cells for run in cell.runs]
+    return repeat_command(commands, block.block.workload, number)
 
 
 # The columns of the first table.
 _REPEATS = (5, 7, 10, 20)
-_SPOKEN_BLOCKS, _USUAL_REPEATS = 3, 7
+_SPOKEN_BLOCKS = 3
 
 
 def answer(plan: Plan) -> str:
@@ -313,7 +302,7 @@ def answer(plan: Plan) -> str:
     sentences = []
     for block in plan.blocks[:_SPOKEN_BLOCKS]:
         shown = []
-        for repeats in sorted({block.repeats, _USUAL_REPEATS}):
+        for repeats in sorted({block.repeats, USUAL_REPEATS}):
             effect = block.least_effect(repeats, plan.question.level)
             words = f"{counted(repeats, 'repeat')} a side{', as here,' if repeats == block.repeats else ''}"
             shown.append(
