@@ -6,6 +6,9 @@ from gpuagent_collector.compare.because import Because
 from gpuagent_collector.compare.parts import waterfall
 from gpuagent_collector.present.panel import Axis, Bar, Panel
 
+# Of the axis for a text beside a bar, as on a telephone.
+_ROOM = 0.28
+
 
 def because_panel(because: Because, sides: Sequence[str]) -> Panel:
     """Return a bar for the baseline, one for each part that leads on from there, and one for the other side."""
@@ -21,7 +24,7 @@ def because_panel(because: Because, sides: Sequence[str]) -> Panel:
     return Panel(
         title=f"From {because.baseline} to {because.side}: per {because.of}",
         description=f"Parts of the difference per {because.of}: {titled}",
-        x=Axis(unit=unit, ends=(min(0, lowest - 0.18 * highest), 1.18 * highest)),
+        x=Axis(unit=unit, ends=(min(0, lowest - _ROOM * highest), (1 + _ROOM) * highest)),
         bars=bars,
         height=60 + 26 * len(bars),
     )
