@@ -232,11 +232,11 @@ def answer(history: History) -> str:
     ]
     changes.sort(key=lambda found: found[0], reverse=True)
     tested = sum(series.is_tested for series in history.series)
-    seen = f"Histories tested: {tested}."
+    seen = "One history was tested." if tested == 1 else f"{tested} histories were tested."
     if not tested:
         return _untested(history, title)
     if not changes:
-        return f"No change of {title} is shown. {seen}"
+        return f"No change of {title} was found. {seen}"
     sentences = []
     for time, series, before, after in changes[:_MOST_NAMED]:
         changed = ", ".join(release.words for release in after.releases) or "no known fact changed"
@@ -244,7 +244,9 @@ def answer(history: History) -> str:
         sentences.append(f"{where}: {title} {_change(before, after)} ({changed}).")
     rest = len(changes) - len(sentences)
     few = [series for series in history.series if series.may_be_days]
-    doubt = f"Runs of fewer than {2 * LEAST_PART} days: a difference between days shows as a change." if few else ""
+    doubt = (
+        f"With runs of fewer than {2 * LEAST_PART} days, a difference between days looks like a change." if few else ""
+    )
     more = f"{counted(rest, 'more change')} can be seen with --all." if rest > 0 else ""
     return " ".join(filter(None, [*sentences, more, doubt, seen]))
 
@@ -408,7 +410,7 @@ def _names(every: Sequence[Series]) -> Iterator[str]:
 def _notes(series: Series) -> Iterator[str]:
     if series.quiet:
         quiet = [f"{release.words}{f' ({release.time:%Y-%m-%d})' if release.time else ''}" for release in series.quiet]
-        yield f"Changed without a shown effect: {', '.join(quiet)}."
+        yield f"Changed without a measurable effect: {', '.join(quiet)}."
     if series.may_be_days:
         yield f"Each run counts, since {series.days} days are too few: what a day has in common shows as a change too."
     if not series.is_tested:

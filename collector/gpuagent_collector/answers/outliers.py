@@ -443,9 +443,10 @@ def answer(outliers: Outliers, *, most: int = _MOST_NAMED) -> str:
             f"It takes {LEAST_VALUES} nodes or GPUs of one kind that ran the same to find those that differ, and "
             f"{known}. `gpuagent experiment run fleet-check` on each node measures all of them alike."
         )
-    seen = f"Tested: {counted(outliers.tests, 'figure')} of {counted(outliers.units, 'unit')}."
+    figures = counted(outliers.tests, "figure")
+    seen = f"{figures} of {outliers.units} nodes or GPUs {'was' if outliers.tests == 1 else 'were'} tested."
     if not by_unit:
-        return f"No node or GPU is shown to differ from its kind. {seen}"
+        return f"No node or GPU differs measurably from others of its kind. {seen}"
     number = f"{len(by_unit)} nodes or GPUs differ" if len(by_unit) > 1 else "One node or GPU differs"
     named = [f"{unit}: {'; '.join(what[:_MOST_NAMED])}." for unit, what in list(by_unit.items())[:most]]
     return " ".join([f"{number} from others of the same kind.", *named, seen])
@@ -487,7 +488,7 @@ def render(outliers: Outliers) -> Answer:
     found = [{**line, "what": line["figure"]} for line in findings.records()]
     found += [{**line, "what": line["fact"]} for line in oddities.records()]
     return Answer(
-        heading="Nodes and GPUs unlike their kind",
+        heading="Nodes and GPUs that differ from others of their kind",
         text=answer(outliers),
         short=answer(outliers, most=0),
         parts=[overview] if overview.rows else [],

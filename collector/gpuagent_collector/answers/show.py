@@ -473,7 +473,7 @@ def render(showing: Showing) -> Answer:
     command = _COMMAND.search(line)
     if details:
         heading = f"Run {details.row['run_id']}"
-        parts = [replace(details_table(details), most=_FIRST_PROPERTIES)]
+        parts = [replace(details_table(details), most=_FIRST_PROPERTIES, more=lambda _rows: None)]
     return Answer(
         heading=heading,
         text=text or of_comparison.text,

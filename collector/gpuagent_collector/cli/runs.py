@@ -98,7 +98,7 @@ def command(
         print_list(part_columns() if parts else run_columns(rows), rows, plain_console(sys.stdout))
         commands = set() if parts else {tuple(map(str, read_words(row["command"]))) for row in rows}
         if len(rows) > 1 and len(commands) == 1 and (words := shlex.join(commands.pop())):
-            click.echo(f"all of them: {harmless(words)}", err=True)
+            click.echo(f"all ran: {harmless(words)}", err=True)
         if len(rows) == limit:
             click.echo(f"the newest {limit}; --limit shows more", err=True)
 

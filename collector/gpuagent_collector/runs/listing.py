@@ -108,7 +108,7 @@ def run_columns(rows: Sequence[Mapping[str, Any]]) -> list[ListColumn]:
         *where_any("left behind", _left_behind, 4),
         *where_any("labels", lambda row: labels[row["run_id"]], 8),
         *where_any("note", lambda row: _shortened(row["note"]), 8),
-        *where_any("beside it", lambda row: None if row["interference"] == "none" else row["interference"], 10),
+        *where_any("load beside it", lambda row: None if row["interference"] == "none" else row["interference"], 10),
         ListColumn(title="environment", show=lambda row: row["environment"], rank=11),
         ListColumn(title="repeat", show=lambda row: row["repeat"] and str(row["repeat"]), rank=12, right=True),
         ListColumn(title="node", show=_node, rank=13, max_width=24),

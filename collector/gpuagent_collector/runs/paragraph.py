@@ -74,7 +74,7 @@ def describe_runs(ask: Ask, runs: Sequence[Run], facts: Facts, others: Mapping[s
         and not any(" step" in figure for figure in figures)
         and not facts.values(succeeded, "throughput")
     ):
-        sentences.append("No steps: --observe finds those of torch, --pattern those that are printed.")
+        sentences.append("No steps were recorded: --observe finds those of torch, --pattern those that are printed.")
     return "\n".join(filter(None, [" ".join(sentences), _next(ask, runs)]))
 
 

@@ -114,7 +114,8 @@ def draw_panel(panel: Panel) -> Figure:
     data = [_draw_series(series) for series in panel.series]
     if panel.bars:
         data = [_draw_bars(panel.bars)]
-        names = [fold(bar.name, _NAME_CHARACTERS) for bar in panel.bars]
+        # Beside a bar its figure has no room on a telephone.
+        names = [f"{fold(bar.name, _NAME_CHARACTERS)}<br>{safe(bar.text)}" for bar in panel.bars]
         places = {"tickvals": list(range(len(names))), "ticktext": names}
         layout["yaxis"] = {"autorange": "reversed", "showgrid": False, **places}
     return Figure(title=panel.title, description=panel.description, data=data, layout=layout, height=panel.height)
@@ -172,9 +173,6 @@ def _draw_bars(bars: Sequence[Bar]) -> Data:
         "base": [short(bar.begin) for bar in bars],
         "x": [short(bar.end - bar.begin) for bar in bars],
         "marker": {"color": ["--quiet" if bar.index is None else color(bar.index) for bar in bars]},
-        "text": [safe(bar.text) for bar in bars],
-        "textposition": "outside",
-        "cliponaxis": False,
         "hovertext": [safe(f"{bar.name}: {bar.text}") for bar in bars],
         "hoverinfo": "text",
     }
