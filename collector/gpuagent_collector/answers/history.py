@@ -244,9 +244,7 @@ def answer(history: History) -> str:
         sentences.append(f"{where}: {title} {_change(before, after)} ({changed}).")
     rest = len(changes) - len(sentences)
     few = [series for series in history.series if series.may_be_days]
-    doubt = (
-        f"With runs of fewer than {2 * LEAST_PART} days, a difference between days looks like a change." if few else ""
-    )
+    doubt = f"With fewer than {2 * LEAST_PART} days, a difference between days looks like a change." if few else ""
     more = f"{counted(rest, 'more change')} can be seen with --all." if rest > 0 else ""
     return " ".join(filter(None, [*sentences, more, doubt, seen]))
 

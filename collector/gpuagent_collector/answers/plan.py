@@ -259,9 +259,7 @@ def render(plan: Plan) -> Answer:
         text=answer(plan),
         parts=[
             _overview(plan),
-            Legend(
-                "Make them as a new experiment: adding runs to an old one until it differs finds false differences.", ""
-            ),
+            Legend("Make a new experiment: adding runs to an old one finds false differences.", ""),
         ],
         sections=[
             *(

@@ -454,7 +454,7 @@ def _profile(ask: Ask, comparison: Comparison) -> Profile | None:
 # Operations of a table, lines of a stream, and properties of a run on the first screen.
 _TOP = 10
 _LINES = 10
-_FIRST_PROPERTIES = 7
+_FIRST_PROPERTIES = 6
 # Of more settings than these only the largest are detailed without --all.
 _MOST_BLOCKS = 6
 

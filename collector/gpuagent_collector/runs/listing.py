@@ -13,7 +13,7 @@ from gpuagent_collector.runs.arguments import identify_command, name_commands
 from gpuagent_collector.runs.words import distinguishing
 from gpuagent_collector.times import utc_now
 from gpuagent_common.naming import WARM_UP
-from gpuagent_common.text import harmless, shorten_options
+from gpuagent_common.text import harmless
 
 # Others that use less than this share of a node's cores are no reason for a warning.
 FOREIGN_SHARE = 1 / 3
@@ -128,7 +128,7 @@ def _commands_apart(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         if len({identify_command(command) for command in of_one.values()}) > 1:
             names = name_commands(sorted(set(of_one.values())))
             whole = [harmless(names[command]) for command in of_one.values()]
-            texts |= zip(of_one, shorten(shorten_options(whole, _MOST_SETTINGS), _MOST_SETTINGS), strict=True)
+            texts |= zip(of_one, shorten(whole, _MOST_SETTINGS), strict=True)
     return texts
 
 
