@@ -215,7 +215,7 @@ def _new_runs_printed(store: "Store", store_name: str) -> Iterator[None]:
     yield
     with closing(store.connect()) as connection:
         gained = connection.execute(_GAINED, [known]).fetchall()
-        ((platforms,),) = connection.execute("SELECT count(DISTINCT platform) FROM runs").fetchall()
+        compared = connection.execute(_COMPARED, [[workload for workload, *_ in gained]]).fetchone()
     parts = []
     for workload, platform, number in gained[:_MOST_NAMED]:
         parts.append(f"{number:,} of {workload}{f' on {platform}' if platform else ''}")
@@ -223,10 +223,18 @@ def _new_runs_printed(store: "Store", store_name: str) -> Iterator[None]:
         parts.append(f"{sum(number for *_, number in gained[_MOST_NAMED:]):,} others")
     new = counted(sum(number for *_, number in gained), "new run") if gained else "no new runs"
     click.echo(harmless(f"{new}: {', '.join(parts)}" if parts else new))
-    _print_next(store_name, "compare" if platforms > 1 else "runs")
+    if compared:
+        _print_next(store_name, "compare", "--workload", compared[0])
+    else:
+        _print_next(store_name, "runs")
 
 
 _MOST_NAMED = 5
+
+# The workload with the most new runs that succeeded on several platforms.
+_COMPARED = """
+SELECT workload FROM runs WHERE list_contains(CAST(? AS VARCHAR[]), workload) AND status = 'succeeded'
+GROUP BY workload HAVING count(DISTINCT platform) > 1 ORDER BY count(*) DESC, workload LIMIT 1"""
 
 _GAINED = """
 SELECT workload, platform, count(*) FROM runs WHERE run_id NOT IN (SELECT unnest(CAST(? AS VARCHAR[])))
