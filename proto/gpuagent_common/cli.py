@@ -267,8 +267,8 @@ def describe_misuse(error: click.UsageError) -> str:
         params = error.ctx.command.params if error.ctx else ()
         if any(isinstance(each, click.Argument) and str(each.name).removesuffix("s") == name for each in params):
             words += f"; name the {name} without it"
-        elif error.possibilities:
-            words += f"; did you mean {sorted(error.possibilities)[0]}?"
+        elif close := _closest(name, params):
+            words += f"; did you mean {close}?"
         elif error.ctx and any(each.nargs == -1 for each in error.ctx.command.params):
             words += "; write -- before arguments that begin with a hyphen"
     elif isinstance(error, click.BadParameter) and (permitted := _describe_permitted(error)):
@@ -278,6 +278,16 @@ def describe_misuse(error: click.UsageError) -> str:
         matches = ((re.fullmatch(pattern, given), ours) for pattern, ours in _CLICKS_WORDS.items())
         words = next((match.expand(ours) for match, ours in matches if match), given[:1].lower() + given[1:])
     return f"{words}{'' if words.endswith('?') else f'; see: {error.ctx.command_path} --help' if error.ctx else ''}"
+
+
+def _closest(name: str, params: Sequence[click.Parameter]) -> str | None:
+    """Return the option whose name is most like a mistyped one; None: none is. Hyphens make no likeness."""
+    from difflib import get_close_matches
+
+    options = {option.lstrip("-"): option for each in params for option in each.opts if option.startswith("--")}
+    begun = [each for each in options if each.startswith(name)] if len(name) > 1 else []
+    close = begun or get_close_matches(name, options, n=1)
+    return options[close[0]] if close else None
 
 
 def _describe_permitted(error: click.BadParameter) -> str | None:

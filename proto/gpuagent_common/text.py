@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 # Unicode categories that move the cursor, change colours or reorder the text beside them.
 _DANGEROUS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -39,10 +40,24 @@ def write_duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-# The name of an option that has a value.
-_OPTION = re.compile(r"(?<!\S)-{1,2}[A-Za-z][\w-]* (?=[^\s-])")
+# The name of an option.
+_OPTION = re.compile(r"(?<!\S)(-{1,2})([A-Za-z][\w-]*)(?!\S)")
+_LEAST_NAME = 3
 
 
-def without_options(words: str) -> str:
-    """Return words of a command line without the names of options that have values: of `--lr 0.1 -v`, `0.1 -v`."""
-    return _OPTION.sub("", words)
+def shorten_options(texts: Sequence[str], most: int) -> list[str]:
+    """Return words of command lines, with names of options cut until the longest text has `most` characters.
+
+    All names are cut at one length, of 3 characters or more, and never so that two become alike.
+    """
+    names = {found[2] for text in texts for found in _OPTION.finditer(text)}
+    shown = {name: name for name in names}
+    shortened = list(texts)
+    for length in range(max(map(len, names), default=0) - 2, _LEAST_NAME - 1, -1):
+        if max(map(len, shortened)) <= most:
+            break
+        shown = {name: name if len(name) <= length + 1 else f"{name[:length].rstrip('-')}…" for name in names}
+        if len(set(shown.values())) < len(names):
+            break
+        shortened = [_OPTION.sub(lambda found: found[1] + shown[found[2]], text) for text in texts]  # noqa: B023
+    return shortened

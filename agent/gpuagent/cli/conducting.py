@@ -19,7 +19,7 @@ from gpuagent.experiment.conduct import Conductor, Journal
 from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.experiment.plan import Trial, describe_apart
 from gpuagent.runs.events import EventTailer
-from gpuagent_common.text import harmless, without_options, write_duration
+from gpuagent_common.text import harmless, shorten_options, write_duration
 from gpuagent_common.waiting import waiting_for
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
@@ -40,11 +40,10 @@ class RunLines:
         cells = list({trial.cell.key: trial.cell for trial in every}.values())
         self._labels = {key: harmless(words) for key, words in describe_apart(cells).items()} if cells else {}
         room = shutil.get_terminal_size().columns - _FIGURES_CHARACTERS
-        longest = max(map(len, self._labels.values()), default=0)
-        short = {key: without_options(label) for key, label in self._labels.items()}
-        if longest > max(12, room) and len(set(short.values())) == len(short):
-            self._labels, longest = short, max(map(len, short.values()))
-        self._width = min(longest, max(12, min(_MOST_LABEL_CHARACTERS, room)))
+        most = max(12, min(_MOST_LABEL_CHARACTERS, room))
+        short = shorten_options(list(self._labels.values()), most)
+        self._labels = dict(zip(self._labels, short, strict=True))
+        self._width = min(max(map(len, short), default=0), most)
         self.first_repeat = every[0].repeat if every else 1
         self._counted = [trial for trial in every if trial.repeat > 0]
         self._places = {(trial.cell.key, trial.repeat): at for at, trial in enumerate(self._counted, start=1)}

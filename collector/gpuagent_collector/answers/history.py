@@ -18,7 +18,7 @@ from gpuagent_collector.present.answer import Answer, Legend, Section
 from gpuagent_collector.present.human import change, in_unit, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import Command, name_commands
+from gpuagent_collector.runs.arguments import Command, name_commands, repeat_command
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
@@ -65,7 +65,9 @@ class Level:
     last: datetime
     values: int
     runs: int
+    lowest: float
     median: float
+    highest: float
     p_value: float | None
     releases: tuple[Release, ...]
 
@@ -195,7 +197,9 @@ def _make_series(
                 last=times[last],
                 values=end - start,
                 runs=last - first + 1,
+                lowest=min(values[start:end]),
                 median=median(values[start:end]),
+                highest=max(values[start:end]),
                 p_value=p_value,
                 releases=tuple(there),
             )
@@ -228,11 +232,11 @@ def answer(history: History) -> str:
     ]
     changes.sort(key=lambda found: found[0], reverse=True)
     tested = sum(series.is_tested for series in history.series)
-    seen = f"Histories tested: {tested}."
+    seen = "One history was tested." if tested == 1 else f"{tested} histories were tested."
     if not tested:
-        return f"Too few runs to show a change of {title}: it takes {2 * LEAST_PART} of one setting on one node."
+        return _untested(history, title)
     if not changes:
-        return f"No change of {title} is shown. {seen}"
+        return f"No change of {title} was found. {seen}"
     sentences = []
     for time, series, before, after in changes[:_MOST_NAMED]:
         changed = ", ".join(release.words for release in after.releases) or "no known fact changed"
@@ -240,9 +244,26 @@ def answer(history: History) -> str:
         sentences.append(f"{where}: {title} {_change(before, after)} ({changed}).")
     rest = len(changes) - len(sentences)
     few = [series for series in history.series if series.may_be_days]
-    doubt = f"Runs of fewer than {2 * LEAST_PART} days: a difference between days shows as a change." if few else ""
+    doubt = f"With fewer than {2 * LEAST_PART} days, a difference between days looks like a change." if few else ""
     more = f"{counted(rest, 'more change')} can be seen with --all." if rest > 0 else ""
     return " ".join(filter(None, [*sentences, more, doubt, seen]))
+
+
+def _untested(history: History, title: str) -> str:
+    """Return what runs show that are too few for a change: the level of each setting, and what it takes."""
+    series = history.series
+    medians = [one.levels[0].median for one in series]
+    runs = [one.levels[0].runs for one in series]
+    write = in_unit(history.unit)
+    among, each = write(medians[0]), counted(runs[0], "run")
+    if series[1:]:
+        among = f"{write(min(medians))} to {write(max(medians))} in {len(series)} settings"
+        least = f"{min(runs)} to " if min(runs) < max(runs) else ""
+        each = f"{least}{counted(max(runs), 'run')} each"
+    return (
+        f"{title[0].upper()}{title[1:]} is {among} ({each}). It takes {2 * LEAST_PART} runs of one setting on one node "
+        "to show whether it changed over time: make the same runs again."
+    )
 
 
 def _change(before: Level, after: Level) -> str:
@@ -261,10 +282,11 @@ def render(history: History) -> Answer:
     tables = [_levels(series) for series in history.series]
     both = list(zip(history.series, tables, strict=True))
     legend = _legend(history)
+    is_tested = any(series.is_tested for series in history.series)
     return Answer(
         heading=f"History of {spoken(history.metric, history.request.stat)}",
         text=answer(history),
-        parts=[_overview(history), Legend(legend.partition(". ")[0] + ".", "")],
+        parts=[_overview(history), *([Legend(legend.partition(". ")[0] + ".", "")] if is_tested else [])],
         sections=[
             *(
                 Section(" ".join(filter(None, _settings(series).values())), [table, *_notes(series)], is_detail=True)
@@ -297,7 +319,11 @@ def render(history: History) -> Answer:
 
 
 def _next(history: History) -> str | None:
-    """Return the command that tests the newest change of a fact that is shown; None: none is."""
+    """Return the command that tests the newest change of a fact that is shown, or makes the runs that are missing."""
+    if not any(series.is_tested for series in history.series):
+        first = history.series[0]
+        alike = [one for one in history.series if (one.workload, one.parameters) == (first.workload, first.parameters)]
+        return repeat_command([one.command for one in alike], first.workload)
     changed = [level for series in history.series for level in series.levels if level.releases]
     if not changed:
         return None
@@ -316,15 +342,22 @@ def _overview(history: History) -> Table:
             return "too few runs"
         return _change(*series.levels[-2:]) if series.levels[1:] else "no change"
 
-    columns = (
+    columns: tuple[Column, ...] = (
         Column(None, "history", lambda series: names[id(series)], left=True),
         Column(None, "runs", lambda series: sum(level.runs for level in series.levels)),
         Column(None, "level", lambda series: in_unit(series.unit)(series.levels[-1].median)),
         Column(None, "since", lambda series: f"{series.levels[-1].first:%Y-%m-%d}"),
         Column(None, "change", last_change),
     )
+    if not any(series.is_tested for series in history.series):
+        columns = (*columns[:2], Column(None, "median", columns[2].value), Column(None, "range", _range))
     ordered = sorted(history.series, key=lambda series: len(series.levels) == 1)
     return Table(columns, ordered, most=MOST_ROWS)
+
+
+def _range(series: Series) -> str:
+    level, write = series.levels[-1], in_unit(series.unit)
+    return f"{write(level.lowest)} to {write(level.highest)}"
 
 
 def _levels(series: Series) -> Table:
@@ -375,7 +408,7 @@ def _names(every: Sequence[Series]) -> Iterator[str]:
 def _notes(series: Series) -> Iterator[str]:
     if series.quiet:
         quiet = [f"{release.words}{f' ({release.time:%Y-%m-%d})' if release.time else ''}" for release in series.quiet]
-        yield f"Changed without a shown effect: {', '.join(quiet)}."
+        yield f"Changed without a measurable effect: {', '.join(quiet)}."
     if series.may_be_days:
         yield f"Each run counts, since {series.days} days are too few: what a day has in common shows as a change too."
     if not series.is_tested:

@@ -340,6 +340,7 @@ class Outliers:
         tests: number of figures that were tested, over all units.
         units: number of nodes and GPUs with tested figures.
         lone: number of nodes and GPUs without: fewer than five of their kind.
+        nodes: names of the nodes with runs.
     """
 
     request: Request
@@ -348,6 +349,7 @@ class Outliers:
     tests: int
     units: int
     lone: int
+    nodes: tuple[str, ...]
 
 
 def find_outliers(ask: Ask, request: Request) -> Outliers:
@@ -378,6 +380,7 @@ def find_outliers(ask: Ask, request: Request) -> Outliers:
         tests=len(tested),
         units=len(units),
         lone=len({unit for group in groups for unit in group.values} - units),
+        nodes=tuple(sorted({run.nodes for run in runs if run.nodes})),
     )
 
 
@@ -435,13 +438,15 @@ def answer(outliers: Outliers, *, most: int = _MOST_NAMED) -> str:
     """Return the units to look at first, and what was looked at."""
     by_unit = _by_unit(outliers)
     if not outliers.tests and not by_unit:
+        known = f"only {outliers.nodes[0]} has runs" if len(outliers.nodes) == 1 else "fewer have"
         return (
-            f"Nothing can be tested: no {LEAST_VALUES} nodes or GPUs of one kind have run the same workload with the "
-            "same parameters and circumstances."
+            f"It takes {LEAST_VALUES} nodes or GPUs of one kind that ran the same to find those that differ, and "
+            f"{known}. `gpuagent experiment run fleet-check` on each node measures all of them alike."
         )
-    seen = f"Tested: {counted(outliers.tests, 'figure')} of {counted(outliers.units, 'unit')}."
+    figures = counted(outliers.tests, "figure")
+    seen = f"{figures} of {outliers.units} nodes or GPUs {'was' if outliers.tests == 1 else 'were'} tested."
     if not by_unit:
-        return f"No node or GPU is shown to differ from its kind. {seen}"
+        return f"No node or GPU differs measurably from others of its kind. {seen}"
     number = f"{len(by_unit)} nodes or GPUs differ" if len(by_unit) > 1 else "One node or GPU differs"
     named = [f"{unit}: {'; '.join(what[:_MOST_NAMED])}." for unit, what in list(by_unit.items())[:most]]
     return " ".join([f"{number} from others of the same kind.", *named, seen])
@@ -464,7 +469,7 @@ def _next(outliers: Outliers) -> str:
     if node and "(" not in node:
         return write_command("peers", {}, node)
     chosen = {"--experiment": outliers.request.experiment, "--where": outliers.request.where}
-    if outliers.tests or node:
+    if outliers.tests or node or len(outliers.nodes) < 2:  # a single one has only its own past
         return write_command("history", chosen, *filter(None, [outliers.request.workload]))
     return write_command("compare", {"--by": "node", "--workload": outliers.request.workload, **chosen})
 
@@ -483,7 +488,7 @@ def render(outliers: Outliers) -> Answer:
     found = [{**line, "what": line["figure"]} for line in findings.records()]
     found += [{**line, "what": line["fact"]} for line in oddities.records()]
     return Answer(
-        heading="Nodes and GPUs unlike their kind",
+        heading="Nodes and GPUs that differ from others of their kind",
         text=answer(outliers),
         short=answer(outliers, most=0),
         parts=[overview] if overview.rows else [],

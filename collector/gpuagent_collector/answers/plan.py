@@ -1,13 +1,13 @@
 """`collector plan`: the number of repeats that a new experiment needs."""
 
 import json
-import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import expm1
 from pathlib import Path
+from statistics import median_high
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from gpuagent_collector.present.answer import Answer, Legend, Section
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.arguments import USUAL_REPEATS, repeat_command
 from gpuagent_collector.runs.cells import Block, Cell, match_runs, tell_apart
 from gpuagent_collector.runs.columns import Floats
 from gpuagent_collector.runs.data import Facts, Run, load_figures
@@ -37,7 +38,7 @@ from gpuagent_collector.statistics.repeats import (
     repeats_to_equal,
 )
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_common.text import counted, harmless
+from gpuagent_common.text import counted
 
 # The probabilities with which a new experiment shall show a difference that exists.
 POWERS = (0.8, 0.9)
@@ -97,7 +98,7 @@ class BlockPlan:
 
     block: Block
     runs: int
-    # The runs with the metric of the smallest cell that has some.
+    # The runs with the metric of the usual cell.
     repeats: int
     spread: Spread
     matched: bool
@@ -195,7 +196,7 @@ def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> Blo
     return BlockPlan(
         block=block,
         runs=sum(map(len, cells)),
-        repeats=min(len(values) for values in cells if len(values)),
+        repeats=median_high(len(values) for values in cells if len(values)),
         spread=spread,
         matched=matched is not None,
         needs=tuple(_need(spread, effect, question, matched is not None) for effect in (*question.effects, None)),
@@ -256,7 +257,10 @@ def render(plan: Plan) -> Answer:
     return Answer(
         heading=f"Repeats for a new experiment: {spoken(plan.metric, question.stat)}",
         text=answer(plan),
-        parts=[_overview(plan), Legend("Plan a new experiment: extending an old one finds false differences.", "")],
+        parts=[
+            _overview(plan),
+            Legend("Make a new experiment: adding runs to an old one finds false differences.", ""),
+        ],
         sections=[
             *(
                 Section(tell_apart(each.block, blocks), [_scatter(each), _repeats(each, plan)], is_detail=True)
@@ -282,59 +286,62 @@ def render(plan: Plan) -> Answer:
     )
 
 
-# After the interpreter and -m.
-_SUITE = ("gpuagent_workloads", "run")
-# More commands have no room on a line.
-_MOST_COMMANDS = 4
-
-
 def _next(plan: Plan) -> str | None:
     """Return the command that makes the new runs of the first workload; None: it would be too long."""
     block = plan.blocks[0]
+    commands = [run.command for cell in block.block.cells for run in cell.runs]
+    return repeat_command(commands, block.block.workload, _rounds(block))
+
+
+def _rounds(block: BlockPlan) -> int:
+    """Return the repeats that show the smallest difference in reach, and otherwise the most in the table."""
     repeats = [need.as_seen[0] for need in block.needs]
-    number = str(next((each for each in repeats if each and each <= _REPEATS[-1]), _REPEATS[-1]))
-    commands = list(dict.fromkeys(run.command for cell in block.block.cells for run in cell.runs))
-    if any(command[2:4] == _SUITE or not command for command in commands):
-        given = commands[0][4:] or (block.block.workload,)
-        return harmless(shlex.join(["gpuagent", "run", *given, "--repeat", number]))
-    if len(commands) > _MOST_COMMANDS:
-        return None
-    return harmless(shlex.join(["gpuagent", "bench", "--rounds", number, *map(shlex.join, commands)]))
+    return next((each for each in repeats if each and each <= _REPEATS[-1]), _REPEATS[-1])
 
 
 # The columns of the first table.
 _REPEATS = (5, 7, 10, 20)
-_SPOKEN_BLOCKS, _USUAL_REPEATS = 3, 7
+_SPOKEN_BLOCKS = 3
 
 
 def answer(plan: Plan) -> str:
-    """Return which differences the repeats at hand, and the usual number of them, show, and how many one takes."""
+    """Return which differences the runs at hand show, and how many a new experiment takes for smaller ones."""
     blocks = [each.block for each in plan.blocks]
+    title = spoken(plan.metric, plan.question.stat)
     sentences = []
     for block in plan.blocks[:_SPOKEN_BLOCKS]:
         shown = []
-        for repeats in sorted({block.repeats, _USUAL_REPEATS}):
+        for repeats in sorted({block.repeats, USUAL_REPEATS}):
+            runs = f"{counted(repeats, 'run')} a side{', as here,' if repeats == block.repeats else ''}"
             effect = block.least_effect(repeats, plan.question.level)
-            words = f"{counted(repeats, 'repeat')} a side{', as here,' if repeats == block.repeats else ''}"
+            verb = "shows" if repeats == 1 else "show"
             shown.append(
-                f"{words} show {'no difference' if effect is None else f'a difference of {_share(effect)} or more'}"
+                f"{runs} cannot show any difference in {title}"
+                if effect is None
+                else f"{runs} {verb} a difference in {title} of {_share(effect)} or more"
             )
-        differences = f"in {spoken(plan.metric, plan.question.stat)}, {'; '.join(shown)}"
-        needed = f"It takes {_spoken_needs(block.needs)} ({percent(POWERS[0])} power)."
-        sentences.append(f"{tell_apart(block.block, blocks)}: {differences}. {needed}")
+        second = shown[1:] and shown[1].replace(f" in {title}", "")
+        at_hand = "; ".join([shown[0], *([second] if second else [])])
+        sentences.append(f"{tell_apart(block.block, blocks)}: {at_hand}.{_spoken_needs(block.needs)}")
     more = len(blocks) - len(sentences)
-    return " ".join([*sentences, *([f"{counted(more, 'more workload')} can be seen below."] if more > 0 else [])])
+    if more > 0:
+        sentences.append(f"{counted(more, 'more workload')} can be seen below.")
+    first = plan.blocks[0]
+    effect = first.least_effect(_rounds(first), plan.question.level)
+    if _next(plan) and effect is not None:
+        sentences.append(f"The next command makes {_rounds(first)} runs a side, which show {_share(effect)} or more.")
+    return " ".join(sentences)
 
 
 def _spoken_needs(needs: Sequence[Need]) -> str:
-    """Return the repeats that each difference takes; those that take too many are one part, of the largest."""
+    """Return the runs that each difference takes; those that take too many are one part, of the largest."""
     found = [(need.effect, need.as_seen[0]) for need in needs if need.effect is not None]
     beyond = [effect for effect, repeats in found if repeats is None]
-    takes = [f"{repeats} for {percent(effect)}" for effect, repeats in found if repeats is not None]
+    takes = [f"{repeats} for {percent(effect)}" for effect, repeats in reversed(found) if repeats is not None]
     if beyond:
         less = " or less" if len(beyond) > 1 else ""
-        takes.insert(0, f"more than {MOST_REPEATS} for {percent(max(beyond))}{less}")
-    return takes[0].replace(" for ", " repeats to show ", 1) + "".join(f", {one}" for one in takes[1:]) if takes else ""
+        takes.append(f"more than {MOST_REPEATS} for {percent(max(beyond))}{less}")
+    return f" It takes {', '.join(takes)} ({percent(POWERS[0])} power)." if takes else ""
 
 
 def _share(effect: float) -> str:

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -282,23 +282,25 @@ def details_table(details: Details) -> Table:
     parameters = read_object(row["parameters"], "parameters")
     labels = read_object(row["labels"], "labels")
     known: dict[str, str | None] = {
-        "Started": _time(row["started_at"]),
-        "Node": row["hostname"],
-        "Parameters": " ".join(f"{name}={value}" for name, value in parameters.items() if value is not None),
         "Command": shlex.join(command),
-        "Exit code": _text(row["exit_code"]),
+        "Parameters": " ".join(f"{name}={value}" for name, value in parameters.items() if value is not None),
+        "Started": _time(row["started_at"]),
+        "Platform": row["platform"],
+        "Node": row["hostname"],
+        "Nodes": _text(row["nodes"]) if row["nodes"] > 1 else None,
+        "Environment": row["environment"],
+        "Experiment": row["experiment"],
+        "Repeat": _text(row["repeat"]),
+        "Labels": " ".join(f"{name}={value}" for name, value in labels.items()),
         "Workload": row["workload"],
         "Status": row["status"],
+        "Exit code": _text(row["exit_code"]),
         "Reason": row["reason"],
         "Queued": _time(row["queued_at"]),
         "Ended": _time(row["ended_at"]),
         "Took": duration(took) if took else None,
-        "Experiment": row["experiment"],
-        "Repeat": _text(row["repeat"]),
-        "Nodes": _text(row["nodes"]) if row["nodes"] > 1 else None,
-        "Labels": " ".join(f"{name}={value}" for name, value in labels.items()),
     }
-    columns = (Column(None, "", left=True), Column(None, "value", left=True))
+    columns = (Column(None, "property", left=True), Column(None, "value", left=True))
     return Table(columns, [(title, text) for title, text in known.items() if text])
 
 
@@ -404,9 +406,13 @@ def study_show(ask: Ask, name: str | None, request: Request) -> Showing:
     comparison = compare(asking, _choose(asking, name, request))
     runs = [run for side in comparison.layout.sides for run in comparison.layout.runs_of(side)]
     is_one = len({run.workload for run in runs}) == 1
+    others = Counter[str]()
+    for block in comparison.layout.blocks:
+        for cell in block.cells:
+            others.update(cell.others)
     return Showing(
         comparison=comparison,
-        paragraph=describe_runs(asking, runs, comparison.facts) if is_one else "",
+        paragraph=describe_runs(asking, runs, comparison.facts, others) if is_one else "",
         details=load_details(asking, comparison.layout),
         profile=_profile(asking, comparison),
         stacks=load_stacks(asking, comparison.layout.run_ids),
@@ -447,7 +453,7 @@ def _profile(ask: Ask, comparison: Comparison) -> Profile | None:
 # Operations of a table, lines of a stream, and properties of a run on the first screen.
 _TOP = 10
 _LINES = 10
-_FIRST_PROPERTIES = 3
+_FIRST_PROPERTIES = 6
 # Of more settings than these only the largest are detailed without --all.
 _MOST_BLOCKS = 6
 
@@ -466,7 +472,7 @@ def render(showing: Showing) -> Answer:
     command = _COMMAND.search(line)
     if details:
         heading = f"Run {details.row['run_id']}"
-        parts = [replace(details_table(details), most=_FIRST_PROPERTIES)]
+        parts = [replace(details_table(details), most=_FIRST_PROPERTIES, more=lambda _rows: None)]
     return Answer(
         heading=heading,
         text=text or of_comparison.text,

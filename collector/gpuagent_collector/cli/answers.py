@@ -87,12 +87,15 @@ class AnswerCommand:
                 each.change(given)
         return given
 
-    def call(self, ask: "Ask", source: str, asked: dict[str, Any]) -> "Answer":
-        """Return the answer; of one that is a file, which it writes, nothing."""
+    def call(self, ask: "Ask", source: str, asked: dict[str, Any], place: Sequence[str] = ()) -> "Answer":
+        """Return the answer; of one that is a file, which it writes, nothing.
+
+        `source` names what is read for people, and `place` are the words by which commands read the same.
+        """
         module, _, function = self.function.partition(":")
         answer: Callable[..., Answer] = getattr(import_module(f"gpuagent_collector.{module}"), function)
         if self.is_file:
-            return answer(ask, **asked, source=source)
+            return answer(ask, **asked, source=source, place=place)
         everything = asked["everything"] if self.finds_more else asked.pop("everything")
         return replace(answer(ask, **asked), everything=everything)
 
@@ -119,7 +122,7 @@ def command_of(name: str, summary: str) -> click.Command:
             ask_sides_of_files(reader, opened, asked)
             if entry.output and asked[entry.output]:
                 check_writable(asked[entry.output], force=force)
-            answer = entry.call(asking(opened, show_sql=show_sql), opened.source, asked)
+            answer = entry.call(asking(opened, show_sql=show_sql), opened.source, asked, reader.words)
             if entry.is_file:
                 return 0
             answer = _read_from(reader.words, answer)
@@ -135,11 +138,10 @@ def command_of(name: str, summary: str) -> click.Command:
 
 
 def _read_from(place: Sequence[str], answer: "Answer") -> "Answer":
-    def add(text: str) -> str:
-        return re.sub(r"(^|`)collector \w+", lambda found: " ".join([found[0], *map(shlex.quote, place)]), text)
+    from gpuagent_collector.runs.words import read_from
 
-    caveats = [replace(caveat, remedy=add(caveat.remedy)) for caveat in answer.caveats]
-    return replace(answer, next=answer.next and add(answer.next), caveats=caveats)
+    caveats = [replace(caveat, remedy=read_from(caveat.remedy, place)) for caveat in answer.caveats]
+    return replace(answer, next=answer.next and read_from(answer.next, place), caveats=caveats)
 
 
 def parse(words: Sequence[str]) -> tuple[AnswerCommand, dict[str, Any]]:
@@ -182,9 +184,27 @@ def _by(words: str) -> Callable[[Any], Any]:
     return _facet("--by", default="platform", show_default=True, callback=check_facet, help=words)
 
 
-def _ending_in(*endings: str) -> Callable[[click.Context, click.Parameter, Path], Path]:
-    def check(_context: click.Context, _option: click.Parameter, path: Path) -> Path:
-        if path.suffix.lower() not in endings:
+# The endings of a report's name.
+_PAGES = (".html", ".htm")
+
+
+def _take_page(given: dict[str, Any]) -> None:
+    """Take the page's name from the words where no option has it: the first word that ends as pages do."""
+    from gpuagent_collector.runs.arguments import is_path
+
+    values = list(given["values"])
+    if values and values[0].lower().endswith(_PAGES):
+        if given["path"]:
+            raise MisuseError(f"the page is named twice, {values[0]} and -o {given['path']}; omit one")
+        given["path"] = Path(values.pop(0))
+    elif values and (is_path(values[0]) or values[0].endswith((".md", ".pdf"))):
+        raise MisuseError(f"a report is a page: {values[0]} does not end with {' or '.join(_PAGES)}")
+    given["path"], given["values"] = given["path"] or Path("report.html"), tuple(values)
+
+
+def _ending_in(*endings: str) -> Callable[[click.Context, click.Parameter, Path | None], Path | None]:
+    def check(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
+        if path is not None and path.suffix.lower() not in endings:
             raise MisuseError(f"{path} is no name of such a file; end it with {' or '.join(endings)}")
         return path
 
@@ -410,29 +430,35 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         details="""
         It holds tables, charts, warnings, and the commands that reproduce it. The charts' library is a file
         beside it, one for all pages of a folder; keep both together, or give --inline. Sides and runs are
-        chosen as in `collector compare`.
+        chosen as in `collector compare`. The page may be named without -o, before the sides.
         """,
         examples=(
-            "l4-a100.html gke-l4 gke-a100",
-            "containers.html --by environment --experiment containers",
-            "costs.html --workload resnet50 --prices prices.yaml",
-            "two.html here.duckdb there.duckdb",
+            "-o l4-a100.html gke-l4 gke-a100",
+            "-o containers.html --by environment --experiment containers",
+            "-o costs.html --workload resnet50 --prices prices.yaml",
+            "-o two.html here.duckdb there.duckdb",
         ),
         function="cli.printing:report",
         options=(
-            click.argument(
-                "path",
-                required=False,
-                default="report.html",
-                metavar="[OUT.html]",
-                type=_PATH,
-                callback=_ending_in(".html", ".htm"),
-            ),
             *_COMPARED,
+            Options(
+                (
+                    click.option(
+                        "-o",
+                        "--output",
+                        "path",
+                        metavar="FILE",
+                        type=_PATH,
+                        callback=_ending_in(*_PAGES),
+                        help="The page: FILE.html.  [default: report.html]",
+                    ),
+                ),
+                _take_page,
+            ),
             EACH,
             PRICES,
             click.option("--inline", is_flag=True, help="Put the charts' library (5 MB) into the page."),
-            click.option("--force", is_flag=True, help="Replace an existing OUT.html."),
+            click.option("--force", is_flag=True, help="Replace an existing FILE."),
         ),
         output="path",
         is_file=True,

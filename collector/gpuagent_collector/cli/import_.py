@@ -4,7 +4,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from gpuagent_collector.cli.options import changed_store_option
 from gpuagent_collector.cli.printing import print_rows_of
 from gpuagent_common.cli import NAME, Number, parse_labels, parse_pairs
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_common.text import counted
+from gpuagent_common.text import counted, harmless
 
 if TYPE_CHECKING:
     from gpuagent_collector.exchange.foreign.store import Place
@@ -91,10 +91,11 @@ def command(
         if run_id is not None:
             with Store.open(store_name) as store:
                 click.echo(f"{store.spec}: {import_log(source, run_id, store, items_per_step, log_run)}")
+            _print_next(store_name, "show", run_id)
             return
         named = _place(place)
         runs, content = read_file(source, named)
-        with Store.open(store_name) as store:
+        with Store.open(store_name) as store, _new_runs_printed(store, store_name):
             click.echo(f"{store.spec}: {import_results(source, runs, content, named, store)}")
 
 
@@ -174,7 +175,7 @@ def _import_export(folder: Path, store_name: str) -> None:
     from gpuagent_collector.store import Store
 
     checked = CheckedExport.open(folder)
-    with Store.open(store_name, exact=True) as store:
+    with Store.open(store_name, exact=True) as store, _new_runs_printed(store, store_name):
         _print_merged(store, merge(checked, store), "")
 
 
@@ -191,11 +192,54 @@ def _import_stores(files: Sequence[Path], store_name: str) -> None:
     for file in others:
         with OtherStore.open(file):
             pass
-    with Store.open(target, exact=True) as store:
+    with Store.open(target, exact=True) as store, _new_runs_printed(store, store_name):
         for file in others:
             with OtherStore.open(file) as other:
                 merged = merge(other, store)
             _print_merged(store, merged, f" from {file.name}")
+
+
+@contextmanager
+def _new_runs_printed(store: "Store", store_name: str) -> Iterator[None]:
+    """Print the runs that the store has gained on exit, and the command that shows them."""
+    with closing(store.connect()) as connection:
+        known = [run_id for (run_id,) in connection.execute("SELECT run_id FROM runs").fetchall()]
+    yield
+    with closing(store.connect()) as connection:
+        gained = connection.execute(_GAINED, [known]).fetchall()
+        compared = connection.execute(_COMPARED, [[workload for workload, *_ in gained]]).fetchone()
+    parts = []
+    for workload, platform, number in gained[:_MOST_NAMED]:
+        parts.append(f"{number:,} of {workload}{f' on {platform}' if platform else ''}")
+    if gained[_MOST_NAMED:]:
+        parts.append(f"{sum(number for *_, number in gained[_MOST_NAMED:]):,} others")
+    new = counted(sum(number for *_, number in gained), "new run") if gained else "no new runs"
+    click.echo(harmless(f"{new}: {', '.join(parts)}" if parts else new))
+    if compared:
+        _print_next(store_name, "compare", "--workload", compared[0])
+    else:
+        _print_next(store_name, "runs")
+
+
+_MOST_NAMED = 5
+
+# The workload with the most new runs that succeeded on several platforms.
+_COMPARED = """
+SELECT workload FROM runs WHERE list_contains(CAST(? AS VARCHAR[]), workload) AND status = 'succeeded'
+GROUP BY workload HAVING count(DISTINCT platform) > 1 ORDER BY count(*) DESC, workload LIMIT 1"""
+
+_GAINED = """
+SELECT workload, platform, count(*) FROM runs WHERE run_id NOT IN (SELECT unnest(CAST(? AS VARCHAR[])))
+GROUP BY ALL ORDER BY count(*) DESC, workload, platform"""
+
+
+def _print_next(store_name: str, command: str, *words: str) -> None:
+    from gpuagent_collector.runs.words import write_command
+    from gpuagent_collector.store.spec import DEFAULT_STORE
+
+    click.echo(
+        f"Next: {write_command(command, {'--store': None if store_name == DEFAULT_STORE else store_name}, *words)}"
+    )
 
 
 def _print_merged(store: "Store", merged: "Sequence[Merged]", origin: str) -> None:
@@ -210,10 +254,10 @@ def _import_spool(file: Path, store_name: str) -> None:
     from gpuagent_collector.ingest.messages import Verdict
     from gpuagent_collector.store import Store
 
-    with Store.open(store_name) as store:
+    with Store.open(store_name) as store, _new_runs_printed(store, store_name):
         counts = import_spool(file, store)
-    known = counts[Verdict.DUPLICATE] or "none"
-    words = f"{counted(counts[Verdict.COMMITTED], 'message')} stored, {known} were already stored"
-    if rejected := counts[Verdict.REJECTED]:
-        words += f", {rejected:,} rejected: see the table gaps"
-    click.echo(f"{store.spec}: {words}")
+        known = counts[Verdict.DUPLICATE] or "none"
+        words = f"{counted(counts[Verdict.COMMITTED], 'message')} stored, {known} were already stored"
+        if rejected := counts[Verdict.REJECTED]:
+            words += f", {rejected:,} rejected: see the table gaps"
+        click.echo(f"{store.spec}: {words}")

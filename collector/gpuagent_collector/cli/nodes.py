@@ -36,6 +36,12 @@ WITH {PRESENT_SQL}, gpus AS (
         QUALIFY row_number() OVER (PARTITION BY session_id, device_id ORDER BY time DESC) = 1
     )
     GROUP BY session_id
+), named AS (
+    SELECT node_id, list(platform ORDER BY last DESC)[1:16] AS platforms
+    FROM (
+        SELECT node_id, platform, max(started_at) AS last FROM sessions WHERE platform IS NOT NULL GROUP BY ALL
+    )
+    GROUP BY node_id
 ), dropped AS (
     SELECT session_id, sum(readings)::BIGINT AS impossible_readings FROM impossible_readings GROUP BY session_id
 )
@@ -44,8 +50,9 @@ SELECT
     cpu_limit_cores, memory_total_bytes, memory_limit_bytes, gpu_names, gpu_memory_bytes, mig_instances,
     driver_version, os, kernel, architecture, cloud_provider, instance_type, labels, agent_version, started_at,
     ended_at, last_seen_at, clock_offset_seconds, coalesce(same_identity, []) AS same_identity, impossible_readings,
-    node_id, node_uuid
+    node_id, node_uuid, platforms
 FROM present LEFT JOIN gpus USING (session_id) LEFT JOIN twins USING (node_id) LEFT JOIN dropped USING (session_id)
+    LEFT JOIN named USING (node_id)
 ORDER BY platform, hostname
 """.strip()  # noqa: S608 - no value in it
 
@@ -113,7 +120,7 @@ def _columns() -> "list[ListColumn]":
 
     return [
         ListColumn(title="node", show=lambda row: row["hostname"], rank=0, max_width=24),
-        ListColumn(title="platform", show=lambda row: row["platform"], rank=1),
+        ListColumn(title="platform", show=lambda row: ", ".join(row["platforms"] or ()), rank=1, max_width=24),
         ListColumn(title="CPUs", show=_cpus, rank=3, right=True),
         ListColumn(title="memory", show=_memory, rank=4, right=True),
         ListColumn(title="GPUs", show=_gpus, rank=2, max_width=24),

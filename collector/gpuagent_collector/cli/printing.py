@@ -50,6 +50,7 @@ def draw(
     ask: "Ask",
     *,
     source: str,  # noqa: ARG001 - a figure names no place
+    place: Sequence[str],  # noqa: ARG001
     path: Path,
     what: str,
     kind: str | None,
@@ -84,7 +85,7 @@ def draw(
     click.echo(f"{path}: {picture.width_mm:.0f} × {picture.height_mm:.0f} mm")
 
 
-def report(ask: "Ask", *, source: str, path: Path, inline: bool, **asked: Any) -> None:
+def report(ask: "Ask", *, source: str, place: Sequence[str], path: Path, inline: bool, **asked: Any) -> None:
     """Write a page, and beside it, unless it is inline, the charts' library; `asked` are the fields of a request."""
     from gpuagent_collector.compare.comparison import Request
     from gpuagent_collector.present.files import appearing
@@ -92,7 +93,8 @@ def report(ask: "Ask", *, source: str, path: Path, inline: bool, **asked: Any) -
     from gpuagent_collector.report.page import library_name, plotly_script, render_report
 
     library = None if inline else path.with_name(library_name())
-    page = render_report(ask, Request(**asked), source=source, library=library.name if library else None)
+    name = library.name if library else None
+    page = render_report(ask, Request(**asked), source=source, place=place, library=name)
     if library and not library.exists():
         with appearing(library) as unfinished:
             unfinished.write_text(plotly_script(), encoding="utf-8")

@@ -1,5 +1,6 @@
 """`collector runs`: list the runs, newest first, or describe some of them."""
 
+import shlex
 import shutil
 import sys
 import textwrap
@@ -16,6 +17,7 @@ from gpuagent_collector.cli.options import (
     prices_option,
     stored_workloads,
 )
+from gpuagent_collector.json_cells import read_words
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_collector.present.statuses import STATUSES
 from gpuagent_common.cli import MOST, NAME
@@ -99,6 +101,9 @@ def command(
 
         rows = table.to_pylist()
         print_list(part_columns() if parts else run_columns(rows), rows, plain_console(sys.stdout))
+        commands = set() if parts else {tuple(map(str, read_words(row["command"]))) for row in rows}
+        if len(rows) > 1 and len(commands) == 1 and (words := shlex.join(commands.pop())):
+            click.echo(f"all ran: {harmless(words)}", err=True)
         if len(rows) == limit:
             click.echo(f"the newest {limit}; --limit shows more", err=True)
 

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 # Columns of a terminal from which unit, definition and source have columns of their own.
 _WIDE = 120
 
+# What is asked for most; then the other samples, and the rest by name.
+_FIRST = (
+    *("runs", "metrics", "results", "steps", "run_events", "nodes", "devices"),
+    *("host_samples", "process_samples", "gpu_samples"),
+)
+_ROLLUPS = "*_rollups"
+
 _EXAMPLES = """\b
 Examples:
   collector schema
@@ -89,9 +96,13 @@ def _print_index(tables: Sequence["TableDoc"]) -> None:
     index = plain_table()
     index.add_column("table", no_wrap=True, min_width=names)
     index.add_column("rows", no_wrap=True)
-    for table in sorted(tables, key=lambda each: each.name):
-        sentence = table.definition.partition(". ")[0].removesuffix(".")
-        index.add_row(table.name, shorten(sentence, max(console.width - names - GAP, 1), placeholder=" …"))
+    rows = {table.name: table.definition.partition(". ")[0].removesuffix(".") for table in tables}
+    first = [name for name in _FIRST if name in rows]
+    samples = [name for name in sorted(rows) if name.endswith("_samples") and name not in first]
+    rest = [name for name in sorted(rows) if not name.endswith("_rollups") and name not in (*first, *samples)]
+    rows[_ROLLUPS] = "Each table of samples, thinned out to one row a second or minute"
+    for name in (*first, *samples, _ROLLUPS, *rest):
+        index.add_row(name, shorten(rows[name], max(console.width - names - GAP, 1), placeholder=" …"))
     console.print(index)
     click.echo("\nThe columns of one: collector schema NAME; of all: --format markdown; figures of runs: --metrics")
 

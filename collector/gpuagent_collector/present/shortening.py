@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 
+from gpuagent_common.text import shorten_options
+
 _CUT = "…"
 
 
@@ -14,6 +16,10 @@ def shorten(texts: Sequence[str], most: int) -> list[str]:
     where that does not help either.
     """
     different = list(dict.fromkeys(texts))
+    # Names of options are told by their beginnings, values are not.
+    by_options = dict(zip(different, shorten_options(different, most), strict=True))
+    if max(map(len, by_options.values()), default=0) <= most:
+        return [by_options[text] for text in texts]
     columns = zip(*different, strict=False) if different[1:] else ()
     before = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
     cut = {text: text if len(text) <= most else _cut(text, before, most) for text in different}

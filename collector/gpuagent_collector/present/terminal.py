@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
 from rich.table import Table as RichTable
@@ -89,7 +89,7 @@ def split_grid(grid: Grid, width: int) -> Iterator[Grid]:
         yield grid
         return
     if grid.keys is None:
-        yield grid if table_width(_least_widths(grid)) <= width else _listed(grid)
+        yield grid
         return
     tall = [row for row in (grid.header, *grid.rows) if len(row) > 1]
     widths = [
@@ -113,14 +113,19 @@ def split_grid(grid: Grid, width: int) -> Iterator[Grid]:
         yield replace(grid, header=cut(grid.header), rows=tuple(map(cut, grid.rows)), left=left)
 
 
-def _listed(grid: Grid) -> Grid:
+def _list(grid: Grid) -> RenderableType:
     """Return a table of which not even the words fit as a list: below each row's names a line for each figure."""
     names = max(1, grid.right_columns().index(True) if True in grid.right_columns() else 1)
-    rows: list[tuple[str, ...]] = []
+    header = " ".join(grid.header[:names]).strip()
+    parts: list[RenderableType] = [Text(harmless(header), style="dim")] if header else []
     for row in grid.rows:
-        rows.append((" ".join(filter(None, row[:names])),))
-        rows += [(f"  {title}", cell) for title, cell in zip(grid.header[names:], row[names:], strict=False)]
-    return Grid(header=(" ".join(grid.header[:names]).strip(), ""), rows=tuple(rows), left=(True, True))
+        parts.append(Text(harmless(" ".join(filter(None, row[:names]))), style="bold"))
+        lines = RichTable.grid(padding=(0, GAP, 0, 0))
+        lines.add_column(no_wrap=True)
+        for title, cell in zip(grid.header[names:], row[names:], strict=False):
+            lines.add_row(Padding(Text(harmless(title)), (0, 0, 0, GAP)), Text(harmless(cell)))
+        parts += [lines] if lines.row_count else []
+    return Group(*parts)
 
 
 def _least_widths(grid: Grid) -> list[int]:
@@ -157,7 +162,9 @@ def _renderable(part: Part, width: int) -> RenderableType:
     raise TypeError(part)
 
 
-def _table(grid: Grid, width: int) -> RichTable:
+def _table(grid: Grid, width: int) -> RenderableType:
+    if grid.keys is None and (grid.fits is None or width < grid.fits) and table_width(_least_widths(grid)) > width:
+        return _list(grid)
     table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
     for name, figure in zip(grid.header, grid.right_columns(), strict=True):
         table.add_column(Text(harmless(name)), justify="right" if figure else "left", overflow="fold", no_wrap=False)
@@ -199,6 +206,7 @@ class ListColumn:
         style: makes the cell's rich style from its text; None: none.
         right: whether it is aligned to the right.
         max_width: longer cells are folded; None: never.
+        below: whether its cells are below their rows where it has no room.
     """
 
     title: str
@@ -207,6 +215,7 @@ class ListColumn:
     style: Callable[[str], str] | None = None
     right: bool = False
     max_width: int | None = None
+    below: bool = False
 
 
 def print_list(columns: Sequence[ListColumn], rows: Sequence[Row], console: Console) -> None:
@@ -214,20 +223,40 @@ def print_list(columns: Sequence[ListColumn], rows: Sequence[Row], console: Cons
     console.print(list_table(columns, rows, console.width))
 
 
-def list_table(columns: Sequence[ListColumn], rows: Sequence[Row], width: int) -> RichTable:
-    """Return the rows as a table with as many of the columns as fit into `width`."""
+def list_table(columns: Sequence[ListColumn], rows: Sequence[Row], width: int) -> RenderableType:
+    """Return the rows as a table with as many of the columns as fit into `width`, and some of the others below."""
     cells = [[harmless(column.show(row) or ABSENT) for row in rows] for column in columns]
-    table = plain_table()
     chosen = _choose_columns(columns, cells, width)
-    for index in chosen:
-        column = columns[index]
-        table.add_column(
-            column.title, justify="right" if column.right else "left", overflow="fold", max_width=column.max_width
-        )
+    below = [index for index, column in enumerate(columns) if column.below and index not in chosen]
+    # Each row that has a line below is the last of a table.
+    tables = [_list_part(columns, cells, chosen, is_first=True)]
     for row in range(len(rows)):
         styled = ((columns[index].style, cells[index][row]) for index in chosen)
-        table.add_row(*(Text(text, style=style(text) if style else "") for style, text in styled))
+        tables[-1].add_row(*(Text(text, style=style(text) if style else "") for style, text in styled))
+        words = " · ".join(cells[index][row] for index in below if cells[index][row] != ABSENT)
+        if words:
+            line = RichTable.grid()
+            line.add_row(Padding(Text(words, style="dim"), (0, 0, 0, GAP)))
+            tables += [line, _list_part(columns, cells, chosen, is_first=False)]
+    return Group(*(table for table in tables if table.row_count))
+
+
+def _list_part(
+    columns: Sequence[ListColumn], cells: Sequence[Sequence[str]], chosen: Sequence[int], *, is_first: bool
+) -> RichTable:
+    """Return a table without rows, whose columns are as wide as those of the others; the first has a header."""
+    table = plain_table()
+    table.show_header = is_first
+    for index in chosen:
+        column = columns[index]
+        width = _column_width(column, cells[index])
+        table.add_column(column.title, justify="right" if column.right else "left", overflow="fold", width=width)
     return table
+
+
+def _column_width(column: ListColumn, cells: Sequence[str]) -> int:
+    widest = max(map(cell_len, (column.title, *cells)))
+    return min(widest, column.max_width or widest)
 
 
 def _choose_columns(columns: Sequence[ListColumn], cells: Sequence[Sequence[str]], width: int) -> list[int]:
@@ -235,8 +264,7 @@ def _choose_columns(columns: Sequence[ListColumn], cells: Sequence[Sequence[str]
     chosen: list[int] = []
     room = width + GAP
     for index in sorted(range(len(columns)), key=lambda index: columns[index].rank):
-        widest = max(map(cell_len, (columns[index].title, *cells[index])))
-        needed = GAP + min(widest, columns[index].max_width or widest)
+        needed = GAP + _column_width(columns[index], cells[index])
         if needed <= room or not chosen:
             chosen.append(index)
             room -= needed

@@ -1,7 +1,7 @@
 """The chapters of a report."""
 
 import shlex
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import nan
@@ -40,6 +40,7 @@ from gpuagent_collector.report.study import MOST_BLOCKS, MOST_SIDES, Missing, Re
 from gpuagent_collector.runs.cells import Layout, describe, tell_apart
 from gpuagent_collector.runs.series import Course
 from gpuagent_collector.runs.specs import spec_table
+from gpuagent_collector.runs.words import read_from, write_command
 from gpuagent_collector.statistics.shift import Scale, Shift
 from gpuagent_common.text import counted, harmless
 
@@ -316,27 +317,28 @@ _USUAL = Request()
 def commands(report: Report) -> Iterator[str]:
     """Yield the commands as a shell takes them, those first that print the same."""
     request, layout = report.comparison.request, report.comparison.layout
-    asked = [*request.values, *_options(request)]
-    workload, by = layout.blocks[0].workload, ["--by", request.by]
-    yield _line("report", "report.html", *asked)
-    yield _line("compare", *asked)
+    asked, sides = _options(request), request.values
+    workload, by = layout.blocks[0].workload, {"--by": request.by}
+    chosen = by | {name: asked[name] for name in ("--experiment", "--where", "--prices")}
+    yield write_command("report", {"-o": "report.html", **asked}, sides=sides)
+    yield write_command("compare", asked, sides=sides)
     if workload != SERVING:
-        yield _line("recommend", workload, *by, *_options(request, ("--experiment", "--where", "--prices")))
+        yield write_command("recommend", chosen, workload)
     if not isinstance(report.roofline, Missing):
-        yield _line("roofline", *dict.fromkeys(block.workload for block in layout.blocks), *by)
+        yield write_command("roofline", by, *dict.fromkeys(block.workload for block in layout.blocks))
     if not isinstance(report.profiles, Missing):
         for profile in chain.from_iterable(report.profiles):
-            yield _line("profile", *(side.run.run_id for side in profile.sides))
+            yield write_command("profile", {}, *(side.run.run_id for side in profile.sides))
     if not isinstance(report.scaling, Missing):
         for name in dict.fromkeys(curve.curve.settings.workload for curve in report.scaling.curves):
-            yield _line("scaling", name)
+            yield write_command("scaling", {}, name)
     if report.serving:
-        yield _line("serving", *by, *_options(request, ("--experiment", "--where", "--prices")))
+        yield write_command("serving", chosen)
 
 
-def _options(request: Request, names: Container[str] | None = None) -> Iterator[str]:
-    """Yield the options that were given, of these names; None: all."""
-    given = {
+def _options(request: Request) -> dict[str, str | None]:
+    """Return the options by which the same is asked; None: not given."""
+    return {
         "--by": request.by if request.by != _USUAL.by else None,
         "--baseline": request.baseline,
         "--workload": request.workload,
@@ -348,13 +350,6 @@ def _options(request: Request, names: Container[str] | None = None) -> Iterator[
         "--delta": significant(100 * request.delta) if request.delta != _USUAL.delta else None,
         "--prices": request.prices.source if request.prices else None,
     }
-    for option, value in given.items():
-        if value is not None and (names is None or option in names):
-            yield from (option, value)
-
-
-def _line(command: str, *words: str) -> str:
-    return harmless(shlex.join(["collector", command, *words]))
 
 
 _LISTED = 10
@@ -363,7 +358,7 @@ _LISTED = 10
 def write_reproduce(report: Report) -> Iterator[Markup]:
     """Yield the commands, what the runs were started with, and every statement that the store was asked."""
     yield prose("These commands show the same, and more of it:")
-    yield code("\n".join(commands(report)), "Commands")
+    yield code("\n".join(read_from(line, report.place) for line in commands(report)), "Commands")
     origin = report.origin
     listed = []
     for side, run_ids in origin.run_ids.items():
@@ -451,7 +446,7 @@ def write_warnings(report: Report) -> Iterator[Markup]:
     if not caveats:
         yield prose("None: nothing in the data speaks against acting on it.")
         return
-    yield warnings(Bullets(points=tuple((caveat.text, caveat.remedy) for caveat in caveats)))
+    yield warnings(Bullets(points=tuple((caveat.text, read_from(caveat.remedy, report.place)) for caveat in caveats)))
 
 
 def write_where(report: Report) -> Iterator[Markup]:

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,9 +22,15 @@ _ASSETS = Path(__file__).parent / "assets"
 
 
 def render_report(
-    ask: Ask, request: Request, *, source: str, library: str | None = None, is_served: bool = False
+    ask: Ask,
+    request: Request,
+    *,
+    source: str,
+    place: Sequence[str] = (),
+    library: str | None = None,
+    is_served: bool = False,
 ) -> str:
-    """Return the page of a request; `source` names the store for people.
+    """Return the page of a request; `source` names the store for people, `place` are the words by which it is read.
 
     `library` is the name of plotly's script beside the page; None: the script is in the page. A page that `is_served`
     leads back to the collector's others.
@@ -32,7 +39,8 @@ def render_report(
         MisuseError: a facet, value, workload, experiment or metric is unknown.
         GpuAgentError: there is nothing to compare.
     """
-    return render(make_report(ask, request, source=source, now=utc_now()), library=library, is_served=is_served)
+    report = make_report(ask, request, source=source, place=place, now=utc_now())
+    return render(report, library=library, is_served=is_served)
 
 
 def render(report: Report, *, library: str | None = None, is_served: bool = False) -> str:

@@ -125,6 +125,7 @@ class Report:
 
     Attributes:
         source: what was read, for people.
+        place: the words by which commands read the same.
         written_at: UTC.
         courses: of each of the first MOST_BLOCKS blocks: of the median run of each side, of no more than MOST_SIDES.
         step_times: of each of these blocks.
@@ -137,6 +138,7 @@ class Report:
     """
 
     source: str
+    place: Sequence[str]
     written_at: datetime
     comparison: Comparison
     courses: tuple[tuple[Course, ...], ...]
@@ -152,7 +154,7 @@ class Report:
     statements: Mapping[str, Sequence[str]]
 
 
-def make_report(ask: Ask, request: Request, *, source: str, now: datetime) -> Report:
+def make_report(ask: Ask, request: Request, *, source: str, place: Sequence[str] = (), now: datetime) -> Report:
     """Ask for all that the report of a comparison shows.
 
     Raises:
@@ -165,6 +167,7 @@ def make_report(ask: Ask, request: Request, *, source: str, now: datetime) -> Re
     blocks = layout.blocks[:MOST_BLOCKS]
     return Report(
         source=source,
+        place=place,
         written_at=now,
         comparison=comparison,
         courses=tuple(

@@ -5,8 +5,10 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from math import inf, prod
 
 from gpuagent_collector.present.shortening import shorten
+from gpuagent_common.text import harmless
 
 Command = tuple[str, ...]
 
@@ -21,6 +23,9 @@ _MEETING = re.compile(r"-*(rdzv[-_](id|endpoint)|master[-_](addr|port)|node[-_]r
 
 _ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_+][\w.+/-]*)=(.*)", re.DOTALL)
 _OPTION = re.compile(r"-{1,2}[A-Za-z?].*", re.DOTALL)
+
+# Of each cell, as `gpuagent bench` makes them.
+USUAL_REPEATS = 7
 
 _MOST_CHARACTERS = 40
 _MOST_VALUES = 3
@@ -101,6 +106,54 @@ def without_arguments(identity: Identity, names: Collection[str]) -> Identity:
     """Return the identity of a command without arguments of these names, which have no hyphens."""
     named, words = identity
     return frozenset((name, values) for name, values in named if name.lstrip("-") not in names), words
+
+
+# After the interpreter and -m.
+_SUITE = ("gpuagent_workloads", "run")
+# More commands have no room on a line, unless the values of their options make them.
+_MOST_COMMANDS = 4
+
+
+def repeat_command(commands: Sequence[Command], workload: str, repeats: int | None = None) -> str | None:
+    """Return the command that makes new runs of commands in turns; None: it would be too long.
+
+    `repeats` of each; None: as many as are usual.
+    """
+    commands = list(dict.fromkeys(commands))
+    if any(command[2:4] == _SUITE or not command for command in commands):
+        given = commands[0][4:] or (workload,)
+        return harmless(shlex.join(["gpuagent", "run", *given, "--repeat", str(repeats or USUAL_REPEATS)]))
+    rounds = ["--rounds", str(repeats)] if repeats else []
+    words = list(map(shlex.join, commands)) if len(commands) <= _MOST_COMMANDS else None
+    words = _vary(commands) or words
+    return harmless(shlex.join(["gpuagent", "bench", *rounds, *words])) if words else None
+
+
+def _vary(commands: Sequence[Command]) -> list[str] | None:
+    """Return the words of a bench whose options make just these commands; None: there are none."""
+    parsed = [parse_arguments(command) for command in commands]
+    names = [name for name in parsed[0] if len({each.get(name) for each in parsed}) > 1]
+    values = {name: sorted({each.get(name, "") for each in parsed}, key=_by_number) for name in names}
+    bases = set()
+    for command, arguments in zip(commands, parsed, strict=True):
+        words = " ".join(map(shlex.quote, command))
+        for name in names:
+            words = words.replace(f" {name} {shlex.quote(arguments.get(name, ''))}", "", 1)
+        bases.add(words)
+    is_named = all(re.fullmatch(r"-[A-Za-z]|--[A-Za-z][\w-]+", name) for name in names)
+    is_plain = all(re.fullmatch(r"[\w.+-]+", value) for of_one in values.values() for value in of_one)
+    combinations = prod(map(len, values.values()))
+    if not names or len(bases) > 1 or not is_named or not is_plain or combinations != len(commands):
+        return None
+    options = [word for name in names for word in ("--vary", f"{name.lstrip('-')}={','.join(values[name])}")]
+    return [*options, "--", *shlex.split(bases.pop())]
+
+
+def _by_number(value: str) -> tuple[float, str]:
+    try:
+        return float(value), value
+    except ValueError:
+        return inf, value
 
 
 def differing_arguments(sides: Sequence[Iterable[Command]]) -> list[tuple[str, tuple[tuple[str, ...], ...]]]:

@@ -1,6 +1,5 @@
 """The list of runs: its statement and its columns, for the terminal and the pages."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,13 +13,14 @@ from gpuagent_collector.runs.arguments import identify_command, name_commands
 from gpuagent_collector.runs.words import distinguishing
 from gpuagent_collector.times import utc_now
 from gpuagent_common.naming import WARM_UP
-from gpuagent_common.text import harmless, without_options
+from gpuagent_common.text import harmless
 
 # Others that use less than this share of a node's cores are no reason for a warning.
 FOREIGN_SHARE = 1 / 3
 
 # Of a text in the list, unless it is like another then; --json has all of it.
 _MOST_CHARACTERS = 24
+_MOST_SETTINGS, _MOST_REASON = 40, 76
 # A longer identity is folded, so that it can still be copied.
 _RUN_WIDTH = 26
 
@@ -81,15 +81,14 @@ def run_columns(rows: Sequence[Mapping[str, Any]]) -> list[ListColumn]:
     """Return the columns of the list of runs; those of texts only where a row has one."""
     now = utc_now()
     settings = _differing(rows, lambda row: read_object(row["parameters"], "parameters")) | _commands_apart(rows)
-    options = _named_options(rows)
-    if options:  # the header has them
-        settings = {run_id: without_options(re.sub("(^| )…", r"\1", text)) for run_id, text in settings.items()}
     labels = _differing(rows, _labels)
 
-    def where_any(title: str, show: Callable[[Mapping[str, Any]], str | None], rank: int) -> list[ListColumn]:
-        return (
-            [ListColumn(title=title, show=show, rank=rank, max_width=_MOST_CHARACTERS)] if any(map(show, rows)) else []
-        )
+    def where_any(
+        title: str, show: Callable[[Mapping[str, Any]], str | None], rank: int, *, below: bool = False
+    ) -> list[ListColumn]:
+        most = None if below else _MOST_CHARACTERS
+        known = any(map(show, rows))
+        return [ListColumn(title=title, show=show, rank=rank, max_width=most, below=below)] if known else []
 
     return [
         ListColumn(title="run", show=lambda row: row["run_id"], rank=0, max_width=_RUN_WIDTH),
@@ -100,16 +99,16 @@ def run_columns(rows: Sequence[Mapping[str, Any]]) -> list[ListColumn]:
             rank=3 if len({row["platform"] for row in rows}) > 1 else 12,
         ),
         ListColumn(title="status", show=_status, rank=1, style=lambda text: STATUSES.get(text, "")),
-        ListColumn(title="started", show=lambda row: row["started_at"] and ago(row["started_at"], now), rank=3),
+        *where_any("settings", lambda row: settings[row["run_id"]], 4, below=True),
         ListColumn(title="took", show=_took, rank=2, right=True),
         *where_any("throughput", _throughput, 5),
-        *where_any(options or "differs in", lambda row: settings[row["run_id"]], 4),
-        *where_any("why", lambda row: _shortened(row["reason"]), 6),
+        ListColumn(title="started", show=lambda row: row["started_at"] and ago(row["started_at"], now), rank=6),
+        *where_any("why", lambda row: _shortened(row["reason"], _MOST_REASON), 7, below=True),
         *where_any("others used", _disturbed, 7),
         *where_any("left behind", _left_behind, 4),
         *where_any("labels", lambda row: labels[row["run_id"]], 8),
         *where_any("note", lambda row: _shortened(row["note"]), 8),
-        *where_any("beside it", lambda row: None if row["interference"] == "none" else row["interference"], 10),
+        *where_any("load beside it", lambda row: None if row["interference"] == "none" else row["interference"], 10),
         ListColumn(title="environment", show=lambda row: row["environment"], rank=11),
         ListColumn(title="repeat", show=lambda row: row["repeat"] and str(row["repeat"]), rank=12, right=True),
         ListColumn(title="node", show=_node, rank=13, max_width=24),
@@ -128,19 +127,9 @@ def _commands_apart(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     for of_one in commands.values():
         if len({identify_command(command) for command in of_one.values()}) > 1:
             names = name_commands(sorted(set(of_one.values())))
-            short = shorten([harmless(names[command]) for command in of_one.values()], _MOST_CHARACTERS)
-            fitting = (text if len(text) <= _MOST_CHARACTERS else without_options(text) for text in short)
-            texts |= zip(of_one, fitting, strict=True)
+            whole = [harmless(names[command]) for command in of_one.values()]
+            texts |= zip(of_one, shorten(whole, _MOST_SETTINGS), strict=True)
     return texts
-
-
-def _named_options(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the options in which the commands of the one program that is listed differ; '' for none or several."""
-    commands = {tuple(map(str, read_words(row["command"]))) for row in rows}
-    if len({row["workload"] for row in rows}) > 1 or not all(commands):
-        return ""
-    found = {" ".join(re.findall(r"(?:^| )(-\S+)", name)) for name in name_commands(sorted(commands)).values()}
-    return found.pop() if len(found) == 1 else ""
 
 
 def _labels(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,7 +147,7 @@ def _differing(
     for values in by_workload.values():
         others = list(values.values())
         written = [harmless(_write(distinguishing(own, others))) for own in others]
-        texts |= zip(values, shorten(written, _MOST_CHARACTERS), strict=True)
+        texts |= zip(values, shorten(written, _MOST_SETTINGS), strict=True)
     return texts
 
 
@@ -207,10 +196,10 @@ def part_columns() -> list[ListColumn]:
     ]
 
 
-def _shortened(text: str | None) -> str | None:
+def _shortened(text: str | None, most: int = _MOST_CHARACTERS) -> str | None:
     """Return the beginning of a text; None for an empty one."""
     short = harmless(text or "")
-    return f"{short[: _MOST_CHARACTERS - 1]}…" if len(short) > _MOST_CHARACTERS else short or None
+    return f"{short[: most - 1]}…" if len(short) > most else short or None
 
 
 def _node(row: Mapping[str, Any]) -> str | None:

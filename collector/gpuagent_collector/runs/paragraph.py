@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from gpuagent_collector.metrics import ITEMS, METRICS, Metric
@@ -58,13 +58,13 @@ SELECT count(DISTINCT interference) > 1 AS interference, count(DISTINCT environm
 FROM runs WHERE workload = ? AND status = 'succeeded'"""
 
 
-def describe_runs(ask: Ask, runs: Sequence[Run], facts: Facts) -> str:
+def describe_runs(ask: Ask, runs: Sequence[Run], facts: Facts, others: Mapping[str, int] | None = None) -> str:
     """Return a paragraph on one run, or on several of a workload with medians over those that succeeded.
 
-    The last line is the command to go on with, if there is one.
+    The last line is the command to go on with, if there is one. `others` are numbers of further runs by status.
     """
     succeeded = [run for run in runs if run.status == "succeeded"]
-    sentences = [_ending(runs, succeeded)]
+    sentences = [_ending(runs, succeeded, Counter(others or {}))]
     figures = list(_figures(ask, succeeded or runs, facts))
     if figures:
         sentences.append(f"{'Medians: ' if len(succeeded) > 1 else ''}{', '.join(figures)}.")
@@ -74,15 +74,16 @@ def describe_runs(ask: Ask, runs: Sequence[Run], facts: Facts) -> str:
         and not any(" step" in figure for figure in figures)
         and not facts.values(succeeded, "throughput")
     ):
-        sentences.append("No steps: --observe finds those of torch, --pattern those that are printed.")
+        sentences.append("No steps were recorded: --observe finds those of torch, --pattern those that are printed.")
     return "\n".join(filter(None, [" ".join(sentences), _next(ask, runs)]))
 
 
-def _ending(runs: Sequence[Run], succeeded: Sequence[Run]) -> str:
-    if len(runs) > 1:
-        counts = Counter(run.status or "unknown" for run in runs if run not in succeeded)
-        others = f", {statuses(counts)}" if counts else ""
-        return f"{len(succeeded)} of {counted(len(runs), 'run')} of {runs[0].workload} succeeded{others}."
+def _ending(runs: Sequence[Run], succeeded: Sequence[Run], others: Counter[str]) -> str:
+    if len(runs) + others.total() > 1:
+        counts = Counter(run.status or "unknown" for run in runs if run not in succeeded) + others
+        ended = f", {statuses(counts)}" if counts else ""
+        every = counted(len(succeeded) + counts.total(), "run")
+        return f"{len(succeeded)} of {every} of {runs[0].workload} succeeded{ended}."
     (run,) = runs
     seconds = (run.ended_at - run.started_at).total_seconds() if run.ended_at and run.started_at else None
     after = "" if seconds is None else f" {'in' if succeeded else 'after'} {duration(seconds)}"

@@ -1,5 +1,6 @@
 """Figures of runs in words: metrics, shifts and their intervals."""
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -23,6 +24,13 @@ def write_command(name: str, options: Mapping[str, str | None], *words: str, sid
     given = [word for option, value in options.items() if value is not None for word in (option, value) if word]
     named = ["--", *sides] if any(side.startswith("-") for side in sides) else sides
     return harmless(shlex.join(["collector", name, *words, *given, *named]))
+
+
+def read_from(text: str, place: Sequence[str]) -> str:
+    """Return a text whose commands read, or go on in, the store or collector that words such as `--store FILE` name."""
+    words = " ".join(map(shlex.quote, place))
+    commands = r"collector \w+|gpuagent bench" if place[:1] in (("--store",), ["--store"]) else r"collector \w+"
+    return re.sub(rf"(^|`)({commands})", lambda found: f"{found[0]} {words}", text) if words else text
 
 
 _OF_SAMPLES = {Stat.MEAN: "mean ", Stat.MEDIAN: "median ", Stat.P95: "95th percentile of ", Stat.MAX: "highest "}

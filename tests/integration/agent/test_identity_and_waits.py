@@ -29,6 +29,6 @@ def test_a_command_says_that_it_waits_for_an_agent_that_does_not_listen(node: No
     (node.folder / "spool").mkdir(mode=0o700)
     with closing(lock(node.folder / "spool" / "lock", held="the test")):
         process = node.start("gpuagent", "run", "--", *QUIET, log="run.log")
-        until(lambda: "waits for the agent that uses" in (node.folder / "run.log").read_text(), "the line")
+        until(lambda: "waiting for the agent that uses" in (node.folder / "run.log").read_text(), "the line")
     assert process.wait(timeout=LIMIT_SECONDS) == 0
     assert "hello" in (node.folder / "run.log").read_text()

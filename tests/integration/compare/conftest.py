@@ -1,7 +1,7 @@
 """Stores to compare in: each kind that the collector has."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -72,11 +72,13 @@ def call(
     """
     answer = AnswerCommand.call
 
-    def answer_once(entry: AnswerCommand, ask: Ask, source: str, asked: dict[str, Any]) -> Answer:
+    def answer_once(
+        entry: AnswerCommand, ask: Ask, source: str, asked: dict[str, Any], place: Sequence[str] = ()
+    ) -> Answer:
         question = f"{source} {entry.function} {asked}"
         writes_file = entry.is_file or any(isinstance(value, Path) for value in asked.values())
         if "--show-sql" in sys.argv or writes_file or question not in _answered:
-            _answered[question] = answer(entry, ask, source, asked)
+            _answered[question] = answer(entry, ask, source, asked, place)
         return _answered[question]
 
     monkeypatch.setattr(AnswerCommand, "call", answer_once)

@@ -58,8 +58,8 @@ def test_without_enough_nodes_of_a_kind_nothing_is_said_of_them(tmp_path: Path) 
         outliers = find_outliers(store.ask, Request())
         store.connection.close()
     assert outliers.tests == 0
-    assert answer(outliers).startswith("Nothing can be tested")
-    assert render(outliers).next == "collector compare --by node"
+    assert answer(outliers).startswith("It takes 5 nodes or GPUs")
+    assert render(outliers).next == "collector history"
 
 
 def test_every_seeded_fault_is_found_by_its_own_figures_and_nothing_else(stores: dict[str, SyntheticStore]) -> None:

@@ -164,7 +164,7 @@ def test_a_report_is_what_the_address_asks_for_under_its_policy_and_for_the_toke
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
     page = parse(answer.text)
     assert "interference: cpu-burn, none" in page.all("h1")[0].text
-    command = "collector report report.html cpu-burn none --by interference --workload mnist --stat max --delta 5"
+    command = "collector report -o report.html --by interference --workload mnist --stat max --delta 5 cpu-burn none"
     assert command in page.by_id("reproduce").text
     policy = next(
         meta.attributes["content"]
@@ -184,7 +184,7 @@ def test_a_run_has_a_page_that_the_overview_links_to(reporting: Address) -> None
     assert page.all("h1")[0].text == "Run cpu-burn-2: mnist on laptop"
     assert "succeeded" in page.by_id("run").text
     assert "GPU" not in page.by_id("answer").text
-    assert "collector report report.html cpu-burn-2 --by run" in page.by_id("reproduce").text
+    assert "collector report -o report.html --by run cpu-burn-2" in page.by_id("reproduce").text
     assert fetch(reporting, "/runs/cpu-burn-2?each=node").status == 200
     assert fetch(reporting, "/runs/cpu-burn-2", headers={}).status == 401
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_common.text import harmless, without_options
+from gpuagent_common.text import harmless, shorten_options
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,11 @@ def test_no_text_keeps_a_control_or_formatting_character(text: str) -> None:
     assert not {unicodedata.category(each) for each in harmless(text)} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
-def test_options_with_values_are_left_out_and_switches_stay() -> None:
-    assert without_options("--lr 0.1 -v --batch-size 32 -j 4 x") == "0.1 -v 32 4 x"
-    assert without_options("a-b --x=1 - 2 --") == "a-b --x=1 - 2 --"
+def test_names_of_options_are_cut_until_the_texts_fit_and_stay_apart() -> None:
+    texts = ["--batch-size 32 --lr 0.1 -v", "--batch-size 128 --lr 0.2 -v"]
+    assert shorten_options(texts, 28) == texts
+    assert shorten_options(texts, 24) == ["--batch… 32 --lr 0.1 -v", "--batch… 128 --lr 0.2 -v"]
+    assert shorten_options(texts, 5) == ["--bat… 32 --lr 0.1 -v", "--bat… 128 --lr 0.2 -v"]
+    alike = ["--learning-rate 1 --learning-steps 2", "a-b --x=1 - 2 --"]
+    assert shorten_options(alike, 5) == ["--learning-r… 1 --learning-s… 2", "a-b --x=1 - 2 --"]
+    assert shorten_options([], 5) == []

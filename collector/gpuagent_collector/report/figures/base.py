@@ -9,10 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import log10
+from textwrap import wrap
 from typing import Any
 
 from gpuagent_collector.present.panel import LINES, Axis, Bar, Look, Panel, Place, Series
 from gpuagent_common.text import harmless
+
+# Of the name of a bar, in a line: on a telephone half of the width is for the bars.
+_NAME_CHARACTERS = 22
 
 # A trace, an axis, a shape or a layout, as plotly's documentation describes them.
 Data = dict[str, Any]
@@ -52,6 +56,11 @@ class Figure:
 def safe(text: str) -> str:
     """Return text that plotly shows as it is."""
     return escape(harmless(text), quote=False)
+
+
+def fold(text: str, most: int) -> str:
+    """Return text for a label, in lines of at most so many characters: plotly leaves out labels that it has to turn."""
+    return "<br>".join(map(safe, wrap(text, most, break_on_hyphens=False))) or safe(text)
 
 
 def color(side: int) -> str:
@@ -105,7 +114,8 @@ def draw_panel(panel: Panel) -> Figure:
     data = [_draw_series(series) for series in panel.series]
     if panel.bars:
         data = [_draw_bars(panel.bars)]
-        names = [safe(bar.name) for bar in panel.bars]
+        # Beside a bar its figure has no room on a telephone.
+        names = [f"{fold(bar.name, _NAME_CHARACTERS)}<br>{safe(bar.text)}" for bar in panel.bars]
         places = {"tickvals": list(range(len(names))), "ticktext": names}
         layout["yaxis"] = {"autorange": "reversed", "showgrid": False, **places}
     return Figure(title=panel.title, description=panel.description, data=data, layout=layout, height=panel.height)
@@ -163,8 +173,6 @@ def _draw_bars(bars: Sequence[Bar]) -> Data:
         "base": [short(bar.begin) for bar in bars],
         "x": [short(bar.end - bar.begin) for bar in bars],
         "marker": {"color": ["--quiet" if bar.index is None else color(bar.index) for bar in bars]},
-        "text": [safe(bar.text) for bar in bars],
-        "textposition": "outside",
         "hovertext": [safe(f"{bar.name}: {bar.text}") for bar in bars],
         "hoverinfo": "text",
     }

@@ -14,14 +14,14 @@ def because_panel(because: Because, sides: Sequence[str]) -> Panel:
     for bar in found:
         index = sides.index(bar.title) if bar.is_whole else None
         bars.append(Bar(bar.title, bar.text, bar.begin, bar.end, index))
-    # Room for the texts: of what falls to the left of its bar, of all others to the right.
+    # In print, texts are to the right of the bars.
     highest = max(max(bar.begin, bar.end) for bar in bars)
-    lowest = min((bar.end for bar in bars if bar.end < bar.begin), default=highest)
+    lowest = min(bar.end for bar in bars)
     titled = "; ".join(f"{bar.name}: {bar.text}" for bar in bars)
     return Panel(
         title=f"From {because.baseline} to {because.side}: per {because.of}",
         description=f"Parts of the difference per {because.of}: {titled}",
-        x=Axis(unit=unit, ends=(min(0, lowest - 0.18 * highest), 1.18 * highest)),
+        x=Axis(unit=unit, ends=(min(0, 1.05 * lowest), 1.18 * highest)),
         bars=bars,
-        height=60 + 26 * len(bars),
+        height=60 + 38 * len(bars),
     )

@@ -5,7 +5,7 @@ from statistics import median
 
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.present.human import notation, significant
-from gpuagent_collector.report.figures.base import Data, Figure, color, draw_dots, draw_line, safe, short
+from gpuagent_collector.report.figures.base import Data, Figure, color, draw_dots, draw_line, fold, safe, short
 from gpuagent_collector.report.study import StepTimes
 from gpuagent_collector.runs.cells import Block
 from gpuagent_collector.runs.data import Run
@@ -13,6 +13,9 @@ from gpuagent_common.text import counted
 
 # Width that the runs of a side take, as a share of the distance of two sides.
 _SPREAD = 0.6
+
+# Of the labels below the columns together, in a line on a telephone, and of each at least.
+_LABELS_CHARACTERS, _LEAST_CHARACTERS = 50, 8
 
 # More runs of a side than these would overlap; evenly chosen ones are drawn.
 _MOST_DOTS = 500
@@ -39,11 +42,13 @@ def runs_figure(block: Block, comparison: Comparison) -> Figure | None:
         for trace in _dots(place, sides.index(side), side, found, scale.divisor)
     ]
     title = metric.titled(comparison.request.stat)
+    most = max(_LEAST_CHARACTERS, _LABELS_CHARACTERS // len(known))
     layout = {
         "showlegend": False,
         "xaxis": {
             "tickvals": list(range(len(known))),
-            "ticktext": [f"{safe(side)} (n {len(found)})" for side, found in known.items()],
+            "ticktext": [fold(f"{side} (n {len(found)})", most) for side, found in known.items()],
+            "tickangle": 0,
             "range": [-0.6, len(known) - 0.4],
             "showgrid": False,
             "zeroline": False,

@@ -79,7 +79,8 @@ def _figure(chart: Chart, courses: Courses) -> Figure:
         readings = [reading for stretch in curve for reading in (*stretch, None)][:-1]
         xs = [short(reading.seconds) if reading else None for reading in readings]
         ys = [short(reading.mean / scale.divisor) if reading else None for reading in readings]
-        lines.append(draw_line(index, xs, ys, width=1.6, name=safe(side), hovertemplate="%{y:.4~g}"))
+        line = draw_line(index, xs, ys, width=1.6, name=safe(side), hovertemplate="%{y:.4~g}")
+        lines.append({**line, "mode": "lines+markers"} if any(len(stretch) == 1 for stretch in curve) else line)
         known = [reading for reading in readings if reading]
         # Without readings that differ in some bucket, a band would be its line.
         if any(short(reading.low) < short(reading.high) for reading in known):
