@@ -33,7 +33,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "OMP_NUM_THREADS", "GPUAGENT_DEBUG", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(common, "user_name", lambda: "ada")
-    for module in ("apptainer", "support.engines", "kubernetes"):
+    for module in ("apptainer", "engines", "kubernetes"):
         monkeypatch.setattr(f"gpuagent.environments.{module}.has_nvidia_gpu", lambda: True)
     return tmp_path
 
