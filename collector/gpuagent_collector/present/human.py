@@ -77,15 +77,18 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def ratio(value: float) -> str:
-    """Return a ratio with three decimals, fewer where it is large: 0.659, 1.003, 12.3, 1,234."""
-    return f"{value:.3f}" if value < 10 else significant(value)
+    """Return a ratio with three decimals, and three digits where it is small or large: 0.00012, 0.659, 12.3, 1,234."""
+    return f"{value:.3f}" if 0.1 <= value < 10 else significant(value)
 
 
 def change(value: float) -> str:
-    """Return a ratio as a change in percent: −34 %, +0.3 %, or as a multiple from two upwards: 3.1 ×."""
+    """Return a ratio as a change in percent: −34 %, +0.3 %, −99.988 %, or as a multiple from two upwards: 3.1 ×."""
     if value >= 2:
         return f"{significant(value, 2)} ×"
     percent = 100 * (value - 1)
+    if 0 < value < 0.01:
+        # With two digits of what is left.
+        return f"{percent:.{1 - floor(log10(100 * value))}f} %".replace("-", "−")
     if abs(percent) < 0.05:
         return "0 %" if percent == 0 else "0.0 %"
     return f"{percent:+.{0 if abs(percent) >= 10 else 1}f} %".replace("-", "−")

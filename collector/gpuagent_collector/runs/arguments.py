@@ -57,10 +57,11 @@ def find_argument(command: Sequence[str], name: str) -> str:
     return (values[-1] or GIVEN) if values else NOT_GIVEN
 
 
-def name_commands(commands: Iterable[Command]) -> Mapping[Command, str]:
+def name_commands(commands: Iterable[Command], counted: Collection[Command] = ()) -> Mapping[Command, str]:
     """Return a name for each command: the arguments in which they differ, with all paths alike.
 
-    Commands have one name exactly where `identify_command` takes them for the same.
+    Commands have one name exactly where `identify_command` takes them for the same. The others get no longer name by
+    one that is not `counted`, such as that of a failed run; nothing counted: all are.
     """
     # The first command of each identity, and its arguments.
     firsts: dict[Identity, Command] = {}
@@ -68,7 +69,8 @@ def name_commands(commands: Iterable[Command]) -> Mapping[Command, str]:
     for command, identity in identities.items():
         firsts.setdefault(identity, command)
     parsed = {identity: _without_paths(parse_arguments(command)) for identity, command in firsts.items()}
-    every = list(parsed.values())
+    naming = {identities[command] for command in counted} or set(parsed)
+    every = [arguments for identity, arguments in parsed.items() if identity in naming]
     shared = {item for item in (every[0].items() if every else ()) if all(item in each.items() for each in every)}
     differing = list(dict.fromkeys(name for each in every for name in each if (name, each[name]) not in shared))
     names = {}
@@ -76,10 +78,10 @@ def name_commands(commands: Iterable[Command]) -> Mapping[Command, str]:
         own = [f"{name} {value}".strip() for name, value in arguments.items() if (name, value) not in shared]
         without = f"without {' '.join(differing)}" if differing else ""
         names[identity] = " ".join(own) or without or " ".join(firsts[identity])
-    taken = Counter(names.values())
+    taken, of_counted = Counter(names.values()), Counter(names[identity] for identity in naming)
     for identity, name in names.items():
         # The order of words and the borders between them are in no name.
-        if taken[name] > 1:
+        if of_counted[name] > 1 or (taken[name] > 1 and identity not in naming):
             names[identity] = shlex.join(firsts[identity])
     return {command: names[identity] for command, identity in identities.items()}
 
