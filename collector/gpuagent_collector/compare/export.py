@@ -10,6 +10,8 @@ from typing import Any
 from gpuagent_collector.compare import matrix
 from gpuagent_collector.compare.answer import (
     answer,
+    headline_reasons,
+    is_cost_first,
     overview_table,
     part_figures,
     part_table,
@@ -17,12 +19,13 @@ from gpuagent_collector.compare.answer import (
     value_legend,
     value_table,
 )
-from gpuagent_collector.compare.comparison import Comparison, Request, compare
+from gpuagent_collector.compare.comparison import Comparison, Request, compare, find_sweep
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Row, count
 from gpuagent_collector.compare.parts import because_table, with_bars
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
 from gpuagent_collector.compare.regression import Outcome, check_regressions, write_junit
 from gpuagent_collector.compare.tables import (
+    cost_table,
     metric_legend,
     metric_table,
     render_hardware,
@@ -73,8 +76,15 @@ def answer_compare(
         return matrix.render(matrix.tabulate(ask, request, names, rows or "workload"))
     if specs:
         return render_hardware(ask, compare(ask, Request(series=False, **asked)))
-    comparison = compare(ask, Request(series=asked["everything"] and not no_series, **asked))
+    request = Request(series=asked["everything"] and not no_series, **asked)
+    comparison, facet = compare(ask, request), None
+    if request.is_usual and (facet := find_sweep(comparison.layout)):
+        comparison = compare(ask, replace(request, by=facet))
     answer = render(comparison)
+    if facet:
+        (platform,) = {run.platform for run in comparison.runs}
+        note = f"All runs are on {platform}, so they are compared by {comparison.layout.facet.spoken}."
+        answer = replace(answer, text=f"{answer.text} {note}", short=f"{answer.short or answer.text} {note}")
     if max_regression is None:
         return answer
     checks = check_regressions(comparison, max_regression / 100)
@@ -146,7 +156,7 @@ def _next(comparison: Comparison) -> str | None:
     if Verdict.DIFFERS not in verdicts and verdicts != {Verdict.EQUAL}:
         if len(layout.sides) == 1 and len(_commands(layout)) > 1:
             return write_command("compare", {**request.choice, "--by": "command"})
-        if by := _shared_facet(layout):
+        if not comparison.options and (by := _shared_facet(layout)):
             return write_command("compare", {**request.choice, "--by": by})
         metric = request.metric if request.metric in BY_NAME else None
         return write_command("plan", {**chosen, "--metric": metric}, workload)
@@ -192,6 +202,10 @@ _TEST = (
 )
 
 
+# Of the sides' names in a heading.
+_MOST_CHARACTERS = 54
+
+
 def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
     """Return the heading of the answer, and its table: verdicts, or values where nothing is compared."""
     layout = comparison.layout
@@ -199,9 +213,14 @@ def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
     if layout.is_compared:
         verdicts = replace(verdict_table(comparison), most=MOST_ROWS)
         # Bars of one workload among several would need its name, and room for the others.
-        because = comparison.reasons[0] if len(layout.blocks) == 1 and comparison.reasons else None
-        parts: list[Part] = [verdicts, *with_bars(because, verdict_legend(comparison))]
-        return f"Comparison by {layout.facet.spoken}: {sides}", parts
+        reasons = headline_reasons(comparison) if len(layout.blocks) == 1 else []
+        because = reasons[0] if reasons else None
+        costs = cost_table(comparison)
+        tables = [verdicts] if costs is None else [costs, verdicts] if is_cost_first(comparison) else [verdicts, costs]
+        parts: list[Part] = [*tables, *with_bars(because, verdict_legend(comparison))]
+        # The table has long names whole.
+        named = sides if len(sides) <= _MOST_CHARACTERS else f"{len(layout.sides)} {layout.facet.plural}"
+        return f"Comparison by {layout.facet.spoken}: {named}", parts
     heading = f"Values of {sides}" if len(layout.sides) == 1 else f"Values by {layout.facet.spoken}: {sides}"
     return heading, [overview_table(comparison)]
 

@@ -373,6 +373,9 @@ def make_figure(side: str, values: Values) -> Figure:
     return Figure(side=side, runs=array.size, median=median, lowest=lowest, highest=highest, values=array)
 
 
+# More sides are counted together in warnings.
+_MOST_COUNTED = 2
+
 # Of each run, whether something holds.
 Flags = Sequence[bool] | NDArray[np.bool_]
 
@@ -436,6 +439,11 @@ class Evidence:
         if len(known) == len(self.sides) > 1 and all(number == runs for number, runs in known.values()):
             return f"all {sum(runs for _, runs in known.values()):,} runs"
         facet, listed = self.layout.facet, []
+        if len(known) > _MOST_COUNTED:
+            most = max(known, key=lambda side: known[side][0] / known[side][1])
+            some = sum(number for number, _ in known.values())
+            of_most = f"{known[most][0]:,} of {known[most][1]:,} {facet.where(most)}"
+            return f"{some:,} of {sum(map(len, self.sides.values())):,} runs, such as {of_most}"
         for side, (number, runs) in known.items():
             of_side = f"all {runs:,} runs" if number == runs > 1 else f"{number:,} of {counted(runs, 'run')}"
             listed.append(f"{of_side} {facet.where(side)}")

@@ -1,22 +1,24 @@
 """The tables of a comparison: its figures, and the hardware of its sides."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
+from math import log
+from typing import Any
 
-from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.compare.comparison import Comparison, cost_row
 from gpuagent_collector.compare.figures import BlockFigures, Overall, Row, Test, count
 from gpuagent_collector.present.answer import Answer, Legend
 from gpuagent_collector.present.human import Notation, change, notation, ratio
-from gpuagent_collector.present.table import Column, Table, data_table
+from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import tell_apart
 from gpuagent_collector.runs.facets import name_sides
 from gpuagent_collector.runs.specs import SpecRow, spec_table
 from gpuagent_collector.runs.words import is_same, percent, spoken, statuses, write_shift
-from gpuagent_collector.statistics.shift import Scale
+from gpuagent_collector.statistics.shift import Scale, Shift
 from gpuagent_collector.statistics.verdicts import Verdict
 
 _INDENT = " "
@@ -68,6 +70,42 @@ def verdict_table(comparison: Comparison) -> Table:
     return Table(columns, rows)
 
 
+def cost_table(comparison: Comparison) -> Table | None:
+    """Return the cost of each side that is compared, with its interval; None: it is unknown, or that which is tested."""
+    blocks, primary = comparison.figures.blocks, comparison.figures.primary
+    rows: list[dict[str, Any]] = []
+    for block in blocks:
+        cost = cost_row(block)
+        for side in cost.shifts if cost and cost.metric.name != primary.name else ():
+            rows.append({"block": block.block, "cost": cost, "side": side})
+    metrics = {row["cost"].metric for row in rows}
+    if len(metrics) != 1:
+        return None
+    baselines, sides = ({row["block"].baseline for row in rows}, {row["side"] for row in rows})
+    is_one = len(baselines) == 1 and len(sides) > 1
+
+    def name(row: Mapping[str, Any]) -> str:
+        both = row["side"] if is_one else f"{row['side']} / {row['block'].baseline}"
+        return (
+            f"{tell_apart(row['block'], comparison.layout.blocks, briefly=True)}: {both}" if len(blocks) > 1 else both
+        )
+
+    def scale(row: Mapping[str, Any]) -> Notation:
+        return notation([figure.median for figure in row["cost"].figures.values()], row["cost"].unit)
+
+    def medians(row: Mapping[str, Any]) -> str:
+        figures, write = row["cost"].figures, scale(row).write_bare
+        return f"{write(figures[row['side']].median)} / {write(figures[row['block'].baseline].median)}"
+
+    metric = metrics.pop()
+    columns = (
+        Column(None, f"against {baselines.pop()}" if is_one else "sides", name, left=True),
+        Column(None, f"{spoken(metric, None)}, {metric.unit}", medians),
+        Column(None, "ratio [interval]", lambda row: write_shift(row["cost"].shifts[row["side"]], scale(row))),
+    )
+    return Table(columns, rows, most=MOST_ROWS)
+
+
 def _runs(row: Test | Overall) -> str:
     if isinstance(row, Overall):
         return ""
@@ -93,13 +131,32 @@ def verdict_legend(comparison: Comparison) -> Legend:
         )
     if tests > 1:
         sentences.append(f"All {tests} are tested together (Holm), so intervals are wider than one at 95 %.")
+    is_far = any(
+        is_far_from_medians(test.judgement.shift, test.other.median, test.baseline.median) for test in figures.tests
+    )
+    if is_far:
+        sentences.append(OF_RATIOS)
     if figures.overall:
         sentences.append(
             "Geometric mean: of these ratios, each counted once; not tested. It is in its interval at least "
             f"{percent(1 - figures.alpha)} of the time, for these workloads and no others."
         )
     is_plain = {test.judgement.verdict for test in figures.tests} == {Verdict.DIFFERS}
-    return Legend("" if is_plain else sentences[0], " ".join(sentences))
+    return Legend(
+        " ".join([*([] if is_plain else sentences[:1]), *([OF_RATIOS] if is_far else [])]), " ".join(sentences)
+    )
+
+
+OF_RATIOS = "A ratio is the middle of those between runs (Hodges-Lehmann), and not that of the medians."
+# Between the two, from here on a reader sees it.
+_VISIBLE = 0.02
+
+
+def is_far_from_medians(shift: Shift, other: float, baseline: float) -> bool:
+    """Return whether a ratio is not that of the medians beside it, as a reader would see."""
+    if shift.scale is not Scale.RATIO or min(other, baseline, shift.estimate) <= 0:
+        return False
+    return abs(log(shift.estimate * baseline / other)) > _VISIBLE
 
 
 def _common_unit(comparison: Comparison) -> str | None:

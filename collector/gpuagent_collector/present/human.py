@@ -1,5 +1,6 @@
 """Figures as people read them: three significant digits, and one unit for all figures that are side by side."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -63,6 +64,10 @@ def in_unit(unit: str) -> Callable[[float], str]:
     return lambda value: notation([value], unit).write(value)
 
 
+# Smaller values are written as 2.59e-9.
+_MOST_DECIMALS = 8
+
+
 def significant(value: float, digits: int = 3) -> str:
     """Return `value` with that many significant digits, whole numbers in full: 0.0123, −1.23, 12,345."""
     if not isfinite(value):
@@ -73,11 +78,15 @@ def significant(value: float, digits: int = 3) -> str:
     if value != round(value):
         rounded = float(f"{value:.{digits - 1}e}")
         decimals = max(0, digits - 1 - floor(log10(abs(rounded))))
+    if decimals > _MOST_DECIMALS:
+        return re.sub(r"e-0*", "e-", f"{value:.{digits - 1}e}").replace("-", "−", int(value < 0))
     return f"{value:,.{decimals}f}".replace("-", "−")
 
 
 def ratio(value: float) -> str:
     """Return a ratio with three decimals, and three digits where it is small or large: 0.00012, 0.659, 12.3, 1,234."""
+    if 0 < value < 0.0001:
+        return re.sub(r"e-0*", "e-", f"{value:.1e}")
     return f"{value:.3f}" if 0.1 <= value < 10 else significant(value)
 
 

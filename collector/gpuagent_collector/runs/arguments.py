@@ -38,16 +38,37 @@ def parse_arguments(command: Sequence[str]) -> dict[str, str]:
 
 def _split(command: Sequence[str]) -> Iterator[tuple[str, str | None]]:
     """Yield the arguments in their order, without those of a rendezvous; None: a lone word or switch."""
+    for name, value, _ in _read_words(command):
+        if not _MEETING.fullmatch(name):
+            yield name, value
+
+
+def _read_words(command: Sequence[str]) -> Iterator[tuple[str, str | None, tuple[str, ...]]]:
+    """Yield each argument with its value and its words; None: a lone word or switch."""
     words = list(command)
     while words:
         word = words.pop(0)
-        name, value = word, None
         if assigned := _ASSIGNMENT.fullmatch(word):
-            name, value = assigned[1], assigned[2]
+            yield assigned[1], assigned[2], (word,)
         elif _OPTION.fullmatch(word) and words and not _OPTION.fullmatch(words[0]):
             value = words.pop(0)
-        if not _MEETING.fullmatch(name):
-            yield name, value
+            yield word, value, (word, value)
+        else:
+            yield word, None, (word,)
+
+
+def set_argument(command: Command, name: str, source: Command) -> Command:
+    """Return the command with all arguments of a name as another command has them, in their first place or last."""
+    wanted = [word for each, _, words in _read_words(source) if each == name for word in words]
+    changed: list[str] = []
+    is_set = False
+    for each, _, words in _read_words(command):
+        if each != name:
+            changed += words
+        elif not is_set:
+            changed += wanted
+            is_set = True
+    return tuple(changed if is_set else [*changed, *wanted])
 
 
 def find_argument(command: Sequence[str], name: str) -> str:

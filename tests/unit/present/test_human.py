@@ -64,7 +64,15 @@ def test_figures_of_a_row_have_the_unit_of_the_largest(values: list[float], unit
 
 @pytest.mark.parametrize(
     ("value", "written"),
-    [(0.659, "−34 %"), (1.003, "+0.3 %"), (1.0, "0 %"), (0.99999, "0.0 %"), (1.94, "+94 %"), (3.14, "3.1 ×"), (0.00012, "−99.988 %")],
+    [
+        (0.659, "−34 %"),
+        (1.003, "+0.3 %"),
+        (1.0, "0 %"),
+        (0.99999, "0.0 %"),
+        (1.94, "+94 %"),
+        (3.14, "3.1 ×"),
+        (0.00012, "−99.988 %"),
+    ],
 )
 def test_changes_are_percent_and_from_two_upwards_multiples(value: float, written: str) -> None:
     assert change(value) == written
