@@ -256,8 +256,8 @@ def _costs(comparison: Comparison, *, most: int) -> Iterator[str]:
         title = f"{tell_apart(block, comparison.layout.blocks, briefly=True)}: the {spoken(row.metric, None)}"
         if len(row.shifts) > 1 and figures[0] >= figures[1]:
             dearest = max(row.figures.values(), key=attrgetter("median"))
-            highest = notation([dearest.median], row.unit).write(dearest.median)
-            yield f"{title} is lowest {that} ({write(figures[1])}), and highest {facet.where(dearest.side)} ({highest})."
+            least, highest = write(figures[1]), notation([dearest.median], row.unit).write(dearest.median)
+            yield f"{title} is lowest {that} ({least}), and highest {facet.where(dearest.side)} ({highest})."
             continue
         evidence = f"{write(figures[0])} and {write(figures[1])}, {interval(shift)}"
         if shift.is_shown and shift.scale is Scale.RATIO:

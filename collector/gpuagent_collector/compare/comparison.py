@@ -201,7 +201,7 @@ class Comparison:
 
     @property
     def is_sweep(self) -> bool:
-        """Return whether several sides of one block were compared with one, by a metric of which more or less is best."""
+        """Return whether several sides of one block were compared, by a metric of which more or less is better."""
         is_single = len(self.layout.blocks) == 1 and len(self.figures.tests) > 1
         return is_single and self.figures.primary.better is not None
 

@@ -77,14 +77,13 @@ def answer_compare(
     if specs:
         return render_hardware(ask, compare(ask, Request(series=False, **asked)))
     request = Request(series=asked["everything"] and not no_series, **asked)
-    comparison, facet = compare(ask, request), None
-    if request.is_usual and (facet := find_sweep(comparison.layout)):
+    comparison = compare(ask, request)
+    facet = find_sweep(comparison.layout) if request.is_usual else None
+    if facet:
         comparison = compare(ask, replace(request, by=facet))
     answer = render(comparison)
     if facet:
-        (platform,) = {run.platform for run in comparison.runs}
-        note = f"All runs are on {platform}, so they are compared by {comparison.layout.facet.spoken}."
-        answer = replace(answer, text=f"{answer.text} {note}", short=f"{answer.short or answer.text} {note}")
+        answer = _with_reason(answer, comparison)
     if max_regression is None:
         return answer
     checks = check_regressions(comparison, max_regression / 100)
@@ -95,6 +94,13 @@ def answer_compare(
         notes=[f"{check.outcome.value}: {check.name} ({check.evidence})" for check in checks],
         failed=any(check.outcome is Outcome.REGRESSED for check in checks),
     )
+
+
+def _with_reason(answer: Answer, comparison: Comparison) -> Answer:
+    """Return the answer and why it is not by platform."""
+    platforms = " and ".join(sorted({run.platform or "one platform" for run in comparison.runs}))
+    reason = f"All runs are on {platforms}, so they are compared by {comparison.layout.facet.spoken}."
+    return replace(answer, text=f"{answer.text} {reason}", short=f"{answer.short or answer.text} {reason}")
 
 
 def render(comparison: Comparison) -> Answer:

@@ -71,7 +71,7 @@ def verdict_table(comparison: Comparison) -> Table:
 
 
 def cost_table(comparison: Comparison) -> Table | None:
-    """Return the cost of each side that is compared, with its interval; None: it is unknown, or that which is tested."""
+    """Return the cost of each side that is compared, with its interval; None: it is unknown, or is what is tested."""
     blocks, primary = comparison.figures.blocks, comparison.figures.primary
     rows: list[dict[str, Any]] = []
     for block in blocks:
