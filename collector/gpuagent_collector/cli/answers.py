@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,7 @@ from gpuagent_collector.cli.selection import (
 )
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.cli import MOST, NAME, Number, describe_misuse
-from gpuagent_common.errors import MisuseError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 if TYPE_CHECKING:
     from gpuagent_collector.present.answer import Answer
@@ -118,7 +119,11 @@ def command_of(name: str, summary: str) -> click.Command:
             ask_sides_of_files(reader, opened, asked)
             if entry.output and asked[entry.output]:
                 check_writable(asked[entry.output], force=force)
-            answer = entry.call(asking(opened, show_sql=show_sql), opened.source, asked)
+            try:
+                answer = entry.call(asking(opened, show_sql=show_sql), opened.source, asked)
+            except GpuAgentError as error:
+                error.args = (_add_place(reader.words, str(error)),)
+                raise
             if entry.is_file:
                 return 0
             answer = _read_from(reader.words, answer)
@@ -133,10 +138,13 @@ def command_of(name: str, summary: str) -> click.Command:
     return click.command(name, ReadingCommand, **words)(entry.declare(shared))
 
 
-def _read_from(place: Sequence[str], answer: "Answer") -> "Answer":
-    def add(text: str) -> str:
-        return re.sub(r"(^|`)collector \w+", lambda found: " ".join([found[0], *map(shlex.quote, place)]), text)
+def _add_place(place: Sequence[str], text: str) -> str:
+    """Return a text whose commands read from this place."""
+    return re.sub(r"(^|`)collector \w+", lambda found: " ".join([found[0], *map(shlex.quote, place)]), text)
 
+
+def _read_from(place: Sequence[str], answer: "Answer") -> "Answer":
+    add = partial(_add_place, place)
     caveats = [replace(caveat, remedy=add(caveat.remedy)) for caveat in answer.caveats]
     return replace(answer, next=answer.next and add(answer.next), caveats=caveats)
 

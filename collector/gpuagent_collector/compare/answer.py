@@ -6,12 +6,11 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from math import log
-from operator import attrgetter
 from typing import Any
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.because import Because, say
-from gpuagent_collector.compare.comparison import Comparison, OptionTests, cheapest, cost_row
+from gpuagent_collector.compare.comparison import Comparison, OptionTests, cost_row, telling_side
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, make_figure
 from gpuagent_collector.compare.tables import grouped, shown_rows
 from gpuagent_collector.metrics import METRICS, Better, Metric
@@ -231,8 +230,9 @@ def answer(comparison: Comparison, *, most: int = 3) -> str:
 
 
 def is_cost_first(comparison: Comparison) -> bool:
-    """Return whether the cost decides, because no difference in time is shown."""
-    return all(test.judgement.verdict is not Verdict.DIFFERS for test in comparison.figures.tests)
+    """Return whether the cost decides, because no difference in time is shown, of a sweep between its two best."""
+    tests = [comparison.headline] if comparison.headline else comparison.figures.tests
+    return all(test.judgement.verdict is not Verdict.DIFFERS for test in tests)
 
 
 def _without_name(sentence: str, comparison: Comparison) -> str:
@@ -242,25 +242,21 @@ def _without_name(sentence: str, comparison: Comparison) -> str:
 
 
 def _costs(comparison: Comparison, *, most: int) -> Iterator[str]:
-    """Yield the difference in cost of two sides of each block, of several the cheapest, where prices are known."""
+    """Yield the difference in cost of two sides of each block, of several the extreme ones, where prices are known."""
     facet, blocks = comparison.layout.facet, comparison.figures.blocks
     if comparison.figures.primary.group == "Cost":
         return
     priced = [(block.block, row) for block in blocks if (row := cost_row(block)) and row.shifts]
     for block, row in priced[:most]:
-        side = cheapest(row)
-        shift = row.shifts[side]
-        this, that = facet.where(side), facet.where(block.baseline)
-        figures = [row.figures[name].median for name in (side, block.baseline)]
-        write = notation(figures, row.unit).write
-        title = f"{tell_apart(block, comparison.layout.blocks, briefly=True)}: the {spoken(row.metric, None)}"
-        if len(row.shifts) > 1 and figures[0] >= figures[1]:
-            dearest = max(row.figures.values(), key=attrgetter("median"))
-            least, highest = write(figures[1]), notation([dearest.median], row.unit).write(dearest.median)
-            yield f"{title} is lowest {that} ({least}), and highest {facet.where(dearest.side)} ({highest})."
-            continue
-        evidence = f"{write(figures[0])} and {write(figures[1])}, {interval(shift)}"
-        if shift.is_shown and shift.scale is Scale.RATIO:
+        side, title = telling_side(row, block.baseline), spoken(row.metric, None)
+        title = f"{tell_apart(block, comparison.layout.blocks, briefly=True)}: the {title}"
+        this, that, shift = facet.where(side), facet.where(block.baseline), row.shifts[side]
+        other, baseline = (row.figures[name].median for name in (side, block.baseline))
+        write = notation([other, baseline], row.unit).write
+        evidence = f"{write(other)} and {write(baseline)}, {interval(shift)}"
+        if len(row.shifts) > 1 and other >= baseline:
+            yield f"{title} is lowest {that} ({write(baseline)}), and highest {this} ({write(other)})."
+        elif shift.is_shown and shift.scale is Scale.RATIO:
             yield f"{title} is {_by_ratio(shift.estimate, row.metric)} {this} than {that} ({evidence})."
         else:
             yield f"{title} has no measurable difference {this} and {that} ({evidence})."
@@ -303,7 +299,7 @@ def _best_sentence(comparison: Comparison, best: Test) -> str:
     """Return which of several sides is best, and by how much; `best` is its test, or that of the next best side."""
     facet, metric, tests = comparison.layout.facet, comparison.figures.primary, comparison.figures.tests
     title, is_higher = spoken(metric, comparison.request.stat), metric.better is Better.HIGHER
-    baseline = facet.where(best.baseline.side)
+    baseline = facet.name_side(best.baseline.side)
     is_baseline = (best.other.median > best.baseline.median) is not is_higher
     figure = best.baseline if is_baseline else best.other
     value = notation([figure.median], best.unit).write(figure.median)
@@ -318,8 +314,8 @@ def _best_sentence(comparison: Comparison, best: Test) -> str:
         )
         return f"{first} ({value}); {others}."
     than = {
-        Verdict.DIFFERS: f"{_how_much(best, replace(metric, better=None))} than {baseline}",
-        Verdict.EQUAL: f"the same as {baseline} to within {percent(comparison.figures.delta)}",
+        Verdict.DIFFERS: f"{_how_much(best, replace(metric, better=None))} than {facet.where(best.baseline.side)}",
+        Verdict.EQUAL: f"the same as {facet.where(best.baseline.side)} to within {percent(comparison.figures.delta)}",
         Verdict.NOT_SHOWN: f"without a measurable difference to {baseline}{could_hide([best.judgement.shift])}",
         Verdict.TOO_FEW: f"but the runs are too few to show a difference to {baseline}",
     }[best.judgement.verdict]
@@ -436,7 +432,7 @@ def headline_reasons(comparison: Comparison) -> list[Because]:
     cost = cost_row(comparison.figures.blocks[0])
     spoken_sides = {best.unit: best.other.side}
     if cost and cost.shifts:
-        spoken_sides[cost.unit] = cheapest(cost)
+        spoken_sides[cost.unit] = telling_side(cost, best.baseline.side)
     return [each for each in comparison.reasons if each.side == spoken_sides.get(each.unit, best.other.side)]
 
 

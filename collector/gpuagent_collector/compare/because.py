@@ -423,7 +423,8 @@ def say(because: Because, facet: Facet, specs: Sequence[SpecRow], sides: Sequenc
     others = [f"{write(part.difference)} {part.title}" for part in shown[: _MOST_SPOKEN - 1]]
     listed = ", ".join([f"{write(lead.difference)} is {lead.title}", *others])
     whole = f"of {write(because.difference)} per {because.of}, {listed}"
-    return " ".join([f"Because {facet.where(because.side)} {words}: {whole}.", *_touching(because, kind, specs, sides)])
+    than = f" than {facet.where(because.baseline)}" if len(sides) > 2 else ""
+    return " ".join([f"Because {facet.where(because.side)} {words}{than}: {whole}.", *_touching(because, kind, specs, sides)])
 
 
 def _touching(because: Because, kind: Kind, specs: Sequence[SpecRow], sides: Sequence[str]) -> list[str]:

@@ -270,9 +270,12 @@ def cost_row(block: BlockFigures) -> Row | None:
     return None
 
 
-def cheapest(row: Row) -> str:
-    """Return the side beside the baseline whose cost is least."""
-    return min(row.shifts, key=lambda side: row.figures[side].median)
+def telling_side(row: Row, baseline: str) -> str:
+    """Return the side with the lowest cost, or where that is the baseline, with the highest."""
+    medians = {side: row.figures[side].median for side in row.shifts}
+    lowest = min(medians, key=medians.__getitem__)
+    is_baseline = row.figures[baseline].median <= medians[lowest]
+    return max(medians, key=medians.__getitem__) if is_baseline else lowest
 
 
 def find_reasons(figures: Figures, facts: Facts) -> Iterator[Because]:

@@ -77,13 +77,7 @@ def answer_compare(
     if specs:
         return render_hardware(ask, compare(ask, Request(series=False, **asked)))
     request = Request(series=asked["everything"] and not no_series, **asked)
-    comparison = compare(ask, request)
-    facet = find_sweep(comparison.layout) if request.is_usual else None
-    if facet:
-        comparison = compare(ask, replace(request, by=facet))
-    answer = render(comparison)
-    if facet:
-        answer = _with_reason(answer, comparison)
+    comparison, answer = _compare_what_differs(ask, request)
     if max_regression is None:
         return answer
     checks = check_regressions(comparison, max_regression / 100)
@@ -96,11 +90,17 @@ def answer_compare(
     )
 
 
-def _with_reason(answer: Answer, comparison: Comparison) -> Answer:
-    """Return the answer and why it is not by platform."""
-    platforms = " and ".join(sorted({run.platform or "one platform" for run in comparison.runs}))
-    reason = f"All runs are on {platforms}, so they are compared by {comparison.layout.facet.spoken}."
-    return replace(answer, text=f"{answer.text} {reason}", short=f"{answer.short or answer.text} {reason}")
+def _compare_what_differs(ask: Ask, request: Request) -> tuple[Comparison, Answer]:
+    """Compare as requested; where nothing was requested and all is on one platform, by what differs in its runs."""
+    comparison = compare(ask, request)
+    facet = find_sweep(comparison.layout) if request.is_usual else None
+    if facet is None:
+        return comparison, render(comparison)
+    (platform,) = comparison.layout.sides
+    comparison = compare(ask, replace(request, by=facet))
+    answer = render(comparison)
+    reason = f"All runs are on {platform}, so they are compared by {comparison.layout.facet.spoken}."
+    return comparison, replace(answer, text=f"{answer.text} {reason}", short=f"{answer.short or answer.text} {reason}")
 
 
 def render(comparison: Comparison) -> Answer:
@@ -208,8 +208,8 @@ _TEST = (
 )
 
 
-# Of the sides' names in a heading.
-_MOST_CHARACTERS = 54
+# Of a heading, which a terminal would cut.
+_MOST_CHARACTERS = 76
 
 
 def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
@@ -224,9 +224,10 @@ def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
         costs = cost_table(comparison)
         tables = [verdicts] if costs is None else [costs, verdicts] if is_cost_first(comparison) else [verdicts, costs]
         parts: list[Part] = [*tables, *with_bars(because, verdict_legend(comparison))]
+        by = f"Comparison by {layout.facet.spoken}"
         # The table has long names whole.
-        named = sides if len(sides) <= _MOST_CHARACTERS else f"{len(layout.sides)} {layout.facet.plural}"
-        return f"Comparison by {layout.facet.spoken}: {named}", parts
+        is_short = len(by) + len(sides) < _MOST_CHARACTERS
+        return f"{by}: {sides if is_short else f'{len(layout.sides)} {layout.facet.plural}'}", parts
     heading = f"Values of {sides}" if len(layout.sides) == 1 else f"Values by {layout.facet.spoken}: {sides}"
     return heading, [overview_table(comparison)]
 

@@ -263,6 +263,10 @@ def throughput_units(runs: Sequence[Run], facts: Facts) -> set[str]:
     return {facts.units.get(run.run_id) or ITEMS for run in compress(runs, has_any)}
 
 
+# Of the metrics in an error.
+_MOST_NAMED = 5
+
+
 def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], name: str | None) -> Metric:
     if name is not None and name not in known:
         raise MisuseError(f"--metric {name} is unknown; there are: {', '.join(known)}")
@@ -273,9 +277,14 @@ def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], n
     shared = [each for each in known.values() if any(found(block, facts, each) for block in layout.blocks)]
     if name is None and not layout.is_compared:
         return shared[0] if shared else known[DEFAULT_PRIMARIES[0]]
-    has = f"they have: {', '.join(each.name for each in shared)}" if shared else "they have no figures in common"
-    if not layout.is_compared:
-        raise GpuAgentError(f"no run has the metric {name}; {has}")
+    names = ", ".join(each.name for each in shared[:_MOST_NAMED])
+    more = f" and {len(shared) - _MOST_NAMED} more" if shared[_MOST_NAMED:] else ""
+    has = f"they have {names}{more}" if shared else "they have no figures in common"
+    if name and not any(_sides_with(block, facts, known[name]) for block in layout.blocks):
+        # A program of the user's own prints its results.
+        is_printed = known[name].group == "Result" and any(run.command for run in layout.runs_of(layout.sides[0]))
+        hint = f"; to record it, name the line that prints it: --pattern 'step {{step}} {name} {{{name}}}'"
+        raise GpuAgentError(f"no run has the metric {name}{hint if is_printed else f'; {has}'}")
     cells = [cell for block in layout.blocks for cell in block.cells]
     without = {cell.side for cell in cells if not any(facts.has(cell.runs, each) for each in known)}
     if name is None and without:

@@ -15,7 +15,7 @@ from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_tabl
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import tell_apart
-from gpuagent_collector.runs.facets import name_sides
+from gpuagent_collector.runs.facets import Facet, name_sides
 from gpuagent_collector.runs.specs import SpecRow, spec_table
 from gpuagent_collector.runs.words import is_same, percent, spoken, statuses, write_shift
 from gpuagent_collector.statistics.shift import Scale, Shift
@@ -26,7 +26,7 @@ _INDENT = " "
 
 def verdict_table(comparison: Comparison) -> Table:
     """Return a row for each test; for several blocks under a heading for each two sides, with the geometric mean."""
-    figures, unit = comparison.figures, _common_unit(comparison)
+    figures, unit, facet = comparison.figures, _common_unit(comparison), comparison.layout.facet
     several = len(figures.blocks) > 1
     groups: dict[tuple[str, str], list[Test]] = defaultdict(list)
     for test in figures.tests:
@@ -36,7 +36,7 @@ def verdict_table(comparison: Comparison) -> Table:
     # Said once where all rows have as many.
     common = f", {counts.pop()} runs each" if several and len(counts) == 1 else ""
     for sides, tests in groups.items():
-        rows += [" / ".join(sides) + common] if several else []
+        rows += [_name_both(facet, *sides) + common] if several else []
         rows += tests
         rows += [overall for overall in figures.overall if (overall.side, overall.baseline) == sides]
 
@@ -44,14 +44,15 @@ def verdict_table(comparison: Comparison) -> Table:
     title = "workload" if several else "sides"
     # The one baseline of several sides is named once.
     if not several and len(groups) > 1 and len(baselines) == 1:
-        title = f"against {baselines.pop()}"
+        title = f"against {facet.name_side(baselines.pop())}"
 
     def name(row: Test | Overall) -> str:
         if isinstance(row, Overall):
             return f"{_INDENT}geometric mean of {row.mean.pairs}"
         if several:
             return f"{_INDENT}{tell_apart(row.block, comparison.layout.blocks, briefly=True)}"
-        return row.other.side if len(groups) > 1 else f"{row.other.side} / {row.baseline.side}"
+        other, baseline = row.other.side, row.baseline.side
+        return facet.name_side(other) if len(groups) > 1 else _name_both(facet, other, baseline)
 
     def medians(row: Test | Overall) -> str:
         if isinstance(row, Overall):
@@ -70,9 +71,14 @@ def verdict_table(comparison: Comparison) -> Table:
     return Table(columns, rows)
 
 
+def _name_both(facet: Facet, other: str, baseline: str) -> str:
+    """Return a side by its baseline: an option of which both are values is named once."""
+    return f"{facet.name_side(other)} / {facet.name_side(baseline) if facet.joined else baseline}"
+
+
 def cost_table(comparison: Comparison) -> Table | None:
     """Return the cost of each side that is compared, with its interval; None: it is unknown, or is what is tested."""
-    blocks, primary = comparison.figures.blocks, comparison.figures.primary
+    blocks, primary, facet = comparison.figures.blocks, comparison.figures.primary, comparison.layout.facet
     rows: list[dict[str, Any]] = []
     for block in blocks:
         cost = cost_row(block)
@@ -85,7 +91,8 @@ def cost_table(comparison: Comparison) -> Table | None:
     is_one = len(baselines) == 1 and len(sides) > 1
 
     def name(row: Mapping[str, Any]) -> str:
-        both = row["side"] if is_one else f"{row['side']} / {row['block'].baseline}"
+        side = row["side"]
+        both = facet.name_side(side) if is_one else _name_both(facet, side, row["block"].baseline)
         return (
             f"{tell_apart(row['block'], comparison.layout.blocks, briefly=True)}: {both}" if len(blocks) > 1 else both
         )
@@ -99,7 +106,7 @@ def cost_table(comparison: Comparison) -> Table | None:
 
     metric = metrics.pop()
     columns = (
-        Column(None, f"against {baselines.pop()}" if is_one else "sides", name, left=True),
+        Column(None, f"against {facet.name_side(baselines.pop())}" if is_one else "sides", name, left=True),
         Column(None, f"{spoken(metric, None)}, {metric.unit}", medians),
         Column(None, "ratio [interval]", lambda row: write_shift(row["cost"].shifts[row["side"]], scale(row))),
     )

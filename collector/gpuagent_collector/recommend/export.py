@@ -327,7 +327,7 @@ def _data(ranking: Ranking, reasons: Sequence[Reasons], by: str) -> Table:
 def _standings(ranking: Ranking, facet: Facet) -> Table:
     columns = [
         Column(None, "", lambda one: f"{one.place}{f' {_MARK}' if one.is_efficient else ''}", left=True),
-        Column(None, "side", lambda one: one.side if facet.joined else facet.name_side(one.side), left=True),
+        Column(None, "side", lambda one: facet.name_side(one.side), left=True),
         Column(None, "runs", "runs"),
     ]
     columns += [Column(None, one.name, f"medians.{one.name}", unit=one.unit) for one in ranking.criteria]
