@@ -417,7 +417,9 @@ def _why(comparison: Comparison, *, most: int) -> list[str]:
     if len(layout.blocks) > _SPOKEN_TESTS:
         return _common_reasons(comparison)
     for because in headline_reasons(comparison):
-        sentence = say(because, layout.facet, comparison.specs, layout.sides)
+        sentence = say(
+            because, layout.facet, comparison.specs, layout.sides, names_both=comparison.headline is not None
+        )
         if sentence:
             name = tell_apart(because.block, layout.blocks)
             sentences.append(f"{name}: {sentence}" if len(layout.blocks) > 1 else sentence)

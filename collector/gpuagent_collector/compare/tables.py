@@ -154,7 +154,7 @@ def verdict_legend(comparison: Comparison) -> Legend:
     )
 
 
-OF_RATIOS = "A ratio is the middle of those between runs (Hodges-Lehmann), and not that of the medians."
+OF_RATIOS = "Ratios: the middle one of those between runs, not that of the medians."
 # Between the two, from here on a reader sees it.
 _VISIBLE = 0.02
 

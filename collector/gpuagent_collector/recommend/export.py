@@ -359,7 +359,7 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
     line = f"Score: {weighed}, against the best side's."
     pairs = comb(len(ranking.standings), 2)
     if pairs > 1:
-        line += f" All {pairs} pairs are tested together (Holm), so intervals are wider than those of `compare`."
+        line += f" Wider intervals than in `compare`: {pairs} pairs are tested together."
     if len(weights) == 1 and any(_is_far_from_medians(ranking, standing, weighed) for standing in ranking.standings):
         line += f" {OF_RATIOS}"
     sentences = [
