@@ -350,6 +350,9 @@ def _chance(share: float | None) -> str:
     return "< 1 %" if share < 0.01 else "> 99 %" if share > 0.99 else f"{100 * share:.0f} %"
 
 
+_FEW_PAIRS = 3
+
+
 def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
     weights, prices = recommendation.weights, recommendation.request.prices
     weighed = next(iter(weights))
@@ -358,12 +361,14 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
     titles = ", ".join(f"{one.what} per {one.per}" for one in ranking.criteria)
     line = f"Score: {weighed}, against the best side's."
     pairs = comb(len(ranking.standings), 2)
-    if pairs > 1:
+    # Of three sides there is no room for it, and little that is wider.
+    if pairs > _FEW_PAIRS:
         line += f" Wider intervals than in `compare`: {pairs} pairs are tested together."
     if len(weights) == 1 and any(_is_far_from_medians(ranking, standing, weighed) for standing in ranking.standings):
         line += f" {OF_RATIOS}"
     sentences = [
-        f"Ran as {describe(ranking.block)}. Medians over runs: {titles}. {line} Verdicts as in `collector compare`; "
+        f"Ran as {describe(ranking.block)}. Medians over runs: {titles}. {line} Verdicts as in `collector compare`, "
+        "but all pairs are tested together; "
         "sides that are not shown to differ from the best share its place."
     ]
     if any(standing.chances for standing in ranking.standings):
