@@ -3,14 +3,16 @@
 import json
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from math import log
 from pathlib import Path
 from typing import Any
 
+from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.compare.figures import Test, compute_figures, values_of_sides
 from gpuagent_collector.metrics import Metric
@@ -19,13 +21,14 @@ from gpuagent_collector.present.files import appearing
 from gpuagent_collector.present.human import notation, ratio
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.arguments import Command, differing_arguments, identify_command, set_argument
 from gpuagent_collector.runs.cells import Block, Cell, Layout, tell_apart
 from gpuagent_collector.runs.data import load_facts
-from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.runs.facets import JOINT, find_facet
 from gpuagent_collector.runs.find import find_runs
 from gpuagent_collector.runs.settings import Settings, settings_of
 from gpuagent_collector.runs.specs import SpecRow
-from gpuagent_collector.runs.words import interval, spoken, write_shift
+from gpuagent_collector.runs.words import interval, spoken, write_command, write_shift
 from gpuagent_collector.statistics.shift import Scale, Shift, Sides, estimate_shift, least_pairs
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.limits import memory_text
@@ -73,11 +76,18 @@ _OTHER_REMEDY = "run the file on nodes of both sides, and compare them rung by r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
-    """A cell of the ladder, and the fact in which it differs from the one before it."""
+    """A cell of the ladder, and the fact in which it differs from the one before it.
+
+    Attributes:
+        command: of a program of the user's own; empty for a built-in workload.
+        parameters: of a built-in workload, in which the sides differ.
+    """
 
     fact: str
     change: str
     settings: Settings
+    command: Command = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +122,21 @@ class Ladder:
     where: str | None
 
     @property
+    def is_settled(self) -> bool:
+        """Return whether the sides differ in one setting of their work and in nothing else, which is the cause then."""
+        return len(self.rungs) == 2 and self.rungs[0].settings == self.rungs[1].settings and not self.fixed
+
+    @property
+    def has_run(self) -> bool:
+        """Return whether the rungs differ in their commands alone, and runs of each are known."""
+        known = {identify_command(run.command) for run in self.comparison.runs if run.status == "succeeded"}
+        is_of_work = all(rung.settings == self.rungs[0].settings and rung.command for rung in self.rungs)
+        return is_of_work and not self.fixed and all(identify_command(rung.command) in known for rung in self.rungs)
+
+    @property
     def name(self) -> str:
         """Name of the experiment."""
-        return "why-" + re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(self.comparison.layout.sides))[:80]
+        return re.sub(r"[^A-Za-z0-9._]+", "-", " ".join(["why", *self.comparison.layout.sides]))[:84]
 
 
 def compare_sides(ask: Ask, request: Request) -> Comparison:
@@ -141,14 +163,22 @@ def plan_ladder(ask: Ask, request: Request) -> Ladder:
         raise MisuseError("--why takes two different sides, such as: --why bare docker --by environment")
     comparison = compare_sides(ask, request)
     foot, top = _both(comparison)
-    rungs = (Rung(fact=comparison.layout.sides[0], change="as it is", settings=foot), *_rungs(foot, top))
+    rungs = [*_rungs_of_work(comparison, foot)]
+    last = rungs[-1]
+    rungs += [replace(rung, command=last.command, parameters=last.parameters) for rung in _rungs(foot, top)]
     fixed, with_image = _rest(comparison.specs, has_image=foot.image != top.image)
     if len(rungs) == 1:
-        named = ", ".join(each.title for each in fixed) or "no recorded fact"
-        raise GpuAgentError(f"{' and '.join(request.values)} differ only in what an experiment cannot change: {named}")
+        both = " and ".join(map(comparison.layout.facet.name_side, request.values))
+        if not fixed:
+            what = f"no recorded fact but the {comparison.layout.facet.spoken}"
+            raise GpuAgentError(
+                f"{both} differ in {what}, so there is nothing to separate; `collector compare` shows by how much"
+            )
+        named = ", ".join(each.title for each in fixed)
+        raise GpuAgentError(f"{both} differ only in what an experiment cannot change: {named}")
     return Ladder(
         comparison=comparison,
-        rungs=rungs,
+        rungs=tuple(rungs),
         fixed=fixed,
         with_image=with_image,
         repeats=least_pairs(len(rungs) - 1) + _SPARE_REPEATS,
@@ -160,6 +190,46 @@ def plan_ladder(ask: Ask, request: Request) -> Ladder:
 def _both(comparison: Comparison) -> tuple[Settings, Settings]:
     foot, top = (cell for cell in comparison.layout.blocks[0].cells if cell.runs)
     return settings_of(foot, comparison.facts), settings_of(top, comparison.facts)
+
+
+def _rungs_of_work(comparison: Comparison, settings: Settings) -> Iterator[Rung]:
+    """Yield the foot, and a rung for each argument or parameter in which the work of the sides differs."""
+    block, facet = comparison.layout.blocks[0], comparison.layout.facet
+    foot, top = (cell for cell in block.cells if cell.runs)
+    command, last = _nearest_commands(foot, top)
+    now = Rung(fact=foot.side, change="as it is", settings=settings, command=command)
+    values = list(zip(facet.parts, foot.side.split(JOINT), top.side.split(JOINT), strict=False))
+    given = [(part, pair) for part, *pair in values if part.parameters and part.option]
+    own = {name: _read_value(before) for part, (before, _) in given for name in part.parameters}
+    now = replace(now, parameters=own)
+    yield now
+    for part, (before, after) in given:
+        if before != after:
+            changed = {name: _read_value(after) for name in part.parameters}
+            now = replace(now, fact=part.option, change=f"{before} → {after}", parameters={**now.parameters, **changed})
+            yield now
+    for name, (ours, theirs) in differing_arguments([[command], [last]]):
+        if name:
+            change = f"{' '.join(ours)} → {' '.join(theirs)}"
+            now = replace(now, fact=name, change=change, command=set_argument(now.command, name, last))
+            yield now
+    if identify_command(now.command) != identify_command(last):
+        yield replace(now, fact="words of the command", change="as on the other side", command=last)
+
+
+def _nearest_commands(foot: Cell, top: Cell) -> tuple[Command, Command]:
+    """Return a command of each side that differ in the fewest arguments: the same one where both sides have it."""
+    ours, theirs = (Counter(run.command for run in cell.runs) for cell in (foot, top))
+    pairs = [(mine, other) for mine, _ in ours.most_common() for other, _ in theirs.most_common()]
+    return min(pairs, key=lambda pair: len(differing_arguments([[pair[0]], [pair[1]]])))
+
+
+def _read_value(text: str) -> Any:
+    """Return the value of a parameter that is the name of a side."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _rungs(foot: Settings, top: Settings) -> Iterator[Rung]:
@@ -239,13 +309,13 @@ def _lines(ladder: Ladder) -> Iterator[str]:
     # What torch sees of a CPU limit depends on the environment: as many threads in all cells are one fact less.
     facts = {rung.fact for rung in ladder.rungs}
     threads = not facts.isdisjoint({"CPU threads", "CPU limit"})
-    run = next(cell.runs[0] for cell in block.cells if cell.runs)
     for number, rung in enumerate(ladder.rungs):
-        what: dict[str, Any] = {"command": list(run.command), "name": block.workload}
+        what: dict[str, Any] = {"command": list(rung.command), "name": block.workload}
         if ladder.observed:
             what["observe"] = True
-        if not run.command:
+        if not rung.command:
             parameters = {name: value for name, value in block.parameters.items() if value is not None}
+            parameters |= rung.parameters
             if threads and rung.settings.threads:
                 parameters["threads"] = int(rung.settings.threads)
             what = {"workload": block.workload, "parameters": parameters}
@@ -437,10 +507,28 @@ def answer_why(ask: Ask, *, output: Path | None, experiment: str | None, **asked
     if experiment and any(run.side is not None for run in runs):
         return render_division(divide_ratio(ask, request, experiment))
     ladder = plan_ladder(ask, request)
+    if ladder.is_settled:
+        return render_settled(ladder)
     if output:
         with appearing(output) as unfinished:
             unfinished.write_text(write_experiment(ladder), encoding="utf-8")
     return render_ladder(ladder, str(output) if output else None)
+
+
+def render_settled(ladder: Ladder) -> Answer:
+    """Return the answer where one setting is the only difference: its effect, which the runs already show."""
+    comparison, rung = ladder.comparison, ladder.rungs[1]
+    request, layout = comparison.request, comparison.layout
+    named = {**request.choice, "--by": request.by, "--workload": layout.blocks[0].workload, "--where": ladder.where}
+    return Answer(
+        heading=f"Why {layout.blocks[0].workload} differs between {' and '.join(layout.sides)}",
+        text=f"The sides differ in {rung.fact} ({rung.change}) and in no other recorded fact, so there is nothing to "
+        f"separate: the whole difference is its effect. {answer(comparison, most=1)}",
+        facts={"sides": layout.sides, "rungs": [{"rung": 1, "fact": rung.fact, "change": rung.change}]},
+        caveats=comparison.caveats,
+        next=write_command("compare", named, sides=layout.sides),
+        sides=layout.sides,
+    )
 
 
 def render_ladder(ladder: Ladder, path: str | None) -> Answer:
@@ -460,6 +548,10 @@ def render_ladder(ladder: Ladder, path: str | None) -> Answer:
         sections.append(Section("Not separated, because the experiment cannot set it", [Bullets(points=points)]))
     runs = ladder.repeats * len(ladder.rungs)
     then = f"To make them: gpuagent experiment run {path}" if path else "-o FILE writes the experiment."
+    if ladder.has_run:
+        compared = write_command("compare", {"--by": "command", "--workload": block.workload})
+        then = f"Each of these cells has run already: `{compared}` shows what each option changes."
+    asked = {"--by": comparison.request.by, "-o": "why.yaml"}
     return Answer(
         heading=f"Why {tell_apart(block, comparison.layout.blocks)} differs between {foot} and {top}",
         text=f"From {foot} to {top}, an experiment can change {counted(len(ladder.rungs) - 1, 'fact')}, one after "
@@ -477,6 +569,8 @@ def render_ladder(ladder: Ladder, path: str | None) -> Answer:
             "file": write_experiment(ladder),
         },
         csv=[rungs],
+        next=None if path else write_command("plan", asked, block.workload, "--why", foot, top),
+        sides=comparison.layout.sides,
     )
 
 

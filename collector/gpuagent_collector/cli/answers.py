@@ -43,7 +43,7 @@ from gpuagent_collector.cli.selection import (
 )
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.cli import MOST, NAME, Number, describe_misuse
-from gpuagent_common.errors import MisuseError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 if TYPE_CHECKING:
     from gpuagent_collector.present.answer import Answer
@@ -122,7 +122,13 @@ def command_of(name: str, summary: str) -> click.Command:
             ask_sides_of_files(reader, opened, asked)
             if entry.output and asked[entry.output]:
                 check_writable(asked[entry.output], force=force)
-            answer = entry.call(asking(opened, show_sql=show_sql), opened.source, asked, reader.words)
+            try:
+                answer = entry.call(asking(opened, show_sql=show_sql), opened.source, asked, reader.words)
+            except GpuAgentError as error:
+                from gpuagent_collector.runs.words import read_from
+
+                error.args = (read_from(str(error), reader.words),)
+                raise
             if entry.is_file:
                 return 0
             answer = _read_from(reader.words, answer)

@@ -2,14 +2,15 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from math import log
 from typing import Any
 
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.compare.because import say
-from gpuagent_collector.compare.comparison import Comparison, cost_row
+from gpuagent_collector.compare.because import Because, say
+from gpuagent_collector.compare.comparison import Comparison, OptionTests, cost_row, telling_side
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, make_figure
 from gpuagent_collector.compare.tables import grouped, shown_rows
 from gpuagent_collector.metrics import METRICS, Better, Metric
@@ -201,6 +202,8 @@ def part_table(block: BlockFigures, comparison: Comparison) -> Table | None:
 # The table has the others.
 _SPOKEN_TESTS = 3
 _SPOKEN_METRICS = 3
+# Below it "97 % lower" hides how much: it is so many times lower.
+_SMALL_RATIO = 0.05
 # Possible causes: the load of the node's parts.
 _LOADS = (
     "cpu_percent",
@@ -219,25 +222,41 @@ def answer(comparison: Comparison, *, most: int = 3) -> str:
         return describe_sides(comparison, most=most)
     results, costs = _results(comparison, most=most), _costs(comparison, most=most)
     # Without a difference in time the cheaper side is the answer.
-    decides = any(test.judgement.verdict is Verdict.DIFFERS for test in comparison.figures.tests)
-    said = [*results, *costs] if decides else [*costs, *results]
+    said = [*costs, *results] if is_cost_first(comparison) else [*results, *costs]
+    if len(comparison.figures.blocks) == 1:
+        # One workload is named once.
+        said[1:] = [_without_name(sentence, comparison) for sentence in said[1:]]
     return " ".join([*said, *_why(comparison, most=most)])
 
 
+def is_cost_first(comparison: Comparison) -> bool:
+    """Return whether the cost decides, because no difference in time is shown, of a sweep between its two best."""
+    tests = [comparison.headline] if comparison.headline else comparison.figures.tests
+    return all(test.judgement.verdict is not Verdict.DIFFERS for test in tests)
+
+
+def _without_name(sentence: str, comparison: Comparison) -> str:
+    name = f"{tell_apart(comparison.layout.blocks[0], comparison.layout.blocks, briefly=True)}: "
+    rest = sentence.removeprefix(name)
+    return rest if rest == sentence else rest[0].upper() + rest[1:]
+
+
 def _costs(comparison: Comparison, *, most: int) -> Iterator[str]:
-    """Yield the difference in cost of the first two sides of each block, where prices are known."""
+    """Yield the difference in cost of two sides of each block, of several the extreme ones, where prices are known."""
     facet, blocks = comparison.layout.facet, comparison.figures.blocks
     if comparison.figures.primary.group == "Cost":
         return
     priced = [(block.block, row) for block in blocks if (row := cost_row(block)) and row.shifts]
     for block, row in priced[:most]:
-        side, shift = next(iter(row.shifts.items()))
-        this, that = facet.where(side), facet.where(block.baseline)
-        figures = [row.figures[name].median for name in (side, block.baseline)]
-        write = notation(figures, row.unit).write
-        title = f"{tell_apart(block, comparison.layout.blocks, briefly=True)}: the {spoken(row.metric, None)}"
-        evidence = f"{write(figures[0])} and {write(figures[1])}, {interval(shift)}"
-        if shift.is_shown and shift.scale is Scale.RATIO:
+        side, title = telling_side(row, block.baseline), spoken(row.metric, None)
+        title = f"{tell_apart(block, comparison.layout.blocks, briefly=True)}: the {title}"
+        this, that, shift = facet.where(side), facet.where(block.baseline), row.shifts[side]
+        other, baseline = (row.figures[name].median for name in (side, block.baseline))
+        write = notation([other, baseline], row.unit).write
+        evidence = f"{write(other)} and {write(baseline)}, {interval(shift)}"
+        if len(row.shifts) > 1 and other >= baseline:
+            yield f"{title} is lowest {that} ({write(baseline)}), and highest {this} ({write(other)})."
+        elif shift.is_shown and shift.scale is Scale.RATIO:
             yield f"{title} is {_by_ratio(shift.estimate, row.metric)} {this} than {that} ({evidence})."
         else:
             yield f"{title} has no measurable difference {this} and {that} ({evidence})."
@@ -247,6 +266,9 @@ def _costs(comparison: Comparison, *, most: int) -> Iterator[str]:
 
 def _results(comparison: Comparison, *, most: int) -> list[str]:
     tests, overall = comparison.figures.tests, comparison.figures.overall
+    if best := comparison.headline:
+        options = "; ".join(_effect(option, comparison.figures.primary) for option in comparison.options)
+        return [_best_sentence(comparison, best), *([f"By option: {options}."] if options else [])]
     differs = any(test.judgement.verdict is Verdict.DIFFERS for test in tests)
     # A difference that one workload shows is said, and not that all together show none.
     is_together = all(one.shift and (one.shift.is_shown or not differs) for one in overall)
@@ -271,6 +293,47 @@ def _sentence(comparison: Comparison, test: Test) -> str:
         Verdict.TOO_FEW: f"the runs are too few to show any difference in {title} {between}",
     }[test.judgement.verdict]
     return f"{workload}: {statement} ({_evidence(test)})."
+
+
+def _best_sentence(comparison: Comparison, best: Test) -> str:
+    """Return which of several sides is best, and by how much; `best` is its test, or that of the next best side."""
+    facet, metric, tests = comparison.layout.facet, comparison.figures.primary, comparison.figures.tests
+    title, is_higher = spoken(metric, comparison.request.stat), metric.better is Better.HIGHER
+    baseline = facet.name_side(best.baseline.side)
+    is_baseline = (best.other.median > best.baseline.median) is not is_higher
+    figure = best.baseline if is_baseline else best.other
+    value = notation([figure.median], best.unit).write(figure.median)
+    workload = tell_apart(best.block, comparison.layout.blocks, briefly=True)
+    first = f"{workload}: of {len(tests) + 1} {facet.plural}, {title} is {'highest' if is_higher else 'lowest'}"
+    first += f" {facet.where(figure.side)}"
+    if is_baseline:
+        behind = [test for test in tests if test.judgement.verdict is Verdict.DIFFERS]
+        shown = f"{len(behind)} of the {len(tests)} others are" if len(behind) < len(tests) else "all others are"
+        others = (
+            f"{shown} shown to be {'lower' if is_higher else 'higher'}" if behind else "no other is shown to differ"
+        )
+        return f"{first} ({value}); {others}."
+    than = {
+        Verdict.DIFFERS: f"{_how_much(best, replace(metric, better=None))} than {facet.where(best.baseline.side)}",
+        Verdict.EQUAL: f"the same as {facet.where(best.baseline.side)} to within {percent(comparison.figures.delta)}",
+        Verdict.NOT_SHOWN: f"without a measurable difference to {baseline}{could_hide([best.judgement.shift])}",
+        Verdict.TOO_FEW: f"but the runs are too few to show a difference to {baseline}",
+    }[best.judgement.verdict]
+    return f"{first}, {than} ({_evidence(best)})."
+
+
+def _effect(option: OptionTests, metric: Metric) -> str:
+    """Return what an option's values change, over all values of the others: the largest difference that is shown."""
+    shown = [test for test in option.tests if test.judgement.verdict is Verdict.DIFFERS]
+    if not shown:
+        hidden = could_hide([test.judgement.shift for test in option.tests]).removeprefix(";")
+        return f"{option.facet.option} makes no measurable difference{hidden and f',{hidden}'}"
+    most = max(shown, key=lambda test: abs(log(max(test.other.median, 1e-300) / max(test.baseline.median, 1e-300))))
+    runs = f"{most.pairs:,} pairs" if most.pairs else f"{most.other.runs:,} and {most.baseline.runs:,} runs"
+    changed = f"{option.facet.name_side(most.other.side)} instead of {most.baseline.side}"
+    return (
+        f"{changed} makes it {_how_much(most, replace(metric, better=None))} ({interval(most.judgement.shift)}, {runs})"
+    )
 
 
 def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
@@ -324,6 +387,8 @@ def _how_much(test: Test, metric: Metric) -> str:
 
 def _by_ratio(estimate: float, metric: Metric) -> str:
     rises = estimate > 1
+    if 0 < estimate < _SMALL_RATIO:
+        return f"{significant(float(f'{1 / estimate:.1e}'))} times lower{_judged(metric, rises=rises)}"
     direction = "as high" if estimate >= 2 else "higher" if rises else "lower"
     return f"{change(estimate).lstrip('+−')} {direction}{_judged(metric, rises=rises)}"
 
@@ -351,12 +416,26 @@ def _why(comparison: Comparison, *, most: int) -> list[str]:
     layout, sentences = comparison.layout, []
     if len(layout.blocks) > _SPOKEN_TESTS:
         return _common_reasons(comparison)
-    for because in comparison.reasons:
-        sentence = say(because, layout.facet, comparison.specs, layout.sides)
+    for because in headline_reasons(comparison):
+        sentence = say(
+            because, layout.facet, comparison.specs, layout.sides, names_both=comparison.headline is not None
+        )
         if sentence:
             name = tell_apart(because.block, layout.blocks)
             sentences.append(f"{name}: {sentence}" if len(layout.blocks) > 1 else sentence)
     return sentences[:most] or _moved(comparison)
+
+
+def headline_reasons(comparison: Comparison) -> list[Because]:
+    """Return the reasons of that which the first sentences say: of a sweep, of its best side and of the cheapest."""
+    best = comparison.headline
+    if best is None:
+        return list(comparison.reasons)
+    cost = cost_row(comparison.figures.blocks[0])
+    spoken_sides = {best.unit: best.other.side}
+    if cost and cost.shifts:
+        spoken_sides[cost.unit] = telling_side(cost, best.baseline.side)
+    return [each for each in comparison.reasons if each.side == spoken_sides.get(each.unit, best.other.side)]
 
 
 def _common_reasons(comparison: Comparison) -> list[str]:

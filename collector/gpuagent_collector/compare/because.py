@@ -398,7 +398,9 @@ def _shares(times: Times) -> dict[str, float]:
 _MOST_SPOKEN = 3
 
 
-def say(because: Because, facet: Facet, specs: Sequence[SpecRow], sides: Sequence[str]) -> str | None:
+def say(
+    because: Because, facet: Facet, specs: Sequence[SpecRow], sides: Sequence[str], *, names_both: bool = False
+) -> str | None:
     """Return the reason in one sentence, and the facts that touch it; None: no part is shown to be one.
 
     Args:
@@ -406,6 +408,7 @@ def say(because: Because, facet: Facet, specs: Sequence[SpecRow], sides: Sequenc
         facet: its values are the sides.
         specs: the properties of all sides.
         sides: in the order of the properties' values.
+        names_both: whether the baseline is named too.
     """
     lead = because.lead
     if lead is None:
@@ -423,7 +426,10 @@ def say(because: Because, facet: Facet, specs: Sequence[SpecRow], sides: Sequenc
     others = [f"{write(part.difference)} {part.title}" for part in shown[: _MOST_SPOKEN - 1]]
     listed = ", ".join([f"{write(lead.difference)} is {lead.title}", *others])
     whole = f"of {write(because.difference)} per {because.of}, {listed}"
-    return " ".join([f"Because {facet.where(because.side)} {words}: {whole}.", *_touching(because, kind, specs, sides)])
+    than = f" than {facet.where(because.baseline)}" if names_both else ""
+    return " ".join(
+        [f"Because {facet.where(because.side)} {words}{than}: {whole}.", *_touching(because, kind, specs, sides)]
+    )
 
 
 def _touching(because: Because, kind: Kind, specs: Sequence[SpecRow], sides: Sequence[str]) -> list[str]:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 
 from gpuagent_collector.choices import PartKind, Stat
 from gpuagent_collector.compare.because import Because, find_because, find_product
@@ -14,21 +15,25 @@ from gpuagent_collector.compare.figures import (
     Evidence,
     Figures,
     Row,
+    Test,
     compute_figures,
 )
 from gpuagent_collector.errors import NothingToCompareError
+from gpuagent_collector.metrics import Better
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN, Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.arguments import differing_arguments, find_argument
 from gpuagent_collector.runs.cells import Layout, choose_sides, lay_out
 from gpuagent_collector.runs.data import Facts, Run, load_facts
-from gpuagent_collector.runs.facets import Facet, find_facet
+from gpuagent_collector.runs.facets import Facet, can_name, find_facet
 from gpuagent_collector.runs.find import find_work, median_run
 from gpuagent_collector.runs.parts import Parts, load_parts
 from gpuagent_collector.runs.releases import EVENTS, find_releases, load_states
 from gpuagent_collector.runs.series import CHARTS, Course, load_courses
 from gpuagent_collector.runs.specs import SpecRow, spec_rows
+from gpuagent_collector.runs.words import distinguishing
 from gpuagent_common.errors import MisuseError
 
 SIDES = ("before", "after")
@@ -154,6 +159,11 @@ class Request:
     every_chart: bool = False
 
     @property
+    def is_usual(self) -> bool:
+        """Return whether it says nothing about sides: the platforms are compared, if there are several."""
+        return self.by == "platform" and self.event is None and not self.values and self.baseline is None
+
+    @property
     def choice(self) -> Mapping[str, str | None]:
         """The options of a command that chooses the same runs and sides, with their values."""
         return {
@@ -174,6 +184,7 @@ class Comparison:
         courses: of the median run of each side of the first block, and of its parts; empty unless requested.
         parts: run_id → name of a part → metric → value; empty unless requested.
         reasons: where shown differences of speed or duration come from, in the order of the tests.
+        options: of a sweep, the tests of each option alone, over all values of the others.
     """
 
     request: Request
@@ -186,6 +197,68 @@ class Comparison:
     courses: tuple[Course, ...]
     parts: Parts
     reasons: tuple[Because, ...]
+    options: tuple["OptionTests", ...] = ()
+
+    @property
+    def is_sweep(self) -> bool:
+        """Return whether several sides of one block were compared, by a metric of which more or less is better."""
+        is_single = len(self.layout.blocks) == 1 and len(self.figures.tests) > 1
+        return is_single and self.figures.primary.better is not None
+
+    @property
+    def headline(self) -> Test | None:
+        """The test of a sweep's best side, or where the baseline is best, of the next one; None: it is no sweep."""
+        if not self.is_sweep:
+            return None
+        sign = 1 if self.figures.primary.better is Better.HIGHER else -1
+        return max(self.figures.tests, key=lambda test: sign * test.other.median)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionTests:
+    """The tests of one option's values against the first one."""
+
+    facet: Facet
+    tests: tuple[Test, ...]
+
+
+def find_option_tests(layout: Layout, facts: Facts, figures: Figures) -> Iterator[OptionTests]:
+    """Yield the tests of each option of a sweep; nothing where not every combination of their values ran."""
+    block = layout.blocks[0]
+    commands = {run.command for cell in block.cells for run in cell.runs}
+    if len(layout.blocks) > 1 or not all(part.argument is not None for part in layout.facet.parts):
+        return
+    values: dict[str, set[str]] = {}
+    for name, _ in differing_arguments([list(commands)]):
+        values[name] = {find_argument(command, name) for command in commands}
+    if len(values) < 2 or not all(map(can_name, values)) or prod(map(len, values.values())) != len(commands):
+        return
+    for name in values:
+        facet = find_facet(f"argument:{name}")
+        runs = [replace(run, side=find_argument(run.command, name)) for cell in block.cells for run in cell.runs]
+        of_option = lay_out(runs, facet, choose_sides(runs, facet, (), None), chosen_by_name=False)
+        # All options together are wrong at most as often as one test.
+        alpha = 0.05 / len(values)
+        found = compute_figures(
+            of_option, facts, metric=figures.primary.name, delta=figures.delta, alpha=alpha, unpaired=figures.unpaired
+        )
+        yield OptionTests(facet=facet, tests=found.tests)
+
+
+# Of one comparison; what differs in more is no sweep.
+_MOST_PARAMETERS = 2
+
+
+def find_sweep(layout: Layout) -> str | None:
+    """Return the facet by which runs of one side differ: their commands or parameters; None: they are no sweep."""
+    first, alike = layout.blocks[0], [block for block in layout.blocks if block.workload == layout.blocks[0].workload]
+    if len(layout.sides) > 1:
+        return None
+    if len({run.command for cell in first.cells for run in cell.runs}) > 1:
+        return "command"
+    names = dict.fromkeys(name for block in alike for name in distinguishing(block.parameters, [first.parameters]))
+    is_sweep = 0 < len(names) <= _MOST_PARAMETERS and all(block.held == first.held for block in alike)
+    return ",".join(f"parameter:{name}" for name in names if can_name(name)) or None if is_sweep else None
 
 
 def cost_row(block: BlockFigures) -> Row | None:
@@ -195,6 +268,14 @@ def cost_row(block: BlockFigures) -> Row | None:
         if len(rows) == 1:
             return rows[0]
     return None
+
+
+def telling_side(row: Row, baseline: str) -> str:
+    """Return the side with the lowest cost, or where that is the baseline, with the highest."""
+    medians = {side: row.figures[side].median for side in row.shifts}
+    lowest = min(medians, key=medians.__getitem__)
+    is_baseline = row.figures[baseline].median <= medians[lowest]
+    return max(medians, key=medians.__getitem__) if is_baseline else lowest
 
 
 def find_reasons(figures: Figures, facts: Facts) -> Iterator[Because]:
@@ -269,4 +350,5 @@ def compare(ask: Ask, request: Request) -> Comparison:
         if request.each
         else {},
         reasons=tuple(find_reasons(figures, facts)),
+        options=tuple(find_option_tests(layout, facts, figures)) if len(figures.tests) > 1 else (),
     )

@@ -10,6 +10,8 @@ from typing import Any
 from gpuagent_collector.compare import matrix
 from gpuagent_collector.compare.answer import (
     answer,
+    headline_reasons,
+    is_cost_first,
     overview_table,
     part_figures,
     part_table,
@@ -17,12 +19,13 @@ from gpuagent_collector.compare.answer import (
     value_legend,
     value_table,
 )
-from gpuagent_collector.compare.comparison import Comparison, Request, compare
+from gpuagent_collector.compare.comparison import Comparison, Request, compare, find_sweep
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Row, count
 from gpuagent_collector.compare.parts import because_table, with_bars
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
 from gpuagent_collector.compare.regression import Outcome, check_regressions, write_junit
 from gpuagent_collector.compare.tables import (
+    cost_table,
     metric_legend,
     metric_table,
     render_hardware,
@@ -73,8 +76,8 @@ def answer_compare(
         return matrix.render(matrix.tabulate(ask, request, names, rows or "workload"))
     if specs:
         return render_hardware(ask, compare(ask, Request(series=False, **asked)))
-    comparison = compare(ask, Request(series=asked["everything"] and not no_series, **asked))
-    answer = render(comparison)
+    request = Request(series=asked["everything"] and not no_series, **asked)
+    comparison, answer = _compare_what_differs(ask, request)
     if max_regression is None:
         return answer
     checks = check_regressions(comparison, max_regression / 100)
@@ -85,6 +88,19 @@ def answer_compare(
         notes=[f"{check.outcome.value}: {check.name} ({check.evidence})" for check in checks],
         failed=any(check.outcome is Outcome.REGRESSED for check in checks),
     )
+
+
+def _compare_what_differs(ask: Ask, request: Request) -> tuple[Comparison, Answer]:
+    """Compare as requested; where nothing was requested and all is on one platform, by what differs in its runs."""
+    comparison = compare(ask, request)
+    facet = find_sweep(comparison.layout) if request.is_usual else None
+    if facet is None:
+        return comparison, render(comparison)
+    (platform,) = comparison.layout.sides
+    comparison = compare(ask, replace(request, by=facet))
+    answer = render(comparison)
+    reason = f"All runs are on {platform}, so they are compared by {comparison.layout.facet.spoken}."
+    return comparison, replace(answer, text=f"{answer.text} {reason}", short=f"{answer.short or answer.text} {reason}")
 
 
 def render(comparison: Comparison) -> Answer:
@@ -146,7 +162,7 @@ def _next(comparison: Comparison) -> str | None:
     if Verdict.DIFFERS not in verdicts and verdicts != {Verdict.EQUAL}:
         if len(layout.sides) == 1 and len(_commands(layout)) > 1:
             return write_command("compare", {**request.choice, "--by": "command"})
-        if by := _shared_facet(layout):
+        if not comparison.options and (by := _shared_facet(layout)):
             return write_command("compare", {**request.choice, "--by": by})
         metric = request.metric if request.metric in BY_NAME else None
         return write_command("plan", {**chosen, "--metric": metric}, workload)
@@ -192,6 +208,10 @@ _TEST = (
 )
 
 
+# Of a heading, which a terminal would cut.
+_MOST_CHARACTERS = 76
+
+
 def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
     """Return the heading of the answer, and its table: verdicts, or values where nothing is compared."""
     layout = comparison.layout
@@ -199,9 +219,15 @@ def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
     if layout.is_compared:
         verdicts = replace(verdict_table(comparison), most=MOST_ROWS)
         # Bars of one workload among several would need its name, and room for the others.
-        because = comparison.reasons[0] if len(layout.blocks) == 1 and comparison.reasons else None
-        parts: list[Part] = [verdicts, *with_bars(because, verdict_legend(comparison))]
-        return f"Comparison by {layout.facet.spoken}: {sides}", parts
+        reasons = headline_reasons(comparison) if len(layout.blocks) == 1 else []
+        because = reasons[0] if reasons else None
+        costs = cost_table(comparison)
+        tables = [verdicts] if costs is None else [costs, verdicts] if is_cost_first(comparison) else [verdicts, costs]
+        parts: list[Part] = [*tables, *with_bars(because, verdict_legend(comparison))]
+        by = f"Comparison by {layout.facet.spoken}"
+        # The table has long names whole.
+        is_short = len(by) + len(sides) < _MOST_CHARACTERS
+        return f"{by}: {sides if is_short else f'{len(layout.sides)} {layout.facet.plural}'}", parts
     heading = f"Values of {sides}" if len(layout.sides) == 1 else f"Values by {layout.facet.spoken}: {sides}"
     return heading, [overview_table(comparison)]
 

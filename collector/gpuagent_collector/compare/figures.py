@@ -263,6 +263,10 @@ def throughput_units(runs: Sequence[Run], facts: Facts) -> set[str]:
     return {facts.units.get(run.run_id) or ITEMS for run in compress(runs, has_any)}
 
 
+# Of the metrics in an error.
+_MOST_NAMED = 5
+
+
 def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], name: str | None) -> Metric:
     if name is not None and name not in known:
         raise MisuseError(f"--metric {name} is unknown; there are: {', '.join(known)}")
@@ -273,9 +277,14 @@ def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], n
     shared = [each for each in known.values() if any(found(block, facts, each) for block in layout.blocks)]
     if name is None and not layout.is_compared:
         return shared[0] if shared else known[DEFAULT_PRIMARIES[0]]
-    has = f"they have: {', '.join(each.name for each in shared)}" if shared else "they have no figures in common"
-    if not layout.is_compared:
-        raise GpuAgentError(f"no run has the metric {name}; {has}")
+    names = ", ".join(each.name for each in shared[:_MOST_NAMED])
+    more = f" and {len(shared) - _MOST_NAMED} more" if shared[_MOST_NAMED:] else ""
+    has = f"they have {names}{more}" if shared else "they have no figures in common"
+    if name and not any(_sides_with(block, facts, known[name]) for block in layout.blocks):
+        # A program of the user's own prints its results.
+        is_printed = known[name].group == "Result" and any(run.command for run in layout.runs_of(layout.sides[0]))
+        hint = f"; to record it, name the line that prints it: --pattern 'step {{step}} {name} {{{name}}}'"
+        raise GpuAgentError(f"no run has the metric {name}{hint if is_printed else f'; {has}'}")
     cells = [cell for block in layout.blocks for cell in block.cells]
     without = {cell.side for cell in cells if not any(facts.has(cell.runs, each) for each in known)}
     if name is None and without:
@@ -373,6 +382,9 @@ def make_figure(side: str, values: Values) -> Figure:
     return Figure(side=side, runs=array.size, median=median, lowest=lowest, highest=highest, values=array)
 
 
+# More sides are counted together in warnings.
+_MOST_COUNTED = 2
+
 # Of each run, whether something holds.
 Flags = Sequence[bool] | NDArray[np.bool_]
 
@@ -436,6 +448,11 @@ class Evidence:
         if len(known) == len(self.sides) > 1 and all(number == runs for number, runs in known.values()):
             return f"all {sum(runs for _, runs in known.values()):,} runs"
         facet, listed = self.layout.facet, []
+        if len(known) > _MOST_COUNTED:
+            most = max(known, key=lambda side: known[side][0] / known[side][1])
+            some = sum(number for number, _ in known.values())
+            of_most = f"{known[most][0]:,} of {known[most][1]:,} {facet.where(most)}"
+            return f"{some:,} of {sum(map(len, self.sides.values())):,} runs, such as {of_most}"
         for side, (number, runs) in known.items():
             of_side = f"all {runs:,} runs" if number == runs > 1 else f"{number:,} of {counted(runs, 'run')}"
             listed.append(f"{of_side} {facet.where(side)}")

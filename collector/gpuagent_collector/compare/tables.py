@@ -1,22 +1,24 @@
 """The tables of a comparison: its figures, and the hardware of its sides."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
+from math import log
+from typing import Any
 
-from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.compare.comparison import Comparison, cost_row
 from gpuagent_collector.compare.figures import BlockFigures, Overall, Row, Test, count
 from gpuagent_collector.present.answer import Answer, Legend
 from gpuagent_collector.present.human import Notation, change, notation, ratio
-from gpuagent_collector.present.table import Column, Table, data_table
+from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import tell_apart
-from gpuagent_collector.runs.facets import name_sides
+from gpuagent_collector.runs.facets import Facet, name_sides
 from gpuagent_collector.runs.specs import SpecRow, spec_table
 from gpuagent_collector.runs.words import is_same, percent, spoken, statuses, write_shift
-from gpuagent_collector.statistics.shift import Scale
+from gpuagent_collector.statistics.shift import Scale, Shift
 from gpuagent_collector.statistics.verdicts import Verdict
 
 _INDENT = " "
@@ -24,7 +26,7 @@ _INDENT = " "
 
 def verdict_table(comparison: Comparison) -> Table:
     """Return a row for each test; for several blocks under a heading for each two sides, with the geometric mean."""
-    figures, unit = comparison.figures, _common_unit(comparison)
+    figures, unit, facet = comparison.figures, _common_unit(comparison), comparison.layout.facet
     several = len(figures.blocks) > 1
     groups: dict[tuple[str, str], list[Test]] = defaultdict(list)
     for test in figures.tests:
@@ -34,7 +36,7 @@ def verdict_table(comparison: Comparison) -> Table:
     # Said once where all rows have as many.
     common = f", {counts.pop()} runs each" if several and len(counts) == 1 else ""
     for sides, tests in groups.items():
-        rows += [" / ".join(sides) + common] if several else []
+        rows += [_name_both(facet, *sides) + common] if several else []
         rows += tests
         rows += [overall for overall in figures.overall if (overall.side, overall.baseline) == sides]
 
@@ -42,14 +44,15 @@ def verdict_table(comparison: Comparison) -> Table:
     title = "workload" if several else "sides"
     # The one baseline of several sides is named once.
     if not several and len(groups) > 1 and len(baselines) == 1:
-        title = f"against {baselines.pop()}"
+        title = f"against {facet.name_side(baselines.pop())}"
 
     def name(row: Test | Overall) -> str:
         if isinstance(row, Overall):
             return f"{_INDENT}geometric mean of {row.mean.pairs}"
         if several:
             return f"{_INDENT}{tell_apart(row.block, comparison.layout.blocks, briefly=True)}"
-        return row.other.side if len(groups) > 1 else f"{row.other.side} / {row.baseline.side}"
+        other, baseline = row.other.side, row.baseline.side
+        return facet.name_side(other) if len(groups) > 1 else _name_both(facet, other, baseline)
 
     def medians(row: Test | Overall) -> str:
         if isinstance(row, Overall):
@@ -66,6 +69,48 @@ def verdict_table(comparison: Comparison) -> Table:
         Column(None, "verdict", lambda row: row.judgement.verdict if isinstance(row, Test) else ""),
     )
     return Table(columns, rows)
+
+
+def _name_both(facet: Facet, other: str, baseline: str) -> str:
+    """Return a side by its baseline: an option of which both are values is named once."""
+    return f"{facet.name_side(other)} / {facet.name_side(baseline) if facet.joined else baseline}"
+
+
+def cost_table(comparison: Comparison) -> Table | None:
+    """Return the cost of each side that is compared, with its interval; None: it is unknown, or is what is tested."""
+    blocks, primary, facet = comparison.figures.blocks, comparison.figures.primary, comparison.layout.facet
+    rows: list[dict[str, Any]] = []
+    for block in blocks:
+        cost = cost_row(block)
+        for side in cost.shifts if cost and cost.metric.name != primary.name else ():
+            rows.append({"block": block.block, "cost": cost, "side": side})
+    metrics = {row["cost"].metric for row in rows}
+    if len(metrics) != 1:
+        return None
+    baselines, sides = ({row["block"].baseline for row in rows}, {row["side"] for row in rows})
+    is_one = len(baselines) == 1 and len(sides) > 1
+
+    def name(row: Mapping[str, Any]) -> str:
+        side = row["side"]
+        both = facet.name_side(side) if is_one else _name_both(facet, side, row["block"].baseline)
+        return (
+            f"{tell_apart(row['block'], comparison.layout.blocks, briefly=True)}: {both}" if len(blocks) > 1 else both
+        )
+
+    def scale(row: Mapping[str, Any]) -> Notation:
+        return notation([figure.median for figure in row["cost"].figures.values()], row["cost"].unit)
+
+    def medians(row: Mapping[str, Any]) -> str:
+        figures, write = row["cost"].figures, scale(row).write_bare
+        return f"{write(figures[row['side']].median)} / {write(figures[row['block'].baseline].median)}"
+
+    metric = metrics.pop()
+    columns = (
+        Column(None, f"against {facet.name_side(baselines.pop())}" if is_one else "sides", name, left=True),
+        Column(None, f"{spoken(metric, None)}, {metric.unit}", medians),
+        Column(None, "ratio [interval]", lambda row: write_shift(row["cost"].shifts[row["side"]], scale(row))),
+    )
+    return Table(columns, rows, most=MOST_ROWS)
 
 
 def _runs(row: Test | Overall) -> str:
@@ -93,13 +138,32 @@ def verdict_legend(comparison: Comparison) -> Legend:
         )
     if tests > 1:
         sentences.append(f"All {tests} are tested together (Holm), so intervals are wider than one at 95 %.")
+    is_far = any(
+        is_far_from_medians(test.judgement.shift, test.other.median, test.baseline.median) for test in figures.tests
+    )
+    if is_far:
+        sentences.append(OF_RATIOS)
     if figures.overall:
         sentences.append(
             "Geometric mean: of these ratios, each counted once; not tested. It is in its interval at least "
             f"{percent(1 - figures.alpha)} of the time, for these workloads and no others."
         )
     is_plain = {test.judgement.verdict for test in figures.tests} == {Verdict.DIFFERS}
-    return Legend("" if is_plain else sentences[0], " ".join(sentences))
+    return Legend(
+        " ".join([*([] if is_plain else sentences[:1]), *([OF_RATIOS] if is_far else [])]), " ".join(sentences)
+    )
+
+
+OF_RATIOS = "Ratios: the middle one of those between runs, not that of the medians."
+# Between the two, from here on a reader sees it.
+_VISIBLE = 0.02
+
+
+def is_far_from_medians(shift: Shift, other: float, baseline: float) -> bool:
+    """Return whether a ratio is not that of the medians beside it, as a reader would see."""
+    if shift.scale is not Scale.RATIO or min(other, baseline, shift.estimate) <= 0:
+        return False
+    return abs(log(shift.estimate * baseline / other)) > _VISIBLE
 
 
 def _common_unit(comparison: Comparison) -> str | None:

@@ -1,5 +1,6 @@
 """Figures as people read them: three significant digits, and one unit for all figures that are side by side."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -63,6 +64,10 @@ def in_unit(unit: str) -> Callable[[float], str]:
     return lambda value: notation([value], unit).write(value)
 
 
+# Smaller values are written as 2.59e-9.
+_MOST_DECIMALS = 8
+
+
 def significant(value: float, digits: int = 3) -> str:
     """Return `value` with that many significant digits, whole numbers in full: 0.0123, −1.23, 12,345."""
     if not isfinite(value):
@@ -73,19 +78,26 @@ def significant(value: float, digits: int = 3) -> str:
     if value != round(value):
         rounded = float(f"{value:.{digits - 1}e}")
         decimals = max(0, digits - 1 - floor(log10(abs(rounded))))
+    if decimals > _MOST_DECIMALS:
+        return re.sub(r"e-0*", "e-", f"{value:.{digits - 1}e}").replace("-", "−", int(value < 0))
     return f"{value:,.{decimals}f}".replace("-", "−")
 
 
 def ratio(value: float) -> str:
-    """Return a ratio with three decimals, fewer where it is large: 0.659, 1.003, 12.3, 1,234."""
-    return f"{value:.3f}" if value < 10 else significant(value)
+    """Return a ratio with three decimals, and three digits where it is small or large: 0.00012, 0.659, 12.3, 1,234."""
+    if 0 < value < 0.0001:
+        return re.sub(r"e-0*", "e-", f"{value:.1e}")
+    return f"{value:.3f}" if 0.1 <= value < 10 else significant(value)
 
 
 def change(value: float) -> str:
-    """Return a ratio as a change in percent: −34 %, +0.3 %, or as a multiple from two upwards: 3.1 ×."""
+    """Return a ratio as a change in percent: −34 %, +0.3 %, −99.988 %, or as a multiple from two upwards: 3.1 ×."""
     if value >= 2:
         return f"{significant(value, 2)} ×"
     percent = 100 * (value - 1)
+    if 0 < value < 0.01:
+        # With two digits of what is left.
+        return f"{percent:.{1 - floor(log10(100 * value))}f} %".replace("-", "−")
     if abs(percent) < 0.05:
         return "0 %" if percent == 0 else "0.0 %"
     return f"{percent:+.{0 if abs(percent) >= 10 else 1}f} %".replace("-", "−")

@@ -3,13 +3,15 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import comb
 from typing import Any
 
 from gpuagent_collector.compare import comparison
 from gpuagent_collector.compare import export as comparing
 from gpuagent_collector.compare.because import say
-from gpuagent_collector.compare.comparison import compare
+from gpuagent_collector.compare.comparison import compare, find_sweep
 from gpuagent_collector.compare.parts import because_table, with_bars
+from gpuagent_collector.compare.tables import OF_RATIOS, is_far_from_medians
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound, Limit
 from gpuagent_collector.present.answer import Answer, Legend, Part, Section
@@ -68,8 +70,9 @@ def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> s
         if because:
             said = say(because, layout.facet, recommendation.specs, layout.sides)
             sentences += [said] if said else []
-        # One reason is enough for the first screen.
-        sentences += why(reasons, layout.facet) if most > 1 or not because else []
+        # One reason is enough for the first screen, and an unknown one is none.
+        is_known = any(one.shown for one in reasons)
+        sentences += why(reasons, layout.facet) if most > 1 or (is_known and not because) else []
     more = len(recommendation.rankings) - most
     if more > 0:
         sentences.append(f"{counted(more, 'more setting')} can be seen with --all.")
@@ -84,9 +87,9 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
     tied = [standing for standing in ranking.standings if standing.is_tied]
     behind = [standing for standing in ranking.standings if not standing.is_tied]
     if len(tied) > 1:
-        yield from _tie(ranking, block, tied, recommendation)
+        yield from _tie(ranking, block, tied, behind, recommendation)
         if behind:
-            yield f"{_listed(behind, verbs, facet)}, beside {facet.name_side(tied[0].side)}."
+            yield f"Compared with {facet.name_side(tied[0].side)}, {_listed(behind, verbs, facet)}."
     else:
         by = "" if verbs is not _SEVERAL else f" by {_join_words([*map(_weighed, weights.items())], 'and')}"
         where = facet.where(tied[0].side)
@@ -109,7 +112,13 @@ def _weighed(weight: tuple[str, float]) -> str:
     return f"{weight[0]} (weight {significant(weight[1])})"
 
 
-def _tie(ranking: Ranking, block: str, tied: Sequence[Standing], recommendation: Recommendation) -> Iterator[str]:
+def _tie(
+    ranking: Ranking,
+    block: str,
+    tied: Sequence[Standing],
+    behind: Sequence[Standing],
+    recommendation: Recommendation,
+) -> Iterator[str]:
     """Yield the cheaper of sides without a measurable difference, and how large a difference could be."""
     weights, facet = recommendation.weights, recommendation.layout.facet
     sides = [standing.side for standing in tied]
@@ -129,7 +138,12 @@ def _tie(ranking: Ranking, block: str, tied: Sequence[Standing], recommendation:
     if cheaper and "no measurable" not in cheaper:
         yield f"{block}: {cheaper}, and there is {tie}."
         return
-    yield f"{block}: {tie}."
+    if behind and len(weights) == 1:
+        others = _join_words([*map(facet.name_side, sides[1:])], "and")
+        lead = f"{block} {_VERBS[what].least} {facet.where(sides[0])}, with no measurable difference to {others}"
+        yield f"{lead}{bound}."
+    else:
+        yield f"{block}: {tie}."
     if ranking.unsettled:
         yield f"Repeat {facet.where(ranking.unsettled)} first; it would narrow the result most."
 
@@ -196,7 +210,9 @@ def answer_recommend(ask: Ask, **asked: Any) -> Answer:
         return render(recommend(ask, Request(**asked)))
     except OneSideError:
         described = {name: asked[name] for name in ("by", "workload", "experiment", "where", "prices")}
-        return comparing.render(compare(ask, comparison.Request(**described, series=False)))
+        found = compare(ask, comparison.Request(**described, series=False))
+        by = find_sweep(found.layout) if asked["by"] == "platform" else None
+        return render(recommend(ask, Request(**{**asked, "by": by}))) if by else comparing.render(found)
 
 
 def render(recommendation: Recommendation) -> Answer:
@@ -208,7 +224,7 @@ def render(recommendation: Recommendation) -> Answer:
         bounds.append(bounds_table(reasons))
     causes = [because_table(because) for because in recommendation.because if because]
     return Answer(
-        heading=f"Where to run {recommendation.request.workload}, by {layout.facet.name}",
+        heading=f"{_question(layout.facet)} to run {recommendation.request.workload}, by {layout.facet.spoken}",
         text=answer(recommendation),
         short=answer(recommendation, most=1),
         parts=[_standings(first, layout.facet), *with_bars(recommendation.because[0], _legend(first, recommendation))],
@@ -234,6 +250,12 @@ def render(recommendation: Recommendation) -> Answer:
         csv=[_data(*pair, layout.facet.name) for pair in recommendation.reasoned],
         sides=layout.sides,
     )
+
+
+def _question(facet: Facet) -> str:
+    """Return Where, or How where the sides are settings of the work itself."""
+    is_setting = all(part.argument is not None or part.option for part in facet.parts)
+    return "How" if is_setting else "Where"
 
 
 def _next(recommendation: Recommendation) -> str:
@@ -305,7 +327,7 @@ def _data(ranking: Ranking, reasons: Sequence[Reasons], by: str) -> Table:
 def _standings(ranking: Ranking, facet: Facet) -> Table:
     columns = [
         Column(None, "", lambda one: f"{one.place}{f' {_MARK}' if one.is_efficient else ''}", left=True),
-        Column(None, "side", lambda one: one.side if facet.joined else facet.name_side(one.side), left=True),
+        Column(None, "side", lambda one: facet.name_side(one.side), left=True),
         Column(None, "runs", "runs"),
     ]
     columns += [Column(None, one.name, f"medians.{one.name}", unit=one.unit) for one in ranking.criteria]
@@ -328,6 +350,9 @@ def _chance(share: float | None) -> str:
     return "< 1 %" if share < 0.01 else "> 99 %" if share > 0.99 else f"{100 * share:.0f} %"
 
 
+_FEW_PAIRS = 3
+
+
 def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
     weights, prices = recommendation.weights, recommendation.request.prices
     weighed = next(iter(weights))
@@ -335,9 +360,16 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
         weighed = f"geometric mean of {', '.join(map(_weighed, weights.items()))}"
     titles = ", ".join(f"{one.what} per {one.per}" for one in ranking.criteria)
     line = f"Score: {weighed}, against the best side's."
+    pairs = comb(len(ranking.standings), 2)
+    # Of three sides there is no room for it, and little that is wider.
+    if pairs > _FEW_PAIRS:
+        line += f" Wider intervals than in `compare`: {pairs} pairs are tested together."
+    if len(weights) == 1 and any(_is_far_from_medians(ranking, standing, weighed) for standing in ranking.standings):
+        line += f" {OF_RATIOS}"
     sentences = [
         f"Ran as {describe(ranking.block)}. Medians over runs: {titles}. {line} Verdicts as in `collector compare`, "
-        "but all pairs are tested together; sides that are not shown to differ from the best share its place."
+        "but all pairs are tested together; "
+        "sides that are not shown to differ from the best share its place."
     ]
     if any(standing.chances for standing in ranking.standings):
         sentences.append(
@@ -359,6 +391,11 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
     elif prices:
         sentences.append(f"Prices: {prices.described}.")
     return Legend(line, " ".join(sentences))
+
+
+def _is_far_from_medians(ranking: Ranking, standing: Standing, criterion: str) -> bool:
+    figures = (standing.medians[criterion], ranking.standings[0].medians[criterion])
+    return standing.judgement is not None and is_far_from_medians(standing.judgement.shift, *figures)
 
 
 def bounds_table(reasons: Sequence[Reasons]) -> Table:

@@ -43,16 +43,37 @@ def parse_arguments(command: Sequence[str]) -> dict[str, str]:
 
 def _split(command: Sequence[str]) -> Iterator[tuple[str, str | None]]:
     """Yield the arguments in their order, without those of a rendezvous; None: a lone word or switch."""
+    for name, value, _ in _read_words(command):
+        if not _MEETING.fullmatch(name):
+            yield name, value
+
+
+def _read_words(command: Sequence[str]) -> Iterator[tuple[str, str | None, tuple[str, ...]]]:
+    """Yield each argument with its value and its words; None: a lone word or switch."""
     words = list(command)
     while words:
         word = words.pop(0)
-        name, value = word, None
         if assigned := _ASSIGNMENT.fullmatch(word):
-            name, value = assigned[1], assigned[2]
+            yield assigned[1], assigned[2], (word,)
         elif _OPTION.fullmatch(word) and words and not _OPTION.fullmatch(words[0]):
             value = words.pop(0)
-        if not _MEETING.fullmatch(name):
-            yield name, value
+            yield word, value, (word, value)
+        else:
+            yield word, None, (word,)
+
+
+def set_argument(command: Command, name: str, source: Command) -> Command:
+    """Return the command with all arguments of a name as another command has them, in their first place or last."""
+    wanted = [word for each, _, words in _read_words(source) if each == name for word in words]
+    changed: list[str] = []
+    is_set = False
+    for each, _, words in _read_words(command):
+        if each != name:
+            changed += words
+        elif not is_set:
+            changed += wanted
+            is_set = True
+    return tuple(changed if is_set else [*changed, *wanted])
 
 
 def find_argument(command: Sequence[str], name: str) -> str:
@@ -62,10 +83,11 @@ def find_argument(command: Sequence[str], name: str) -> str:
     return (values[-1] or GIVEN) if values else NOT_GIVEN
 
 
-def name_commands(commands: Iterable[Command]) -> Mapping[Command, str]:
+def name_commands(commands: Iterable[Command], counted: Collection[Command] = ()) -> Mapping[Command, str]:
     """Return a name for each command: the arguments in which they differ, with all paths alike.
 
-    Commands have one name exactly where `identify_command` takes them for the same.
+    Commands have one name exactly where `identify_command` takes them for the same. The others get no longer name by
+    one that is not `counted`, such as that of a failed run; nothing counted: all are.
     """
     # The first command of each identity, and its arguments.
     firsts: dict[Identity, Command] = {}
@@ -73,7 +95,8 @@ def name_commands(commands: Iterable[Command]) -> Mapping[Command, str]:
     for command, identity in identities.items():
         firsts.setdefault(identity, command)
     parsed = {identity: _without_paths(parse_arguments(command)) for identity, command in firsts.items()}
-    every = list(parsed.values())
+    naming = {identities[command] for command in counted} or set(parsed)
+    every = [arguments for identity, arguments in parsed.items() if identity in naming]
     shared = {item for item in (every[0].items() if every else ()) if all(item in each.items() for each in every)}
     differing = list(dict.fromkeys(name for each in every for name in each if (name, each[name]) not in shared))
     names = {}
@@ -81,10 +104,10 @@ def name_commands(commands: Iterable[Command]) -> Mapping[Command, str]:
         own = [f"{name} {value}".strip() for name, value in arguments.items() if (name, value) not in shared]
         without = f"without {' '.join(differing)}" if differing else ""
         names[identity] = " ".join(own) or without or " ".join(firsts[identity])
-    taken = Counter(names.values())
+    taken, of_counted = Counter(names.values()), Counter(names[identity] for identity in naming)
     for identity, name in names.items():
         # The order of words and the borders between them are in no name.
-        if taken[name] > 1:
+        if of_counted[name] > 1 or (taken[name] > 1 and identity not in naming):
             names[identity] = shlex.join(firsts[identity])
     return {command: names[identity] for command, identity in identities.items()}
 

@@ -306,7 +306,7 @@ def lay_out(
         present = [side for side in sides if any(run.side == side for run in chosen)]
         if not chosen_by_name and succeeded and is_stopped:
             present = [side for side in present if side in succeeded]
-        raise NothingToCompareError(_why_nothing(chosen, present))
+        raise NothingToCompareError(_why_nothing(chosen, present, facet))
     blocks = sorted(kept, key=lambda block: -sum(len(cell.runs) for cell in block.cells))
     compared = {cell.side for block in blocks for cell in block.cells if cell.runs}
     return Layout(
@@ -343,7 +343,7 @@ def _count_sides(block: Block) -> int:
     return sum(1 for cell in block.cells if cell.runs)
 
 
-def _why_nothing(runs: Sequence[Run], sides: Sequence[str]) -> str:
+def _why_nothing(runs: Sequence[Run], sides: Sequence[str], facet: Facet) -> str:
     """Return why no two sides can be compared, and a remedy."""
     for side in sides:
         of_side = [run for run in runs if run.side == side]
@@ -352,8 +352,10 @@ def _why_nothing(runs: Sequence[Run], sides: Sequence[str]) -> str:
         if not any(run.status == "succeeded" for run in of_side):
             counts = statuses(Counter(run.status or "unknown" for run in of_side))
             last = next(run for run in reversed(of_side) if run.status not in UNFINISHED)
-            named = repr(side) if " " in side else side
-            return f"no run of {named} succeeded: {counts}; the last one's output: `collector logs {last.run_id}`"
+            named = facet.name_side(side)
+            named = repr(named) if " " in named else named
+            reason = f" ({last.reason})" if last.reason else ""
+            return f"no run of {named} succeeded: {counts}{reason}; output: `collector logs {last.run_id}`"
     if not sides:
         return "nothing to compare: no run has a value of --rows; try another"
     succeeded = [run for run in runs if run.status == "succeeded"]

@@ -203,9 +203,12 @@ def load_runs(
     programs = [_program(row["parameters"], row["command"], row["node_count"], facet) for row in groups]
     workloads = [row["workload"] or "unknown workload" for row in groups]
     commands: dict[str, set[Command]] = defaultdict(set)
-    for workload, (command, _) in zip(workloads, programs, strict=True):
+    succeeded: dict[str, set[Command]] = defaultdict(set)
+    for row, workload, (command, _) in zip(groups, workloads, programs, strict=True):
         commands[workload].add(command)
-    names = {workload: name_commands(sorted(of_one)) for workload, of_one in commands.items()}
+        if row["status"] == "succeeded":
+            succeeded[workload].add(command)
+    names = {workload: name_commands(sorted(of_one), succeeded[workload]) for workload, of_one in commands.items()}
     found: list[tuple[int, Run]] = []
     for row, workload, (command, parameters) in zip(groups, workloads, programs, strict=True):
         shared = {name: row[name] for name in _SHARED}

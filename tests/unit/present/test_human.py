@@ -64,7 +64,15 @@ def test_figures_of_a_row_have_the_unit_of_the_largest(values: list[float], unit
 
 @pytest.mark.parametrize(
     ("value", "written"),
-    [(0.659, "−34 %"), (1.003, "+0.3 %"), (1.0, "0 %"), (0.99999, "0.0 %"), (1.94, "+94 %"), (3.14, "3.1 ×")],
+    [
+        (0.659, "−34 %"),
+        (1.003, "+0.3 %"),
+        (1.0, "0 %"),
+        (0.99999, "0.0 %"),
+        (1.94, "+94 %"),
+        (3.14, "3.1 ×"),
+        (0.00012, "−99.988 %"),
+    ],
 )
 def test_changes_are_percent_and_from_two_upwards_multiples(value: float, written: str) -> None:
     assert change(value) == written
@@ -76,6 +84,7 @@ def test_rounding_up_to_the_next_power_of_ten_adds_no_digit() -> None:
 
 def test_ratios_have_three_decimals_until_they_are_large() -> None:
     assert [ratio(value) for value in (0.6588, 1.0, 12.34, 1234.5)] == ["0.659", "1.000", "12.3", "1,234"]
+    assert [ratio(value) for value in (0.000123456, 0.05, 0.0)] == ["0.000123", "0.0500", "0"]
 
 
 @given(st.floats(-1e15, 1e15, allow_nan=False))

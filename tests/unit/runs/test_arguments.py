@@ -10,6 +10,7 @@ from gpuagent_collector.runs.arguments import (
     find_argument,
     identify_command,
     name_commands,
+    set_argument,
     write_argument,
 )
 from gpuagent_collector.runs.facets import find_facet
@@ -51,6 +52,31 @@ def test_commands_that_differ_in_order_of_options_and_in_paths_are_one() -> None
     )
     assert first == second
     assert (first, other) == ("--x 1", "--x 3")
+
+
+def test_commands_that_do_not_count_give_the_others_no_longer_name() -> None:
+    counted = [("prog", "--epochs", "1", "--lr", rate) for rate in ("0.1", "0.2")]
+    others = [("prog", "--lr", "0.1"), ("prog", "--lr", "0.1", "--compile")]
+    names = name_commands([*counted, *others], counted)
+    assert [names[command] for command in counted] == ["--lr 0.1", "--lr 0.2"]
+    assert [names[command] for command in others] == ["prog --lr 0.1", "--lr 0.1 --compile"]
+
+
+@pytest.mark.parametrize(
+    ("command", "changed"),
+    [
+        ("prog --lr=0.1 --x 1", "prog --lr 0.2 --x 1"),
+        ("prog --x 1", "prog --x 1 --lr 0.2"),
+        ("prog --rdzv_id 7 --lr 1 --lr 2", "prog --rdzv_id 7 --lr 0.2"),
+    ],
+)
+def test_an_argument_is_set_as_another_command_has_it(command: str, changed: str) -> None:
+    source = ("prog", "--lr", "0.2", "--y", "3")
+    assert set_argument(tuple(command.split()), "--lr", source) == tuple(changed.split())
+
+
+def test_an_argument_that_the_other_command_lacks_is_left_out() -> None:
+    assert set_argument(("prog", "--compile", "--x", "1"), "--compile", ("prog",)) == ("prog", "--x", "1")
 
 
 def test_lone_words_in_another_order_are_a_difference_of_commands() -> None:

@@ -85,10 +85,13 @@ def unmatched(evidence: Evidence) -> Iterator[Caveat]:
 def fell_back(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where another metric than the usual one was tested."""
     if evidence.figures.fell_back:
+        is_own = all(run.command for runs in evidence.sides.values() for run in runs)
         yield Caveat(
             code="no_throughput",
-            text="no throughput is known on both sides, so the duration of the runs was tested (run_seconds)",
-            remedy="report steps or the result `throughput` (docs/your-program.md)",
+            text="no throughput is known on both sides, so the duration of whole runs was tested",
+            remedy="if it prints its steps, name the line: `--pattern 'step {step} loss {loss}'` (docs/your-program.md)"
+            if is_own
+            else "report steps or the result `throughput` (docs/your-program.md)",
         )
 
 

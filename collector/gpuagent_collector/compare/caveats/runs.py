@@ -204,7 +204,8 @@ def _others(layout: Layout, concerns: Callable[[str], bool]) -> str:
     for block in layout.blocks:
         for cell in block.cells:
             numbers.update({(cell.side, status): n for status, n in cell.others.items() if concerns(status)})
-    return ", ".join(f"{n} {side} {status.replace('_', ' ')}" for (side, status), n in numbers.items())
+    name = layout.facet.name_side
+    return ", ".join(f"{n} {name(side)} {status.replace('_', ' ')}" for (side, status), n in numbers.items())
 
 
 def left_out(evidence: Evidence) -> Iterator[Caveat]:

@@ -1,0 +1,142 @@
+"""Sweeps of a program's options: the best setting, each option alone, and what causes the best's difference."""
+
+import json
+from itertools import product
+from typing import Any
+
+import pytest
+
+from gpuagent.experiment.file import parse_experiment
+from gpuagent.experiment.plan import trials
+from gpuagent_collector.answers.why import plan_ladder, render_settled, write_experiment
+from gpuagent_collector.compare.answer import headline_reasons, is_cost_first
+from gpuagent_collector.compare.comparison import Request, find_sweep
+from gpuagent_collector.compare.export import first_parts
+from gpuagent_collector.compare.tables import cost_table
+from gpuagent_collector.present.table import Table
+from gpuagent_collector.prices.price import parse_prices
+from gpuagent_common.errors import GpuAgentError
+from tests.integration.compare.comparing import compared
+from tests.integration.compare.synthetic import SyntheticStore
+from tests.support.commands import Collector, made_up
+
+PROGRAM = ("python", "train.py", "--epochs", "1")
+
+
+def run_program(store: SyntheticStore, node: Any, *arguments: str, **run: Any) -> None:
+    given = {"workload": "train.py", "parameters": {}, "experiment": "sweep", "sampled": False}
+    store.next_run(node, command=json.dumps([*PROGRAM, *arguments]), **{**given, **run})
+
+
+def sweep(store: SyntheticStore, repeats: int = 7) -> None:
+    """Add a sweep in which a batch of 128 halves the throughput and the rate changes nothing."""
+    node = store.node("alder", "lab")
+    for repeat in range(1, repeats + 1):
+        for batch, rate in product(("32", "128"), ("0.1", "0.2")):
+            throughput = 1000.0 * (0.5 if batch == "128" else 1.0) * (1 + repeat / 1000)
+            throughput += 0.1 * (repeat % 3) if rate == "0.2" else 0.0
+            run_program(store, node, "--batch-size", batch, "--lr", rate, throughput=throughput, repeat=repeat)
+
+
+def test_a_sweep_has_its_best_setting_and_the_effect_of_each_option(store: SyntheticStore) -> None:
+    sweep(store)
+    found = compared(store, by="command")
+    effects = {
+        option.facet.option: [(test.other.side, test.pairs, test.judgement.shift.estimate) for test in option.tests]
+        for option in found.options
+    }
+    ((side, pairs, ratio),) = effects["--batch-size"]
+    assert (side, pairs) == ("128", 14)
+    assert ratio == pytest.approx(0.5, rel=1e-3)
+    ((side, _, ratio),) = effects["--lr"]
+    assert side == "0.2"
+    assert ratio == pytest.approx(1.0, rel=1e-3)
+    assert found.headline is not None
+    assert found.headline.other.side == "--batch-size 32 --lr 0.2"
+    # What is said of another side explains nothing of the headline.
+    assert {because.side for because in headline_reasons(found)} <= {found.headline.other.side}
+
+
+def test_options_of_an_incomplete_sweep_have_no_effect_of_their_own(store: SyntheticStore) -> None:
+    node = store.node("alder", "lab")
+    for repeat in range(1, 8):
+        for words in (("--lr", "0.1"), ("--lr", "0.2"), ("--lr", "0.1", "--batch-size", "8")):
+            run_program(store, node, *words, repeat=repeat)
+    assert compared(store, by="command").options == ()
+
+
+def test_a_failed_run_with_another_option_renames_no_side(store: SyntheticStore) -> None:
+    sweep(store, repeats=2)
+    names = [f"--batch-size {batch} --lr {rate}" for batch, rate in product((32, 128), (0.1, 0.2))]
+    node = store.node("alder", "lab")
+    failed = {"workload": "train.py", "parameters": {}, "status": "failed"}
+    for words in (("--lr", "0.1", "--compile"), ("--batch-size", "32", "--lr", "0.1")):
+        store.next_run(node, command=json.dumps(["python", "train.py", *words]), **failed)
+    assert list(compared(store, by="command").layout.sides) == names
+
+
+def test_the_cost_is_in_a_table_and_first_where_time_is_a_tie(store: SyntheticStore) -> None:
+    nodes = [store.node(name, name) for name in ("alder", "birch")]
+    for repeat in range(1, 8):
+        for node in nodes:
+            store.next_run(node, throughput=1000.0 + repeat, repeat=repeat, sampled=False)
+    text = "\n".join(
+        f"- {{platform: {name}, currency: USD, instance_hour: {hour}}}" for name, hour in (("alder", 1), ("birch", 3))
+    )
+    found = compared(store, prices=parse_prices(text.encode(), "p.yaml"))
+    table = cost_table(found)
+    assert table is not None
+    assert is_cost_first(found)
+    first = first_parts(found)[1][0]
+    assert isinstance(first, Table)
+    assert first.grid() == table.grid()
+    ((side, _, ratio),) = table.grid().rows
+    assert (side, ratio.split()[0]) == ("birch / alder", "3.000")
+    assert cost_table(compared(store)) is None
+
+
+def test_without_sides_a_sweep_on_one_platform_is_compared_and_recommended(call: Collector, tmp_path: Any) -> None:
+    path = tmp_path / "sweep.duckdb"
+    with made_up(path) as store:
+        sweep(store)
+    for command in (("compare",), ("recommend",)):
+        found = json.loads(call(*command, "--json", store=path)[1])
+        assert found["by"] == "command"
+    code, _, err = call("compare", "--by", "argument:lr", "--metric", "top5_accuracy", store=path)
+    assert code == 1
+    assert "--pattern 'step {step} top5_accuracy {top5_accuracy}'" in err
+
+
+def test_parameters_of_a_built_in_workload_are_a_sweep_too(store: SyntheticStore) -> None:
+    node = store.node("alder", "lab")
+    for repeat, size in product(range(1, 4), (32, 64)):
+        store.next_run(node, parameters={"batch_size": size, "depth": 3}, repeat=repeat, sampled=False)
+    assert find_sweep(compared(store).layout) == "parameter:batch_size"
+
+
+def test_a_ladder_changes_one_argument_after_the_other(store: SyntheticStore) -> None:
+    sweep(store)
+    store.write()
+    sides = ("--batch-size 32 --lr 0.1", "--batch-size 128 --lr 0.2")
+    ladder = plan_ladder(store.ask, Request(by="command", values=sides))
+    assert [rung.fact for rung in ladder.rungs] == [sides[0], "--batch-size", "--lr"]
+    assert ladder.rungs[1].command == (*PROGRAM, "--batch-size", "128", "--lr", "0.1")
+    assert ladder.has_run
+    file = parse_experiment(write_experiment(ladder).encode(), "why.yaml")
+    assert len(trials(file)[0]) == 3
+
+
+def test_one_argument_as_the_only_difference_is_the_cause(store: SyntheticStore) -> None:
+    sweep(store)
+    store.write()
+    ladder = plan_ladder(store.ask, Request(by="argument:batch-size", values=("32", "128")))
+    assert ladder.is_settled
+    assert "--batch-size (32 → 128)" in render_settled(ladder).text
+
+
+def test_platforms_that_differ_in_no_recorded_fact_are_refused_in_true_words(store: SyntheticStore) -> None:
+    for repeat, name in product(range(1, 5), ("alder", "birch")):
+        store.next_run(store.node("node", name), repeat=repeat, sampled=False)
+    store.write()
+    with pytest.raises(GpuAgentError, match="no recorded fact but the platform"):
+        plan_ladder(store.ask, Request(values=("alder", "birch")))
