@@ -16,7 +16,7 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 # What one request of MLflow takes.
 _MOST_METRICS, _MOST_PARAMETERS, _MOST_TEXT = 1000, 100, 5000
 _HISTORY_PAGE = 25_000
-_ANSWER_SECONDS = 60.0
+_ANSWER_SECONDS = 120.0
 
 _STATUSES = {"queued": "SCHEDULED", "running": "RUNNING", "succeeded": "FINISHED", "cancelled": "KILLED"}
 
