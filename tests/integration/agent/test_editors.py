@@ -63,7 +63,7 @@ class LanguageServer:
         assert length
         message: dict[str, Any] = json.loads(self._out.read(int(length[1])))
         if "method" in message and "id" in message:
-            result = [{} for _ in message["params"].get("items", ())] if "items" in message["params"] else None
+            result: Any = [{} for _ in message["params"].get("items", ())] if "items" in message["params"] else None
             body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()
             self._in.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
             self._in.flush()
@@ -78,9 +78,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LanguageServer]
     fetch = [npm, "install", "--no-fund", "--no-audit", "--silent", "yaml-language-server@2.0.0"]
     if subprocess.run(fetch, cwd=folder, check=False, capture_output=True).returncode:
         pytest.skip("npm cannot fetch yaml-language-server; it needs an index of packages")
-    command = [folder / "node_modules/.bin/yaml-language-server", "--stdio"]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, **pipes) as process:
+    command = [str(folder / "node_modules/.bin/yaml-language-server"), "--stdio"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             yield LanguageServer(process)
         finally:
