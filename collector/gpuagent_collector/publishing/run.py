@@ -38,7 +38,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRun:
-    """What a tracker gets of a run; times are in UTC without a zone.
+    """A run for a tracker; times are in UTC without a zone.
 
     Attributes:
         project: the tracker's group of runs, our experiment.
@@ -63,7 +63,7 @@ class PublishedRun:
 
     @property
     def points(self) -> Iterator[Point]:
-        """The curves, the measurements, and each figure as one point, whose time tells which is the newest."""
+        """The curves, the measurements, and each figure as a point at the time of its computation."""
         yield from self.curves
         yield from self.system
         for name, value in self.figures.items():
