@@ -139,6 +139,14 @@ release-check: $(VENV)/.installed-dev ## Build wheel and source distribution fro
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[release]'
 	$(BIN)/python -m pytest -p no:randomly tests/integration/test_wheel.py tests/integration/test_release.py $(ARGS)
 
+# Neither fits beside what the other tests need.
+build/trackers/bin/mlflow:
+	$(PYTHON) -m venv build/trackers
+	build/trackers/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) mlflow==3.17.2 trackio==0.43.0
+
+trackers-check: $(VENV)/.installed-dev build/trackers/bin/mlflow ## Publish runs to a real MLflow and Trackio, fetched into build/trackers (5 minutes)
+	$(BIN)/python -m pytest tests/integration/exchange/test_publish.py $(ARGS)
+
 # REGISTRY=registry.example/me is put before the names; BASE, TORCH, PIP_EXTRA_INDEX_URL and PIP_NO_INDEX are the recipes' arguments.
 # WHEELS is a folder of wheels that pip shall not fetch. ENGINE=podman builds as well. MACHINE=arm64 builds for that processor, by
 # emulation on another; MACHINE=ppc64le needs a BASE with the packages that docs/deploy/power.md names.

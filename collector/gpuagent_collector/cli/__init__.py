@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("gpuagent_collector.cli.keeping:check", "Read a whole store and report damage."),
     "export": ("gpuagent_collector.cli.keeping:export", "Write the store, or chosen runs, as Parquet files."),
     "import": ("gpuagent_collector.cli.import_", "Merge an export, another store, a spool, a log or a result."),
+    "publish": ("gpuagent_collector.cli.publish", "Add runs to MLflow or Trackio."),
     "delete": ("gpuagent_collector.cli.changing:delete", "Remove runs or a node."),
     "nodes": ("gpuagent_collector.cli.nodes", "List the nodes and their hardware."),
     "runs": ("gpuagent_collector.cli.runs", "List the runs, newest first."),

@@ -12,7 +12,16 @@ _EXAMPLES = """\b
 Examples:
   collector prices vms.csv --platform aws-h100 --region us-east-1 --date 2026-11-01 > prices.yaml
   collector prices vms.csv --platform aws-l4 --region us-east-1 --date 2026-11-01 --instance-type g6.xlarge --spot
+  collector prices --schema > prices.schema.json
 """
+
+
+def _print_schema(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        from gpuagent_collector.prices.price import SCHEMA
+
+        click.echo(SCHEMA.read_text(), nl=False)
+        context.exit()
 
 
 @click.command(epilog=_EXAMPLES)
@@ -25,6 +34,14 @@ Examples:
 @click.option("--source", metavar="TEXT", help="Where the catalogue is from.  [default: its file name]")
 @click.option("--instance-type", "instance_types", multiple=True, metavar="TYPE", help="Only this machine; repeatable.")
 @click.option("--spot", is_flag=True, help="Spot prices instead of those on demand.")
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print the JSON Schema of price files, and exit.",
+)
 @click.option("--currency", default="USD", show_default=True, metavar="CODE", help="Currency of the catalogue.")
 def command(catalogue: Path, **chosen: Any) -> None:
     """Convert a price catalogue to a price file.

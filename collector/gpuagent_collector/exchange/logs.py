@@ -1,13 +1,15 @@
 """Logs of experiment trackers, read as the steps of a run that this store has.
 
 Formats: the history of Weights & Biases as CSV or JSON lines (`_step`, `_timestamp`), any such file with a column of
-steps, a run's folder of MLflow (`metrics/NAME` with lines `milliseconds value step`), event files of TensorBoard. A
-chart of Weights & Biases has columns `RUN - METRIC`, each with `__MIN` and `__MAX` beside it, of one run or several.
+steps, a run's folder of MLflow (`metrics/NAME` with lines `milliseconds value step`), a database of MLflow or Trackio,
+event files of TensorBoard. A chart of Weights & Biases has columns `RUN - METRIC`, each with `__MIN` and `__MAX` beside
+it, of one run or several.
 """
 
 import csv
 import json
 import math
+import sqlite3
 import statistics
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, suppress
@@ -46,6 +48,10 @@ _INDEXES = ("", "unnamed: 0")
 # Steps fit into 53 bits, and times are Unix seconds up to the year 2200, beyond which lie those in milliseconds.
 _MOST_STEPS, _LATEST_SECONDS = 2**53, 7_258_118_400
 
+# Beginnings of the names of what is no program's metric of a step: MLflow's own measurements of the machine, which
+# `collector publish` adds for all nodes and Trackio has in another table, and figures of a whole run.
+SYSTEM_PREFIX, FIGURE_PREFIX = "system/", "figure/"
+
 # Clocks of the program and of its node are the same, but a tracker writes late.
 _SLACK = timedelta(seconds=60)
 
@@ -71,6 +77,8 @@ def read_log(path: Path, chosen: str | None = None) -> dict[int, LoggedStep]:
         records = _read_mlflow(path / "metrics")
     elif path.is_dir() or "tfevents" in path.name:
         records = _read_tensorboard(path)
+    elif path.suffix == ".db":
+        records = _read_database(path, chosen)
     else:
         records = _read_rows(path, chosen)
     steps: dict[int, LoggedStep] = {}
@@ -170,11 +178,45 @@ def _time(path: Path, name: str, value: Any) -> float | None:
 
 def _read_mlflow(folder: Path) -> Iterator[Record]:
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-        name = str(file.relative_to(folder))
+        name = file.relative_to(folder).as_posix()
+        if not _is_of_step(name):
+            continue
         for line in file.read_text(errors="replace").splitlines():
             with suppress(ValueError):  # a line that a crash cut off
                 milliseconds, value, step = line.split()
                 yield int(step), int(milliseconds) / 1e3, {name: float(value)}
+
+
+def _read_database(path: Path, chosen: str | None) -> Iterator[Record]:
+    """Yield the values in MLflow's database or a project's of Trackio; a run is chosen by its name or identity."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            tables = {row[0] for row in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+            rows = database.execute(_MLFLOW_ROWS if "registered_models" in tables else _TRACKIO_ROWS).fetchall()
+    except sqlite3.Error as error:
+        raise MisuseError(f"{path} is no database of MLflow or Trackio: {error}") from error
+    runs = {row[:2] for row in rows}
+    found = [run for run in runs if chosen is None or chosen in run]
+    if len(found) != 1:
+        # Of MLflow, several runs can have one name.
+        raise MisuseError(_several(path, [name if name != chosen else run_id for name, run_id in found or runs]))
+    for name, run_id, step, time, metrics in rows:
+        if (name, run_id) == found[0]:
+            numbers = {key: _number(value) for key, value in json.loads(metrics).items()}
+            values = {key: number for key, number in numbers.items() if number is not None and _is_of_step(key)}
+            if values:
+                yield step, _time(path, "timestamp", time), values
+
+
+_MLFLOW_ROWS = """
+SELECT runs.name, run_uuid, step, timestamp / 1e3, json_object(key, value)
+FROM metrics JOIN runs USING (run_uuid) WHERE NOT is_nan"""
+
+_TRACKIO_ROWS = "SELECT run_name, run_id, step, timestamp, metrics FROM metrics"
+
+
+def _is_of_step(name: str) -> bool:
+    return not name.startswith((SYSTEM_PREFIX, FIGURE_PREFIX))
 
 
 def _read_tensorboard(path: Path) -> Iterator[Record]:

@@ -16,6 +16,9 @@ from gpuagent_collector.metrics import Better, Metric
 from gpuagent_common.connection import configuration_folder
 from gpuagent_common.errors import MisuseError
 
+# What editors check a file with; `parse_prices` decides.
+SCHEMA = Path(__file__).with_name("schema.json")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:

@@ -1,13 +1,15 @@
 """Price files: what is taken, and what is said of those that are broken."""
 
+import json
 from pathlib import Path
 
+import fastjsonschema
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.prices.price import Price, find_prices, parse_prices
+from gpuagent_collector.prices.price import SCHEMA, Price, find_prices, parse_prices
 from gpuagent_common.errors import MisuseError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -49,48 +51,48 @@ def test_a_name_is_a_text_whatever_else_yaml_takes_it_for(name: str) -> None:
     assert price.platform == name.strip("'")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "line 1: prices are a list: each entry begins with `- platform: NAME`"),
-        ("platform: x", "line 1: prices are a list: "),
-        ("- just text", "line 1: an entry has lines `key: value`"),
-        (X + "\n  price: 3", "line 3: unknown key price; there are: platform, device"),
-        ("- platform: x\n  [1]: 3", "line 2: unknown key this; there are"),
-        (X + "\n  currency: USD\n  instance_hour: 1", "line 3: currency is here twice"),
-        ("- currency: USD\n  instance_hour: 1", "line 1: platform is missing"),
-        ("- platform: x\n  instance_hour: 1", "line 1: currency is missing"),
-        (X, "line 1: there is no price: give instance_hour, kilowatt_hour or both"),
-        ("- platform:\n  currency: USD", "line 1: platform must be a text"),
-        ("- platform: x\n  currency: usd\n  instance_hour: 1", "line 2: currency must be three capital letters"),
-        (X + "\n  instance_hour: cheap", "line 3: instance_hour must be a number such as"),
-        (X + "\n  instance_hour: .nan", "line 3: instance_hour must be a number such as"),
-        (X + "\n  instance_hour: -1", "line 3: instance_hour must be a number such as"),
-        (X + "\n  instance_hour: [1]", "line 3: instance_hour must be a text"),
-        (X + "\n  instance_hour: 0", "line 3: instance_hour 0 is not above 0; leave out"),
-        (X + "\n  kilowatt_hour: 1", "line 3: kilowatt_hour needs pue"),
-        (X + "\n  instance_hour: 1\n  pue: 1", "line 4: pue needs kilowatt_hour"),
-        (X + "\n  kilowatt_hour: 1\n  pue: 0.9", "line 4: pue 0.9 is not at least 1"),
-        (
-            X + "\n  instance_hour: 1\n  provisioning_included: yes",
-            "line 4: provisioning_included must be true or false, not yes",
-        ),
-        (
-            X + "\n  kilowatt_hour: 1\n  pue: 1\n  provisioning_included: true",
-            "line 5: provisioning_included needs instance_hour",
-        ),
-        (
-            "- {platform: x, currency: USD, instance_hour: 1}\n"
-            "- {platform: x, device: L4, currency: USD, instance_hour: 2}",
-            "line 2: this entry is never used: the one in line 1 already covers it",
-        ),
-        ("- platform: x\n  currency: 'USD", "line 2: found unexpected end of stream"),
-        ("- a\n- b: c: d", "line 2: mapping values are not allowed here"),
-        ("- &a x\n- *b", "line 2: found undefined alias 'b'"),
-        ("a\x07b", "special characters are not allowed"),
-        ("[" * 1000, "is nested too deeply"),
-    ],
+BROKEN = (
+    ("", "line 1: prices are a list: each entry begins with `- platform: NAME`"),
+    ("platform: x", "line 1: prices are a list: "),
+    ("- just text", "line 1: an entry has lines `key: value`"),
+    (X + "\n  price: 3", "line 3: unknown key price; there are: platform, device"),
+    ("- platform: x\n  [1]: 3", "line 2: unknown key this; there are"),
+    (X + "\n  currency: USD\n  instance_hour: 1", "line 3: currency is here twice"),
+    ("- currency: USD\n  instance_hour: 1", "line 1: platform is missing"),
+    ("- platform: x\n  instance_hour: 1", "line 1: currency is missing"),
+    (X, "line 1: there is no price: give instance_hour, kilowatt_hour or both"),
+    ("- platform:\n  currency: USD", "line 1: platform must be a text"),
+    ("- platform: x\n  currency: usd\n  instance_hour: 1", "line 2: currency must be three capital letters"),
+    (X + "\n  instance_hour: cheap", "line 3: instance_hour must be a number such as"),
+    (X + "\n  instance_hour: .nan", "line 3: instance_hour must be a number such as"),
+    (X + "\n  instance_hour: -1", "line 3: instance_hour must be a number such as"),
+    (X + "\n  instance_hour: [1]", "line 3: instance_hour must be a text"),
+    (X + "\n  instance_hour: 0", "line 3: instance_hour 0 is not above 0; leave out"),
+    (X + "\n  kilowatt_hour: 1", "line 3: kilowatt_hour needs pue"),
+    (X + "\n  instance_hour: 1\n  pue: 1", "line 4: pue needs kilowatt_hour"),
+    (X + "\n  kilowatt_hour: 1\n  pue: 0.9", "line 4: pue 0.9 is not at least 1"),
+    (
+        X + "\n  instance_hour: 1\n  provisioning_included: yes",
+        "line 4: provisioning_included must be true or false, not yes",
+    ),
+    (
+        X + "\n  kilowatt_hour: 1\n  pue: 1\n  provisioning_included: true",
+        "line 5: provisioning_included needs instance_hour",
+    ),
+    (
+        "- {platform: x, currency: USD, instance_hour: 1}\n"
+        "- {platform: x, device: L4, currency: USD, instance_hour: 2}",
+        "line 2: this entry is never used: the one in line 1 already covers it",
+    ),
+    ("- platform: x\n  currency: 'USD", "line 2: found unexpected end of stream"),
+    ("- a\n- b: c: d", "line 2: mapping values are not allowed here"),
+    ("- &a x\n- *b", "line 2: found undefined alias 'b'"),
+    ("a\x07b", "special characters are not allowed"),
+    ("[" * 1000, "is nested too deeply"),
 )
+
+
+@pytest.mark.parametrize(("text", "message"), BROKEN)
 def test_errors_are_reported_with_their_line(text: str, message: str) -> None:
     with pytest.raises(MisuseError) as refused:
         parse(text)
@@ -98,6 +100,18 @@ def test_errors_are_reported_with_their_line(text: str, message: str) -> None:
     assert said.startswith("p.yaml")
     assert message in said
     assert "\n" not in said
+
+
+def test_the_schema_for_editors_refuses_what_is_refused() -> None:
+    check = fastjsonschema.compile(json.loads(SCHEMA.read_text()))
+    check(yaml.safe_load(FULL))
+    # Those of YAML's syntax, its types, and of entries together are none of a schema's.
+    own = ("missing", "unknown key price", "no price", "capital", " needs ", "not above", "not at least")
+    refused = [text for text, message in BROKEN if any(words in message for words in own)]
+    assert len(refused) == 10
+    for text in refused:
+        with pytest.raises(fastjsonschema.JsonSchemaException):
+            check(yaml.safe_load(text))
 
 
 def test_binary_and_far_too_long_files_are_rejected() -> None:
