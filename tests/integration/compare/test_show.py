@@ -53,6 +53,7 @@ def test_each_gpu_and_rank_has_a_column_and_a_curve(call: Collector) -> None:
     assert code == 0
     header = next(line for line in out.splitlines() if "GPU 0" in line)
     assert "GPU 1" in header
+    assert "80.3 % 79.9 %" in " ".join(out.split())  # how busy they were
     answer = json.loads(call("show", "run-4", "--each", "gpu", "--all", "--json")[1])
     assert [course["course"] for course in answer["courses"]] == ["run-4", "run-4 GPU 0", "run-4 GPU 1"]
     ranks = call("show", "run-4", "--each", "rank")[1]

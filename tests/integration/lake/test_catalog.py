@@ -60,6 +60,12 @@ def test_a_password_in_the_store_s_name_is_refused_and_not_repeated(text: str) -
     assert "secret" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("data", ["", "gs://bucket/path"])
+def test_files_of_a_lake_are_in_a_folder_or_a_bucket(data: str) -> None:
+    with pytest.raises(MisuseError):
+        StoreSpec.parse("ducklake:postgres:dbname=lake", data)
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [

@@ -167,6 +167,8 @@ def test_a_message_that_the_disk_has_changed_becomes_a_gap(file: Path, change: s
     assert (texts(others), gap.session_id, gap.number) == (["a", "c"], spool.session.session_id, 1)
     assert b"spool_damaged" in gap.records
     assert spool.messages_after(0, limit=MANY) == [*others, gap]
+    spool.append([entry("d")])
+    assert [each.number for each in spool.messages_after(gap.position, limit=MANY)] == [2]
     spool.close()
 
 
@@ -345,6 +347,9 @@ def test_rows_are_held_with_their_offsets_while_the_disk_is_full(setup: Setup, t
     setup.pipeline.flush()
     assert setup.tables() == [["host_samples"], ["host_samples"]]
     assert setup.spool.open_runs() == {"r": (tmp_path, {"events.0.0.jsonl": 7})}
+    setup.tailed = Tailed(closed=("r",))
+    setup.pipeline.flush()
+    assert setup.spool.open_runs() == {}
 
 
 def test_an_idle_node_flushes_less_often_until_it_has_a_run_or_somebody_watches(setup: Setup) -> None:

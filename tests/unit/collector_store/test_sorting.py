@@ -87,6 +87,7 @@ def test_late_samples_stay_where_they_are_and_days_without_any_are_passed_over(
     before = connection.execute(_ROWS).fetchall()
     assert sort(connection, START + 11 * DAY) == [384]
     assert connection.execute(_ROWS).fetchall() == before
+    assert connection.execute("SELECT count(*) FROM sortings").fetchone() == (1,)  # a table's last
 
 
 def test_an_unfinished_day_is_sorted_when_asked_for(connection: duckdb.DuckDBPyConnection) -> None:

@@ -76,6 +76,7 @@ def test_what_grows_within_a_step_is_refused(attack: str) -> None:
         # Texts that are longer than a number.
         f"SELECT concat({', '.join(['bar(value, 0, 1, 1000)'] * 99)}) FROM runs",
         f"SELECT concat({', '.join(['h'] * 999)}) FROM (SELECT sha256(left(run_id, 0)) AS h FROM runs)",
+        "SELECT repeat('1,', 999)::INT[] FROM runs",
         # Once for each column, or while it is planned.
         *(f"SELECT 1 FROM runs {words} repeat(COLUMNS(*), 9) > ''" for words in ("WHERE", "ORDER BY")),
         *(f"SELECT 1 FROM runs {words} COLUMNS(repeat(repeat('x', 9999), 9999))" for words in ("QUALIFY", "ORDER BY")),

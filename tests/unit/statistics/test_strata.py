@@ -27,6 +27,14 @@ def test_workloads_that_are_each_fully_apart_are_so_together_by_the_product_of_t
     assert shift.high < 1
 
 
+def test_a_chance_of_exactly_alpha_is_shown_and_bounded() -> None:
+    shift = stratified_shift([Sides([100.0, 101, 102], [77.0, 78, 79]), Sides([5.0], [4.0])])
+    assert shift is not None
+    assert shift.p_value == 0.05  # 2 / (20 × 2)
+    assert shift.is_shown
+    assert shift.low is not None
+
+
 @pytest.mark.parametrize("matched", [False, True])
 def test_one_workload_has_the_test_and_interval_of_its_own(matched: bool) -> None:
     sides = lognormal(np.random.default_rng(1), (7, 7), ratio=1.1, matched=matched)
