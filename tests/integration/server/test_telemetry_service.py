@@ -41,7 +41,7 @@ ENDED = encode_records({"run_states": [{"run_id": "r", "status": "succeeded"}]})
 
 
 class HeldWriter:
-    """Holds the writer's thread up, by the run that ends in a first message, which is acknowledged once it is let go."""
+    """Holds the writer up, by the run that ends in a first message; that is acknowledged once it is let go."""
 
     def __init__(self) -> None:
         self.held = threading.Event()
