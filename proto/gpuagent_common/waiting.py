@@ -12,7 +12,7 @@ SILENT_SECONDS = 2.0
 
 @contextmanager
 def waiting_for(program: str, what: str, *, after_seconds: float = SILENT_SECONDS) -> Iterator[None]:
-    """Print `PROGRAM: waits for WHAT` to stderr if the body takes longer than 2 s."""
+    """Print `PROGRAM: waiting for WHAT` to stderr if the body takes longer than 2 s."""
     notice = threading.Timer(after_seconds, click.echo, [f"{program}: waiting for {what}"], {"err": True})
     notice.daemon = True
     notice.start()

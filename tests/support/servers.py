@@ -45,7 +45,7 @@ def until(condition: Callable[[], Found | None], what: str, seconds: float = LIM
 
 def without_waits(said: str) -> str:
     """Return what a command said without what it waited for, which it tells on a busy machine only."""
-    return re.sub(r"(?m)^(gpuagent|collector): waits for .*\n", "", said)
+    return re.sub(r"(?m)^(gpuagent|collector): waiting for .*\n", "", said)
 
 
 # Runs each command of `gpuagent` in a fork of one process, and prints exit code, stdout and stderr of each as JSON.
