@@ -34,7 +34,7 @@ from gpuagent.runs.catalogue import Catalogue
 from gpuagent.runs.planning import Planner
 from gpuagent_common.connection import READ_LATER_VARIABLE, default_token_file
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_common.text import harmless
+from gpuagent_common.text import counted, harmless
 from gpuagent_proto.v1.run_pb2 import RunUpdate
 
 _STORE = "runs.duckdb"
@@ -251,21 +251,31 @@ def store_place(store: str) -> str:
 
 
 class _BenchLines(RunLines):
-    """A display that ends a bench in its first round, if a run fails there, and prints how failed programs ended."""
+    """A display that prints how failed programs ended, and ends a bench whose first round leaves nothing to compare."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal)
+        self._failed: set[str] = set()
 
     def end(self, trial: Trial, update: RunUpdate, seconds: float, cool_down_seconds: float) -> None:
         """Print how a run ended.
 
         Raises:
-            FirstRoundError: it failed, and it is of the first round.
+            FirstRoundError: it failed in the first round, as all cells but one did, or the only one.
         """
         super().end(trial, update, seconds, cool_down_seconds)
         if update.status == "succeeded":
             return
         for line in _last_lines(Path(update.run_directory)):
             click.echo(f"  {line}", err=True)
-        if trial.repeat <= self.first_repeat:
-            raise FirstRoundError("a run of the first round did not succeed, so nothing is repeated")
+        if trial.repeat > self.first_repeat:
+            return
+        self._failed.add(trial.cell.key)
+        if len(self._failed) >= max(1, len(self._labels) - 1):
+            commands = counted(len(self._labels), "command")
+            raise FirstRoundError(
+                f"{len(self._failed)} of {commands} failed in the first round, so nothing is repeated"
+            )
 
 
 def _last_lines(directory: Path) -> Iterator[str]:

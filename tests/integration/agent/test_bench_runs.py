@@ -82,6 +82,12 @@ def test_a_failed_first_round_is_not_repeated_and_shows_its_last_lines(node: Nod
     assert not list((node.folder / "spool" / "experiments").iterdir())
 
 
+def test_a_setting_that_fails_leaves_the_others_to_compare(node: Node) -> None:
+    done = node.run("gpuagent", "bench", "true", "false", "sleep 0", "--rounds", "2", "--warm-up", "0", code=1)
+    assert counts(node) == {"succeeded": 4, "failed": 2}
+    assert "Comparison by command" in done.stdout
+
+
 def test_a_later_failure_ends_with_an_answer_and_exit_code_1(node: Node) -> None:
     # It fails from the third run on.
     failing = "echo >> times; test $(wc -l < times) -lt 3"
