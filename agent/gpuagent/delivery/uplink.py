@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 import threading
+import time
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
@@ -49,7 +50,7 @@ class Delivery:
             with them.
     """
 
-    seconds: float = 60.0
+    seconds: float = 30.0
     through_failures: bool = False
 
 
@@ -117,8 +118,10 @@ class Uplink:
             if delivery.through_failures:
                 self._changed.wait_for(lambda: self._spool.waiting() == 0, delivery.seconds)
             else:
+                deadline = time.monotonic() + delivery.seconds
                 self._changed.wait_for(lambda: self._attempts or self.connected, delivery.seconds)
-                self._changed.wait_for(lambda: not self.connected or self._spool.waiting() == 0, delivery.seconds)
+                left = max(0.0, deadline - time.monotonic())
+                self._changed.wait_for(lambda: not self.connected or self._spool.waiting() == 0, left)
         return self._spool.waiting() == 0
 
     async def _deliver(self) -> bool:

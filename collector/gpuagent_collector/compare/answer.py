@@ -254,7 +254,7 @@ def _costs(comparison: Comparison, *, most: int) -> Iterator[str]:
         other, baseline = (row.figures[name].median for name in (side, block.baseline))
         write = notation([other, baseline], row.unit).write
         evidence = f"{write(other)} and {write(baseline)}, {interval(shift)}"
-        if len(row.shifts) > 1 and other >= baseline:
+        if len(row.shifts) > 1 and other >= baseline and shift.is_shown:
             yield f"{title} is lowest {that} ({write(baseline)}), and highest {this} ({write(other)})."
         elif shift.is_shown and shift.scale is Scale.RATIO:
             yield f"{title} is {_by_ratio(shift.estimate, row.metric)} {this} than {that} ({evidence})."

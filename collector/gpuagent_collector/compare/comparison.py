@@ -1,10 +1,13 @@
 """A comparison: the request, its runs in groups, and the figures of both sides."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress
 from math import prod
+
+import numpy as np
 
 from gpuagent_collector.choices import PartKind, Stat
 from gpuagent_collector.compare.because import Because, find_because, find_product
@@ -223,7 +226,7 @@ class OptionTests:
 
 
 def find_option_tests(layout: Layout, facts: Facts, figures: Figures) -> Iterator[OptionTests]:
-    """Yield the tests of each option of a sweep; nothing where not every combination of their values ran."""
+    """Yield the tests of each option of a sweep; nothing where not every combination of their values has the metric."""
     block = layout.blocks[0]
     commands = {run.command for cell in block.cells for run in cell.runs}
     if len(layout.blocks) > 1 or not all(part.argument is not None for part in layout.facet.parts):
@@ -233,16 +236,23 @@ def find_option_tests(layout: Layout, facts: Facts, figures: Figures) -> Iterato
         values[name] = {find_argument(command, name) for command in commands}
     if len(values) < 2 or not all(map(can_name, values)) or prod(map(len, values.values())) != len(commands):
         return
+    every = [run for cell in block.cells for run in cell.runs]
+    is_known = ~np.isnan(facts.column(every, figures.primary.name))
+    counts = Counter(run.command for run in compress(every, is_known))
+    if len(counts) < len(commands):
+        return
     for name in values:
         facet = find_facet(f"argument:{name}")
-        runs = [replace(run, side=find_argument(run.command, name)) for cell in block.cells for run in cell.runs]
+        runs = [replace(run, side=find_argument(run.command, name)) for run in every]
         of_option = lay_out(runs, facet, choose_sides(runs, facet, (), None), chosen_by_name=False)
         # All options together are wrong at most as often as one test.
         alpha = 0.05 / len(values)
         found = compute_figures(
             of_option, facts, metric=figures.primary.name, delta=figures.delta, alpha=alpha, unpaired=figures.unpaired
         )
-        yield OptionTests(facet=facet, tests=found.tests)
+        # Where runs are not in pairs, an option would get the effect of those beside which it ran more often.
+        if len(set(counts.values())) == 1 or all(test.pairs is not None for test in found.tests):
+            yield OptionTests(facet=facet, tests=found.tests)
 
 
 # Of one comparison; what differs in more is no sweep.

@@ -196,10 +196,14 @@ def _read_database(path: Path, chosen: str | None) -> Iterator[Record]:
     except sqlite3.Error as error:
         raise MisuseError(f"{path} is no database of MLflow or Trackio: {error}") from error
     runs = {row[:2] for row in rows}
+    if not runs:
+        raise MisuseError(f"{path} has no values of any run")
     found = [run for run in runs if chosen is None or chosen in run]
     if len(found) != 1:
         # Of MLflow, several runs can have one name.
-        raise MisuseError(_several(path, [name if name != chosen else run_id for name, run_id in found or runs]))
+        raise MisuseError(
+            _several(path, [name if name and name != chosen else run_id for name, run_id in found or runs])
+        )
     for name, run_id, step, time, metrics in rows:
         if (name, run_id) == found[0]:
             numbers = {key: _number(value) for key, value in json.loads(metrics).items()}

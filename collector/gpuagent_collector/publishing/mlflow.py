@@ -6,6 +6,7 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+from http.client import HTTPException
 from itertools import islice
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -31,12 +32,14 @@ class MlflowTracker:
         """Take its address, and what MLflow's own variables say of its user.
 
         Raises:
-            MisuseError: the address is none of HTTP.
+            MisuseError: the address is none of HTTP, or has a user in it.
         """
         place = urlsplit(address)
         if place.scheme not in ("http", "https") or not place.hostname:
             given = f", not {address[:80]!r}" if address else ""
             raise MisuseError(f"MLflow is at an address such as --at http://127.0.0.1:5000{given}")
+        if place.username is not None:
+            raise MisuseError("an address with a user would be printed; set MLFLOW_TRACKING_USERNAME instead")
         self._url = address.rstrip("/")
         self._headers = {"Content-Type": "application/json"}
         token, user = os.environ.get("MLFLOW_TRACKING_TOKEN"), os.environ.get("MLFLOW_TRACKING_USERNAME")
@@ -136,14 +139,14 @@ class MlflowTracker:
         except urllib.error.HTTPError as error:
             text = error.read(2000).decode(errors="replace")
             if "RESOURCE_DOES_NOT_EXIST" in text:
-                raise _AbsentError(text) from error
+                raise _AbsentError(f"MLflow at {self._url} lacks what {path[:40]} asks for: {text[:200]}") from error
             raise GpuAgentError(f"MLflow at {self._url} answers {error.code} to {path[:40]}: {text[:200]}") from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise GpuAgentError(f"MLflow at {self._url} does not answer: {reason}; start `mlflow server`") from error
 
 
-class _AbsentError(Exception):
+class _AbsentError(GpuAgentError):
     """The server has no such thing."""
 
 

@@ -169,12 +169,13 @@ def _system(
 def _name_gpus(hosts: Mapping[int, str], gpus: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
     """Yield the beginning of the names of each GPU's measurements."""
     places = Counter((row["node_id"], row["device_index"]) for row in gpus)
-    seen = Counter[int]()
+    seen = Counter[tuple[int, int | None]]()
     for row in gpus:
-        # MIG instances have the index of their GPU.
-        is_unique = row["device_index"] is not None and places[row["node_id"], row["device_index"]] == 1
-        number = row["device_index"] if is_unique else seen[row["node_id"]]
-        seen[row["node_id"]] += 1
+        place = row["node_id"], row["device_index"]
+        number = str(seen[place]) if row["device_index"] is None else str(row["device_index"])
+        if row["device_index"] is not None and places[place] > 1:  # MIG instances have the index of their GPU
+            number += f".{seen[place]}"
+        seen[place] += 1
         yield row["device_id"], f"{hosts.get(row['node_id'], row['node_id'])}/gpu_{number}_"
 
 
