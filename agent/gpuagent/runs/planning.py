@@ -119,6 +119,7 @@ class PlannedRun:
 
     def job_beside(self, name: str, directory: Path) -> Job:
         """Return an interference job in the same image, with a run directory of its own and no limits."""
+        own = ("GPUAGENT_ITEMS_PER_STEP",)  # of the run's program alone
         return Job(
             run_id=f"{self.run_id}-with-{name}",
             program=self.interference[name],
@@ -126,7 +127,7 @@ class PlannedRun:
             run_directory=directory,
             working_directory=None,
             data=(),
-            variables=self.job.variables,
+            variables={name: value for name, value in self.job.variables.items() if name not in own},
         )
 
 

@@ -261,13 +261,15 @@ _MOST_PARAMETERS = 2
 
 def find_sweep(layout: Layout) -> str | None:
     """Return the facet by which runs of one side differ: their commands or parameters; None: they are no sweep."""
-    first, alike = layout.blocks[0], [block for block in layout.blocks if block.workload == layout.blocks[0].workload]
-    if len(layout.sides) > 1:
+    first = layout.blocks[0]
+    if len(layout.sides) > 1 or any(block.workload != first.workload for block in layout.blocks):
         return None
     if len({run.command for cell in first.cells for run in cell.runs}) > 1:
         return "command"
-    names = dict.fromkeys(name for block in alike for name in distinguishing(block.parameters, [first.parameters]))
-    is_sweep = 0 < len(names) <= _MOST_PARAMETERS and all(block.held == first.held for block in alike)
+    names = dict.fromkeys(
+        name for block in layout.blocks for name in distinguishing(block.parameters, [first.parameters])
+    )
+    is_sweep = 0 < len(names) <= _MOST_PARAMETERS and all(block.held == first.held for block in layout.blocks)
     return ",".join(f"parameter:{name}" for name in names if can_name(name)) or None if is_sweep else None
 
 

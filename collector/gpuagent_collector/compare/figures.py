@@ -289,7 +289,7 @@ def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], n
     without = {cell.side for cell in cells if not any(facts.has(cell.runs, each) for each in known)}
     if name is None and without:
         sides = ", ".join(sorted(without))
-        raise GpuAgentError(f"the figures of {sides} are not stored yet; they follow soon after a run's end: try again")
+        raise GpuAgentError(f"no figure of {sides} is stored; if the runs have just ended, try again in a moment")
     raise GpuAgentError(f"no side and its baseline both have the metric {name or DEFAULT_PRIMARIES[0]}; {has}")
 
 

@@ -91,10 +91,13 @@ def ratio(value: float) -> str:
 
 
 def change(value: float) -> str:
-    """Return a ratio as a change in percent: −34 %, +0.3 %, −99.988 %, or as a multiple from two upwards: 3.1 ×."""
+    """Return a ratio as a change in percent: −34 %, +0.3 %, −99.988 %, or as a multiple from two upwards, and below a
+    millionth: 3.1 ×, 2.0e-7 ×."""
     if value >= 2:
         return f"{significant(value, 2)} ×"
     percent = 100 * (value - 1)
+    if 0 < value < 1e-6:
+        return f"{ratio(value)} ×"
     if 0 < value < 0.01:
         # With two digits of what is left.
         return f"{percent:.{1 - floor(log10(100 * value))}f} %".replace("-", "−")

@@ -65,6 +65,15 @@ def test_options_of_an_incomplete_sweep_have_no_effect_of_their_own(store: Synth
     assert compared(store, by="command").options == ()
 
 
+def test_an_option_that_ran_beside_the_faster_one_more_often_gets_no_effect_of_that(store: SyntheticStore) -> None:
+    node = store.node("alder", "lab")
+    for (batch, rate), runs in {("8", "0.1"): 18, ("8", "0.2"): 2, ("16", "0.1"): 2, ("16", "0.2"): 18}.items():
+        for number in range(runs):
+            throughput = 1000.0 * (2 if batch == "16" else 1) + number
+            run_program(store, node, "--batch-size", batch, "--lr", rate, throughput=throughput, repeat=None)
+    assert compared(store, by="command").options == ()
+
+
 def test_a_failed_run_with_another_option_renames_no_side(store: SyntheticStore) -> None:
     sweep(store, repeats=2)
     names = [f"--batch-size {batch} --lr {rate}" for batch, rate in product((32, 128), (0.1, 0.2))]
