@@ -37,6 +37,7 @@ from gpuagent_collector.statistics.repeats import (
     repeats_to_differ,
     repeats_to_equal,
 )
+from gpuagent_collector.statistics.shift import least_pairs
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
 
@@ -94,6 +95,8 @@ class BlockPlan:
 
     Attributes:
         matched: whether the new runs are tested in pairs, because these were made so.
+        spread: within repeats where they are matched.
+        pooled: within cells, for pairs that are too few for a test of pairs, so that runs count as independent.
     """
 
     block: Block
@@ -101,13 +104,16 @@ class BlockPlan:
     # The runs with the metric of the usual cell.
     repeats: int
     spread: Spread
+    pooled: Spread
     matched: bool
     needs: tuple[Need, ...]
 
     def least_effect(self, repeats: int, level: float) -> float | None:
         """Return the share from which on so many repeats show a difference, with the first of POWERS; None: none."""
-        deviations = least_deviations(repeats, power=POWERS[0], level=level, matched=self.matched)
-        return None if deviations is None else expm1(deviations * self.spread.seen)
+        matched = self.matched and repeats >= least_pairs(1, level)
+        spread = self.spread if matched else self.pooled
+        deviations = least_deviations(repeats, power=POWERS[0], level=level, matched=matched)
+        return None if deviations is None else expm1(deviations * spread.seen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,16 +196,17 @@ def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> Blo
     if any((values <= 0).any() for values in cells):
         return None
     matched = matched_spread(_tables(block, facts, metric))
-    spread = matched or pooled_spread(cells)
-    if spread is None:
+    pooled = pooled_spread(cells)
+    if pooled is None:
         return None
     return BlockPlan(
         block=block,
         runs=sum(map(len, cells)),
         repeats=median_high(len(values) for values in cells if len(values)),
-        spread=spread,
+        spread=matched or pooled,
+        pooled=pooled,
         matched=matched is not None,
-        needs=tuple(_need(spread, effect, question, matched is not None) for effect in (*question.effects, None)),
+        needs=tuple(_need(matched, pooled, effect, question) for effect in (*question.effects, None)),
     )
 
 
@@ -218,13 +225,22 @@ def _tables(block: Block, facts: Facts, metric: Metric) -> list[Floats]:
     return tables
 
 
-def _need(spread: Spread, effect: float | None, question: Question, matched: bool) -> Need:
-    repeats, share = (repeats_to_equal, question.delta) if effect is None else (repeats_to_differ, effect)
-    as_seen, cautious = (
-        tuple(repeats(deviation, share, power=power, level=question.level, matched=matched) for power in POWERS)
-        for deviation in (spread.seen, spread.cautious)
+def _need(matched: Spread | None, pooled: Spread, effect: float | None, question: Question) -> Need:
+    to_show, share = (repeats_to_equal, question.delta) if effect is None else (repeats_to_differ, effect)
+
+    def fewest(deviation: float, pooled_deviation: float, power: float) -> int | None:
+        """Return the repeats that show it; pairs too few for a test of pairs are tested as independent runs."""
+        alone = to_show(pooled_deviation, share, power=power, level=question.level)
+        if matched is None or (alone is not None and alone < least_pairs(1, question.level)):
+            return alone
+        return to_show(deviation, share, power=power, level=question.level, matched=True)
+
+    spread = matched or pooled
+    return Need(
+        effect=effect,
+        as_seen=tuple(fewest(spread.seen, pooled.seen, power) for power in POWERS),
+        cautious=tuple(fewest(spread.cautious, pooled.cautious, power) for power in POWERS),
     )
-    return Need(effect=effect, as_seen=as_seen, cautious=cautious)
 
 
 def answer_plan(
