@@ -20,13 +20,14 @@ from gpuagent_collector.present.answer import Answer, Legend, Section
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import USUAL_REPEATS, repeat_command
+from gpuagent_collector.runs.arguments import USUAL_REPEATS
 from gpuagent_collector.runs.cells import Block, Cell, match_runs, tell_apart
 from gpuagent_collector.runs.columns import Floats
 from gpuagent_collector.runs.data import Facts, Run, load_figures
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
 from gpuagent_collector.runs.like import group_like
+from gpuagent_collector.runs.repeating import Recorded, find_recorded
 from gpuagent_collector.runs.words import percent, spoken
 from gpuagent_collector.statistics.repeats import (
     MOST_REPEATS,
@@ -118,11 +119,12 @@ class BlockPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A plan with everything that is shown of it; the block with the most runs first."""
+    """A plan with everything that is shown of it; the block with the most runs first, whose options are recorded."""
 
     question: Question
     metric: Metric
     blocks: tuple[BlockPlan, ...]
+    recorded: Recorded
 
 
 def plan_repeats(ask: Ask, question: Question) -> Plan:
@@ -153,7 +155,8 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
         plans = [plan for block in known if (plan := _plan(block, facts, metric, question))]
         if plans:
             plans.sort(key=lambda plan: -plan.runs)
-            return Plan(question=question, metric=metric, blocks=tuple(plans))
+            ids = [run.run_id for cell in plans[0].block.cells for run in cell.runs]
+            return Plan(question=question, metric=metric, blocks=tuple(plans), recorded=find_recorded(ask, ids))
     raise GpuAgentError(
         f"the spread of {question.metric or DEFAULT_PRIMARIES[0]} is unknown: it takes two or more successful runs "
         "with the same parameters in the same circumstances, and values above 0"
@@ -306,7 +309,7 @@ def _next(plan: Plan) -> str | None:
     """Return the command that makes the new runs of the first workload; None: it would be too long."""
     block = plan.blocks[0]
     commands = [run.command for cell in block.block.cells for run in cell.runs]
-    return repeat_command(commands, block.block.workload, _rounds(block))
+    return plan.recorded.repeat_command(commands, block.block.workload, _rounds(block))
 
 
 def _rounds(block: BlockPlan) -> int:
@@ -344,8 +347,12 @@ def answer(plan: Plan) -> str:
         sentences.append(f"{counted(more, 'more workload')} can be seen below.")
     first = plan.blocks[0]
     effect = first.least_effect(_rounds(first), plan.question.level)
+    if _next(plan) and plan.recorded.lacking:
+        sentences.append(plan.recorded.lacking)
     if _next(plan) and effect is not None:
-        sentences.append(f"The next command makes {_rounds(first)} runs a side, which show {_share(effect)} or more.")
+        then = " then" if plan.recorded.has_pattern else ""
+        runs = f"{_rounds(first)} runs a side, which show {_share(effect)} or more"
+        sentences.append(f"The next command{then} makes {runs}.")
     return " ".join(sentences)
 
 
