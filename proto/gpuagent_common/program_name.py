@@ -3,7 +3,7 @@
 import hashlib
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import PurePath
@@ -164,6 +164,7 @@ STARTERS: dict[str, Starter] = {
 
 
 _MAX_CHARACTERS, _DIGEST_CHARACTERS = 64, 8
+_TOGETHER_CHARACTERS = 40
 
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
 _SHELLS = frozenset({"bash", "dash", "sh", "zsh"})
@@ -216,6 +217,12 @@ def name_program(command: Sequence[str]) -> str:
     # A cut name is an identity too: two long ones stay different.
     digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_CHARACTERS]
     return f"{name[: _MAX_CHARACTERS - _DIGEST_CHARACTERS - 1]}-{digest}"
+
+
+def name_programs(commands: Iterable[Sequence[str]]) -> str:
+    """Return one name for all commands, since only runs of one name are compared."""
+    names = dict.fromkeys(name_program(command) for command in commands)
+    return re.sub(r"[^A-Za-z0-9._-]", "_", "-".join(names))[:_TOGETHER_CHARACTERS]
 
 
 def _find_program(words: Sequence[str]) -> str:

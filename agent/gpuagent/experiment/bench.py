@@ -15,7 +15,7 @@ from gpuagent.experiment.file import parse_width
 from gpuagent_common.cli import parse_pairs, word_parameters
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.naming import MAX_NAME_CHARACTERS
-from gpuagent_common.program_name import check_program_name, name_program
+from gpuagent_common.program_name import check_program_name, name_programs
 
 # Cells of one command line: more would be a mistake, such as a brace of the program's own.
 _MOST_CELLS = 256
@@ -193,7 +193,7 @@ def bench_file(
         facets = [f"parameter:{key}" for key, values in parameters.items() if len(values) > 1]
     else:
         commands, places = _commands(words, program, varied), []
-        called = check_program_name(name) if name is not None else _program_name(commands)
+        called = check_program_name(name) if name is not None else name_programs(commands)
         entries = [{"name": called, "command": command} for command in commands]
         facets = ["command"] if len(commands) > 1 else []
         if len({tuple(map(_without_path, command)) for command in commands}) < len(commands):
@@ -317,9 +317,3 @@ def _with_value(words: Sequence[str], name: str, value: str, *, is_line: bool) -
     hyphens = "" if name.startswith("-") else "-" if len(name) == 1 else "--"
     added = [f"{hyphens}{name}", value]
     return [f"{words[0]} {shlex.join(added)}"] if is_line else [*words, *added]
-
-
-def _program_name(commands: Sequence[Sequence[str]]) -> str:
-    """Return one name for all commands, since only runs of one name are compared."""
-    names = dict.fromkeys(name_program(command) for command in commands)
-    return re.sub(r"[^A-Za-z0-9._-]", "_", "-".join(names))[:_NAME_CHARACTERS]

@@ -4,7 +4,7 @@ import json
 import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
 from itertools import pairwise
@@ -18,12 +18,13 @@ from gpuagent_collector.present.answer import Answer, Legend, Section
 from gpuagent_collector.present.human import change, in_unit, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import Command, name_commands, repeat_command
+from gpuagent_collector.runs.arguments import Command, name_commands
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
 from gpuagent_collector.runs.like import like_key
 from gpuagent_collector.runs.releases import Release, States, find_releases, load_states
+from gpuagent_collector.runs.repeating import Recorded, find_recorded
 from gpuagent_collector.runs.words import percent, spoken, telling, write_command
 from gpuagent_collector.statistics.changes import LEAST_PART, find_changes
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -78,6 +79,7 @@ class Series:
 
     Attributes:
         command: that of a program of the user's own, of its last run; paths may be others in the other runs.
+        run_ids: its runs.
         levels: at least one, in the order of time.
         quiet: facts that changed where no change of level is shown.
         is_daily: whether each value is the median of a day; otherwise each is a run's.
@@ -88,6 +90,7 @@ class Series:
     workload: str
     parameters: str
     command: Command
+    run_ids: tuple[str, ...]
     circumstances: str
     node: str
     levels: tuple[Level, ...]
@@ -105,13 +108,24 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """All series, the longest first; `level` is that at which each was tested."""
+    """All series, the longest first; `level` is that at which each was tested.
+
+    Attributes:
+        recorded: the options of the runs of the first work; None: some series is tested.
+    """
 
     request: Request
     metric: Metric
     unit: str
     level: float
     series: tuple[Series, ...]
+    recorded: Recorded | None
+
+    @property
+    def first_work(self) -> tuple[Series, ...]:
+        """The series of the workload and parameters of the first one."""
+        first = self.series[0]
+        return tuple(one for one in self.series if (one.workload, one.parameters) == (first.workload, first.parameters))
 
 
 def study_history(ask: Ask, request: Request) -> History:
@@ -145,13 +159,18 @@ def study_history(ask: Ask, request: Request) -> History:
         _make_series(members, starts, values, is_daily, states, level, facts.unit(members, metric))
         for members, starts, values, is_daily in valued
     ]
-    return History(
+    history = History(
         request=request,
         metric=metric,
         unit=facts.unit(runs, metric),
         level=level,
         series=tuple(sorted(series, key=lambda one: (-sum(each.runs for each in one.levels), one.workload, one.node))),
+        recorded=None,
     )
+    if tested:
+        return history
+    ids = [run_id for one in history.first_work for run_id in one.run_ids]
+    return replace(history, recorded=find_recorded(ask, ids))
 
 
 def _values(runs: Sequence[Run], facts: Facts, metric: str) -> tuple[list[int], list[float], bool]:
@@ -209,6 +228,7 @@ def _make_series(
         workload=runs[-1].workload,
         parameters=runs[-1].parameters,
         command=runs[-1].command,
+        run_ids=tuple(run.run_id for run in runs),
         circumstances=", ".join(each for each in like_key(runs[-1], "image").circumstances if each != "none"),
         node=runs[-1].nodes or "unknown node",
         levels=tuple(levels),
@@ -260,9 +280,10 @@ def _untested(history: History, title: str) -> str:
         among = f"{write(min(medians))} to {write(max(medians))} in {len(series)} settings"
         least = f"{min(runs)} to " if min(runs) < max(runs) else ""
         each = f"{least}{counted(max(runs), 'run')} each"
+    lacking = history.recorded.lacking if history.recorded and _next(history) else ""
     return (
         f"{title[0].upper()}{title[1:]} is {among} ({each}). It takes {2 * LEAST_PART} runs of one setting on one node "
-        "to show whether it changed over time: make the same runs again."
+        f"to show whether it changed over time: make the same runs again. {lacking}".rstrip()
     )
 
 
@@ -320,10 +341,9 @@ def render(history: History) -> Answer:
 
 def _next(history: History) -> str | None:
     """Return the command that tests the newest change of a fact that is shown, or makes the runs that are missing."""
-    if not any(series.is_tested for series in history.series):
-        first = history.series[0]
-        alike = [one for one in history.series if (one.workload, one.parameters) == (first.workload, first.parameters)]
-        return repeat_command([one.command for one in alike], first.workload)
+    if history.recorded:
+        commands = [one.command for one in history.first_work]
+        return history.recorded.repeat_command(commands, history.series[0].workload)
     changed = [level for series in history.series for level in series.levels if level.releases]
     if not changed:
         return None

@@ -20,13 +20,14 @@ from gpuagent_collector.present.answer import Answer, Legend, Section
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import USUAL_REPEATS, repeat_command
+from gpuagent_collector.runs.arguments import USUAL_REPEATS
 from gpuagent_collector.runs.cells import Block, Cell, match_runs, tell_apart
 from gpuagent_collector.runs.columns import Floats
 from gpuagent_collector.runs.data import Facts, Run, load_figures
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
 from gpuagent_collector.runs.like import group_like
+from gpuagent_collector.runs.repeating import Recorded, find_recorded
 from gpuagent_collector.runs.words import percent, spoken
 from gpuagent_collector.statistics.repeats import (
     MOST_REPEATS,
@@ -37,6 +38,7 @@ from gpuagent_collector.statistics.repeats import (
     repeats_to_differ,
     repeats_to_equal,
 )
+from gpuagent_collector.statistics.shift import least_pairs
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
 
@@ -94,6 +96,8 @@ class BlockPlan:
 
     Attributes:
         matched: whether the new runs are tested in pairs, because these were made so.
+        spread: within repeats where they are matched.
+        pooled: within cells, for pairs that are too few for a test of pairs, so that runs count as independent.
     """
 
     block: Block
@@ -101,22 +105,26 @@ class BlockPlan:
     # The runs with the metric of the usual cell.
     repeats: int
     spread: Spread
+    pooled: Spread
     matched: bool
     needs: tuple[Need, ...]
 
     def least_effect(self, repeats: int, level: float) -> float | None:
         """Return the share from which on so many repeats show a difference, with the first of POWERS; None: none."""
-        deviations = least_deviations(repeats, power=POWERS[0], level=level, matched=self.matched)
-        return None if deviations is None else expm1(deviations * self.spread.seen)
+        matched = self.matched and repeats >= least_pairs(1, level)
+        spread = self.spread if matched else self.pooled
+        deviations = least_deviations(repeats, power=POWERS[0], level=level, matched=matched)
+        return None if deviations is None else expm1(deviations * spread.seen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A plan with everything that is shown of it; the block with the most runs first."""
+    """A plan with everything that is shown of it; the block with the most runs first, whose options are recorded."""
 
     question: Question
     metric: Metric
     blocks: tuple[BlockPlan, ...]
+    recorded: Recorded
 
 
 def plan_repeats(ask: Ask, question: Question) -> Plan:
@@ -147,7 +155,8 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
         plans = [plan for block in known if (plan := _plan(block, facts, metric, question))]
         if plans:
             plans.sort(key=lambda plan: -plan.runs)
-            return Plan(question=question, metric=metric, blocks=tuple(plans))
+            ids = [run.run_id for cell in plans[0].block.cells for run in cell.runs]
+            return Plan(question=question, metric=metric, blocks=tuple(plans), recorded=find_recorded(ask, ids))
     raise GpuAgentError(
         f"the spread of {question.metric or DEFAULT_PRIMARIES[0]} is unknown: it takes two or more successful runs "
         "with the same parameters in the same circumstances, and values above 0"
@@ -190,16 +199,17 @@ def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> Blo
     if any((values <= 0).any() for values in cells):
         return None
     matched = matched_spread(_tables(block, facts, metric))
-    spread = matched or pooled_spread(cells)
-    if spread is None:
+    pooled = pooled_spread(cells)
+    if pooled is None:
         return None
     return BlockPlan(
         block=block,
         runs=sum(map(len, cells)),
         repeats=median_high(len(values) for values in cells if len(values)),
-        spread=spread,
+        spread=matched or pooled,
+        pooled=pooled,
         matched=matched is not None,
-        needs=tuple(_need(spread, effect, question, matched is not None) for effect in (*question.effects, None)),
+        needs=tuple(_need(matched, pooled, effect, question) for effect in (*question.effects, None)),
     )
 
 
@@ -218,13 +228,22 @@ def _tables(block: Block, facts: Facts, metric: Metric) -> list[Floats]:
     return tables
 
 
-def _need(spread: Spread, effect: float | None, question: Question, matched: bool) -> Need:
-    repeats, share = (repeats_to_equal, question.delta) if effect is None else (repeats_to_differ, effect)
-    as_seen, cautious = (
-        tuple(repeats(deviation, share, power=power, level=question.level, matched=matched) for power in POWERS)
-        for deviation in (spread.seen, spread.cautious)
+def _need(matched: Spread | None, pooled: Spread, effect: float | None, question: Question) -> Need:
+    to_show, share = (repeats_to_equal, question.delta) if effect is None else (repeats_to_differ, effect)
+
+    def fewest(deviation: float, pooled_deviation: float, power: float) -> int | None:
+        """Return the repeats that show it; pairs too few for a test of pairs are tested as independent runs."""
+        alone = to_show(pooled_deviation, share, power=power, level=question.level)
+        if matched is None or (alone is not None and alone < least_pairs(1, question.level)):
+            return alone
+        return to_show(deviation, share, power=power, level=question.level, matched=True)
+
+    spread = matched or pooled
+    return Need(
+        effect=effect,
+        as_seen=tuple(fewest(spread.seen, pooled.seen, power) for power in POWERS),
+        cautious=tuple(fewest(spread.cautious, pooled.cautious, power) for power in POWERS),
     )
-    return Need(effect=effect, as_seen=as_seen, cautious=cautious)
 
 
 def answer_plan(
@@ -290,7 +309,7 @@ def _next(plan: Plan) -> str | None:
     """Return the command that makes the new runs of the first workload; None: it would be too long."""
     block = plan.blocks[0]
     commands = [run.command for cell in block.block.cells for run in cell.runs]
-    return repeat_command(commands, block.block.workload, _rounds(block))
+    return plan.recorded.repeat_command(commands, block.block.workload, _rounds(block))
 
 
 def _rounds(block: BlockPlan) -> int:
@@ -328,8 +347,12 @@ def answer(plan: Plan) -> str:
         sentences.append(f"{counted(more, 'more workload')} can be seen below.")
     first = plan.blocks[0]
     effect = first.least_effect(_rounds(first), plan.question.level)
+    if _next(plan) and plan.recorded.lacking:
+        sentences.append(plan.recorded.lacking)
     if _next(plan) and effect is not None:
-        sentences.append(f"The next command makes {_rounds(first)} runs a side, which show {_share(effect)} or more.")
+        then = " then" if plan.recorded.has_pattern else ""
+        runs = f"{_rounds(first)} runs a side, which show {_share(effect)} or more"
+        sentences.append(f"The next command{then} makes {runs}.")
     return " ".join(sentences)
 
 

@@ -407,7 +407,8 @@ def study_show(ask: Ask, name: str | None, request: Request) -> Showing:
     runs = [run for side in comparison.layout.sides for run in comparison.layout.runs_of(side)]
     is_one = len({run.workload for run in runs}) == 1
     others = Counter[str]()
-    for block in comparison.layout.blocks:
+    # With every status, the others are among the runs.
+    for block in () if comparison.request.every_status else comparison.layout.blocks:
         for cell in block.cells:
             others.update(cell.others)
     return Showing(

@@ -26,13 +26,14 @@ from gpuagent_collector.runs.cells import Block, Cell, Layout, tell_apart
 from gpuagent_collector.runs.data import load_facts
 from gpuagent_collector.runs.facets import JOINT, find_facet
 from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.repeating import Recorded, find_recorded
 from gpuagent_collector.runs.settings import Settings, settings_of
 from gpuagent_collector.runs.specs import SpecRow
 from gpuagent_collector.runs.words import interval, spoken, write_command, write_shift
 from gpuagent_collector.statistics.shift import Scale, Shift, Sides, estimate_shift, least_pairs
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.limits import memory_text
-from gpuagent_common.text import counted
+from gpuagent_common.text import counted, harmless
 
 # The label of runs that has their place in the ladder: its number and the fact that changed there.
 LABEL = "rung"
@@ -41,10 +42,6 @@ _NO_RUNG = f"labels->>'{LABEL}' IS NULL"
 _ENGINES = ("docker", "podman")
 # From the simplest to what contains most; a ladder goes upwards.
 _KINDS = ("bare", "slurm", "charliecloud", "apptainer", "singularity", *_ENGINES, "kubernetes")
-
-_OBSERVED = """
-SELECT count(*) > 0 AS observed FROM run_events
-WHERE event = 'found' AND name NOT LIKE 'pattern %' AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))"""
 
 # More than the fewest pairs, so that a failed run costs no verdict.
 _SPARE_REPEATS = 2
@@ -109,7 +106,7 @@ class Ladder:
         fixed: facts that the experiment cannot change.
         with_image: facts that change together with the image.
         repeats: enough for every verdict.
-        observed: whether the runs of a program were observed.
+        recorded: the options of the runs that raised the question.
         where: the user's condition on the runs that raised the question.
     """
 
@@ -118,7 +115,7 @@ class Ladder:
     fixed: tuple[Fixed, ...]
     with_image: tuple[str, ...]
     repeats: int
-    observed: bool
+    recorded: Recorded
     where: str | None
 
     @property
@@ -132,6 +129,20 @@ class Ladder:
         known = {identify_command(run.command) for run in self.comparison.runs if run.status == "succeeded"}
         is_of_work = all(rung.settings == self.rungs[0].settings and rung.command for rung in self.rungs)
         return is_of_work and not self.fixed and all(identify_command(rung.command) in known for rung in self.rungs)
+
+    @property
+    def metric(self) -> str:
+        """The metric of the experiment: the duration instead of a throughput whose pattern is not stored."""
+        name = self.comparison.figures.primary.name
+        return "run_seconds" if self.lacking and name == "throughput" else name
+
+    @property
+    def lacking(self) -> str:
+        """The sentence that names what is to be added to the file for a throughput; '' for nothing."""
+        if not self.recorded.has_pattern:
+            return ""
+        items = " and, if they had it, items_per_step" if self.recorded.has_items else ""
+        return f"For throughput, add the pattern of these runs{items} to each entry: it is not stored."
 
     @property
     def name(self) -> str:
@@ -182,7 +193,7 @@ def plan_ladder(ask: Ask, request: Request) -> Ladder:
         fixed=fixed,
         with_image=with_image,
         repeats=least_pairs(len(rungs) - 1) + _SPARE_REPEATS,
-        observed=ask(_OBSERVED, [comparison.layout.run_ids])[0]["observed"],
+        recorded=find_recorded(ask, comparison.layout.run_ids),
         where=request.where,
     )
 
@@ -303,7 +314,9 @@ def _lines(ladder: Ladder) -> Iterator[str]:
         yield f"# Not separated: {each.title} ({' / '.join(each.values)}); {each.remedy}."
     yield f"name: {json.dumps(ladder.name)}"
     yield f"question: {json.dumps(f'Why do {foot} and {top} differ?')}"
-    yield f"metric: {comparison.figures.primary.name}"
+    if ladder.lacking:
+        yield f"# {ladder.lacking}"
+    yield f"metric: {ladder.metric}"
     yield f"repeats: {ladder.repeats}"
     yield "workloads:"
     # What torch sees of a CPU limit depends on the environment: as many threads in all cells are one fact less.
@@ -311,7 +324,7 @@ def _lines(ladder: Ladder) -> Iterator[str]:
     threads = not facts.isdisjoint({"CPU threads", "CPU limit"})
     for number, rung in enumerate(ladder.rungs):
         what: dict[str, Any] = {"command": list(rung.command), "name": block.workload}
-        if ladder.observed:
+        if ladder.recorded.observed:
             what["observe"] = True
         if not rung.command:
             parameters = {name: value for name, value in block.parameters.items() if value is not None}
@@ -547,7 +560,8 @@ def render_ladder(ladder: Ladder, path: str | None) -> Answer:
         points = tuple((f"{each.title}: {' / '.join(each.values)}", each.remedy) for each in ladder.fixed)
         sections.append(Section("Not separated, because the experiment cannot set it", [Bullets(points=points)]))
     runs = ladder.repeats * len(ladder.rungs)
-    then = f"To make them: gpuagent experiment run {path}" if path else "-o FILE writes the experiment."
+    to_run = harmless(shlex.join(["gpuagent", "experiment", "run", path or "", *ladder.recorded.of_agent]))
+    then = f"{ladder.lacking} To make them: {to_run}".lstrip() if path else "-o FILE writes the experiment."
     if ladder.has_run:
         compared = write_command("compare", {"--by": "command", "--workload": block.workload})
         then = f"Each of these cells has run already: `{compared}` shows what each option changes."

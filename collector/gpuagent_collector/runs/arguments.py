@@ -137,19 +137,21 @@ _SUITE = ("gpuagent_workloads", "run")
 _MOST_COMMANDS = 4
 
 
-def repeat_command(commands: Sequence[Command], workload: str, repeats: int | None = None) -> str | None:
+def repeat_command(
+    commands: Sequence[Command], workload: str, repeats: int | None = None, options: Sequence[str] = ()
+) -> str | None:
     """Return the command that makes new runs of commands in turns; None: it would be too long.
 
-    `repeats` of each; None: as many as are usual.
+    `repeats` of each; None: as many as are usual. `options` are those of the agent and of all runs.
     """
     commands = list(dict.fromkeys(commands))
     if any(command[2:4] == _SUITE or not command for command in commands):
         given = commands[0][4:] or (workload,)
-        return harmless(shlex.join(["gpuagent", "run", *given, "--repeat", str(repeats or USUAL_REPEATS)]))
+        return harmless(shlex.join(["gpuagent", "run", *given, *options, "--repeat", str(repeats or USUAL_REPEATS)]))
     rounds = ["--rounds", str(repeats)] if repeats else []
     words = list(map(shlex.join, commands)) if len(commands) <= _MOST_COMMANDS else None
     words = _vary(commands) or words
-    return harmless(shlex.join(["gpuagent", "bench", *rounds, *words])) if words else None
+    return harmless(shlex.join(["gpuagent", "bench", *rounds, *options, *words])) if words else None
 
 
 def _vary(commands: Sequence[Command]) -> list[str] | None:

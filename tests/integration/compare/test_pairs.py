@@ -68,6 +68,16 @@ def test_a_plan_takes_the_spread_within_repeats_of_an_experiment(store: Syntheti
     assert planned.spread.freedom == 6
 
 
+def test_a_plan_takes_few_pairs_for_independent_runs_as_a_comparison_does(store: SyntheticStore) -> None:
+    drifting(store)
+    store.write()
+    (planned,) = plan_repeats(store.ask, Question(where="repeat <= 5", effects=(9.0,))).blocks
+    five, six = (planned.least_effect(repeats, 0.05) for repeats in (5, 6))
+    assert planned.matched
+    assert five and six and five > 0.2 > six
+    assert planned.needs[0].as_seen[0] in (4, 5)
+
+
 def test_a_plan_counts_the_repeats_that_have_the_metric(store: SyntheticStore) -> None:
     """Runs that report no steps are no repeats of a throughput."""
     node = store.node("alder-node", "alder")

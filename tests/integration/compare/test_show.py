@@ -27,6 +27,11 @@ def test_a_platform_is_shown_with_median_range_and_number_of_runs(call: Collecto
     assert (throughput["n"], throughput["median"], throughput["side"]) == ("3", "1000", "lab")
 
 
+def test_a_failed_run_is_counted_once(call: Collector) -> None:
+    _, out, _ = call("show", "run-3")
+    assert "run-3 failed after " in out
+
+
 def test_a_result_that_is_no_number_is_shown_as_reported() -> None:
     results = [{"name": f"loss_{value}", "value": value, "text": None, "unit": None} for value in (nan, inf, -inf, 2.0)]
     section = results_section(Details(row={}, outputs={}, results=results))

@@ -8,6 +8,7 @@ import pytest
 
 from gpuagent.experiment.file import parse_experiment
 from gpuagent.experiment.plan import trials
+from gpuagent_collector.answers import history, plan
 from gpuagent_collector.answers.why import plan_ladder, render_settled, write_experiment
 from gpuagent_collector.compare.answer import headline_reasons, is_cost_first
 from gpuagent_collector.compare.comparison import Request, find_sweep
@@ -121,6 +122,37 @@ def test_parameters_of_a_built_in_workload_are_a_sweep_too(store: SyntheticStore
     for repeat, size in product(range(1, 4), (32, 64)):
         store.next_run(node, parameters={"batch_size": size, "depth": 3}, repeat=repeat, sampled=False)
     assert find_sweep(compared(store).layout) == "parameter:batch_size"
+
+
+@pytest.mark.parametrize(
+    ("found", "option", "asked"),
+    [("pattern given", "", "--pattern"), ("torch", "--observe ", "--items-per-step"), (None, "", "")],
+)
+def test_the_next_command_repeats_what_is_recorded_and_names_the_rest(
+    store: SyntheticStore, found: str | None, option: str, asked: str
+) -> None:
+    labels = json.dumps({"team": "x", "slurm_job_id": "7"})
+    node = store.node("alder", "lab", labels=labels)
+    for repeat, rate in product(range(1, 4), ("0.1", "0.2")):
+        asked_for: dict[str, Any] = {"workload": "tr", "environment": "docker", "image": "w:1", "repeat": repeat}
+        ended = store.next_run(
+            node,
+            command=json.dumps([*PROGRAM, "--lr", rate]),
+            parameters={},
+            sampled=False,
+            throughput=1000.0 + repeat,
+            **asked_for,
+        )
+        store.rows["run_events"] += [{**ended, "event": "found", "name": found, "rank": 0}] if found else []
+    store.write()
+    options = f"--platform lab --label team=x --environment docker:w:1 --name tr {option}--vary lr=0.1,0.2"
+    planned = plan.render(plan.plan_repeats(store.ask, plan.Question()))
+    past = history.render(history.study_history(store.ask, history.Request()))
+    for answer in (planned, past):
+        assert answer.next
+        assert options in answer.next
+        assert asked in answer.text
+        assert ("--pattern" in answer.text, "--items" in answer.text) == (asked == "--pattern", found is not None)
 
 
 def test_a_ladder_changes_one_argument_after_the_other(store: SyntheticStore) -> None:

@@ -10,7 +10,14 @@ import pytest
 
 from gpuagent.experiment.file import parse_experiment
 from gpuagent.experiment.plan import trials
-from gpuagent_collector.answers.why import Ladder, divide_ratio, plan_ladder, render_division, write_experiment
+from gpuagent_collector.answers.why import (
+    Ladder,
+    divide_ratio,
+    plan_ladder,
+    render_division,
+    render_ladder,
+    write_experiment,
+)
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.filled import Fill
@@ -97,7 +104,12 @@ def test_the_file_of_a_plan_is_an_experiment_with_a_cell_for_each_rung(store: Sy
 
 @pytest.mark.parametrize(
     ("found", "line"),
-    [("observed", "observe: true"), (None, 'command: ["python3", "x.py"]')],
+    [
+        ("observed", "observe: true"),
+        (None, 'command: ["python3", "x.py"]'),
+        (None, "metric: throughput"),
+        ("pattern given", "metric: run_seconds"),
+    ],
 )
 def test_a_program_of_ones_own_is_run_as_before(store: SyntheticStore, found: str | None, line: str) -> None:
     node = store.node("alder", "lab")
@@ -108,6 +120,9 @@ def test_a_program_of_ones_own_is_run_as_before(store: SyntheticStore, found: st
         store.rows["run_events"] += [{**node.at(20 * repeat + 1), **event}] if found else []
     ladder = ask_why(store, "none", "cpus=2", by="limits")
     assert line in write_experiment(ladder)
+    printed = render_ladder(ladder, "why.yaml").text
+    assert "experiment run why.yaml --platform lab" in printed
+    assert ("add the pattern" in printed) == (found == "pattern given")
     assert len(trials(parse_experiment(write_experiment(ladder).encode(), "why.yaml"))[0]) == 2
 
 
