@@ -131,7 +131,19 @@ def test_one_argument_as_the_only_difference_is_the_cause(store: SyntheticStore)
     store.write()
     ladder = plan_ladder(store.ask, Request(by="argument:batch-size", values=("32", "128")))
     assert ladder.is_settled
-    assert "--batch-size (32 → 128)" in render_settled(ladder).text
+    assert "--batch-size (32 → 128) and in no other recorded fact" in render_settled(ladder).text
+
+
+def test_one_argument_is_no_only_cause_where_a_side_lacks_a_setting_of_another(store: SyntheticStore) -> None:
+    node = store.node("alder", "lab")
+    for repeat, (batch, rate) in product(range(1, 8), (("32", "0.1"), ("32", "1"), ("128", "0.1"))):
+        run_program(store, node, "--batch-size", batch, "--lr", rate, repeat=repeat)
+    store.write()
+    ladder = plan_ladder(store.ask, Request(by="argument:batch-size", values=("32", "128")))
+    answered = render_settled(ladder)
+    assert "no other recorded fact" not in answered.text
+    assert "also in --lr 0.1, 1 | 0.1" in answered.text
+    assert answered.next and "--by command" in answered.next
 
 
 def test_platforms_that_differ_in_no_recorded_fact_are_refused_in_true_words(store: SyntheticStore) -> None:

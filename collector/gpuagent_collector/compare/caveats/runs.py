@@ -14,7 +14,7 @@ from gpuagent_collector.present.table import MARK
 from gpuagent_collector.runs.arguments import differing_arguments, identify_command, write_argument
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, cancelled_caveat
 from gpuagent_collector.runs.data import Run
-from gpuagent_collector.runs.facets import CONDITIONS, FACETS, can_name
+from gpuagent_collector.runs.facets import CONDITIONS, FACETS, Facet, can_name
 from gpuagent_collector.runs.words import reasons
 from gpuagent_common.text import counted
 
@@ -339,12 +339,17 @@ def confounded(evidence: Evidence) -> Iterator[Caveat]:
             )
 
 
+def find_undeclared(block: Block, facet: Facet) -> list[tuple[str, tuple[tuple[str, ...], ...]]]:
+    """Return the arguments in which the commands of a block differ and that are not compared, with their values."""
+    found = differing_arguments([[run.command for run in cell.runs] for cell in block.cells if cell.runs])
+    return [pair for pair in found if pair[0].lstrip("-") not in facet.arguments]
+
+
 def different_commands(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where a program ran with different arguments that are not compared."""
     facet, blocks = evidence.layout.facet, evidence.layout.blocks
     for block in blocks if "command" not in facet.names else ():
-        found = differing_arguments([[run.command for run in cell.runs] for cell in block.cells if cell.runs])
-        undeclared = [pair for pair in found if pair[0].lstrip("-") not in facet.arguments]
+        undeclared = find_undeclared(block, facet)
         between = [(name, values) for name, values in undeclared if len(set(values)) > 1]
         # The same values on both sides differ within each.
         shown = between or [(name, values[:1]) for name, values in undeclared]
