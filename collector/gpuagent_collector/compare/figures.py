@@ -10,7 +10,7 @@ from math import isnan, log, log1p
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuagent_collector.metrics import ITEMS, Metric
+from gpuagent_collector.metrics import ITEMS, STEPS, Metric
 from gpuagent_collector.runs.arguments import identify_command
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, match_runs
 from gpuagent_collector.runs.data import Facts, Run, distinct
@@ -188,6 +188,8 @@ def compute_figures(
     units = throughput_units([run for side in layout.sides for run in layout.runs_of(side)], facts)
     unit = units.pop() if len(units) == 1 else ITEMS
     known = tuple(replace(each, unit=unit) if each.name == "throughput" else each for each in facts.known)
+    if unit == STEPS:
+        known = tuple(replace(each, title=each.title.replace("million items", "million steps")) for each in known)
     primary = _choose_primary(layout, facts, {each.name: each for each in known}, metric)
     tested = layout.blocks if layout.is_compared else ()
     contests = [(block, side) for block in tested for side in _contestants(block, facts, primary)]
@@ -261,6 +263,11 @@ def throughput_units(runs: Sequence[Run], facts: Facts) -> set[str]:
     """Return the different units of the runs' throughputs, such as items/s and steps/s."""
     has_any = ~np.isnan(facts.column(runs, "throughput"))
     return {facts.units.get(run.run_id) or ITEMS for run in compress(runs, has_any)}
+
+
+def name_work(runs: Sequence[Run], facts: Facts) -> str:
+    """Return the unit of work of the runs' throughputs: step where all of them count steps, else item."""
+    return "step" if throughput_units(runs, facts) == {STEPS} else "item"
 
 
 # Of the metrics in an error.

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from gpuagent_collector.compare.comparison import Request as CompareRequest
+from gpuagent_collector.compare.comparison import compare, cost_row
 from gpuagent_collector.metrics.bounds import Limit
 from gpuagent_collector.prices.price import parse_prices
 from gpuagent_collector.recommend.export import answer
@@ -67,6 +69,25 @@ def test_cost_and_weights_choose_another_platform_and_the_pareto_set_has_both(st
     assert places(weighed) == {"alder": 1, "birch": 2}
     said = answer(weighed)
     assert "does best by time (weight 1) and cost (weight 2) on alder: 1 ms per item, 0.278 USD per million" in said
+
+
+def test_the_time_and_cost_of_programs_that_count_steps_are_those_of_a_step(store: SyntheticStore) -> None:
+    alternate(store, second={"throughput": 2000.0})
+    for row in store.rows["results"]:
+        row["unit"] = "steps/s" if row["name"] == "throughput" else row["unit"]
+    prices = parse_prices(
+        b"- {platform: alder, currency: USD, instance_hour: 1}\n- {platform: birch, currency: USD, instance_hour: 3}",
+        "p.yaml",
+    )
+    found = recommended(store, prices=prices)
+    assert {one.name: one.per for one in found.rankings[0].criteria}["cost"] == "million steps"
+    assert "500 µs per step" in answer(found)
+    (because,) = recommended(store, None, prices=prices).because
+    assert because and because.of == "million steps"
+    store.write()
+    comparison = compare(store.ask, CompareRequest(prices=prices))
+    row = cost_row(comparison.figures.blocks[0])
+    assert row and row.metric.title == "Cost per million steps"
 
 
 def test_sides_without_a_shown_difference_are_tied(store: SyntheticStore) -> None:
