@@ -1,6 +1,7 @@
 """Where a workload should run, and why, from a store in which both are known."""
 
 from collections.abc import Mapping
+from itertools import product
 
 import pytest
 
@@ -88,6 +89,18 @@ def test_the_time_and_cost_of_programs_that_count_steps_are_those_of_a_step(stor
     comparison = compare(store.ask, CompareRequest(prices=prices))
     row = cost_row(comparison.figures.blocks[0])
     assert row and row.metric.title == "Cost per million steps"
+
+
+@pytest.mark.parametrize(("nodes", "has_own"), [(1, False), (2, True)])
+def test_only_a_side_with_a_price_of_its_own_would_break_even(store: SyntheticStore, nodes: int, has_own: bool) -> None:
+    of_side = [store.node(f"node-{number}", "alder") for number in range(nodes)]
+    for repeat, (turn, environment) in product(range(1, 8), enumerate(("bare", "docker"))):
+        throughput = (1000.0 if turn else 2000.0) + repeat
+        store.next_run(of_side[turn % nodes], environment=environment, throughput=throughput, repeat=repeat)
+    prices = parse_prices(b"- {platform: alder, currency: USD, instance_hour: 1}", "p.yaml")
+    said = answer(recommended(store, None, prices=prices, by="environment"))
+    assert "mnist costs least in bare" in said
+    assert ("would break even" in said) is has_own
 
 
 def test_sides_without_a_shown_difference_are_tied(store: SyntheticStore) -> None:
