@@ -10,11 +10,13 @@ from gpuagent.experiment.file import parse_experiment
 from gpuagent.experiment.plan import trials
 from gpuagent_collector.answers.why import plan_ladder, render_settled, write_experiment
 from gpuagent_collector.compare.answer import headline_reasons, is_cost_first
-from gpuagent_collector.compare.comparison import Request, find_sweep
+from gpuagent_collector.compare.comparison import Request, compare, find_sweep
 from gpuagent_collector.compare.export import first_parts
 from gpuagent_collector.compare.tables import cost_table
 from gpuagent_collector.present.table import Table
 from gpuagent_collector.prices.price import parse_prices
+from gpuagent_collector.recommend.study import Request as RecommendRequest
+from gpuagent_collector.recommend.study import recommend
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.comparing import compared
 from tests.integration.compare.synthetic import SyntheticStore
@@ -73,6 +75,19 @@ def test_a_failed_run_with_another_option_renames_no_side(store: SyntheticStore)
     for words in (("--lr", "0.1", "--compile"), ("--batch-size", "32", "--lr", "0.1")):
         store.next_run(node, command=json.dumps(["python", "train.py", *words]), **failed)
     assert list(compared(store, by="command").layout.sides) == names
+
+
+def test_a_setting_of_which_every_run_failed_is_the_first_warning(store: SyntheticStore) -> None:
+    sweep(store, repeats=2)
+    node = store.node("alder", "lab")
+    for repeat in (1, 2):
+        run_program(store, node, "--batch-size", "512", "--lr", "1", status="failed", repeat=repeat)
+    store.write()
+    request = {"by": "command", "workload": "train.py"}
+    found = [compare(store.ask, Request(**request)), recommend(store.ask, RecommendRequest(**request))]
+    for caveat in (answered.caveats[0] for answered in found):
+        assert caveat.code == "failed_sides"
+        assert caveat.text.endswith(": 2 --batch-size 512 --lr 1 failed")
 
 
 def test_the_cost_is_in_a_table_and_first_where_time_is_a_tie(store: SyntheticStore) -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 
@@ -155,17 +156,39 @@ def energy_methods(evidence: Evidence) -> Iterator[Caveat]:
         )
 
 
-def unsuccessful(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn of runs that ended without success."""
-    counts = _others(evidence.layout, lambda status: status not in (*UNFINISHED, CANCELLED, EXCLUDED))
+def failed_sides(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn of sides of which no run succeeded, such as settings that fail: they are missing in every table."""
+    sides = evidence.layout.sides
+    counts, why = _ended(evidence.layout, lambda side: side not in sides)
     if counts:
-        of_cells = [cell.others for block in evidence.layout.blocks for cell in block.cells]
-        ended = [status for others in of_cells for status in others if status not in (*UNFINISHED, CANCELLED)]
+        yield Caveat(
+            code="failed_sides",
+            text=f"sides that are in no figure: {counts}",
+            remedy=f"see why: {why}",
+        )
+
+
+def unsuccessful(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn of runs that ended without success on sides with others that succeeded."""
+    sides = evidence.layout.sides
+    counts, why = _ended(evidence.layout, lambda side: side in sides)
+    if counts:
         yield Caveat(
             code="unsuccessful",
             text=f"runs that are in no figure: {counts}",
-            remedy=f"a side that fails more often is worse than its figures; reasons: {reasons(ended)}",
+            remedy=f"a side that fails more often is worse than its figures; reasons: {why}",
         )
+
+
+def _ended(layout: Layout, concerns: Callable[[str], bool]) -> tuple[str, str]:
+    """Return the number of unsuccessful runs of each side that it concerns, and the command that shows the reasons."""
+    blocks = tuple(
+        replace(block, cells=tuple(cell for cell in block.cells if concerns(cell.side))) for block in layout.blocks
+    )
+    chosen = replace(layout, blocks=blocks)
+    of_cells = [cell.others for block in blocks for cell in block.cells]
+    ended = [status for others in of_cells for status in others if status not in (*UNFINISHED, CANCELLED)]
+    return _others(chosen, lambda status: status not in (*UNFINISHED, CANCELLED, EXCLUDED)), reasons(ended)
 
 
 def cancelled(evidence: Evidence) -> Iterator[Caveat]:
