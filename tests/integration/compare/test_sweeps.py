@@ -119,7 +119,8 @@ def test_without_sides_a_sweep_on_one_platform_is_compared_and_recommended(call:
         assert found["by"] == "command"
     code, _, err = call("compare", "--by", "argument:lr", "--metric", "top5_accuracy", store=path)
     assert code == 1
-    assert "--pattern 'step {step} top5_accuracy {top5_accuracy}'" in err
+    assert "bench --store" in err
+    assert f"--pattern 'step {{step}} top5_accuracy {{top5_accuracy}}' -- {' '.join(PROGRAM)} --batch-size" in err
 
 
 def test_parameters_of_a_built_in_workload_are_a_sweep_too(store: SyntheticStore) -> None:
