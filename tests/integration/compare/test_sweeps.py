@@ -83,9 +83,9 @@ def test_a_setting_of_which_every_run_failed_is_the_first_warning(store: Synthet
     for repeat in (1, 2):
         run_program(store, node, "--batch-size", "512", "--lr", "1", status="failed", repeat=repeat)
     store.write()
-    request = {"by": "command", "workload": "train.py"}
-    found = [compare(store.ask, Request(**request)), recommend(store.ask, RecommendRequest(**request))]
-    for caveat in (answered.caveats[0] for answered in found):
+    found = compare(store.ask, Request(by="command"))
+    recommended = recommend(store.ask, RecommendRequest(by="command", workload="train.py"))
+    for caveat in (found.caveats[0], recommended.caveats[0]):
         assert caveat.code == "failed_sides"
         assert caveat.text.endswith(": 2 --batch-size 512 --lr 1 failed")
 
