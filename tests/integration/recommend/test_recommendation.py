@@ -87,8 +87,8 @@ def test_the_time_and_cost_of_programs_that_count_steps_are_those_of_a_step(stor
     assert because and because.of == "million steps"
     store.write()
     comparison = compare(store.ask, CompareRequest(prices=prices))
-    row = cost_row(comparison.figures.blocks[0])
-    assert row and row.metric.title == "Cost per million steps"
+    cost = cost_row(comparison.figures.blocks[0])
+    assert cost and cost.metric.title == "Cost per million steps"
 
 
 @pytest.mark.parametrize(("nodes", "has_own"), [(1, False), (2, True)])
