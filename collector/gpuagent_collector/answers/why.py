@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuagent_collector.compare.answer import answer
+from gpuagent_collector.compare.caveats.runs import find_undeclared
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.compare.figures import Test, compute_figures, values_of_sides
 from gpuagent_collector.metrics import Metric
@@ -21,7 +22,13 @@ from gpuagent_collector.present.files import appearing
 from gpuagent_collector.present.human import notation, ratio
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import Command, differing_arguments, identify_command, set_argument
+from gpuagent_collector.runs.arguments import (
+    Command,
+    differing_arguments,
+    identify_command,
+    set_argument,
+    write_argument,
+)
 from gpuagent_collector.runs.cells import Block, Cell, Layout, tell_apart
 from gpuagent_collector.runs.data import load_facts
 from gpuagent_collector.runs.facets import JOINT, find_facet
@@ -42,6 +49,9 @@ _NO_RUNG = f"labels->>'{LABEL}' IS NULL"
 _ENGINES = ("docker", "podman")
 # From the simplest to what contains most; a ladder goes upwards.
 _KINDS = ("bare", "slurm", "charliecloud", "apptainer", "singularity", *_ENGINES, "kubernetes")
+
+# The fact where commands differ in words without a name.
+_WORDS = "words of the command"
 
 # More than the fewest pairs, so that a failed run costs no verdict.
 _SPARE_REPEATS = 2
@@ -225,7 +235,7 @@ def _rungs_of_work(comparison: Comparison, settings: Settings) -> Iterator[Rung]
             now = replace(now, fact=name, change=change, command=set_argument(now.command, name, last))
             yield now
     if identify_command(now.command) != identify_command(last):
-        yield replace(now, fact="words of the command", change="as on the other side", command=last)
+        yield replace(now, fact=_WORDS, change="as on the other side", command=last)
 
 
 def _nearest_commands(foot: Cell, top: Cell) -> tuple[Command, Command]:
@@ -533,13 +543,24 @@ def render_settled(ladder: Ladder) -> Answer:
     comparison, rung = ladder.comparison, ladder.rungs[1]
     request, layout = comparison.request, comparison.layout
     named = {**request.choice, "--by": request.by, "--workload": layout.blocks[0].workload, "--where": ladder.where}
+    # One pair of commands differs in nothing else, but a side may have runs of more commands than the other.
+    undeclared = find_undeclared(layout.blocks[0], layout.facet)
+    changed = "" if rung.fact == _WORDS else rung.fact
+    others = [pair for pair in undeclared if pair[0] != changed and len(set(pair[1])) > 1]
+    said = (
+        "and in no other recorded fact, so there is nothing to separate: the whole difference is its effect. "
+        f"{answer(comparison, most=1)}"
+    )
+    if others:
+        listed = "; ".join(write_argument(*pair) for pair in others)
+        said = f"and their runs also in {listed}, so the difference is not the effect of {rung.fact} alone."
+        named["--by"] = "command"
     return Answer(
         heading=f"Why {layout.blocks[0].workload} differs between {' and '.join(layout.sides)}",
-        text=f"The sides differ in {rung.fact} ({rung.change}) and in no other recorded fact, so there is nothing to "
-        f"separate: the whole difference is its effect. {answer(comparison, most=1)}",
+        text=f"The sides differ in {rung.fact} ({rung.change}) {said}",
         facts={"sides": layout.sides, "rungs": [{"rung": 1, "fact": rung.fact, "change": rung.change}]},
         caveats=comparison.caveats,
-        next=write_command("compare", named, sides=layout.sides),
+        next=write_command("compare", named, sides=() if others else layout.sides),
         sides=layout.sides,
     )
 

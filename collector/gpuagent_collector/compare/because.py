@@ -12,6 +12,7 @@ from itertools import compress
 
 import numpy as np
 
+from gpuagent_collector.compare.figures import name_work
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.present.human import Notation, notation, significant
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN
@@ -218,8 +219,9 @@ def find_product(
     if product is None:
         return None
     name, of, items = product
-    unit, per_second = ("watts", 1.0) if name == "power" else (f"{metric.unit}/h", 3600.0)
     cells = block.cell(block.baseline), block.cell(side)
+    of = of.replace("item", name_work([run for cell in cells for run in cell.runs], facts))
+    unit, per_second = ("watts", 1.0) if name == "power" else (f"{metric.unit}/h", 3600.0)
     (before, factors), (after, others) = (_factors(cell, facts, metric, items, name) for cell in cells)
     if not before or not after:
         return None

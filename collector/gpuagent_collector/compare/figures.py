@@ -10,8 +10,8 @@ from math import isnan, log, log1p
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuagent_collector.metrics import ITEMS, Metric
-from gpuagent_collector.runs.arguments import identify_command
+from gpuagent_collector.metrics import ITEMS, STEPS, Metric
+from gpuagent_collector.runs.arguments import identify_command, record_command
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, match_runs
 from gpuagent_collector.runs.data import Facts, Run, distinct
 from gpuagent_collector.runs.specs import SpecRow
@@ -188,6 +188,8 @@ def compute_figures(
     units = throughput_units([run for side in layout.sides for run in layout.runs_of(side)], facts)
     unit = units.pop() if len(units) == 1 else ITEMS
     known = tuple(replace(each, unit=unit) if each.name == "throughput" else each for each in facts.known)
+    if unit == STEPS:
+        known = tuple(replace(each, title=each.title.replace("million items", "million steps")) for each in known)
     primary = _choose_primary(layout, facts, {each.name: each for each in known}, metric)
     tested = layout.blocks if layout.is_compared else ()
     contests = [(block, side) for block in tested for side in _contestants(block, facts, primary)]
@@ -263,6 +265,11 @@ def throughput_units(runs: Sequence[Run], facts: Facts) -> set[str]:
     return {facts.units.get(run.run_id) or ITEMS for run in compress(runs, has_any)}
 
 
+def name_work(runs: Sequence[Run], facts: Facts) -> str:
+    """Return the unit of work of the runs' throughputs: step where all of them count steps, else item."""
+    return "step" if throughput_units(runs, facts) == {STEPS} else "item"
+
+
 # Of the metrics in an error.
 _MOST_NAMED = 5
 
@@ -282,9 +289,10 @@ def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], n
     has = f"they have {names}{more}" if shared else "they have no figures in common"
     if name and not any(_sides_with(block, facts, known[name]) for block in layout.blocks):
         # A program of the user's own prints its results.
-        is_printed = known[name].group == "Result" and any(run.command for run in layout.runs_of(layout.sides[0]))
-        hint = f"; to record it, name the line that prints it: --pattern 'step {{step}} {name} {{{name}}}'"
-        raise GpuAgentError(f"no run has the metric {name}{hint if is_printed else f'; {has}'}")
+        command = next((run.command for run in layout.runs_of(layout.sides[0]) if run.command), None)
+        if known[name].group == "Result" and command:
+            has = f"to record it, name the line that prints it: `{record_command(command, name)}`"
+        raise GpuAgentError(f"no run has the metric {name}; {has}")
     cells = [cell for block in layout.blocks for cell in block.cells]
     without = {cell.side for cell in cells if not any(facts.has(cell.runs, each) for each in known)}
     if name is None and without:

@@ -15,7 +15,7 @@ from gpuagent_collector.metrics.hardware import (
     HOST_METRICS,
     SHARING_METRICS,
 )
-from gpuagent_collector.metrics.metric import ITEMS, Better, Metric, StoredMetric, further, hint_at
+from gpuagent_collector.metrics.metric import ITEMS, STEPS, Better, Metric, StoredMetric, further, hint_at
 from gpuagent_collector.metrics.result import (
     IMAGE_METRICS,
     RECOVERY_METRICS,
@@ -30,6 +30,7 @@ __all__ = [
     "GROUPS",
     "ITEMS",
     "METRICS",
+    "STEPS",
     "Better",
     "Metric",
     "StoredMetric",

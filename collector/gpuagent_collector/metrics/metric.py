@@ -46,6 +46,7 @@ class Metric:
 
 # The unit of throughput; where all runs count the same items, theirs is shown.
 ITEMS = "items/s"
+STEPS = "steps/s"
 
 
 def further(metric: Metric, stat: Stat) -> Metric:

@@ -21,7 +21,7 @@ from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.ranking import Ranking, Standing
 from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, recommend
-from gpuagent_collector.runs.cells import describe, tell_apart
+from gpuagent_collector.runs.cells import Block, describe, tell_apart
 from gpuagent_collector.runs.facets import Facet, find_facet
 from gpuagent_collector.runs.find import find_workload
 from gpuagent_collector.runs.words import could_hide, interval, percent, write_command, write_shift
@@ -98,7 +98,8 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
         others = _listed(behind, verbs, facet)
         yield f"{block} {verbs.least}{by} {where}: {taken} (median of {tied[0].runs} runs); {others}."
         shift = behind[0].judgement.shift if behind[0].judgement else None
-        if list(weights) == ["cost"] and shift and shift.scale is Scale.RATIO and shift.low and shift.high:
+        is_priced = list(weights) == ["cost"] and _have_own_prices(ranking.block, facet, tied[0].side, behind[0].side)
+        if is_priced and shift and shift.scale is Scale.RATIO and shift.low and shift.high:
             ends = f"{significant(100 / shift.high)} to {significant(100 / shift.low)} %"
             even = f"{significant(100 / shift.estimate)} % of its price ({ends})"
             yield f"{facet.name_side(behind[0].side)} would break even at {even}."
@@ -106,6 +107,17 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
     for one in ranking.criteria if len(tied) == 1 else ():
         if one.name in ranking.judged and one.name not in (*weights, "energy"):
             yield f"{_compare(ranking, one.name, sides, facet)}."
+
+
+def _have_own_prices(block: Block, facet: Facet, *sides: str) -> bool:
+    """Return whether the price of one side can change without the other's: not of settings, nor on a common node."""
+    first, second = ({run.nodes for run in block.cell(side).runs} for side in sides)
+    return not _is_of_settings(facet) and not (first & second)
+
+
+def _is_of_settings(facet: Facet) -> bool:
+    """Return whether the sides are settings of the work itself."""
+    return all(part.argument is not None or part.option for part in facet.parts)
 
 
 def _weighed(weight: tuple[str, float]) -> str:
@@ -254,8 +266,7 @@ def render(recommendation: Recommendation) -> Answer:
 
 def _question(facet: Facet) -> str:
     """Return Where, or How where the sides are settings of the work itself."""
-    is_setting = all(part.argument is not None or part.option for part in facet.parts)
-    return "How" if is_setting else "Where"
+    return "How" if _is_of_settings(facet) else "Where"
 
 
 def _next(recommendation: Recommendation) -> str:

@@ -10,6 +10,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuagent_collector.compare.figures import name_work
 from gpuagent_collector.metrics import BY_NAME, Metric
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN, currencies_of
 from gpuagent_collector.runs.cells import Block, Cell, match_runs
@@ -92,9 +93,10 @@ class Criterion:
 
 
 def find_criteria(block: Block, facts: Facts) -> tuple[Criterion, ...]:
-    """Return the criteria of a block: per item where at least two of its sides have a throughput, else per run."""
+    """Return the criteria of a block: per item or step where two of its sides have a throughput, else per run."""
     by_item = sum(any(facts.values(cell.runs, "throughput")) for cell in block.cells) >= 2
-    per, energy = ("item", "gpu_energy_per_item_joules") if by_item else ("run", "gpu_energy_run_joules")
+    work = name_work([run for cell in block.cells for run in cell.runs], facts)
+    per, energy = (work, "gpu_energy_per_item_joules") if by_item else ("run", "gpu_energy_run_joules")
     time = _seconds_per_item if by_item else _metric_reader("run_seconds")
     found = [
         Criterion(name="time", what="time", per=per, unit="seconds", metric=None, of=time),
@@ -110,7 +112,7 @@ def find_criteria(block: Block, facts: Facts) -> tuple[Criterion, ...]:
     currencies = currencies_of(facts.derived)
     # Without prices nothing has a cost, and costs in two currencies cannot be compared.
     if len(currencies) == 1:
-        kind, per = (COST_PER_MILLION_ITEMS, "million items") if by_item else (COST_PER_RUN, "run")
+        kind, per = (COST_PER_MILLION_ITEMS, f"million {work}s") if by_item else (COST_PER_RUN, "run")
         metric = kind.metric(currencies.pop())
         of = _metric_reader(metric.name)
         found.append(Criterion(name="cost", what="cost", per=per, unit=metric.unit, metric=metric, of=of))

@@ -26,6 +26,8 @@ from gpuagent_collector.statistics.shift import least_runs
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
 
+_GRAVEST = ("failed_sides", "foreign_load")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasons:
@@ -122,8 +124,8 @@ def find_caveats(
                 remedy="weigh figures that they have, or run them where these are measured",
             )
         )
-    # A load of others makes every figure doubtful.
-    return tuple(sorted([*found, *of_comparison], key=lambda caveat: caveat.code != "foreign_load"))
+    # A side may be missing, and a load of others makes every figure doubtful.
+    return tuple(sorted([*found, *of_comparison], key=lambda caveat: caveat.code not in _GRAVEST))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

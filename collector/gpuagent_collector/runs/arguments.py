@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -133,6 +134,7 @@ def without_arguments(identity: Identity, names: Collection[str]) -> Identity:
 
 # After the interpreter and -m.
 _SUITE = ("gpuagent_workloads", "run")
+_MOST_OF_PROGRAM = 80
 # More commands have no room on a line, unless the values of their options make them.
 _MOST_COMMANDS = 4
 
@@ -152,6 +154,13 @@ def repeat_command(
     words = list(map(shlex.join, commands)) if len(commands) <= _MOST_COMMANDS else None
     words = _vary(commands) or words
     return harmless(shlex.join(["gpuagent", "bench", *rounds, *options, *words])) if words else None
+
+
+def record_command(command: Command, metric: str) -> str:
+    """Return the command that runs a program anew and records a metric that it prints; a long program is cut."""
+    pattern = shlex.quote(f"step {{step}} {metric} {{{metric}}}")
+    program = textwrap.shorten(shlex.join(command), _MOST_OF_PROGRAM, placeholder=" …")
+    return harmless(f"gpuagent bench --pattern {pattern} -- {program}")
 
 
 def _vary(commands: Sequence[Command]) -> list[str] | None:

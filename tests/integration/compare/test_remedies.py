@@ -98,6 +98,12 @@ def ended(status: str) -> Fill:
     return fill
 
 
+def one_failed(store: SyntheticStore) -> None:
+    node = store.node("alder-node", "alder")
+    for environment, status in (("bare", "succeeded"), ("docker", "succeeded"), ("podman", "failed")):
+        store.next_run(node, environment=environment, status=status)
+
+
 def mixed_units(store: SyntheticStore) -> None:
     alternate(store)
     for row in store.rows["results"]:
@@ -202,6 +208,7 @@ CASES: list[tuple[str, Fill, tuple[str, ...]]] = [
     ("no_throughput", turns(own("a"), own("a")), COMPARE),
     ("energy_methods gaps cancelled excluded overlapping shared_gpu", doubtful, COMPARE),
     *(("unsuccessful", ended(status), COMPARE) for status in ("failed", "timed_out", "lost")),
+    ("failed_sides", one_failed, ("compare", "--by", "environment")),
     ("few_nodes", of_two_nodes, COMPARE),
     ("few_nodes", of_two_nodes, ("compare", "birch", "alder", "--where", "run_id <> 'x'")),
     ("not_interleaved different_commands", after_an_event, ("compare", "--before", "driver")),

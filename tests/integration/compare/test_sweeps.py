@@ -11,11 +11,13 @@ from gpuagent.experiment.plan import trials
 from gpuagent_collector.answers import history, plan
 from gpuagent_collector.answers.why import plan_ladder, render_settled, write_experiment
 from gpuagent_collector.compare.answer import headline_reasons, is_cost_first
-from gpuagent_collector.compare.comparison import Request, find_sweep
+from gpuagent_collector.compare.comparison import Request, compare, find_sweep
 from gpuagent_collector.compare.export import first_parts
 from gpuagent_collector.compare.tables import cost_table
 from gpuagent_collector.present.table import Table
 from gpuagent_collector.prices.price import parse_prices
+from gpuagent_collector.recommend.study import Request as RecommendRequest
+from gpuagent_collector.recommend.study import recommend
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.comparing import compared
 from tests.integration.compare.synthetic import SyntheticStore
@@ -85,6 +87,19 @@ def test_a_failed_run_with_another_option_renames_no_side(store: SyntheticStore)
     assert list(compared(store, by="command").layout.sides) == names
 
 
+def test_a_setting_of_which_every_run_failed_is_the_first_warning(store: SyntheticStore) -> None:
+    sweep(store, repeats=2)
+    node = store.node("alder", "lab")
+    for repeat in (1, 2):
+        run_program(store, node, "--batch-size", "512", "--lr", "1", status="failed", repeat=repeat)
+    store.write()
+    found = compare(store.ask, Request(by="command"))
+    recommended = recommend(store.ask, RecommendRequest(by="command", workload="train.py"))
+    for caveat in (found.caveats[0], recommended.caveats[0]):
+        assert caveat.code == "failed_sides"
+        assert caveat.text.endswith(": 2 --batch-size 512 --lr 1 failed")
+
+
 def test_the_cost_is_in_a_table_and_first_where_time_is_a_tie(store: SyntheticStore) -> None:
     nodes = [store.node(name, name) for name in ("alder", "birch")]
     for repeat in range(1, 8):
@@ -114,7 +129,8 @@ def test_without_sides_a_sweep_on_one_platform_is_compared_and_recommended(call:
         assert found["by"] == "command"
     code, _, err = call("compare", "--by", "argument:lr", "--metric", "top5_accuracy", store=path)
     assert code == 1
-    assert "--pattern 'step {step} top5_accuracy {top5_accuracy}'" in err
+    assert "bench --store" in err
+    assert f"--pattern 'step {{step}} top5_accuracy {{top5_accuracy}}' -- {' '.join(PROGRAM)} --batch-size" in err
 
 
 def test_parameters_of_a_built_in_workload_are_a_sweep_too(store: SyntheticStore) -> None:
@@ -172,7 +188,19 @@ def test_one_argument_as_the_only_difference_is_the_cause(store: SyntheticStore)
     store.write()
     ladder = plan_ladder(store.ask, Request(by="argument:batch-size", values=("32", "128")))
     assert ladder.is_settled
-    assert "--batch-size (32 → 128)" in render_settled(ladder).text
+    assert "--batch-size (32 → 128) and in no other recorded fact" in render_settled(ladder).text
+
+
+def test_one_argument_is_no_only_cause_where_a_side_lacks_a_setting_of_another(store: SyntheticStore) -> None:
+    node = store.node("alder", "lab")
+    for repeat, (batch, rate) in product(range(1, 8), (("32", "0.1"), ("32", "1"), ("128", "0.1"))):
+        run_program(store, node, "--batch-size", batch, "--lr", rate, repeat=repeat)
+    store.write()
+    ladder = plan_ladder(store.ask, Request(by="argument:batch-size", values=("32", "128")))
+    answered = render_settled(ladder)
+    assert "no other recorded fact" not in answered.text
+    assert "also in --lr 0.1, 1 | 0.1" in answered.text
+    assert answered.next and "--by command" in answered.next
 
 
 def test_platforms_that_differ_in_no_recorded_fact_are_refused_in_true_words(store: SyntheticStore) -> None:

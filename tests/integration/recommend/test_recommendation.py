@@ -1,9 +1,12 @@
 """Where a workload should run, and why, from a store in which both are known."""
 
 from collections.abc import Mapping
+from itertools import product
 
 import pytest
 
+from gpuagent_collector.compare.comparison import Request as CompareRequest
+from gpuagent_collector.compare.comparison import compare, cost_row
 from gpuagent_collector.metrics.bounds import Limit
 from gpuagent_collector.prices.price import parse_prices
 from gpuagent_collector.recommend.export import answer
@@ -67,6 +70,37 @@ def test_cost_and_weights_choose_another_platform_and_the_pareto_set_has_both(st
     assert places(weighed) == {"alder": 1, "birch": 2}
     said = answer(weighed)
     assert "does best by time (weight 1) and cost (weight 2) on alder: 1 ms per item, 0.278 USD per million" in said
+
+
+def test_the_time_and_cost_of_programs_that_count_steps_are_those_of_a_step(store: SyntheticStore) -> None:
+    alternate(store, second={"throughput": 2000.0})
+    for row in store.rows["results"]:
+        row["unit"] = "steps/s" if row["name"] == "throughput" else row["unit"]
+    prices = parse_prices(
+        b"- {platform: alder, currency: USD, instance_hour: 1}\n- {platform: birch, currency: USD, instance_hour: 3}",
+        "p.yaml",
+    )
+    found = recommended(store, prices=prices)
+    assert {one.name: one.per for one in found.rankings[0].criteria}["cost"] == "million steps"
+    assert "500 µs per step" in answer(found)
+    (because,) = recommended(store, None, prices=prices).because
+    assert because and because.of == "million steps"
+    store.write()
+    comparison = compare(store.ask, CompareRequest(prices=prices))
+    cost = cost_row(comparison.figures.blocks[0])
+    assert cost and cost.metric.title == "Cost per million steps"
+
+
+@pytest.mark.parametrize(("nodes", "has_own"), [(1, False), (2, True)])
+def test_only_a_side_with_a_price_of_its_own_would_break_even(store: SyntheticStore, nodes: int, has_own: bool) -> None:
+    of_side = [store.node(f"node-{number}", "alder") for number in range(nodes)]
+    for repeat, (turn, environment) in product(range(1, 8), enumerate(("bare", "docker"))):
+        throughput = (1000.0 if turn else 2000.0) + repeat
+        store.next_run(of_side[turn % nodes], environment=environment, throughput=throughput, repeat=repeat)
+    prices = parse_prices(b"- {platform: alder, currency: USD, instance_hour: 1}", "p.yaml")
+    said = answer(recommended(store, None, prices=prices, by="environment"))
+    assert "mnist costs least in bare" in said
+    assert ("would break even" in said) is has_own
 
 
 def test_sides_without_a_shown_difference_are_tied(store: SyntheticStore) -> None:

@@ -245,7 +245,8 @@ def test_hostile_names_stay_texts_wherever_they_stand(store: SyntheticStore) -> 
     assert page.all("img") == page.all("b") == []
     assert not [name for each in page.everything() for name in each.attributes if name.startswith("on")]
     # What plotly is given has neither tags nor characters that reorder what stands beside them.
-    drawn = json.dumps(figures(page), ensure_ascii=False)
+    # Long names of sides are on several lines.
+    drawn = json.dumps(figures(page), ensure_ascii=False).replace("<br>", "")
     assert "alert(1)" in drawn
     assert not set("<>\u202e") & set(drawn)
     assert "alert(1)" in page.by_id("where").text

@@ -8,7 +8,8 @@ from gpuagent_collector.present.answer import Caveat
 
 # Every check, the gravest warnings first: a screen shows only the first ones.
 CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
-    # Figures that cannot be trusted, or show nothing.
+    # Sides without figures, and figures that cannot be trusted or show nothing.
+    runs.failed_sides,
     hardware.foreign_load,
     hardware.shared_identity,
     figures.client_limited,

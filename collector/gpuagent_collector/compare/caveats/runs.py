@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 
@@ -14,7 +15,7 @@ from gpuagent_collector.present.table import MARK
 from gpuagent_collector.runs.arguments import differing_arguments, identify_command, write_argument
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, cancelled_caveat
 from gpuagent_collector.runs.data import Run
-from gpuagent_collector.runs.facets import CONDITIONS, FACETS, can_name
+from gpuagent_collector.runs.facets import CONDITIONS, FACETS, Facet, can_name
 from gpuagent_collector.runs.words import reasons
 from gpuagent_common.text import counted
 
@@ -155,17 +156,39 @@ def energy_methods(evidence: Evidence) -> Iterator[Caveat]:
         )
 
 
-def unsuccessful(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn of runs that ended without success."""
-    counts = _others(evidence.layout, lambda status: status not in (*UNFINISHED, CANCELLED, EXCLUDED))
+def failed_sides(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn of sides of which no run succeeded, such as settings that fail: they are missing in every table."""
+    sides = evidence.layout.sides
+    counts, why = _ended(evidence.layout, lambda side: side not in sides)
     if counts:
-        of_cells = [cell.others for block in evidence.layout.blocks for cell in block.cells]
-        ended = [status for others in of_cells for status in others if status not in (*UNFINISHED, CANCELLED)]
+        yield Caveat(
+            code="failed_sides",
+            text=f"sides that are in no figure: {counts}",
+            remedy=f"see why: {why}",
+        )
+
+
+def unsuccessful(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn of runs that ended without success on sides with others that succeeded."""
+    sides = evidence.layout.sides
+    counts, why = _ended(evidence.layout, lambda side: side in sides)
+    if counts:
         yield Caveat(
             code="unsuccessful",
             text=f"runs that are in no figure: {counts}",
-            remedy=f"a side that fails more often is worse than its figures; reasons: {reasons(ended)}",
+            remedy=f"a side that fails more often is worse than its figures; reasons: {why}",
         )
+
+
+def _ended(layout: Layout, concerns: Callable[[str], bool]) -> tuple[str, str]:
+    """Return the number of unsuccessful runs of each side that it concerns, and the command that shows the reasons."""
+    blocks = tuple(
+        replace(block, cells=tuple(cell for cell in block.cells if concerns(cell.side))) for block in layout.blocks
+    )
+    chosen = replace(layout, blocks=blocks)
+    of_cells = [cell.others for block in blocks for cell in block.cells]
+    ended = [status for others in of_cells for status in others if status not in (*UNFINISHED, CANCELLED)]
+    return _others(chosen, lambda status: status not in (*UNFINISHED, CANCELLED, EXCLUDED)), reasons(ended)
 
 
 def cancelled(evidence: Evidence) -> Iterator[Caveat]:
@@ -339,12 +362,17 @@ def confounded(evidence: Evidence) -> Iterator[Caveat]:
             )
 
 
+def find_undeclared(block: Block, facet: Facet) -> list[tuple[str, tuple[tuple[str, ...], ...]]]:
+    """Return the arguments in which the commands of a block differ and that are not compared, with their values."""
+    found = differing_arguments([[run.command for run in cell.runs] for cell in block.cells if cell.runs])
+    return [pair for pair in found if pair[0].lstrip("-") not in facet.arguments]
+
+
 def different_commands(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where a program ran with different arguments that are not compared."""
     facet, blocks = evidence.layout.facet, evidence.layout.blocks
     for block in blocks if "command" not in facet.names else ():
-        found = differing_arguments([[run.command for run in cell.runs] for cell in block.cells if cell.runs])
-        undeclared = [pair for pair in found if pair[0].lstrip("-") not in facet.arguments]
+        undeclared = find_undeclared(block, facet)
         between = [(name, values) for name, values in undeclared if len(set(values)) > 1]
         # The same values on both sides differ within each.
         shown = between or [(name, values[:1]) for name, values in undeclared]
