@@ -6,6 +6,7 @@ import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from math import inf, prod
 
 from gpuagent_collector.present.shortening import shorten
@@ -164,7 +165,10 @@ def record_command(command: Command, metric: str) -> str:
 
 
 def _vary(commands: Sequence[Command]) -> list[str] | None:
-    """Return the words of a bench whose options make just these commands; None: there are none."""
+    """Return the words of a bench whose options make just these commands; None: there are none.
+
+    A bench adds its options at the end, so they may not be those of a launcher, before a program's name.
+    """
     parsed = [parse_arguments(command) for command in commands]
     names = [name for name in parsed[0] if len({each.get(name) for each in parsed}) > 1]
     values = {name: sorted({each.get(name, "") for each in parsed}, key=_by_number) for name in names}
@@ -179,8 +183,20 @@ def _vary(commands: Sequence[Command]) -> list[str] | None:
     combinations = prod(map(len, values.values()))
     if not names or len(bases) > 1 or not is_named or not is_plain or combinations != len(commands):
         return None
+    if any(_has_program_after(command, name) for command in commands for name in names):
+        return None
     options = [word for name in names for word in ("--vary", f"{name.lstrip('-')}={','.join(values[name])}")]
     return [*options, "--", *shlex.split(bases.pop())]
+
+
+def _has_program_after(command: Command, name: str) -> bool:
+    """Return whether a word that belongs to no option follows this one."""
+    start = next((at for at, word in enumerate(command) if word.partition("=")[0] == name), len(command))
+    for before, word in pairwise(command[start:]):
+        is_value = before.startswith("-") and "=" not in before
+        if not word.startswith("-") and not is_value:
+            return True
+    return False
 
 
 def _by_number(value: str) -> tuple[float, str]:

@@ -10,6 +10,7 @@ from gpuagent_collector.runs.arguments import (
     find_argument,
     identify_command,
     name_commands,
+    repeat_command,
     set_argument,
     write_argument,
 )
@@ -158,3 +159,19 @@ def test_a_command_has_the_options_that_have_a_value_and_sides_that_are_no_optio
         "--lr 2",
     ]
     assert write_command("plan", {}, "mnist") == "collector plan mnist"
+
+
+@pytest.mark.parametrize(
+    ("words", "varied"),
+    [
+        (("python", "train.py", "--batch-size", "{}", "--fast"), True),
+        (("torchrun", "--nproc-per-node", "{}", "train.py"), False),
+        (("torchrun", "--nproc-per-node={}", "train.py"), False),
+    ],
+)
+def test_a_launcher_s_option_is_not_varied_behind_its_program(words: Sequence[str], varied: bool) -> None:
+    commands = [tuple(word.format(value) for word in words) for value in (1, 2)]
+    command = repeat_command(commands, "train.py")
+    assert command is not None
+    assert ("--vary" in command) is varied
+    assert all(shlex.join(each) in shlex.split(command) for each in commands) is not varied
