@@ -269,7 +269,8 @@ def _check(words: list[str], remedy: str, run: Callable[..., tuple[int, str, str
             workloads = {workload.name for workload in WORKLOADS}
             assert set(rest) <= options | workloads
         case [option, *_] if option.startswith("--"):
-            assert option.lstrip("-") in {field.name.replace("_", "-") for field in fields(find("mnist").config)}
+            of_workloads = {f"--{field.name.replace('_', '-')}" for field in fields(find("mnist").config)}
+            assert option in of_workloads | {name for parameter in gpuagent_run.params for name in parameter.opts}
         case [table] if re.search(rf"(view|table) `{table}`|`{table}` has", remedy):
             assert run("query", f"FROM {table}")[0] == 0
         case _:
