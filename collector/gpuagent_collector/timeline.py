@@ -13,7 +13,7 @@ from typing import Any
 from gpuagent_collector.present.files import appearing
 from gpuagent_collector.present.human import SYMBOLS
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.query.named_runs import find_run
+from gpuagent_collector.query.named_runs import read_started_run
 from gpuagent_collector.runs.data import Record
 from gpuagent_collector.runs.parts import name_nodes, sessions_of_run
 from gpuagent_collector.runs.series import TABLES
@@ -45,12 +45,9 @@ def load_timeline(ask: Ask, name: str) -> Timeline:
     Raises:
         MisuseError: there is no such run, or it has not started.
     """
-    run_id = find_run(ask, name).run_id
-    found = ask(_RUN, [run_id])
-    if not found or found[0]["started_at"] is None:
-        reason = "has not started" if found else "is not in the store"
-        raise MisuseError(f"the run {name} {reason}; `collector runs` lists the runs")
-    span = (found[0]["started_at"], found[0]["ended_at"] or utc_now())
+    found = read_started_run(ask, name, _RUN)
+    run_id = found["run_id"]
+    span = (found["started_at"], found["ended_at"] or utc_now())
     began_nano, ended_nano = map(_nano, span)
     pids = count(FIRST_PID)
     events = [
@@ -143,7 +140,7 @@ def _counters(
 
 
 _RUN = """
-SELECT started_at, ended_at FROM runs WHERE run_id = ?"""
+SELECT run_id, started_at, ended_at FROM runs WHERE run_id = ?"""
 
 _PHASES = """
 SELECT name, 1000 * epoch_us(time) AS at_nano FROM run_events

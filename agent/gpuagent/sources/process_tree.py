@@ -1,6 +1,7 @@
 """The use and the memory of each run's processes together, from /proc/PID. `pidstat`, `ps`, `smem` show each process.
 
-psutil costs more than twice as much for each process, on the fast lane."""
+psutil costs more than twice as much for each process, on the fast lane.
+"""
 
 import os
 from collections import defaultdict

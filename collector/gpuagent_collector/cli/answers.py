@@ -131,7 +131,7 @@ def command_of(name: str, summary: str) -> click.Command:
                 raise
             if entry.is_file:
                 return 0
-            answer = _read_from(reader.words, answer)
+            answer = _add_place(reader.words, answer)
             print_answer(answer, output_format)
         for note in answer.notes:
             print_error(note)
@@ -143,7 +143,7 @@ def command_of(name: str, summary: str) -> click.Command:
     return click.command(name, ReadingCommand, **words)(entry.declare(shared))
 
 
-def _read_from(place: Sequence[str], answer: "Answer") -> "Answer":
+def _add_place(place: Sequence[str], answer: "Answer") -> "Answer":
     from gpuagent_collector.runs.words import read_from
 
     caveats = [replace(caveat, remedy=read_from(caveat.remedy, place)) for caveat in answer.caveats]

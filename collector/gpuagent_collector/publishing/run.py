@@ -13,11 +13,10 @@ from urllib.parse import quote
 from gpuagent_collector.exchange.logs import FIGURE_PREFIX, SYSTEM_PREFIX
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.query.named_runs import find_run
+from gpuagent_collector.query.named_runs import read_started_run
 from gpuagent_collector.runs.parts import name_nodes, sessions_of_run
 from gpuagent_collector.runs.series import TABLES
 from gpuagent_collector.times import utc_now
-from gpuagent_common.errors import MisuseError
 from gpuagent_common.quantities import QUANTITIES
 from gpuagent_common.statuses import FINAL_STATUSES
 
@@ -82,12 +81,8 @@ def load_published(ask: Ask, name: str, *, project: str | None, pages: str | Non
     Raises:
         MisuseError: there is no such run, or it has not started.
     """
-    run_id = find_run(ask, name).run_id
-    found = ask(_RUN, [run_id])
-    if not found or found[0]["started_at"] is None:
-        reason = "has not started" if found else "is not in the store"
-        raise MisuseError(f"the run {name} {reason}; `collector runs` lists the runs")
-    run = found[0]
+    run = read_started_run(ask, name, _RUN)
+    run_id = run["run_id"]
     hosts = name_nodes(ask(_NODES, [run_id]))
     gpus = ask(_GPUS, [run_id])
     parameters = {key: str(value) for key, value in read_object(run["parameters"], "parameters").items()}

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpuagent_collector.query.ask import Ask
 from gpuagent_common.errors import MisuseError
@@ -51,6 +52,19 @@ def find_run(ask: Ask, name: str) -> NamedRun:
         several = ", ".join(run.run_id for run in found[:3])
         raise MisuseError(f"several runs begin with {name}: {several}{', …' if len(found) > 3 else ''}")
     return found[0] if found else NamedRun(run_id=name)
+
+
+def read_started_run(ask: Ask, name: str, statement: str) -> dict[str, Any]:
+    """Return the row that a statement with one parameter, a run's identity, has of a run that has started.
+
+    Raises:
+        MisuseError: there is no such run, or it has not started.
+    """
+    found = ask(statement, [find_run(ask, name).run_id])
+    if not found or found[0]["started_at"] is None:
+        reason = "has not started" if found else "is not in the store"
+        raise MisuseError(f"the run {name} {reason}; `collector runs` lists the runs")
+    return dict(found[0])
 
 
 def find_run_ids(ask: Ask, names: Sequence[str]) -> list[str]:

@@ -1,7 +1,8 @@
 """Shared state of the sources of GPUs: which have no work and are asked less often, and the processes on each.
 
 An idle GPU's readings say the same ten times a second. A run, which may need any GPU, makes all of them count as at
-work before its program starts, so no run has fewer samples."""
+work before its program starts, so no run has fewer samples.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
