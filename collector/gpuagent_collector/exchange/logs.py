@@ -212,8 +212,9 @@ def _read_database(path: Path, chosen: str | None) -> Iterator[Record]:
                 yield step, _time(path, "timestamp", time), values
 
 
+# As texts with all digits: numbers in SQLite's JSON have 15.
 _MLFLOW_ROWS = """
-SELECT runs.name, run_uuid, step, timestamp / 1e3, json_object(key, value)
+SELECT runs.name, run_uuid, step, timestamp / 1e3, json_object(key, printf('%!.17g', value))
 FROM metrics JOIN runs USING (run_uuid) WHERE NOT is_nan"""
 
 _TRACKIO_ROWS = "SELECT run_name, run_id, step, timestamp, metrics FROM metrics"
