@@ -27,9 +27,14 @@ def write_command(name: str, options: Mapping[str, str | None], *words: str, sid
 
 
 def read_from(text: str, place: Sequence[str]) -> str:
-    """Return a text whose commands read, or go on in, the store or collector that words such as `--store FILE` name."""
+    """Return a text whose commands read, or go on in, the store or collector that words such as `--store FILE` name.
+
+    `collector schema` reads no store.
+    """
     words = " ".join(map(shlex.quote, place))
-    commands = r"collector \w+|gpuagent bench" if place[:1] in (("--store",), ["--store"]) else r"collector \w+"
+    commands = r"collector (?!schema\b)\w+"
+    if place[:1] in (("--store",), ["--store"]):
+        commands += "|gpuagent bench"
     return re.sub(rf"(^|`)({commands})", lambda found: f"{found[0]} {words}", text) if words else text
 
 

@@ -238,7 +238,7 @@ def test_a_side_with_only_failures_is_reported_without_other_warnings(store: Syn
         store.run(f"bad-{repeat}", cedar, start_seconds=5000 + 20 * repeat, status="failed", environment="docker")
     comparison = compared(store)
     assert comparison.layout.sides == ("alder", "birch")
-    assert codes(comparison) == {"unsuccessful", "one_node"}
+    assert codes(comparison) == {"failed_sides", "one_node"}
     assert "figure: 3 cedar" in texts(comparison)
 
 

@@ -11,7 +11,6 @@ from gpuagent_collector.answers.plan import Question, plan_repeats
 from gpuagent_collector.answers.plan import answer as answer_plan
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.export import render
 from gpuagent_collector.statistics.repeats import MOST_REPEATS
 from gpuagent_collector.statistics.verdicts import Verdict
 from tests.integration.compare.comparing import codes, compared
@@ -193,7 +192,7 @@ def test_runs_of_a_factorial_experiment_are_paired_by_all_that_is_not_compared(s
     assert verdict(unpaired) == (Verdict.NOT_SHOWN, None)
 
 
-def test_a_sweep_too_small_for_its_commands_is_compared_by_the_argument_most_runs_share(store: SyntheticStore) -> None:
+def test_a_sweep_too_small_for_its_commands_shows_the_effect_of_each_argument(store: SyntheticStore) -> None:
     node = store.node("alder-node", "alder")
     cells = [(batch, optimizer) for batch in (32, 64, 128) for optimizer in ("sgd", "adam")]
     for repeat, (number, (batch, optimizer)) in product(range(4), enumerate(cells)):
@@ -203,8 +202,10 @@ def test_a_sweep_too_small_for_its_commands_is_compared_by_the_argument_most_run
         throughput = 1000.0 + 10 * repeat + batch + (30 if optimizer == "sgd" else 0)
         run |= {"command": json.dumps(command), "throughput": throughput, "repeat": repeat + 1}
         store.run(f"{number}-{repeat}", node, start_seconds=start, **run)
-    next_command = render(compared(store, by="command")).next
-    assert next_command == "collector compare --by argument:optimizer"
+    by_command = compared(store, by="command")
+    assert {test.judgement.verdict for test in by_command.figures.tests} == {Verdict.TOO_FEW}
+    shown = {option.facet.name: option.tests[0].judgement.verdict for option in by_command.options}
+    assert shown == {"argument:--batch": Verdict.DIFFERS, "argument:--optimizer": Verdict.DIFFERS}
     by_argument = compared(store, by="argument:optimizer")
     assert verdict(by_argument) == (Verdict.DIFFERS, 12)
 

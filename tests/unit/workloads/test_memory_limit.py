@@ -68,7 +68,8 @@ def cpu_trial(*stages: tuple[int, int], limit_bytes: int | None) -> Trial:
 
 def test_the_frontier_is_within_the_limit_and_trials_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "look", lambda _device: CPU)
-    monkeypatch.setattr(measure.Search, "_guess", lambda *_: 4)
+    search = measure.largest_that_fits
+    monkeypatch.setattr(measure, "largest_that_fits", lambda fits, _guess: search(fits, 4))
     shape = ("--batch-size", "4", "--channels", "16", "--side", "64")
     few = ("--ratios", "1:1", "--warmup", "1", "--steps", "1", "--limit-bytes", str(LIMIT_MIB * MIB))
     events = run_reporting(tmp_path, "memory-limit", "--device", "cpu", *shape, *few)
