@@ -31,31 +31,10 @@ class Impossible(NamedTuple):
 # The largest 32-bit numbers stand for absent figures.
 _COUNT = Range(0, 2**31 - 2)
 _COUNTS = (
-    "_calls",
-    "_count",
-    "_cuda_cores",
-    "_errors_uncorrected",
-    "_failures",
-    "_kills",
-    "_layers",
-    "_messages",
-    "_multiprocessors",
-    "_nodes",
-    "_nvlinks",
-    "_nvlinks_to_gpus",
-    "_nvlinks_to_switches",
-    "_pages",
-    "_processes",
-    "_readings",
-    "_reads",
-    "_repeat",
-    "_rows_correctable",
-    "_rows_uncorrectable",
-    "_slices",
-    "_sockets",
-    "_steps",
-    "_threads",
-    "_ticks",
+    *("_calls", "_count", "_cuda_cores", "_errors_uncorrected", "_failures", "_kills", "_layers", "_messages"),
+    *("_multiprocessors", "_nodes", "_nvlinks", "_nvlinks_to_gpus", "_nvlinks_to_switches", "_pages", "_processes"),
+    *("_readings", "_reads", "_repeat", "_rows_correctable", "_rows_uncorrectable", "_slices", "_sockets", "_steps"),
+    *("_threads", "_ticks"),
 )
 
 # By the end of a column's name, where an underscore precedes the first word; the longest that fits counts.

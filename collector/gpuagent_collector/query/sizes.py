@@ -35,6 +35,11 @@ _COMPARED_BYTES = 48
 
 Tree = Mapping[str, Any]
 
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # Types of one size. All others, such as BIGNUM, BIT, BLOB, UNION and VARIANT, are of any.
 _SMALL_TYPES = frozenset(
     {
@@ -52,54 +57,29 @@ GROUP BY ALL HAVING bool_and(list_contains(?, regexp_extract(return_type, '^[^(]
 """
 
 # Macros, and functions of which a variant for lists is the only one whose result is not small.
-_ALSO_SMALL = frozenset(
-    {
-        *("ago", "array_length", "current_catalog", "current_database", "current_schema", "current_user"),
-        *("date_add", "dayname", "days_in_month", "fdiv", "fmod", "format_bytes"),
-        *("formatreadabledecimalsize", "formatreadablesize", "generate_subscripts", "geomean", "geometric_mean"),
-        *("json_array_length", "json_exists", "json_type", "list_approx_count_distinct", "list_avg", "list_bool_and"),
-        *("list_bool_or", "list_count", "list_entropy", "list_kurtosis", "list_mad", "list_product", "list_sem"),
-        *("list_skewness", "list_stddev_pop", "list_stddev_samp", "list_sum", "list_var_pop", "list_var_samp"),
-        *("map_contains_entry", "map_contains_value", "md5_number_lower", "md5_number_upper", "monthname"),
-        *("round_even", "roundbankers", "session_user", "sum", "user"),
-        *("version", "wavg", "weighted_avg", "xor", "&", "|", "<<", ">>", "~"),
-    }
+_ALSO_SMALL = _names(
+    """
+    ago array_length current_catalog current_database current_schema current_user date_add dayname days_in_month fdiv
+    fmod format_bytes formatreadabledecimalsize formatreadablesize generate_subscripts geomean geometric_mean
+    json_array_length json_exists json_type list_approx_count_distinct list_avg list_bool_and list_bool_or list_count
+    list_entropy list_kurtosis list_mad list_product list_sem list_skewness list_stddev_pop list_stddev_samp list_sum
+    list_var_pop list_var_samp map_contains_entry map_contains_value md5_number_lower md5_number_upper monthname
+    round_even roundbankers session_user sum user version wavg weighted_avg xor & | << >> ~
+    """
 )
 
 # The result is one of the arguments, or a part of one.
-_PARTS = frozenset(
-    {
-        *("any_value", "approx_quantile", "arbitrary", "arg_max", "arg_max_null", "arg_min", "arg_min_null", "argmax"),
-        *("argmin", "array_distinct", "array_extract", "array_first", "array_last", "array_reverse"),
-        *("array_reverse_sort", "array_slice", "array_sort", "constant_or_null", "element_at", "first", "first_value"),
-        *("greatest", "json_extract", "json_extract_path", "json_extract_path_text", "json_extract_string"),
-        *("json_value", "lag", "last", "last_value", "lead", "least", "list_distinct", "list_element", "list_extract"),
-        *("list_first", "list_last", "list_max", "list_median", "list_min", "list_mode", "list_reverse"),
-        *(
-            "list_reverse_sort",
-            "list_slice",
-            "list_sort",
-            "ltrim",
-            "map_extract",
-            "map_extract_value",
-            "max",
-            "max_by",
-            "median",
-        ),
-        *(
-            "min",
-            "min_by",
-            "mode",
-            "nth_value",
-            "nullif",
-            "parse_dirname",
-            "parse_filename",
-            "quantile",
-            "quantile_cont",
-        ),
-        *("quantile_disc", "regexp_extract", "reverse", "rtrim", "struct_extract", "struct_extract_at", "substr"),
-        *("substring", "trim", "unnest", "url_decode", "->>"),
-    }
+_PARTS = _names(
+    """
+    any_value approx_quantile arbitrary arg_max arg_max_null arg_min arg_min_null argmax argmin array_distinct
+    array_extract array_first array_last array_reverse array_reverse_sort array_slice array_sort constant_or_null
+    element_at first first_value greatest json_extract json_extract_path json_extract_path_text json_extract_string
+    json_value lag last last_value lead least list_distinct list_element list_extract list_first list_last list_max
+    list_median list_min list_mode list_reverse list_reverse_sort list_slice list_sort ltrim map_extract
+    map_extract_value max max_by median min min_by mode nth_value nullif parse_dirname parse_filename quantile
+    quantile_cont quantile_disc regexp_extract reverse rtrim struct_extract struct_extract_at substr substring trim
+    unnest url_decode ->>
+    """
 )
 
 # The result is at most this many times as long as all arguments together.
@@ -121,11 +101,8 @@ _SUMS: Mapping[str, int] = {
 }
 
 # Aggregates that keep what they have seen where DuckDB does not count it; the second only of texts, lists and structs.
-_UNCOUNTED = frozenset(
-    {
-        *("approx_quantile", "approx_top_k", "entropy", "mad", "median", "mode", "quantile", "quantile_cont"),
-        *("quantile_disc", "reservoir_quantile"),
-    }
+_UNCOUNTED = _names(
+    "approx_quantile approx_top_k entropy mad median mode quantile quantile_cont quantile_disc reservoir_quantile"
 )
 _UNCOUNTED_OF_LONG = frozenset({"last", "max", "min"})
 
@@ -139,32 +116,31 @@ _MOST_ARGUMENTS: Mapping[str, int] = {
 }
 
 # Functions that a window can have; over each row's window, others keep it all, or walk through it for each row.
-_OVER_WINDOWS = frozenset(
-    {
-        *("any_value", "arg_max", "arg_min", "avg", "bool_and", "bool_or", "count", "count_if", "count_star"),
-        *("cume_dist", "dense_rank", "first", "first_value", "lag", "last", "last_value", "lead", "max", "max_by"),
-        *("mean", "min", "min_by", "nth_value", "ntile", "percent_rank", "rank", "row_number", "stddev"),
-        *("stddev_pop", "stddev_samp", "sum", "var_pop", "var_samp", "variance"),
-    }
+_OVER_WINDOWS = _names(
+    """
+    any_value arg_max arg_min avg bool_and bool_or count count_if count_star cume_dist dense_rank first first_value
+    lag last last_value lead max max_by mean min min_by nth_value ntile percent_rank rank row_number stddev stddev_pop
+    stddev_samp sum var_pop var_samp variance
+    """
 )
 
 # Functions that look for their second argument at each place of the first, or for each of its characters.
-_SEARCHING = frozenset(
-    {
-        *("contains", "instr", "ltrim", "position", "replace", "rtrim", "split", "split_part", "str_split", "strpos"),
-        *("string_split", "string_to_array", "translate", "trim", "~~", "!~~"),
-    }
+_SEARCHING = _names(
+    """
+    contains instr ltrim position replace rtrim split split_part str_split strpos string_split string_to_array
+    translate trim ~~ !~~
+    """
 )
 
 # The first takes the product of two values' sizes at each level of nesting, the others a microsecond an element.
-_SLOW = frozenset({"json_contains", "array_has_all", "array_has_any", "list_has_all", "list_has_any", "&&", "<@", "@>"})
+_SLOW = _names("json_contains array_has_all array_has_any list_has_all list_has_any && <@ @>")
 
 # Functions whose second argument is a regular expression.
-_REGULAR = frozenset(
-    {
-        *("regexp_extract", "regexp_extract_all", "regexp_full_match", "regexp_matches", "regexp_replace"),
-        *("regexp_split_to_array", "str_split_regex", "string_split_regex"),
-    }
+_REGULAR = _names(
+    """
+    regexp_extract regexp_extract_all regexp_full_match regexp_matches regexp_replace regexp_split_to_array
+    str_split_regex string_split_regex
+    """
 )
 
 # DuckDB matches these by trying each place for each wildcard; without `_` and `ESCAPE`, LIKE is done in one pass.
@@ -176,11 +152,11 @@ _WILDCARDS: Mapping[str, str] = {
 _IN_ONE_PASS = frozenset({"~~", "!~~"})
 
 # `*` in a path makes a list of all that fits, for nested objects of the square of their size.
-_PATHS = frozenset(
-    {
-        *("json_array_length", "json_exists", "json_extract", "json_extract_path", "json_extract_path_text"),
-        *("json_extract_string", "json_keys", "json_type", "json_value", "->>"),
-    }
+_PATHS = _names(
+    """
+    json_array_length json_exists json_extract json_extract_path json_extract_path_text json_extract_string json_keys
+    json_type json_value ->>
+    """
 )
 
 # They join lists too.
