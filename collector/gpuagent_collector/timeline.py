@@ -15,7 +15,7 @@ from gpuagent_collector.present.human import SYMBOLS
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.named_runs import read_started_run
 from gpuagent_collector.runs.data import Record
-from gpuagent_collector.runs.parts import name_nodes, sessions_of_run
+from gpuagent_collector.runs.parts import gpus_of_run, nodes_of_run, sessions_of_run
 from gpuagent_collector.runs.series import TABLES
 from gpuagent_collector.times import utc_now
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -45,7 +45,7 @@ def load_timeline(ask: Ask, name: str) -> Timeline:
     Raises:
         MisuseError: there is no such run, or it has not started.
     """
-    found = read_started_run(ask, name, _RUN)
+    found = read_started_run(ask, name)
     run_id = found["run_id"]
     span = (found["started_at"], found["ended_at"] or utc_now())
     began_nano, ended_nano = map(_nano, span)
@@ -55,14 +55,14 @@ def load_timeline(ask: Ask, name: str) -> Timeline:
         *_phases(ask(_PHASES, [run_id, run_id]), run, ended_nano),
         *_steps(ask(_STEPS, [run_id]), run),
     ]
-    hosts = name_nodes(ask(_NODES, [run_id]))
+    hosts = nodes_of_run(ask, run_id)
     sessions = sessions_of_run(ask, run_id)
     for node_id, host in hosts.items():
         events += _name(pid := next(pids), f"gpuagent: node {host}")
         events += _counters(ask, "host_samples", node_id, sessions, span, pid)
         if len(hosts) == 1:
             events += _counters(ask, "process_samples", run_id, sessions, span, pid)
-    for row in ask(_GPUS, [run_id]):
+    for row in gpus_of_run(ask, run_id):
         label = f"gpuagent: GPU {row['device_index']} {row['name']}, {hosts.get(row['node_id'], '')}"
         events += _name(pid := next(pids), label)
         events += _counters(ask, "gpu_samples", row["device_id"], sessions, span, pid)
@@ -139,9 +139,6 @@ def _counters(
                 }
 
 
-_RUN = """
-SELECT run_id, started_at, ended_at FROM runs WHERE run_id = ?"""
-
 _PHASES = """
 SELECT name, 1000 * epoch_us(time) AS at_nano FROM run_events
 WHERE run_id = ? AND event = 'phase' AND time IS NOT NULL
@@ -151,15 +148,6 @@ ORDER BY time"""
 _STEPS = """
 SELECT coalesce(rank, 0) AS rank, phase, step, 1000 * epoch_us(time) AS at_nano, wall_seconds AS seconds
 FROM steps WHERE run_id = ? AND wall_seconds BETWEEN 0 AND 1e9 AND time IS NOT NULL ORDER BY rank, time"""
-
-_NODES = """
-SELECT DISTINCT run_parts.node_id, sessions.node_uuid, sessions.hostname
-FROM run_parts JOIN sessions USING (session_id)
-WHERE run_id = ? ORDER BY sessions.hostname, sessions.node_uuid"""
-
-_GPUS = """
-SELECT DISTINCT device_id, used.node_id, device_index, name
-FROM run_devices AS used JOIN devices USING (device_id) WHERE run_id = ? ORDER BY used.node_id, device_index"""
 
 _SAMPLES = """
 SELECT 1000 * epoch_us(time) AS at_nano, {columns} FROM (

@@ -14,7 +14,7 @@ from gpuagent_collector.exchange.logs import FIGURE_PREFIX, SYSTEM_PREFIX
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.named_runs import read_started_run
-from gpuagent_collector.runs.parts import name_nodes, sessions_of_run
+from gpuagent_collector.runs.parts import gpus_of_run, nodes_of_run, sessions_of_run
 from gpuagent_collector.runs.series import TABLES
 from gpuagent_collector.times import utc_now
 from gpuagent_common.quantities import QUANTITIES
@@ -81,10 +81,9 @@ def load_published(ask: Ask, name: str, *, project: str | None, pages: str | Non
     Raises:
         MisuseError: there is no such run, or it has not started.
     """
-    run = read_started_run(ask, name, _RUN)
+    run = read_started_run(ask, name)
     run_id = run["run_id"]
-    hosts = name_nodes(ask(_NODES, [run_id]))
-    gpus = ask(_GPUS, [run_id])
+    hosts, gpus = nodes_of_run(ask, run_id), gpus_of_run(ask, run_id)
     parameters = {key: str(value) for key, value in read_object(run["parameters"], "parameters").items()}
     for setting in _SETTINGS:
         if run[setting] is not None:
@@ -187,19 +186,6 @@ def unix_milliseconds(time: datetime) -> int:
 # Facts that an operator or the run's course may change, and settings that stay.
 _FACTS = ("experiment", "workload", "status", "reason", "note")
 _SETTINGS = ("platform", "environment", "image", "interference", "limits", "repeat", "nodes")
-
-_RUN = """
-SELECT * FROM runs WHERE run_id = ?"""
-
-_NODES = """
-SELECT DISTINCT run_parts.node_id, sessions.node_uuid, sessions.hostname
-FROM run_parts JOIN sessions USING (session_id)
-WHERE run_id = ? ORDER BY sessions.hostname, sessions.node_uuid"""
-
-_GPUS = """
-SELECT DISTINCT device_id, used.node_id, device_index, name
-FROM run_devices AS used JOIN devices USING (device_id)
-WHERE run_id = ? ORDER BY used.node_id, device_index, device_id"""
 
 _FIGURES = """
 SELECT metric, value, max(computed_at) OVER () AS computed_at

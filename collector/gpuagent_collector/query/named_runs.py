@@ -54,13 +54,13 @@ def find_run(ask: Ask, name: str) -> NamedRun:
     return found[0] if found else NamedRun(run_id=name)
 
 
-def read_started_run(ask: Ask, name: str, statement: str) -> dict[str, Any]:
-    """Return the row that a statement with one parameter, a run's identity, has of a run that has started.
+def read_started_run(ask: Ask, name: str) -> dict[str, Any]:
+    """Return the row of a run that has started in the view `runs`.
 
     Raises:
         MisuseError: there is no such run, or it has not started.
     """
-    found = ask(statement, [find_run(ask, name).run_id])
+    found = ask("SELECT * FROM runs WHERE run_id = ?", [find_run(ask, name).run_id])
     if not found or found[0]["started_at"] is None:
         reason = "has not started" if found else "is not in the store"
         raise MisuseError(f"the run {name} {reason}; `collector runs` lists the runs")

@@ -24,6 +24,27 @@ def name_nodes(records: Iterable[Record]) -> dict[int, str]:
     }
 
 
+def nodes_of_run(ask: Ask, run_id: str) -> dict[int, str]:
+    """Return the names of a run's nodes, by node_id."""
+    return name_nodes(ask(_NODES, [run_id]))
+
+
+def gpus_of_run(ask: Ask, run_id: str) -> Sequence[Record]:
+    """Return `device_id`, `node_id`, `device_index` and `name` of each of a run's GPUs and MIG instances."""
+    return ask(_GPUS, [run_id])
+
+
+_NODES = """
+SELECT DISTINCT run_parts.node_id, sessions.node_uuid, sessions.hostname
+FROM run_parts JOIN sessions USING (session_id)
+WHERE run_id = ? ORDER BY sessions.hostname, sessions.node_uuid"""
+
+_GPUS = """
+SELECT DISTINCT device_id, used.node_id, device_index, name
+FROM run_devices AS used JOIN devices USING (device_id)
+WHERE run_id = ? ORDER BY used.node_id, device_index, device_id"""
+
+
 def label_parts(run: Run, facts: Facts, kind: PartKind) -> dict[int, str]:
     """Return the parts of a run, by their key: GPU 0, rank 0, or a node's name; on several nodes `node GPU 0`."""
     hosts = name_nodes(facts.sessions.get(run.run_id, []))

@@ -13,7 +13,7 @@ from gpuagent_collector.present.answer import Answer
 from gpuagent_collector.present.html import to_html
 from gpuagent_collector.present.table import Table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.web.layout import Query, render, text
+from gpuagent_collector.web.layout import Query, check_fields, render, text
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import harmless
 
@@ -43,9 +43,7 @@ class Jobs:
 
     def answer(self, query: Query) -> Response:
         """Return the page of the job `name`; raises as `answer_list`."""
-        unknown = [field for field in query if field != "name"]
-        if unknown:
-            raise MisuseError(f"a job's page takes nothing named {unknown[0][:40]}")
+        check_fields(query, "a job's page", (), has_name=True)
         try:
             answer = answer_job(self._ask, name=query["name"])
         except MisuseError as error:
@@ -73,7 +71,5 @@ def _address(job: Job) -> str:
 
 
 def _filters(query: Query) -> dict[str, Any]:
-    unknown = [field for field in query if field not in _FILTERS]
-    if unknown:
-        raise MisuseError(f"the list of jobs takes {', '.join(_FILTERS)}, and nothing named {unknown[0][:40]}")
+    check_fields(query, "the list of jobs", _FILTERS)
     return {name: query.get(name) or None for name in _FILTERS}

@@ -2,9 +2,11 @@
 
 import base64
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+from typing import TypeVar
 
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
@@ -66,6 +68,33 @@ def render(template: str, **values: object) -> Response:
     """Return a page."""
     style = Markup(_STYLE)  # noqa: S704 - a file of ours
     return html(_TEMPLATES.get_template(template).render(style=style, **values), policy=_POLICY)
+
+
+def check_fields(query: Query, what: str, fields: Sequence[str], *, has_name: bool = False) -> None:
+    """Check that an address has no other fields than these; with `has_name`, the page's name is one too.
+
+    Raises:
+        MisuseError: it has; names it, and what `what` takes.
+    """
+    for field in query:
+        if field not in fields and not (has_name and field == "name"):
+            takes = f"{', '.join(fields)}, and nothing" if fields else "nothing"
+            raise MisuseError(f"{what} takes {takes} named {field[:40]}")
+
+
+Choice = TypeVar("Choice", bound=Enum)
+
+
+def one_of(query: Query, name: str, kind: type[Choice]) -> Choice | None:
+    """Return a field of the address that is one of an enumeration's values; None: it is missing.
+
+    Raises:
+        MisuseError: it is none of them.
+    """
+    try:
+        return kind(query[name]) if query.get(name) else None
+    except ValueError:
+        raise MisuseError(f"{name} is one of {', '.join(each.value for each in kind)}") from None
 
 
 def whole_number(query: Query, name: str, *, unit: str, most: int) -> int | None:

@@ -17,13 +17,10 @@ from gpuagent_collector.run_sessions import PRESENT_SQL
 from gpuagent_collector.runs.series import CHARTS, Chart
 from gpuagent_collector.runs.specs import DEVICE_PROPERTIES, SESSION_PROPERTIES
 from gpuagent_collector.times import utc_now
-from gpuagent_collector.web.layout import REFRESH_SECONDS, Query, render, text, whole_number
+from gpuagent_collector.web.layout import REFRESH_SECONDS, Query, check_fields, render, text, whole_number
 from gpuagent_common.clocks import describe_offset, is_clock_wrong
-from gpuagent_common.errors import MisuseError
 from gpuagent_common.naming import shared_identity
 from gpuagent_common.text import harmless
-
-_FIELDS = ("name", "minutes", "refresh")
 
 # Minutes of the curves, and their names.
 _WINDOWS = {10: "10 minutes", 60: "an hour", 1440: "a day"}
@@ -59,9 +56,7 @@ class Nodes:
             MisuseError: a field of the address is invalid.
             GpuAgentError: the store cannot be read.
         """
-        unknown = [field for field in query if field not in _FIELDS]
-        if unknown:
-            raise MisuseError(f"a node's page takes minutes and refresh, and nothing named {unknown[0][:40]}")
+        check_fields(query, "a node's page", ("minutes", "refresh"), has_name=True)
         minutes = whole_number(query, "minutes", unit="minutes", most=1440) or min(_WINDOWS)
         refresh_seconds = whole_number(query, "refresh", unit="seconds", most=3600)
         found = self._ask(_NODE, [query["name"]])

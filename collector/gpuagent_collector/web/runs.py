@@ -11,15 +11,13 @@ from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.listing import run_columns, runs_sql
-from gpuagent_collector.web.layout import Query, html, render, text, whole_number
+from gpuagent_collector.web.layout import Query, check_fields, html, one_of, render, text, whole_number
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import harmless
 
 # Fields that are passed on unchanged, named as the command's options. `where` is missing: SQL is accepted through gRPC
 # only, where a guard reads it first.
 _TEXTS = ("by", "baseline", "workload", "experiment", "metric")
-
-_NAMES = ("sides", *_TEXTS, "stat", "delta")
 
 
 class Reports:
@@ -43,9 +41,7 @@ class Reports:
         from gpuagent_collector.compare.comparison import Request
         from gpuagent_collector.report.page import policy, render_report
 
-        unknown = [name for name in query if name not in _NAMES]
-        if unknown:
-            raise MisuseError(f"a report takes {', '.join(_NAMES)}, and nothing named {unknown[0][:40]}")
+        check_fields(query, "a report", ("sides", *_TEXTS, "stat", "delta"))
         given: dict[str, Any] = {name: query[name] for name in _TEXTS if query.get(name)}
         try:
             percent = float(query.get("delta") or 2)
@@ -53,12 +49,8 @@ class Reports:
             percent = 0.0
         if not 0 < percent <= 100:
             raise MisuseError("delta is a number of percent, above 0 and up to 100")
-        try:
-            stat = Stat(query["stat"]) if query.get("stat") else None
-        except ValueError:
-            raise MisuseError(f"stat is one of {', '.join(stat.value for stat in Stat)}") from None
         sides = [side for side in query.get("sides", "").split(",") if side]
-        request = Request(**given, values=sides, stat=stat, delta=percent / 100)
+        request = Request(**given, values=sides, stat=one_of(query, "stat", Stat), delta=percent / 100)
         if not self._making.acquire(blocking=False):
             raise GpuAgentError("another report is being made; try again in a few seconds")
         try:
@@ -93,9 +85,7 @@ class Runs:
             MisuseError: a field of the address is invalid.
             GpuAgentError: the store cannot be read.
         """
-        unknown = [field for field in query if field not in (*_FILTERS, "page")]
-        if unknown:
-            raise MisuseError(f"the list of runs takes {', '.join(_FILTERS)}, and nothing named {unknown[0][:40]}")
+        check_fields(query, "the list of runs", (*_FILTERS, "page"))
         number = whole_number(query, "page", unit="numbers", most=_MOST_PAGES) or 1
         wanted = {name: query.get(name) or None for name in _FILTERS}
         found = self._ask(runs_sql(wanted, _ROWS + 1, after=_ROWS * (number - 1)))
@@ -131,13 +121,8 @@ class Runs:
         from gpuagent_collector.compare.comparison import Request
         from gpuagent_collector.report.page import policy, render_report
 
-        unknown = [field for field in query if field not in ("name", "each")]
-        if unknown:
-            raise MisuseError(f"a run's page takes each, and nothing named {unknown[0][:40]}")
-        try:
-            each = PartKind(query["each"]) if query.get("each") else None
-        except ValueError:
-            raise MisuseError(f"each is one of {', '.join(kind.value for kind in PartKind)}") from None
+        check_fields(query, "a run's page", ("each",), has_name=True)
+        each = one_of(query, "each", PartKind)
         run_id = query["name"]
         if not self._ask("SELECT 1 FROM runs WHERE run_id = ? LIMIT 1", [run_id]):
             return text(harmless(f"no run is named {run_id[:100]}"), status=404)
