@@ -16,9 +16,9 @@ from gpuagent_collector.report.study import make_report
 from tests.browser.browsing import COLOURS, Browser
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.report.scenes import PRICES, everything
+from tests.support.commands import synthetic
 from tests.support.recent import HOSTILE
 from tests.support.servers import until
-from tests.support.stores import open_store
 
 pytestmark = pytest.mark.slow
 
@@ -43,12 +43,9 @@ return [...document.querySelectorAll(".chart")]
 
 
 def write_report(folder: Path, fill: Callable[[SyntheticStore], None], request: Request, source: str = "x") -> Path:
-    with open_store(str(folder / "runs.duckdb")) as opened:
-        fill(store := SyntheticStore(opened.connect()))
-        store.write()
+    with synthetic(folder / "runs.duckdb", fill) as store:
         now = datetime(2030, 1, 2)  # noqa: DTZ001 - as the store holds times
         report = make_report(store.ask, request, source=source, now=now)
-        store.connection.close()
     (folder / library_name()).write_text(plotly_script())
     (folder / "report.html").write_text(render(report, library=library_name()))
     return folder / "report.html"

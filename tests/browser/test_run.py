@@ -7,7 +7,7 @@ import pytest
 from selenium.webdriver.common.by import By
 
 from tests.browser.browsing import COLOURS, Browser
-from tests.integration.compare.synthetic import SyntheticStore
+from tests.support.commands import adding_to
 from tests.support.http import TOKEN, served_store
 from tests.support.stores import open_store
 
@@ -18,11 +18,8 @@ pytestmark = pytest.mark.slow
 def address(tmp_path: Path, browser: Browser) -> Iterator[str]:
     """The address of the pages of a store with a run on two GPUs; the browser is logged in there."""
     with open_store(str(tmp_path / "runs.duckdb")) as store:
-        synthetic = SyntheticStore(store.connect())
-        node = synthetic.node("spruce", "lab", gpus=["NVIDIA H200"] * 2)
-        synthetic.run("mnist-1", node, start_seconds=0)
-        synthetic.write()
-        synthetic.connection.close()
+        with adding_to(store) as synthetic:
+            synthetic.run("mnist-1", synthetic.node("spruce", "lab", gpus=["NVIDIA H200"] * 2), start_seconds=0)
         with served_store(store) as served:
             browser.log_in(TOKEN)
             yield f"http://{served}"

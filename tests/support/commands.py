@@ -11,6 +11,7 @@ import pytest
 
 from gpuagent_collector.cli import main
 from gpuagent_collector.query.reader import open_reader
+from gpuagent_collector.store import Store
 from gpuagent_common.text import is_dangerous
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.support.stores import open_store
@@ -36,11 +37,28 @@ def run_collector(capture: pytest.CaptureFixture[str], *words: str) -> Printed:
 @contextmanager
 def made_up(path: Path | str) -> Iterator[SyntheticStore]:
     """Make a store at `path`, a lake's as text; what was added to it is written when the block ends."""
-    with open_store(str(path)) as opened:
-        store = SyntheticStore(opened.connect())
+    with open_store(str(path)) as opened, adding_to(opened) as store:
+        yield store
+
+
+@contextmanager
+def adding_to(opened: Store) -> Iterator[SyntheticStore]:
+    """Add runs to an open store; they are written when the block ends."""
+    with closing(opened.connect()) as connection:
+        store = SyntheticStore(connection)
         yield store
         store.write()
-        store.connection.close()
+
+
+@contextmanager
+def synthetic(path: Path | str, fill: Callable[[SyntheticStore], object] | None = None) -> Iterator[SyntheticStore]:
+    """Open the store at `path`, made where there is none, with what `fill` adds to it, to be asked."""
+    with open_store(str(path)) as opened, closing(opened.connect()) as connection:
+        store = SyntheticStore(connection)
+        if fill:
+            fill(store)
+            store.write()
+        yield store
 
 
 def csv_rows(text: str) -> list[dict[str, str]]:

@@ -13,20 +13,22 @@ from gpuagent_collector.present.answer import Answer
 from gpuagent_collector.query.ask import Ask
 from tests.integration.compare.filled import FILLS, Fill
 from tests.integration.compare.synthetic import SyntheticStore
-from tests.support.commands import Collector, Printed, made_up, run_collector
-from tests.support.stores import KINDS, open_store
+from tests.support.commands import Collector, Printed, made_up, run_collector, synthetic
+from tests.support.stores import KINDS
 
 
 @pytest.fixture(params=KINDS, ids=["file", "lake"])
 def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SyntheticStore]:
     """An empty store, of each kind in turn."""
-    yield from _open(f"{request.param}{tmp_path / 'runs.store'}")
+    with synthetic(f"{request.param}{tmp_path / 'runs.store'}") as store:
+        yield store
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SyntheticStore]:
     """An empty store in a DuckDB file."""
-    yield from _open(str(tmp_path / "runs.duckdb"))
+    with synthetic(tmp_path / "runs.duckdb") as store:
+        yield store
 
 
 @pytest.fixture
@@ -87,10 +89,3 @@ def call(
         return collector(command, store or filled(FILLS[command]), *arguments, columns=columns)
 
     return run
-
-
-def _open(spec: str) -> Iterator[SyntheticStore]:
-    with open_store(spec) as opened:
-        synthetic = SyntheticStore(opened.connect())
-        yield synthetic
-        synthetic.connection.close()

@@ -13,8 +13,7 @@ from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.runs.reported import size_text
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.fleet.scenes import GPU, add_links
-from tests.support.commands import Collector
-from tests.support.stores import open_store
+from tests.support.commands import Collector, made_up, synthetic
 
 NODES = 9
 # The node whose large all-reduces are slow, and the one with a GPU whose links are.
@@ -26,24 +25,19 @@ BAD_RUN = f"run-{WITH_BAD_LINKS}"
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fleet of nodes with four GPUs each, every one with a run of collectives."""
     path = tmp_path_factory.mktemp("links") / "runs.duckdb"
-    with open_store(str(path)) as opened:
-        store = SyntheticStore(opened.connect())
+    with made_up(path) as store:
         for number in range(NODES):
             node = store.node(f"node-{number}", "fleet", gpus=[GPU] * 4)
             rates = {("all_reduce", 1 << 20): 0.7} if number == SLOW else None
             add_links(store, node, rates=rates, slow_gpu=BAD_GPU if number == WITH_BAD_LINKS else None)
-        store.write()
-        store.connection.close()
     return path
 
 
 @pytest.fixture
 def store(path: Path) -> Iterator[SyntheticStore]:
     """The store of that fleet, opened."""
-    with open_store(str(path)) as opened:
-        store = SyntheticStore(opened.connect())
+    with synthetic(path) as store:
         yield store
-        store.connection.close()
 
 
 def test_a_slow_size_of_an_operation_and_a_slow_link_are_found_and_nothing_else(store: SyntheticStore) -> None:

@@ -21,6 +21,7 @@ from gpuagent_collector.store import StoreSpec
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.profile.traced import add_traced, kernel
 from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32
+from tests.support.commands import adding_to
 from tests.support.query_servers import serving_queries
 from tests.support.stores import open_store
 
@@ -39,15 +40,14 @@ def fill(store: SyntheticStore) -> None:
         for row in rows:
             if row.get("run_id") in NAMES:
                 row["run_id"] = NAMES[row["run_id"]]
-    store.write()
-    store.connection.close()
 
 
 @pytest.fixture(scope="module", params=["file", "lake", "remote"])
 def ask(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     spec = f"{'ducklake:' if request.param == 'lake' else ''}{tmp_path_factory.mktemp('ids') / 'runs.store'}"
     with open_store(spec) as store:
-        fill(SyntheticStore(store.connect()))
+        with adding_to(store) as synthetic:
+            fill(synthetic)
         if request.param == "remote":
             with serving_queries(store, Limits()) as serving:
                 reader = RemoteReader(serving.address, "token")

@@ -13,6 +13,7 @@ from gpuagent_collector.exchange.tables import RunFilter, exchanged_tables, newe
 from gpuagent_collector.query.reader import FileReader
 from gpuagent_collector.store import Store, StoreSpec
 from tests.integration.compare.synthetic import SyntheticStore
+from tests.support.commands import adding_to
 from tests.support.stores import open_store, put_store
 
 # How often each row is in each table.
@@ -50,10 +51,8 @@ def write_site(store_name: str, fill: Callable[[SyntheticStore], None]) -> str:
 @cache
 def _filling(fill: Callable[[SyntheticStore], None]) -> Callable[[Store], None]:
     def write(store: Store) -> None:
-        with closing(store.connect()) as connection:
-            synthetic = SyntheticStore(connection)
+        with adding_to(store) as synthetic:
             fill(synthetic)
-            synthetic.write()
 
     return write
 

@@ -18,24 +18,21 @@ from tests.integration.fleet.scenes import (
     add_fleet,
     scatter,
 )
-from tests.support.stores import open_store
+from tests.support.commands import synthetic
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, SyntheticStore]]:
     """A sound fleet, and one with a fault of each kind."""
+
+    def add_sound_fleets(store: SyntheticStore) -> None:
+        add_fleet(store, NODES)
+        add_fleet(store, 1, rates={0: 0.5}, parameters={"batch_size": 128})
+        scatter(store)
+
     folder = tmp_path_factory.mktemp("fleet")
-    with open_store(str(folder / "sound")) as sound, open_store(str(folder / "faulty")) as faulty:
-        stores = {"sound": SyntheticStore(sound.connect()), "faulty": SyntheticStore(faulty.connect())}
-        add_fleet(stores["sound"], NODES)
-        add_fleet(stores["sound"], 1, rates={0: 0.5}, parameters={"batch_size": 128})
-        scatter(stores["sound"])
-        add_faulty_fleet(stores["faulty"])
-        for store in stores.values():
-            store.write()
-        yield stores
-        for store in stores.values():
-            store.connection.close()
+    with synthetic(folder / "a", add_sound_fleets) as sound, synthetic(folder / "b", add_faulty_fleet) as faulty:
+        yield {"sound": sound, "faulty": faulty}
 
 
 def figures_of(outliers: Outliers, unit: str) -> set[str]:
@@ -51,12 +48,10 @@ def test_a_sound_fleet_has_no_outliers_and_other_parameters_are_another_kind(sto
 
 
 def test_without_enough_nodes_of_a_kind_nothing_is_said_of_them(tmp_path: Path) -> None:
-    with open_store(str(tmp_path / "small")) as opened:
-        store = SyntheticStore(opened.connect())
+    with synthetic(tmp_path / "small") as store:
         store.run("alone", store.node("alder-node", "alder"), start_seconds=0)
         store.write()
         outliers = find_outliers(store.ask, Request())
-        store.connection.close()
     assert outliers.tests == 0
     assert answer(outliers).startswith("It takes 5 nodes or GPUs")
     assert render(outliers).next == "collector history"

@@ -21,8 +21,7 @@ from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import MisuseError
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.fleet.scenes import DAY_SECONDS, DAYS, add_history
-from tests.support.commands import made_up
-from tests.support.stores import open_store
+from tests.support.commands import made_up, synthetic
 
 pytestmark = pytest.mark.slow
 
@@ -31,17 +30,14 @@ pytestmark = pytest.mark.slow
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of three nodes over 24 days."""
     path = tmp_path_factory.mktemp("time") / "runs.duckdb"
-    with made_up(path) as store:
-        add_history(store)
-    return path
+    with synthetic(path, add_history):
+        return path
 
 
 @pytest.fixture
 def store(path: Path) -> Iterator[SyntheticStore]:
-    with open_store(str(path)) as opened:
-        synthetic = SyntheticStore(opened.connect())
-        yield synthetic
-        synthetic.connection.close()
+    with synthetic(path) as store:
+        yield store
 
 
 def compared(store: SyntheticStore, event: str, **request: object) -> Comparison:
@@ -74,8 +70,8 @@ def test_an_event_may_be_named_with_its_value_and_a_reboot_is_one(store: Synthet
 
 @pytest.fixture(scope="module")
 def history(path: Path) -> History:
-    with open_store(str(path)) as opened, opened.connect() as connection:
-        return study_history(SyntheticStore(connection).ask, HistoryRequest(workload="mnist"))
+    with synthetic(path) as store:
+        return study_history(store.ask, HistoryRequest(workload="mnist"))
 
 
 def test_a_change_of_level_is_found_with_the_facts_that_changed_there(history: History) -> None:
@@ -99,8 +95,7 @@ def test_firmware_that_was_unknown_before_is_no_change(history: History) -> None
 
 
 def test_a_change_between_few_days_may_be_one_of_days(tmp_path: Path) -> None:
-    with open_store(str(tmp_path / "runs.duckdb")) as opened:
-        store = SyntheticStore(opened.connect())
+    with synthetic(tmp_path / "runs.duckdb") as store:
         node = store.node("new", "fleet")
         for day, rate in enumerate((1000.0, 1000.0, 900.0)):
             for number in range(6):
@@ -109,7 +104,6 @@ def test_a_change_between_few_days_may_be_one_of_days(tmp_path: Path) -> None:
                 store.run(f"{day}-{number}", node, start_seconds=start_seconds, throughput=throughput)
         store.write()
         history = study_history(store.ask, HistoryRequest(workload="mnist"))
-        store.connection.close()
     (series,) = history.series
     assert (len(series.levels), series.is_daily, series.days) == (2, False, 3)
     assert "fewer than 8 days" in answer_history(history)

@@ -11,19 +11,14 @@ from gpuagent_collector.statistics.tolerance import Method, tolerance_interval
 from gpuagent_common.errors import MisuseError
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.fleet.scenes import BAD, GPU, add_peers, scatter
-from tests.support.commands import made_up
-from tests.support.stores import open_store
+from tests.support.commands import made_up, synthetic
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyntheticStore]:
     """The runs of ten nodes, one of them slow."""
-    with open_store(str(tmp_path_factory.mktemp("peers") / "runs.duckdb")) as opened:
-        store = SyntheticStore(opened.connect())
-        add_peers(store)
-        store.write()
+    with synthetic(tmp_path_factory.mktemp("peers") / "runs.duckdb", add_peers) as store:
         yield store
-        store.connection.close()
 
 
 def of_node(store: SyntheticStore, name: str | None, **request: object) -> Peers:
@@ -65,8 +60,7 @@ def test_the_parts_of_a_run_have_places_of_their_own(store: SyntheticStore) -> N
 def test_a_range_counts_one_gpu_of_each_node_because_those_of_a_node_are_alike(
     tmp_path: Path, nodes: int, has_range: bool
 ) -> None:
-    with open_store(str(tmp_path / "runs.duckdb")) as opened:
-        store = SyntheticStore(opened.connect())
+    with synthetic(tmp_path / "runs.duckdb") as store:
         for number in range(nodes):
             store.next_run(store.node(f"wide-{number}", "fleet", gpus=[GPU] * 3), throughput=1000.0)
         scatter(store)
@@ -80,7 +74,6 @@ def test_a_range_counts_one_gpu_of_each_node_because_those_of_a_node_are_alike(
         # The parts of each node follow one another.
         assert third.tolerance == tolerance_interval(third.peers[2::3])
         assert (third.tolerance is not None) is has_range
-        store.connection.close()
 
 
 def test_without_a_name_the_newest_run_that_has_peers_is_chosen(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from gpuagent_collector.metrics import BY_NAME
 from gpuagent_collector.present.answer import Answer
 from gpuagent_common.errors import MisuseError
 from tests.integration.compare.synthetic import SyntheticStore
-from tests.support.stores import open_store
+from tests.support.commands import synthetic
 
 GPU = "NVIDIA H200"
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "reference"
@@ -35,8 +35,7 @@ PARAMETERS = {key: read_parameter(text) for key, text in WORDS.items()} | {"thre
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyntheticStore]:
     """A run as quick as the published ones, one whose steps take a quarter longer, and two without a reference."""
-    with open_store(str(tmp_path_factory.mktemp("reference") / "runs.duckdb")) as opened:
-        store = SyntheticStore(opened.connect())
+    with synthetic(tmp_path_factory.mktemp("reference") / "runs.duckdb") as store:
         node = store.node("spruce", "laptop", gpus=(GPU,))
         runs = {"sound": (PARAMETERS, 1.0), "slow": (PARAMETERS, 1.25), "longer": ({**PARAMETERS, "steps": 46}, 1.0)}
         for turn, (run_id, (parameters, times)) in enumerate(runs.items()):
@@ -46,7 +45,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyntheticStore]:
         store.run("own", node, start_seconds=300, **own)  # type: ignore[arg-type]
         store.write()
         yield store
-        store.connection.close()
 
 
 def beside(store: SyntheticStore, name: str | None = None) -> Answer:

@@ -11,7 +11,8 @@ import pytest
 from gpuagent_collector.query.guard import store_relations
 from gpuagent_collector.store import Store, StoreSpec
 from gpuagent_collector.store.transactions import transaction
-from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
+from tests.integration.compare.synthetic import quiet_and_burning
+from tests.support.commands import adding_to
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("psql")]
 
@@ -40,14 +41,12 @@ Stores = tuple[Store, Store]
 
 
 def fill(store: Store) -> None:
-    with closing(store.connect()) as connection:
-        synthetic = SyntheticStore(connection)
+    with adding_to(store) as synthetic:
         quiet_and_burning(synthetic, gpus=["NVIDIA L4"])
-        synthetic.write()
-        with transaction(connection):
-            for (table, column), values in EXTREMES.items():
-                for number, value in enumerate(values):
-                    connection.execute(f"INSERT INTO {table} (session_id, {column}) VALUES (?, ?)", [number, value])
+    with closing(store.connect()) as connection, transaction(connection):
+        for (table, column), values in EXTREMES.items():
+            for number, value in enumerate(values):
+                connection.execute(f"INSERT INTO {table} (session_id, {column}) VALUES (?, ?)", [number, value])
 
 
 @pytest.fixture(scope="module")

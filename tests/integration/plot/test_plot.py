@@ -3,6 +3,8 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,6 @@ from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.plot.draw import Kind, PlotRequest, write_plot
 from gpuagent_collector.plot.picture import Picture
 from gpuagent_collector.prices.price import parse_prices
-from gpuagent_collector.store import Store
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.filled import FILLS, HOSTILE_FILLS, Fill
 from tests.integration.compare.ranked import add_ranked
@@ -24,8 +25,7 @@ from tests.integration.plot.looking import assert_clear, axes_of, words_of, xs_o
 from tests.integration.plot.scenes import links, models, ranks, stacks
 from tests.integration.recommend.scenes import gke
 from tests.integration.report.scenes import PRICES, everything
-from tests.support.commands import Collector, made_up
-from tests.support.stores import open_store
+from tests.support.commands import Collector, made_up, synthetic
 
 pytestmark = pytest.mark.slow
 
@@ -35,21 +35,8 @@ Plot = Callable[..., Picture]
 @pytest.fixture(scope="module")
 def filled_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Fill], SyntheticStore]]:
     """Make a store that a function fills, once for all tests."""
-    made: dict[Fill, tuple[Store, SyntheticStore]] = {}
-
-    def make(fill: Fill) -> SyntheticStore:
-        if fill not in made:
-            opened = open_store(str(tmp_path_factory.mktemp("plot") / "runs.duckdb"))
-            synthetic = SyntheticStore(opened.__enter__().connect())
-            made[fill] = (opened, synthetic)
-            fill(synthetic)
-            synthetic.write()
-        return made[fill][1]
-
-    yield make
-    for opened, synthetic in made.values():
-        synthetic.connection.close()
-        opened.close()
+    with ExitStack() as opened:
+        yield cache(lambda fill: opened.enter_context(synthetic(tmp_path_factory.mktemp("plot") / "runs.duckdb", fill)))
 
 
 @pytest.fixture

@@ -21,9 +21,8 @@ from gpuagent_collector.store.retention import Retention, retain
 from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, SyntheticStore, many_sides, quiet_and_burning
 from tests.integration.profile.traced import add_traced, kernel, operator
 from tests.integration.report.scenes import PRICES, everything
-from tests.support.commands import Collector, made_up
+from tests.support.commands import Collector, made_up, synthetic
 from tests.support.pages import Element, cells, figures, parse
-from tests.support.stores import open_store
 
 pytestmark = pytest.mark.slow
 
@@ -39,10 +38,8 @@ def report_on(store: SyntheticStore, **asked: Any) -> Report:
 @pytest.fixture(scope="module")
 def full_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyntheticStore]:
     """A store with something for every chapter."""
-    with open_store(str(tmp_path_factory.mktemp("report") / "runs.duckdb")) as opened:
-        everything(store := SyntheticStore(opened.connect()))
+    with synthetic(tmp_path_factory.mktemp("report") / "runs.duckdb", everything) as store:
         yield store
-        store.connection.close()
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ from gpuagent_collector.web.runs import Reports
 from gpuagent_collector.web.site import Cached
 from gpuagent_common.address import Address
 from gpuagent_common.errors import GpuAgentError
-from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
+from tests.integration.compare.synthetic import quiet_and_burning
+from tests.support.commands import adding_to
 from tests.support.http import PATIENCE_SECONDS, fetch, served_store
 from tests.support.pages import parse
 from tests.support.stores import open_store
@@ -151,9 +152,8 @@ def failure(call: Callable[[], object]) -> str:
 def reporting(tmp_path: Path) -> Iterator[Address]:
     """Where the pages of a store with MNIST alone and beside a CPU load are served."""
     with open_store(str(tmp_path / "runs.duckdb")) as store:
-        quiet_and_burning(synthetic := SyntheticStore(store.connect()))
-        synthetic.write()
-        synthetic.connection.close()
+        with adding_to(store) as synthetic:
+            quiet_and_burning(synthetic)
         with served_store(store) as address:
             yield address
 
@@ -192,10 +192,8 @@ def test_a_run_has_a_page_that_the_overview_links_to(reporting: Address) -> None
 def test_runs_with_any_name_have_pages_and_others_do_not(tmp_path: Path) -> None:
     name = "a/b?c#d<script>%"
     with open_store(str(tmp_path / "runs.duckdb")) as store:
-        synthetic = SyntheticStore(store.connect())
-        synthetic.run(name, synthetic.node("spruce", "laptop"), start_seconds=0)
-        synthetic.write()
-        synthetic.connection.close()
+        with adding_to(store) as synthetic:
+            synthetic.run(name, synthetic.node("spruce", "laptop"), start_seconds=0)
         with served_store(store) as address:
             run = f"/runs/{quote(name, safe='')}"
             answer = fetch(address, run)
