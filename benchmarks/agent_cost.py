@@ -16,7 +16,7 @@ from benchmarks.figures import Figure
 from benchmarks.ingest.http import get
 from benchmarks.machine import count_gpus
 from benchmarks.watching import Use, watch
-from tests.support.servers import Node, until
+from tests.support.servers import Node
 
 RATES_HZ = (1.0, 10.0, 50.0)
 WINDOW_SECONDS = 8.0
@@ -63,9 +63,7 @@ def measure(node: Node) -> Iterator[Figure]:
 
 
 def _at_rate(node: Node, rate_hz: float) -> Iterator[Figure]:
-    process = node.start("gpuagent", "start", "--platform", "bench", "--rate", f"{rate_hz:g}", log="agent.log")
-    log = node.folder / "agent.log"
-    until(lambda: "sampling" in log.read_text(), "the agent's first line")
+    process = node.start_agent("--platform", "bench", "--rate", f"{rate_hz:g}")
     uses = _watched(process.pid)
     node.stop(process)
     name = f"agent at {rate_hz:g} Hz"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from benchmarks.figures import Figure
 from benchmarks.machine import count_gpus
 from benchmarks.watching import Use, watch
-from tests.support.servers import Node, until
+from tests.support.servers import Node
 
 RATE_HZ = 10
 WINDOW_SECONDS = 6.0
@@ -58,8 +58,7 @@ def most_percent(gpus: int) -> float:
 
 def measure(node: Node) -> Iterator[Figure]:
     """Yield CPU and memory of one agent, state by state, beside the goals."""
-    agent = node.start("gpuagent", "start", "--platform", "bench", "--rate", str(RATE_HZ), log="states.log")
-    until(lambda: "sampling" in (node.folder / "states.log").read_text(), "the agent's first line")
+    agent = node.start_agent("--platform", "bench", "--rate", str(RATE_HZ))
     work = [sys.executable, "-c", _WORK, str(SETTLE_SECONDS + (WINDOWS + 1) * WINDOW_SECONDS)]
     yield from _state(agent.pid, "idle node", "nobody watches")
     with subprocess.Popen(work, stdin=subprocess.DEVNULL) as program:

@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.figures import Figure
 from gpuagent_workloads.suite.classification.networks import resnet18
-from tests.support.servers import Node, until
+from tests.support.servers import Node
 
 WINDOW_SECONDS = 0.5
 # The goal for the upper bound of the slowdown, and the width of the interval at which it is known well enough.
@@ -31,9 +31,7 @@ RATE_HZ = 10
 
 def measure(node: Node) -> Iterator[Figure]:
     """Yield the slowdown of ResNet-18's steps by an agent at 10 Hz, a figure a pair, in percent."""
-    agent = node.start("gpuagent", "start", "--platform", "bench", "--rate", str(RATE_HZ), log="slowdown.log")
-    log = node.folder / "slowdown.log"
-    until(lambda: "sampling" in log.read_text(), "the agent's first line")
+    agent = node.start_agent("--platform", "bench", "--rate", str(RATE_HZ))
     train = _training()
     train(3)  # the first steps choose kernels and take memory
     steps = max(1, round(3 * WINDOW_SECONDS / train(3)))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from benchmarks.figures import Figure
 from benchmarks.machine import count_gpus
 from benchmarks.watching import watch
-from tests.support.servers import Node, until
+from tests.support.servers import Node
 
 SECONDS = float(os.environ.get("GPUAGENT_SOAK_SECONDS", "1800"))
 WINDOW_SECONDS = 10.0
@@ -22,9 +22,7 @@ MOST_GROWTH_PERCENT = 2.0
 
 def measure(node: Node) -> Iterator[Figure]:
     """Yield the agent's memory over the time, and how much more it was at the end than after the start."""
-    agent = node.start("gpuagent", "start", "--platform", "bench", log="soak.log")
-    log = node.folder / "soak.log"
-    until(lambda: "sampling" in log.read_text(), "the agent's first line")
+    agent = node.start_agent("--platform", "bench")
     began_seconds = time.monotonic()
     minutes: list[float] = []
     rss_mib: list[float] = []

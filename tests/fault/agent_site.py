@@ -46,8 +46,7 @@ class AgentSite:
 
     def start_agent(self) -> "subprocess.Popen[str]":
         """Start the agent and wait until it samples."""
-        self.agent = self.node.start("gpuagent", "start", "--platform", "here", log="agent.log")
-        until(lambda: "sampling" in (self.node.folder / "agent.log").read_text(), "the agent's first line")
+        self.agent = self.node.start_agent("--platform", "here")
         return self.agent
 
     def start_run(self, steps: int) -> "subprocess.Popen[str]":

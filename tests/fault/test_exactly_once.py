@@ -3,7 +3,6 @@
 import random
 import shutil
 import signal
-import subprocess
 import sys
 
 import psutil
@@ -43,16 +42,10 @@ def numbered(node: Node) -> tuple[int, int, int]:
     return row["rows"], row["different"], row["highest"]
 
 
-def start_agent(node: Node) -> "subprocess.Popen[str]":
-    agent = node.start("gpuagent", "start", "--platform", "here", log="agent.log")
-    until(lambda: "sampling" in (node.folder / "agent.log").read_text(), "the agent's first line")
-    return agent
-
-
 def test_either_side_can_be_killed_again_and_again(node: Node) -> None:
     fill_spool(node, first=0)
     moments = random.Random(1)
-    collector, agent = node.serve(), start_agent(node)
+    collector, agent = node.serve(), node.start_agent("--platform", "here")
     address = node.environment["GPUAGENT_COLLECTOR"]
     for _ in range(KILLS):
         goal = min(numbered(node)[0] + moments.randrange(2000), MESSAGES * ROWS_A_MESSAGE)
@@ -62,7 +55,7 @@ def test_either_side_can_be_killed_again_and_again(node: Node) -> None:
             collector = node.serve(address)
         else:
             node.stop(agent, signal.SIGKILL)
-            agent = start_agent(node)
+            agent = node.start_agent("--platform", "here")
     rows = MESSAGES * ROWS_A_MESSAGE
     until(lambda: numbered(node)[0] >= rows, "every row")
     node.stop(agent)
@@ -76,13 +69,13 @@ def test_a_spool_restored_from_a_copy_stores_the_old_once_and_hides_nothing_new(
     copy = node.folder / "copy"
     shutil.copytree(node.folder / "spool", copy)
     node.serve()
-    agent = start_agent(node)
+    agent = node.start_agent("--platform", "here")
     until(lambda: numbered(node)[0] == 100 * ROWS_A_MESSAGE, "every row")
     node.stop(agent)
     shutil.rmtree(node.folder / "spool")
     shutil.copytree(copy, node.folder / "spool")
     fill_spool(node, first=100 * ROWS_A_MESSAGE, messages=50)
-    agent = start_agent(node)
+    agent = node.start_agent("--platform", "here")
     rows = 150 * ROWS_A_MESSAGE
     until(lambda: numbered(node)[1] == rows, "the new rows")
     node.stop(agent)
@@ -109,7 +102,7 @@ def test_a_killed_agent_takes_its_workload_with_it_and_the_next_one_tells_how_fa
 def test_a_collector_killed_in_mid_run_misses_nothing_of_it(node: Node) -> None:
     collector = node.serve()
     address = node.environment["GPUAGENT_COLLECTOR"]
-    agent = start_agent(node)
+    agent = node.start_agent("--platform", "here")
     run = node.start("gpuagent", "run", "--", sys.executable, "-c", STEPS, log="run.log")
     until(lambda: node.ask("SELECT 1 FROM steps LIMIT 1"), "the first step")
     node.stop(collector, signal.SIGKILL)

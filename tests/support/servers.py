@@ -164,6 +164,12 @@ class Node:
         self._processes.append(process)
         return process
 
+    def start_agent(self, *options: str, log: str = "agent.log") -> "subprocess.Popen[str]":
+        """Start the agent and wait until it samples."""
+        process = self.start("gpuagent", "start", *options, log=log)
+        until(lambda: "sampling" in (self.folder / log).read_text(), "the agent's first line")
+        return process
+
     def serve(
         self, listen: str = "127.0.0.1:0", options: Sequence[str] = (), program: Sequence[str] = ("collector",)
     ) -> "subprocess.Popen[str]":

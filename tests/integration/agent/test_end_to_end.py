@@ -25,12 +25,6 @@ SIGXFSZ_IGNORED = "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)"
 ENDLESS = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
 
 
-def start_agent(node: Node, *options: str) -> "subprocess.Popen[str]":
-    process = node.start("gpuagent", "start", "--platform", "here", *options, log="agent.log")
-    until(lambda: "sampling" in (node.folder / "agent.log").read_text(), "the agent's first line")
-    return process
-
-
 # Forty steps, and more until the file `enough` exists.
 STEPS = """
 import itertools, json, os, time
@@ -47,7 +41,7 @@ with open(os.environ["GPUAGENT_RUN_DIR"] + "/events.0.0.jsonl", "a", buffering=1
 @pytest.mark.parametrize("with_agent", [True, False])
 def test_on_a_terminal_a_line_follows_the_run_and_a_paragraph_the_end(sharing: Node, with_agent: bool) -> None:
     if with_agent:
-        start_agent(sharing)
+        sharing.start_agent("--platform", "here")
     terminal = FakeTerminal()
     # The first of its name: of others, the collector of all tests would say more.
     name = "led" if with_agent else "alone"
@@ -104,7 +98,7 @@ def test_without_a_collector_the_run_works_and_the_next_agent_delivers_it(node: 
 
 
 def test_a_running_agent_serves_commands_and_refuses_what_contradicts_it(sharing: Node, shared_collector: Node) -> None:
-    start_agent(sharing)
+    sharing.start_agent("--platform", "here")
     refused = sharing.run("gpuagent", "run", "--platform", "elsewhere", "--", *QUIET, code=2)
     assert "samples as platform 'here'" in refused.stderr
     refused = sharing.run("gpuagent", "start", code=1)
@@ -148,7 +142,7 @@ def test_a_command_waits_for_the_runs_of_others_that_use_its_agent(node: Node, i
 def test_an_agent_with_a_relative_spool_serves_callers_in_other_folders(node: Node) -> None:
     collector = node.serve()
     node.environment |= {"GPUAGENT_SPOOL_DIR": "relative", "GPUAGENT_NODE_ID": "5b8a2f0e-6f0b-4c8e-9a57-2f6f3f5d9a11"}
-    start_agent(node)
+    node.start_agent("--platform", "here")
     del node.environment["GPUAGENT_SPOOL_DIR"]
     (node.folder / "elsewhere").mkdir()
     node.environment["XDG_STATE_HOME"] = str(node.folder / "elsewhere")
@@ -168,7 +162,7 @@ def test_the_collector_that_a_run_names_gets_it_though_the_node_s_agent_has_anot
     node: Node, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     node.serve()
-    start_agent(node)
+    node.start_agent("--platform", "here")
     agent_collector = node.environment["GPUAGENT_COLLECTOR"]
     with Node(tmp_path_factory.mktemp("other")) as other:
         other.serve()
@@ -207,7 +201,7 @@ def test_a_full_disk_under_the_spool_is_reported(node: Node) -> None:
 @pytest.mark.parametrize(("number", "says_goodbye"), [(signal.SIGTERM, True), (signal.SIGKILL, False)])
 def test_an_agent_that_ends_in_order_says_goodbye_last(node: Node, number: signal.Signals, says_goodbye: bool) -> None:
     node.without_collector()
-    process = start_agent(node)
+    process = node.start_agent("--platform", "here")
     os.kill(process.pid, number)
     process.wait()
     with closing(Spool(node.folder / "spool/spool.sqlite", node_uuid="n", limit_bytes=1 << 30)) as spool:
@@ -219,7 +213,7 @@ def test_an_agent_that_ends_in_order_says_goodbye_last(node: Node, number: signa
 @pytest.mark.parametrize("with_agent", [True, False])
 def test_ctrl_c_cancels_the_run_and_leaves_no_process(sharing: Node, with_agent: bool) -> None:
     if with_agent:
-        start_agent(sharing)
+        sharing.start_agent("--platform", "here")
     process = sharing.start("gpuagent", "run", "--with", "cpu-burn", "--", *ENDLESS, log="run.log")
     until(lambda: "up" in (sharing.folder / "run.log").read_text(), "the program's output")
     started = {child.pid for child in psutil.Process().children(recursive=True)}

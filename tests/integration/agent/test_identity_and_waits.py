@@ -12,8 +12,7 @@ QUIET = (sys.executable, "-c", "print('hello')")
 
 def test_the_agent_of_a_spool_is_found_whatever_its_node_s_identity(node: Node) -> None:
     node.serve()
-    node.start("gpuagent", "start", "--node-id", "mine", log="agent.log")
-    until(lambda: "sampling" in (node.folder / "agent.log").read_text(), "the agent's first line")
+    node.start_agent("--node-id", "mine")
     assert node.run("gpuagent", "run", "--", *QUIET).stdout == "hello\n"
     assert "hello" in node.run("gpuagent", "run", "--node-id", "mine", "--", *QUIET).stdout
     refused = node.run("gpuagent", "run", "--node-id", "other", "--", *QUIET, code=2)

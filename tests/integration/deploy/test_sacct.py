@@ -36,15 +36,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def agent(cluster: Cluster) -> Iterator["subprocess.Popen[str]"]:
-    agent = start_agent(cluster.node)
+    agent = cluster.node.start_agent("--owners", "full")
     yield agent
     cluster.node.stop(agent)
-
-
-def start_agent(node: Node) -> "subprocess.Popen[str]":
-    agent = node.start("gpuagent", "start", "--owners", "full", log="agent.log")
-    until(lambda: "sampling" in (node.folder / "agent.log").read_text(), "the agent's first line")
-    return agent
 
 
 def run_jobs(cluster: Cluster) -> dict[str, str]:
@@ -103,13 +97,13 @@ def test_cpu_time_is_that_of_slurms_own_accounting(cluster: Cluster) -> None:
 
 
 def test_cpu_time_agrees_over_a_restart_of_the_agent_and_a_requeue(cluster: Cluster) -> None:
-    agent = start_agent(cluster.node)
+    agent = cluster.node.start_agent("--owners", "full")
     wait = "until [ -e {} ]; do sleep 0.3; done"
     script = f"#!/bin/bash\n{BURN}; touch burnt\n{wait.format('restarted')}\n{BURN}; touch again\n{wait.format('go')}\n"
     number = cluster.submit(script, "--nodes=1")
     until((cluster.folder / "burnt").exists, "work under the first agent")
     cluster.node.stop(agent)
-    agent = start_agent(cluster.node)
+    agent = cluster.node.start_agent("--owners", "full")
     (cluster.folder / "restarted").touch()
     until((cluster.folder / "again").exists, "work under the second agent")
     cluster.ask("scontrol", "requeue", number)

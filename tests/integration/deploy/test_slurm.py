@@ -201,8 +201,7 @@ def test_prolog_and_epilog_give_every_job_an_agent(cluster: Cluster) -> None:
 @pytest.fixture
 def watched(cluster: Cluster) -> Iterator[Cluster]:
     """A cluster whose node has an agent that no job started."""
-    agent = cluster.node.start("gpuagent", "start", "--owners", "full", log="agent.log")
-    until(lambda: "sampling" in (cluster.folder / "agent.log").read_text(), "the agent's first line")
+    agent = cluster.node.start_agent("--owners", "full")
     yield cluster
     cluster.node.stop(agent)
 
@@ -239,14 +238,7 @@ def test_the_tasks_of_an_array_are_jobs_of_their_own_and_short_ones_count(watche
 
 
 def test_a_job_goes_on_when_the_agent_is_started_anew_and_when_it_is_requeued(cluster: Cluster) -> None:
-    log = cluster.folder / "agent.log"
-
-    def start() -> "subprocess.Popen[str]":
-        agent = cluster.node.start("gpuagent", "start", log="agent.log")
-        until(lambda: "sampling" in log.read_text(), "the agent's first line")
-        return agent
-
-    agent = start()
+    agent = cluster.node.start_agent()
     script = "#!/bin/bash\nuntil [ -e go ]; do sleep 0.2; done\n"
     number = cluster.submit(script, "--nodes=1")
     counted = f"owners WHERE number = '{number}'"
@@ -256,7 +248,7 @@ def test_a_job_goes_on_when_the_agent_is_started_anew_and_when_it_is_requeued(cl
 
     until(lambda: count("session_id") == 1, "the job")
     cluster.node.stop(agent)
-    agent = start()
+    agent = cluster.node.start_agent()
     until(lambda: count("session_id") == 2, "the job, seen by the next agent")
     assert count("owner_id") == 1
     cluster.ask("scontrol", "requeue", number)

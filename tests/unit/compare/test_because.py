@@ -2,9 +2,8 @@
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from statistics import median
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,8 @@ from gpuagent_collector.metrics import BY_NAME
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS
 from gpuagent_collector.report.figures.because import because_panel
 from gpuagent_collector.runs.cells import Block, Cell
-from gpuagent_collector.runs.data import Facts, Run, load_facts
+from gpuagent_collector.runs.data import Facts
+from tests.support.bare_runs import bare_run, no_facts
 
 RUNS = 7
 Figures = dict[str, float]
@@ -29,15 +29,11 @@ def lay_out_sides(before: list[Figures], after: list[Figures]) -> tuple[Block, F
     sides = {"before": before, "after": after}
     metrics = {f"{side}-{number}": run for side, runs in sides.items() for number, run in enumerate(runs)}
     cells = [
-        Cell(side=side, runs=tuple(_run(side, n) for n in range(len(runs))), others={}) for side, runs in sides.items()
+        Cell(side=side, runs=tuple(bare_run(f"{side}-{n}") for n in range(len(runs))), others={})
+        for side, runs in sides.items()
     ]
-    facts = replace(load_facts(lambda _sql, _parameters=(): [], []), metrics=metrics)
+    facts = replace(no_facts(), metrics=metrics)
     return Block(workload="mnist", parameters={}, held={}, cells=tuple(cells)), facts
-
-
-def _run(side: str, number: int) -> Run:
-    absent: dict[str, Any] = dict.fromkeys(field.name for field in fields(Run))
-    return Run(**{**absent, "command": (), "run_id": f"{side}-{number}"})
 
 
 def make_run(chance: random.Random, *, traced: bool, **changed: float) -> Figures:

@@ -5,8 +5,8 @@ from rich.style import Style
 from rich.text import Text
 
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
-from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.series import CHARTS, Course, Curve, Phase, Reading, _stretches
+from tests.support.bare_runs import bare_run
 
 
 def curve(*points: tuple[float, float]) -> Curve:
@@ -17,25 +17,7 @@ RISING = curve(*((float(second), 10.0 * second) for second in range(9)))
 FLAT = curve(*((float(second), 90.0) for second in range(9)))
 # In percent.
 PERCENTS = [chart for chart in CHARTS if chart.brief and chart.unit == "percent"]
-RUN = Run(
-    run_id="run-1",
-    side=None,
-    platform=None,
-    workload="mnist",
-    environment=None,
-    image=None,
-    interference=None,
-    experiment=None,
-    limits=None,
-    device=None,
-    nodes=None,
-    repeat=1,
-    status=None,
-    reason=None,
-    parameters="{}",
-    started_at=None,
-    ended_at=None,
-)
+RUN = bare_run(repeat=1)
 
 
 def trace(side: str, *curves: Curve) -> Course:

@@ -2,17 +2,17 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from math import sqrt
-from typing import Any
 
 import pytest
 
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN
 from gpuagent_collector.recommend.ranking import Ranking, Standing, rank
 from gpuagent_collector.runs.cells import Block, Cell
-from gpuagent_collector.runs.data import Run, load_facts
+from gpuagent_collector.runs.data import Run
 from gpuagent_collector.statistics.verdicts import Judgement, Verdict
+from tests.support.bare_runs import bare_run, no_facts
 
 USD = COST_PER_MILLION_ITEMS.metric("USD")
 SPREAD = (0.99, 0.995, 1.0, 1.005, 1.01)
@@ -44,16 +44,14 @@ def ranked(
         Cell(side=side, runs=tuple(_run(side, number, experiment) for number in range(len(runs))), others={})
         for side, runs in sides.items()
     ]
-    nothing = load_facts(lambda _sql, _parameters=(): [], [])
-    facts = replace(nothing, metrics=metrics, derived=(USD, COST_PER_RUN.metric("USD")))
+    facts = replace(no_facts(), metrics=metrics, derived=(USD, COST_PER_RUN.metric("USD")))
     block = Block(workload="mnist", parameters={}, held={}, cells=tuple(cells))
     return rank([block], facts, {**dict.fromkeys(names, 1.0), **weights}, delta=0.02)
 
 
 def _run(side: str, number: int, experiment: str | None) -> Run:
-    absent: dict[str, Any] = dict.fromkeys(field.name for field in fields(Run))
     made = {"experiment": experiment, "nodes": "node", "repeat": number} if experiment else {}
-    return Run(**{**absent, "command": (), "run_id": f"{side}-{number}", **made})
+    return bare_run(f"{side}-{number}", **made)
 
 
 def standings(sides: Mapping[str, Sequence[Metrics]], *names: str, **weights: float) -> tuple[Standing, ...]:

@@ -1,13 +1,12 @@
 """Lengths of imported runs: measured means may differ a little, stated ones may not."""
 
 import json
-from dataclasses import fields
-from typing import Any
 
 import pytest
 
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.find import join_imported
+from tests.support.bare_runs import bare_run
 
 
 @pytest.mark.parametrize(
@@ -31,6 +30,4 @@ def test_only_measured_lengths_are_alike_within_five_percent(one: str, other: st
 
 
 def _run(run_id: str, length: str | None, imported: str | None) -> Run:
-    absent: dict[str, Any] = {field.name: None for field in fields(Run)}
-    made = {"run_id": run_id, "workload": "serve-load", "imported": imported}
-    return Run(**{**absent, **made, "parameters": json.dumps({"input": length})})
+    return bare_run(run_id, workload="serve-load", imported=imported, parameters=json.dumps({"input": length}))

@@ -5,29 +5,11 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.like import group_like, like_key
+from tests.support.bare_runs import bare_run
 
-RUN = Run(
-    run_id="one",
-    side=None,
-    platform="x",
-    workload="train.py",
-    environment="docker",
-    image="torch:1",
-    interference="none",
-    limits=None,
-    device="L4",
-    nodes="alder",
-    experiment=None,
-    repeat=1,
-    status="succeeded",
-    reason=None,
-    parameters="{}",
-    command=("train.py", "--lr", "0.1", "--data", "/home/ada/data"),
-    started_at=None,
-    ended_at=None,
-)
+COMMAND = ("train.py", "--lr", "0.1", "--data", "/home/ada/data")
+RUN = bare_run("one", platform="x", workload="train.py", environment="docker", image="torch:1", command=COMMAND)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,10 @@
 """The settings of runs, of which agents report some as texts."""
 
-from dataclasses import fields
-from typing import Any
-
 import pytest
 
 from gpuagent_collector.runs.cells import Cell
-from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.settings import settings_of
+from tests.support.bare_runs import bare_run, no_facts
 
 
 @pytest.mark.parametrize(
@@ -19,9 +16,5 @@ from gpuagent_collector.runs.settings import settings_of
     ],
 )
 def test_limits_in_another_form_are_unknown(limits: str, expected: tuple[float | None, int | None]) -> None:
-    absent: dict[str, Any] = {field.name: None for field in fields(Run)}
-    run = Run(**{**absent, "run_id": "run-1", "workload": "mnist", "parameters": "{}", "limits": limits})
-    nothing: dict[str, Any] = {field.name: {} for field in fields(Facts)}
-    facts = Facts(**nothing)
-    settings = settings_of(Cell(side="a", runs=(run,), others={}), facts)
+    settings = settings_of(Cell(side="a", runs=(bare_run(limits=limits),), others={}), no_facts())
     assert (settings.cpus, settings.memory_bytes) == expected

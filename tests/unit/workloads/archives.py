@@ -34,12 +34,30 @@ def zipped(files: Iterable[Named], mode: int = 0, compression: int = zipfile.ZIP
     return packed.getvalue()
 
 
+class Quiet(http.server.BaseHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
+        """Say nothing."""
+
+
+@contextmanager
+def serving(handler: type[Quiet]) -> Iterator[str]:
+    """Serve requests in threads; yield the server's URL."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 @contextmanager
 def served(files: Mapping[str, bytes]) -> Iterator[tuple[str, list[str]]]:
     """Serve the files by their names; yield the URL of their folder, and a list of what is asked for."""
     asked: list[str] = []
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def do_GET(self) -> None:
             name = self.path.removeprefix("/")
             asked.append(name)
@@ -50,14 +68,5 @@ def served(files: Mapping[str, bytes]) -> Iterator[tuple[str, list[str]]]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
-            """Say nothing."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", asked
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(Handler) as url:
+        yield url, asked

@@ -13,6 +13,7 @@ from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.data import download
 from gpuagent_workloads.data.download import RemoteFile, fetch
 from gpuagent_workloads.errors import DataError
+from tests.unit.workloads.archives import Quiet, serving
 from tests.unit.workloads.runs import refusal
 
 CONTENT = bytes(range(256)) * 300
@@ -45,7 +46,7 @@ ANSWERS = {
 
 @pytest.fixture
 def mirror() -> Iterator[Mirror]:
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(Quiet, http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             folder = self.path.split("/")[1]
             served.asked.append(folder)
@@ -56,18 +57,9 @@ def mirror() -> Iterator[Mirror]:
             self.end_headers()
             self.wfile.write(body[: len(body) // 2] if folder == "cut" else body)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
-            """Say nothing."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        served = Mirror(f"http://127.0.0.1:{server.server_port}")
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield served
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(Handler) as url:
+        served = Mirror(url)
+        yield served
 
 
 @pytest.mark.parametrize(
