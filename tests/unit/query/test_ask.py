@@ -1,9 +1,39 @@
-"""Rows of answers are those that Arrow gives itself, and figures by metric are the same by run."""
+"""What is asked of a store in SQL, by topic, and the rows and figures that come of it."""
 
+from collections.abc import Sequence
+from typing import Any
+
+import duckdb
 import pyarrow as pa
+import pytest
 
-from gpuagent_collector.query.ask import rows_of
+from gpuagent_collector.query.ask import Recorder, list_text, rows_of
+from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.runs.columns import Columns
+
+
+@pytest.mark.parametrize(
+    "texts", [[], [""], ["run-1", "run-2"], ["a, b", "[c]", "NULL", "'"], ['"', "\\n", "d\n", 'e\\"'], ["ü", "f"]]
+)
+def test_a_list_as_a_text_is_the_same_list_to_duckdb(texts: list[str]) -> None:
+    with duckdb.connect() as connection:
+        assert connection.execute("SELECT CAST(? AS VARCHAR[])", [list_text(texts)]).fetchone() == (texts,)
+
+
+def test_a_statement_of_two_topics_is_recorded_in_both_and_asked_once() -> None:
+    asked: list[tuple[str, Sequence[Parameter]]] = []
+
+    def ask(sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
+        asked.append((sql, parameters))
+        return [{"asked": len(asked)}]
+
+    recorder = Recorder(ask)
+    first, second = (recorder.about(topic)("SELECT ?", ["x"]) for topic in ("Runs", "Costs"))
+    assert first == second == [{"asked": 1}]
+    # Shown alike, but not the same.
+    assert recorder.about("Runs")("SELECT ?", ["x\n"]) != recorder.about("Runs")("SELECT ?", ["x\\n"])
+    assert recorder.statements["Costs"] == ["SELECT 'x';"]
+    assert len(recorder.statements["Runs"]) == len(asked) == 3
 
 
 def test_lists_of_numbers_become_what_arrow_makes_of_them() -> None:

@@ -1,0 +1,100 @@
+"""Facts and settings of runs, which imported ones are alike, and which runs are like ones."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpuagent_collector.runs.cells import Cell
+from gpuagent_collector.runs.data import Run, load_facts
+from gpuagent_collector.runs.find import join_imported
+from gpuagent_collector.runs.like import group_like, like_key
+from gpuagent_collector.runs.settings import settings_of
+from tests.support.bare_runs import bare_run, no_facts
+
+
+@pytest.mark.parametrize(("run_ids", "statements"), [([], 0), (["run-1", "run-2"], 5)])
+def test_facts_and_figures_of_runs_take_five_statements_and_of_none_none(run_ids: list[str], statements: int) -> None:
+    asked: list[str] = []
+
+    def ask(sql: str, parameters: object = ()) -> list[dict[str, object]]:
+        asked.append(sql)
+        return []
+
+    facts = load_facts(ask, run_ids)
+    assert len(asked) == statements
+    assert not (facts.sessions or facts.metrics or facts.texts)
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ("cpus=8 memory=2G cpus=4@60s", (8.0, 2 * 2**30)),
+        ("cpus=8 unlimited memory", (8.0, None)),
+        ("cpus=all memory=8", (None, None)),
+    ],
+)
+def test_limits_in_another_form_are_unknown(limits: str, expected: tuple[float | None, int | None]) -> None:
+    settings = settings_of(Cell(side="a", runs=(bare_run(limits=limits),), others={}), no_facts())
+    assert (settings.cpus, settings.memory_bytes) == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are_alike"),
+    [
+        ("1000", "1000", True),
+        ("1000", "1024", False),
+        ("≈1000", "1024", True),
+        ("≈1000.5", "≈1024", True),
+        ("≈1000", "≈1100", False),
+        ("≈1000", "normal:1000:10", False),
+        ("≈1000", None, False),
+    ],
+)
+def test_only_measured_lengths_are_alike_within_five_percent(one: str, other: str | None, are_alike: bool) -> None:
+    imported = [_run("a", one, "vllm"), _run("b", other, "vllm")]
+    assert (len({run.parameters for run in join_imported(imported)}) == 1) is are_alike
+    own = _run("own", other, None)
+    (joined, _) = join_imported([imported[0], own])
+    assert (joined.parameters == own.parameters) is are_alike
+
+
+def _run(run_id: str, length: str | None, imported: str | None) -> Run:
+    return bare_run(run_id, workload="serve-load", imported=imported, parameters=json.dumps({"input": length}))
+
+
+COMMAND = ("train.py", "--lr", "0.1", "--data", "/home/ada/data")
+RUN = bare_run("one", platform="x", workload="train.py", environment="docker", image="torch:1", command=COMMAND)
+
+
+@pytest.mark.parametrize(
+    ("facet", "value"),
+    [
+        ("workload", "other.py"),
+        ("parameters", '{"batch-size": 8}'),
+        ("command", ("train.py", "--lr", "0.2", "--data", "/home/ada/data")),
+        ("platform", "y"),
+        ("environment", "bare"),
+        ("image", "torch:2"),
+        ("interference", "cpu-burn"),
+        ("limits", "cpus=2"),
+        ("device", "T4"),
+        ("node_count", 2),
+    ],
+)
+def test_runs_that_differ_in_a_facet_are_alike_only_without_it(facet: str, value: Any) -> None:
+    changed: dict[str, Any] = {facet: value}
+    other = replace(RUN, **changed)
+    assert like_key(other) != like_key(RUN)
+    left_out = "identity" if facet == "command" else facet
+    assert like_key(other, left_out) == like_key(RUN, left_out)
+
+
+def test_repeats_at_other_places_are_alike_and_keep_their_order() -> None:
+    moved = replace(RUN, run_id="two", nodes="birch", repeat=2, command=(*RUN.command[:-1], "/data"))
+    different = replace(RUN, run_id="three", image="torch:2")
+    assert [[run.run_id for run in runs] for runs in group_like([moved, different, RUN]).values()] == [
+        ["two", "one"],
+        ["three"],
+    ]
