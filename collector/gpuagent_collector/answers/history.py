@@ -21,7 +21,7 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import Command, name_commands
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
-from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.find import Choice, find_runs
 from gpuagent_collector.runs.like import like_key
 from gpuagent_collector.runs.releases import Release, States, find_releases, load_states
 from gpuagent_collector.runs.repeating import Recorded, find_recorded
@@ -32,19 +32,15 @@ from gpuagent_common.text import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Choice):
     """A request for a history.
 
     Attributes:
-        workload, experiment, where: the runs, as in a comparison; None: all.
         metric: None: throughput, or the run's duration where no run reports it.
         stat: the statistic of sampled quantities; None: the usual one.
         alpha: the share of histories without any change that show one, at most.
     """
 
-    workload: str | None = None
-    experiment: str | None = None
-    where: str | None = None
     metric: str | None = None
     stat: Stat | None = None
     alpha: float = 0.05
@@ -137,8 +133,7 @@ def study_history(ask: Ask, request: Request) -> History:
     """
     if request.metric is not None and request.metric not in BY_NAME:
         raise MisuseError(f"--metric {request.metric} is unknown; there are: {', '.join(BY_NAME)}")
-    asked = {"workload": request.workload, "experiment": request.experiment, "where": request.where}
-    found = find_runs(ask, find_facet("platform"), **asked)
+    found = find_runs(ask, find_facet("platform"), **request.conditions)
     runs = [run for run in found if run.status == "succeeded" and run.started_at and run.node_count == 1]
     facts = load_facts(ask, [run.run_id for run in runs], request.stat)
     names = [request.metric] if request.metric else DEFAULT_PRIMARIES
@@ -348,9 +343,7 @@ def _next(history: History) -> str | None:
     if not changed:
         return None
     newest = max(changed, key=lambda level: level.first)
-    request = history.request
-    chosen = {"--workload": request.workload, "--experiment": request.experiment, "--where": request.where}
-    return write_command("compare", {"--before": newest.releases[0].event, **chosen})
+    return write_command("compare", {"--before": newest.releases[0].event, **history.request.words})
 
 
 def _overview(history: History) -> Table:

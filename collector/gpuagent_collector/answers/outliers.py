@@ -19,7 +19,7 @@ from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts, Record, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
-from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.find import Choice, find_runs
 from gpuagent_collector.runs.like import LikeKey, group_like
 from gpuagent_collector.runs.parts import name_nodes
 from gpuagent_collector.runs.reported import is_of_node, load_reported
@@ -293,19 +293,15 @@ GROUP BY device_id, number ORDER BY device_id, number"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Choice):
     """A request for outliers.
 
     Attributes:
-        workload, experiment, where: the runs to look at, as in a comparison; None: all.
         last: how many of a unit's runs of a kind count, the newest ones.
         rate: the share of false findings among all, at most, on average.
         delta: a share that is too small to matter.
     """
 
-    workload: str | None = None
-    experiment: str | None = None
-    where: str | None = None
     last: int = 5
     rate: float = 0.05
     delta: float = 0.02
@@ -359,8 +355,7 @@ def find_outliers(ask: Ask, request: Request) -> Outliers:
         MisuseError: the workload, experiment or condition is unknown or invalid.
         GpuAgentError: no run succeeded.
     """
-    asked = {"workload": request.workload, "experiment": request.experiment, "where": request.where}
-    runs = [run for run in find_runs(ask, find_facet("node"), **asked) if run.status == "succeeded"]
+    runs = [run for run in find_runs(ask, find_facet("node"), **request.conditions) if run.status == "succeeded"]
     if not runs:
         raise GpuAgentError("no run succeeded, so nothing can be told apart; `collector runs` lists them")
     facts = load_facts(ask, [run.run_id for run in runs])

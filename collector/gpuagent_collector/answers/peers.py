@@ -16,7 +16,7 @@ from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
-from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.find import Choice, find_runs
 from gpuagent_collector.runs.like import group_like, like_key
 from gpuagent_collector.runs.parts import Parts, label_parts, load_parts
 from gpuagent_collector.runs.reported import by_run, load_reported
@@ -34,20 +34,16 @@ _USUAL = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Choice):
     """A request for the peers of a run.
 
     Attributes:
         name: a run, its unique beginning, or a node, of which the newest run counts; None: the newest run of all.
-        workload, experiment, where: the runs to choose from; None: all.
         each: the parts that are compared instead of whole runs; None: whole runs.
         everything: whether every metric is shown.
     """
 
     name: str | None = None
-    workload: str | None = None
-    experiment: str | None = None
-    where: str | None = None
     each: PartKind | None = None
     everything: bool = False
 
@@ -153,8 +149,7 @@ def find_peers(ask: Ask, request: Request) -> Peers:
 
 
 def _find_runs(ask: Ask, request: Request) -> list[Run]:
-    asked = {"workload": request.workload, "experiment": request.experiment, "where": request.where}
-    return [run for run in find_runs(ask, find_facet("node"), **asked) if run.status == "succeeded"]
+    return [run for run in find_runs(ask, find_facet("node"), **request.conditions) if run.status == "succeeded"]
 
 
 def _sort(metrics: Iterable[Metric]) -> list[Metric]:

@@ -25,7 +25,7 @@ from gpuagent_collector.runs.cells import Block, Cell, match_runs, tell_apart
 from gpuagent_collector.runs.columns import Floats
 from gpuagent_collector.runs.data import Facts, Run, load_figures
 from gpuagent_collector.runs.facets import find_facet
-from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.find import Choice, find_runs
 from gpuagent_collector.runs.like import group_like
 from gpuagent_collector.runs.repeating import Recorded, find_recorded
 from gpuagent_collector.runs.words import percent, spoken
@@ -47,11 +47,10 @@ POWERS = (0.8, 0.9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Choice):
     """The experiment to plan.
 
     Attributes:
-        workload, experiment, where: the runs to take the spread from, as in a comparison; None: all.
         metric: the one to test; None: throughput, or the run's duration where no run reports it.
         stat: the statistic of sampled quantities; None: the usual one.
         effects: shares by which the new sides may differ, each above 0.
@@ -60,9 +59,6 @@ class Question:
         alpha: the error rate over all of them.
     """
 
-    workload: str | None = None
-    experiment: str | None = None
-    where: str | None = None
     metric: str | None = None
     stat: Stat | None = None
     effects: Sequence[float] = (0.01, 0.02, 0.05)
@@ -134,13 +130,7 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
         MisuseError: a workload, experiment, condition or metric is unknown or invalid.
         GpuAgentError: no runs have a spread, or only that of a load that was asked for.
     """
-    runs = find_runs(
-        ask,
-        find_facet("platform"),
-        workload=question.workload,
-        experiment=question.experiment,
-        where=question.where,
-    )
+    runs = find_runs(ask, find_facet("platform"), **question.conditions)
     succeeded = [run for run in runs if run.status == "succeeded"]
     blocks = _blocks(succeeded)
     if question.metric is not None and question.metric not in BY_NAME:

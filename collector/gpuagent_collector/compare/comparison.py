@@ -31,7 +31,7 @@ from gpuagent_collector.runs.arguments import differing_arguments, find_argument
 from gpuagent_collector.runs.cells import Layout, choose_sides, lay_out
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import Facet, can_name, find_facet
-from gpuagent_collector.runs.find import find_work, median_run
+from gpuagent_collector.runs.find import Choice, find_work, median_run
 from gpuagent_collector.runs.parts import Parts, load_parts
 from gpuagent_collector.runs.releases import EVENTS, find_releases, load_states
 from gpuagent_collector.runs.series import CHARTS, Course, load_courses
@@ -119,15 +119,13 @@ _BRIEF = tuple(chart for chart in CHARTS if chart.brief)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Choice):
     """A request for a comparison.
 
     Attributes:
         by: name of the facet that separates the sides; several are comma-separated.
         values: the facet's values to compare; empty: all.
         baseline: the value to compare with; None: the usual one, or the first.
-        workload, experiment: only runs of these; None: all.
-        where: only runs that satisfy this SQL condition on the view `runs`; None: all.
         stat: the statistic of sampled quantities; None: each metric's usual one.
         stats: further statistics of them, shown beside it.
         each: the parts of runs that have figures and curves of their own; None: none.
@@ -145,9 +143,6 @@ class Request:
     by: str = "platform"
     values: Sequence[str] = ()
     baseline: str | None = None
-    workload: str | None = None
-    experiment: str | None = None
-    where: str | None = None
     stat: Stat | None = None
     stats: Sequence[Stat] = ()
     each: PartKind | None = None
@@ -172,9 +167,7 @@ class Request:
         return {
             "--by": None if self.event or self.by == "platform" else self.by,
             "--before": self.event,
-            "--workload": self.workload,
-            "--experiment": self.experiment,
-            "--where": self.where,
+            **self.words,
         }
 
 
@@ -322,7 +315,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
         GpuAgentError: there is nothing to compare.
     """
     facet = find_facet(request.by)
-    runs = find_work(ask, facet, workload=request.workload, experiment=request.experiment, where=request.where)
+    runs = find_work(ask, facet, **request.conditions)
     if request.event:
         layout = lay_out_event(ask, runs, request.event)
     else:

@@ -103,11 +103,11 @@ def choose_runs(
         GpuAgentError: there are no runs.
     """
     columns = find_facet(request.by)
-    conditions = {"workload": request.workload, "experiment": request.experiment, "where": request.where}
-    runs = known.runs if known else find_work(ask, columns, **conditions)
+    runs = known.runs if known else find_work(ask, columns, **request.conditions)
     values = None
     if across.name != "workload":
-        values = {run.run_id: run.side for run in find_work(ask, across, **conditions) if run.side is not None}
+        rows = find_work(ask, across, **request.conditions)
+        values = {run.run_id: run.side for run in rows if run.side is not None}
     sides = choose_sides(runs, columns, request.values, request.baseline)
     layout = lay_out(
         runs, columns, sides, described=True, rows=values, across=across, every_status=request.every_status

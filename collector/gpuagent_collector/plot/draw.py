@@ -142,7 +142,7 @@ def _choose_kind(ask: Ask, names: Sequence[str], chosen: Selection) -> Kind | No
 def _runs(ask: Ask, request: Request) -> list[Run]:
     """Return the runs of the sides that are asked for, or all."""
     facet = find_facet(request.by)
-    runs = find_runs(ask, facet, workload=request.workload, experiment=request.experiment, where=request.where)
+    runs = find_runs(ask, facet, **request.conditions)
     sides = choose_sides(runs, facet, request.values, request.baseline) if request.values else None
     return [run for run in runs if sides is None or run.side in sides]
 

@@ -20,7 +20,7 @@ from gpuagent_collector.recommend.ranking import Ranking, rank
 from gpuagent_collector.runs.cells import Block, Layout, choose_sides, first_few, lay_out, tell_apart
 from gpuagent_collector.runs.data import Facts, load_facts, load_runs
 from gpuagent_collector.runs.facets import Facet, find_facet
-from gpuagent_collector.runs.find import ROOFS, find_runs
+from gpuagent_collector.runs.find import ROOFS, Choice, find_runs
 from gpuagent_collector.runs.specs import SpecRow, spec_rows
 from gpuagent_collector.statistics.shift import least_runs
 from gpuagent_collector.statistics.verdicts import Verdict
@@ -95,12 +95,7 @@ def find_caveats(
         facts=facts,
         figures=compute_figures(chosen, facts, metric=None, delta=request.delta),
         specs=specs,
-        asked={
-            "--by": request.by,
-            "--workload": request.workload,
-            "--experiment": request.experiment,
-            "--where": request.where,
-        },
+        asked={"--by": request.by, **request.words},
     )
     of_comparison = [caveat for caveat in find_caveats_of_comparison(evidence) if caveat.code not in OF_TESTS]
     found = []
@@ -129,14 +124,12 @@ def find_caveats(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Choice):
     """A request for a recommendation.
 
     Attributes:
         workload: the one to place.
         by: name of the facet to choose a value of; several are comma-separated.
-        experiment: only runs of this; None: all.
-        where: only runs that satisfy this SQL condition on the view `runs`; None: all.
         weights: name of each criterion that counts → its weight, above 0; None: cost where it is known, else time.
         delta: the share that counts as equal, above 0.
         prices: of nodes and electricity; None: unknown.
@@ -144,8 +137,6 @@ class Request:
 
     workload: str
     by: str = "platform"
-    experiment: str | None = None
-    where: str | None = None
     weights: Mapping[str, float] | None = None
     delta: float = 0.02
     prices: Prices | None = None
@@ -192,7 +183,7 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
             f"{SERVING} sends what it is asked to, so its throughput ranks no server; its latency at each load does: "
             f"collector serving --by {request.by}"
         )
-    runs = find_runs(ask, facet, workload=request.workload, experiment=request.experiment, where=request.where)
+    runs = find_runs(ask, facet, **request.conditions)
     layout = lay_out(runs, facet, choose_sides(runs, facet, (), None), chosen_by_name=False)
     if len(layout.sides) == 1:
         raise OneSideError(

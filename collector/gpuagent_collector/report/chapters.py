@@ -341,9 +341,7 @@ def _options(request: Request) -> dict[str, str | None]:
     return {
         "--by": request.by if request.by != _USUAL.by else None,
         "--baseline": request.baseline,
-        "--workload": request.workload,
-        "--experiment": request.experiment,
-        "--where": request.where,
+        **request.words,
         "--metric": request.metric,
         "--stat": request.stat.value if request.stat else None,
         "--each": request.each.value if request.each else None,

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -86,6 +86,29 @@ def _agree(stated: Mapping[str, Any], parameters: Mapping[str, Any]) -> bool:
 
 # The workload that measures the roofs of a device: no work that is compared, unless it is asked for.
 ROOFS = "ceilings"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The runs that a question is about: those of a workload and an experiment that satisfy a condition; None: all.
+
+    Attributes:
+        where: an SQL condition on the view `runs`.
+    """
+
+    workload: str | None = None
+    experiment: str | None = None
+    where: str | None = None
+
+    @property
+    def conditions(self) -> dict[str, str | None]:
+        """The arguments of `find_runs`."""
+        return {"workload": self.workload, "experiment": self.experiment, "where": self.where}
+
+    @property
+    def words(self) -> dict[str, str | None]:
+        """The options of a command that chooses the same runs, with their values."""
+        return {f"--{name}": value for name, value in self.conditions.items()}
 
 
 def find_runs(
