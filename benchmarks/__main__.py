@@ -38,16 +38,12 @@ def main() -> None:
         sys.exit(f"python -m benchmarks: no part {', '.join(unknown)}; there are {', '.join(_PARTS)} and load")
     lines = [describe(), "", HEADER]
     print("\n".join(lines), flush=True)
-    with tempfile.TemporaryDirectory(prefix="gpuagent-bench-") as folder:
-        node = Node(Path(folder))
-        try:
-            node.serve()
-            for name in wanted:
-                for figure in import_module(f"benchmarks.{_PARTS[name]}").measure(node):
-                    lines.append(figure.row())
-                    print(lines[-1], flush=True)
-        finally:
-            node.close()
+    with tempfile.TemporaryDirectory(prefix="gpuagent-bench-") as folder, Node(Path(folder)) as node:
+        node.serve()
+        for name in wanted:
+            for figure in import_module(f"benchmarks.{_PARTS[name]}").measure(node):
+                lines.append(figure.row())
+                print(lines[-1], flush=True)
     if "--write" in sys.argv:
         write_table("bench-agent" if "agent" in wanted else "bench", "\n".join(lines))
 
