@@ -114,13 +114,10 @@ def _write(folder: Path, server: Postgres, lake: str, files: Sequence[Path], col
 
 @contextmanager
 def _serving(folder: Path, lake: str, collectors: int) -> Iterator[list[CollectorProcess]]:
-    node = Node(folder)
     # At full speed a commit comes when there are enough rows; do not wait for the last one.
     options = ("--store", lake, "--data", str(folder / "files"), "--commit-interval", "1")
-    try:
+    with Node(folder) as node:
         yield [start_collector(node, *options, log=f"collector{number}.log") for number in range(collectors)]
-    finally:
-        node.close()
 
 
 def _ask(folder: Path, lake: str, nodes: Sequence[Rows]) -> dict[str, tuple[float, float]]:

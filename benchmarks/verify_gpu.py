@@ -59,16 +59,12 @@ Log = dict[str, list[tuple[float, list[float]]]]
 
 def main() -> None:
     """Train MNIST on the first GPU while all watch it, and print the table; then look for pauses between bursts."""
-    with tempfile.TemporaryDirectory(prefix="gpuagent-verify-") as folder:
-        node = Node(Path(folder))
+    with tempfile.TemporaryDirectory(prefix="gpuagent-verify-") as folder, Node(Path(folder)) as node:
         node.serve()
-        try:
-            with _peers(node.folder) as peers:
-                run = node.run("gpuagent", "run", "mnist", "--device", "cuda", "--batch-size", "1024", "--json")
-            _compare(node, json.loads(run.stdout)[0]["run_id"], {name: _read(name, log) for name, log in peers.items()})
-            _bursts(node)
-        finally:
-            node.close()
+        with _peers(node.folder) as peers:
+            run = node.run("gpuagent", "run", "mnist", "--device", "cuda", "--batch-size", "1024", "--json")
+        _compare(node, json.loads(run.stdout)[0]["run_id"], {name: _read(name, log) for name, log in peers.items()})
+        _bursts(node)
 
 
 @contextmanager

@@ -31,15 +31,12 @@ def commits_at_most(folder: Path, server: Postgres) -> float:
     lake = f"ducklake:postgres:{server.database()}"
     nodes = [node_rows(node, _SECONDS, time.time_ns()) for node in range(_NODES)]
     files = encode_all(folder, "small", records, nodes, 1)
-    node = Node(folder)
     options = ("--store", lake, "--data", str(folder / "files"), "--commit-interval", "0")
-    try:
+    with Node(folder) as node:
         running = [start_collector(node, *options, log=f"collector{number}.log") for number in range(_COLLECTORS)]
         before = sum(each.commits().count for each in running)
         seconds = send_all({file: running[place % _COLLECTORS].stream(place) for place, file in enumerate(files)})
         return (sum(each.commits().count for each in running) - before) / seconds
-    finally:
-        node.close()
 
 
 def rows_scanned(folder: Path) -> float:

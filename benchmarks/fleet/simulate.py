@@ -49,8 +49,7 @@ def simulate(folder: Path, server: Postgres, *, nodes: int, seconds: int) -> Obs
     start_unix_nano = time.time_ns() - seconds * 10**9
     messages = [list(node_messages(node, seconds, start_unix_nano)) for node in range(nodes)]
     lake = f"ducklake:postgres:{server.database()}"
-    node = Node(folder)
-    try:
+    with Node(folder) as node:
         collector = start_collector(node, "--store", lake, "--data", str(folder / "files"))
         process = psutil.Process(collector.process.pid)
         before, catalog_before = process.cpu_times(), catalog(server, lake)
@@ -59,8 +58,6 @@ def simulate(folder: Path, server: Postgres, *, nodes: int, seconds: int) -> Obs
         catalog_rows = catalog(server, lake).rows - catalog_before.rows
         rss_mib = process.memory_info().rss / 2**20
         node.run("collector", "compact", "--store", lake)
-    finally:
-        node.close()
     return Observed(
         nodes=nodes,
         sampled_seconds=seconds,

@@ -1,4 +1,4 @@
-"""Starts of gpuagent's own modules in a folder in which another user has left modules."""
+"""Small parts: modules of ours, what is waited for, clocks, and commands as they are recorded."""
 
 import ast
 import json
@@ -13,10 +13,13 @@ import pytest
 from gpuagent.clock import SystemClock
 from gpuagent.runs.catalogue import Catalogue, ask
 from gpuagent.runs.planning import Planner
-from gpuagent.runs.recording import RunRecorder
+from gpuagent.runs.recording import RunRecorder, shorten_command
 from gpuagent.sampling.rows import RecordBuffer, Row
+from gpuagent_common.clocks import describe_offset, is_clock_wrong
 from gpuagent_common.own_module import SAFE_PATH, module_command
+from gpuagent_common.waiting import waiting_for
 from gpuagent_proto.v1.run_pb2 import RunSpec
+from tests.support.servers import until
 
 ROOT = Path(__file__).parents[3]
 
@@ -110,3 +113,43 @@ def test_no_source_starts_a_module_of_the_project_otherwise() -> None:
     starters = [path for path in sources if '"-m"' in path.read_text()]
     assert starters
     assert [found for path in starters for found in _unguarded(path)] == []
+
+
+def test_a_long_wait_says_what_it_is_for_and_a_short_one_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    with waiting_for("gpuagent", "nothing", after_seconds=600):
+        pass
+    printed = ""
+
+    def has_printed() -> bool:
+        nonlocal printed
+        printed += capfd.readouterr().err
+        return "the moon" in printed
+
+    with waiting_for("gpuagent", "the moon", after_seconds=0):
+        until(has_printed, "the line")
+    assert "nothing" not in printed
+
+
+@pytest.mark.parametrize(
+    ("offset_seconds", "words", "is_wrong"),
+    [
+        (172_799.999, "2 d behind", True),
+        (-75.0, "75 s ahead", True),
+        (3.0, "3 s behind", True),
+        (-0.001, "0 s ahead", False),
+    ],
+)
+def test_the_sign_of_a_clock_is_that_of_the_collector_s_less_the_node_s(
+    offset_seconds: float, words: str, is_wrong: bool
+) -> None:
+    assert describe_offset(offset_seconds) == words
+    assert is_clock_wrong(offset_seconds) is is_wrong
+
+
+def test_a_long_command_is_recorded_as_far_as_a_collector_takes_it() -> None:
+    words = ["convert", *(f"{number:06}.jpg" for number in range(40_000))]
+    short = shorten_command(words)
+    assert shorten_command(words[:100]) == words[:100]
+    assert short[:-1] == words[: len(short) - 1]
+    assert short[-1] == f"… {len(words) - len(short) + 1} more words"
+    assert len("".join(short)) < 40_000
