@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from gpuagent_workloads.suite.mnist.data import make_digits
+from tests.integration.compare.synthetic import SyntheticStore
+from tests.support.commands import Collector, Printed, run_collector, synthetic
 from tests.support.servers import Node
 from tests.support.shared import SharingNode
+from tests.support.stores import KINDS
 from tests.unit.workloads.runs import write_mnist
 
 
@@ -48,3 +51,28 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("digits")
     write_mnist(folder, *make_digits(200, np.random.default_rng(1)))
     return folder
+
+
+@pytest.fixture(params=KINDS, ids=["file", "lake"])
+def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SyntheticStore]:
+    """An empty store, of each kind in turn."""
+    with synthetic(f"{request.param}{tmp_path / 'runs.store'}") as store:
+        yield store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SyntheticStore]:
+    """An empty store in a DuckDB file."""
+    with synthetic(tmp_path / "runs.duckdb") as store:
+        yield store
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Collector:
+    """Run a command of `collector` on a store, in a terminal of some width."""
+
+    def run(command: str, store: Path, *arguments: str, columns: int) -> Printed:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        return run_collector(capsys, command, "--store", str(store), *arguments)
+
+    return run

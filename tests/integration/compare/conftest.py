@@ -1,7 +1,7 @@
-"""Stores to compare in: each kind that the collector has."""
+"""Stores to compare in, and answers that are asked once."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,34 +12,7 @@ from gpuagent_collector.cli.answers import AnswerCommand
 from gpuagent_collector.present.answer import Answer
 from gpuagent_collector.query.ask import Ask
 from tests.integration.compare.filled import FILLS, Fill
-from tests.integration.compare.synthetic import SyntheticStore
-from tests.support.commands import Collector, Printed, made_up, run_collector, synthetic
-from tests.support.stores import KINDS
-
-
-@pytest.fixture(params=KINDS, ids=["file", "lake"])
-def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SyntheticStore]:
-    """An empty store, of each kind in turn."""
-    with synthetic(f"{request.param}{tmp_path / 'runs.store'}") as store:
-        yield store
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SyntheticStore]:
-    """An empty store in a DuckDB file."""
-    with synthetic(tmp_path / "runs.duckdb") as store:
-        yield store
-
-
-@pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Collector:
-    """Run a command of `collector` on a store, in a terminal of some width."""
-
-    def run(command: str, store: Path, *arguments: str, columns: int) -> Printed:
-        monkeypatch.setenv("COLUMNS", str(columns))
-        return run_collector(capsys, command, "--store", str(store), *arguments)
-
-    return run
+from tests.support.commands import Collector, Printed, made_up
 
 
 @pytest.fixture(scope="session")

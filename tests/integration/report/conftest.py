@@ -1,3 +1,0 @@
-from tests.integration.compare.conftest import collector, store
-
-__all__ = ["collector", "store"]
