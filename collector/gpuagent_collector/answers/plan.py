@@ -31,6 +31,7 @@ from gpuagent_collector.runs.repeating import Recorded, find_recorded
 from gpuagent_collector.runs.words import percent, spoken
 from gpuagent_collector.statistics.repeats import (
     MOST_REPEATS,
+    POWERS,
     Spread,
     least_deviations,
     matched_spread,
@@ -41,9 +42,6 @@ from gpuagent_collector.statistics.repeats import (
 from gpuagent_collector.statistics.shift import least_pairs
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
-
-# The probabilities with which a new experiment shall show a difference that exists.
-POWERS = (0.8, 0.9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,19 +218,12 @@ def _tables(block: Block, facts: Facts, metric: Metric) -> list[Floats]:
 
 def _need(matched: Spread | None, pooled: Spread, effect: float | None, question: Question) -> Need:
     to_show, share = (repeats_to_equal, question.delta) if effect is None else (repeats_to_differ, effect)
-
-    def fewest(deviation: float, pooled_deviation: float, power: float) -> int | None:
-        """Return the repeats that show it; pairs too few for a test of pairs are tested as independent runs."""
-        alone = to_show(pooled_deviation, share, power=power, level=question.level)
-        if matched is None or (alone is not None and alone < least_pairs(1, question.level)):
-            return alone
-        return to_show(deviation, share, power=power, level=question.level, matched=True)
-
     spread = matched or pooled
+    fewest = partial(to_show, level=question.level, matched=matched is not None)
     return Need(
         effect=effect,
-        as_seen=tuple(fewest(spread.seen, pooled.seen, power) for power in POWERS),
-        cautious=tuple(fewest(spread.cautious, pooled.cautious, power) for power in POWERS),
+        as_seen=tuple(fewest(spread.seen, share, power=power) for power in POWERS),
+        cautious=tuple(fewest(spread.cautious, share, power=power) for power in POWERS),
     )
 
 
@@ -303,8 +294,10 @@ def _next(plan: Plan) -> str | None:
 
 
 def _rounds(block: BlockPlan) -> int:
-    """Return the repeats that show the smallest difference in reach, and otherwise the most in the table."""
+    """Return the repeats that show the only, or the smallest difference in reach; otherwise the most in the table."""
     repeats = [need.as_seen[0] for need in block.needs]
+    if sum(need.effect is not None for need in block.needs) == 1 and repeats[0]:
+        return repeats[0]
     return next((each for each in repeats if each and each <= _REPEATS[-1]), _REPEATS[-1])
 
 

@@ -12,8 +12,10 @@ from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.because import Because, say
 from gpuagent_collector.compare.comparison import Comparison, OptionTests, cost_row, telling_side
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, make_figure
+from gpuagent_collector.compare.needed import find_needed
 from gpuagent_collector.compare.tables import grouped, shown_rows
 from gpuagent_collector.metrics import METRICS, Better, Metric
+from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.present.answer import in_short
 from gpuagent_collector.present.human import Notation, change, in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
@@ -21,6 +23,7 @@ from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.runs.cells import Cell, tell_apart
 from gpuagent_collector.runs.facets import name_sides
 from gpuagent_collector.runs.words import could_hide, interval, percent, spoken, statuses
+from gpuagent_collector.statistics.repeats import POWERS
 from gpuagent_collector.statistics.shift import Scale, Shift
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.text import counted
@@ -226,7 +229,17 @@ def answer(comparison: Comparison, *, most: int = 3) -> str:
     if len(comparison.figures.blocks) == 1:
         # One workload is named once.
         said[1:] = [_without_name(sentence, comparison) for sentence in said[1:]]
-    return " ".join([*said, *_why(comparison, most=most)])
+    return " ".join([*said, *_needs(comparison), *_why(comparison, most=most)])
+
+
+def _needs(comparison: Comparison) -> Iterator[str]:
+    """Yield the repeats that would show the largest difference, where none is shown and a plan has them."""
+    needed, layout = find_needed(comparison.figures, comparison.facts), comparison.layout
+    is_shown = any(test.judgement.verdict is Verdict.DIFFERS for test in comparison.figures.tests)
+    if needed and not is_shown and needed.test.block.workload != SERVING:
+        runs = f"{needed.words} runs a side ({percent(POWERS[0])} power)"
+        where = f" of {tell_apart(needed.test.block, layout.blocks, briefly=True)}" if len(layout.blocks) > 1 else ""
+        yield f"Showing a difference of {needed.percent:g} %{where} takes {runs}."
 
 
 def is_cost_first(comparison: Comparison) -> bool:

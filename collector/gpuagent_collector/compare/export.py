@@ -21,6 +21,7 @@ from gpuagent_collector.compare.answer import (
 )
 from gpuagent_collector.compare.comparison import Comparison, Request, compare, find_sweep
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Row, count
+from gpuagent_collector.compare.needed import find_needed
 from gpuagent_collector.compare.parts import because_table, with_bars
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
 from gpuagent_collector.compare.regression import Outcome, check_regressions, write_junit
@@ -164,8 +165,12 @@ def _next(comparison: Comparison) -> str | None:
             return write_command("compare", {**request.choice, "--by": "command"})
         if not comparison.options and (by := _shared_facet(layout)):
             return write_command("compare", {**request.choice, "--by": by})
-        metric = request.metric if request.metric in BY_NAME else None
-        return write_command("plan", {**chosen, "--metric": metric}, workload)
+        options = {**chosen, "--metric": request.metric if request.metric in BY_NAME else None}
+        if needed := find_needed(comparison.figures, comparison.facts):
+            workload = needed.test.block.workload
+            several = str(needed.comparisons) if needed.comparisons > 1 else None
+            options |= {"--effect": f"{needed.percent:g}", "--comparisons": several}
+        return write_command("plan", options, workload)
     if request.event:
         return write_command("history", chosen, workload)
     if len(layout.sides) > 2:

@@ -17,12 +17,13 @@ from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.ranking import Ranking, rank
+from gpuagent_collector.runs.arguments import USUAL_REPEATS
 from gpuagent_collector.runs.cells import Block, Layout, choose_sides, first_few, lay_out, tell_apart
 from gpuagent_collector.runs.data import Facts, load_facts, load_runs
 from gpuagent_collector.runs.facets import Facet, find_facet
 from gpuagent_collector.runs.find import ROOFS, Choice, find_runs
 from gpuagent_collector.runs.specs import SpecRow, spec_rows
-from gpuagent_collector.statistics.shift import least_runs
+from gpuagent_collector.statistics.shift import least_pairs
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
 
@@ -106,7 +107,7 @@ def find_caveats(
             Caveat(
                 code="n_too_small",
                 text="too few runs to show a difference between some of the sides, whatever they took",
-                remedy=f"repeat with at least {least_runs(pairs)} runs a side (7 is a good number)",
+                remedy=f"repeat with at least {max(USUAL_REPEATS, least_pairs(pairs))} runs a side",
             )
         )
     ranked = [ranking.block for ranking in rankings]

@@ -14,6 +14,9 @@ from gpuagent_collector.statistics.tolerance import chi_squared_quantile
 # Nobody plans for more.
 MOST_REPEATS = 100
 
+# The probabilities with which a new experiment shall show a difference that exists.
+POWERS = (0.8, 0.9)
+
 # Simulated experiments: the power is within 0.6 points, one standard deviation.
 _TRIALS = 4000
 

@@ -11,6 +11,8 @@ from gpuagent_collector.answers.plan import Question, plan_repeats
 from gpuagent_collector.answers.plan import answer as answer_plan
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.compare.export import render
+from gpuagent_collector.compare.needed import find_needed
 from gpuagent_collector.statistics.repeats import MOST_REPEATS
 from gpuagent_collector.statistics.verdicts import Verdict
 from tests.integration.compare.comparing import codes, compared
@@ -67,14 +69,37 @@ def test_a_plan_takes_the_spread_within_repeats_of_an_experiment(store: Syntheti
     assert planned.spread.freedom == 6
 
 
-def test_a_plan_takes_few_pairs_for_independent_runs_as_a_comparison_does(store: SyntheticStore) -> None:
+def test_a_plan_never_takes_fewer_pairs_than_a_test_of_pairs_needs(store: SyntheticStore) -> None:
     drifting(store)
     store.write()
     (planned,) = plan_repeats(store.ask, Question(where="repeat <= 5", effects=(9.0,))).blocks
     five, six = (planned.least_effect(repeats, 0.05) for repeats in (5, 6))
     assert planned.matched
     assert five and six and five > 0.2 > six
-    assert planned.needs[0].as_seen[0] in (4, 5)
+    assert planned.needs[0].as_seen[0] == 6
+
+
+@pytest.mark.parametrize("repeats", [2, 4, 7])
+def test_an_undecided_comparison_and_the_plan_that_it_names_need_the_same_repeats(
+    store: SyntheticStore, repeats: int
+) -> None:
+    node = store.node("alder-node", "alder")
+    for repeat, factor in enumerate((1.0, 0.9, 1.1, 1.0, 1.2, 0.95, 1.0)[:repeats], 1):
+        for turn, (environment, value) in enumerate((("bare", 1000.0), ("docker", 1030.0 * factor))):
+            at = 100.0 * repeat + 50 * turn
+            same: dict[str, Any] = {"experiment": "cost", "repeat": repeat, "throughput": value}
+            store.run(f"{environment}-{repeat}", node, start_seconds=at, environment=environment, **same)
+    store.write()
+    comparison = compared(store, by="environment")
+    needed = find_needed(comparison.figures, comparison.facts)
+    assert needed and needed.repeats and needed.repeats >= 6
+    next_command = render(comparison).next
+    assert next_command and f"--effect {needed.percent:g}" in next_command
+    (planned,) = plan_repeats(store.ask, Question(experiment="cost", effects=(needed.percent / 100,))).blocks
+    assert planned.needs[0].as_seen[0] == needed.repeats
+    advised = [each.remedy for each in comparison.caveats if each.code in ("few_pairs", "n_too_small")]
+    assert all(f" {needed.repeats} runs" in remedy for remedy in advised)
+    assert len(advised) == (repeats < 6)
 
 
 def test_a_plan_counts_the_repeats_that_have_the_metric(store: SyntheticStore) -> None:
@@ -128,7 +153,7 @@ def test_fewer_pairs_than_could_show_anything_are_tested_as_independent_runs(sto
     assert "5 pairs of runs" in caveat.text
     # The independent runs may show one: the warning does not contradict a verdict.
     assert "show a difference" not in caveat.text
-    assert caveat.remedy.endswith("at least 6 times")
+    assert "6 runs" in caveat.remedy
     assert "few_pairs" not in codes(by_environment(store, where="repeat <= 5", unpaired=True))
 
 

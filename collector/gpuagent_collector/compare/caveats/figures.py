@@ -5,13 +5,15 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from gpuagent_collector.compare.figures import Evidence, throughput_units
+from gpuagent_collector.compare.needed import find_needed
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.prices.price import currencies_of
+from gpuagent_collector.runs.arguments import USUAL_REPEATS
 from gpuagent_collector.runs.cells import match_runs, tell_apart
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.words import spoken
-from gpuagent_collector.statistics.shift import least_pairs, least_runs
+from gpuagent_collector.statistics.shift import least_pairs
 from gpuagent_collector.statistics.summaries import outliers
 from gpuagent_collector.statistics.verdicts import Verdict
 
@@ -35,15 +37,21 @@ def too_few(evidence: Evidence) -> Iterator[Caveat]:
     tests = evidence.figures.tests
     few = [test for test in tests if test.judgement.verdict is Verdict.TOO_FEW]
     if few:
-        needed = least_runs(len(tests), evidence.figures.alpha)
         together = f", with {len(tests)} comparisons tested together" if len(tests) > 1 else ""
         first, second = few[0].baseline.runs, few[0].other.runs
         runs = "one run a side" if first == second == 1 else f"a difference between {first} and {second} runs"
         yield Caveat(
             code="n_too_small",
             text=f"{runs} can never be significant{together}",
-            remedy=f"repeat the experiment with at least {needed} runs a side (7 is a good number)",
+            remedy=f"repeat the experiment with {_advised(evidence)} runs a side",
         )
+
+
+def _advised(evidence: Evidence) -> str:
+    """Return the repeats that show the difference that is open, else those that can show any."""
+    needed = find_needed(evidence.figures, evidence.facts)
+    least = least_pairs(len(evidence.figures.tests), evidence.figures.alpha)
+    return needed.words if needed else f"at least {max(USUAL_REPEATS, least)}"
 
 
 def few_pairs(evidence: Evidence) -> Iterator[Caveat]:
@@ -62,7 +70,7 @@ def few_pairs(evidence: Evidence) -> Iterator[Caveat]:
             code="few_pairs",
             text=f"{len(few[0])} pairs of runs are too few for a test of pairs{together}, so the runs were tested as "
             "independent ones",
-            remedy=f"repeat the experiment at least {least_pairs(number, figures.alpha)} times",
+            remedy=f"repeat the experiment with {_advised(evidence)} runs a side",
         )
 
 
