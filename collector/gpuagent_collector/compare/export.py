@@ -78,7 +78,7 @@ def answer_compare(
     if specs:
         return render_hardware(ask, compare(ask, Request(series=False, **asked)))
     request = Request(series=asked["everything"] and not no_series, **asked)
-    comparison, answer = _compare_what_differs(ask, request)
+    comparison, answer = _render_what_differs(ask, request)
     if max_regression is None:
         return answer
     checks = check_regressions(comparison, max_regression / 100)
@@ -91,15 +91,19 @@ def answer_compare(
     )
 
 
-def _compare_what_differs(ask: Ask, request: Request) -> tuple[Comparison, Answer]:
+def compare_what_differs(ask: Ask, request: Request) -> Comparison:
     """Compare as requested; where nothing was requested and all is on one platform, by what differs in its runs."""
     comparison = compare(ask, request)
     facet = find_sweep(comparison.layout) if request.is_usual else None
-    if facet is None:
-        return comparison, render(comparison)
-    (platform,) = comparison.layout.sides
-    comparison = compare(ask, replace(request, by=facet))
+    return compare(ask, replace(request, by=facet)) if facet else comparison
+
+
+def _render_what_differs(ask: Ask, request: Request) -> tuple[Comparison, Answer]:
+    comparison = compare_what_differs(ask, request)
     answer = render(comparison)
+    if comparison.request is request:
+        return comparison, answer
+    platform = comparison.runs[0].platform
     reason = f"All runs are on {platform}, so they are compared by {comparison.layout.facet.spoken}."
     return comparison, replace(answer, text=f"{answer.text} {reason}", short=f"{answer.short or answer.text} {reason}")
 
@@ -114,7 +118,7 @@ def render(comparison: Comparison) -> Answer:
         parts=parts,
         sections=[*part_sections(comparison), *(replace(section, is_detail=True) for section in _details(comparison))],
         caveats=comparison.caveats,
-        next=_next(comparison),
+        next=find_next(comparison),
         short=answer(comparison, most=1) if layout.is_compared else None,
         more="the metrics, the hardware and charts over time",
         facts={
@@ -151,7 +155,7 @@ def render(comparison: Comparison) -> Answer:
     )
 
 
-def _next(comparison: Comparison) -> str | None:
+def find_next(comparison: Comparison) -> str | None:
     """Return the command that shows a difference, what causes it, or all of it; None: nothing is known."""
     request, layout = comparison.request, comparison.layout
     verdicts = {test.judgement.verdict for test in comparison.figures.tests}

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from gpuagent_collector.answers import roofline, scaling_curves, serving
 from gpuagent_collector.answers.roofline_points import Traffic
 from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.compare.export import find_next
 from gpuagent_collector.compare.matrix import Selection, label_row
 from gpuagent_collector.plot.picture import (
     QUIET,
@@ -120,9 +121,10 @@ def draw_because(comparison: Comparison, width_mm: float) -> Picture:
     """
     reasons = comparison.reasons[:_MOST_PANELS]
     if not reasons:
-        raise GpuAgentError(
-            "no parts to draw: no difference is shown whose parts are known; `collector compare` says what is"
-        )
+        next_command = f"next: `{find_next(comparison)}`"
+        if any(test.judgement.shift.is_shown for test in comparison.figures.tests):
+            raise GpuAgentError(f"the parts of the difference are unknown, as steps were not timed; {next_command}")
+        raise GpuAgentError(f"no difference is shown, so it has no parts to draw; {next_command}")
     panels = []
     for because in reasons:
         name = tell_apart(because.block, comparison.layout.blocks)

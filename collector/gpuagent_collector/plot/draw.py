@@ -10,7 +10,8 @@ from gpuagent_collector.answers import scaling_curves as scaling
 from gpuagent_collector.answers.scaling_curves import By
 from gpuagent_collector.answers.serving import study_serving
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.compare.comparison import Request, compare
+from gpuagent_collector.compare.comparison import Request
+from gpuagent_collector.compare.export import compare_what_differs
 from gpuagent_collector.compare.matrix import Selection, choose_runs, stats_in, tabulate_runs
 from gpuagent_collector.metrics import BY_NAME, hint_at
 from gpuagent_collector.plot.answers import draw_because, draw_frontier, draw_rooflines, draw_scaling, draw_serving
@@ -99,7 +100,7 @@ def _draw_whole(ask: Ask, asked: PlotRequest) -> Picture:
         case "frontier":
             return draw_frontier(choose_runs(ask, request, rows), width_mm, delta=request.delta)
         case "because":
-            return draw_because(compare(ask, replace(request, series=False)), width_mm)
+            return draw_because(compare_what_differs(ask, replace(request, series=False)), width_mm)
         case "split":
             request = replace(request, workload=request.workload or MEMORY_LIMIT)
             return draw_split(ask, choose_runs(ask, request, rows), width_mm)

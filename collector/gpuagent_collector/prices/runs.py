@@ -1,5 +1,6 @@
 """The costs of runs, from their figures and the prices of their nodes."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -119,18 +120,56 @@ def with_costs(ask: Ask, facts: Facts, prices: money.Prices | None) -> Facts:
     waited_seconds = {row["run_id"]: row["waited_seconds"] for row in waits}
     costs = {run_id: _costs(run_id, facts, prices, waited_seconds.get(run_id, 0.0)) for run_id in facts.metrics}
     named = {run_id: {metric.name: cost for metric, cost in of_run.items()} for run_id, of_run in costs.items()}
-    return replace(facts, metrics=facts.columns.joined(named), derived=_in_order(costs), prices=prices.source)
+    unpriced = {run_id: _why_unpriced(run_id, facts, prices) for run_id, of_run in costs.items() if not of_run}
+    return replace(
+        facts,
+        metrics=facts.columns.joined(named),
+        derived=_in_order(costs),
+        prices=prices.source,
+        unpriced=unpriced,
+    )
+
+
+def _nodes(run_id: str, facts: Facts) -> Iterator[tuple[str | None, set[str], str | None]]:
+    """Yield the platform, the names of the used GPUs and the instance type of each of a run's nodes."""
+    nodes = {session["node_id"]: session for session in facts.sessions.get(run_id, [])}
+    for node_id, node in nodes.items():
+        devices = [device for device in facts.devices.get(run_id, []) if device["node_id"] == node_id]
+        yield node["platform"], {device["name"] for device in devices if device["name"]}, node["instance_type"]
 
 
 def _costs(run_id: str, facts: Facts, prices: money.Prices, waited_seconds: float) -> dict[Metric, float]:
-    nodes = {session["node_id"]: session for session in facts.sessions.get(run_id, [])}
-    found = []
-    for node_id, node in nodes.items():
-        devices = [device for device in facts.devices.get(run_id, []) if device["node_id"] == node_id]
-        used = {device["name"] for device in devices if device["name"]}
-        found.append(prices.of_node(node["platform"], used, node["instance_type"]))
+    found = [prices.of_node(*node) for node in _nodes(run_id, facts)]
     stays = [Stay(price=price, waited_seconds=waited_seconds) for price in found if price]
     return derive(facts.metrics[run_id], stays) if len(stays) == len(found) else {}
+
+
+def _why_unpriced(run_id: str, facts: Facts, prices: money.Prices) -> str:
+    """Return why a run has no cost."""
+    found: set[str] = set()
+    for platform, devices, instance_type in _nodes(run_id, facts):
+        price = prices.of_node(platform, devices, instance_type)
+        known = {entry.platform for entry in prices.entries}
+        if platform not in known:
+            return f"{prices.source} has no entry for the platform {platform}, only for {', '.join(sorted(known))}"
+        if price is None:
+            used = ", ".join(sorted(devices)) or "a run without a GPU"
+            machine = f" on {instance_type}" if instance_type else ""
+            return f"{prices.source} has no entry for {used}{machine} among those of {platform}"
+        found.add(price.currency)
+    if len(found) > 1:
+        return f"their nodes are paid in {' and '.join(sorted(found))}"
+    if "run_seconds" not in facts.metrics[run_id]:
+        return "no duration is stored"
+    return f"{prices.source} has no instance_hour for them, and their energy was not measured"
+
+
+def why_unpriced(facts: Facts) -> str:
+    """Return why most runs without a cost have none, or all in one currency; '' where none lacks it."""
+    currencies = sorted(money.currencies_of(facts.derived))
+    if facts.unpriced:
+        return Counter(facts.unpriced.values()).most_common(1)[0][0]
+    return f"costs are in {' and '.join(currencies)}" if len(currencies) > 1 else ""
 
 
 def _in_order(costs: Mapping[str, Mapping[Metric, float]]) -> tuple[Metric, ...]:

@@ -18,6 +18,7 @@ from gpuagent_collector.present.answer import Answer, Legend, Part, Section
 from gpuagent_collector.present.human import in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.present.values import ABSENT
+from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.ranking import Ranking, Standing
 from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, recommend
@@ -396,9 +397,8 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
     if ranking.unranked:
         sentences.append(f"Not ranked, because some of these figures are missing: {', '.join(ranking.unranked)}.")
     if "cost" not in {one.name for one in ranking.criteria}:
-        reason = f"{prices.source} has no prices of these nodes in one currency" if prices else "give --prices FILE"
+        reason = why_unpriced(recommendation.facts) or "give --prices FILE"
         sentences.append(f"Cost is unknown: {reason}.")
-        line += f" {sentences[-1]}" if prices else ""
     elif prices:
         sentences.append(f"Prices: {prices.described}.")
     return Legend(line, " ".join(sentences))

@@ -14,7 +14,7 @@ from gpuagent_collector.metrics.bounds import Bound, Surroundings, find_bounds
 from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.prices.price import Prices
-from gpuagent_collector.prices.runs import with_costs
+from gpuagent_collector.prices.runs import why_unpriced, with_costs
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.ranking import Ranking, rank
 from gpuagent_collector.runs.arguments import USUAL_REPEATS
@@ -202,8 +202,8 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
             "energy": "energy needs a GPU that reports its power",
             "time": "only runs that succeeded count",
         }
-        if request.prices:
-            remedy["cost"] = f"{request.prices.source} may have no entry for them, or two currencies"
+        if reason := why_unpriced(facts):
+            remedy["cost"] = reason
         lacking = next(name for name in ("cost", "energy", "time") if name in weights)
         raise GpuAgentError(f"no two sides with like runs both have {' and '.join(weights)}: {remedy[lacking]}")
     specs = tuple(spec_rows(layout, facts))

@@ -25,6 +25,7 @@ from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.price import currencies_of
+from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.recommend.export import bounds_legend, bounds_table, why
 from gpuagent_collector.report.figures.base import draw_panel
 from gpuagent_collector.report.figures.because import because_panel
@@ -260,10 +261,8 @@ def write_missing(report: Report) -> Iterator[Markup]:
     parts = {"Roofline": report.roofline, "Kernels and operators": report.profiles, "Scaling": report.scaling}
     reasons += [f"{title}: {part.reason}" for title, part in parts.items() if isinstance(part, Missing)]
     if not currencies_of(report.comparison.facts.derived):
-        prices = report.comparison.request.prices
-        how = "name a file of them with `--prices` (docs/cost.md says what is in it)"
-        found = f"{prices.source} has no prices of these nodes" if prices else f"no prices were given; {how}"
-        reasons.append(f"Cost: {found}")
+        how = "no prices were given; name a file of them with `--prices` (docs/cost.md says what is in it)"
+        reasons.append(f"Cost: {why_unpriced(report.comparison.facts) or how}")
     if reasons:
         yield bullet_list([f"{reason}." for reason in reasons])
 

@@ -98,6 +98,7 @@ class Facts:
         stats: further statistics of sampled quantities among the metrics.
         derived: metrics among them that are not stored, because they follow from prices.
         prices: the file with the requested prices; None: no prices were requested.
+        unpriced: why runs have no cost, in words, where prices were requested.
     """
 
     metrics: Mapping[str, Mapping[str, float]]
@@ -117,6 +118,7 @@ class Facts:
     stats: tuple[Stat, ...] = ()
     derived: tuple[Metric, ...] = ()
     prices: str | None = None
+    unpriced: Mapping[str, str] = field(default_factory=dict)
 
     def value(self, run: Run, metric: str) -> float | None:
         """Return a figure of a run; None: absent."""

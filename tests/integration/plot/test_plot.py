@@ -18,6 +18,7 @@ from gpuagent_collector.plot.draw import Kind, PlotRequest, write_plot
 from gpuagent_collector.plot.picture import Picture
 from gpuagent_collector.prices.price import parse_prices
 from gpuagent_common.errors import GpuAgentError
+from tests.integration.compare.comparing import alternate
 from tests.integration.compare.filled import FILLS, HOSTILE_FILLS, Fill
 from tests.integration.compare.ranked import add_ranked
 from tests.integration.compare.synthetic import SyntheticStore, many_sides
@@ -207,6 +208,14 @@ def test_what_is_reported_by_step_is_found_by_its_name(filled_with: Filled, plot
     assert "is stored" not in words_of(plot(store, "loss", kind="steps"))
     with pytest.raises(GpuAgentError, match="these are: loss"):
         plot(store, "throughput", kind="steps")
+
+
+def test_no_parts_are_drawn_where_no_difference_is_shown_and_the_plan_is_named(
+    store: SyntheticStore, plot: Plot
+) -> None:
+    alternate(store, repeats=4)
+    with pytest.raises(GpuAgentError, match="no difference is shown.*`collector plan "):
+        plot(store, "because")
 
 
 def test_dropped_values_and_means_are_named_where_lines_join_them(store: SyntheticStore, plot: Plot) -> None:

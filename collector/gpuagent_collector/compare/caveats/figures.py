@@ -9,6 +9,7 @@ from gpuagent_collector.compare.needed import find_needed
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.prices.price import currencies_of
+from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.runs.arguments import USUAL_REPEATS
 from gpuagent_collector.runs.cells import match_runs, tell_apart
 from gpuagent_collector.runs.data import Run
@@ -187,15 +188,11 @@ def client_limited_caveat(where: str) -> Caveat:
 
 def unpriced(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where only some runs, or none, have the requested prices."""
-    facts = evidence.facts
-    if not facts.prices:
-        return
-    known = {run_id for run_id, figures in facts.metrics.items() if any(each.name in figures for each in facts.derived)}
-    if where := evidence.sides_where(lambda runs: [run.run_id not in known for run in runs]):
+    if where := evidence.sides_among(evidence.facts.unpriced):
         yield Caveat(
             code="unpriced",
-            text=f"no price applies to {where}: their cost is unknown",
-            remedy="add an entry for their platform, GPU and instance type to the prices",
+            text=f"the cost of {where} is unknown: {why_unpriced(evidence.facts)}",
+            remedy="add or change the entry in the file of prices (docs/cost.md)",
         )
 
 
