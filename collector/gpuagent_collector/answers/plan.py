@@ -239,11 +239,13 @@ def answer_plan(
 ) -> Answer:
     """Answer the command; `asked` are the other fields of a question, and with `why` of a comparison's request."""
     if why:
-        from gpuagent_collector.answers.why import answer_why
+        from gpuagent_collector.answers.why import answer_why, find_by
 
         if asked.pop("comparisons") != 1:
             raise MisuseError("--comparisons does not go with --why")
-        return answer_why(ask, output=output, values=why, by=by or "platform", delta=delta, **asked)
+        return answer_why(
+            ask, output=output, values=why, by=by or find_by(ask, why, asked["workload"]), delta=delta, **asked
+        )
     if by or output:
         raise MisuseError("--by and -o need --why A B")
     effects = [percent / 100 for percent in effect_percents]

@@ -15,13 +15,14 @@ from gpuagent_collector.answers.profile import Side, study_sides
 from gpuagent_collector.answers.profile import Study as Profile
 from gpuagent_collector.answers.profile_data import traced_runs
 from gpuagent_collector.compare import export as comparing
-from gpuagent_collector.compare.comparison import Comparison, Request, compare
+from gpuagent_collector.compare.answer import overview_table
+from gpuagent_collector.compare.comparison import Comparison, Request, compare, find_sweep
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.launching.runs import find_parts, read_stored_output
 from gpuagent_collector.present.answer import Answer, Section, Verbatim
 from gpuagent_collector.present.human import duration, in_unit, notation
-from gpuagent_collector.present.table import Column, Table
-from gpuagent_collector.query.ask import Ask, Recorder
+from gpuagent_collector.present.table import MOST_ROWS, Column, Table
+from gpuagent_collector.query.ask import Ask, Recorder, literal
 from gpuagent_collector.query.named_runs import NamedRun, find_run
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.find import median_run
@@ -374,6 +375,7 @@ class Showing:
         comparison: of one side, so without a test.
         paragraph: on the runs of a single workload; '' for several. Its last line is the next command, if there is one.
         details: of the only run; None: there are several.
+        by_command: likewise of the first workload's commands, side by side; None: it has one.
         profile: the kernels of the median traced run of the first block; None: no run has a trace.
         stacks: what `memory-limit` found; empty: these are no runs of it.
         points: what `collectives` measured; empty likewise.
@@ -383,6 +385,7 @@ class Showing:
     comparison: Comparison
     paragraph: str
     details: Details | None
+    by_command: Comparison | None
     profile: Profile | None
     stacks: tuple[Stack, ...]
     points: tuple[Point, ...]
@@ -415,6 +418,7 @@ def study_show(ask: Ask, name: str | None, request: Request) -> Showing:
         comparison=comparison,
         paragraph=describe_runs(asking, runs, comparison.facts, others) if is_one else "",
         details=load_details(asking, comparison.layout),
+        by_command=_by_command(asking, comparison) if is_one else None,
         profile=_profile(asking, comparison),
         stacks=load_stacks(asking, comparison.layout.run_ids),
         points=load_points(asking, comparison.layout.run_ids),
@@ -435,6 +439,15 @@ def _choose(ask: Ask, name: str | None, request: Request) -> Request:
     if run.status is None:
         raise MisuseError(f"no run, platform, experiment or workload is named {name}; `collector runs` lists the runs")
     return replace(request, by="run", values=(run.run_id,), every_status=True)
+
+
+def _by_command(ask: Ask, comparison: Comparison) -> Comparison | None:
+    if find_sweep(comparison.layout) != "command":
+        return None
+    request = replace(comparison.request, by="command", values=(), series=False)
+    for platform in comparison.request.values:
+        request = replace(request, also=f"platform = {literal(platform)}")
+    return compare(ask, request)
 
 
 def _profile(ask: Ask, comparison: Comparison) -> Profile | None:
@@ -469,6 +482,8 @@ def render(showing: Showing) -> Answer:
     comparison, details = showing.comparison, showing.details
     of_comparison = comparing.render(comparison)
     heading, parts = comparing.first_parts(comparison)
+    if showing.by_command:
+        parts = [replace(overview_table(showing.by_command), most=MOST_ROWS)]
     text, _, line = showing.paragraph.partition("\n")
     command = _COMMAND.search(line)
     if details:

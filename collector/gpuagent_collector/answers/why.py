@@ -16,6 +16,7 @@ from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.caveats.runs import find_undeclared
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.compare.figures import Test, compute_figures, values_of_sides
+from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.present.answer import Answer, Bullets, Section
 from gpuagent_collector.present.files import appearing
@@ -29,10 +30,10 @@ from gpuagent_collector.runs.arguments import (
     set_argument,
     write_argument,
 )
-from gpuagent_collector.runs.cells import Block, Cell, Layout, tell_apart
+from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, tell_apart
 from gpuagent_collector.runs.data import load_facts
 from gpuagent_collector.runs.facets import JOINT, find_facet
-from gpuagent_collector.runs.find import find_runs
+from gpuagent_collector.runs.find import find_runs, find_work
 from gpuagent_collector.runs.repeating import Recorded, find_recorded
 from gpuagent_collector.runs.settings import Settings, settings_of
 from gpuagent_collector.runs.specs import SpecRow
@@ -78,6 +79,7 @@ _REMEDIES: Mapping[str, str] = {
     "System": "use the same system or one image",
     "Virtualization": "run the file on a node with and one without it, and compare --by platform",
 }
+_USUAL_FACETS = ("platform", "environment", "device", "command", "interference", "node")
 _OTHER_REMEDY = "run the file on nodes of both sides, and compare them rung by rung: --by platform"
 
 
@@ -117,7 +119,6 @@ class Ladder:
         with_image: facts that change together with the image.
         repeats: enough for every verdict.
         recorded: the options of the runs that raised the question.
-        where: the user's condition on the runs that raised the question.
     """
 
     comparison: Comparison
@@ -126,7 +127,6 @@ class Ladder:
     with_image: tuple[str, ...]
     repeats: int
     recorded: Recorded
-    where: str | None
 
     @property
     def is_settled(self) -> bool:
@@ -160,6 +160,18 @@ class Ladder:
         return re.sub(r"[^A-Za-z0-9._]+", "-", " ".join(["why", *self.comparison.layout.sides]))[:84]
 
 
+def find_by(ask: Ask, values: Sequence[str], workload: str | None) -> str:
+    """Return the first usual facet that has both values; the platform where none has."""
+    for name in _USUAL_FACETS:
+        facet = find_facet(name)
+        try:
+            choose_sides(find_work(ask, facet, workload=workload, experiment=None), facet, values, None)
+        except (MisuseError, NothingToCompareError):
+            continue
+        return name
+    return _USUAL_FACETS[0]
+
+
 def compare_sides(ask: Ask, request: Request) -> Comparison:
     """Compare the two sides of a request in their largest block, without rungs; the simpler one is the baseline.
 
@@ -167,8 +179,7 @@ def compare_sides(ask: Ask, request: Request) -> Comparison:
         MisuseError: a side or a facet is unknown.
         GpuAgentError: the sides have nothing in common.
     """
-    where = f"({request.where}) AND {_NO_RUNG}" if request.where else _NO_RUNG
-    found = compare(ask, replace(request, baseline=request.values[0], series=False, where=where))
+    found = compare(ask, replace(request, baseline=request.values[0], series=False, also=_NO_RUNG))
     ranks = [_KINDS.index(kind) if (kind := side.kind) in _KINDS else 0 for side in _both(found)]
     return compare(ask, replace(found.request, baseline=request.values[1])) if ranks[0] > ranks[1] else found
 
@@ -204,7 +215,6 @@ def plan_ladder(ask: Ask, request: Request) -> Ladder:
         with_image=with_image,
         repeats=least_pairs(len(rungs) - 1) + _SPARE_REPEATS,
         recorded=find_recorded(ask, comparison.layout.run_ids),
-        where=request.where,
     )
 
 
@@ -317,7 +327,7 @@ def _lines(ladder: Ladder) -> Iterator[str]:
     block, request = comparison.layout.blocks[0], comparison.request
     answer = ["plan", block.workload, "--why", foot, top, "--by", request.by]
     answer += ["--metric", request.metric] if request.metric else []
-    answer += ["--where", ladder.where] if ladder.where else []
+    answer += ["--where", request.where] if request.where else []
     yield "# Each cell differs from the one before it in one fact. The order decides: what two facts cause only"
     yield "# together counts for the later one. To add a fact, insert an entry and number the labels anew."
     for each in ladder.fixed:
@@ -542,7 +552,7 @@ def render_settled(ladder: Ladder) -> Answer:
     """Return the answer where one setting is the only difference: its effect, which the runs already show."""
     comparison, rung = ladder.comparison, ladder.rungs[1]
     request, layout = comparison.request, comparison.layout
-    named = {**request.choice, "--by": request.by, "--workload": layout.blocks[0].workload, "--where": ladder.where}
+    named = {**request.choice, "--by": request.by, "--workload": layout.blocks[0].workload}
     # One pair of commands differs in nothing else, but a side may have runs of more commands than the other.
     undeclared = find_undeclared(layout.blocks[0], layout.facet)
     changed = "" if rung.fact == _WORDS else rung.fact

@@ -530,7 +530,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
                 "--by",
                 multiple=True,
                 callback=lambda context, option, names: check_facet(context, option, names) if names else None,
-                help="With --why: facet that separates the sides.  [default: platform]",
+                help="With --why: facet that separates the sides.  [default: one with A and B]",
             ),
             click.option("-o", "--output", type=_PATH, metavar="FILE", help="With --why: experiment file to write."),
             click.option("--force", is_flag=True, help="Replace an existing FILE."),

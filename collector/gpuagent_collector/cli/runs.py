@@ -19,7 +19,7 @@ from gpuagent_collector.cli.options import (
 )
 from gpuagent_collector.json_cells import read_words
 from gpuagent_collector.present.formats import OutputFormat
-from gpuagent_collector.present.statuses import STATUSES
+from gpuagent_collector.present.statuses import STATUSES, WARMS_UP
 from gpuagent_common.cli import MOST, NAME
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import harmless
@@ -27,6 +27,7 @@ from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
     from gpuagent_collector.prices.price import Prices
+
 
 _EXAMPLES = """\b
 Examples:
@@ -48,7 +49,7 @@ _FIGURES_SECONDS = 10.0
 @click.option("--workload", type=NAME, help="Only runs of this workload.", shell_complete=stored_workloads)
 @click.option("--platform", type=NAME, help="Only runs on this platform.")
 @click.option("--experiment", type=NAME, metavar="NAME", help="Only runs of this experiment or launch.")
-@click.option("--status", type=click.Choice(list(STATUSES)), help="Only runs with this status.")
+@click.option("--status", type=click.Choice([*STATUSES, WARMS_UP]), help="Only runs with this status.")
 @click.option("--limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="Most runs to list.")
 @click.option("--parts", is_flag=True, help="List runs on several nodes by node.")
 @prices_option

@@ -20,7 +20,7 @@ from gpuagent_collector.present.answer import in_short
 from gpuagent_collector.present.human import Notation, change, in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
-from gpuagent_collector.runs.cells import Cell, tell_apart
+from gpuagent_collector.runs.cells import Cell, first_few, tell_apart
 from gpuagent_collector.runs.facets import name_sides
 from gpuagent_collector.runs.words import could_hide, interval, percent, spoken, statuses
 from gpuagent_collector.statistics.repeats import POWERS
@@ -317,8 +317,10 @@ def _best_sentence(comparison: Comparison, best: Test) -> str:
     figure = best.baseline if is_baseline else best.other
     value = notation([figure.median], best.unit).write(figure.median)
     workload = tell_apart(best.block, comparison.layout.blocks, briefly=True)
-    first = f"{workload}: of {len(tests) + 1} {facet.plural}, {title} is {'highest' if is_higher else 'lowest'}"
-    first += f" {facet.where(figure.side)}"
+    ended = [facet.name_side(cell.side) for cell in best.block.cells if cell.has_failed]
+    failed = f" ({first_few(ended)} failed)" if ended else ""
+    first = f"{workload}: of {len(tests) + 1 + len(ended)} {facet.plural}{failed}, "
+    first += f"{title} is {'highest' if is_higher else 'lowest'} {facet.where(figure.side)}"
     if is_baseline:
         behind = [test for test in tests if test.judgement.verdict is Verdict.DIFFERS]
         shown = f"{len(behind)} of the {len(tests)} others are" if len(behind) < len(tests) else "all others are"

@@ -126,6 +126,7 @@ class Request(Choice):
         by: name of the facet that separates the sides; several are comma-separated.
         values: the facet's values to compare; empty: all.
         baseline: the value to compare with; None: the usual one, or the first.
+        also: another condition, which the commands in answers do not repeat.
         stat: the statistic of sampled quantities; None: each metric's usual one.
         stats: further statistics of them, shown beside it.
         each: the parts of runs that have figures and curves of their own; None: none.
@@ -143,6 +144,7 @@ class Request(Choice):
     by: str = "platform"
     values: Sequence[str] = ()
     baseline: str | None = None
+    also: str | None = None
     stat: Stat | None = None
     stats: Sequence[Stat] = ()
     each: PartKind | None = None
@@ -315,7 +317,8 @@ def compare(ask: Ask, request: Request) -> Comparison:
         GpuAgentError: there is nothing to compare.
     """
     facet = find_facet(request.by)
-    runs = find_work(ask, facet, **request.conditions)
+    where = " AND ".join(f"({each})" for each in (request.where, request.also) if each) or None
+    runs = find_work(ask, facet, **{**request.conditions, "where": where})
     if request.event:
         layout = lay_out_event(ask, runs, request.event)
     else:

@@ -41,7 +41,7 @@ def verdict_table(comparison: Comparison) -> Table:
         rows += [overall for overall in figures.overall if (overall.side, overall.baseline) == sides]
 
     baselines = {test.baseline.side for test in figures.tests}
-    title = "workload" if several else "sides"
+    title = "workload" if several else "side / baseline"
     # The one baseline of several sides is named once.
     if not several and len(groups) > 1 and len(baselines) == 1:
         title = f"against {facet.name_side(baselines.pop())}"
@@ -106,7 +106,7 @@ def cost_table(comparison: Comparison) -> Table | None:
 
     metric = metrics.pop()
     columns = (
-        Column(None, f"against {facet.name_side(baselines.pop())}" if is_one else "sides", name, left=True),
+        Column(None, f"against {facet.name_side(baselines.pop())}" if is_one else "side / baseline", name, left=True),
         Column(None, f"{spoken(metric, None)}, {metric.unit}", medians),
         Column(None, "ratio [interval]", lambda row: write_shift(row["cost"].shifts[row["side"]], scale(row))),
     )

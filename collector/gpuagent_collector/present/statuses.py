@@ -10,3 +10,6 @@ STATUSES = {
     "timed_out": "red",
     "lost": "magenta",
 }
+
+# Shown instead of `succeeded` for a run that an experiment makes before those that count.
+WARMS_UP = "warm-up"

@@ -337,8 +337,14 @@ def _data(ranking: Ranking, reasons: Sequence[Reasons], by: str) -> Table:
 
 
 def _standings(ranking: Ranking, facet: Facet) -> Table:
+    tied = sum(standing.is_tied for standing in ranking.standings)
+
+    def place(one: Standing) -> str:
+        shared = f"1–{tied}" if one.is_tied and tied > 1 else str(one.place)
+        return f"{shared}{f' {_MARK}' if one.is_efficient else ''}"
+
     columns = [
-        Column(None, "", lambda one: f"{one.place}{f' {_MARK}' if one.is_efficient else ''}", left=True),
+        Column(None, "", place, left=True),
         Column(None, "side", lambda one: facet.name_side(one.side), left=True),
         Column(None, "runs", "runs"),
     ]
@@ -346,7 +352,7 @@ def _standings(ranking: Ranking, facet: Facet) -> Table:
     columns += [
         Column(None, "score [interval]", _score),
         Column(None, "P(best)", lambda one: _chance(one.chances.get("score")), wide=True),
-        Column(None, "verdict", _verdict),
+        Column(None, "verdict", lambda one: "lowest" if one.judgement is None and tied > 1 else _verdict(one)),
     ]
     return Table(columns, ranking.standings, most=MOST_ROWS)
 

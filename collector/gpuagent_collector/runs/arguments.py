@@ -255,9 +255,10 @@ def _written(values: Counter[str], commands: int) -> tuple[str, ...]:
 
 
 def write_argument(name: str, values: Sequence[Sequence[str]]) -> str:
-    """Return an argument with its values on each side: --dtype bfloat16 | float32."""
+    """Return an argument with its values on each side: --dtype bfloat16 against float32."""
     short = shorten_values([value for of_side in values for value in of_side])
-    return f"{name} {' | '.join(write_values([short[value] for value in of_side]) for of_side in values)}".lstrip()
+    written = [write_values([short[value] for value in of_side]) for of_side in values]
+    return f"{name} {' against '.join(written)}".lstrip()
 
 
 def shorten_values(values: Sequence[str]) -> Mapping[str, str]:

@@ -66,6 +66,11 @@ class Cell:
     others: Mapping[str, int]
     compared: frozenset[str] = frozenset()
 
+    @property
+    def has_failed(self) -> bool:
+        """Return whether no run succeeded, and one ended otherwise than by its user."""
+        return not self.runs and any(status not in (*UNFINISHED, CANCELLED, EXCLUDED) for status in self.others)
+
     @cached_property
     def by_repeat(self) -> Mapping[Place, Run]:
         """The runs by repeat; empty where a run belongs to none, or two to one."""

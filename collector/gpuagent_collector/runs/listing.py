@@ -6,7 +6,7 @@ from typing import Any
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.present.human import ago, duration, significant
 from gpuagent_collector.present.shortening import shorten
-from gpuagent_collector.present.statuses import STATUSES
+from gpuagent_collector.present.statuses import STATUSES, WARMS_UP
 from gpuagent_collector.present.terminal import ListColumn
 from gpuagent_collector.query.ask import literal
 from gpuagent_collector.runs.arguments import identify_command, name_commands
@@ -69,7 +69,12 @@ def runs_sql(
 
     `names` are beginnings of the runs' identities; empty: all runs. It begins `after` so many of them.
     """
-    conditions = [f"runs.{column} = {literal(value)}" for column, value in filters.items() if value is not None]
+    conditions = []
+    if filters.get("status") == WARMS_UP:
+        experiment = filters.get("experiment")
+        filters = {**filters, "status": "succeeded", "experiment": experiment and f"{experiment}{WARM_UP}"}
+        conditions.append(f"ends_with(runs.experiment, '{WARM_UP}')")
+    conditions += [f"runs.{column} = {literal(value)}" for column, value in filters.items() if value is not None]
     if names:
         conditions.append(f"({' OR '.join(f'starts_with(runs.run_id, {literal(name)})' for name in names)})")
     return (_PARTS_SQL if of_parts else _SQL).format(
@@ -166,7 +171,7 @@ def _status(row: Mapping[str, Any]) -> str | None:
     if row["is_excluded"]:
         return "excluded"
     warms_up = row["status"] == "succeeded" and (row["experiment"] or "").endswith(WARM_UP)
-    return "warm-up" if warms_up else row["status"]
+    return WARMS_UP if warms_up else row["status"]
 
 
 def _throughput(row: Mapping[str, Any]) -> str | None:

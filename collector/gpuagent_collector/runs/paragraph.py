@@ -8,6 +8,7 @@ from statistics import median
 from gpuagent_collector.metrics import ITEMS, METRICS, Metric
 from gpuagent_collector.present.human import duration, notation, significant
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.arguments import identify_command
 from gpuagent_collector.runs.data import Facts, Record, Run
 from gpuagent_collector.runs.words import statuses
 from gpuagent_common.text import counted
@@ -66,7 +67,10 @@ def describe_runs(ask: Ask, runs: Sequence[Run], facts: Facts, others: Mapping[s
     succeeded = [run for run in runs if run.status == "succeeded"]
     sentences = [_ending(runs, succeeded, Counter(others or {}))]
     figures = list(_figures(ask, succeeded or runs, facts))
-    if figures:
+    settings = len({(run.parameters, identify_command(run.command)) for run in succeeded})
+    if settings > 1:
+        sentences.append(f"They ran with {settings} settings, which have no median in common.")
+    elif figures:
         sentences.append(f"{'Medians: ' if len(succeeded) > 1 else ''}{', '.join(figures)}.")
     if (
         succeeded

@@ -142,7 +142,7 @@ CREATE TABLE run_events (
     detail JSON                           -- | everything else of the event, an object | workload or agent
 );
 
--- One row a step that the workload reported.
+-- One row a step that the workload reported, or a printed line of progress. Of more than 8,192 lines every second is left out.
 CREATE TABLE steps (
     session_id BIGINT,                    -- | the agent process that read it | agent
     node_id BIGINT,                       -- | the node of the rank | agent

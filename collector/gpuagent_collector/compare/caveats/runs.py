@@ -11,7 +11,6 @@ import numpy as np
 from gpuagent_collector.compare.figures import Evidence, Flags
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
-from gpuagent_collector.present.table import MARK
 from gpuagent_collector.runs.arguments import differing_arguments, identify_command, write_argument
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, cancelled_caveat
 from gpuagent_collector.runs.data import Run
@@ -380,6 +379,7 @@ def different_commands(evidence: Evidence) -> Iterator[Caveat]:
             more = f" and {counted(len(shown) - _SHOWN_ARGUMENTS, 'other')}" if shown[_SHOWN_ARGUMENTS:] else ""
             listed = "; ".join(write_argument(*pair) for pair in shown[:_SHOWN_ARGUMENTS])
             of = f" of {block.workload}" if len(blocks) > 1 else ""
+            within = " within each side" if len(evidence.layout.sides) > 1 else ""
             named = next((name for name, _ in shown if can_name(name)), None)
             by = f"argument:{named}" if named else "command"
             paired = any(test.block is block and test.pairs for test in evidence.figures.tests)
@@ -391,7 +391,7 @@ def different_commands(evidence: Evidence) -> Iterator[Caveat]:
                 remedy += f"; {evidence.command(by=compared, workload=block.workload)} {does}"
             yield Caveat(
                 code="different_commands",
-                text=f"{MARK} command{of}{'' if between else ' within each side'}: {listed}{more}",
+                text=f"the commands{of} differ{'' if between else within}: {listed}{more}",
                 remedy=remedy,
             )
 
