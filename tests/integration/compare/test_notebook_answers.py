@@ -32,7 +32,7 @@ def test_a_notebook_shows_tables_with_all_stored_text_escaped(store: Path) -> No
     with connect(store) as opened:
         page = parse(opened.compare(by="interference")._repr_html_())
         (first, *_) = page.all("table")
-        assert cells(first)[0][0] == "sides"
+        assert cells(first)[0][0] == "side / baseline"
         assert not page.all("script")
         assert "mnist" in repr(opened.show("mnist"))
 

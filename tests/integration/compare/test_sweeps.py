@@ -9,13 +9,16 @@ import pytest
 from gpuagent.experiment.file import parse_experiment
 from gpuagent.experiment.plan import trials
 from gpuagent_collector.answers import history, plan
+from gpuagent_collector.answers.show import render as render_showing
+from gpuagent_collector.answers.show import study_show
 from gpuagent_collector.answers.why import plan_ladder, render_settled, write_experiment
-from gpuagent_collector.compare.answer import headline_reasons, is_cost_first
+from gpuagent_collector.compare.answer import answer, headline_reasons, is_cost_first
 from gpuagent_collector.compare.comparison import Request, compare, find_sweep
 from gpuagent_collector.compare.export import first_parts
 from gpuagent_collector.compare.tables import cost_table
 from gpuagent_collector.present.table import Table
 from gpuagent_collector.prices.price import parse_prices
+from gpuagent_collector.recommend.export import render as render_recommendation
 from gpuagent_collector.recommend.study import Request as RecommendRequest
 from gpuagent_collector.recommend.study import recommend
 from gpuagent_common.errors import GpuAgentError
@@ -98,6 +101,29 @@ def test_a_setting_of_which_every_run_failed_is_the_first_warning(store: Synthet
     for caveat in (found.caveats[0], recommended.caveats[0]):
         assert caveat.code == "failed_sides"
         assert caveat.text.endswith(": 2 --batch-size 512 --lr 1 failed")
+    assert "of 5 commands (--batch-size 512 --lr 1 failed)" in answer(found)
+
+
+def test_settings_without_a_shown_difference_share_the_first_places_and_none_is_best(store: SyntheticStore) -> None:
+    sweep(store, repeats=2)
+    store.write()
+    answered = render_recommendation(recommend(store.ask, RecommendRequest(by="command", workload="train.py")))
+    (table,) = (part for part in answered.parts if isinstance(part, Table))
+    rows = table.grid().rows
+    assert {row[0] for row in rows} == {"1–4"}
+    assert all("best" not in row for row in rows)
+
+
+def test_a_shown_sweep_has_a_row_for_each_setting_and_no_median_of_all(store: SyntheticStore) -> None:
+    sweep(store, repeats=2)
+    store.write()
+    showing = study_show(store.ask, "lab", Request(series=False))
+    assert showing.by_command and len(showing.by_command.layout.sides) == 4
+    shown = render_showing(showing)
+    (table,) = (part for part in shown.parts if isinstance(part, Table))
+    assert len(table.rows) == 4
+    assert "Medians:" not in shown.text
+    assert "4 settings" in shown.text
 
 
 def test_the_cost_is_in_a_table_and_first_where_time_is_a_tie(store: SyntheticStore) -> None:
@@ -164,9 +190,9 @@ def test_the_next_command_repeats_what_is_recorded_and_names_the_rest(
     options = f"--platform lab --label team=x --environment docker:w:1 --name tr {option}--vary lr=0.1,0.2"
     planned = plan.render(plan.plan_repeats(store.ask, plan.Question()))
     past = history.render(history.study_history(store.ask, history.Request()))
-    for answer in (planned, past):
-        assert answer.next
-        assert options in answer.next
+    for answered in (planned, past):
+        assert answered.next
+        assert options in answered.next
         assert asked in answer.text
         assert ("--pattern" in answer.text, "--items" in answer.text) == (asked == "--pattern", found is not None)
 
@@ -199,7 +225,7 @@ def test_one_argument_is_no_only_cause_where_a_side_lacks_a_setting_of_another(s
     ladder = plan_ladder(store.ask, Request(by="argument:batch-size", values=("32", "128")))
     answered = render_settled(ladder)
     assert "no other recorded fact" not in answered.text
-    assert "also in --lr 0.1, 1 | 0.1" in answered.text
+    assert "also in --lr 0.1, 1 against 0.1" in answered.text
     assert answered.next and "--by command" in answered.next
 
 

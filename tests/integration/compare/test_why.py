@@ -13,6 +13,7 @@ from gpuagent.experiment.plan import trials
 from gpuagent_collector.answers.why import (
     Ladder,
     divide_ratio,
+    find_by,
     plan_ladder,
     render_division,
     render_ladder,
@@ -84,6 +85,14 @@ def test_a_plan_changes_one_fact_after_the_other_and_names_the_rest(store: Synth
     assert ladder.comparison.layout.sides == ("bare", "docker")
     assert [each.title for each in ladder.fixed] == ["Kernel"]
     assert [each.partition(" (")[0] for each in ladder.with_image] == ["System", "Torch version"]
+
+
+def test_the_facet_is_found_by_its_values_and_commands_have_no_condition_of_our_own(store: SyntheticStore) -> None:
+    two_sides(store)
+    ladder = ask_why(store, "docker", "bare")
+    assert find_by(store.ask, ("docker", "bare"), None) == "environment"
+    assert find_by(store.ask, ("docker", "nowhere"), None) == "platform"
+    assert not any("rung" in each.remedy for each in ladder.comparison.caveats)
 
 
 def test_the_file_of_a_plan_is_an_experiment_with_a_cell_for_each_rung(store: SyntheticStore) -> None:

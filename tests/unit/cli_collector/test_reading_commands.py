@@ -269,6 +269,9 @@ def test_the_list_of_runs_shows_on_80_columns_what_differs_with_its_option_and_h
     assert "1,234" in shown["train-32"]
     assert "--epochs" not in shown["train-32"]
     assert ["warm-up" in shown[name] for name in ("warm-32", "train-32")] == [True, False]
+    for options in ((), ("--experiment", "x")):
+        listed = collector("runs", "--status", "warm-up", *options, "--store", str(path), "--json").out
+        assert [row["run_id"] for row in json.loads(listed)] == ["warm-64", "warm-32"]
 
 
 @pytest.mark.parametrize(
