@@ -193,8 +193,8 @@ def test_the_next_command_repeats_what_is_recorded_and_names_the_rest(
     for answered in (planned, past):
         assert answered.next
         assert options in answered.next
-        assert asked in answer.text
-        assert ("--pattern" in answer.text, "--items" in answer.text) == (asked == "--pattern", found is not None)
+        assert asked in answered.text
+        assert ("--pattern" in answered.text, "--items" in answer.text) == (asked == "--pattern", found is not None)
 
 
 def test_a_ladder_changes_one_argument_after_the_other(store: SyntheticStore) -> None:
