@@ -194,7 +194,7 @@ def test_the_next_command_repeats_what_is_recorded_and_names_the_rest(
         assert answered.next
         assert options in answered.next
         assert asked in answered.text
-        assert ("--pattern" in answered.text, "--items" in answer.text) == (asked == "--pattern", found is not None)
+        assert ("--pattern" in answered.text, "--items" in answered.text) == (asked == "--pattern", found is not None)
 
 
 def test_a_ladder_changes_one_argument_after_the_other(store: SyntheticStore) -> None:

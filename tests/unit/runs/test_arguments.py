@@ -133,7 +133,7 @@ def test_many_commands_with_words_of_their_own_are_read_once() -> None:
 
 def test_a_long_value_is_written_with_the_part_in_which_it_differs() -> None:
     text = write_argument("--prompt", [[f"{'x' * 60}left{'y' * 60}"], [f"{'x' * 60}right{'y' * 60}"]])
-    left, right = text.split(" | ")
+    left, right = text.split(" against ")
     assert "left" in left
     assert "right" in right
     assert len(text) < 100
