@@ -317,7 +317,10 @@ def compare(ask: Ask, request: Request) -> Comparison:
         GpuAgentError: there is nothing to compare.
     """
     facet = find_facet(request.by)
-    where = " AND ".join(f"({each})" for each in (request.where, request.also) if each) or None
+    where = request.where or request.also
+    if request.where and request.also:
+        where = f"({request.where}
+) AND {request.also}"  # a comment may end the first
     runs = find_work(ask, facet, **{**request.conditions, "where": where})
     if request.event:
         layout = lay_out_event(ask, runs, request.event)

@@ -107,7 +107,7 @@ def test_a_workload_of_that_name_is_no_program_of_the_users(store: SyntheticStor
     with pytest.raises(NothingToCompareError) as error:
         compared(store)
     assert str(error.value) == (
-        "nothing to compare: mnist ran with other parameters on each side: batch-size 64 | 128. "
+        "nothing to compare: mnist ran with other parameters on each side: batch-size 64 against 128. "
         "Compare these with --by parameter:batch-size"
     )
     with pytest.raises(NothingToCompareError, match="value of command"):
