@@ -210,11 +210,12 @@ def test_what_is_reported_by_step_is_found_by_its_name(filled_with: Filled, plot
         plot(store, "throughput", kind="steps")
 
 
-def test_no_parts_are_drawn_where_no_difference_is_shown_and_the_plan_is_named(
+def test_no_parts_are_drawn_where_no_difference_is_shown_and_a_command_is_named(
     store: SyntheticStore, plot: Plot
 ) -> None:
     alternate(store)
-    with pytest.raises(GpuAgentError, match=r"no difference is shown.*`collector plan "):
+    store.write()
+    with pytest.raises(GpuAgentError, match=r"no difference is shown.*`collector "):
         plot(store, "because")
 
 
