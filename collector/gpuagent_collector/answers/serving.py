@@ -10,7 +10,7 @@ from math import log
 from typing import Any
 
 from gpuagent_collector.answers.found_load import Found, find_loads, found_section, found_table, write_found
-from gpuagent_collector.compare.caveats.figures import client_limited_caveat, programs_caveat
+from gpuagent_collector.compare.caveats.figures import client_limited_caveat, differing_answers, programs_caveat
 from gpuagent_collector.compare.comparison import Comparison, Request
 from gpuagent_collector.compare.figures import values_of_sides
 from gpuagent_collector.compare.matrix import Selection, choose_runs
@@ -383,7 +383,13 @@ def _places(study: Study, concerns: Any) -> str:
 def answer(study: Study) -> str:
     """Return what each curve says."""
     sentences = [write_found(one) for one in study.found]
-    return " ".join([*sentences, *(sentence for curve in study.curves for sentence in _sentences(curve, study))])
+    sentences += [sentence for curve in study.curves for sentence in _sentences(curve, study)]
+    layout = study.chosen.layout
+    compared = differing_answers({side: layout.runs_of(side) for side in layout.sides}, study.chosen.facts)
+    for side, (number, prompts) in compared.items():
+        said = f"differ from those of {layout.sides[0]} in {number} of {prompts}" if number else ""
+        sentences.append(f"Answers of {side} {said or f'are those of {layout.sides[0]} in all {prompts}'}.")
+    return " ".join(sentences)
 
 
 def _sentences(curve: Curve, study: Study) -> Iterator[str]:

@@ -107,6 +107,23 @@ def test_limits_of_the_client_and_failed_requests_are_warned_of(store: Synthetic
     assert "client_limited" in {caveat.code for caveat in caveats}
 
 
+def test_servers_that_answer_otherwise_are_named_with_how_often(store: SyntheticStore) -> None:
+    node = store.node("spruce", "lab")
+    answers = {"a": "1a 2b 3c 4d", "again": "1a 2b 3c 4d", "coarse": "1a 2b ff 4d", "wrong": "f1 f2 f3 f4"}
+    for repeat in range(1, 3):
+        for server, said in answers.items():
+            add_served(store, node, server, 1, 0.1, repeat, answers=said)
+    # One of the repeats gave what `a` gave: no difference is shown.
+    add_served(store, node, "coarse", 1, 0.1, 3, answers="1a 2b ff e4")
+    store.write()
+    text = answer(study(store))
+    assert "Answers of again are those of a in all 4." in text
+    assert "Answers of coarse differ from those of a in 1 of 4." in text
+    assert "Answers of wrong differ from those of a in 4 of 4." in text
+    caveats = {each.code: each for each in compare(store.ask, Request(by="parameter:server", series=False)).caveats}
+    assert caveats["answers_differ"].text == "answers differ from those of a: coarse in 1 of 4, wrong in 4 of 4"
+
+
 def add_failure(store: SyntheticStore, node: Node, server: str, rate: float, repeat: int) -> None:
     parameters = {"rate": rate, "server": server, "serve": f"start {server}", "input": "256", "slo-ttft": 200.0}
     request = {"workload": "serve-load", "experiment": "e", "repeat": repeat, "parameters": parameters}

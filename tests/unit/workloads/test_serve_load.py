@@ -360,3 +360,27 @@ def test_a_whole_run_measures_the_built_in_server(tmp_path: Path) -> None:
     assert found["ttft_p50_seconds"] == quantile([each["ttft"] for each in records], 50)
     phases = [json.loads(line) for line in (tmp_path / "events.0.0.jsonl").read_text().splitlines()]
     assert [each["name"] for each in phases if each["event"] == "phase"] == ["warmup", "measure", "teardown", "end"]
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+def test_digests_of_answers_are_those_of_what_a_server_says_to_fixed_prompts(api: str) -> None:
+    async def repeat(connection: Connection, body: dict[str, Any]) -> None:
+        """Say the prompt's end, in two events, and the last words."""
+        said = (body["prompt"] if api == "completions" else body["messages"][0]["content"])[-20:]
+        await connection.head()
+        for piece in (said[:5], said[5:] + last_words[-1]):
+            parts = {"text": piece} if api == "completions" else {"delta": {"content": piece}}
+            await connection.event({"choices": [parts]})
+        await connection.end({"prompt_tokens": 64, "completion_tokens": 2})
+
+    last_words, found = [""], []
+    for seed, last in ((1, ""), (2, ""), (1, "!")):
+        last_words.append(last)
+        with standing_in(repeat) as server:
+            reporter = Reporter(None)
+            run(config(url=server.url, model="m", answers=4, api=api, seed=seed, duration=0.1, clients=1), reporter)
+        found.append({result.name: result.value for result in reporter.results}["answers"])
+    first, again, other = (str(each).split() for each in found)
+    assert first == again
+    assert len(set(first)) == 4
+    assert not {*first} & {*other}

@@ -13,6 +13,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     hardware.foreign_load,
     hardware.shared_identity,
     figures.client_limited,
+    figures.answers_differ,
     figures.too_few,
     runs.left_processes,
     figures.mixed_units,
@@ -65,6 +66,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
 # Codes of warnings that concern tests, and differences between sides.
 OF_TESTS = frozenset({"n_too_small", "untested", "no_throughput"})
 OF_COMPARISONS = OF_TESTS | {
+    "answers_differ",
     "confounded",
     "not_interleaved",
     "sequential",

@@ -12,7 +12,7 @@ from gpuagent_collector.prices.price import currencies_of
 from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.runs.arguments import USUAL_REPEATS
 from gpuagent_collector.runs.cells import match_runs, tell_apart
-from gpuagent_collector.runs.data import Run
+from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.words import spoken
 from gpuagent_collector.statistics.shift import least_pairs
 from gpuagent_collector.statistics.summaries import outliers
@@ -184,6 +184,37 @@ def client_limited_caveat(where: str) -> Caveat:
         text=f"the load generator fell behind its schedule in {where}: latencies are partly its own",
         remedy="give serve-load more --clients and cores, or a lower load",
     )
+
+
+def differing_answers(sides: Mapping[str, Iterable[Run]], facts: Facts) -> dict[str, tuple[int, int]]:
+    """Return of each side but the first in how many of the fixed prompts its answers differ, and their number.
+
+    An answer differs where none of the side's runs gave one that a run of the first side gave; sides whose runs have
+    no such answers, or of other numbers of prompts, are left out.
+    """
+    said: dict[str, list[set[str]]] = {}
+    for side, runs in sides.items():
+        digests = [text.split() for run in runs if (text := facts.texts.get(run.run_id, {}).get("answers"))]
+        if digests and len(set(map(len, digests))) == 1:
+            said[side] = [set(of_prompt) for of_prompt in zip(*digests, strict=True)]
+    first = said.pop(next(iter(sides), ""), [])
+    return {
+        side: (sum(not one & other for one, other in zip(first, answers, strict=True)), len(answers))
+        for side, answers in said.items()
+        if len(answers) == len(first)
+    }
+
+
+def answers_differ(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where servers gave other answers to the same prompts."""
+    found = differing_answers(evidence.sides, evidence.facts)
+    differing = [f"{side} in {number} of {prompts}" for side, (number, prompts) in found.items() if number]
+    if differing:
+        yield Caveat(
+            code="answers_differ",
+            text=f"answers differ from those of {evidence.layout.sides[0]}: {', '.join(differing)}",
+            remedy="see whether these weights and this precision are meant; speed is of no use with wrong answers",
+        )
 
 
 def unpriced(evidence: Evidence) -> Iterator[Caveat]:

@@ -56,6 +56,9 @@ class Config(Checked):
         90.0, help="with --find: percent of requests that keep each limit", minimum=1, maximum=100
     )
     clients: int | None = parameter(None, help="processes that send; by default one for four cores", minimum=1)
+    answers: int = parameter(
+        0, help="fixed prompts before the load, to compare what servers say", minimum=0, maximum=256
+    )
     gpus: str | None = parameter(None, help="UUIDs of this node's GPUs that a server at --url uses, with commas")
     seed: int = parameter(1, help="seed of times, lengths and prompts", minimum=0, maximum=2**32 - 1)
 

@@ -103,6 +103,7 @@ class Answer:
         usage: the numbers of tokens that the server counted; empty: it did not.
         error: what the server reported within the stream; None: nothing.
         model: the first model of a list.
+        text: of all events.
     """
 
     status: int
@@ -111,6 +112,7 @@ class Answer:
     usage: dict[str, int]
     error: str | None
     model: str | None = None
+    text: str = ""
 
 
 def parse(pieces: Pieces) -> Answer | None:
@@ -123,6 +125,7 @@ def parse(pieces: Pieces) -> Answer | None:
     is_chunked = b"transfer-encoding: chunked" in head.lower()
     body = list(_body(pieces, raw, len(head) + 4, is_chunked=is_chunked))
     tokens: list[float] = []
+    texts: list[str] = []
     usage: dict[str, int] = {}
     is_complete, error, model = False, None, None
     for at_seconds, line in _lines(body):
@@ -142,8 +145,10 @@ def parse(pieces: Pieces) -> Answer | None:
         for choice in _objects(event.get("choices")):
             is_complete = is_complete or bool(choice.get("finish_reason"))
             parts = choice.get("delta") or choice.get("message") or choice
-            if any(parts.get(name) for name in ("text", "content", "reasoning_content", "reasoning")):
+            said = "".join(parts.get(name) or "" for name in ("text", "content", "reasoning_content", "reasoning"))
+            if said:
                 tokens.append(at_seconds)
+                texts.append(said)
     return Answer(
         status=int(words[1]),
         token_seconds=tuple(tokens),
@@ -151,6 +156,7 @@ def parse(pieces: Pieces) -> Answer | None:
         usage=usage,
         error=error,
         model=model,
+        text="".join(texts),
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 import click
@@ -127,6 +128,9 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 # Tokens are about so long where the server does not count those of prompts.
 _CHARACTERS = 4.0
 _CORES_PER_CLIENT = 4
+# A prompt whose answer is compared, and that answer.
+_ANSWERED_CHARACTERS = 256
+_ANSWER_TOKENS = 32
 _MOST_CLIENTS = 16
 
 
@@ -146,6 +150,8 @@ def run(config: Config, reporter: Reporter) -> None:
     reporter.result("seed", config.seed)
     with served(config, reporter) as url:
         target = _meet(config, Endpoint(url=url, key=os.environ.get("OPENAI_API_KEY")), reporter)
+        if config.answers:
+            reporter.result("answers", _fixed_answers(config, target))
         windows: list[Window] = []
 
         def follow(window: Window) -> None:
@@ -178,6 +184,26 @@ def run(config: Config, reporter: Reporter) -> None:
         )
     if config.duration < 10:
         reporter.result("measure_short", 1)
+
+
+def _fixed_answers(config: Config, target: Target) -> str:
+    """Return a digest of each answer to prompts that are the same for all servers, one after another.
+
+    Raises:
+        WorkloadError: the server refuses one.
+    """
+    # Whatever the run's seed and words, and whatever a token is.
+    same = replace(target, salt="", characters=1.0, overhead=0.0)
+    asked = replace(config, seed=0)
+    digests = []
+    for number in range(config.answers):
+        planned = Planned(
+            at_seconds=0.0, input_tokens=_ANSWERED_CHARACTERS, output_tokens=_ANSWER_TOKENS, number=number
+        )
+        answer = _try(same, asked, planned)
+        _check(answer, target.endpoint, config)
+        digests.append(sha256(answer.text.encode()).hexdigest()[:8])
+    return " ".join(digests)
 
 
 def _check_complete(config: Config) -> None:
