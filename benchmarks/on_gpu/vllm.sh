@@ -1,0 +1,190 @@
+#!/usr/bin/env bash
+# What serve-load says of vLLM on the first GPU: hits of its prefix cache, the same answers or not, the highest load
+# beside vLLM's and aiperf's own clients, and two settings for agents.
+#
+#   OUT=DIR VLLM='PYTHON -m vllm.entrypoints.openai.api_server' PARTS='prefix answers find settings' benchmarks/on_gpu/vllm.sh
+#
+# `gpuagent`, `collector` and `python3` are those that have gpuagent; FOREIGN is a Python with transformers. BENCH is vLLM's
+# client ('PYTHON -m vllm.entrypoints.cli.main bench serve'), AIPERF aiperf ('PYTHON -m aiperf'); without one, `find` leaves it out.
+# VLLM_OPTIONS are further options of every server, PRESET is its model. Each part has its texts in OUT/PART.txt, ends its servers, and stops no
+# other; runs are in OUT/runs.duckdb.
+set -uo pipefail
+here=$(dirname "$(readlink -f "$0")")
+out=$(readlink -f "${OUT:?a folder for results}")
+# shellcheck source=benchmarks/on_gpu/collecting.sh
+source "$here/collecting.sh"
+# shellcheck disable=SC2154  # `folder` and `pids` are of collecting.sh
+export GPUAGENT_RUNTIME_DIR=$folder/runtime GPUAGENT_SPOOL_DIR=$folder/spool
+foreign=${FOREIGN:-python3} servers=()
+read -ra vllm <<<"${VLLM:-python3 -m vllm.entrypoints.openai.api_server}"
+gpu=$(nvidia-smi --query-gpu=uuid --format=csv,noheader 2>/dev/null | head -n 1 || true)
+models=$folder/models
+trap 'stop_servers; kill "${pids[@]}" 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
+
+serve() { # NAME PORT MODEL OPTIONS: in a group of its own, since its engine outlives a signal to the server alone
+  local name=$1 port=$2 model=$3
+  shift 3
+  setsid "${vllm[@]}" --model "$model" --served-model-name llama --port "$port" --dtype bfloat16 --gpu-memory-utilization 0.2 \
+    ${VLLM_OPTIONS:-} "$@" >"$out/$part-$name.log" 2>&1 &
+  servers+=("$!")
+}
+
+ready() { # PORT...
+  local port server
+  for port in "$@"; do
+    until curl -fs -m 5 -o "$folder/health" "http://127.0.0.1:$port/health"; do
+      for server in "${servers[@]}"; do
+        kill -0 "$server" 2>/dev/null || { echo "a server ended:"; tail -n 5 "$out/$part"-*.log; return 1; }
+      done
+      [ $((SECONDS - began)) -lt "${READY_SECONDS:-240}" ] || { echo "port $port is not ready"; return 1; }
+      sleep 1
+    done
+  done
+  echo "ready after $((SECONDS - began)) s"
+}
+
+stop_servers() {
+  local server
+  for server in "${servers[@]}"; do kill -- "-$server" 2>/dev/null; done
+  for _ in $(seq 20); do
+    kill -0 "${servers[@]/#/-}" 2>/dev/null || break
+    sleep 0.5
+  done
+  for server in "${servers[@]}"; do kill -KILL -- "-$server" 2>/dev/null; done
+  servers=()
+}
+
+experiment() { # NAME SECONDS, the file at stdin
+  cat >"$folder/$1.yaml"
+  timeout "$2" gpuagent experiment run "$folder/$1.yaml" --output "$folder/answer-$1" --deliver-within 30 ${gpu:+--param gpus="$gpu"} >"$folder/$1.log" 2>&1 ||
+    { echo "experiment $1 ended with $?"; tail -n 15 "$folder/$1.log"; }
+}
+
+show() { # a command whose answer is kept with it
+  echo "\$ $*"
+  timeout 60 "$@" 2>&1 || echo "(ended with $?)"
+  echo
+}
+
+model() { # [OPTIONS OF llama_folder.py]: the random model, written once
+  [ -d "$models/random" ] || timeout 180 "$foreign" "$here/llama_folder.py" "${PRESET:-1b}" "$models/random" 2>&1 | tail -n 1
+}
+
+measure_prefix() {
+  model
+  serve vllm 8111 "$models/random" --max-model-len 4096 --enable-prefix-caching
+  ready 8111 || return
+  experiment prefix 240 <<YAML
+name: prefix
+question: Does the server find the share of the prompts that is asked for in its cache?
+metric: server_prefix_hit_percent
+repeats: 2
+workloads:
+  - workload: serve-load
+    parameters: {url: "http://127.0.0.1:8111", shared-prefix: [0, 0.5, 0.9], rate: 8, input: 2048, output: 16, duration: ${SECONDS_EACH:-15}, warmup: 4}
+YAML
+  show collector compare --experiment prefix --by parameter:shared-prefix --metric server_prefix_hit_percent
+}
+
+measure_answers() {
+  timeout 150 "$foreign" "$here/llama_folder.py" "${LEARNER:-60m}" "$models/learned" --shuffled "$models/shuffled" \
+    --train "${LEARN_SECONDS:-40}" "$here"/../../docs/*.md 2>&1 | grep -a -e loss -e Error
+  began=$SECONDS
+  local usual=(--max-model-len 2048 --kv-cache-memory-bytes 2147483648 --enforce-eager)
+  serve bf16 8121 "$models/learned" "${usual[@]}"
+  serve again 8122 "$models/learned" "${usual[@]}"
+  serve fp8 8123 "$models/learned" "${usual[@]}" --quantization fp8
+  serve shuffled 8124 "$models/shuffled" "${usual[@]}"
+  ready 8121 8122 8123 8124 || return
+  curl -s -m 60 --json '{"model": "llama", "prompt": "The agent measures", "max_tokens": 60, "temperature": 0}' http://127.0.0.1:8121/v1/completions
+  echo
+  experiment answers 240 <<YAML
+name: answers
+question: Do these servers answer the same?
+metric: ttft_p90_seconds
+repeats: 2
+workloads:
+  - workload: serve-load
+    parameters: &usual {server: bf16, url: "http://127.0.0.1:8121", answers: ${ANSWERS:-64}, rate: 4, input: 128, output: 16, duration: 4, warmup: 1, slo-ttft: 200}
+  - {workload: serve-load, parameters: {<<: *usual, server: again, url: "http://127.0.0.1:8122"}}
+  - {workload: serve-load, parameters: {<<: *usual, server: fp8, url: "http://127.0.0.1:8123"}}
+  - {workload: serve-load, parameters: {<<: *usual, server: shuffled, url: "http://127.0.0.1:8124"}}
+YAML
+  show collector serving --experiment answers --by parameter:server --baseline bf16
+  show collector compare --experiment answers --by parameter:server --baseline bf16 --metric ttft_p90_seconds
+}
+
+measure_find() {
+  model
+  # Sixty-four places: beyond them users wait, so the time to the first token has a limit of users that is the server's own.
+  serve vllm 8131 "$models/random" --max-model-len 2048 --max-num-seqs 64 --no-enable-prefix-caching
+  ready 8131 || return
+  experiment find 330 <<YAML
+name: find
+question: How many users does the server take within the limit?
+metric: highest_concurrency
+repeats: 1
+workloads:
+  - workload: serve-load
+    parameters: {url: "http://127.0.0.1:8131", find: concurrency, concurrency: ${USERS:-64}, find-step: 2, find-windows: ${WINDOWS:-26}, slo-ttft: ${LIMIT_MS:-100}, slo-percent: 95, input: 256, output: 128, duration: ${SECONDS_EACH:-6}, warmup: 3}
+YAML
+  show collector serving --experiment find
+  others
+}
+
+others() { # the same limit by other clients, of the same server; at p95, which is aiperf's
+  local low=${FEWEST_USERS:-32} high=${MOST_USERS:-192} users p95 bench aiperf
+  if [ -n "${BENCH:-}" ]; then
+    read -ra bench <<<"$BENCH"
+    while [ $((high - low)) -gt 1 ]; do
+      users=$(((low + high) / 2))
+      timeout 60 "${bench[@]}" --base-url http://127.0.0.1:8131 --model llama --tokenizer "$models/random" --dataset-name random --random-input-len 256 \
+        --random-output-len 128 --ignore-eos --max-concurrency "$users" --num-prompts $((users * ${ROUNDS:-12})) --num-warmups "$users" --percentile-metrics ttft \
+        --metric-percentiles 95 --save-result --result-dir "$folder" --result-filename bench.json >"$folder/bench.log" 2>&1 || { tail -n 5 "$folder/bench.log"; break; }
+      p95=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["p95_ttft_ms"])' "$folder/bench.json")
+      cp "$folder/bench.json" "$out/bench-$users.json"
+      echo "vLLM's client: $users users, TTFT p95 $p95 ms"
+      if python3 -c 'import sys; sys.exit(float(sys.argv[1]) > float(sys.argv[2]))' "$p95" "${LIMIT_MS:-100}"; then low=$users; else high=$users; fi
+    done
+    echo "vLLM's client: $low users keep the limit, $high do not"
+  fi
+  if [ -n "${AIPERF:-}" ]; then
+    read -ra aiperf <<<"$AIPERF"
+    timeout "${AIPERF_SECONDS:-280}" "${aiperf[@]}" profile --model llama --url http://127.0.0.1:8131 --endpoint-type completions --streaming --tokenizer "$models/random" \
+      --synthetic-input-tokens-mean 256 --synthetic-input-tokens-stddev 0 --output-tokens-mean 128 --output-tokens-stddev 0 --extra-inputs ignore_eos:true \
+      --search-recipe max-concurrency-under-sla --search-style monotonic --ttft-sla-ms "${LIMIT_MS:-100}" \
+      --concurrency-min "${FEWEST_USERS:-32}" --concurrency-max "${MOST_USERS:-192}" --benchmark-duration 8 --warmup-request-count 64 --artifact-dir "$out/aiperf" --ui none >"$out/find-aiperf.log" 2>&1 ||
+      echo "aiperf ended with $?"
+    tail -n 30 "$out/find-aiperf.log"
+  fi
+}
+
+measure_settings() {
+  model
+  # Agents: contexts that grow by 1,024 tokens a turn to 6,300, and short answers.
+  local usual=(--max-model-len 8192 --max-num-seqs 64 --enable-prefix-caching --kv-cache-memory-bytes 17179869184)
+  serve small-steps 8141 "$models/random" "${usual[@]}" --max-num-batched-tokens 512
+  serve whole-prompts 8142 "$models/random" "${usual[@]}" --max-num-batched-tokens 8192 --no-enable-chunked-prefill
+  ready 8141 8142 || return
+  experiment settings 330 <<YAML
+name: settings
+question: Which of two settings of vLLM serves agents better, and because of what?
+metric: tpot_p90_seconds
+repeats: ${REPEATS:-6}
+workloads:
+  - workload: serve-load
+    parameters: &usual {server: small-steps, url: "http://127.0.0.1:8141", concurrency: [16, 48], turns: 6, think: 0.2, input: ${TURN:-1024}, output: 32, duration: ${SECONDS_EACH:-6}, warmup: 3, slo-tpot: 20}
+  - {workload: serve-load, parameters: {<<: *usual, server: whole-prompts, url: "http://127.0.0.1:8142"}}
+YAML
+  show collector serving --experiment settings --by parameter:server
+  show collector compare --experiment settings --by parameter:server --metric tpot_p90_seconds
+  show collector compare --experiment settings --by parameter:server --metric ttft_p90_seconds
+  show collector compare --experiment settings --by parameter:server --all
+  timeout 60 collector plot serving --experiment settings --by parameter:server -o "$out/settings.svg" || true
+}
+
+for part in ${PARTS:-prefix answers find settings}; do
+  began=$SECONDS
+  echo "== $part"
+  { "measure_$part" || echo "$part failed"; stop_servers; echo "$part took $((SECONDS - began)) s"; } > >(tee "$out/$part.txt") 2>&1
+done
