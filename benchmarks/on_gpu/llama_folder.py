@@ -1,7 +1,7 @@
 """Write a folder with a Llama model, and a tokenizer that reads a byte as a token, for other servers.
 
-Needs transformers: `python llama_folder.py PRESET FOLDER`. Its weights are random. With `--train SECONDS FILE…` it first
-learns these texts; with `--shuffled FOLDER` the same model, one layer of which is mixed up, is written there as well.
+Needs transformers: `python llama_folder.py PRESET FOLDER`. Its weights are random. With `--train SECONDS FILE…` it
+first learns these texts; `--shuffled FOLDER` gets the same model too, with one layer mixed up.
 """
 
 import argparse
