@@ -2,10 +2,10 @@
 # What serve-load says of vLLM on the first GPU: hits of its prefix cache, the same answers or not, the highest load
 # beside vLLM's and aiperf's own clients, and two settings for agents.
 #
-#   OUT=DIR VLLM='PYTHON -m vllm.entrypoints.openai.api_server' PARTS='prefix answers find settings' benchmarks/on_gpu/vllm.sh
+#   OUT=DIR VLLM='PYTHON -m vllm.entrypoints.openai.api_server' PARTS='prefix answers find others settings' benchmarks/on_gpu/vllm.sh
 #
 # `gpuagent`, `collector` and `python3` are those that have gpuagent; FOREIGN is a Python with transformers. BENCH is vLLM's
-# client ('PYTHON -m vllm.entrypoints.cli.main bench serve'), AIPERF aiperf ('PYTHON -m aiperf'); without one, `find` leaves it out.
+# client ('PYTHON -m vllm.entrypoints.cli.main bench serve'), AIPERF aiperf ('PYTHON -m aiperf'); without one, `others` leaves it out.
 # VLLM_OPTIONS are further options of every server, PRESET is its model. Each part has its texts in OUT/PART.txt, ends its servers, and stops no
 # other; runs are in OUT/runs.duckdb.
 set -uo pipefail
@@ -16,6 +16,7 @@ source "$here/collecting.sh"
 # shellcheck disable=SC2154  # `folder` and `pids` are of collecting.sh
 export GPUAGENT_RUNTIME_DIR=$folder/runtime GPUAGENT_SPOOL_DIR=$folder/spool
 foreign=${FOREIGN:-python3} servers=()
+read -ra more <<<"${VLLM_OPTIONS:-}"
 read -ra vllm <<<"${VLLM:-python3 -m vllm.entrypoints.openai.api_server}"
 gpu=$(nvidia-smi --query-gpu=uuid --format=csv,noheader 2>/dev/null | head -n 1 || true)
 models=$folder/models
@@ -25,7 +26,7 @@ serve() { # NAME PORT MODEL OPTIONS: in a group of its own, since its engine out
   local name=$1 port=$2 model=$3
   shift 3
   setsid "${vllm[@]}" --model "$model" --served-model-name llama --port "$port" --dtype bfloat16 --gpu-memory-utilization 0.2 \
-    ${VLLM_OPTIONS:-} "$@" >"$out/$part-$name.log" 2>&1 &
+    "${more[@]}" "$@" >"$out/$part-$name.log" 2>&1 &
   servers+=("$!")
 }
 
@@ -114,11 +115,15 @@ YAML
   show collector compare --experiment answers --by parameter:server --baseline bf16 --metric ttft_p90_seconds
 }
 
-measure_find() {
+serve_users() {
   model
   # Sixty-four places: beyond them users wait, so the time to the first token has a limit of users that is the server's own.
   serve vllm 8131 "$models/random" --max-model-len 2048 --max-num-seqs 64 --no-enable-prefix-caching
-  ready 8131 || return
+  ready 8131
+}
+
+measure_find() {
+  serve_users || return
   experiment find 330 <<YAML
 name: find
 question: How many users does the server take within the limit?
@@ -129,11 +134,11 @@ workloads:
     parameters: {url: "http://127.0.0.1:8131", find: concurrency, concurrency: ${USERS:-64}, find-step: 2, find-windows: ${WINDOWS:-26}, slo-ttft: ${LIMIT_MS:-100}, slo-percent: 95, input: 256, output: 128, duration: ${SECONDS_EACH:-6}, warmup: 3}
 YAML
   show collector serving --experiment find
-  others
 }
 
-others() { # the same limit by other clients, of the same server; at p95, which is aiperf's
+measure_others() { # the same limit by other clients, of the same server; at p95, which is aiperf's
   local low=${FEWEST_USERS:-32} high=${MOST_USERS:-192} users p95 bench aiperf
+  serve_users || return
   if [ -n "${BENCH:-}" ]; then
     read -ra bench <<<"$BENCH"
     while [ $((high - low)) -gt 1 ]; do
@@ -183,7 +188,7 @@ YAML
   timeout 60 collector plot serving --experiment settings --by parameter:server -o "$out/settings.svg" || true
 }
 
-for part in ${PARTS:-prefix answers find settings}; do
+for part in ${PARTS:-prefix answers find others settings}; do
   began=$SECONDS
   echo "== $part"
   { "measure_$part" || echo "$part failed"; stop_servers; echo "$part took $((SECONDS - began)) s"; } > >(tee "$out/$part.txt") 2>&1
