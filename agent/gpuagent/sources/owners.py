@@ -58,6 +58,7 @@ class Owners:
         self._proc = context.proc
         self._has_names = context.owners == "full"
         self._only_job = context.only_job
+        self._activity = context.activity
         self._holders = context.holders
         self._holders.add_use = self._add_use
         self._mounts = parse_mounts(read_text(context.proc / "self/mountinfo") or "")
@@ -292,7 +293,7 @@ class Owners:
             owner.read_memory(self._proc, self._memory_bytes)
             owner.follow_gpus(seconds, on_gpus, self._holders.processes, owner.cores_since(seconds))
         if is_due or any(part.is_new for part in owner.parts.values()):
-            self._add_energy(owner, seconds, is_end=False)
+            self._count(owner, seconds, is_end=False)
 
     def _add_use(self, uuid: str, use: Mapping[int, Use], now: Instant) -> None:
         """Add what the driver says of the processes on a GPU to their owners' time."""
@@ -311,10 +312,10 @@ class Owners:
             if owner.parts and owner.pids <= gone:
                 for uuid in tuple(owner.parts):
                     self._holders.renew_use(uuid, now)
-                self._add_energy(owner, now.monotonic_seconds, is_end=True)
+                self._count(owner, now.monotonic_seconds, is_end=True)
 
-    def _add_energy(self, owner: Owner, seconds: float, *, is_end: bool) -> None:
-        """Add the energy of its GPUs; when they are found and at its end by the counter as it is then."""
+    def _count(self, owner: Owner, seconds: float, *, is_end: bool) -> None:
+        """Add what its GPUs did and used; energy when they are found and at its end by the counter as it is then."""
         for uuid, part in owner.parts.items():
             others = (
                 other.parts[uuid] for other in self._owners.values() if other is not owner and uuid in other.parts
@@ -322,7 +323,8 @@ class Owners:
             is_alone = uuid not in self._with_strangers and not any(map(part.is_shared_with, others))
             if is_alone and (is_end or part.is_new):
                 self._holders.renew_energy(uuid)
-            part.add_energy(self._holders.energy_joules.get(uuid), seconds, is_alone=is_alone)
+            busy_seconds = self._activity.busy_seconds(uuid)
+            part.count(self._holders.energy_joules.get(uuid), busy_seconds, seconds, is_alone=is_alone)
 
     def _exceeds_floor(self, owner: Owner, seconds: float) -> bool:
         """Return whether what is no job and has no GPU used much CPU time lately; of a mere user it is not known."""

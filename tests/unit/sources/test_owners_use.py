@@ -7,7 +7,7 @@ import pytest
 
 from gpuagent.sources.nvml_processes import NvmlProcesses
 from gpuagent.sources.source import Value
-from gpuagent.sources.support.activity import Use
+from gpuagent.sources.support.activity import Activity, Use
 from gpuagent.sources.support.nvml_api import nvml_error
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import FIRST, NvmlRecording
@@ -72,3 +72,21 @@ def test_the_last_use_of_a_process_counts_when_the_job_goes_on(tmp_path: Path, o
     use = Use(sm_percent=50.0, memory_percent=0.0, busy_seconds=2.0, covered_seconds=4.0)
     holders.add_use(FIRST, {48: use}, instant(5))
     assert read(source, 5, "owner_samples")[key(FIRST)]["gpu_seconds"] == 2.0
+
+
+def test_alone_on_a_gpu_its_own_time_with_kernels_counts(tmp_path: Path, open_source: OpenSource) -> None:
+    activity = Activity()
+    source, holders = open_job(tmp_path, open_source, activity=activity)
+    holders.note_processes(FIRST, {47: 1000}, {47: 40.0})
+    use = Use(sm_percent=40.0, memory_percent=0.0, busy_seconds=4.0, covered_seconds=10.0)
+    activity.look(FIRST, {"utilization_percent": 50}, instant(0))
+    assert read(source, 0, "owner_samples")[key(FIRST)]["gpu_seconds"] == 0.0
+    activity.look(FIRST, {"utilization_percent": 50}, instant(10))
+    holders.add_use(FIRST, {47: use}, instant(10))
+    assert read(source, 10, "owner_samples")[key(FIRST)]["gpu_seconds"] == 5.0
+    # Of a GPU with a stranger only what the driver says of the job's own processes is known.
+    plant_process(tmp_path / "proc", 48)
+    holders.note_processes(FIRST, {47: 1000, 48: 1000}, {47: 40.0, 48: 20.0})
+    activity.look(FIRST, {"utilization_percent": 60}, instant(20))
+    holders.add_use(FIRST, {47: use}, instant(20))
+    assert read(source, 20, "owner_samples")[key(FIRST)]["gpu_seconds"] == 9.0

@@ -115,11 +115,14 @@ class Part:
     sm_percent: float | None = None
     energy_joules: float | None = 0.0
     counter_joules: float | None = None
+    # The GPU's time with kernels when it was counted last, and what the driver said of the owner's processes since.
+    counter_busy_seconds: float | None = None
+    uncounted_seconds: float | None = None
 
     def add_use(self, use: Sequence[Use]) -> None:
-        """Add the time in which kernels of the owner's processes ran; those of several count as one."""
+        """Note the time in which kernels of the owner's processes ran; those of several count as one."""
         busy_seconds = min(sum(one.busy_seconds for one in use), max(one.covered_seconds for one in use))
-        self.gpu_seconds = (self.gpu_seconds or 0.0) + busy_seconds
+        self.uncounted_seconds = (self.uncounted_seconds or 0.0) + busy_seconds
 
     def follow(self, seconds: float, mine: Sequence[Held] | None, *, prepares: bool) -> None:
         """Note what the owner's processes have of the GPU at this moment; None: unknown."""
@@ -144,9 +147,26 @@ class Part:
         """Return whether the other had the GPU too at any time since the energy was counted last."""
         return bool(other.is_held) or other.seen_seconds >= self.counted_seconds
 
-    def add_energy(self, counter_joules: float | None, seconds: float, *, is_alone: bool) -> None:
-        """Add the energy since the last reading of the GPU's counter."""
+    def count(
+        self, counter_joules: float | None, busy_seconds: float | None, seconds: float, *, is_alone: bool
+    ) -> None:
+        """Add the energy, and the time with kernels, since this was done last.
+
+        Of an owner that is alone on the GPU both are the GPU's; the driver's words of single processes cover less.
+
+        Args:
+            counter_joules: the GPU's energy counter.
+            busy_seconds: the GPU's time with kernels so far.
+            seconds: the time now.
+            is_alone: no other owner had the GPU since the last time.
+        """
         self.counted_seconds = seconds
+        busy_before, self.counter_busy_seconds = self.counter_busy_seconds, busy_seconds
+        added, self.uncounted_seconds = self.uncounted_seconds, None
+        if is_alone and busy_seconds is not None and busy_before is not None:
+            added = busy_seconds - busy_before
+        if added is not None:
+            self.gpu_seconds = (self.gpu_seconds or 0.0) + added
         if not is_alone or self.energy_joules is None or counter_joules is None:
             self.energy_joules = None if not is_alone else self.energy_joules
             return
