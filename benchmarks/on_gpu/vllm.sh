@@ -2,13 +2,14 @@
 # What serve-load says of vLLM on the first GPU: hits of its prefix cache, the same answers or not, the highest load
 # beside vLLM's and aiperf's own clients, and two settings for agents.
 #
-#   OUT=DIR VLLM='PYTHON -m vllm.entrypoints.openai.api_server' PARTS='prefix answers find others settings' benchmarks/on_gpu/vllm.sh
+#   OUT=DIR VLLM='PYTHON -m vllm.entrypoints.openai.api_server' PARTS='prefix answers find others settings' benchmarks/on_gpu/vllm.sh [OPTIONS OF gpuagent experiment run]
 #
 # `gpuagent`, `collector` and `python3` are those that have gpuagent; FOREIGN is a Python with transformers. BENCH is vLLM's
 # client ('PYTHON -m vllm.entrypoints.cli.main bench serve'), AIPERF aiperf ('PYTHON -m aiperf'); without one, `others` leaves it out.
 # VLLM_OPTIONS are further options of every server, PRESET is its model. Each part has its texts in OUT/PART.txt, ends its servers, and stops no
 # other; runs are in OUT/runs.duckdb.
 set -uo pipefail
+options=("$@")
 here=$(dirname "$(readlink -f "$0")")
 out=$(readlink -f "${OUT:?a folder for results}")
 # shellcheck source=benchmarks/on_gpu/collecting.sh
@@ -57,7 +58,7 @@ stop_servers() {
 
 experiment() { # NAME SECONDS, the file at stdin
   cat >"$folder/$1.yaml"
-  timeout "$2" gpuagent experiment run "$folder/$1.yaml" --output "$folder/answer-$1" --deliver-within 30 ${gpu:+--param gpus="$gpu"} >"$folder/$1.log" 2>&1 ||
+  timeout "$2" gpuagent experiment run "$folder/$1.yaml" --output "$folder/answer-$1" --deliver-within 30 "${options[@]}" ${gpu:+--param gpus="$gpu"} >"$folder/$1.log" 2>&1 ||
     { echo "experiment $1 ended with $?"; tail -n 15 "$folder/$1.log"; }
 }
 
@@ -115,11 +116,12 @@ YAML
   show collector compare --experiment answers --by parameter:server --baseline bf16 --metric ttft_p90_seconds
 }
 
-serve_users() {
+serve_users() { # kept for the next part that needs it, since a start takes a minute
+  [ -z "${users_port:-}" ] || return 0
   model
   # Sixty-four places: beyond them users wait, so the time to the first token has a limit of users that is the server's own.
   serve vllm 8131 "$models/random" --max-model-len 2048 --max-num-seqs 64 --no-enable-prefix-caching
-  ready 8131
+  ready 8131 && users_port=8131
 }
 
 measure_find() {
@@ -191,5 +193,5 @@ YAML
 for part in ${PARTS:-prefix answers find others settings}; do
   began=$SECONDS
   echo "== $part"
-  { "measure_$part" || echo "$part failed"; stop_servers; echo "$part took $((SECONDS - began)) s"; } > >(tee "$out/$part.txt") 2>&1
+  { "measure_$part" || echo "$part failed"; [ "$part" = find ] || stop_servers; echo "$part took $((SECONDS - began)) s"; } > >(tee "$out/$part.txt") 2>&1
 done
