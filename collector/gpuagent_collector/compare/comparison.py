@@ -319,8 +319,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
     facet = find_facet(request.by)
     where = request.where or request.also
     if request.where and request.also:
-        where = f"({request.where}
-) AND {request.also}"  # a comment may end the first
+        where = f"({request.where}\n) AND {request.also}"  # a comment may end the first
     runs = find_work(ask, facet, **{**request.conditions, "where": where})
     if request.event:
         layout = lay_out_event(ask, runs, request.event)
