@@ -415,8 +415,34 @@ def _sentences(curve: Curve, study: Study) -> Iterator[str]:
                     f"{ratio(shift.estimate)} times the {title} ({interval(shift)})."
                 )
                 before = ""
+                yield from _seen_in_servers(side, points[-1], curve)
     if len(curve.points) == 1 and not curve.limits.milliseconds:
         yield f"{before}One side, and no limit: give one such as --ttft 200."
+
+
+def _seen_in_servers(side: str, point: Point, curve: Curve) -> Iterator[str]:
+    """Yield what the servers themselves say of a shown difference at a level of load, where it points the same way."""
+    baseline = next(iter(curve.points))
+    before = [one for one in curve.points[baseline] if one.load == point.load and one.figures]
+    if not before or not (point.shift and point.shift.is_shown):
+        return
+    is_slower = point.shift.estimate > 1
+    slow, quick = (point, before[0]) if is_slower else (before[0], point)
+    names = (side, baseline) if is_slower else (baseline, side)
+    for name, words, least in _SEEN:
+        if name in slow.figures and name in quick.figures:
+            first, second = slow.figures[name], quick.figures[name]
+            if (first - second) / least >= 1:
+                said = f"{significant(first)} {words}, that of {names[1]} {significant(second)}"
+                yield f"There the server of {names[0]} has {said}."
+
+
+# Figures of servers that explain latency: the metric, in words, and from which difference on; below 0, less is slower.
+_SEEN = (
+    ("server_requests_waiting", "requests waiting", 1.0),
+    ("server_preemptions", "requests preempted", 1.0),
+    ("server_prefix_hit_percent", "% of its prompt tokens found in its cache", -5.0),
+)
 
 
 def write_limits(curve: Curve) -> str:

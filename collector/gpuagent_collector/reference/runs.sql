@@ -16,7 +16,7 @@ WITH figures AS (
     FROM run_devices JOIN session_devices USING (session_id, device_id) GROUP BY ALL
 )
 SELECT
-    run_id, CAST(runs.started_at AS DATE) AS measured_on, workload, (
+    run_id, CAST(runs.started_at AS DATE) AS measured_on, sessions.platform AS machine, workload, (
         SELECT string_agg(key || '=' || value, ' ' ORDER BY key)
         FROM (SELECT key, parameters ->> key AS value FROM (SELECT unnest(json_keys(parameters)) AS key))
     ) AS parameters,
@@ -26,4 +26,4 @@ SELECT
     figures.throughput AS throughput_items_per_second, figures.* EXCLUDE (run_id, throughput)
 FROM runs JOIN figures USING (run_id) JOIN boards USING (run_id) JOIN sessions USING (session_id)
 WHERE status = 'succeeded' AND figures.throughput IS NOT NULL
-ORDER BY workload, parameters, device, runs.started_at
+ORDER BY workload, parameters, device, machine, runs.started_at

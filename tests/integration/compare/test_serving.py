@@ -63,6 +63,21 @@ def test_each_side_keeps_the_limit_up_to_a_load_and_they_cross_between_two(serve
     assert "b and a cross in TTFT p90 between 4 and 8 requests/s (about 4.80)." in text
 
 
+def test_what_servers_say_of_themselves_stands_beside_a_difference(store: SyntheticStore) -> None:
+    node = store.node("spruce", "lab", gpus=["NVIDIA L4"])
+    for repeat in range(1, 8):
+        own = {"server_requests_waiting": 25.0, "server_prefix_hit_percent": 71.0, "server_preemptions": 0.0}
+        add_served(store, node, "a", 8, 0.9 + 0.01 * repeat, repeat, **own)
+        own = {"server_requests_waiting": 0.0, "server_prefix_hit_percent": 72.0, "server_preemptions": 3.0}
+        add_served(store, node, "b", 8, 0.2 + 0.01 * repeat, repeat, **own)
+    store.write()
+    text = answer(study(store))
+    assert "the server of a has 25 requests waiting, that of b 0" in text
+    # A hit more in a hundred is little, and what the quicker side does worse explains nothing.
+    assert "cache" not in text
+    assert "preempted" not in text
+
+
 def test_another_limit_or_percentile_gives_another_answer(served: SyntheticStore) -> None:
     assert "a sustains 1 request/s (" in answer(study(served, milliseconds={"ttft": 70.0}))
     assert "b keeps it at no measured load" in answer(study(served, milliseconds={"ttft": 70.0}))

@@ -104,5 +104,5 @@ def test_the_description_has_the_columns_and_the_sum_of_the_file() -> None:
     (records,) = description["recordSet"]
     assert [field["source"]["extract"]["column"] for field in records["field"]] == header
     assert description["distribution"][0]["sha256"] == hashlib.sha256(content).hexdigest()
-    assert len(content) < 100_000
+    assert len(content) < 200_000
     assert set(header[header.index("step_seconds") :]) <= BY_NAME.keys()
